@@ -1,0 +1,21 @@
+"""The one family of expected failures. Each message is a single line: what failed, on what, what to do about it."""
+
+
+class GdbextError(Exception):
+    """An expected failure. Commands turn it into `gdb.GdbError`, `python -m gdbext` into exit status 1."""
+
+
+class FaultError(GdbextError):
+    """Memory that cannot be read: `address` and `size` in bytes say which."""
+
+    def __init__(self, address, size, why=""):
+        self.address, self.size = address, size
+        super().__init__(f"cannot read {size} bytes at {address:#x}{': ' + why if why else ''}")
+
+
+class LayoutError(GdbextError):
+    """A structure that does not look as the layout says: refused by name, never guessed around."""
+
+
+class NotFoundError(GdbextError):
+    """A name, process, symbol or file that is not there."""

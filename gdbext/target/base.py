@@ -1,0 +1,308 @@
+"""Target: where bytes, registers and modules come from. Every reader in this pack is written against this one interface.
+
+A backend implements `_read` and whatever of `_mappings`, `_threads`, `unwind`, `argv`, `environ` it can; the rest is here.
+Nothing writes. Errors are `FaultError` for memory and `NotFoundError` for things that are not there.
+"""
+
+import os
+import re
+import struct
+
+from ..errors import FaultError, GdbextError, NotFoundError
+from . import elf
+
+PAGE = 4096
+MAX_READ = 1 << 32  # one read never asks for more: a length that came out of a hostile process
+
+
+class Mapping:
+    """One line of /proc/PID/maps or of a core's NT_FILE. `offset` in bytes of the file `path` ('' = anonymous)."""
+
+    __slots__ = ("start", "end", "perms", "offset", "path", "inode")
+
+    def __init__(self, start, end, perms="", offset=0, path="", inode=0):
+        self.start, self.end, self.perms, self.offset, self.path, self.inode = start, end, perms, offset, path, inode
+
+    def __repr__(self):
+        return f"Mapping({self.start:#x}-{self.end:#x} {self.perms} {self.path})"
+
+
+class Module:
+    """A file that the process has mapped: `path` as the process names it, `file` where this machine can open it.
+
+    `base` is the lowest address, `bias` what to add to the file's virtual addresses, `build_id` hex or ''.
+    """
+
+    def __init__(self, path, file, base, end):
+        self.path, self.file, self.base, self.end = path, file, base, end
+        self._elf = None
+
+    @property
+    def elf(self):
+        """The parsed file; raises `NotFoundError` when it is gone or is no ELF file."""
+        if self._elf is None:
+            self._elf = elf.open_elf(self.file)
+        return self._elf
+
+    @property
+    def bias(self):
+        return self.base - self.elf.lowest_address
+
+    @property
+    def build_id(self):
+        return self.elf.build_id
+
+    @property
+    def name(self):
+        return os.path.basename(self.path)
+
+    def symbol(self, name):
+        """The address of `name` in this process from the file's dynamic symbols (then its .symtab), or None."""
+        value = self.elf.symbol(name)
+        return None if value is None else self.bias + value
+
+    def __repr__(self):
+        return f"Module({self.path!r}, {self.base:#x}-{self.end:#x})"
+
+
+class Thread:
+    """An operating-system thread. `registers` maps names to values, or is None where the backend has none;
+    `stack` is `(low, high)` addresses of the mapping the stack pointer lies in, or None."""
+
+    def __init__(self, tid, name="", state="", registers=None, stack=None):
+        self.tid, self.name, self.state, self.registers, self.stack = tid, name, state, registers, stack
+
+    def __repr__(self):
+        return f"Thread({self.tid}, {self.name!r})"
+
+
+class Target:
+    """Bytes and registers of one process, live, dead or made up. See the module's docstring."""
+
+    kind = "?"
+    is_live = False  # the process still exists
+    is_stopped = True  # it cannot change under the reader
+    arch = "x86-64"  # a name in layouts/arch.json
+    pid = None
+    label = ""
+
+    def __init__(self):
+        self._pages = {}
+        self._caches = {}
+        self._cache_epoch = None
+
+    # ---- what a backend implements -------------------------------------------------------------------------------
+    def _read(self, address, size):
+        """`size` bytes at `address`, or `FaultError`. A short read is a fault."""
+        raise NotImplementedError
+
+    def _mappings(self):
+        raise GdbextError(f"{self.describe()}: its memory map is not known")
+
+    def _threads(self):
+        raise GdbextError(f"{self.describe()}: its threads are not known")
+
+    def unwind(self, thread):
+        """Native frames of a `Thread`, innermost first; `GdbextError` where the backend cannot."""
+        raise GdbextError(f"{self.describe()}: native frames cannot be unwound here")
+
+    def argv(self):
+        raise GdbextError(f"{self.describe()}: its command line is not known")
+
+    def environ(self):
+        raise GdbextError(f"{self.describe()}: its environment is not known")
+
+    def root(self):
+        """Where the process's own file system is seen from here ('' = as ours)."""
+        return ""
+
+    @property
+    def epoch(self):
+        """A value that differs after anything that may have changed what was read. Caches hang on it."""
+        return 0
+
+    def describe(self):
+        return f"process {self.pid}" if self.pid else self.kind
+
+    # ---- caches --------------------------------------------------------------------------------------------------
+    def _fresh(self):
+        epoch = self.epoch
+        if epoch != self._cache_epoch:
+            self._cache_epoch = epoch
+            self._pages = {}
+            self._caches = {}
+        return self._caches
+
+    def cached(self, key, make):
+        """`make()` once per `epoch`."""
+        caches = self._fresh()
+        if key not in caches:
+            caches[key] = make()
+        return caches[key]
+
+    def forget(self):
+        """Drops every cache: what is read next comes from the process."""
+        self._cache_epoch = object()
+
+    # ---- memory --------------------------------------------------------------------------------------------------
+    def read(self, address, size):
+        """Exactly `size` bytes at `address`; `FaultError` where any of them cannot be read."""
+        if not 0 <= size <= MAX_READ or not 0 <= address < 1 << 64:
+            raise FaultError(address, size, "not an address range")
+        if size > PAGE:
+            self._fresh()
+            return self._read(address, size)
+        first = address & -PAGE
+        offset = address - first
+        page = self._page(first)
+        if page is not None and offset + size <= len(page):
+            return page[offset : offset + size]
+        if page is not None and offset + size > PAGE:
+            second = self._page(first + PAGE)
+            if second is not None:
+                return page[offset:] + second[: offset + size - PAGE]
+        return self._read(address, size)
+
+    def _page(self, start):
+        self._fresh()
+        pages = self._pages
+        page = pages.get(start)
+        if page is None and start not in pages:
+            try:
+                page = self._read(start, PAGE)
+            except FaultError:
+                page = None
+            if len(pages) > 16384:
+                pages.clear()
+            pages[start] = page
+        return page
+
+    def read_partial(self, address, size):
+        """The readable beginning of a range: 0 to `size` bytes, never an error."""
+        try:
+            return self.read(address, size)
+        except FaultError:
+            pass
+        parts = []
+        while size > 0:
+            step = min(size, PAGE - address % PAGE)
+            try:
+                parts.append(self.read(address, step))
+            except FaultError:
+                break
+            address, size = address + step, size - step
+        return b"".join(parts)
+
+    def read_many(self, ranges):
+        """`[(address, size)]` -> `[bytes or None]`, None where a range cannot be read."""
+        found = []
+        for address, size in ranges:
+            try:
+                found.append(self.read(address, size))
+            except FaultError:
+                found.append(None)
+        return found
+
+    def u8(self, address):
+        return self.read(address, 1)[0]
+
+    def u16(self, address):
+        return struct.unpack("<H", self.read(address, 2))[0]
+
+    def u32(self, address):
+        return struct.unpack("<I", self.read(address, 4))[0]
+
+    def i32(self, address):
+        return struct.unpack("<i", self.read(address, 4))[0]
+
+    def u64(self, address):
+        return struct.unpack("<Q", self.read(address, 8))[0]
+
+    def i64(self, address):
+        return struct.unpack("<q", self.read(address, 8))[0]
+
+    def f64(self, address):
+        return struct.unpack("<d", self.read(address, 8))[0]
+
+    def words(self, address, count):
+        """`count` unsigned 64-bit words."""
+        return struct.unpack(f"<{count}Q", self.read(address, 8 * count))
+
+    def cstring(self, address, limit=4096):
+        """Bytes up to the first NUL, at most `limit` of them."""
+        parts = []
+        while limit > 0:
+            step = min(limit, PAGE - address % PAGE)
+            chunk = self.read(address, step)
+            end = chunk.find(b"\0")
+            if end >= 0:
+                parts.append(chunk[:end])
+                break
+            parts.append(chunk)
+            address, limit = address + step, limit - step
+        return b"".join(parts)
+
+    # ---- what is mapped ------------------------------------------------------------------------------------------
+    def mappings(self):
+        """All mappings by address."""
+        return self.cached("mappings", lambda: sorted(self._mappings(), key=lambda m: m.start))
+
+    def mapping_at(self, address):
+        """The mapping that holds `address`, or None."""
+        import bisect
+
+        maps = self.mappings()
+        starts = self.cached("mapping starts", lambda: [m.start for m in maps])
+        i = bisect.bisect_right(starts, address) - 1
+        return maps[i] if i >= 0 and maps[i].start <= address < maps[i].end else None
+
+    def modules(self):
+        """The mapped files, one `Module` each, by address. Files mapped twice (libffi does it) count by their first run."""
+        return self.cached("modules", self._modules)
+
+    def _modules(self):
+        spans, order = {}, []
+        for m in self.mappings():
+            if not m.path.startswith("/") or m.path.startswith("/dev/"):
+                continue
+            span = spans.get(m.path)
+            if span is None:
+                if m.offset != 0:
+                    continue  # a piece of a file whose head is not mapped: no module
+                spans[m.path] = [m.start, m.end]
+                order.append(m.path)
+            elif m.offset != 0 and m.start - span[1] < 1 << 28:
+                span[1] = max(span[1], m.end)
+        return [Module(p, self.local_file(p), spans[p][0], spans[p][1]) for p in order]
+
+    def local_file(self, path):
+        """Where a file that the process names can be opened from here: through its own root when it lives in a container."""
+        path = re.sub(r" \(deleted\)$", "", path)
+        root = self.root()
+        if root and os.path.exists(root + path):
+            return root + path
+        return path
+
+    def module_at(self, address):
+        """The module that holds `address`, or None."""
+        m = self.mapping_at(address)
+        if m is None:
+            return None
+        by_path = self.cached("modules by path", lambda: {mod.path: mod for mod in self.modules()})
+        return by_path.get(m.path)
+
+    def symbol(self, name, modules=None):
+        """The address of a symbol in the first of `modules` (default: all) that has it; `NotFoundError` otherwise."""
+        for module in self.modules() if modules is None else modules:
+            try:
+                address = module.symbol(name)
+            except (GdbextError, OSError):
+                continue
+            if address is not None:
+                return address
+        raise NotFoundError(f"{self.describe()}: no library has the symbol {name}")
+
+    # ---- threads -------------------------------------------------------------------------------------------------
+    def threads(self):
+        """The operating-system threads as `Thread`s."""
+        return self.cached("threads", self._threads)

@@ -1,0 +1,215 @@
+"""Just enough ELF, with the standard library alone: segments, sections, dynamic symbols, notes of 64-bit little-endian files.
+
+Source of the structures: System V ABI, chapters 4 and 5; NT_FILE and NT_PRPSINFO: Linux fs/binfmt_elf.c.
+"""
+
+import mmap
+import os
+import struct
+
+from ..errors import NotFoundError
+
+PT_LOAD, PT_DYNAMIC, PT_NOTE = 1, 2, 4
+ET_EXEC, ET_DYN, ET_CORE = 2, 3, 4
+EM_X86_64, EM_AARCH64 = 62, 183
+NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE, NT_GNU_BUILD_ID = 1, 3, 6, 0x46494C45, 3
+ARCH = {EM_X86_64: "x86-64", EM_AARCH64: "aarch64"}
+
+_open_files = {}
+
+
+def open_elf(path):
+    """A cached `Elf` by path, device, inode and time; `NotFoundError` when it is gone or no 64-bit ELF file."""
+    try:
+        st = os.stat(path)
+    except OSError as e:
+        raise NotFoundError(f"{path}: {e.strerror}") from None
+    key = (path, st.st_dev, st.st_ino, st.st_mtime_ns, st.st_size)
+    if key not in _open_files:
+        _open_files[key] = Elf(path)
+    return _open_files[key]
+
+
+class Segment:
+    __slots__ = ("type", "flags", "offset", "vaddr", "filesz", "memsz")
+
+    def __init__(self, kind, flags, offset, vaddr, filesz, memsz):
+        self.type, self.flags, self.offset, self.vaddr, self.filesz, self.memsz = kind, flags, offset, vaddr, filesz, memsz
+
+
+class Elf:
+    """One file, memory-mapped. Addresses are the file's own virtual addresses."""
+
+    def __init__(self, path):
+        self.path = path
+        try:
+            with open(path, "rb") as f:
+                self.data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as e:
+            raise NotFoundError(f"{path}: {getattr(e, 'strerror', None) or 'empty file'}") from None
+        head = self.data[:64]
+        if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
+            raise NotFoundError(f"{path}: not a 64-bit little-endian ELF file")
+        (self.type, self.machine, _, self.entry, phoff, self._shoff, _, _, phentsize, phnum, self._shentsize, self._shnum, self._shstrndx) = (
+            struct.unpack_from("<HHIQQQIHHHHHH", head, 16)
+        )
+        if phnum == 0xFFFF and self._shoff:  # more segments than the field holds: sh_info of section 0 (big cores)
+            phnum = struct.unpack_from("<I", self.data, self._shoff + 44)[0]
+        self.segments = []
+        for i in range(phnum):
+            at = phoff + i * phentsize
+            if at + 56 > len(self.data):
+                break  # truncated: what is there is still of use
+            kind, flags, offset, vaddr, _, filesz, memsz = struct.unpack_from("<IIQQQQQ", self.data, at)
+            self.segments.append(Segment(kind, flags, offset, vaddr, filesz, memsz))
+        self.arch = ARCH.get(self.machine, f"machine {self.machine}")
+        self._sections = None
+        self._tables = None
+
+    @property
+    def lowest_address(self):
+        """Page-aligned lowest virtual address of the file's loaded segments."""
+        loads = [s.vaddr for s in self.segments if s.type == PT_LOAD]
+        return min(loads) & -4096 if loads else 0
+
+    def at(self, vaddr, size):
+        """Bytes of the file behind a virtual address, or None where the file has none."""
+        for s in self.segments:
+            if s.type == PT_LOAD and s.vaddr <= vaddr and vaddr + size <= s.vaddr + s.filesz:
+                start = s.offset + vaddr - s.vaddr
+                return self.data[start : start + size]
+        return None
+
+    # ---- sections and symbols ----------------------------------------------------------------------------------
+    @property
+    def sections(self):
+        """`{name: (address, file offset, size, link, entsize)}`; {} in a file without section headers."""
+        if self._sections is None:
+            self._sections = {}
+            heads = []
+            for i in range(self._shnum if self._shoff else 0):
+                at = self._shoff + i * self._shentsize
+                if at + 64 > len(self.data):
+                    heads = []
+                    break
+                heads.append(struct.unpack_from("<IIQQQQIIQQ", self.data, at))
+            if self._shstrndx < len(heads):
+                names = heads[self._shstrndx]
+                for h in heads:
+                    start = names[4] + h[0]
+                    end = self.data.find(b"\0", start)
+                    self._sections[self.data[start:end].decode("latin-1")] = (h[3], h[4], h[5], h[6], h[9])
+        return self._sections
+
+    def symbol(self, name):
+        """The value of a defined dynamic symbol, else of one in .symtab, or None. `name` is str."""
+        raw = name.encode()
+        for table in self._symbol_tables():
+            value = self._lookup(table, raw)
+            if value is not None:
+                return value
+        return None
+
+    def _symbol_tables(self):
+        if self._tables is None:
+            self._tables = []
+            dynamic = self._dynamic()
+            if dynamic:
+                self._tables.append(dynamic)
+            if ".symtab" in self.sections and ".strtab" in self.sections:
+                _, offset, size, _, _ = self.sections[".symtab"]
+                _, str_offset, str_size, _, _ = self.sections[".strtab"]
+                self._tables.append((offset, size // 24, str_offset, str_size))
+        return self._tables
+
+    def _dynamic(self):
+        """(symbols' file offset, count, strings' file offset, size) from PT_DYNAMIC, as the loader itself finds them."""
+        if ".dynsym" in self.sections and ".dynstr" in self.sections:
+            _, offset, size, _, _ = self.sections[".dynsym"]
+            _, str_offset, str_size, _, _ = self.sections[".dynstr"]
+            return offset, size // 24, str_offset, str_size
+        seg = next((s for s in self.segments if s.type == PT_DYNAMIC), None)
+        if seg is None:
+            return None
+        tags = {}
+        for at in range(seg.offset, min(seg.offset + seg.filesz, len(self.data) - 15), 16):
+            tag, value = struct.unpack_from("<qQ", self.data, at)
+            if tag == 0:
+                break
+            tags[tag] = value
+        symtab, strtab, strsz = (self._offset(tags.get(t)) if t != 10 else tags.get(t) for t in (6, 5, 10))
+        if symtab is None or strtab is None or not strsz:
+            return None
+        count = (strtab - symtab) // 24 if strtab > symtab else 0  # linkers put the strings right after the symbols
+        return symtab, count, strtab, strsz
+
+    def _offset(self, vaddr):
+        for s in self.segments:
+            if vaddr is not None and s.type == PT_LOAD and s.vaddr <= vaddr < s.vaddr + s.filesz:
+                return s.offset + vaddr - s.vaddr
+        return None
+
+    def _lookup(self, table, raw):
+        offset, count, str_offset, str_size = table
+        # The string first (one fast search in the mapped file), then the symbol that points at it.
+        wanted, at, end = [], str_offset, str_offset + str_size
+        needle = raw + b"\0"
+        while True:
+            at = self.data.find(needle, at, end)
+            if at < 0:
+                break
+            wanted.append(at - str_offset)
+            at += 1
+        for name_offset in wanted:
+            pattern = struct.pack("<I", name_offset)
+            pos = offset
+            limit = offset + count * 24
+            while True:
+                pos = self.data.find(pattern, pos, limit)
+                if pos < 0:
+                    break
+                if (pos - offset) % 24 == 0:
+                    _, _, _, shndx, value, _ = struct.unpack_from("<IBBHQQ", self.data, pos)
+                    if shndx != 0 and value:
+                        return value
+                pos += 1
+        return None
+
+    # ---- notes ---------------------------------------------------------------------------------------------------
+    def notes(self):
+        """`(name, type, description bytes)` of every PT_NOTE segment; stops where the file is cut."""
+        for s in self.segments:
+            if s.type != PT_NOTE:
+                continue
+            at, end = s.offset, min(s.offset + s.filesz, len(self.data))
+            while at + 12 <= end:
+                namesz, descsz, kind = struct.unpack_from("<III", self.data, at)
+                name = self.data[at + 12 : at + 12 + namesz].rstrip(b"\0")
+                start = at + 12 + (namesz + 3 & ~3)
+                if start + descsz > end:
+                    break
+                yield name, kind, self.data[start : start + descsz]
+                at = start + (descsz + 3 & ~3)
+
+    @property
+    def build_id(self):
+        """Hex build-id, or ''."""
+        for name, kind, desc in self.notes():
+            if name == b"GNU" and kind == NT_GNU_BUILD_ID:
+                return desc.hex()
+        return ""
+
+    def mapped_files(self):
+        """A core's NT_FILE: `[(start, end, offset in bytes, path)]`."""
+        for name, kind, desc in self.notes():
+            if kind == NT_FILE and name == b"CORE":
+                count, page = struct.unpack_from("<QQ", desc, 0)
+                count = min(count, (len(desc) - 16) // 24)
+                names = desc[16 + 24 * count :].split(b"\0")
+                found = []
+                for i in range(count):
+                    start, end, offset = struct.unpack_from("<QQQ", desc, 16 + 24 * i)
+                    path = names[i].decode("utf-8", "surrogateescape") if i < len(names) else ""
+                    found.append((start, end, offset * page, path))
+                return found
+        return []
