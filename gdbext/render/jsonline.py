@@ -1,0 +1,31 @@
+"""JSON for programs: one line, addresses as "0x…", NaN and infinities as strings, never a control character."""
+
+import json
+import math
+
+
+class Address(int):
+    """An int that JSON shows as "0x…"."""
+
+
+def _plain(value):
+    if isinstance(value, Address):
+        return hex(value)
+    if isinstance(value, (bool, int, str)) or value is None:
+        return value
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "nan"
+        if math.isinf(value):
+            return "inf" if value > 0 else "-inf"
+        return value
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(v) for v in value]
+    raise TypeError(f"no JSON form for {type(value).__name__}")
+
+
+def dumps(value):
+    """One ASCII line."""
+    return json.dumps(_plain(value), ensure_ascii=True, allow_nan=False)

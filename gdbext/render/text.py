@@ -1,0 +1,114 @@
+"""Text for people: escape, colour, tables, sizes and durations."""
+
+import re
+
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def escape(text, keep=""):
+    """`text` with control characters, terminal escapes, bidirectional marks and lone surrogates shown escaped.
+
+    Characters in `keep` (say a newline) stay. Printable text comes back unchanged.
+    """
+
+    def show(match):
+        c = match.group()
+        if c in keep:
+            return c
+        code = ord(c)
+        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(c) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+    return _UNSAFE.sub(show, text)
+
+
+def shorten(text, limit):
+    """At most `limit` characters; a cut one ends in '...'."""
+    return text if limit <= 0 or len(text) <= limit else text[: max(0, limit - 3)] + "..."
+
+
+class Style:
+    """ANSI colour where `enabled`, else plain. Method names say the meaning, not the colour."""
+
+    _CODES = {"title": "1", "name": "33", "file": "32", "address": "34", "dim": "2", "bad": "31", "good": "32", "value": "36"}
+
+    def __init__(self, enabled=False, width=0):
+        self.enabled, self.width = enabled, width
+
+    def paint(self, what, text):
+        return f"\x1b[{self._CODES[what]}m{text}\x1b[m" if self.enabled and text else text
+
+    def title(self, text):
+        return self.paint("title", text)
+
+    def name(self, text):
+        return self.paint("name", text)
+
+    def file(self, text):
+        return self.paint("file", text)
+
+    def address(self, text):
+        return self.paint("address", text)
+
+    def dim(self, text):
+        return self.paint("dim", text)
+
+    def bad(self, text):
+        return self.paint("bad", text)
+
+    def good(self, text):
+        return self.paint("good", text)
+
+    def value(self, text):
+        return self.paint("value", text)
+
+
+PLAIN = Style(False, 0)
+
+
+def visible_length(text):
+    return len(_ANSI.sub("", text))
+
+
+def table(rows, head, style=PLAIN, right=()):
+    """Aligned columns. `rows`: lists of str as long as `head`; `right`: names of right-aligned columns.
+
+    Columns that are empty in every row are left out. The last column is never padded.
+    """
+    used = [i for i in range(len(head)) if any(visible_length(r[i]) for r in rows)]
+    widths = {i: max([len(head[i])] + [visible_length(r[i]) for r in rows]) for i in used}
+
+    def line(cells, paint=lambda t: t):
+        parts = []
+        for i in used:
+            pad = " " * (widths[i] - visible_length(cells[i]))
+            if head[i] in right:
+                parts.append(pad + paint(cells[i]))
+            else:
+                parts.append(paint(cells[i]) + (pad if i != used[-1] else ""))
+        return "  ".join(parts).rstrip()
+
+    return "\n".join([line(head, style.title)] + [line(r) for r in rows])
+
+
+def size(count):
+    """Bytes for people: 512 B, 1.5 KiB, 2.0 GiB."""
+    if count < 1024:
+        return f"{count} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        count /= 1024
+        if count < 1024 or unit == "TiB":
+            return f"{count:.1f} {unit}"
+
+
+def seconds(value):
+    """A duration for people: 0.63 ms, 2.41 s, 3m12s, 2h05m, 3d04h."""
+    if value < 1:
+        return f"{value * 1000:.2f} ms"
+    if value < 60:
+        return f"{value:.2f} s"
+    if value < 3600:
+        return f"{int(value) // 60}m{int(value) % 60:02d}s"
+    if value < 86400:
+        return f"{int(value) // 3600}h{int(value) % 3600 // 60:02d}m"
+    return f"{int(value) // 86400}d{int(value) % 86400 // 3600:02d}h"
