@@ -1,0 +1,286 @@
+"""What differs between CPython minors by more than offsets: small named strategies, one set chosen per minor.
+
+`Dialect` is what a `Runtime` asks; `for_version` picks. Sources: Objects/dictobject.c, Include/internal/pycore_dict.h,
+pycore_object.h, pycore_frame.h, Include/cpython/unicodeobject.h of each minor.
+"""
+
+import struct
+
+from ..errors import FaultError, GdbextError, LayoutError
+from . import linetable
+from .objects import INLINE_VALUES, LONG, MANAGED_DICT, MAX_ITEMS
+
+MAX_FRAMES = 20000
+MAX_THREADS = 100000
+OWNED_BY_GENERATOR = 1
+
+
+# ---- dictionaries ----------------------------------------------------------------------------------------------------
+def _keys_sized(rt, keys):
+    """3.9, 3.10: dk_size gives the width of an index; entries of (hash, key, value). -> (entries address, count, step, 8)"""
+    L, t = rt.layout, rt.target
+    size, count = t.u64(keys + L["dictkeys.dk_size"]), t.u64(keys + L["dictkeys.dk_nentries"])
+    width = 1 if size <= 0xFF else 2 if size <= 0xFFFF else 4 if size <= 0xFFFFFFFF else 8
+    return keys + L["dictkeys.dk_indices"] + size * width, count, 24, size
+
+
+def _keys_logged(rt, keys):
+    """3.11+: log2 sizes, and entries without the hash where all keys are str (kinds 1 and 2)."""
+    L, t = rt.layout, rt.target
+    log2_bytes, kind = t.u8(keys + L["dictkeys.dk_log2_index_bytes"]), t.u8(keys + L["dictkeys.dk_kind"])
+    log2_size, count = t.u8(keys + L["dictkeys.dk_log2_size"]), t.u64(keys + L["dictkeys.dk_nentries"])
+    if kind > 2 or log2_bytes > 40 or log2_size > 40:
+        raise LayoutError(f"no dict keys at {keys:#x}")
+    return keys + L["dictkeys.dk_indices"] + (1 << log2_bytes), count, 24 if kind == 0 else 16, 1 << log2_size
+
+
+def _dict_entries(rt, read_keys, keys, values, limit, order=None):
+    at, count, step, size = read_keys(rt, keys)
+    if count > min(size, MAX_ITEMS):
+        raise LayoutError(f"the dict keys at {keys:#x} claim {count} entries in {size} places")
+    if not count:
+        return []
+    words = struct.unpack(f"<{count * step // 8}Q", rt.target.read(at, count * step))
+    skip = 1 if step == 24 else 0
+    names = words[skip :: step // 8]
+    if values:
+        held = rt.target.words(values + rt.layout.get("dictvalues.values", 0), count)
+        pairs = list(zip(names, held))
+        if order:
+            places = [i for i in order(rt, values, count) if i < count]
+            if sorted(places) == sorted(set(places)) and {i for i, v in enumerate(held) if v} == set(places):
+                pairs = [pairs[i] for i in places]
+    else:
+        pairs = zip(names, words[skip + 1 :: step // 8])
+    found = [(k, v) for k, v in pairs if k and v]
+    return found if len(found) <= limit else found[:limit]
+
+
+def _order_before(rt, values, count):
+    """3.11, 3.12: the order of insertion lies before the values: size at -2, its members at -3, -4, …"""
+    head = rt.target.read(values - 2 - count, count + 2)
+    return [head[-3 - i] for i in range(min(head[-2], count))]
+
+
+def _order_after(rt, values, count):
+    """3.13+: the order of insertion lies after `capacity` values."""
+    L, t = rt.layout, rt.target
+    capacity, size = t.u8(values + L["dictvalues.capacity"]), t.u8(values + L["dictvalues.size"])
+    return list(t.read(values + L["dictvalues.values"] + 8 * capacity, min(size, capacity)))
+
+
+# ---- instance attributes ---------------------------------------------------------------------------------------------
+def _offset_dict(rt, obj):
+    """The address of the `__dict__` pointer's value by tp_dictoffset, 0 when there is none (all versions, other types)."""
+    info, t = obj.type, rt.target
+    offset = info.dictoffset
+    if offset < 0:
+        size = abs(t.i64(obj.address + rt.layout["varobj.ob_size"])) if not info.flags & LONG else 0
+        offset += (info.basicsize + size * info.itemsize + 7) & ~7
+    return t.u64(obj.address + offset) if offset > 0 else 0
+
+
+def _cached_keys(rt, info):
+    return rt.target.u64(info.address + rt.layout["heaptype.ht_cached_keys"])
+
+
+def _place_by_offset(rt, obj):
+    """3.9, 3.10: -> (dict address, values address)"""
+    return _offset_dict(rt, obj), 0
+
+
+def _place_two_words(rt, obj):
+    """3.11: managed dicts keep a values pointer and a dict pointer before the object."""
+    if not obj.type.flags & MANAGED_DICT:
+        return _offset_dict(rt, obj), 0
+    return rt.target.u64(obj.address - 24), rt.target.u64(obj.address - 32)
+
+
+def _place_tagged(rt, obj):
+    """3.12: one word before the object, its low bit says values (the pointer is off by one) or dict."""
+    if not obj.type.flags & MANAGED_DICT:
+        return (_offset_dict(rt, obj), 0) if obj.type.dictoffset > 0 else (0, 0)
+    word = rt.target.u64(obj.address - 24)
+    return (0, word + 1) if word & 1 else (word, 0)
+
+
+def _place_inline(rt, obj):
+    """3.13+: values inside the object as long as they are valid, else the dict pointer before it."""
+    info, L, t = obj.type, rt.layout, rt.target
+    if not info.flags & MANAGED_DICT:
+        return (_offset_dict(rt, obj), 0) if info.dictoffset > 0 else (0, 0)
+    pointer = t.u64(obj.address - (8 if L.free_threaded else 24))
+    if info.flags & INLINE_VALUES:
+        values = obj.address + info.basicsize
+        if t.u8(values + L["dictvalues.valid"]):
+            return pointer, values
+    return pointer, 0
+
+
+# ---- strings ---------------------------------------------------------------------------------------------------------
+def _string_bits_low(state):
+    """interned:2 kind:3 compact:1 ascii:1"""
+    return state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
+
+
+def _string_bits_byte(state):
+    """Free-threaded 3.14: interned takes a whole byte."""
+    return state >> 8 & 7, state >> 11 & 1, state >> 12 & 1
+
+
+# ---- frames ----------------------------------------------------------------------------------------------------------
+class Step:
+    """One raw frame: `address`, `code` address, `lasti` in bytes (None: not to be had), `owner`, and `anchor`: the address of the
+    object on the C stack that this frame's interpreter activation left there (0: unknown)."""
+
+    __slots__ = ("address", "code", "lasti", "owner", "anchor", "complete")
+
+    def __init__(self, address, code, lasti, owner, anchor, complete=True):
+        self.address, self.code, self.lasti, self.owner, self.anchor, self.complete = address, code, lasti, owner, anchor, complete
+
+
+def _walk_frame_objects(rt, tstate):
+    """3.9, 3.10: a chain of PyFrameObjects. 3.10 counts instructions, 3.9 bytes; 3.10 has a cframe for each activation."""
+    L, t = rt.layout, rt.target
+    scale = 2 if rt.version >= (3, 10) else 1
+    anchors = _cframes(rt, tstate) if "tstate.cframe" in L else []
+    address, seen = t.u64(tstate + L["tstate.frame"]), set()
+    steps = []
+    while address and address not in seen and len(seen) < MAX_FRAMES:
+        seen.add(address)
+        lasti = t.i32(address + L["frameobj.f_lasti"])
+        steps.append(Step(address, t.u64(address + L["frameobj.f_code"]), lasti * scale if lasti >= 0 else -1, 0, 0))
+        address = t.u64(address + L["frameobj.f_back"])
+    if len(anchors) == len(steps):  # one activation of the interpreter per Python frame
+        for step, anchor in zip(steps, anchors):
+            step.anchor = anchor
+    return steps
+
+
+def _cframes(rt, tstate):
+    """The chain of _PyCFrame on the C stack, innermost first; ends at the one inside the thread state (its `previous` is not set)."""
+    L, t = rt.layout, rt.target
+    found, at = [], t.u64(tstate + L["tstate.cframe"])
+    while at and not tstate <= at < tstate + L["tstate.__size"] and len(found) < MAX_FRAMES and at not in found[-3:]:
+        found.append(at)
+        at = t.u64(at + L["cframe.previous"])
+    return found
+
+
+def _walk_cframes(rt, tstate):
+    """3.11: interpreter frames grouped by `is_entry`; the n-th group belongs to the n-th cframe."""
+    L, t = rt.layout, rt.target
+    anchors, group = _cframes(rt, tstate), 0
+    cframe = t.u64(tstate + L["tstate.cframe"])
+    address = t.u64(cframe + L["cframe.current_frame"]) if cframe else 0
+    seen, size = set(), L["iframe.__size"]
+    while address and address not in seen and len(seen) < MAX_FRAMES:
+        seen.add(address)
+        blob = t.read(address, size)
+        code = _word(blob, L["iframe.f_code"])
+        lasti = _word(blob, L["iframe.prev_instr"]) - (code + L["code.co_code_adaptive"])
+        owner, entry = blob[L["iframe.owner"]], blob[L["iframe.is_entry"]]
+        yield _step(rt, address, code, lasti, owner, anchors[group] if group < len(anchors) else 0)
+        if entry:
+            group += 1
+        address = _word(blob, L["iframe.previous"])
+
+
+def _walk_shims(rt, tstate):
+    """3.12, 3.13: a shim frame that lies on the C stack (owner 3) ends each activation. 3.14+: see `_shim_owners`."""
+    L, t = rt.layout, rt.target
+    if "tstate.current_frame" in L:
+        address = t.u64(tstate + L["tstate.current_frame"])
+    else:
+        cframe = t.u64(tstate + L["tstate.cframe"])
+        address = t.u64(cframe + L["cframe.current_frame"]) if cframe else 0
+    seen, size, group, found = set(), L["iframe.__size"], [], []
+    code_key = "iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"
+    at_key = "iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"
+    while address and address not in seen and len(seen) < MAX_FRAMES:
+        seen.add(address)
+        blob = t.read(address, size)
+        owner = blob[L["iframe.owner"]]
+        if owner >= 3:
+            for step in group:
+                step.anchor = address
+            group = []
+        else:
+            code = _word(blob, L[code_key]) & ~rt.dialect.tag_mask
+            lasti = _word(blob, L[at_key]) - (code + L["code.co_code_adaptive"])
+            group.append(_step(rt, address, code, lasti, owner, 0))
+            found.append(group[-1])
+        address = _word(blob, L["iframe.previous"])
+    return found
+
+
+def _word(blob, offset):
+    return struct.unpack_from("<Q", blob, offset)[0]
+
+
+def _step(rt, address, code, lasti, owner, anchor):
+    complete = True
+    key = "code._co_firsttraceable"
+    if owner != OWNED_BY_GENERATOR and key in rt.layout:
+        try:  # a frame whose code has not reached its RESUME is not shown by Python itself
+            complete = lasti >= 2 * rt.target.i32(code + rt.layout[key])
+        except FaultError:
+            pass
+    return Step(address, code, lasti, owner, anchor, complete)
+
+
+# ---- all of them -----------------------------------------------------------------------------------------------------
+class Dialect:
+    """The strategies of one minor; each is a plain function."""
+
+    def __init__(self, keys, order, place, string_bits, walk, line, table_key, tag_mask=0):
+        self._keys, self._order, self._place = keys, order, place
+        self.string_bits, self.walk, self.line, self.table_key, self.tag_mask = string_bits, walk, line, table_key, tag_mask
+
+    def untag(self, word):
+        """The object address in a frame's variable; 0 where it is empty or holds a tagged number."""
+        if not self.tag_mask:
+            return word
+        return 0 if word & 3 == 3 or word < 4096 else word & ~self.tag_mask
+
+    def dict_entries(self, rt, keys, values, limit):
+        return _dict_entries(rt, self._keys, keys, values, limit, self._order)
+
+    def instance_entries(self, rt, obj):
+        """`[(name, value address)]`"""
+        try:
+            pointer, values = self._place(rt, obj)
+        except FaultError:
+            return []
+        if pointer:
+            pairs = rt.object(pointer).dict_entries()
+        elif values:
+            pairs = self.dict_entries(rt, _cached_keys(rt, obj.type), values, MAX_ITEMS)
+        else:
+            return []
+        found = []
+        for key, value in pairs:
+            try:
+                found.append((rt.object(key).string(), value))
+            except GdbextError:
+                continue  # a key that is no str: not an attribute
+        return found
+
+    def dict_pointer(self, rt, obj):
+        """The address of the instance's dict object, 0 when it has none (yet)."""
+        return self._place(rt, obj)[0]
+
+
+def for_version(version, free_threaded=False):
+    """The dialect of a minor."""
+    old = version < (3, 11)
+    return Dialect(
+        keys=_keys_sized if old else _keys_logged,
+        order=None if old else _order_before if version < (3, 13) else _order_after,
+        place=_place_by_offset if old else _place_two_words if version == (3, 11) else _place_tagged if version == (3, 12) else _place_inline,
+        string_bits=_string_bits_byte if free_threaded and version >= (3, 14) else _string_bits_low,
+        walk=_walk_frame_objects if old else _walk_cframes if version == (3, 11) else _walk_shims,
+        line=linetable.lnotab_line if version < (3, 10) else linetable.linetable_line if version < (3, 11) else linetable.location_line,
+        table_key="code.co_lnotab" if version < (3, 10) else "code.co_linetable",
+        tag_mask=3 if version >= (3, 14) else 0,
+    )

@@ -1,0 +1,142 @@
+"""Code objects and Python frames: function, file, line, and the variables with their cells followed."""
+
+from ..errors import FaultError, GdbextError, LayoutError
+
+CO_FAST_HIDDEN, CO_FAST_LOCAL, CO_FAST_CELL, CO_FAST_FREE = 0x10, 0x20, 0x40, 0x80
+CO_OPTIMIZED = 1
+MAX_VARIABLES = 65536
+
+
+class Code:
+    """A code object, read once per stop: `name`, `qualname`, `file`, `first` line."""
+
+    def __init__(self, rt, address):
+        L, t = rt.layout, rt.target
+        self.rt, self.address = rt, address
+        if rt.object(address).type.builtin_name != "code":
+            raise LayoutError(f"no code object at {address:#x}")
+        self.name = self._text("code.co_name")
+        self.qualname = self._text("code.co_qualname") if "code.co_qualname" in L else self.name
+        self.file = self._text("code.co_filename")
+        self.first = t.i32(address + L["code.co_firstlineno"])
+        self.flags = t.i32(address + L["code.co_flags"])
+        self._table = None
+
+    def _pointer(self, key):
+        return self.rt.target.u64(self.address + self.rt.layout[key])
+
+    def _text(self, key):
+        return self.rt.object(self._pointer(key)).string(4096)
+
+    def line(self, lasti):
+        """The source line of the instruction at byte `lasti`; None where it has none."""
+        if self._table is None:
+            self._table = self.rt.object(self._pointer(self.rt.dialect.table_key)).raw_bytes()
+        return self.rt.dialect.line(self._table, self.first, lasti)
+
+    def _names(self, key):
+        return [self.rt.object(a).string(1000) for a in self.rt.object(self._pointer(key)).element_addresses(MAX_VARIABLES)]
+
+    @property
+    def variables(self):
+        """`[(name, kind bits)]` in the order of the frame's `localsplus`."""
+        if "code.co_localsplusnames" in self.rt.layout:
+            kinds = self.rt.object(self._pointer("code.co_localspluskinds")).raw_bytes(MAX_VARIABLES)
+            return list(zip(self._names("code.co_localsplusnames"), kinds))
+        found = [(n, CO_FAST_LOCAL) for n in self._names("code.co_varnames")]
+        found += [(n, CO_FAST_CELL) for n in self._names("code.co_cellvars")]
+        return found + [(n, CO_FAST_FREE) for n in self._names("code.co_freevars")]
+
+
+class PyFrame:
+    """One Python frame. `level` counts from the innermost (0); `anchor` is the address on the C stack of the interpreter
+    activation that runs it (0 where the version keeps none)."""
+
+    def __init__(self, rt, step, level):
+        self.rt, self.step, self.level = rt, step, level
+        self.address, self.anchor = step.address, step.anchor
+        self.code = rt.code(step.code)
+
+    @property
+    def function(self):
+        return self.code.qualname
+
+    @property
+    def file(self):
+        return self.code.file
+
+    @property
+    def line(self):
+        """None where the instruction has no line, or its place cannot be told."""
+        return self.code.line(self.step.lasti)
+
+    def __repr__(self):
+        return f"PyFrame({self.function} {self.file}:{self.line})"
+
+    def _is_object(self):
+        return "iframe.localsplus" not in self.rt.layout
+
+    def _pointer(self, name):
+        L = self.rt.layout
+        key = ("frameobj." if self._is_object() else "iframe.") + name
+        return self.rt.target.u64(self.address + L[key]) & ~self.rt.dialect.tag_mask
+
+    def globals(self):
+        """The globals dict as an `Object`."""
+        return self.rt.object(self._pointer("f_globals"))
+
+    def builtins(self):
+        return self.rt.object(self._pointer("f_builtins"))
+
+    def namespace(self):
+        """The dict of a class body's or a module's own names as an `Object`, None in a function."""
+        if self.code.flags & CO_OPTIMIZED:
+            return None
+        pointer = self._pointer("f_locals")
+        return self.rt.object(pointer) if pointer else None
+
+    def locals(self):
+        """`[(name, Object or None)]`: None where the variable is not set. Cells are followed. A class body or module: its names."""
+        return self.rt.target.cached(("python locals", self.address, self.code.address), self._locals)
+
+    def _locals(self):
+        rt, L = self.rt, self.rt.layout
+        found = []
+        variables = self.code.variables
+        if variables:
+            at = self.address + (L["frameobj.f_localsplus"] if self._is_object() else L["iframe.localsplus"])
+            values = rt.target.words(at, len(variables))
+            slots = {}
+            for (name, kind), value in zip(variables, values):
+                if kind & CO_FAST_HIDDEN:
+                    continue
+                value = rt.dialect.untag(value)
+                obj = self._value(value, kind)
+                if name in slots and obj is None:
+                    continue  # 3.9, 3.10: an argument that is also a cell stands twice, once empty
+                slots[name] = obj
+            found = list(slots.items())
+        own = self.namespace()
+        if own is not None:
+            names = {n for n, _ in found}
+            for key, value in own.items(MAX_VARIABLES):
+                try:
+                    name = key.string(1000)
+                except GdbextError:
+                    continue
+                if name not in names:
+                    found.append((name, value))
+        return found
+
+    def _value(self, value, kind):
+        if not value:
+            return None
+        obj = self.rt.object(value)
+        if kind & (CO_FAST_CELL | CO_FAST_FREE):
+            try:
+                if obj.type.builtin_name == "cell":
+                    inner = self.rt.target.u64(value + self.rt.layout["cell.ob_ref"])
+                    return self.rt.object(inner) if inner else None
+            except (FaultError, LayoutError):
+                pass
+        return obj

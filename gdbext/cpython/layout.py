@@ -1,0 +1,80 @@
+"""Which offsets hold for a CPython: a generated table per minor, CPython's own debug offsets over it from 3.13 on.
+
+The tables are made by scripts/make-cpython-layouts. Keys are "struct.field", values byte offsets; "struct.__size" sizes.
+"""
+
+import json
+import os
+import struct
+
+from ..errors import LayoutError
+
+_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "cpython")
+DEBUG_COOKIE = b"xdebugpy"
+
+
+def known():
+    """The versions that there are tables for: ["3.9", …, "3.13t"]."""
+    names = [n[:-5] for n in os.listdir(_FOLDER) if n.endswith(".json")]
+    return sorted(names, key=lambda n: (int(n.rstrip("t").split(".")[1]), n))
+
+
+class Layout:
+    """Offsets of one CPython build: `layout["tstate.next"]` -> bytes, `layout.get(key)` -> bytes or None."""
+
+    def __init__(self, version, free_threaded, offsets):
+        self.version, self.free_threaded, self.offsets = version, free_threaded, offsets
+
+    def __getitem__(self, key):
+        try:
+            return self.offsets[key]
+        except KeyError:
+            raise LayoutError(f"CPython {self.name} has no {key} in its layout; run scripts/make-cpython-layouts") from None
+
+    def __contains__(self, key):
+        return key in self.offsets
+
+    def get(self, key, default=None):
+        return self.offsets.get(key, default)
+
+    @property
+    def name(self):
+        return "{}.{}{}".format(*self.version, "t" if self.free_threaded else "")
+
+
+_tables = {}
+
+
+def load(version, free_threaded=False):
+    """The table for `version` = (3, 11); `LayoutError` naming what is known when there is none."""
+    key = (tuple(version), bool(free_threaded))
+    if key not in _tables:
+        name = "{}.{}{}".format(*version, "t" if free_threaded else "")
+        try:
+            with open(os.path.join(_FOLDER, name + ".json")) as f:
+                table = json.load(f)
+        except OSError:
+            raise LayoutError(
+                f"CPython {name} is not known here (known: {', '.join(known())}); "
+                f"add it with: scripts/make-cpython-layouts python{name}"
+            ) from None
+        _tables[key] = (Layout(tuple(version), bool(free_threaded), table["offsets"]), table)
+    return _tables[key][0]
+
+
+def from_process(target, runtime_address, version, free_threaded):
+    """The layout for a process: the table, corrected by the debug offsets at `_PyRuntime` where there are any."""
+    layout = load(version, free_threaded)
+    _, table = _tables[(layout.version, layout.free_threaded)]
+    order, names = table.get("debug_offsets"), table.get("debug_names")
+    if not order or target.read(runtime_address, 8) != DEBUG_COOKIE:
+        return layout
+    offsets = dict(layout.offsets)
+    blob = target.read(runtime_address, max(order.values()) + 8)
+    for theirs, ours in names.items():
+        if theirs in order and ours in offsets:
+            (value,) = struct.unpack_from("<Q", blob, order[theirs])
+            if value > 1 << 20:
+                raise LayoutError(f"the debug offsets of this CPython {layout.name} make no sense: {theirs} = {value}")
+            offsets[ours] = value
+    return Layout(layout.version, layout.free_threaded, offsets)

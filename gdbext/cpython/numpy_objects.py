@@ -1,0 +1,162 @@
+"""numpy scalars and arrays in a process's memory; no numpy is needed here.
+
+Layout: numpy/core/include/numpy/ndarraytypes.h `PyArrayObject_fields` and `PyArray_Descr`, the same from numpy 1.7 to 2.x up to
+`type_num`; the item's size follows from the type number, so the fields that moved in 2.0 are not needed.
+"""
+
+import struct
+
+from ..errors import FaultError, GdbextError
+
+# type_num -> (name, struct code, bytes)
+DTYPES = {
+    0: ("bool", "?"), 1: ("int8", "b"), 2: ("uint8", "B"), 3: ("int16", "h"), 4: ("uint16", "H"), 5: ("int32", "i"),
+    6: ("uint32", "I"), 7: ("int64", "q"), 8: ("uint64", "Q"), 9: ("longlong", "q"), 10: ("ulonglong", "Q"),
+    11: ("float32", "f"), 12: ("float64", "d"), 23: ("float16", "e"),
+}  # fmt: skip
+MAX_DIMENSIONS = 64
+_BY_NAME = {name: code for name, code in DTYPES.values()}
+_BY_NAME.update({"bool_": "?", "int_": "q", "uint": "Q", "longlong": "q", "ulonglong": "Q", "intc": "i", "uintc": "I"})
+
+
+class Array:
+    """An ndarray: `shape` and `strides` (bytes) tuples, `dtype` name or "type N", `code` of struct or None, `data` address."""
+
+    def __init__(self, shape, strides, dtype, code, data):
+        self.shape, self.strides, self.dtype, self.code, self.data = shape, strides, dtype, code, data
+
+    @property
+    def size(self):
+        total = 1
+        for n in self.shape:
+            total *= n
+        return total
+
+
+def _header(obj):
+    return obj.rt.layout["object.__size"]
+
+
+def is_array(obj):
+    return obj.isa("numpy.ndarray")
+
+
+def read_array(obj):
+    """`Array` of an ndarray `Object`; `GdbextError` when it is none or makes no sense."""
+    if not is_array(obj):
+        raise GdbextError(f"the {obj.type_name} at {obj.address:#x} is no numpy array")
+    t, at = obj.rt.target, obj.address + _header(obj)
+    data, nd, dimensions, strides, _, descr = struct.unpack("<QixxxxQQQQ", t.read(at, 48))
+    if not 0 <= nd <= MAX_DIMENSIONS:
+        raise GdbextError(f"the numpy array at {obj.address:#x} claims {nd} dimensions")
+    shape = struct.unpack(f"<{nd}q", t.read(dimensions, 8 * nd)) if nd else ()
+    steps = struct.unpack(f"<{nd}q", t.read(strides, 8 * nd)) if nd else ()
+    if any(n < 0 for n in shape):
+        raise GdbextError(f"the numpy array at {obj.address:#x} claims the shape {shape}")
+    number = t.i32(descr + _header(obj) + 12)
+    order = t.u8(descr + _header(obj) + 10)
+    name, code = DTYPES.get(number, (f"type {number}", None))
+    if order == ord(">"):
+        name, code = ">" + name, None
+    return Array(shape, steps, name, code, data)
+
+
+def values(obj, limit=100_000):
+    """The elements of an array as nested lists, at most `limit`; `GdbextError` for types without plain values."""
+    array = read_array(obj)
+    if array.code is None:
+        raise GdbextError(f"the numpy array at {obj.address:#x} holds {array.dtype}, which has no plain values here")
+    if array.size > limit:
+        raise GdbextError(f"the numpy array at {obj.address:#x} has {array.size} elements, more than {limit}")
+    target, width = obj.rt.target, struct.calcsize("<" + array.code)
+
+    def walk(at, depth):
+        if depth == len(array.shape):
+            return struct.unpack("<" + array.code, target.read(at, width))[0]
+        count, step = array.shape[depth], array.strides[depth]
+        if depth == len(array.shape) - 1 and step == width and count:
+            return list(struct.unpack(f"<{count}{array.code}", target.read(at, count * width)))
+        return [walk(at + i * step, depth + 1) for i in range(count)]
+
+    return walk(array.data, 0)
+
+
+def item(obj, index):
+    """One element by an int index of a one-dimensional array."""
+    array = read_array(obj)
+    if len(array.shape) != 1 or array.code is None:
+        raise GdbextError(f"the numpy array at {obj.address:#x} has shape {array.shape}: index it element by element with -save or slices")
+    count = array.shape[0]
+    if not -count <= index < count:
+        raise GdbextError(f"index {index} is outside the numpy array of {count} at {obj.address:#x}")
+    at = array.data + (index % count) * array.strides[0]
+    return struct.unpack("<" + array.code, obj.rt.target.read(at, struct.calcsize("<" + array.code)))[0]
+
+
+def scalar(obj):
+    """The plain value of a numpy scalar (numpy.int64(3) -> 3), None for anything else."""
+    name = obj.type.builtin_name
+    if not name.startswith("numpy."):
+        return None
+    code = _BY_NAME.get(name[6:])
+    if code is None:
+        return None
+    return struct.unpack("<" + code, obj.rt.target.read(obj.address + _header(obj), struct.calcsize("<" + code)))[0]
+
+
+def _modern(rt):
+    """numpy 2 writes np.float64(1.5) where 1.x wrote 1.5."""
+    module = rt.module("numpy")
+    try:
+        return module is None or not module.item("__version__").string().startswith("1.")
+    except GdbextError:
+        return True
+
+
+def _shortest(value, code):
+    """The shortest text that gives the same float of this width back."""
+    if code == "d" or value != value or value in (float("inf"), float("-inf")):
+        return repr(value)
+    for digits in range(1, 18):
+        text = repr(float(f"{value:.{digits}g}"))
+        if struct.pack("<" + code, float(text)) == struct.pack("<" + code, value):
+            return text
+    return repr(value)
+
+
+def shown(obj):
+    """The repr of a numpy scalar, a bounded description or text of an array, '' for anything else."""
+    try:
+        value = scalar(obj)
+        if value is not None:
+            code = _BY_NAME[obj.type.builtin_name[6:]]
+            text = _shortest(value, code) if isinstance(value, float) else repr(value)
+            name = "bool" if code == "?" else obj.type.builtin_name[6:]
+            if not _modern(obj.rt):
+                return text
+            return f"np.{text}" if code == "?" else f"np.{name}({text})"
+        if is_array(obj):
+            return _array_text(obj)
+    except (FaultError, struct.error):
+        pass
+    return ""
+
+
+def _array_text(obj):
+    array = read_array(obj)
+    small = array.size <= 40 and len(array.shape) == 1 and array.code and array.size
+    if not small:
+        return f"<numpy.{obj.type.name} shape {array.shape} {array.dtype} at {array.data:#x}>"
+    held = values(obj)
+    if array.code == "?":
+        text = [" True" if v and not all(held) else str(v) for v in held]
+    elif array.code in "fde":
+        return f"<numpy.{obj.type.name} shape {array.shape} {array.dtype} [{', '.join(_shortest(v, array.code) for v in held)}]>"
+    else:
+        width = max(len(str(v)) for v in held)
+        text = [str(v).rjust(width) for v in held]
+    suffix = "" if array.dtype in ("bool", "int64") else f", dtype={array.dtype}"
+    whole = f"array([{', '.join(text)}]{suffix})"
+    if len(whole) > 75:
+        return f"<numpy.{obj.type.name} shape {array.shape} {array.dtype} [{', '.join(t.strip() for t in text)}]>"
+    return whole

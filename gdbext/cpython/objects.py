@@ -1,0 +1,482 @@
+"""Python objects as bytes: types, attributes, containers, read without a call into the process.
+
+An `Object` is an address and the `Runtime` it belongs to. Counts and pointers read from the process are bounded: a container
+that claims more than memory holds raises `FaultError`/`LayoutError`, never a wrong answer. Layout facts: CPython's
+Include/cpython/*.h and Objects/dictobject.c, setobject.c, typeobject.c of each minor; offsets come from layouts/cpython.
+"""
+
+import struct
+
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+
+LONG, LIST, TUPLE, BYTES, STR, DICT, EXCEPTION, TYPE = (1 << n for n in range(24, 32))  # tp_flags: subclass of …
+HEAPTYPE, MANAGED_DICT, INLINE_VALUES = 1 << 9, 1 << 4, 1 << 2
+MAX_ITEMS = 20_000_000  # no list, dict or string of an engine is longer; a bigger count is damage
+MAX_BASES = 256
+DEQUE_BLOCK = 64  # Modules/_collectionsmodule.c BLOCKLEN
+
+
+class TypeInfo:
+    """What a reader needs of a type object, read once per stop."""
+
+    def __init__(self, rt, address):
+        L, t = rt.layout, rt.target
+        self.rt, self.address = rt, address
+        blob = t.read(address, L["type.__size"])
+
+        def field(key):
+            return struct.unpack_from("<q", blob, L[key])[0]
+
+        self.flags = field("type.tp_flags") & (1 << 64) - 1
+        self.basicsize, self.itemsize = field("type.tp_basicsize"), field("type.tp_itemsize")
+        self.dictoffset = field("type.tp_dictoffset")
+        self.dict_address = field("type.tp_dict") & (1 << 64) - 1
+        self.raw_name = t.cstring(field("type.tp_name") & (1 << 64) - 1, 512).decode("utf-8", "replace")
+        mro = field("type.tp_mro") & (1 << 64) - 1
+        self.mro = []
+        if mro:
+            count = t.i64(mro + L["varobj.ob_size"])
+            if not 0 < count <= MAX_BASES:
+                raise LayoutError(f"the type at {address:#x} claims {count} bases")
+            self.mro = list(t.words(mro + L["tuple.ob_item"], count))
+        if not 0 < self.basicsize < 1 << 24:
+            raise LayoutError(f"no type object at {address:#x}")
+
+    @property
+    def name(self):
+        """tp_name without its module."""
+        return self.raw_name.rsplit(".", 1)[-1]
+
+    @property
+    def is_heap(self):
+        return bool(self.flags & HEAPTYPE)
+
+    @property
+    def builtin_name(self):
+        """"float", "collections.deque", …: tp_name of a type that C code defines, '' for a class of Python code."""
+        return self.raw_name if not self.is_heap or "." in self.raw_name else ""
+
+    def bases(self):
+        """`TypeInfo` of each class of the MRO, itself first."""
+        return [self.rt.type(a) for a in self.mro] or [self]
+
+    def builtin_bases(self):
+        return self._memo("builtin bases", lambda: frozenset(b.builtin_name for b in self.bases()))
+
+    def _memo(self, key, make):
+        memo = self.__dict__.setdefault("_memos", {})
+        if key not in memo:
+            memo[key] = make()
+        return memo[key]
+
+    @property
+    def namespace(self):
+        """`{name: address}` of the class's own dict; {} where it is not kept in the type (builtin types from 3.12)."""
+
+        def read():
+            if not self.dict_address:
+                return {}
+            found = {}
+            for key, value in self.rt.object(self.dict_address).dict_entries():
+                try:
+                    found[self.rt.object(key).string()] = value
+                except GdbextError:
+                    continue
+            return found
+
+        return self._memo("namespace", read)
+
+    def lookup(self, name):
+        """The address of a class attribute along the MRO, or None."""
+        for base in self.bases():
+            if name in base.namespace:
+                return base.namespace[name]
+        return None
+
+    @property
+    def slots(self):
+        """`{name: (offset, kind)}` of every `__slots__` member and C member along the MRO; kind as in structmember.h."""
+
+        def read():
+            L, t, found = self.rt.layout, self.rt.target, {}
+            for base in self.bases():
+                for name, address in base.namespace.items():
+                    if name in found:
+                        continue
+                    try:
+                        if self.rt.object(address).type.builtin_name != "member_descriptor":
+                            continue
+                        member = t.u64(address + L["memberdescr.d_member"])
+                        found[name] = (t.i64(member + L["memberdef.offset"]), t.i32(member + L["memberdef.type"]))
+                    except FaultError:
+                        continue
+            return found
+
+        return self._memo("slots", read)
+
+    @property
+    def module(self):
+        """The `__module__` of a class, '' when it has none that is a str."""
+        value = self.namespace.get("__module__")
+        try:
+            if value:
+                return self.rt.object(value).string()
+        except GdbextError:
+            pass
+        return self.raw_name.rpartition(".")[0] or ("builtins" if not self.is_heap else "")
+
+    @property
+    def qualname(self):
+        if self.is_heap:
+            try:
+                return self.rt.object(self.rt.target.u64(self.address + self.rt.layout["heaptype.ht_qualname"])).string()
+            except GdbextError:
+                pass
+        return self.name
+
+
+# PyMemberDef types -> struct codes (Include/structmember.h); 6 T_OBJECT, 16 T_OBJECT_EX are pointers to objects.
+MEMBER_CODES = {0: "<h", 1: "<i", 2: "<q", 3: "<f", 4: "<d", 8: "<b", 9: "<B", 10: "<H", 11: "<I", 12: "<Q", 14: "<?", 17: "<q", 18: "<Q", 19: "<q"}
+MEMBER_OBJECT, MEMBER_STRING = (6, 16), 5
+
+
+class Object:
+    """A Python object at `address`."""
+
+    __slots__ = ("rt", "address", "_type")
+
+    def __init__(self, rt, address):
+        self.rt, self.address, self._type = rt, address, None
+
+    def __repr__(self):
+        return f"Object({self.address:#x})"
+
+    # ---- type ----------------------------------------------------------------------------------------------------
+    @property
+    def type(self):
+        """Its `TypeInfo`; `LayoutError` where no object can be."""
+        if self._type is None:
+            pointer = self.rt.target.u64(self.address + self.rt.layout["object.ob_type"])
+            if self.address % 8 or pointer % 8 or not pointer:
+                raise LayoutError(f"no Python object at {self.address:#x}")
+            self._type = self.rt.type(pointer)
+        return self._type
+
+    @property
+    def type_name(self):
+        return self.type.name
+
+    def isa(self, *names):
+        """Whether a builtin (C) type of one of these tp_names is among its bases."""
+        return not self.type.builtin_bases().isdisjoint(names)
+
+    def is_none(self):
+        return self.type.builtin_name == "NoneType"
+
+    def mro_names(self):
+        return [b.raw_name for b in self.type.bases()]
+
+    def _need(self, flag, what):
+        if not self.type.flags & flag:
+            raise GdbextError(f"the {self.type_name} at {self.address:#x} is no {what}")
+
+    # ---- scalars -------------------------------------------------------------------------------------------------
+    def integer(self, max_digits=1 << 20):
+        """An int of any size (bool too); `GdbextError` for another type."""
+        self._need(LONG, "int")
+        L, t = self.rt.layout, self.rt.target
+        if "long.long_value.lv_tag" in L:
+            tag = t.u64(self.address + L["long.long_value.lv_tag"])
+            sign, count, at = (1, 0, -1, 0)[tag & 3], tag >> 3, self.address + L["long.long_value.ob_digit"]
+        else:
+            raw = t.i64(self.address + L["varobj.ob_size"])
+            sign, count, at = (raw > 0) - (raw < 0), abs(raw), self.address + L["long.ob_digit"]
+        if count > max_digits:
+            raise LayoutError(f"the int at {self.address:#x} claims {count} digits")
+        if not sign or not count:
+            return 0
+        digits = struct.unpack(f"<{count}I", t.read(at, 4 * count))
+        if count < 16:
+            value = 0
+            for digit in reversed(digits):
+                value = value << 30 | digit
+        else:  # 30-bit digits packed into one string of bits, so that huge ints stay linear
+            value = int("".join(format(d, "030b") for d in reversed(digits)), 2)
+        return sign * value
+
+    def boolean(self):
+        if self.type.builtin_name != "bool":
+            raise GdbextError(f"the {self.type_name} at {self.address:#x} is no bool")
+        return self.integer() != 0
+
+    def floating(self):
+        if not self.isa("float"):
+            raise GdbextError(f"the {self.type_name} at {self.address:#x} is no float")
+        return self.rt.target.f64(self.address + self.rt.layout["float.ob_fval"])
+
+    def string(self, limit=None):
+        """A str, at most `limit` characters of it; `GdbextError` for another type."""
+        self._need(STR, "str")
+        L, t = self.rt.layout, self.rt.target
+        length = t.u64(self.address + L["ascii.length"])
+        if length > MAX_ITEMS * 50:
+            raise LayoutError(f"the str at {self.address:#x} claims {length} characters")
+        state = t.u32(self.address + L["ascii.state"])
+        kind, compact, ascii_ = self.rt.dialect.string_bits(state)
+        if kind not in (1, 2, 4):
+            raise LayoutError(f"no str at {self.address:#x}: its kind is {kind}")
+        if limit is not None:
+            length = min(length, limit)
+        if compact:
+            at = self.address + (L["ascii.__size"] if ascii_ else L["compactunicode.__size"])
+        else:
+            at = t.u64(self.address + L["unicode.data"])
+        if not length:
+            return ""
+        raw = t.read(at, length * kind)
+        if kind == 1:
+            return raw.decode("latin-1")
+        return raw.decode("utf-16-le" if kind == 2 else "utf-32-le", "surrogatepass")
+
+    def raw_bytes(self, limit=None):
+        """The content of bytes or a bytearray."""
+        L, t = self.rt.layout, self.rt.target
+        size = t.i64(self.address + L["varobj.ob_size"])
+        if not 0 <= size <= MAX_ITEMS * 50:
+            raise LayoutError(f"the {self.type_name} at {self.address:#x} claims {size} bytes")
+        size = size if limit is None else min(size, limit)
+        if self.type.flags & BYTES:
+            return t.read(self.address + L["bytes.ob_sval"], size)
+        if self.isa("bytearray"):
+            return t.read(t.u64(self.address + L["bytearray.ob_start"]), size) if size else b""
+        raise GdbextError(f"the {self.type_name} at {self.address:#x} is no bytes")
+
+    # ---- containers ----------------------------------------------------------------------------------------------
+    def len(self):
+        """What `len()` gives for str, bytes, list, tuple, dict, set, deque; `GdbextError` for another type."""
+        L, t, flags = self.rt.layout, self.rt.target, self.type.flags
+        if flags & STR:
+            return t.u64(self.address + L["ascii.length"])
+        if flags & DICT:
+            return t.u64(self.address + L["dict.ma_used"])
+        if flags & (LIST | TUPLE | BYTES) or self.isa("bytearray"):
+            return t.i64(self.address + L["varobj.ob_size"])
+        if self.isa("set", "frozenset"):
+            return t.u64(self.address + L["set.used"])
+        if self.isa("collections.deque"):
+            return t.i64(self.address + L["varobj.ob_size"])
+        if self.isa("mappingproxy"):
+            return self.rt.object(t.u64(self.address + L["mappingproxy.mapping"])).len()
+        raise GdbextError(f"the {self.type_name} at {self.address:#x} has no length that can be read")
+
+    def elements(self, limit=MAX_ITEMS):
+        """The members of a list, tuple, set, frozenset, deque, or a dict's keys, as `Object`s; at most `limit`."""
+        return [self.rt.object(a) for a in self.element_addresses(limit)]
+
+    def element_addresses(self, limit=MAX_ITEMS):
+        L, t, flags = self.rt.layout, self.rt.target, self.type.flags
+        if flags & (LIST | TUPLE):
+            count = t.i64(self.address + L["varobj.ob_size"])
+            if not 0 <= count <= MAX_ITEMS:
+                raise LayoutError(f"the {self.type_name} at {self.address:#x} claims {count} items")
+            count = min(count, limit)
+            at = self.address + L["tuple.ob_item"] if flags & TUPLE else t.u64(self.address + L["list.ob_item"])
+            return list(t.words(at, count)) if count else []
+        if flags & DICT:
+            return [k for k, _ in self.dict_entries(limit)]
+        if self.isa("set", "frozenset"):
+            return self._set_members(limit)
+        if self.isa("collections.deque"):
+            return self._deque_members(limit)
+        raise GdbextError(f"the {self.type_name} at {self.address:#x} cannot be iterated by reading memory")
+
+    def _set_members(self, limit):
+        L, t = self.rt.layout, self.rt.target
+        mask = t.u64(self.address + L["set.mask"])
+        if mask > MAX_ITEMS * 4:
+            raise LayoutError(f"the set at {self.address:#x} claims {mask + 1} places")
+        table = t.words(t.u64(self.address + L["set.table"]), 2 * (mask + 1))
+        found = []
+        for key, hash_ in zip(table[::2], table[1::2]):
+            if key and hash_ != (1 << 64) - 1:  # hash -1 marks the dummy of a deleted member
+                found.append(key)
+                if len(found) >= limit:
+                    break
+        return found
+
+    def _deque_members(self, limit):
+        L, t = self.rt.layout, self.rt.target
+        count = t.i64(self.address + L["varobj.ob_size"])
+        if not 0 <= count <= MAX_ITEMS:
+            raise LayoutError(f"the deque at {self.address:#x} claims {count} items")
+        block, index, found = t.u64(self.address + L["deque.leftblock"]), t.u64(self.address + L["deque.leftindex"]), []
+        count = min(count, limit)
+        while len(found) < count:
+            if index > DEQUE_BLOCK:
+                raise LayoutError(f"the deque at {self.address:#x} is damaged: index {index}")
+            words = t.words(block, DEQUE_BLOCK + 2)
+            found += words[1 + index : 1 + DEQUE_BLOCK][: count - len(found)]
+            block, index = words[DEQUE_BLOCK + 1], 0
+        return found
+
+    def dict_entries(self, limit=MAX_ITEMS):
+        """`[(key address, value address)]` of a dict in its own order."""
+        self._need(DICT, "dict")
+        L, t = self.rt.layout, self.rt.target
+        keys, values = t.u64(self.address + L["dict.ma_keys"]), t.u64(self.address + L["dict.ma_values"])
+        return self.rt.dialect.dict_entries(self.rt, keys, values, limit)
+
+    def items(self, limit=MAX_ITEMS):
+        """`[(Object, Object)]` of a dict (or a mappingproxy of one) in its own order."""
+        if self.isa("mappingproxy"):
+            return self.rt.object(self.rt.target.u64(self.address + self.rt.layout["mappingproxy.mapping"])).items(limit)
+        return [(self.rt.object(k), self.rt.object(v)) for k, v in self.dict_entries(limit)]
+
+    def item(self, key):
+        """`self[key]` of a dict by a plain Python key, of a list, tuple or deque by index; `NotFoundError` otherwise."""
+        if self.type.flags & DICT or self.isa("mappingproxy"):
+            for k, v in self.items():
+                if k.equals(key):
+                    return v
+            raise NotFoundError(f"the {self.type_name} at {self.address:#x} has no key {key!r}")
+        if not isinstance(key, int):
+            raise GdbextError(f"the {self.type_name} at {self.address:#x} has no items by {type(key).__name__}")
+        count = self.len()
+        if not -count <= key < count:
+            raise NotFoundError(f"index {key} is outside the {self.type_name} of {count} at {self.address:#x}")
+        index = key + count if key < 0 else key
+        L, t, flags = self.rt.layout, self.rt.target, self.type.flags
+        if flags & (LIST | TUPLE):  # one element, however long the list is
+            at = self.address + L["tuple.ob_item"] if flags & TUPLE else t.u64(self.address + L["list.ob_item"])
+            return self.rt.object(t.u64(at + 8 * index))
+        return self.rt.object(self.element_addresses(index + 1)[index])
+
+    def equals(self, plain):
+        """Whether it equals a plain Python value (str, bytes, int, float, bool, None, or a tuple of those)."""
+        try:
+            if isinstance(plain, Object):
+                return self.address == plain.address or self.plain() == plain.plain()
+            if isinstance(plain, str):
+                return bool(self.type.flags & STR) and self.len() == len(plain) and self.string() == plain
+            return self.plain() == plain
+        except GdbextError:
+            return False
+
+    def plain(self, depth=8):
+        """The plain Python value of None, bool, int, float, str, bytes, tuple, Ellipsis-free; `GdbextError` for the rest."""
+        flags, name = self.type.flags, self.type.builtin_name
+        if name == "NoneType":
+            return None
+        if name == "bool":
+            return self.boolean()
+        if flags & LONG:
+            return self.integer()
+        if flags & STR:
+            return self.string()
+        if flags & BYTES:
+            return self.raw_bytes()
+        if self.isa("float"):
+            return self.floating()
+        if flags & TUPLE and depth:
+            return tuple(o.plain(depth - 1) for o in self.elements(10000))
+        number = self.rt.numpy_scalar(self)
+        if number is not None:
+            return number
+        raise GdbextError(f"the {self.type_name} at {self.address:#x} has no plain value")
+
+    # ---- attributes ----------------------------------------------------------------------------------------------
+    def instance_entries(self):
+        """`[(name, address)]` of the instance's own `__dict__`, wherever this CPython keeps it; [] when it has none."""
+        return self.rt.dialect.instance_entries(self.rt, self)
+
+    def fields(self):
+        """`[(name, value)]`: instance dict, then slots that are set. Values are `Object`s or plain numbers and strings."""
+        found = [(n, self.rt.object(a)) for n, a in self.instance_entries()]
+        if self.type.is_heap:
+            for name, (offset, kind) in sorted(self.type.slots.items(), key=lambda s: s[1][0]):
+                if name not in ("__weakref__", "__dict__") and not any(name == n for n, _ in found):
+                    value = self._member(offset, kind)
+                    if value is not None:
+                        found.append((name, value))
+        return found
+
+    def _member(self, offset, kind):
+        t = self.rt.target
+        if kind in MEMBER_OBJECT:
+            pointer = t.u64(self.address + offset)
+            return self.rt.object(pointer) if pointer else None
+        if kind == MEMBER_STRING:
+            pointer = t.u64(self.address + offset)
+            return t.cstring(pointer).decode("utf-8", "replace") if pointer else None
+        code = MEMBER_CODES.get(kind)
+        return struct.unpack(code, t.read(self.address + offset, struct.calcsize(code)))[0] if code else None
+
+    def attr(self, name):
+        """`self.name` by reading: instance dict, slots, class attributes along the MRO, a property's backing field `_name`.
+
+        -> `Object`, or a plain value for C members that are no objects. `NotFoundError` when there is none; `GdbextError`
+        for a property that only running code could answer.
+        """
+        own = dict(self.instance_entries())
+        if name in own:
+            return self.rt.object(own[name])
+        special = self._special(name, own)
+        if special is not None:
+            return special
+        if self.type.flags & TYPE:
+            found = self.rt.type(self.address).lookup(name)
+            if found is not None:
+                return self.rt.object(found)
+        slots = self.type.slots
+        if name in slots:
+            value = self._member(*slots[name])
+            if value is None:
+                raise NotFoundError(f"the slot {name} of the {self.type_name} at {self.address:#x} is not set")
+            return value
+        found = self.type.lookup(name)
+        if found is None:
+            raise NotFoundError(f"the {self.type_name} at {self.address:#x} has no attribute {name}{self._close_to(name, own)}")
+        value = self.rt.object(found)
+        if value.isa("property", "functools.cached_property") or value.type.lookup("__get__") and "property" in value.type_name.lower():
+            for backing in ("_" + name, f"_{name}_", f"_{self.type.name.lstrip('_')}__{name}"):
+                if backing in own:
+                    return self.rt.object(own[backing])
+                if backing in slots:
+                    member = self._member(*slots[backing])
+                    if member is not None:
+                        return member
+            raise GdbextError(f"{name} of the {self.type_name} at {self.address:#x} is a property that only running its code can answer")
+        return value
+
+    def _special(self, name, own):
+        if name == "__class__":
+            return self.rt.object(self.type.address)
+        if name == "__dict__":
+            pointer = self.rt.dialect.dict_pointer(self.rt, self)
+            if pointer:
+                return self.rt.object(pointer)
+        if self.type.flags & TUPLE and self.type.is_heap:
+            names = self.namedtuple_fields()
+            if name in names:
+                return self.item(names.index(name))
+        if self.type.flags & TYPE and name in ("__name__", "__qualname__", "__module__"):
+            info = self.rt.type(self.address)
+            return {"__name__": info.name, "__qualname__": info.qualname, "__module__": info.module}[name]
+        return None
+
+    def namedtuple_fields(self):
+        """The field names of a namedtuple, [] for any other tuple."""
+        found = self.type.lookup("_fields")
+        try:
+            return [o.string() for o in self.rt.object(found).elements(1000)] if found else []
+        except GdbextError:
+            return []
+
+    def _close_to(self, name, own):
+        import difflib
+
+        names = [n for n in list(own) + list(self.type.slots) if n.isidentifier()]
+        close = difflib.get_close_matches(name, names, 3)
+        if close:
+            return "; did you mean " + ", ".join(close) + "?"
+        return f"; it has {', '.join(names[:12])}{', …' if len(names) > 12 else ''}" if names else ""

@@ -1,0 +1,396 @@
+"""The text that Python's own `repr` gives, from memory alone, bounded.
+
+`Repr(rt, limits)(obj)` -> text; `.truncated` tells whether a bound cut something, `.opaque` whether some part has a `__repr__` of
+Python code, which nothing here can run: such objects show as `<module.Class object at 0x…>`. What cannot be read shows as
+`<unreadable …>` in its place and never spoils the rest.
+"""
+
+from ..errors import FaultError, GdbextError
+from ..render.text import escape
+from . import numpy_objects
+from .objects import BYTES, DICT, EXCEPTION, LIST, LONG, STR, TUPLE, TYPE, Object
+
+
+class Limits:
+    """Bounds of one repr: `items` per container, `string` characters per str, `depth` of nesting, `total` characters."""
+
+    def __init__(self, items=64, string=200, depth=6, total=4000):
+        self.items, self.string, self.depth, self.total = items, string, depth, total
+
+
+SHORT = Limits(items=12, string=80, depth=3, total=120)
+NORMAL = Limits()
+FULL = Limits(items=1 << 24, string=1 << 24, depth=64, total=1 << 26)
+
+
+class Repr:
+    def __init__(self, limits=NORMAL):
+        self.limits, self.truncated, self.opaque = limits, False, False
+        self._inside, self._spent = [], 0
+
+    def __call__(self, value):
+        """`value`: an `Object`, or a plain Python value."""
+        text = self._show(value, 0)
+        if len(text) > self.limits.total:
+            self.truncated = True
+            text = text[: self.limits.total - 3] + "..."
+        return text
+
+    # ---- one value -----------------------------------------------------------------------------------------------
+    def _show(self, value, depth):
+        if not isinstance(value, Object):
+            return repr(value)
+        if value.address in self._inside:
+            kind = value.type.flags
+            return "[...]" if kind & LIST else "{...}" if kind & DICT or value.isa("set") else "(...)" if kind & TUPLE else "..."
+        if self._spent > self.limits.total:
+            self.truncated = True
+            return "..."
+        self._inside.append(value.address)
+        try:
+            text = self._by_type(value, depth)
+        except FaultError as e:
+            text = f"<unreadable: {e}>"
+        except (GdbextError, UnicodeDecodeError, OverflowError, MemoryError) as e:
+            text = f"<invalid object at {value.address:#x}: {escape(str(e))}>"
+        finally:
+            self._inside.pop()
+        self._spent += len(text) if not text.startswith(("[", "(", "{")) else 2
+        return text
+
+    def _by_type(self, value, depth):
+        flags, builtin = value.type.flags, value.type.builtin_name
+        own = self._own_repr(value)
+        if own is not None:
+            shown = self._known_class(value, own, depth)
+            if shown is not None:
+                return shown
+            self.opaque = True
+            return default_repr(value)
+        if builtin == "bool":
+            return str(value.boolean())
+        if builtin == "NoneType":
+            return "None"
+        if flags & LONG:
+            return self._integer(value)
+        if flags & STR:
+            return self._string(value)
+        if flags & BYTES or value.isa("bytearray"):
+            return self._bytes(value)
+        if value.isa("float"):
+            return numpy_objects.shown(value) or repr(value.floating())
+        if flags & TUPLE:
+            return self._tuple(value, depth)
+        if flags & LIST:
+            return "[" + self._members(value, depth) + "]"
+        if flags & DICT:
+            return self._dict(value, depth)
+        if flags & TYPE:
+            info = value.rt.type(value.address)
+            name = info.qualname if info.module == "builtins" else f"{info.module}.{info.qualname}"
+            return f"<class '{name}'>"
+        if flags & EXCEPTION:
+            return self._exception(value, depth)
+        for name, show in self._BY_NAME.items():
+            if value.isa(name):
+                return show(self, value, depth)
+        return numpy_objects.shown(value) or default_repr(value)
+
+    def _own_repr(self, value):
+        """The class along the MRO whose Python-coded `__repr__` Python would call, or None when it is a C one."""
+        for base in value.type.bases():
+            if not base.is_heap or "." in base.raw_name:
+                return None
+            if "__repr__" in base.namespace:
+                return base
+        return None
+
+    def _known_class(self, value, base, depth):
+        info = value.type
+        if base.module == "enum" or "_member_map_" in base.namespace:
+            return self._enum(value, depth)
+        if "__dataclass_fields__" in base.namespace and _generated(value, base):
+            return self._dataclass(value, base, depth)
+        if info.flags & TUPLE and "_fields" in base.namespace:
+            names = value.namedtuple_fields()
+            shown = [f"{n}={self._show(v, depth + 1)}" for n, v in zip(names, value.elements(len(names)))]
+            return f"{info.name}({', '.join(shown)})"
+        if base.module == "types" and base.name == "SimpleNamespace":
+            return None
+        if base.module == "collections" and base.name == "Counter":
+            pairs = sorted(value.items(self.limits.items), key=lambda p: -p[1].plain())
+            inner = ", ".join(f"{self._show(k, depth + 1)}: {self._show(v, depth + 1)}" for k, v in pairs)
+            return f"{info.name}({{{inner}}})" if pairs else f"{info.name}()"
+        return None
+
+    # ---- scalars -------------------------------------------------------------------------------------------------
+    def _integer(self, value):
+        number = value.integer()
+        if number.bit_length() > 13000:  # Python's own limit on printing is 4300 digits
+            return hex(number) if self.limits is FULL else self._cut(hex(number), 80)
+        return str(number)
+
+    def _cut(self, text, limit):
+        if len(text) > limit:
+            self.truncated = True
+            return text[:limit] + "..."
+        return text
+
+    def _string(self, value):
+        count = value.len()
+        text = repr(value.string(self.limits.string))
+        if count > self.limits.string:
+            self.truncated = True
+            return text + "..."
+        return text
+
+    def _bytes(self, value):
+        text = repr(value.raw_bytes(self.limits.string))
+        if value.len() > self.limits.string:
+            self.truncated = True
+            text += "..."
+        return text if value.type.flags & BYTES else f"{value.type.name}({text})"
+
+    # ---- containers ----------------------------------------------------------------------------------------------
+    def _each(self, count, addresses, show):
+        shown = []
+        for address in addresses:
+            if self._spent > self.limits.total:
+                break
+            shown.append(show(address))
+            self._spent += 2
+        if len(shown) < count:
+            self.truncated = True
+            shown.append("...")
+        return ", ".join(shown)
+
+    def _members(self, value, depth):
+        if depth >= self.limits.depth and value.len():
+            self.truncated = True
+            return "..."
+        count = value.len()
+        addresses = value.element_addresses(min(count, self.limits.items))
+        return self._each(count, addresses, lambda a: self._show(value.rt.object(a), depth + 1) if a else "<NULL>")
+
+    def _tuple(self, value, depth):
+        inner = self._members(value, depth)
+        return f"({inner},)" if value.len() == 1 else f"({inner})"
+
+    def _dict(self, value, depth):
+        name = value.type.name
+        if value.isa("collections.defaultdict"):
+            factory = value.rt.target.u64(value.address + value.rt.layout["defaultdict.default_factory"])
+            shown = self._show(value.rt.object(factory), depth + 1) if factory else "None"
+            return f"{name}({shown}, {self._braces(value, depth)})"
+        if value.isa("collections.OrderedDict"):
+            return self._ordered(value, depth)
+        return self._braces(value, depth)
+
+    def _pair(self, value, depth):
+        return lambda p: f"{self._show(value.rt.object(p[0]), depth + 1)}: {self._show(value.rt.object(p[1]), depth + 1)}"
+
+    def _braces(self, value, depth):
+        count = value.len()
+        if depth >= self.limits.depth and count:
+            self.truncated = True
+            return "{...}"
+        return "{" + self._each(count, value.dict_entries(self.limits.items), self._pair(value, depth)) + "}"
+
+    def _ordered(self, value, depth):
+        """OrderedDict: the order is the linked list of nodes, not the dict's own."""
+        L, t = value.rt.layout, value.rt.target
+        held, order, node = dict(value.dict_entries()), [], t.u64(value.address + L["odict.od_first"])
+        while node and len(order) < len(held):
+            order.append(t.u64(node + L["odictnode.key"]))
+            node = t.u64(node + L["odictnode.next"])
+        pairs = [(k, held[k]) for k in order if k in held]
+        name = value.type.name
+        if not pairs:
+            return f"{name}()"
+        inner = self._each(len(held), pairs[: self.limits.items], self._pair(value, depth))
+        if value.rt.version >= (3, 12):
+            return f"{name}({{{inner}}})"
+        inner = self._each(
+            len(held), pairs[: self.limits.items], lambda p: "(" + self._pair(value, depth)(p).replace(": ", ", ", 1) + ")"
+        )
+        return f"{name}([{inner}])"
+
+    def _set(self, value, depth):
+        name, inner = value.type.name, self._members(value, depth)
+        if not inner:
+            return f"{name}()"
+        return "{" + inner + "}" if name == "set" else f"{name}({{{inner}}})"
+
+    def _deque(self, value, depth):
+        longest = value.rt.target.i64(value.address + value.rt.layout["deque.maxlen"])
+        tail = f", maxlen={longest}" if longest >= 0 else ""
+        return f"{value.type.name}([{self._members(value, depth)}]{tail})"
+
+    # ---- others --------------------------------------------------------------------------------------------------
+    def _enum(self, value, depth):
+        fields = dict(value.fields())
+        if "_value_" not in fields:
+            return None
+        shown = self._show(fields["_value_"], depth + 1)
+        member = fields.get("_name_")
+        if not isinstance(member, Object) or member.is_none():
+            return None  # an unnamed combination of flags: how it shows depends on the release's own code
+        return f"<{value.type.name}.{member.string(200)}: {shown}>"
+
+    def _dataclass(self, value, base, depth):
+        held, shown = dict(value.fields()), []
+        if depth >= self.limits.depth:
+            self.truncated = True
+            return f"{value.type.qualname}(...)"
+        for name, field in value.rt.object(base.namespace["__dataclass_fields__"]).items(1000):
+            parts = dict(field.fields())
+            kind, visible = parts.get("_field_type"), parts.get("repr")
+            if visible is not None and visible.plain() is False:
+                continue
+            if kind is not None and dict(kind.fields()).get("name") is not None and dict(kind.fields())["name"].string() != "_FIELD":
+                continue
+            key = name.string()
+            try:
+                got = held[key] if key in held else value.attr(key)
+            except GdbextError:
+                shown.append(f"{key}=<not set>")
+                continue
+            shown.append(f"{key}={self._show(got, depth + 1)}")
+        return f"{value.type.qualname}({', '.join(shown)})"
+
+    def _exception(self, value, depth):
+        args = value.rt.object(value.rt.target.u64(value.address + value.rt.layout["exc.args"]))
+        inner = self._members(args, depth)
+        return f"{value.type.name}({inner})"
+
+    def _function(self, value, depth):
+        rt = value.rt
+        name = rt.object(rt.target.u64(value.address + rt.layout["func.func_qualname"])).string(300)
+        return f"<function {name} at {value.address:#x}>"
+
+    def _method(self, value, depth):
+        L, t = value.rt.layout, value.rt.target
+        func = value.rt.object(t.u64(value.address + L["method.im_func"]))
+        name = self._callable_name(func)
+        return f"<bound method {name} of {self._show(value.rt.object(t.u64(value.address + L['method.im_self'])), depth + 1)}>"
+
+    def _callable_name(self, func):
+        if func.isa("function"):
+            return func.rt.object(func.rt.target.u64(func.address + func.rt.layout["func.func_qualname"])).string(300)
+        return "?"
+
+    def _builtin(self, value, depth):
+        L, t = value.rt.layout, value.rt.target
+        name = t.cstring(t.u64(t.u64(value.address + L["cfunc.m_ml"])), 300).decode("utf-8", "replace")
+        owner = t.u64(value.address + L["cfunc.m_self"])
+        if not owner or value.rt.object(owner).isa("module"):
+            return f"<built-in function {name}>"
+        obj = value.rt.object(owner)
+        return f"<built-in method {name} of {obj.type.name} object at {owner:#x}>"
+
+    def _module(self, value, depth):
+        own = dict(value.instance_entries())
+        rt = value.rt
+        name = rt.object(own["__name__"]).string(300) if "__name__" in own else "?"
+        if "__file__" in own and rt.object(own["__file__"]).type.flags & STR:
+            return f"<module {name!r} from {rt.object(own['__file__']).string(4096)!r}>"
+        loader = rt.object(own["__loader__"]) if "__loader__" in own else None
+        if loader is not None and loader.type.flags & TYPE and rt.type(loader.address).name == "BuiltinImporter":
+            return f"<module {name!r} (built-in)>"
+        if loader is not None and loader.type.flags & TYPE and rt.type(loader.address).name == "FrozenImporter":
+            return f"<module {name!r} (frozen)>"
+        return f"<module {name!r}>"
+
+    def _complex(self, value, depth):
+        import struct
+
+        at = value.address + value.rt.layout["complex.cval"]
+        return numpy_objects.shown(value) or repr(complex(*struct.unpack("<2d", value.rt.target.read(at, 16))))
+
+    def _words(self, value, prefix, keys):
+        t, L = value.rt.target, value.rt.layout
+        return [value.rt.object(t.u64(value.address + L[f"{prefix}.{k}"])) for k in keys]
+
+    def _range(self, value, depth):
+        start, stop, step = (o.integer() for o in self._words(value, "range", ("start", "stop", "step")))
+        return f"range({start}, {stop})" if step == 1 else f"range({start}, {stop}, {step})"
+
+    def _slice(self, value, depth):
+        return "slice({}, {}, {})".format(*(self._show(o, depth + 1) for o in self._words(value, "slice", ("start", "stop", "step"))))
+
+    def _cell(self, value, depth):
+        inner = value.rt.target.u64(value.address + value.rt.layout["cell.ob_ref"])
+        if not inner:
+            return f"<cell at {value.address:#x}: empty>"
+        return f"<cell at {value.address:#x}: {value.rt.object(inner).type.name} object at {inner:#x}>"
+
+    def _proxy(self, value, depth):
+        return f"mappingproxy({self._show(self._words(value, 'mappingproxy', ['mapping'])[0], depth)})"
+
+    def _array(self, value, depth):
+        """array.array: the type code names the width."""
+        import struct
+
+        L, t = value.rt.layout, value.rt.target
+        descr = t.u64(value.address + L["array.ob_descr"])
+        code = chr(t.u8(descr + L["arraydescr.typecode"]))
+        count = t.i64(value.address + L["varobj.ob_size"])
+        width = t.i32(descr + L["arraydescr.itemsize"])
+        codes = {"l": "q", "L": "Q", "u": "I", "w": "I"}
+        step = struct.calcsize("<" + codes.get(code, code))
+        if not count:
+            return f"array('{code}')"
+        if step != width or not 0 <= count < 1 << 40:
+            return default_repr(value)
+        take = min(count, self.limits.items)
+        numbers = struct.unpack(f"<{take}{codes.get(code, code)}", t.read(t.u64(value.address + L["array.ob_item"]), take * step))
+        if code in "uw":
+            return f"array('{code}', {''.join(map(chr, numbers))!r})"
+        self.truncated |= take < count
+        return f"array('{code}', [{', '.join(map(repr, numbers))}{', ...' if take < count else ''}])"
+
+    def _generator(self, value, depth):
+        key = "gen.gi_qualname"
+        name = value.rt.object(value.rt.target.u64(value.address + value.rt.layout[key])).string(300)
+        return f"<{value.type.builtin_name or value.type.name} object {name} at {value.address:#x}>"
+
+    def _code(self, value, depth):
+        code = value.rt.code(value.address)
+        return f'<code object {code.name} at {value.address:#x}, file "{code.file}", line {code.first}>'
+
+    def _namespace(self, value, depth):
+        shown = [f"{n}={self._show(v, depth + 1)}" for n, v in value.fields()]
+        name = "namespace" if value.type.name == "SimpleNamespace" else value.type.name
+        return f"{name}({', '.join(shown)})"
+
+    def _constant(self, value, depth):
+        return {"ellipsis": "Ellipsis", "NotImplementedType": "NotImplemented"}[value.type.builtin_name]
+
+    _BY_NAME = {
+        "set": _set, "frozenset": _set, "collections.deque": _deque, "function": _function, "method": _method,
+        "builtin_function_or_method": _builtin, "module": _module, "complex": _complex, "range": _range, "slice": _slice,
+        "cell": _cell, "mappingproxy": _proxy, "array.array": _array, "generator": _generator, "coroutine": _generator,
+        "async_generator": _generator, "code": _code, "types.SimpleNamespace": _namespace, "ellipsis": _constant,
+        "NotImplementedType": _constant,
+    }  # fmt: skip
+
+
+def default_repr(value):
+    """`<module.Class object at 0x…>`, what `object.__repr__` gives."""
+    info = value.type
+    module = info.module
+    name = info.qualname if module in ("", "builtins") else f"{module}.{info.qualname}"
+    return f"<{name} object at {value.address:#x}>"
+
+
+def _generated(value, base):
+    """Whether a class's `__repr__` is the one that `dataclasses` made: its code comes from no file of the user's."""
+    rt = value.rt
+    func = rt.object(base.namespace["__repr__"])
+    try:
+        own = dict(func.instance_entries())  # wrapped against recursion: __wrapped__ is the generated one
+        func = rt.object(own["__wrapped__"]) if "__wrapped__" in own else func
+        code = rt.code(rt.target.u64(func.address + rt.layout["func.func_code"]))
+        return code.file == "<string>" or code.file.endswith("dataclasses.py")
+    except GdbextError:
+        return False

@@ -1,0 +1,247 @@
+"""A CPython interpreter inside a Target: found, its version known, its layout proved, its threads, frames and modules listed."""
+
+import re
+
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from . import dialects, layout as layouts
+from .frames import Code, PyFrame
+from .objects import Object, TypeInfo
+
+MAX_INTERPRETERS = 1000
+PTHREAD_TID = 720  # glibc's struct pthread on x86-64: the tid; proved against the thread list before use
+
+
+class PyThread:
+    """A Python thread state: its `address`, native `tid` (0: not to be found) and `interp`reter's address."""
+
+    def __init__(self, address, tid, interp):
+        self.address, self.tid, self.interp = address, tid, interp
+
+    def __repr__(self):
+        return f"PyThread(tid={self.tid}, {self.address:#x})"
+
+
+def open_runtime(target):
+    """The `Runtime` of a Target, once per epoch. `GdbextError` when it runs no CPython that is known here."""
+    return target.cached("cpython runtime", lambda: Runtime(target))
+
+
+class Runtime:
+    """See the module's docstring. Everything read is cached until the target's epoch ends."""
+
+    def __init__(self, target):
+        self.target = target
+        self.address, module = _find_runtime(target)
+        self.version, free_threaded = _version(target, self.address, module)
+        self.layout = layouts.from_process(target, self.address, self.version, free_threaded)
+        self.dialect = dialects.for_version(self.version, free_threaded)
+        self._types, self._codes, self._objects = {}, {}, {}
+        self._prove()
+
+    # ---- proof ---------------------------------------------------------------------------------------------------
+    def _prove(self):
+        """The layout must fit this process: interpreter and thread point at each other, a code object's type is a type."""
+        L, t = self.layout, self.target
+        heads = self.interpreters()
+        if not heads:
+            raise GdbextError(f"{t.describe()}: its Python has no interpreter: it is just starting or ending")
+        try:
+            for head in heads[:1]:
+                for address in self._thread_states(head)[:4]:
+                    if t.u64(address + L["tstate.interp"]) != head:
+                        raise LayoutError("a thread state does not point back at its interpreter")
+                modules = self.object(self._modules_address(head))
+                if modules.type.builtin_name != "dict" or self.object(modules.type.address).type.builtin_name != "type":
+                    raise LayoutError("sys.modules is no dict")
+        except (FaultError, LayoutError) as e:
+            raise LayoutError(
+                f"{t.describe()}: its Python {L.name} does not have the layout that the table for {L.name} gives ({e}); "
+                f"make the table again with: scripts/make-cpython-layouts PYTHON"
+            ) from None
+
+    # ---- interpreters, threads -----------------------------------------------------------------------------------
+    def interpreters(self):
+        """Addresses of all PyInterpreterStates."""
+        t, found = self.target, []
+        at = t.u64(self.address + self.layout["runtime.interpreters.head"])
+        while at and at not in found and len(found) < MAX_INTERPRETERS:
+            found.append(at)
+            at = t.u64(at + self.layout["interp.next"])
+        return list(reversed(found))  # the list is newest first: the main interpreter leads
+
+    def _thread_states(self, interp):
+        L, t = self.layout, self.target
+        head = "interp.threads.head" if "interp.threads.head" in L else "interp.tstate_head"
+        at, found, seen = t.u64(interp + L[head]), [], set()
+        while at and at not in seen and len(seen) < dialects.MAX_THREADS:
+            seen.add(at)
+            found.append(at)
+            at = t.u64(at + L["tstate.next"])
+        return found
+
+    def threads(self):
+        """`[PyThread]` of all interpreters, the main thread first."""
+        return self.target.cached("python threads", self._threads)
+
+    def _threads(self):
+        found = []
+        os_tids = self._os_tids()
+        for interp in self.interpreters():
+            states = self._thread_states(interp)
+            found += [PyThread(a, self._tid(a, os_tids), interp) for a in reversed(states)]
+        return found
+
+    def _os_tids(self):
+        """{tid as the process sees it: tid as we see it}; {} where the backend has no thread list."""
+        try:
+            return {getattr(th, "ns_tid", None) or th.tid: th.tid for th in self.target.threads()}
+        except GdbextError:
+            return {}
+
+    def _tid(self, tstate, os_tids):
+        L, t = self.layout, self.target
+        if "tstate.native_thread_id" in L:
+            own = t.u64(tstate + L["tstate.native_thread_id"])
+            if own in os_tids or not os_tids:
+                return os_tids.get(own, own)
+        try:  # older, or forked: the id of the pthread, whose control block holds the tid
+            pthread = t.u64(tstate + L["tstate.thread_id"])
+            own = t.u32(pthread + PTHREAD_TID)
+            if own in os_tids:
+                return os_tids[own]
+            blob = t.read(pthread, 2304)
+            near = {int.from_bytes(blob[i : i + 4], "little") for i in range(640, 800, 4)} & set(os_tids)
+            return os_tids[near.pop()] if len(near) == 1 else 0
+        except FaultError:
+            return 0
+
+    # ---- frames --------------------------------------------------------------------------------------------------
+    def frames(self, thread):
+        """`[PyFrame]` of a `PyThread`, innermost first, as Python itself would list them."""
+
+        def read():
+            steps = self.dialect.walk(self, thread.address)
+            return [PyFrame(self, s, i) for i, s in enumerate(s for s in steps if s.complete)]
+
+        return self.target.cached(("python frames", thread.address), read)
+
+    def thread(self, tid):
+        """The `PyThread` with this native tid, or None."""
+        return next((th for th in self.threads() if th.tid == tid), None)
+
+    # ---- objects -------------------------------------------------------------------------------------------------
+    def object(self, address):
+        return Object(self, address)
+
+    def type(self, address):
+        info = self._types.get(address)
+        if info is None:
+            info = self._types[address] = TypeInfo(self, address)
+        return info
+
+    def code(self, address):
+        code = self._codes.get(address)
+        if code is None:
+            code = self._codes[address] = Code(self, address)
+        return code
+
+    def _modules_address(self, interp):
+        L = self.layout
+        key = "interp.imports.modules" if "interp.imports.modules" in L else "interp.modules"
+        return self.target.u64(interp + L[key])
+
+    def modules(self):
+        """`{name: Object}` of sys.modules of the main interpreter."""
+
+        def read():
+            found = {}
+            for key, value in self.object(self._modules_address(self.interpreters()[0])).items():
+                try:
+                    found[key.string()] = value
+                except GdbextError:
+                    continue
+            return found
+
+        return self.target.cached("python modules", read)
+
+    def module(self, name):
+        """The dict of an imported module as an `Object`, or None."""
+        found = self.modules().get(name)
+        if found is None or not found.isa("module"):
+            return None
+        return self.object(self.target.u64(found.address + self.layout["module.md_dict"]))
+
+    def numpy_scalar(self, obj):
+        """The plain value of a numpy scalar object, None for anything else."""
+        from . import numpy_objects
+
+        return numpy_objects.scalar(obj)
+
+    # ---- the lock ------------------------------------------------------------------------------------------------
+    def gil(self, interp):
+        """-> (state, tstate address): ("held", address), ("free", 0) or ("disabled", 0). `last_holder` counts only while locked."""
+        L, t = self.layout, self.target
+        if "runtime.gilstate.tstate_current" in L:
+            holder = t.u64(self.address + L["runtime.gilstate.tstate_current"])
+            return ("held", holder) if holder else ("free", 0)
+        gil = t.u64(interp + L["interp.ceval.gil"])
+        if not gil:
+            return "free", 0
+        if "gil.enabled" in L and not t.i32(gil + L["gil.enabled"]):
+            return "disabled", 0
+        if not t.i32(gil + L["gil.locked"]):
+            return "free", 0
+        return "held", t.u64(gil + L["gil.last_holder"])
+
+
+def _python_modules(target):
+    """Mapped files that may hold CPython, the likeliest first: libpython, then python executables, then the rest."""
+    ranked = []
+    for m in target.modules():
+        rank = 0 if re.match(r"libpython3\.\d+", m.name) else 1 if re.match(r"python(3(\.\d+)?)?t?$", m.name) else 2
+        ranked.append((rank, m))
+    ranked.sort(key=lambda r: r[0])
+    likely = [m for rank, m in ranked if rank < 2]
+    return likely or [m for _, m in ranked[:1]]  # else the first file mapped: the executable, whatever its name
+
+
+def _find_runtime(target):
+    """-> (address of _PyRuntime, its Module)"""
+    tried = []
+    for module in _python_modules(target):
+        try:
+            address = module.symbol("_PyRuntime")
+            if address is None and ".PyRuntime" in module.elf.sections:
+                address = module.bias + module.elf.sections[".PyRuntime"][0]
+        except (NotFoundError, OSError) as e:
+            tried.append(str(e))
+            continue
+        if address is not None:
+            return address, module
+        tried.append(module.name)
+    why = f" (looked in {', '.join(tried[:4])})" if tried else ""
+    raise NotFoundError(f"{target.describe()} runs no CPython that can be found{why}")
+
+
+def _version(target, runtime, module):
+    """-> ((major, minor), free_threaded): from the debug offsets, Py_Version in the file, else the file's name."""
+    try:
+        head = target.read(runtime, 24)
+    except FaultError:
+        raise GdbextError(f"{target.describe()}: its Python's state at {runtime:#x} cannot be read: the core is cut or trimmed") from None
+    if head[:8] == layouts.DEBUG_COOKIE:
+        number = int.from_bytes(head[8:16], "little")
+        version = number >> 24 & 255, number >> 16 & 255
+        if version[0] == 3 and version[1] >= 13:
+            return version, bool(int.from_bytes(head[16:24], "little"))
+    value = module.elf.symbol("Py_Version")
+    raw = module.elf.at(value, 8) if value else None
+    if raw:
+        number = int.from_bytes(raw, "little")
+        if number >> 24 & 255 == 3:
+            return (3, number >> 16 & 255), False
+    for text in [module.name] + [m.path for m in target.modules()]:
+        found = re.search(r"python3\.(\d+)", text)
+        if found:
+            return (3, int(found.group(1))), False
+    raise LayoutError(f"{target.describe()}: cannot tell which Python {module.path} is")

@@ -1,0 +1,281 @@
+"""The machine's processes as /proc shows them, without stopping or attaching to any.
+
+One pass reads only `cmdline` and `stat` of each process; everything else of a `Process` is read when asked for and remembers
+what could not be read. Processes end while we look: those that are gone are left out quietly. Standard library only.
+Layouts: proc(5) of the Linux manual, fields of /proc/PID/stat counted from `state`.
+"""
+
+import os
+import re
+import time
+
+MAX_CMDLINE = 1 << 16  # a title or the head of an argv; longer ones are cut
+MAX_FILE = 1 << 22
+SPAWN_MAIN = "from multiprocessing.spawn import spawn_main"
+_PYTHON = re.compile(r"\.?(python|pypy)[0-9.]*[a-z]{0,2}(-wrapped)?( \(deleted\))?")
+_GPU = re.compile(r"/dev/nvidia([0-9]{1,3})")
+_SEPARATE = "XWQ"  # interpreter options whose value may be the next word
+
+try:
+    _TICKS = os.sysconf("SC_CLK_TCK")
+    _PAGE = os.sysconf("SC_PAGE_SIZE")
+except (AttributeError, ValueError, OSError):
+    _TICKS, _PAGE = 100, 4096
+
+
+def _slurp(path, limit):
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.read(fd, limit)
+        while data and len(data) < limit:  # /proc hands out short pieces
+            more = os.read(fd, limit - len(data))
+            if not more:
+                break
+            data += more
+        return data
+    finally:
+        os.close(fd)
+
+
+def is_python_name(name):
+    """Whether a file name (no folder) is that of a Python interpreter."""
+    return _PYTHON.fullmatch(name) is not None
+
+
+class Process:
+    """One process. Read at once: `pid, comm, state` (the letter), `ppid, pgrp, session, threads, rss` (bytes), `cpu` (seconds
+    of user and system time), `age` (seconds or None), `started` (clock ticks after boot), `exit_status` (as wait(2) gives it, for zombies;
+    0 where it may not be seen), `cmdline` (raw bytes). Lazily: `argv, title, exe, environ, ns_pids, gpus, libraries`.
+    `unreadable` names what permissions hid, of what was asked for."""
+
+    def __init__(self, root, pid, stat, cmdline, uptime):
+        self.root, self.pid, self.cmdline = root, pid, cmdline
+        self.unreadable = []
+        close = stat.rfind(b")")
+        self.comm = stat[stat.find(b"(") + 1 : close].decode("utf-8", "surrogateescape")
+        f = stat[close + 2 :].split()
+        self.state = f[0].decode("ascii", "replace")
+        self.ppid, self.pgrp, self.session = int(f[1]), int(f[2]), int(f[3])
+        self.cpu = (int(f[11]) + int(f[12])) / _TICKS
+        self.threads, self.started = int(f[17]), int(f[19])
+        self.rss = max(0, int(f[21])) * _PAGE
+        self.age = None if uptime is None else max(0.0, uptime - self.started / _TICKS)
+        self.exit_status = int(f[49]) if len(f) > 49 else 0
+        self._lazy = {}
+
+    def __repr__(self):
+        return f"Process({self.pid}, {self.comm!r})"
+
+    def _once(self, key, make):
+        if key not in self._lazy:
+            self._lazy[key] = make()
+        return self._lazy[key]
+
+    def _file(self, name, empty):
+        """Bytes of /proc/PID/NAME; `empty` when the process is gone or does not let us, which is noted."""
+        try:
+            return _slurp(f"{self.root}/{self.pid}/{name}", MAX_FILE)
+        except PermissionError:
+            self.unreadable.append(name)
+        except OSError:
+            pass  # gone, or a zombie without memory
+        return empty
+
+    # ---- command line --------------------------------------------------------------------------------------------
+    @property
+    def single(self):
+        """True when the command line is one string: a title (padded with NULs), or a program without arguments."""
+        end = self.cmdline.find(b"\0")
+        return bool(self.cmdline) and (end < 0 or not self.cmdline[end:].strip(b"\0"))
+
+    @property
+    def title(self):
+        """The command line cut at the first NUL: the whole title of a process that titled itself, else argv[0]."""
+        return self.cmdline.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+
+    @property
+    def argv(self):
+        """Command-line words; one for a process that titled itself, none for a zombie or kernel thread."""
+        if self.single:
+            return [self.title]
+        data = self.cmdline[:-1] if self.cmdline.endswith(b"\0") else self.cmdline
+        return [a.decode("utf-8", "surrogateescape") for a in data.split(b"\0")] if data else []
+
+    @property
+    def command(self):
+        """The title or the joined argv, for people."""
+        return " ".join(self.argv)
+
+    @property
+    def exe(self):
+        """Path of the executable; '' when it cannot be read."""
+
+        def read():
+            try:
+                return os.readlink(f"{self.root}/{self.pid}/exe")
+            except PermissionError:
+                self.unreadable.append("exe")
+            except OSError:
+                pass
+            return ""
+
+        return self._once("exe", read)
+
+    @property
+    def is_python(self):
+        """The executable is a Python; where it may not be read, the first word or the name says so."""
+        exe = self.exe
+        if exe:
+            return is_python_name(os.path.basename(exe))
+        if "exe" not in self.unreadable:
+            return False
+        first = self.argv[0] if not self.single and self.argv else self.comm
+        return self.single or is_python_name(os.path.basename(first))
+
+    def program(self):
+        """What a Python runs: `("module"|"code"|"script", text, arguments)`, or None when it is no Python or has no arguments."""
+        words = self.argv
+        if len(words) < 2 or self.single or not self.is_python:
+            return None
+        i = 1
+        while i < len(words):
+            word = words[i]
+            if word == "--" or word == "-":
+                i += 1
+                break
+            if not word.startswith("-"):
+                break
+            if not word.startswith("--"):
+                for at, letter in enumerate(word[1:], 1):
+                    if letter in "mc":
+                        kind = "module" if letter == "m" else "code"
+                        if word[at + 1 :]:
+                            return kind, word[at + 1 :], words[i + 1 :]
+                        return (kind, words[i + 1], words[i + 2 :]) if i + 1 < len(words) else None
+                    if letter in _SEPARATE:
+                        i += not word[at + 1 :]
+                        break
+            i += 1
+        return ("script", words[i], words[i + 1 :]) if i < len(words) else None
+
+    @property
+    def is_spawned(self):
+        """A multiprocessing child that was started by spawn or by the fork server, and has no title."""
+        program = self.program()
+        return program is not None and program[0] == "code" and program[1].startswith(SPAWN_MAIN)
+
+    # ---- the rest ------------------------------------------------------------------------------------------------
+    @property
+    def environ(self):
+        """The environment it was started with; setproctitle overwrites much of it (then the rest, or nothing, is here)."""
+
+        def read():
+            pairs = (e.decode("utf-8", "surrogateescape").partition("=") for e in self._file("environ", b"").split(b"\0") if b"=" in e)
+            return {k: v for k, _, v in pairs}
+
+        return self._once("environ", read)
+
+    @property
+    def ns_pids(self):
+        """Its pid in every pid namespace, ours first and its own last."""
+
+        def read():
+            found = re.search(rb"^NSpid:([\t 0-9]+)$", self._file("status", b""), re.M)
+            return [int(n) for n in found.group(1).split()] if found and found.group(1).split() else [self.pid]
+
+        return self._once("ns_pids", read)
+
+    @property
+    def ns_pid(self):
+        return self.ns_pids[-1]
+
+    @property
+    def gpus(self):
+        """Numbers of the NVIDIA devices it holds open; without any, those that CUDA_VISIBLE_DEVICES names by number."""
+
+        def read():
+            found = set()
+            folder = f"{self.root}/{self.pid}/fd"
+            try:
+                names = os.listdir(folder)
+            except PermissionError:
+                self.unreadable.append("fd")
+                names = []
+            except OSError:
+                names = []
+            for name in names:
+                try:
+                    m = _GPU.fullmatch(os.readlink(f"{folder}/{name}"))
+                except OSError:
+                    continue
+                if m:
+                    found.add(int(m.group(1)))
+            if not found:
+                words = self.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+                found = {int(w) for w in words if re.fullmatch("[0-9]{1,3}", w.strip())}
+            return sorted(found)
+
+        return self._once("gpus", read)
+
+    def maps(self):
+        """The text of its memory map, '' when it cannot be read."""
+        return self._once("maps", lambda: self._file("maps", b"").decode("utf-8", "surrogateescape"))
+
+
+class ProcTable:
+    """All processes that `root` shows. `processes`: by pid; `children`: pid -> `[Process]` by start; `reasons`: what was hidden."""
+
+    def __init__(self, root="/proc"):
+        self.root = root
+        self.processes, self.children, self.reasons = {}, {}, []
+        uptime = self._uptime()
+        try:
+            names = os.listdir(root)
+        except OSError as e:
+            self.reasons.append(f"{root} cannot be read: {e.strerror}")
+            names = []
+        denied = 0
+        for name in names:
+            if not name.isdigit():
+                continue
+            try:
+                stat = _slurp(f"{root}/{name}/stat", MAX_CMDLINE)
+                try:
+                    cmdline = _slurp(f"{root}/{name}/cmdline", MAX_CMDLINE)
+                except PermissionError:
+                    cmdline, denied = b"", denied + 1
+                process = Process(root, int(name), stat, cmdline, uptime)
+            except PermissionError:
+                denied += 1
+                continue
+            except (OSError, ValueError, IndexError):
+                continue  # it ended while we looked
+            self.processes[process.pid] = process
+        if denied:
+            self.reasons.append(f"{denied} processes may not be looked at")
+        if root == "/proc" and names and "1" not in names:
+            self.reasons.append("/proc hides other users' processes (hidepid): run as root to see them")
+        for process in self.processes.values():
+            self.children.setdefault(process.ppid, []).append(process)
+        for group in self.children.values():
+            group.sort(key=lambda p: (p.started, p.pid))
+
+    def _uptime(self):
+        if self.root == "/proc" and hasattr(time, "CLOCK_BOOTTIME"):
+            return time.clock_gettime(time.CLOCK_BOOTTIME)  # /proc/uptime is the container's own under lxcfs
+        try:
+            return float(_slurp(f"{self.root}/uptime", 256).split()[0])
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def get(self, pid):
+        return self.processes.get(pid)
+
+    def parent(self, process):
+        return self.processes.get(process.ppid)
+
+    def __len__(self):
+        return len(self.processes)
+
+    def __iter__(self):
+        return iter(sorted(self.processes.values(), key=lambda p: p.pid))

@@ -1,0 +1,273 @@
+"""ptrace, process_vm_readv and the /proc fields around them, through ctypes: for the collector and the guard, never inside gdb.
+
+Stopping is PTRACE_SEIZE + PTRACE_INTERRUPT: no signal is sent, so when the tracer dies at any moment every thread runs on,
+and a process in a group-stop (state T) stays in it. Numbers: Linux include/uapi/linux/ptrace.h, arch/*/include/asm/user.h.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+import time
+
+from ..errors import GdbextError, NotFoundError
+
+PEEKUSER, POKEUSER, DETACH = 3, 6, 17
+GETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4206, 0x4207
+NT_PRSTATUS = 1
+WALL = 0x40000000  # waitpid: threads of any kind
+SIGSTOP_BIT = 1 << 18
+MACHINE = platform.machine()
+DEBUGREG_OFFSET = 848  # struct user (x86-64): u_debugreg
+IOV_MAX = 1024
+
+# Order of the general registers in NT_PRSTATUS: struct user_regs_struct (x86-64), struct user_pt_regs (aarch64).
+REGISTERS = {
+    "x86-64": "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs".split(),
+    "aarch64": [f"x{i}" for i in range(31)] + ["sp", "pc", "cpsr"],
+}
+STACK_POINTER = {"x86-64": "rsp", "aarch64": "sp"}
+
+
+class _Iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.restype = ctypes.c_long
+_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+_libc.process_vm_readv.restype = ctypes.c_ssize_t
+_libc.process_vm_readv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
+
+
+def call(request, tid, address=0, data=0):
+    """ptrace(2); raises `OSError`."""
+    ctypes.set_errno(0)
+    result = _libc.ptrace(request, tid, address, data)
+    if result == -1 and ctypes.get_errno():
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+# ---- what /proc says -------------------------------------------------------------------------------------------------
+def tids(pid):
+    """Thread ids, sorted; [] when the process is gone."""
+    try:
+        return sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+    except OSError:
+        return []
+
+
+def status(pid, tid=None):
+    """`{"state", "tracer", "pending", "tgid", "kthread"}` of a thread (default: the main one), or None when it is gone.
+
+    `state` is the letter of proc(5); `pending`: signal mask of the thread and the process together."""
+    try:
+        with open(f"/proc/{pid}/task/{tid or pid}/status", "rb") as f:
+            fields = dict(line.partition(b":\t")[::2] for line in f.read().splitlines())
+        return {
+            "state": fields[b"State"][:1].decode(),
+            "tracer": int(fields[b"TracerPid"]),
+            "tgid": int(fields[b"Tgid"]),
+            "pending": int(fields.get(b"SigPnd", b"0"), 16) | int(fields.get(b"ShdPnd", b"0"), 16),
+            "kthread": fields.get(b"Kthread", b"").strip() == b"1" or b"VmSize" not in fields,
+        }
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def start_time(pid):
+    """Clock ticks after boot at which a process began (with the pid it names it for good), or None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            return int(f.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def is_stopped(pid):
+    """True where a thread of the process is in a group-stop (T): stopped by a signal, not by a tracer."""
+    return any(s["state"] == "T" for s in (status(pid, t) for t in tids(pid)) if s)
+
+
+def tracers(pid):
+    """Pids of the processes that trace a thread of `pid`."""
+    return {s["tracer"] for s in (status(pid, t) for t in tids(pid)) if s and s["tracer"]}
+
+
+# ---- stopping without a signal ---------------------------------------------------------------------------------------
+class Stopped:
+    """All threads of a process, seized and interrupted, for a `with` block; every one is released at its end.
+
+    `threads`: tids that stand still. `stray`: tids that did not stop in time (uninterruptible sleep); `settle()` releases them when
+    they come round. `seconds`: how long the process stood still, from the first interrupt to the last detach.
+    """
+
+    def __init__(self, pid, timeout=1.0):
+        self.pid, self.timeout = pid, timeout
+        self.threads, self.stray, self.seconds = {}, set(), 0.0
+        self._seized = set()
+        self._began = None
+
+    def __enter__(self):
+        try:
+            self._seize_new()  # seizing alone does not stop: the pause begins with the first interrupt
+            if not self._seized:
+                raise NotFoundError(f"process {self.pid} does not exist (any more)")
+            self._began = time.monotonic()
+            deadline = self._began + self.timeout
+            fresh = self._seized
+            while fresh:
+                for tid in list(fresh):
+                    self._interrupt(tid)
+                self._wait(deadline)
+                fresh = self._seize_new() if time.monotonic() < deadline else set()
+        except BaseException:
+            self.release()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.release()
+
+    def _seize_new(self):
+        fresh = set()
+        for tid in tids(self.pid):
+            if tid in self._seized:
+                continue
+            try:
+                call(SEIZE, tid)
+            except OSError as e:
+                state = status(self.pid, tid)
+                if e.errno == errno.ESRCH or state is None or state["state"] in "ZX":
+                    continue  # it ended while we looked
+                if state["tracer"]:
+                    raise GdbextError(f"process {self.pid} is already traced by process {state['tracer']}: detach that first") from None
+                from .proc import permission_hint
+
+                raise GdbextError(f"process {self.pid}: no permission to stop it; {permission_hint(self.pid)}") from None
+            fresh.add(tid)
+            self._seized.add(tid)
+        return fresh
+
+    def _interrupt(self, tid):
+        try:
+            call(INTERRUPT, tid)
+        except OSError:
+            self._seized.discard(tid)  # ended
+
+    def _wait(self, deadline):
+        waiting = self._seized - set(self.threads)
+        while waiting:
+            moved = False
+            for tid in list(waiting):
+                if self._collect(tid):
+                    waiting.discard(tid)
+                    moved = True
+            if not moved:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.00005)
+        self.stray = waiting
+
+    def _collect(self, tid):
+        """True when `tid` stopped or ended."""
+        try:
+            found, code = os.waitpid(tid, WALL | os.WNOHANG)
+        except ChildProcessError:
+            self._seized.discard(tid)
+            return True
+        if not found:
+            return False
+        if os.WIFSTOPPED(code):
+            # A signal that was on its way stops the thread as well: it is passed on at the detach. The stop of our own
+            # interrupt, and of a group-stop, carries an event in the upper half and no signal to deliver.
+            self.threads[tid] = 0 if code >> 16 else os.WSTOPSIG(code)
+        else:
+            self._seized.discard(tid)
+        return True
+
+    def release(self):
+        """Detaches what stopped. Safe to call twice."""
+        for tid, signal in list(self.threads.items()):
+            try:
+                call(DETACH, tid, 0, signal)
+            except OSError:
+                pass  # killed meanwhile: nothing to release
+        if self._began is not None:
+            self.seconds = time.monotonic() - self._began
+            self._began = None
+        self._seized -= set(self.threads)
+        self.stray |= self._seized
+        self.threads = {}
+
+    def settle(self):
+        """Detaches strays that have stopped by now; True when none is left. The end of this process releases the rest."""
+        for tid in list(self.stray):
+            self._collect(tid)
+            if tid in self.threads or tid not in self._seized:
+                self.stray.discard(tid)
+        self.release()
+        return not self.stray
+
+
+def general_registers(tid):
+    """The raw NT_PRSTATUS register set of a stopped thread."""
+    buffer = ctypes.create_string_buffer(1024)
+    iov = _Iovec(ctypes.cast(buffer, ctypes.c_void_p).value, len(buffer))
+    call(GETREGSET, tid, NT_PRSTATUS, ctypes.addressof(iov))
+    return buffer.raw[: iov.length]
+
+
+def decode_registers(raw, arch):
+    """`{name: value}` of a raw NT_PRSTATUS set; None where it is too short or the architecture is not known."""
+    names = REGISTERS.get(arch)
+    if names is None or len(raw) < 8 * len(names):
+        return None
+    return dict(zip(names, struct.unpack_from(f"<{len(names)}Q", raw)))
+
+
+def clear_debug_registers(tid):
+    """Disarms the hardware breakpoints and watchpoints of a stopped thread; True when there were any. x86-64 only."""
+    if MACHINE != "x86_64" or not call(PEEKUSER, tid, DEBUGREG_OFFSET + 7 * 8):
+        return False
+    for n in (7, 0, 1, 2, 3, 6):  # control first: an address may change only while it is disarmed
+        call(POKEUSER, tid, DEBUGREG_OFFSET + n * 8, 0)
+    return True
+
+
+# ---- memory in few calls ---------------------------------------------------------------------------------------------
+def read_ranges(pid, ranges):
+    """`[(address, size)]` -> `[bytes]`, each as long as could be read (b"" for nothing): process_vm_readv, 1,024 ranges a call."""
+    total = sum(size for _, size in ranges)
+    if not total:
+        return [b"" for _ in ranges]
+    buffer = ctypes.create_string_buffer(total)
+    base = ctypes.addressof(buffer)
+    offsets, at = [], 0
+    for _, size in ranges:
+        offsets.append(at)
+        at += size
+    got = [0] * len(ranges)
+    i = 0
+    while i < len(ranges):
+        n = min(IOV_MAX, len(ranges) - i)
+        local = (_Iovec * n)(*[(base + offsets[i + k], ranges[i + k][1]) for k in range(n)])
+        remote = (_Iovec * n)(*[ranges[i + k] for k in range(n)])
+        done = _libc.process_vm_readv(pid, local, n, remote, n, 0)
+        if done < 0:
+            if ctypes.get_errno() == errno.ESRCH:
+                break
+            done = 0
+        k = 0
+        while k < n and done >= ranges[i + k][1]:
+            got[i + k] = ranges[i + k][1]
+            done -= got[i + k]
+            k += 1
+        if k < n:  # this one faults, perhaps half-way
+            got[i + k] = done
+            k += 1
+        i += k
+    view = memoryview(buffer)
+    return [bytes(view[o : o + g]) for o, g in zip(offsets, got)]

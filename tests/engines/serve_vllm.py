@@ -1,0 +1,53 @@
+"""A real vLLM with random weights that is never without requests. Started by scripts/lib/engines.py in vLLM's environment.
+
+    serve_vllm.py --model FOLDER --ready FILE [--tp N] [--requests N]
+
+Writes FILE, one JSON object, once requests are in flight. Ends on SIGTERM.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import sys
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--ready", required=True)
+    parser.add_argument("--tp", type=int, default=2)
+    parser.add_argument("--requests", type=int, default=4)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(model=options.model, load_format="dummy", skip_tokenizer_init=True, max_model_len=256, enforce_eager=True,
+              dtype="float32", tensor_parallel_size=options.tp)
+    engine = llm.llm_engine
+    names = itertools.count()
+
+    def add():
+        number = next(names)
+        # lengths differ, so that requests end one by one and others are always in flight
+        engine.add_request(f"request-{number}", {"prompt_token_ids": [5 + (number + i) % 64 for i in range(32)]},
+                           SamplingParams(max_tokens=160 + 16 * (number % 4), ignore_eos=True, detokenize=False))
+
+    for _ in range(options.requests):
+        add()
+    steps = 0
+    while True:
+        for output in engine.step():
+            if output.finished:
+                add()
+        steps += 1
+        if steps == 5:
+            with open(options.ready + ".new", "w") as f:
+                json.dump({"pid": os.getpid(), "tp": options.tp}, f)
+            os.replace(options.ready + ".new", options.ready)
+
+
+if __name__ == "__main__":
+    main()
