@@ -56,6 +56,7 @@ class PyFrame:
         self.rt, self.step, self.level = rt, step, level
         self.address, self.anchor = step.address, step.anchor
         self.code = rt.code(step.code)
+        self.stack = [self]  # all frames of its thread, set by Runtime.frames
 
     @property
     def function(self):

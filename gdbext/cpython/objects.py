@@ -455,6 +455,8 @@ class Object:
             pointer = self.rt.dialect.dict_pointer(self.rt, self)
             if pointer:
                 return self.rt.object(pointer)
+            if own:
+                return {n: self.rt.object(a) for n, a in own.items()}
         if self.type.flags & TUPLE and self.type.is_heap:
             names = self.namedtuple_fields()
             if name in names:

@@ -39,7 +39,7 @@ class Repr:
     # ---- one value -----------------------------------------------------------------------------------------------
     def _show(self, value, depth):
         if not isinstance(value, Object):
-            return repr(value)
+            return self._plain(value, depth)
         if value.address in self._inside:
             kind = value.type.flags
             return "[...]" if kind & LIST else "{...}" if kind & DICT or value.isa("set") else "(...)" if kind & TUPLE else "..."
@@ -57,6 +57,18 @@ class Repr:
             self._inside.pop()
         self._spent += len(text) if not text.startswith(("[", "(", "{")) else 2
         return text
+
+    def _plain(self, value, depth):
+        """A value that an expression made here: its members may be objects of the process."""
+        if isinstance(value, dict):
+            return "{" + self._each(len(value), list(value.items())[: self.limits.items], self._plain_pair(depth)) + "}"
+        if isinstance(value, (list, tuple)):
+            inner = self._each(len(value), value[: self.limits.items], lambda v: self._show(v, depth + 1))
+            return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+        return self._cut(repr(value), self.limits.string * 2)
+
+    def _plain_pair(self, depth):
+        return lambda p: f"{self._show(p[0], depth + 1)}: {self._show(p[1], depth + 1)}"
 
     def _by_type(self, value, depth):
         flags, builtin = value.type.flags, value.type.builtin_name

@@ -94,7 +94,7 @@ class Runtime:
     def _os_tids(self):
         """{tid as the process sees it: tid as we see it}; {} where the backend has no thread list."""
         try:
-            return {getattr(th, "ns_tid", None) or th.tid: th.tid for th in self.target.threads()}
+            return {th.ns_tid: th.tid for th in self.target.threads()}
         except GdbextError:
             return {}
 
@@ -121,9 +121,41 @@ class Runtime:
 
         def read():
             steps = self.dialect.walk(self, thread.address)
-            return [PyFrame(self, s, i) for i, s in enumerate(s for s in steps if s.complete)]
+            found = [PyFrame(self, s, i) for i, s in enumerate(s for s in steps if s.complete)]
+            for frame in found:
+                frame.stack = found
+            return found
 
         return self.target.cached(("python frames", thread.address), read)
+
+    def thread_names(self):
+        """`{thread state's pthread id: name}` as `threading` knows them; {} where it was never imported."""
+
+        def read():
+            found = {}
+            module = self.module("threading")
+            try:
+                for key, value in module.item("_active").items(dialects.MAX_THREADS) if module else ():
+                    found[key.integer()] = value.attr("_name").string(200)
+            except GdbextError:
+                pass  # names are a courtesy: a table in the middle of an update costs no answer
+            return found
+
+        return self.target.cached("python thread names", read)
+
+    def thread_name(self, thread):
+        """The name that Python gave the thread, or ''."""
+        return self.thread_names().get(self.target.u64(thread.address + self.layout["tstate.thread_id"]), "")
+
+    def gil_state(self, thread):
+        """ "holds", "none", "disabled", or "unknown": another thread holds the lock, and whether this one waits for it only its
+        native stack can tell."""
+        state, holder = self.gil(thread.interp)
+        if state == "disabled":
+            return "disabled"
+        if state == "free":
+            return "none"
+        return "holds" if holder == thread.address else "unknown"
 
     def thread(self, tid):
         """The `PyThread` with this native tid, or None."""

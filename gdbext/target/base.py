@@ -65,12 +65,24 @@ class Module:
         return f"Module({self.path!r}, {self.base:#x}-{self.end:#x})"
 
 
+class NativeFrame:
+    """One frame of a native stack. `function`, `file`, `line`, `library` are '' or None where they are not known; `inline` frames share
+    the physical frame of the next older one; `reliable` is False for a frame that rests on a guess (no unwind data)."""
+
+    __slots__ = ("level", "pc", "sp", "function", "file", "line", "library", "inline", "reliable")
+
+    def __init__(self, level, pc, sp, function="", file="", line=None, library="", inline=False, reliable=True):
+        self.level, self.pc, self.sp, self.function, self.file, self.line = level, pc, sp, function, file, line
+        self.library, self.inline, self.reliable = library, inline, reliable
+
+
 class Thread:
-    """An operating-system thread. `registers` maps names to values, or is None where the backend has none;
+    """An operating-system thread. `ns_tid` is the tid as the process itself sees it. `registers` maps names to values, or is None where the backend has none;
     `stack` is `(low, high)` addresses of the mapping the stack pointer lies in, or None."""
 
-    def __init__(self, tid, name="", state="", registers=None, stack=None):
+    def __init__(self, tid, name="", state="", registers=None, stack=None, ns_tid=None):
         self.tid, self.name, self.state, self.registers, self.stack = tid, name, state, registers, stack
+        self.ns_tid = ns_tid or tid
 
     def __repr__(self):
         return f"Thread({self.tid}, {self.name!r})"

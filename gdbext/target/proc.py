@@ -57,6 +57,24 @@ def read_proc(pid, name):
         raise NotFoundError(f"process {pid} does not exist (any more)") from None
 
 
+def list_threads(pid):
+    """`[Thread]` of a live process from /proc, by tid; no registers."""
+    try:
+        tids = sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+    except OSError:
+        raise NotFoundError(f"process {pid} does not exist (any more)") from None
+    found = []
+    for tid in tids:
+        try:
+            stat = read_proc(pid, f"task/{tid}/stat").decode("utf-8", "replace")
+            own = next((line for line in read_proc(pid, f"task/{tid}/status").splitlines() if line.startswith(b"NSpid:")), b"")
+        except GdbextError:
+            continue  # it ended while we looked
+        name, _, rest = stat.partition("(")[2].rpartition(")")
+        found.append(Thread(tid, name, (rest.split() or ["?"])[0], ns_tid=int(own.split()[-1]) if own else tid))
+    return found
+
+
 class ProcTarget(Target):
     """`pid` as this machine numbers it."""
 
@@ -101,19 +119,7 @@ class ProcTarget(Target):
         return maps
 
     def _threads(self):
-        found = []
-        try:
-            tids = sorted(map(int, os.listdir(f"/proc/{self.pid}/task")))
-        except OSError:
-            raise NotFoundError(f"process {self.pid} does not exist (any more)") from None
-        for tid in tids:
-            try:
-                stat = read_proc(self.pid, f"task/{tid}/stat").decode("utf-8", "replace")
-            except GdbextError:
-                continue  # it ended while we looked
-            name, _, rest = stat.partition("(")[2].rpartition(")")
-            found.append(Thread(tid, name, rest.split()[0] if rest.split() else "?"))
-        return found
+        return list_threads(self.pid)
 
     def argv(self):
         return [a.decode("utf-8", "surrogateescape") for a in read_proc(self.pid, "cmdline").split(b"\0")[:-1]]

@@ -1,0 +1,148 @@
+"""From gdb's command line to a `Command` and back: registration, arguments, errors, completion, printing."""
+
+import os
+
+import gdb
+
+from ..errors import GdbextError
+from ..render.text import Style
+from .base import UsageError
+from .session import Session
+
+_CLASSES = {"python": gdb.COMMAND_STACK, "tensors": gdb.COMMAND_DATA, "ranks": gdb.COMMAND_STATUS}
+_CHUNK = 8192
+
+
+class GdbSession(Session):
+    """The selected inferior, thread and frame of this gdb."""
+
+    in_gdb = True
+
+    def target(self, on=None):
+        if on is not None:
+            return super().target(on)
+        inferior = gdb.selected_inferior()
+        if not inferior.pid:
+            raise GdbextError("no process is selected: llm-attach one, open a core, or add -on WHAT (see llm-ranks)")
+        return self._of_inferior(inferior)
+
+    def _of_inferior(self, inferior):
+        from ..target.live_gdb import LiveGdbTarget, core_file, selected
+
+        key = ("inferior", inferior.num)
+        known = self._opened.get(key)
+        if known is None or known.pid != inferior.pid or not known.inferior.is_valid():
+            with selected(inferior):
+                kind = LiveGdbTarget
+                if core_file(inferior):
+                    from ..target.core_gdb import CoreGdbTarget as kind
+                known = self._opened[key] = kind(inferior, next((r.label for r in self.ranks if r.pid == inferior.pid), ""))
+        return known
+
+    def open(self, what):
+        key = getattr(what, "pid", what)
+        for inferior in gdb.inferiors():
+            if inferior.pid and inferior.pid == key:
+                return self._of_inferior(inferior)
+        return super().open(what)
+
+    def inferior_of(self, pid):
+        return next((i.num for i in gdb.inferiors() if i.pid == pid and pid), None)
+
+    def tid(self, on=None):
+        if on is not None:
+            target = self.target(on)
+            if getattr(target, "inferior", None) != gdb.selected_inferior():
+                return None
+        thread = gdb.selected_thread()
+        return (thread.ptid[1] or thread.ptid[2]) if thread is not None else None
+
+    def style(self):
+        enabled = bool(gdb.parameter("style enabled")) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        return Style(enabled and not self.to_string, gdb.parameter("width") or 0)
+
+    to_string = False
+
+
+session = GdbSession()
+
+
+def run(command, line):
+    """Parses, runs and prints one command; every expected failure leaves as `gdb.GdbError`, one line."""
+    try:
+        args = command.parse(line)
+        answer = command().run(session, args)
+        text = answer.json(command.name) if args.json else answer.people(session.style())
+    except UsageError as e:
+        raise gdb.GdbError(str(e)) from None
+    except GdbextError as e:
+        raise gdb.GdbError(f"{command.name}: {e}" if not str(e).startswith(command.name) else str(e)) from None
+    except gdb.MemoryError as e:
+        raise gdb.GdbError(f"{command.name}: {e}") from None
+    except gdb.GdbError:
+        raise
+    except gdb.error as e:
+        raise gdb.GdbError(f"{command.name}: gdb says: {str(e).strip()}") from None
+    if text:
+        text += "\n"
+    for start in range(0, len(text), _CHUNK):
+        gdb.write(text[start : start + _CHUNK])
+
+
+def complete(command, text, word):
+    """Options after a dash, else what the operand completes to."""
+    last = text.split(" ")[-1]
+    if last.startswith("-"):
+        dashes = "--" if last.startswith("--") else "-"
+        names = [dashes + o.name for o in command.all_options()]
+        return [n[len(last) - len(word) :] for n in names if n.startswith(last)]
+    if command.completes == "expression":
+        return _expression_words(text, word)
+    if command.completes == "file":
+        return gdb.COMPLETE_FILENAME
+    words = command().complete(session, text)
+    if command.completes == "what" or text.rstrip().endswith("-on"):
+        words = list(words) + [r.label for r in session.ranks] + ["all"]
+    return [w for w in words if w.startswith(word)]
+
+
+def _expression_words(text, word):
+    """Names of the selected Python frame, or attributes of the path before the last dot."""
+    import re
+
+    from ..cpython.expressions import evaluate
+
+    path = re.search(r"[\w.\[\]'\"$]*$", text).group()
+    base, dot, part = path.rpartition(".")
+    try:
+        frame = session.frame()
+        if not dot:
+            names = [n for n, v in frame.locals() if v is not None]
+        else:
+            value = evaluate(session.runtime(), base, frame)
+            names = [n for n, _ in value.fields()]
+    except (GdbextError, gdb.error, AttributeError):
+        return []
+    prefix = word[: len(word) - len(part)] if part and word.endswith(part) else (word if not part else "")
+    return [prefix + n for n in names if n.startswith(part)]
+
+
+def register(command):
+    """Makes one `Command` class a gdb command."""
+
+    class Door(gdb.Command):
+        __doc__ = command.help()
+
+        def __init__(self):
+            super().__init__(command.name, _CLASSES.get(command.group, gdb.COMMAND_USER))
+            if command.resumes:
+                self.dont_repeat()
+
+        def invoke(self, argument, from_tty):
+            run(command, argument)
+
+        def complete(self, text, word):
+            return complete(command, text, word)
+
+    Door.__name__ = command.__name__
+    return Door()

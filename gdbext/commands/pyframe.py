@@ -1,0 +1,181 @@
+"""pyframe, pyup, pydown, pylist, pylocals: moving and looking around in Python frames."""
+
+import os
+
+from ..cpython.reprs import FULL, SHORT
+from ..errors import GdbextError, NotFoundError
+from ..render.text import escape
+from .base import Answer, Command, Option, UsageError
+from .pybt import frame_data, frame_line, variable_lines, variables
+
+
+def _frame_answer(session, frame, partial):
+    data = frame_data(frame)
+    where = {"index": frame.level, "function": data["function"], "file": data["file"], "line": data["line"]}
+
+    def text(style):
+        lines = [frame_line(data, style)]
+        source = _source(frame, frame.line or 0, 1)
+        if source:
+            lines.append(f"{source[0][0]:<6}{source[0][1]}")
+        return "\n".join(lines)
+
+    return Answer({"frame": where, "locals": variables(frame.locals())}, text, partial)
+
+
+def _move(session, args, level):
+    frames = session.frames(args.on)
+    if not 0 <= level < len(frames):
+        end = "innermost" if level < 0 else "outermost"
+        raise GdbextError(f"no frame {level}: the {end} Python frame is {0 if level < 0 else len(frames) - 1}")
+    session.select(level, args.on)
+    return _frame_answer(session, frames[level], session.partial(session.target(args.on)))
+
+
+def _count(command, text, default):
+    try:
+        return int(text, 0) if text else default
+    except ValueError:
+        raise UsageError(f"{command}: needs a number, not {text!r}") from None
+
+
+class PyFrameCommand(Command):
+    """Select a Python frame by its number in pybt, or show the selected one.
+
+      (gdb) pyframe 2
+      #2  EngineCoreProc.run_busy_loop (/usr/lib/…/vllm/v1/engine/core.py:1203)
+      1203              self._process_engine_step()
+
+    pylist, pylocals, pyprint and pytensor then use this frame, until the process moves on."""
+
+    name = "pyframe"
+    group = "python"
+    operand = "[N]"
+
+    def run(self, session, args):
+        return _move(session, args, _count(self.name, args.rest, session.level(args.on)))
+
+
+class PyUp(Command):
+    """Select the Python frame that called the selected one, or the Nth one up.
+
+    (gdb) pyup
+    (gdb) pyup 3"""
+
+    name = "pyup"
+    group = "python"
+    operand = "[N]"
+
+    def run(self, session, args):
+        return _move(session, args, session.level(args.on) + _count(self.name, args.rest, 1))
+
+
+class PyDown(Command):
+    """Select the Python frame that the selected one called, or the Nth one down.
+
+    (gdb) pydown
+    (gdb) pydown 3"""
+
+    name = "pydown"
+    group = "python"
+    operand = "[N]"
+
+    def run(self, session, args):
+        return _move(session, args, session.level(args.on) - _count(self.name, args.rest, 1))
+
+
+def _open_source(frame):
+    """The text of the frame's source file as this machine has it, or `NotFoundError`."""
+    target, path = frame.rt.target, frame.file
+    tried = [target.local_file(path)]
+    if not path.startswith("/") and target.pid:
+        tried.append(f"/proc/{target.pid}/cwd/{path}")
+    for name in tried:
+        try:
+            with open(name, encoding="utf-8", errors="replace") as f:
+                return f.read(8_000_000)
+        except OSError:
+            continue
+    raise NotFoundError(f"the source {escape(path)} is not on this machine")
+
+
+def _source(frame, line, count):
+    """`[(number, text)]` of lines around `line`; [] where the source is not here."""
+    try:
+        lines = _open_source(frame).splitlines()
+    except NotFoundError:
+        return []
+    start = max(1, line - count // 2)
+    return [(n, lines[n - 1]) for n in range(start, min(len(lines), start + count - 1) + 1)]
+
+
+class PyList(Command):
+    """List the source around the selected Python frame's line.
+
+      (gdb) pylist
+         410          while req_index < len(self.running):
+      >  411              request = self.running[req_index]
+
+    Highlighted when Pygments is installed for gdb's Python (python -m gdbext install)."""
+
+    name = "pylist"
+    group = "python"
+    operand = "[LINE]"
+    options = (Option("lines", "int", "how many lines to show", 11),)
+
+    def run(self, session, args):
+        frame = session.frame(args.on)
+        text = _open_source(frame)  # raises when it is not here
+        at = _count(self.name, args.rest, frame.line or frame.code.first)
+        shown = _source(frame, at, max(1, args.lines))
+        if not shown:
+            raise GdbextError(f"{os.path.basename(frame.file)} has {len(text.splitlines())} lines, no line {at}")
+        data = {
+            "file": escape(frame.file), "line": frame.line,
+            "lines": [{"line": n, "text": escape(t, keep="\t")} for n, t in shown],
+        }  # fmt: skip
+
+        def people(style):
+            texts = [escape(t, keep="\t") for _, t in shown]
+            if style.enabled:
+                texts = _highlight(texts)
+            mark = {frame.line: ">"}
+            return "\n".join(f"{mark.get(n, ' ')}{n:>5}  {t}" for (n, _), t in zip(shown, texts))
+
+        return Answer(data, people, session.partial(frame.rt.target))
+
+
+def _highlight(lines):
+    try:
+        from pygments import highlight
+        from pygments.formatters import TerminalFormatter
+        from pygments.lexers import PythonLexer
+    except ImportError:
+        return lines
+    shown = highlight("\n".join(lines), PythonLexer(stripnl=False, ensurenl=False), TerminalFormatter()).split("\n")
+    return shown if len(shown) >= len(lines) else lines
+
+
+class PyLocals(Command):
+    """Show the variables of the selected Python frame, cells followed.
+
+      (gdb) pylocals
+      self = <vllm.v1.core.sched.scheduler.Scheduler object at 0x7f21a40b1f90>
+      token_budget = 2048
+
+    Text equals Python's repr where the type is known; -full lifts the bound on length."""
+
+    name = "pylocals"
+    group = "python"
+    options = (Option("full", help="whole values, however long"),)
+
+    def run(self, session, args):
+        frame = session.frame(args.on)
+        data = frame_data(frame)
+        found = variables(frame.locals(), FULL if args.full else SHORT)
+        where = {"index": frame.level, "function": data["function"], "file": data["file"], "line": data["line"]}
+        return Answer(
+            {"frame": where, "locals": found},
+            lambda style: "\n".join(variable_lines(found, style, "")),
+            session.partial(frame.rt.target),
+        )

@@ -1,0 +1,91 @@
+"""pyprint: any Python object of the process."""
+
+from ..cpython.expressions import evaluate
+from ..cpython.objects import Object
+from ..cpython.reprs import FULL, NORMAL, SHORT, Repr
+from ..errors import GdbextError
+from ..render.jsonline import Address
+from ..render.text import escape
+from .base import Answer, Command, Option
+
+MAX_FIELDS = 200
+
+
+def value_of(session, args):
+    """Evaluates the operand in the selected Python frame -> (Runtime, value). A frame is needed only if a name is used."""
+    rt = session.runtime(args.on)
+    try:
+        frame = session.frame(args.on)
+    except GdbextError:
+        frame = None
+    outer = frame.stack[frame.level + 1 :] if frame is not None and args.any else ()
+    return rt, evaluate(rt, args.rest, frame, outer, session.last)
+
+
+ANY = Option("any", help="take a name from the nearest outer frame that has it")
+
+
+class PyPrint(Command):
+    """Print a Python object of the process, read from memory: nothing is called.
+
+      (gdb) pyprint self.scheduler.running[0].request_id
+      'req-7-a3f1'
+      (gdb) pyprint any(r.num_computed_tokens > 500 for r in self.scheduler.running)
+      False
+      (gdb) pyprint vllm.distributed.parallel_state:_TP.rank
+      1
+
+    EXPR: names of the selected Python frame, attributes, items, slices, comparisons, arithmetic, any/all/len/type/min/max/sum,
+    `module:global`, `0x7f…` (an object's address), `$py` (the last result). An object without a repr of its own shows its
+    fields below it. What only running code could answer (calls, most properties) is refused by name."""
+
+    name = "pyprint"
+    group = "python"
+    operand = "EXPR"
+    completes = "expression"
+    options = (Option("full", help="the whole value, however long"), ANY)
+
+    def run(self, session, args):
+        if not args.rest:
+            raise GdbextError("give an expression, such as: pyprint self")
+        rt, value = value_of(session, args)
+        session.last = value
+        shown = Repr(FULL if args.full else NORMAL)
+        text = shown(value)
+        is_object = isinstance(value, Object)
+        data = {
+            "type": escape(value.type_name if is_object else type(value).__name__),
+            "address": Address(value.address) if is_object else None,
+            "repr": text,
+            "truncated": shown.truncated,
+            "fields": [],
+        }
+        if is_object and (shown.opaque or text.startswith("<")) and not value.isa("type", "module"):
+            data["fields"] = fields_of(value, FULL if args.full else SHORT)
+        partial = session.partial(rt.target)
+
+        def people(style):
+            lines = [escape(text, keep="")]
+            for f in data["fields"]:
+                lines.append(f"  {style.value('.' + f['name'])} = {f['text']}")
+            if shown.truncated:
+                lines.append(style.dim("(cut; -full shows it whole)"))
+            return "\n".join(lines)
+
+        return Answer(data, people, partial)
+
+
+def fields_of(value, limits):
+    """The instance's attributes as the contract's `locals`."""
+    found = []
+    for name, field in value.fields()[:MAX_FIELDS]:
+        if isinstance(field, Object):
+            kind, address = "?", Address(field.address)
+            try:
+                kind = field.type_name
+            except GdbextError:
+                pass
+        else:
+            kind, address = type(field).__name__, None
+        found.append({"name": escape(name), "type": escape(kind), "address": address, "text": escape(Repr(limits)(field))})
+    return found

@@ -1,0 +1,122 @@
+"""What a command may ask about its surroundings: which process, which thread and Python frame, the last ranks, how to print.
+
+`Session` works outside gdb on processes named by -on; `gdb_door.GdbSession` adds what gdb has selected.
+"""
+
+import os
+import shutil
+import sys
+
+from ..cpython.runtime import open_runtime
+from ..errors import GdbextError, NotFoundError
+from ..render.text import Style
+from ..target.proc import ProcTarget
+
+
+class Session:
+    in_gdb = False
+
+    def __init__(self):
+        self.ranks = []  # the last llm-ranks
+        self.last = None  # $py
+        self._opened = {}
+        self._levels = {}  # target -> (epoch, tid, Python frame level)
+
+    # ---- which process -------------------------------------------------------------------------------------------
+    def target(self, on=None):
+        """The `Target` that `-on` names, else the selected one."""
+        if on is None:
+            raise GdbextError("no process given: add -on PID, a label or a core file")
+        found = self.resolve(on)
+        if len(found) != 1:
+            raise GdbextError(f"{on} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
+        return self.open(found[0])
+
+    def resolve(self, what):
+        """What a WHAT names: `[Rank, pid or core file]`, at least one."""
+        from ..engines import discover
+
+        if not self.ranks and not os.path.isfile(what):
+            self.ranks, _ = discover.discover()
+        return discover.resolve(what, self.ranks)
+
+    def open(self, what):
+        """A `Target` for a `Rank`, a pid or a core file."""
+        key = getattr(what, "pid", what)
+        if key not in self._opened:
+            self._opened[key] = self._open(key, getattr(what, "label", ""))
+        target = self._opened[key]
+        if not target.is_stopped:
+            target.forget()  # each command reads a running process anew
+        return target
+
+    def _open(self, key, label):
+        if isinstance(key, int):
+            if not os.path.exists(f"/proc/{key}"):
+                raise NotFoundError(f"process {key} does not exist (any more); see: llm-ranks")
+            return ProcTarget(key, label)
+        from ..target.snapshot import CoreFileTarget
+
+        return CoreFileTarget(key)
+
+    def inferior_of(self, pid):
+        """gdb's number of the inferior that holds `pid`, or None."""
+        return None
+
+    @staticmethod
+    def partial(target):
+        """The reasons that stand in `partial` because of the kind of target."""
+        return [] if target.is_stopped else ["unstopped"]
+
+    # ---- Python --------------------------------------------------------------------------------------------------
+    def runtime(self, on=None):
+        return open_runtime(self.target(on))
+
+    def tid(self, on=None):
+        """The selected thread's tid; None where nothing is selected (then the main thread counts)."""
+        return None
+
+    def python_thread(self, on=None):
+        """The selected `PyThread`, else the main one; `NotFoundError` naming those that run Python."""
+        rt, tid = self.runtime(on), self.tid(on)
+        threads = rt.threads()
+        if not threads:
+            raise NotFoundError(f"{rt.target.describe()} has no Python thread")
+        if tid is None:
+            return threads[0]
+        found = rt.thread(tid)
+        if found is None:
+            with_python = ", ".join(str(th.tid) for th in threads[:8])
+            raise NotFoundError(f"thread {tid} runs no Python; threads that do: {with_python} (pybt -all shows them)")
+        return found
+
+    def frames(self, on=None):
+        rt = self.runtime(on)
+        thread = self.python_thread(on)
+        frames = rt.frames(thread)
+        if not frames:
+            raise NotFoundError(f"thread {thread.tid} has no Python frame now")
+        return frames
+
+    def level(self, on=None):
+        """The selected Python frame's level in the selected thread: 0 after every stop."""
+        key = self._frame_key(on)
+        return self._levels.get(key, 0)
+
+    def select(self, level, on=None):
+        self._levels = {self._frame_key(on): level}
+
+    def _frame_key(self, on):
+        target = self.target(on)
+        return id(target), target.epoch if target.is_stopped else 0, self.tid(on)
+
+    def frame(self, on=None):
+        """The selected `PyFrame`."""
+        frames = self.frames(on)
+        level = self.level(on)
+        return frames[level] if level < len(frames) else frames[0]
+
+    # ---- printing ------------------------------------------------------------------------------------------------
+    def style(self):
+        width = shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
+        return Style(sys.stdout.isatty() and "NO_COLOR" not in os.environ, width)

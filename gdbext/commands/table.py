@@ -1,0 +1,30 @@
+"""Which commands there are and where: name -> (module of this package, class). Both doors read this and nothing else."""
+
+import importlib
+
+COMMANDS = {
+    "llm": ("llm", "Llm"),
+    "llm-ranks": ("llm_ranks", "LlmRanks"),
+    "llm-attach": ("llm_attach", "LlmAttach"),
+    "llm-detach": ("llm_attach", "LlmDetach"),
+    "llm-continue": ("llm_attach", "LlmContinue"),
+    "llm-apply": ("llm_attach", "LlmApply"),
+    "pybt": ("pybt", "PyBt"),
+    "pyframe": ("pyframe", "PyFrameCommand"),
+    "pyup": ("pyframe", "PyUp"),
+    "pydown": ("pyframe", "PyDown"),
+    "pylist": ("pyframe", "PyList"),
+    "pylocals": ("pyframe", "PyLocals"),
+    "pyprint": ("pyprint", "PyPrint"),
+    "pytensor": ("pytensor", "PyTensor"),
+}
+
+
+def load(name):
+    """The `Command` class of a name."""
+    module, cls = COMMANDS[name]
+    return getattr(importlib.import_module("." + module, __package__), cls)
+
+
+def load_all():
+    return [load(name) for name in COMMANDS]

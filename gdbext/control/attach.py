@@ -1,0 +1,465 @@
+"""Attaching fast and leaving no trace: what `llm-attach`, `llm-detach`, `llm-continue` and `llm-apply` stand on.
+
+Fast: the executable and the libraries that the stack seems to need are read before the process is stopped, and with
+`auto-solib-add off` nothing else is read after. No trace: the guard knows of every process before it is touched; an error or Ctrl-C
+half-way detaches what this command attached; a process that was stopped before is stopped afterwards, any other runs.
+"""
+
+import os
+import time
+
+import gdb
+
+from ..errors import GdbextError, NotFoundError
+from ..target import guard as guards
+from ..target import libraries, ptrace
+from ..target.proc import permission_hint
+
+# Settings that a command of ours changes while it works, and puts back before it returns; those a gdb does not know are left out.
+QUIET = {
+    "confirm": "off", "pagination": "off", "suppress-cli-notifications": "on", "print inferior-events": "off",
+    "print thread-events": "off", "debuginfod enabled": "off", "exec-file-mismatch": "off",
+}  # fmt: skip
+WORD = {True: "on", False: "off", None: "unlimited"}
+
+
+class Held:
+    """A process that we attached. `pause`: seconds from the stop until the attach was done; `standstill()`: all seconds so far."""
+
+    def __init__(self, pid, label, was_stopped):
+        self.pid, self.label, self.was_stopped = pid, label, was_stopped
+        self.start = ptrace.start_time(pid)
+        self.inferior, self.added, self.had_file = None, False, False
+        self.since, self.past, self.pause = None, 0.0, 0.0
+        self.ran = False
+        self.libraries = libraries.Loaded()
+
+    def standstill(self):
+        return self.past + (time.monotonic() - self.since if self.since is not None else 0.0)
+
+    def stopped(self):
+        if self.since is None:
+            self.since = time.monotonic()
+
+    def resumed(self):
+        if self.since is not None:
+            self.past += time.monotonic() - self.since
+            self.since = None
+        self.ran = True
+
+
+class _State:
+    held = {}  # pid -> Held, in the order of attaching
+    guard = guards.Guard()
+    guard_error = ""
+    saved = {}  # settings that stay changed while something is held
+    listening = False
+    schedule = None  # the user's schedule-multiple while a background continue runs
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+def _setting(name):
+    """The text that `set NAME` takes for its present value, or None where this gdb has no such setting."""
+    try:
+        value = gdb.parameter(name)
+    except RuntimeError:
+        return None
+    return WORD[value] if value is None or isinstance(value, bool) else str(value)
+
+
+class quiet:
+    """A `with` block in which gdb asks nothing, tells nothing and changes no focus for good."""
+
+    def __init__(self, keep_focus=True):
+        self.keep_focus = keep_focus
+
+    def __enter__(self):
+        self.saved = {}
+        for name, value in QUIET.items():
+            old = _setting(name)
+            if old is not None and old != value:
+                self.saved[name] = old
+                gdb.execute(f"set {name} {value}", to_string=True)
+        self.inferior, self.thread = gdb.selected_inferior(), gdb.selected_thread()
+        self.frame = libraries._selected_frame()
+        return self
+
+    def __exit__(self, *_):
+        try:
+            if self.keep_focus:
+                self._focus()
+        finally:
+            for name, value in self.saved.items():
+                gdb.execute(f"set {name} {value}", to_string=True)
+
+    def _focus(self):
+        if self.inferior.is_valid() and gdb.selected_inferior().num != self.inferior.num:
+            select(self.inferior.num)
+        if self.thread is not None and self.thread.is_valid():
+            if gdb.selected_thread() is None or gdb.selected_thread().num != self.thread.num or gdb.selected_inferior().num != self.inferior.num:
+                self.thread.switch()
+            try:
+                if self.frame is not None and self.frame.is_valid():
+                    self.frame.select()
+            except gdb.error:
+                pass  # the thread runs by now, or its stack is another: there is no frame to go back to
+
+
+def select(number):
+    """Makes inferior `number` the selected one."""
+    gdb.execute(f"inferior {number}", to_string=True)
+
+
+# ---- before touching anything ----------------------------------------------------------------------------------------
+def check(pid):
+    """Raises `GdbextError` (one line: what, and what to do) for a process that cannot be attached; returns whether it is in a group-stop."""
+    state = ptrace.status(pid)
+    if state is None:
+        raise NotFoundError(f"process {pid} does not exist (any more): llm-ranks lists those that do")
+    if state["state"] in "ZX":
+        raise GdbextError(f"process {pid} is a zombie: it has ended and only waits for its parent to take notice")
+    if state["tgid"] != pid:
+        raise GdbextError(f"{pid} is a thread of process {state['tgid']}: attach that")
+    if state["kthread"]:
+        raise GdbextError(f"process {pid} is a kernel thread: there is nothing to attach to")
+    if pid == os.getpid():
+        raise GdbextError(f"process {pid} is this gdb")
+    for tracer in ptrace.tracers(pid):
+        if tracer == os.getpid():
+            raise GdbextError(f"process {pid} is attached in this gdb already: see info inferiors")
+        raise GdbextError(f"process {pid} is already traced by {_name(tracer)}: end that first")
+    try:
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
+    except PermissionError:
+        raise GdbextError(f"process {pid}: no permission to attach; {permission_hint(pid)}") from None
+    except OSError as e:
+        raise NotFoundError(f"process {pid}: {e.strerror}") from None
+    return ptrace.is_stopped(pid)
+
+
+def _name(pid):
+    try:
+        with open(f"/proc/{pid}/comm") as f:
+            return f"process {pid} ({f.read().strip()})"
+    except OSError:
+        return f"process {pid}"
+
+
+# ---- attach ----------------------------------------------------------------------------------------------------------
+def held(pid=None):
+    """The `Held` of `pid`, or all of them in the order of attaching. Processes that have ended are dropped."""
+    for h in list(_State.held.values()):
+        inferior = _inferior(h)
+        if inferior is None or inferior.pid != h.pid:
+            _drop(h)
+    if pid is None:
+        return list(_State.held.values())
+    return _State.held.get(pid)
+
+
+def _inferior(h):
+    return next((i for i in gdb.inferiors() if i.num == h.inferior), None)
+
+
+def guard_error():
+    """Why no guard watches, or ''."""
+    return _State.guard_error
+
+
+def attach(processes, which="main", progress=None):
+    """Attaches to `[(pid, label)]`, one inferior each, and selects the first. Returns `[Held]`.
+
+    `which` libraries' symbols are read: "main" (what the main thread's stack needs, files above 100 MB left out), "stacks" (what all
+    stacks need), "all", "none". An error or Ctrl-C on the way detaches all that this call attached, then is raised again."""
+    fresh = []
+    plan = [(pid, label, check(pid)) for pid, label in dict.fromkeys(processes)]  # nobody is stopped when one cannot be
+    try:
+        _State.guard.start()
+        _State.guard_error = ""
+    except GdbextError as e:
+        _State.guard_error = str(e)
+    _listen()
+    with quiet(keep_focus=False) as focus:
+        scratch = None
+        try:
+            _save("auto-solib-add", "off")
+            scratch = _read_ahead(plan, which)
+            for pid, label, was_stopped in plan:
+                if progress:
+                    progress(pid)
+                _attach_one(Held(pid, label, was_stopped), which, fresh)
+            select(fresh[0].inferior)
+        except BaseException as e:
+            focus.keep_focus = True
+            _roll_back(fresh)
+            if isinstance(e, gdb.error):
+                raise GdbextError(_reason(fresh[-1] if fresh else None, e)) from None
+            raise
+        finally:
+            _remove(scratch)
+        if focus.inferior.is_valid() and focus.inferior.pid:
+            focus.keep_focus = focus.inferior.pid not in {h.pid for h in fresh} and bool(focus.thread)
+    return fresh
+
+
+def _reason(h, error):
+    text = str(error).splitlines()[-1] if str(error) else "gdb gave no reason"
+    if h is None:
+        return text
+    if "not permitted" in text or "Permission denied" in text:
+        return f"process {h.pid}: no permission to attach; {permission_hint(h.pid)}"
+    if ptrace.start_time(h.pid) != h.start:
+        return f"process {h.pid} ended while it was being attached"
+    return f"process {h.pid}: gdb could not attach: {text}"
+
+
+def _read_ahead(plan, which):
+    """Reads the symbols that the attached processes will need into an inferior of its own, before anything is stopped: gdb shares what it
+    has read between inferiors. Returns the number of that inferior, or None."""
+    if which == "none":
+        return None
+    wanted = {}
+    for pid, _, _ in plan:
+        if os.stat(f"/proc/{pid}/root/").st_ino != os.stat("/").st_ino:
+            continue  # in a container: its files have other names here
+        threads = ptrace.tids(pid) if which == "stacks" else None
+        wanted.update(dict.fromkeys(libraries.likely(pid, threads, None if which == "stacks" else libraries.BIG)))
+    if not wanted:
+        return None
+    current = gdb.selected_inferior().num
+    number = _add_inferior()
+    select(number)
+    try:
+        for path in wanted:
+            try:
+                gdb.execute("add-symbol-file " + _quote(path), to_string=True)
+            except gdb.error:
+                continue  # not an object file: the attach does without
+    finally:
+        select(current)
+    return number
+
+
+def _quote(path):
+    return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _add_inferior():
+    before = {i.num for i in gdb.inferiors()}
+    gdb.execute("add-inferior -no-connection", to_string=True)
+    return next(i.num for i in gdb.inferiors() if i.num not in before)
+
+
+def _remove(number):
+    if number is None or all(i.num != number for i in gdb.inferiors()):
+        return
+    if gdb.selected_inferior().num == number:
+        others = [i.num for i in gdb.inferiors() if i.num != number]
+        if not others:
+            return
+        select(others[0])
+    gdb.execute(f"remove-inferiors {number}", to_string=True)
+
+
+def _free_inferior():
+    """(number, whether we added it) of an inferior without process and program."""
+    for i in gdb.inferiors():
+        if not i.pid and i.progspace.filename is None and not i.progspace.objfiles():
+            return i.num, False
+    return _add_inferior(), True
+
+
+def _attach_one(h, which, fresh):
+    _State.guard.own(h.pid, h.was_stopped) if not _State.guard_error else None
+    fresh.append(h)
+    h.inferior, h.added = _free_inferior()
+    select(h.inferior)
+    try:
+        exe = os.readlink(f"/proc/{h.pid}/exe")
+        if os.path.samefile(f"/proc/{h.pid}/exe", exe):
+            gdb.execute("file " + _quote(exe), to_string=True)  # read before the stop, not after
+    except (OSError, gdb.error):
+        pass  # in a container, or deleted: gdb finds it itself, at the price of a longer pause
+    h.stopped()
+    _State.held[h.pid] = h
+    gdb.execute(f"attach {h.pid}", to_string=True)
+    if which == "main":
+        main = [t for t in gdb.selected_inferior().threads() if t.ptid[1] == h.pid]
+        h.libraries = libraries.load_for(main)
+    elif which == "stacks":
+        h.libraries = libraries.load_for(None, None)
+    elif which == "all":
+        h.libraries = libraries.load_all()
+    main = [t for t in gdb.selected_inferior().threads() if t.ptid[1] == h.pid]
+    if main:
+        main[0].switch()
+    h.pause = h.standstill()
+
+
+def _roll_back(fresh):
+    """Detaches what a failed attach has attached. Called with an exception on its way: it raises none of its own but a Ctrl-C."""
+    for h in reversed(fresh):
+        try:
+            _detach_one(h)
+        except (gdb.error, GdbextError):
+            _State.held.setdefault(h.pid, h)  # the guard goes on watching it; the error that is raised says what went wrong
+    _give_back()
+
+
+# ---- detach ----------------------------------------------------------------------------------------------------------
+def detach(pids=None):
+    """Detaches `pids` (default: all of ours); returns `[(Held, seconds of standstill)]`. Raises after having tried each."""
+    wanted = held() if pids is None else [h for h in held() if h.pid in set(pids)]
+    done, errors = [], []
+    with quiet():
+        for h in wanted:
+            try:
+                _detach_one(h)
+                done.append((h, h.past))
+            except gdb.error as e:
+                errors.append(f"process {h.pid}: gdb could not detach: {str(e).splitlines()[-1]}")
+        _give_back()
+    if errors:
+        raise GdbextError("; ".join(errors))
+    return done
+
+
+def _detach_one(h):
+    inferior = _inferior(h)
+    if inferior is not None and inferior.pid == h.pid:
+        if h.was_stopped and not h.ran:
+            # It stays stopped: the signal waits until gdb lets go, and no instruction runs before it is taken.
+            _signal(h.pid, guards.signal.SIGSTOP)
+        gdb.execute(f"detach inferiors {h.inferior}", to_string=True)
+    ran = h.ran
+    h.resumed()
+    h.ran = ran
+    if ptrace.start_time(h.pid) == h.start and not ptrace.tracers(h.pid):
+        # gdb's own SIGSTOP may still be on its way when an attach was broken off.
+        guards.settle(h.pid, h.start, h.was_stopped and not h.ran, 0.02)
+    _drop(h)
+
+
+def _signal(pid, number):
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass  # it has ended
+
+
+def _drop(h):
+    """Forgets a process that is detached or gone, and its inferior where that was ours."""
+    _State.held.pop(h.pid, None)
+    if not _State.guard_error:
+        _State.guard.free(h.pid)
+    inferior = _inferior(h)
+    if inferior is None or inferior.pid:
+        return
+    if h.added:
+        _remove(h.inferior)
+    else:
+        current = gdb.selected_inferior().num
+        select(h.inferior)
+        gdb.execute("file", to_string=True)  # it was empty before
+        select(current)
+
+
+def _save(name, value):
+    if name not in _State.saved:
+        _State.saved[name] = _setting(name)
+        gdb.execute(f"set {name} {value}", to_string=True)
+
+
+def _give_back():
+    """With the last process gone: settings as before, no guard."""
+    if _State.held:
+        return
+    for name, value in _State.saved.items():
+        gdb.execute(f"set {name} {value}", to_string=True)
+    _State.saved = {}
+    _State.guard.end()
+
+
+# ---- keeping the books on who stands still ---------------------------------------------------------------------------
+def _listen():
+    if _State.listening:
+        return
+    _State.listening = True
+    gdb.events.cont.connect(_on_continue)
+    gdb.events.stop.connect(_on_stop)
+    gdb.events.exited.connect(_on_exit)
+
+
+def _on_continue(event):
+    together = bool(gdb.parameter("schedule-multiple"))
+    current = gdb.selected_inferior().num
+    for h in _State.held.values():
+        if together or h.inferior == current:
+            if h.since is not None and h.was_stopped and not h.ran and not _State.guard_error:
+                _State.guard.resumed(h.pid)
+            h.resumed()
+
+
+def _on_stop(_):
+    for h in _State.held.values():
+        h.stopped()
+    if _State.schedule is not None:
+        gdb.post_event(_restore_schedule)
+
+
+def _on_exit(event):
+    # Its inferior may not be touched here; the next command of ours that asks who is held drops it.
+    h = next((h for h in _State.held.values() if h.inferior == event.inferior.num), None)
+    if h is not None:
+        h.resumed()
+
+
+def _restore_schedule():
+    if _State.schedule is not None:
+        value, _State.schedule = _State.schedule, None
+        gdb.execute(f"set schedule-multiple {value}", to_string=True)
+
+
+# ---- continue, apply -------------------------------------------------------------------------------------------------
+def resume(pids=None, background=False):
+    """Lets one of ours, or all of them, run: until one stops or Ctrl-C, or in the background. Returns their `[Held]`.
+
+    gdb's all-stop mode resumes one inferior or every one: `schedule-multiple` is on for as long as they run."""
+    ours = held()
+    wanted = ours if pids is None else [h for h in ours if h.pid in set(pids)]
+    if not wanted:
+        raise GdbextError("nothing to continue: no process is attached by llm-attach")
+    others = [i for i in gdb.inferiors() if i.pid and i.num not in {h.inferior for h in wanted}]
+    if len(wanted) > 1 and others:
+        raise GdbextError(f"gdb resumes one process or all of them, not {len(wanted)} of {len(wanted) + len(others)}: use llm-continue all, or detach the others")
+    running = [h for h in wanted if any(t.is_running() for t in _inferior(h).threads())]
+    if running:
+        raise GdbextError(f"process {running[0].pid} is running already")
+    if gdb.selected_inferior().num not in {h.inferior for h in wanted}:
+        with quiet(keep_focus=False):
+            select(wanted[0].inferior)
+    together = "on" if len(wanted) > 1 else "off"
+    if _State.schedule is None:
+        _State.schedule = _setting("schedule-multiple")
+    gdb.execute(f"set schedule-multiple {together}", to_string=True)
+    try:
+        gdb.execute("continue &" if background else "continue")
+    except gdb.error as e:
+        _restore_schedule()
+        raise GdbextError(f"gdb could not continue: {str(e).splitlines()[-1]}") from None
+    if not background:
+        _restore_schedule()
+    return wanted
+
+
+def apply(processes, command):
+    """Runs a gdb command with each of `[Held]` selected; returns `[(Held, output, error or '')]`. The focus is as before afterwards."""
+    results = []
+    with quiet():
+        for h in processes:
+            try:
+                select(h.inferior)
+                results.append((h, gdb.execute(command, to_string=True) or "", ""))
+            except (gdb.error, gdb.GdbError, GdbextError) as e:
+                results.append((h, "", str(e)))
+    return results

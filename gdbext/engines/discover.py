@@ -1,0 +1,438 @@
+"""Which processes of this machine belong to an engine, and what `WHAT` in a command names.
+
+Order of evidence: titles and command lines (one pass over /proc), the relatives of what was found, mapped libraries of the few
+large Pythons that are left, the environment; memory only where those leave a doubt, or when asked to verify. Memory wins.
+"""
+
+import os
+import re
+
+from ..cpython.runtime import open_runtime
+from ..errors import GdbextError, NotFoundError
+from ..target.proc import ProcTarget
+from ..target.proctable import ProcTable, is_python_name
+from .base import Match, Rank, environ_ranks, label_parts, set_labels
+from .lmdeploy import LmDeploy
+from .rtp_llm import RtpLlm
+from .sglang import Sglang
+from .trtllm import TrtLlm
+from .vllm import Vllm
+
+ENGINES = (Vllm(), Sglang(), RtpLlm(), TrtLlm(), LmDeploy())
+SPECS = {spec.name: spec for spec in ENGINES}
+LARGE = 64 << 20  # bytes of RSS: no engine is smaller, and the maps of anything smaller are not worth reading
+
+
+def read_runtime(pid):
+    """The Python runtime of a running process, read without stopping it. The caller closes `.target`."""
+    return open_runtime(ProcTarget(pid))
+
+
+class _Search:
+    def __init__(self, table, runtime_of, verify):
+        self.table, self.runtime_of, self.verify = table, runtime_of, verify
+        self.ranks = {}
+        self.partial = list(table.reasons)
+        self.hidden = 0
+
+    def add(self, process, spec, match, source):
+        rank = Rank(process, spec.name, match, source)
+        self.ranks[process.pid] = rank
+        return rank
+
+    # ---- titles and command lines ----------------------------------------------------------------------------------
+    def by_command(self):
+        for process in self.table:
+            if process.state in "ZX":
+                self._zombie(process)
+            elif process.single:
+                self._title(process)
+            elif process.cmdline:
+                self._argv(process)
+
+    def _zombie(self, process):
+        """A zombie keeps 15 bytes of its title (the kernel's comm), which tell the role and not the rank."""
+        for spec in ENGINES:
+            for start, role in spec.zombies:
+                if process.comm.startswith(start):
+                    self.add(process, spec, Match(role), "none").note("its memory is gone and comm is cut to 15 bytes: rank not known")
+                    return
+
+    def _title(self, process):
+        """A title is believed of a Python only: others cannot have titled themselves so. setproctitle sets comm as well, so a comm
+        that differs (`exec -a TITLE python`) is a doubt."""
+        title = process.title
+        for spec in ENGINES:
+            match = spec.titled(title)
+            if match is None:
+                continue
+            if not process.is_python:
+                return
+            if title.encode("utf-8", "surrogateescape")[:15] != process.comm.encode("utf-8", "surrogateescape"):
+                match.doubt = match.doubt or f"its comm is {process.comm}, not its title's"
+            rank = self.add(process, spec, match, "title" if match.ranks else "none")
+            if "exe" in process.unreadable:
+                rank.note("executable not readable: taken for a Python by its title")
+            return
+
+    def _argv(self, process):
+        first = process.cmdline[:512]
+        if b"python" not in first and b"pypy" not in first:
+            return  # cheap: a Python's argv[0], or its interpreter's path, says python
+        program = process.program()
+        if program is None:
+            return
+        for spec in ENGINES:
+            match = spec.argued(*program)
+            if match is not None:
+                self.add(process, spec, match, "none")
+                return
+
+    # ---- relatives ---------------------------------------------------------------------------------------------------
+    def relate(self):
+        """Parents and children of what is known, until nothing new is found."""
+        fresh = list(self.ranks.values())
+        while fresh:
+            found = []
+            for rank in fresh:
+                found += self._parent_of(rank) + self._children_of(rank)
+            fresh = found
+
+    def _parent_of(self, rank):
+        spec = SPECS[rank.engine]
+        role = spec.parent_roles.get(rank.role)
+        parent = self.table.parent(rank.process)
+        if role is None or parent is None or parent.pid <= 1 or parent.pid in self.ranks or parent.state in "ZX":
+            return []
+        if rank.doubt and rank.prefix:
+            return []  # a title of someone else's, perhaps: its parent is nobody yet
+        if not parent.is_python or (parent.program() is None and not parent.single):
+            return []
+        if parent.is_spawned and role == "frontend":
+            role = "api-server"
+        new = self.add(parent, spec, Match(role), "none")
+        new.note("engine core in the user's own process" if role == "engine-core" else "")
+        new.notes = [n for n in new.notes if n]
+        return [new]
+
+    def _children_of(self, rank):
+        spec, found = SPECS[rank.engine], []
+        for process in self.table.children.get(rank.pid, ()):
+            known = self.ranks.get(process.pid)
+            if known is not None:
+                continue
+            if process.state in "ZX":
+                if is_python_name(process.comm):
+                    rank.note(f"its child {process.pid} ({process.comm}) is a zombie")
+                continue
+            if not process.is_python:
+                continue
+            match = spec.child(rank, process)
+            if match is not None:
+                found.append(self.add(process, spec, match, "title" if match.ranks else "none"))
+        return found
+
+    # ---- mapped libraries ----------------------------------------------------------------------------------------------
+    def by_libraries(self):
+        """Large Pythons that nothing named yet: whoever maps an engine's own library, and their large or spawned relatives."""
+        for process in self.table:
+            if process.pid in self.ranks or process.rss < LARGE or process.state in "ZX" or not process.cmdline:
+                continue
+            if not process.is_python or process.pid == os.getpid():
+                continue
+            maps = process.maps()
+            if not maps and "maps" in process.unreadable:
+                self.hidden += 1
+                continue
+            spec = next((s for s in ENGINES if s.libraries and s.libraries.search(maps)), None)
+            if spec is None:
+                continue
+            ranks = environ_ranks(spec, process.environ)
+            parent = self.table.parent(process)
+            spawned = process.is_spawned or (parent is not None and parent.cmdline == process.cmdline and parent.is_python)
+            if spawned and parent is not None and parent.pid > 1 and parent.is_python and parent.pid not in self.ranks:
+                up = self.table.parent(parent)
+                top = parent if not (parent.is_spawned and up is not None and up.pid > 1 and up.is_python) else up
+                if top.pid not in self.ranks:
+                    self.relate_from(self.add(top, spec, Match("frontend"), "none"))
+                if process.pid in self.ranks:
+                    continue
+            role = "worker" if "world" in ranks else "engine-core"
+            rank = self.add(process, spec, Match(role, ranks, "only its libraries name the engine"), "environ" if ranks else "none")
+            rank.from_libraries = True
+            rank.note(f"known by the {spec.display} libraries it has loaded")
+
+    def relate_from(self, rank):
+        fresh = [rank]
+        while fresh:
+            fresh = [new for r in fresh for new in self._children_of(r)]
+
+    # ---- memory ----------------------------------------------------------------------------------------------------------
+    def by_memory(self):
+        for rank in list(self.ranks.values()):
+            if rank.zombie or rank.process.state in "ZX":
+                continue
+            if not (rank.doubt or self.verify):
+                continue
+            if self.runtime_of is None:
+                if self.verify:
+                    rank.note("memory not read")
+                continue
+            self._ask(rank)
+
+    def _ask(self, rank):
+        spec, said, why = SPECS[rank.engine], None, ""
+        for attempt in range(3):  # it runs on while we read: a torn read is tried again
+            runtime = None
+            try:
+                runtime = self.runtime_of(rank.pid)
+                said, why = spec.memory(runtime, rank), ""
+                break
+            except NotFoundError as e:
+                why = str(e)
+                if not os.path.exists(f"/proc/{rank.pid}"):
+                    break
+            except GdbextError as e:
+                why = str(e)
+                if "permission" in why:
+                    break
+            finally:
+                close = getattr(getattr(runtime, "target", None), "close", None)
+                if close:
+                    close()
+        rank.asked = True
+        if why:
+            rank.note(f"rank not read from memory: {why}")
+            return
+        if said is None:
+            if rank.doubt and (rank.from_libraries or rank.prefix):
+                del self.ranks[rank.pid]  # neither its title nor its memory is the engine's
+            elif rank.role not in ("frontend", "api-server", "child") or self.verify:
+                rank.note(f"its Python has not loaded {SPECS[rank.engine].display}: what its title says is not confirmed")
+            return
+        if rank.from_libraries and not said.role and not said.ranks:
+            del self.ranks[rank.pid]  # it has the engine's libraries loaded and runs none: a client, a notebook
+            return
+        wrong = sorted(g for g, r in said.ranks.items() if g in rank.ranks and rank.ranks[g] != r and said.sizes.get(g, 2) > 1)
+        for group in wrong:
+            rank.note(f"{rank.rank_source} says {group.upper()}{rank.ranks[group]}, memory {group.upper()}{said.ranks[group]}")
+        if said.role and said.role != rank.role:
+            if rank.role not in ("child", "frontend", "engine-core") or rank.process.single:
+                rank.note(f"its title says {rank.role}, its memory {said.role}")
+            rank.role, rank.name = said.role, ""
+        if said.ranks:
+            for group, number in said.ranks.items():
+                if said.sizes.get(group, 2) > 1 or group not in rank.ranks:
+                    rank.ranks[group] = number
+                if said.sizes.get(group, 2) > 1 and group != "world":
+                    rank.parts[group] = number
+            rank.sizes.update(said.sizes)
+            rank.rank_source = "memory"
+        rank.doubt = ""
+
+    # ---- what is wrong, who belongs together ----------------------------------------------------------------------------
+    def doubtful_titles(self):
+        """A custom prefix needs a second witness: a relative with the same prefix, or memory (asked before)."""
+        for rank in list(self.ranks.values()):
+            if not (rank.doubt and rank.prefix) or rank.prefix == "VLLM":
+                continue
+            kin = [r for r in self.ranks.values() if r is not rank and r.prefix == rank.prefix and self._related(r, rank)]
+            if not kin and not getattr(rank, "asked_yes", False):
+                del self.ranks[rank.pid]
+
+    def _related(self, one, other):
+        return one.ppid == other.ppid and one.ppid > 1 or one.pid == other.ppid or other.pid == one.ppid or one.process.pgrp == other.process.pgrp
+
+    def mark(self):
+        for rank in self.ranks.values():
+            rank.parent = self.ranks.get(rank.ppid)
+        for rank in self.ranks.values():
+            parent, process = self.table.parent(rank.process), rank.process
+            if rank.parent is not None and rank.parent.engine != rank.engine:
+                rank.parent = None
+            if process.single and rank.parent is not None and rank.parent.process.cmdline == process.cmdline and rank.prefix:
+                self._inherited(rank)
+            if rank.role in ORPHANS and rank.parent is None and (parent is None or not parent.is_python or rank.ppid <= 1):
+                rank.mark("orphan", "its parent is gone" if rank.ppid > 0 else "")
+            if rank.parent is not None and rank.parent.process.state in "ZX" and rank.role in ORPHANS:
+                rank.mark("orphan", f"its parent {rank.ppid} is a zombie")
+            if process.state in "Tt":
+                rank.mark("stopped", "stopped by a tracer" if process.state == "t" else "")
+            if process.state in "ZX":
+                rank.mark("zombie")
+                signal = process.exit_status & 0x7F
+                if signal:
+                    rank.mark("crashed", f"killed by signal {signal}")
+                elif process.exit_status >> 8:
+                    rank.mark("crashed", f"exited with status {process.exit_status >> 8}")
+            rank.notes = [n for n in rank.notes if n]
+
+    def _inherited(self, rank):
+        """A child with the very title of its parent was forked by it and has not titled itself."""
+        if rank.role == "engine-core" and rank.engine == "vllm" and rank.rank_source != "memory":
+            rank.role, rank.prefix = "worker", ""
+            rank.replica = rank.parts.pop("dp", None)
+            rank.note("it has the title of its engine core: a worker of 0.10.1, or a fork")
+        elif rank.role != "engine-core" and rank.rank_source != "memory":
+            rank.mark("fork", f"forked from {rank.ppid}, with that one's title")
+
+    def families(self):
+        """Numbers the families: processes that started one another, and orphans of one process group."""
+        top = {}
+
+        def find(pid):
+            while top.setdefault(pid, pid) != pid:
+                pid = top[pid]
+            return pid
+
+        for rank in self.ranks.values():
+            find(rank.pid)
+            if rank.parent is not None:
+                top[find(rank.pid)] = find(rank.parent.pid)
+        lost = {}
+        for rank in sorted(self.ranks.values(), key=lambda r: r.pid):
+            if rank.parent is None and (rank.orphan or rank.zombie):
+                key = (rank.engine, rank.prefix, rank.process.pgrp, rank.process.session)
+                if key in lost:
+                    top[find(rank.pid)] = find(lost[key])
+                else:
+                    lost[key] = rank.pid
+        groups = {}
+        for rank in self.ranks.values():
+            groups.setdefault(find(rank.pid), []).append(rank)
+        return sorted(groups.values(), key=lambda g: min((r.process.started, r.pid) for r in g))
+
+
+ORPHANS = ("engine-core", "worker", "scheduler", "detokenizer", "rank", "coordinator", "child")
+_ROLE_ORDER = ("frontend", "api-server", "coordinator", "backend", "engine-core", "scheduler", "detokenizer", "worker", "rank")
+
+
+def _place(rank):
+    role = _ROLE_ORDER.index(rank.role) if rank.role in _ROLE_ORDER else len(_ROLE_ORDER)
+    numbers = [rank.parts.get(g, 0) for g in ("dp", "pp", "pcp", "tp", "local")]
+    if rank.replica is not None:
+        numbers[0] = rank.replica
+    return ("fork" in rank.marks, role, "zombie" in rank.marks, numbers, rank.ranks.get("world", 0), rank.process.started, rank.pid)
+
+
+def discover(proc_root="/proc", engine=None, verify=False, runtime_of=None):
+    """The engine processes that `proc_root` shows -> `([Rank], [reasons why that may not be all], processes looked at)`.
+
+    `engine`: only that one (a name in `SPECS`). `verify`: read the rank of every process from its memory. `runtime_of(pid)`: how a
+    Python runtime is opened (default: through /proc; none for a made-up `proc_root`). Indices count from 0 over the list.
+    """
+    if engine is not None and engine not in SPECS:
+        raise GdbextError(f"no engine named {engine!r}; there are {', '.join(SPECS)}")
+    table = ProcTable(proc_root)
+    if runtime_of is None and proc_root == "/proc":
+        runtime_of = read_runtime
+    search = _Search(table, runtime_of, verify)
+    search.by_command()
+    search.relate()
+    search.by_libraries()
+    for spec in ENGINES:  # before memory: what argv proves needs no reading
+        ranks = [r for r in search.ranks.values() if r.engine == spec.name]
+        for rank in ranks:
+            rank.parent = search.ranks.get(rank.ppid)
+        spec.order(ranks)
+    search.by_memory()
+    search.doubtful_titles()
+    search.mark()
+    found = []
+    for family, group in enumerate(search.families()):
+        spec = SPECS[group[0].engine]
+        spec.world(group)
+        for rank in group:
+            rank.family = family
+            core = rank.parent
+            if rank.role == "worker" and core is not None and core.role == "engine-core" and "dp" in core.parts and "dp" not in rank.parts:
+                rank.replica = core.parts["dp"]  # a dense model's replicas do not say DP in their workers' titles
+                rank.ranks["dp"] = rank.replica
+        set_labels(group)
+        found += sorted(group, key=_place)
+    if engine is not None:
+        found = [r for r in found if r.engine == engine]
+    for index, rank in enumerate(found):
+        rank.index = index
+    if search.hidden:
+        search.partial.append(f"{search.hidden} large Python processes may not be looked into")
+    for what in ("exe", "status", "environ", "fd", "maps"):
+        for rank in found:
+            rank.process.gpus, rank.process.ns_pids  # noqa: B018  (their reading notes what is not readable)
+        count = sum(what in r.process.unreadable for r in found)
+        if count:
+            search.partial.append(f"{_HIDDEN[what]} of {count} of {len(found)} processes not readable")
+    return found, search.partial, len(table)
+
+
+_HIDDEN = {"exe": "executable", "status": "pid in its container", "environ": "environment", "fd": "open files (GPUs)", "maps": "libraries"}
+
+
+# ---- WHAT --------------------------------------------------------------------------------------------------------------
+def _describe(rank):
+    return f"{rank.index}: {rank.label} ({rank.engine}, pid {rank.pid})"
+
+
+def resolve(what, ranks):
+    """What `WHAT` names -> a list of `Rank`, `int` (a pid that is in no list) or `str` (an existing file).
+
+    `all`, a pid, an index of `ranks`, a label without regard to case (`TP0`, `DP1.TP3`, `sglang:scheduler`, or parts of one: `EP3`), a title,
+    or a file. A number that is both an index and a pid is the index. `GdbextError` lists the candidates of an ambiguous name.
+    """
+    what = what.strip()
+    if not what:
+        raise GdbextError("name a process: an index or label of llm-ranks, a pid, a core file, or all")
+    if what.lower() == "all":
+        found = [r for r in ranks if not r.zombie and "fork" not in r.marks]
+        if not found:
+            raise NotFoundError("all: no engine process is running; see llm-ranks")
+        return found
+    if re.fullmatch("[0-9]{1,10}", what):
+        number = int(what)
+        for rank in ranks:
+            if rank.index == number:
+                return [rank]
+        for rank in ranks:
+            if rank.pid == number:
+                return [rank]
+        if os.path.isdir(f"/proc/{number}"):
+            return [number]
+        inside = [r for r in ranks if r.ns_pid == number]
+        if inside:
+            raise NotFoundError(f"there is no process {number} here; in its container that is {'; '.join(map(_describe, inside))}")
+        raise NotFoundError(f"no process {number}, and llm-ranks lists {f'indices 0 to {len(ranks) - 1}' if ranks else 'nothing'}")
+    found = _named(what, ranks)
+    if len(found) == 1:
+        return found
+    if found:
+        raise GdbextError(f"{what} is ambiguous: {'; '.join(map(_describe, found))}; give the index or the pid")
+    if os.path.isfile(what):
+        return [what]
+    if not ranks:
+        raise NotFoundError(f"no engine process is named {what}: llm-ranks lists none, and there is no such file")
+    raise NotFoundError(f"nothing is named {what}; there are {', '.join(r.label for r in ranks)} (and no such file)")
+
+
+def _named(what, ranks):
+    """All ranks that a word names, by the strictest reading that names any."""
+    engine, colon, rest = what.partition(":")
+    if colon and engine.lower() in SPECS:
+        ranks, what = [r for r in ranks if r.engine == engine.lower()], rest
+    word = what.lower()
+    plain = word.replace("_", ".")
+    parts = label_parts(word)
+    alive = [r for r in ranks if not r.zombie]
+    readings = (
+        lambda r: r.label.lower() == word,
+        lambda r: r.process.single and word in (r.process.title.lower(), r.process.title.lower().rpartition("::")[2]),
+        lambda r: r.label.lower().replace("_", ".") == plain,
+        lambda r: word in (a.lower() for a in r.aliases),
+        lambda r: bool(parts) and r.runs_model and "fork" not in r.marks and all(r.ranks.get(g) == n for g, n in parts.items()),
+        lambda r: r.role == word,
+    )
+    for reading in readings:
+        for group in (alive, ranks):
+            found = [r for r in group if reading(r)]
+            if found:
+                return found
+    return []

@@ -1,0 +1,64 @@
+"""RTP-LLM: titles of both naming eras (rtp_llm/start_backend_server.py, start_frontend_server.py, start_dash_sc_server.py, multimodal/vit_*;
+before mid-2025 maga_transformer/start_*). A title gives the LOCAL rank; the global one is WORLD_RANK in the environment."""
+
+import re
+
+from .base import EngineSpec, Match, Memory, environ_ranks, memory_environ
+
+_N = "[0-9]{1,6}"
+_TITLE = re.compile(
+    f"(?:rtp_llm|maga_ft)_(?:(?P<backend>backend_server)|rank-(?P<local>{_N})"
+    f"|(?P<front>frontend_server|dash_sc_server)_(?:rank_(?P<r>{_N})_server_(?P<s>{_N})|(?P<id>{_N}))"
+    f"|(?P<vit>vit_server_{_N}|vit_proxy_server))"
+)
+_STARTERS = ("start_server", "start_backend_server", "start_frontend_server")
+
+
+class RtpLlm(EngineSpec):
+    name = "rtp-llm"
+    display = "RTP-LLM"
+    libraries = re.compile(r"/libth_transformer\S*\.so")
+    zombies = (("rtp_llm_backend", "backend"), ("rtp_llm_rank-", "rank"), ("rtp_llm_fronten", "api-server"), ("maga_ft_backend", "backend"),
+               ("maga_ft_rank-", "rank"), ("maga_ft_fronten", "api-server"))  # fmt: skip
+    environ_ranks = (("world", ("WORLD_RANK",)), ("local", ("LOCAL_RANK",)))
+    parent_roles = {"rank": "backend"}
+    always_shards = ("rank",)
+
+    def titled(self, title):
+        m = _TITLE.fullmatch(title)
+        if not m:
+            return None
+        if m.group("local"):
+            return Match("rank", {"local": int(m.group("local"))}, name=f"rank-{int(m.group('local'))}")
+        if m.group("backend"):
+            return Match("backend", name="backend")
+        if m.group("vit"):
+            return Match("vit", name=m.group("vit").replace("_", "-"))
+        front = {"frontend_server": "frontend", "dash_sc_server": "dash-sc"}[m.group("front")]
+        number = m.group("id") if m.group("id") is not None else f"{m.group('r')}.{m.group('s')}"
+        return Match("api-server", name=f"{front}-{number}")
+
+    def argued(self, kind, text, arguments):
+        if kind == "module" and re.fullmatch(f"(rtp_llm|maga_transformer)\\.({'|'.join(_STARTERS)})", text):
+            return Match("frontend", name="server")
+        if kind == "script" and re.search(f"(^|/)(rtp_llm|maga_transformer)/({'|'.join(_STARTERS)})\\.py$", text):
+            return Match("frontend", name="server")
+        return None
+
+    def world(self, ranks):
+        for rank in ranks:
+            if rank.role not in ("rank", "backend") or rank.rank_source == "memory":
+                continue
+            found = environ_ranks(self, rank.process.environ)
+            if "world" in found:
+                rank.ranks["world"] = found["world"]
+                if rank.rank_source == "none":
+                    rank.rank_source = "environ"
+            elif rank.role == "rank":
+                rank.note("the title gives the local rank; WORLD_RANK was not readable in its environment, -verify looks in its memory")
+
+    def memory(self, runtime, rank):
+        if runtime.module("rtp_llm") is None and runtime.module("maga_transformer") is None:
+            return None
+        names = [n for _, group in self.environ_ranks for n in group]
+        return Memory("", environ_ranks(self, memory_environ(runtime, names)))

@@ -1,0 +1,27 @@
+"""The door: `source gdbext/init.py` in gdb or cuda-gdb adds the pack's commands. Loads nothing heavy, changes no setting."""
+
+import os
+import sys
+
+import gdb
+
+
+def _load():
+    here = os.path.dirname(os.path.abspath(__file__))
+    if sys.version_info < (3, 8):
+        gdb.write(f"gdbext: this gdb's Python is {sys.version.split()[0]}; it needs 3.8 or newer. Nothing was loaded.\n")
+        return
+    parent = os.path.dirname(here)
+    if parent not in sys.path:
+        sys.path.insert(0, parent)
+    from gdbext.commands import gdb_door, table
+    from gdbext.setup.wheels import wheels_folder
+
+    wheels = wheels_folder(sys.version_info[:2])
+    if wheels not in sys.path and os.path.isdir(wheels):
+        sys.path.append(wheels)  # last: what gdb's own Python brings goes first
+    for command in table.load_all():
+        gdb_door.register(command)
+
+
+_load()

@@ -1,0 +1,140 @@
+"""The pack's block in gdb's init files: put in, taken out, nothing else in the file touched by a single byte.
+
+The first line of the block says what was done to make room for it, so that taking it out gives back the very bytes that were there.
+"""
+
+import os
+import re
+import tempfile
+
+from ..errors import GdbextError
+
+BEGIN = b"# >>> gdbext >>>"
+BEGIN_UNENDED = b"# >>> gdbext, after a line that had no end >>>"
+BEGIN_NEW_FILE = b"# >>> gdbext, in a file made for it >>>"
+END = b"# <<< gdbext <<<"
+_BLOCK = re.compile(
+    b"(?P<joint>\n)?(?P<begin>^(?:" + b"|".join(map(re.escape, (BEGIN, BEGIN_UNENDED, BEGIN_NEW_FILE))) + b"))[ \t]*\r?\n"
+    b"(?P<body>(?:(?!# >>> gdbext|# <<< gdbext).*\n)*?)" + re.escape(END) + b"[ \t]*(?:\r?\n|\\Z)", re.M)
+_MARK = re.compile(b"^# (?:>>>|<<<) gdbext", re.M)
+
+NO_PYTHON = ("gdbext: this gdb was built without Python, which gdbext is written in. Install a full gdb (Debian, Ubuntu: "
+             "apt-get install gdb); with cuda-gdb put a python3 that it supports on the PATH.")
+
+
+def load_script(init):
+    """The gdb script that loads the pack from `init`, the path of init.py; in a gdb without Python it says so in one line.
+
+    `$_streq` is one of the functions that gdb's own Python part defines: where there is no Python it is void.
+    """
+    if "\n" in init:
+        raise GdbextError(f"{init!r}: gdb cannot source a file whose path has a line break; move gdbext")
+    return f"if $_isvoid($_streq)\n  echo {NO_PYTHON}\\n\nelse\n  source {init}\nend\n"
+
+
+def _blocks(content, where):
+    found = list(_BLOCK.finditer(content))
+    if len(_MARK.findall(content)) != 2 * len(found):
+        raise GdbextError(f"{where}: a marker of gdbext's block is damaged; take the block out by hand "
+                          f"({BEGIN.decode()} ... {END.decode()})")
+    return found
+
+
+def remove_block(content, where="init file"):
+    """`content` (bytes, or None for no file) without the block, as it was before `add_block`; None when the file was made for the
+    block and holds nothing else."""
+    if content is None:
+        return None
+    made = False
+    while True:
+        found = _blocks(content, where)
+        if not found:
+            return None if made and not content else content
+        block = found[-1]
+        begin = block.start("begin")
+        if block["begin"] == BEGIN_UNENDED and block["joint"]:
+            begin -= 1
+        made = made or block["begin"] == BEGIN_NEW_FILE
+        content = content[:begin] + content[block.end():]
+
+
+def add_block(content, script, where="init file"):
+    """`content` (bytes, or None for no file) with the block that holds the gdb commands `script`, at its end. One that is there
+    already is renewed where it stands."""
+    body = script.encode() if isinstance(script, str) else script
+    found = _blocks(content, where) if content is not None else []
+    if found:
+        for block in reversed(found[1:]):
+            raise GdbextError(f"{where}: gdbext's block stands in it twice; take one out by hand")
+        return content[: found[0].start("body")] + body + content[found[0].end("body"):]
+    if content is None:
+        return BEGIN_NEW_FILE + b"\n" + body + END + b"\n"
+    if content and not content.endswith(b"\n"):
+        return content + b"\n" + BEGIN_UNENDED + b"\n" + body + END + b"\n"
+    return content + BEGIN + b"\n" + body + END + b"\n"
+
+
+def init_files(environ=os.environ):
+    """The init files to write to, [(program, path)], and all where a block may stand, [path]. gdb 11 and newer take the file in the
+    configuration folder when it is there, else the one in the home folder; cuda-gdb has files of its own."""
+    home = environ.get("HOME") or os.path.expanduser("~")
+    config = os.path.join(environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"), "gdb")
+    chosen, every = [], []
+    for program, name in (("gdb", "gdbinit"), ("cuda-gdb", "cuda-gdbinit")):
+        inside, plain = os.path.join(config, name), os.path.join(home, "." + name)
+        chosen.append((program, inside if os.path.exists(inside) else plain))
+        every += [inside, plain]
+    return chosen, every
+
+
+def read(path):
+    """The file's bytes; None when there is none."""
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        raise GdbextError(f"{path}: {e.strerror}") from None
+
+
+def write(path, content):
+    """Replaces the file at once, links followed and mode and owner kept; `content` None removes it."""
+    real = os.path.realpath(path)
+    if content is None:
+        os.remove(real)
+        return
+    new = None
+    try:
+        os.makedirs(os.path.dirname(real), exist_ok=True)
+        fd, new = tempfile.mkstemp(prefix=".gdbext-", dir=os.path.dirname(real))
+        with os.fdopen(fd, "wb") as f:
+            f.write(content)
+            f.flush()
+            os.fsync(f.fileno())
+            try:
+                old = os.stat(real)
+                os.fchmod(f.fileno(), old.st_mode & 0o7777)
+                if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(f.fileno(), old.st_uid, old.st_gid)
+            except FileNotFoundError:
+                mask = os.umask(0)
+                os.umask(mask)
+                os.fchmod(f.fileno(), 0o666 & ~mask)
+        os.replace(new, real)
+        new = None
+    except OSError as e:
+        raise GdbextError(f"{path}: {e.strerror}; nothing was changed in it") from None
+    finally:
+        if new:
+            os.unlink(new)
+
+
+def change(path, function):
+    """Writes what `function` makes of the file's bytes. -> whether anything changed."""
+    before = read(path)
+    after = function(before)
+    if after == before:
+        return False
+    write(path, after)
+    return True

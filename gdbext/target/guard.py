@@ -1,0 +1,309 @@
+"""The guard: a small process that outlives gdb. If gdb dies while it holds processes, the guard makes them run on.
+
+`Guard` is gdb's side: it starts `python3 guard.py` and tells it, before every attach, what is about to be held. The other side
+waits for the end of gdb (end of the socket, or gdb's pidfd). Then, for each process that is still held: as soon as the kernel has
+taken the dead tracer away it stops the threads without a signal, clears debug registers, puts back the bytes of breakpoints,
+lets go, and sends SIGCONT to a process that gdb's SIGSTOP left stopped, also one whose SIGSTOP is still on its way. A process that
+stood in a group-stop before the attach is never resumed. Standard library only; no gdb.
+"""
+
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+if __name__ == "__main__":  # run as a script: this folder must not be searched first, its modules belong to a package
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from gdbext.errors import GdbextError, NotFoundError
+from gdbext.target import ptrace
+
+WATCH = 2.0  # seconds for which a released process is watched for a stop that was still on its way
+TRAPS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}  # int3, brk #0
+PIDFD_OPEN = 434
+
+
+# ---- gdb's side ------------------------------------------------------------------------------------------------------
+def find_python():
+    """A python3 (3.8 or newer) that can be started from here, gdb's own Python included; `NotFoundError` when there is none."""
+    version = "python%d.%d" % sys.version_info[:2]
+    names = [sys.executable] if os.path.basename(sys.executable or "").startswith("python") else []
+    names += [os.path.join(p, "bin", version) for p in (sys.base_prefix, sys.prefix)]
+    names += [shutil.which(n) for n in (version, "python3", "python")]
+    probe = "import sys, ctypes; sys.exit(sys.version_info < (3, 8))"
+    for path in dict.fromkeys(n for n in names if n and os.access(n, os.X_OK)):
+        try:
+            done = subprocess.run([path, "-S", "-E", "-c", probe], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if done.returncode == 0:
+            return path
+    raise NotFoundError("no python3 (3.8 or newer) found on PATH: install one")
+
+
+class Guard:
+    """Starts the guard process and talks to it. The only open end is this object's socket: its end is the signal."""
+
+    def __init__(self):
+        self._socket = None
+        self.pid = None
+
+    def start(self):
+        """Starts it where it does not run yet; `GdbextError` when it cannot be."""
+        if self._socket is not None:
+            return
+        ours, theirs = socket.socketpair()  # both close-on-exec: nothing that gdb starts keeps an end open
+        try:
+            # Its own session, so that Ctrl-C in gdb's terminal does not reach it; it forks once more, so gdb never waits for it.
+            child = subprocess.Popen(
+                [find_python(), "-S", "-E", os.path.abspath(__file__), str(os.getpid())],
+                stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd="/",
+            )  # fmt: skip
+            theirs.close()
+            ours.settimeout(20)
+            answer = ours.recv(64)
+            child.wait()
+            if not answer.startswith(b"ready "):
+                raise GdbextError("the guard process did not start: processes will not be resumed if gdb is killed")
+            self.pid = int(answer.split()[1])
+        except (OSError, ValueError) as e:
+            ours.close()
+            raise GdbextError(f"the guard process did not start ({e}): processes will not be resumed if gdb is killed") from None
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._socket = ours
+
+    def _tell(self, line):
+        if self._socket is None:
+            return
+        try:
+            self._socket.sendall(line.encode() + b"\n", socket.MSG_NOSIGNAL)
+        except OSError:
+            self._socket.close()
+            self._socket = None
+            raise GdbextError("the guard process is gone: processes will not be resumed if gdb is killed") from None
+
+    def own(self, pid, was_stopped):
+        """Say before an attach that `pid` is about to be held."""
+        self._tell(f"own {pid} {ptrace.start_time(pid) or 0} {int(was_stopped)}")
+
+    def resumed(self, pid):
+        """The user let `pid` run: it need not be stopped again even if it was stopped before."""
+        self._tell(f"ran {pid}")
+
+    def free(self, pid):
+        """`pid` is detached."""
+        self._tell(f"free {pid}")
+
+    def end(self):
+        """Nothing is held any more: the guard ends."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+# ---- making a process run on -----------------------------------------------------------------------------------------
+def left_stopped(pid):
+    """True where a SIGSTOP has stopped the process, or is on its way to one of its threads."""
+    for tid in ptrace.tids(pid):
+        s = ptrace.status(pid, tid)
+        if s and not s["tracer"] and (s["state"] == "T" or s["pending"] & ptrace.SIGSTOP_BIT):
+            return True
+    return False
+
+
+def settle(pid, start, was_stopped, seconds=WATCH):
+    """Watches a released process for `seconds` and keeps it as it was before: running, or stopped. Returns the signals sent."""
+    sent, deadline = 0, time.monotonic() + seconds
+    pause = 0.002
+    while time.monotonic() < deadline and ptrace.start_time(pid) == start and not ptrace.tracers(pid):
+        stopped = left_stopped(pid)
+        try:
+            if stopped and not was_stopped:
+                os.kill(pid, signal.SIGCONT)
+                sent += 1
+            elif was_stopped and not stopped:
+                os.kill(pid, signal.SIGSTOP)
+                sent += 1
+        except OSError:
+            break
+        time.sleep(pause)
+        pause = min(0.05, pause * 1.3)
+    return sent
+
+
+def text_pages(pid):
+    """`[(address, path, file offset)]` of the pages of executable, private, mapped files that the process has a copy of its own of.
+
+    Source: Documentation/filesystems/proc.rst (smaps: Anonymous), Documentation/admin-guide/mm/pagemap.rst."""
+    found, maps = [], []
+    with open(f"/proc/{pid}/smaps", "rb") as f:
+        for line in f:
+            head = re.match(rb"([0-9a-f]+)-([0-9a-f]+) ..xp ([0-9a-f]+) (\S+) (\d+)\s+(/.*)", line)
+            if head:
+                current = (int(head[1], 16), int(head[2], 16), int(head[3], 16), int(head[5]), os.fsdecode(head[6]))
+            elif re.match(rb"[0-9a-f]+-[0-9a-f]+ ", line):
+                current = None
+            elif current and re.match(rb"(Anonymous|Swap): +[1-9]", line) and current not in maps:
+                maps.append(current)
+    with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as f:
+        for start, end, offset, inode, path in maps:
+            file = f"/proc/{pid}/root{path}"
+            try:
+                if os.stat(file).st_ino != inode:
+                    continue  # another file by now: it says nothing of this process
+            except OSError:
+                continue
+            entries = os.pread(f.fileno(), (end - start) // 4096 * 8, start // 4096 * 8)
+            for i in range(0, len(entries), 8):
+                entry = int.from_bytes(entries[i : i + 8], "little")
+                if entry >> 62 and not entry >> 61 & 1:  # in memory or swap, and not the file's own page
+                    found.append((start + i * 512, file, offset + i * 512))
+    return found
+
+
+def traps(pid):
+    """`{address: the file's bytes}` where the process has a breakpoint instruction and the file has not."""
+    trap = TRAPS.get(ptrace.MACHINE)
+    if trap is None:
+        return {}
+    step, found = len(trap), {}
+    pages = text_pages(pid)
+    for (address, path, offset), data in zip(pages, ptrace.read_ranges(pid, [(a, 4096) for a, _, _ in pages])):
+        with open(path, "rb") as f:
+            f.seek(offset)
+            original = f.read(4096)
+        at = data.find(trap)
+        while 0 <= at < len(original):
+            if at % step == 0 and original[at : at + step] != trap:
+                found[address + at] = original[at : at + step]
+            at = data.find(trap, at + 1)
+    return found
+
+
+def disarm(pid, known=()):
+    """Clears debug registers and puts back breakpoint bytes of an untraced process, with its threads stopped for that moment.
+
+    `known`: addresses of breakpoint bytes that were there before the attach; they stay. Returns (threads cleared, bytes restored)."""
+    cleared = restored = 0
+    with ptrace.Stopped(pid, 2.0) as stopped:
+        for tid in stopped.threads:
+            try:
+                cleared += ptrace.clear_debug_registers(tid)
+            except OSError:
+                continue  # killed meanwhile
+        planted = {a: b for a, b in traps(pid).items() if a not in known}
+        if planted:
+            with open(f"/proc/{pid}/mem", "r+b", buffering=0) as mem:
+                for address, original in planted.items():
+                    restored += os.pwrite(mem.fileno(), original, address) > 0
+    deadline = time.monotonic() + 5
+    while not stopped.settle() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return cleared, restored
+
+
+def recover(held, tracer, gone):
+    """Makes the processes of `held` (`{pid: [start, was_stopped, known]}`) run on after the death of `tracer`.
+
+    `gone()` says whether the tracer has really ended: until then it may still hold them (writing a core file, say)."""
+    released = {}
+    while held:
+        dead = gone()
+        for pid, (start, was_stopped, known) in list(held.items()):
+            if ptrace.start_time(pid) != start:
+                del held[pid]
+                continue
+            by = ptrace.tracers(pid)
+            if tracer in by and not dead:
+                continue  # the kernel has not let it go yet
+            if not by:
+                try:
+                    disarm(pid, known)
+                except (GdbextError, OSError):
+                    if ptrace.tracers(pid) == {tracer}:
+                        continue
+            released[pid] = held.pop(pid)
+        if held:
+            time.sleep(0.001 if not dead else 0.01)
+        for pid, (start, was_stopped, _) in released.items():
+            settle(pid, start, was_stopped, 0.001)  # the first look at once: others may still be waiting for the tracer
+    deadline = time.monotonic() + WATCH
+    while released and time.monotonic() < deadline:
+        for pid, (start, was_stopped, _) in list(released.items()):
+            settle(pid, start, was_stopped, 0.003)
+        time.sleep(0.01)
+
+
+# ---- the process -----------------------------------------------------------------------------------------------------
+def _pidfd(pid):
+    try:
+        fd = ptrace._libc.syscall(PIDFD_OPEN, pid, 0)
+    except (OSError, AttributeError):
+        return -1
+    return fd
+
+
+def serve(channel, tracer):
+    """Listens until `tracer` ends or closes the channel, then makes what it held run on."""
+    began = ptrace.start_time(tracer)
+    held, buffer, pidfd = {}, b"", _pidfd(tracer)
+
+    def gone():
+        state = ptrace.status(tracer)
+        return ptrace.start_time(tracer) != began or state is None or state["state"] in "ZX"
+
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    if pidfd >= 0:
+        poll.register(pidfd, select.POLLIN)
+    while True:
+        ready = dict(poll.poll(1000))
+        if channel.fileno() in ready:
+            data = channel.recv(65536)
+            buffer += data
+            *lines, buffer = buffer.split(b"\n")
+            for line in lines:
+                word, pid, *rest = line.decode().split()
+                pid = int(pid)
+                if word == "own":
+                    held[pid] = [int(rest[0]), rest[1] == "1", ()]
+                    try:
+                        held[pid][2] = set(traps(pid))  # a tracer's uprobes look the same: what is there already stays
+                    except OSError:
+                        pass  # gone, or not ours to read: the attach will say so
+                elif word == "free":
+                    held.pop(pid, None)
+                elif word == "ran" and pid in held:
+                    held[pid][1] = False
+            if not data:
+                break
+        elif pidfd in ready or gone():  # somebody else may hold a copy of the socket
+            break
+    recover(held, tracer, gone)
+
+
+def main():
+    channel = socket.socket(fileno=os.dup(0))
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGTSTP, signal.SIGTTOU, signal.SIGTTIN):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    channel.sendall(b"ready %d" % os.getpid())
+    serve(channel, int(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

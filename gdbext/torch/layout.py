@@ -1,0 +1,104 @@
+"""Which row of layouts/torch.json holds for a process: one per torch minor, made by scripts/make-torch-layouts from its headers."""
+
+import json
+import os
+import re
+
+from ..errors import GdbextError, LayoutError, NotFoundError
+
+_PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "torch.json")
+_loaded = {}
+
+
+def _rows():
+    if not _loaded:
+        with open(_PATH) as f:
+            _loaded.update(json.load(f)["rows"])
+    return _loaded
+
+
+def known():
+    """The torch minors that there are layouts for, oldest first: ["2.1", …]."""
+    return sorted(_rows(), key=lambda m: tuple(map(int, m.split("."))))
+
+
+class TorchLayout:
+    """Offsets, enumerations and bit-fields of one torch minor (`minor`: "2.13"). Offsets are bytes from the structure's start."""
+
+    def __init__(self, minor, row):
+        self.minor, self.row = minor, row
+        self._names = {}
+
+    def offset(self, struct, field, *rest):
+        """Of `field` in `struct`, plus, for each further (struct, field) pair in `rest`, of that field in the structure there."""
+        try:
+            total = self.row[struct][field]
+        except KeyError:
+            raise LayoutError(f"torch {self.minor}: the layout has no {struct}::{field}; run scripts/make-torch-layouts") from None
+        return total + self.offset(*rest) if rest else total
+
+    def has(self, struct, field):
+        return field in self.row.get(struct, ())
+
+    def size(self, struct):
+        return self.offset(struct, "sizeof")
+
+    def bits(self, struct, field, blob):
+        """The value of a bit-field in `blob`, the bytes of a `struct`."""
+        at, shift, width = self.offset(struct, field)
+        return blob[at] >> shift & (1 << width) - 1
+
+    def name(self, enum, value):
+        """The enumerator of `enum` with this value, or None."""
+        if enum not in self._names:
+            self._names[enum] = {}
+            for k, v in self.row[enum].items():
+                self._names[enum].setdefault(v, k)
+        return self._names[enum].get(value)
+
+    def key_bit(self, functionality):
+        """The bit of DispatchKeySet that stands for a functionality key, None where this release has no such key."""
+        number = self.row["DispatchKey"].get(functionality)
+        return None if number is None else 1 << (self.row["backends"] + number - 1)
+
+
+def for_version(text):
+    """The `TorchLayout` for a release as torch.__version__ gives it ("2.13.0+cpu"); `LayoutError` for one not known."""
+    m = re.match(r"(\d+)\.(\d+)", text or "")
+    minor = f"{int(m.group(1))}.{int(m.group(2))}" if m else ""
+    if minor not in _rows():
+        rows = known()
+        raise LayoutError(
+            f"torch {text or '(no version)'} has no layout here (known: {rows[0]} to {rows[-1]}); "
+            f"make it with: scripts/make-torch-layouts --headers DIR, where DIR is that torch's own torch/include folder"
+        )
+    return TorchLayout(minor, _rows()[minor])
+
+
+def torch_version(target, rt=None):
+    """torch.__version__ of a process: from its module torch.version, else from the version.py beside its mapped libtorch.
+
+    `NotFoundError` when it has no torch.
+    """
+    module = rt.module("torch.version") if rt is not None else None
+    if module is not None:
+        try:
+            return module.item("__version__").string(64)
+        except GdbextError:
+            pass  # half imported or changed: the file still tells
+    for m in target.modules():
+        folder, _, name = m.path.rpartition("/")
+        if name.startswith(("libtorch_cpu.so", "libtorch.so", "libc10.so")) and folder.endswith("/lib"):
+            try:
+                with open(target.local_file(folder[: -len("lib")] + "version.py")) as f:
+                    found = re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", f.read(65536), re.M)
+            except (OSError, UnicodeDecodeError):
+                continue
+            if found:
+                return found.group(1)
+    raise NotFoundError(f"{target.describe()} has no torch: neither a module torch.version nor a mapped libtorch with its version.py")
+
+
+def for_process(target, rt=None):
+    """The `TorchLayout` of a process, once per epoch. `rt` is its `Runtime`, None where it runs no Python."""
+    return target.cached("torch layout", lambda: for_version(torch_version(target, rt)))

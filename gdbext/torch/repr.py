@@ -1,0 +1,223 @@
+"""The text that torch's own repr gives for a tensor, from the elements it shows and no others.
+
+Rules: torch/_tensor_str.py (number formats, line breaks, summaries, suffixes) and the __repr__ of torch.Tensor and Parameter. The
+process's own print options and default dtype are honoured where they can be read.
+"""
+
+import dataclasses
+import itertools
+import math
+
+from ..errors import FaultError, GdbextError, NotFoundError
+
+MAX_EDGE = 1000  # print options come from the process: bounded like everything else
+
+
+@dataclasses.dataclass
+class Options:
+    """torch.set_printoptions's fields, and the default dtype ("float32")."""
+
+    precision: int = 4
+    threshold: float = 1000
+    edgeitems: int = 3
+    linewidth: int = 80
+    sci_mode: object = None
+    default_dtype: str = "float32"
+
+
+def process_options(rt, table):
+    """The `Options` in force in a process; torch's own defaults for what cannot be read."""
+    options = Options()
+    module = rt.module("torch._tensor_str") if rt is not None else None
+    if module is not None:
+        try:
+            own = module.item("PRINT_OPTS")
+            for name, low, high in (("precision", 0, 300), ("threshold", 0, math.inf), ("edgeitems", 0, MAX_EDGE), ("linewidth", 1, 1 << 20)):
+                value = _number(own.attr(name))
+                if value is not None and low <= value <= high:
+                    setattr(options, name, value)
+            sci = own.attr("sci_mode")
+            options.sci_mode = None if sci.is_none() else sci.boolean()
+        except (GdbextError, AttributeError):
+            pass
+    if rt is not None:
+        options.default_dtype = _default_dtype(rt.target, table) or options.default_dtype
+    return options
+
+
+def _number(obj):
+    for read in (obj.integer, obj.floating):
+        try:
+            return read()
+        except GdbextError:
+            continue
+    return None
+
+
+def _default_dtype(target, table):
+    """torch.get_default_dtype(): a static TypeMeta of libc10 (c10/core/DefaultDtype.cpp), where the library names it."""
+    from . import dtypes
+
+    libraries = [m for m in target.modules() if m.name.startswith("libc10.so")]
+    try:
+        name = table.name("ScalarType", target.u16(target.symbol("_ZN3c10L13default_dtypeE", libraries)))
+        found = dtypes.from_scalar_type(name) if name else None
+    except (NotFoundError, FaultError):
+        return None
+    return found.name if found and found.kind == "float" else None
+
+
+# ---- numbers -----------------------------------------------------------------------------------------------------------
+class _Format:
+    """How the numbers of one tensor (or its real or imaginary parts) are written: a common width and one of three styles."""
+
+    def __init__(self, values, floating, options):
+        self.floating, self.precision = floating, options.precision
+        self.whole, self.scientific, self.width = True, False, 1
+        if not floating:
+            self.width = max([1] + [len(str(v)) for v in values])
+            return
+        some = [v for v in values if v and math.isfinite(v)]
+        if not some:
+            return
+        self.whole = all(v == math.ceil(v) for v in some)
+        low, high = min(map(abs, some)), max(map(abs, some))
+        self.scientific = (high / low > 1000.0 or high > 1.0e8 or low < 1.0e-4) if options.sci_mode is None else options.sci_mode
+        self.width = max([1] + [len(self._plain(v)) for v in some])
+
+    def _plain(self, value):
+        if self.scientific:
+            return f"{value:.{self.precision}e}"
+        if self.whole:
+            return f"{value:.0f}" + ("." if math.isfinite(value) else "")
+        return f"{value:.{self.precision}f}"
+
+    def __call__(self, value):
+        return (self._plain(value) if self.floating else str(value)).rjust(self.width)
+
+
+class _ComplexFormat:
+    def __init__(self, values, options):
+        self.real = _Format([v.real for v in values], True, options)
+        self.imag = _Format([v.imag for v in values], True, options)
+        self.width = self.real.width + self.imag.width + 1
+
+    def __call__(self, value):
+        imag = self.imag(value.imag).lstrip() + "j"
+        return self.real(value.real) + ("" if imag[0] in "+-" else "+") + imag
+
+
+# ---- values ------------------------------------------------------------------------------------------------------------
+def _shown(n, summarize, edge):
+    """Indices of a dimension of size `n` that a summary shows."""
+    return list(range(n)) if not summarize or n <= 2 * edge else list(range(edge)) + list(range(n - edge, n))
+
+
+def values_text(tensor, options, indent=0):
+    """The bracketed values as torch prints them, `indent` columns in. `GdbextError` where they cannot be read."""
+    if tensor.unavailable:
+        tensor.values([])
+    if tensor.numel == 0:
+        return "[]"
+    summarize = tensor.numel > options.threshold
+    edge = options.edgeitems
+    picked = [_shown(n, summarize, edge) for n in tensor.shape]
+    count = 1
+    for p in picked:
+        count *= len(p)
+    from .tensor import MAX_VALUES
+
+    if count > MAX_VALUES:
+        raise GdbextError(f"torch's repr of {list(tensor.shape)} shows {count} elements, more than {MAX_VALUES}: take a part with -slice")
+    flat = tensor.values(list(itertools.product(*picked)))
+    if tensor.dtype.kind == "complex":
+        write = _ComplexFormat(flat, options)
+    else:
+        write = _Format(flat, tensor.dtype.kind in ("float", "quantized"), options)
+    if not picked:
+        return write(flat[0])
+    found = iter(flat)
+
+    def level(dim, indent):
+        cut = len(picked[dim]) < tensor.shape[dim]
+        if dim == len(picked) - 1:
+            cells = [write(next(found)) for _ in picked[dim]]
+            if cut:
+                cells[edge:edge] = [" ..."] if edge else ["..."]
+            per_line = max(1, (options.linewidth - indent) // (write.width + 2))
+            lines = [", ".join(cells[i : i + per_line]) for i in range(0, len(cells), per_line)]
+            return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
+        parts = [level(dim + 1, indent + 1) for _ in picked[dim]]
+        if cut:
+            parts[edge:edge] = ["..."]
+        return "[" + ("," + "\n" * (len(picked) - dim - 1) + " " * (indent + 1)).join(parts) + "]"
+
+    return level(0, indent)
+
+
+def _size(shape):
+    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+
+
+def tensor_repr(tensor, options=None):
+    """What `repr(t)` gives in the process. `GdbextError` where the values cannot be read.
+
+    Subclasses print as torch.Tensor's own __repr__ prints them; one that defines another needs its code run.
+    """
+    options = options or Options()
+    prefix = "tensor(" if tensor.plain else tensor.type + "("
+    indent = len(prefix)
+    dtype, default = tensor.dtype, options.default_dtype
+    suffixes = []
+    if tensor.device.partition(":")[0] != "cpu":
+        suffixes.append(f"device='{tensor.device}'")
+    is_meta = tensor.device.startswith("meta") or tensor.type == "FakeTensor"
+    expected = {default, "complex128" if default == "float64" else "complex64", "int64", "bool"}
+    force_newline = False
+    if is_meta:
+        if tensor.shape is None:
+            tensor.values([])
+        suffixes.append("size=" + _size(tensor.shape))
+        if dtype.name != default:
+            suffixes.append("dtype=torch." + dtype.name)
+        body = "..."
+    elif tensor.quantizer:
+        q = tensor.quantizer
+        suffixes += ["size=" + _size(tensor.shape), "dtype=torch." + dtype.name, "quantization_scheme=torch." + q.scheme]
+        if q.axis is None and not q.pick:
+            suffixes += [f"scale={q.scales}", f"zero_point={q.zero_points}"]
+        body = values_text(tensor, options, indent)
+    elif tensor.numel == 0 and not tensor.unavailable:
+        if len(tensor.shape) != 1:
+            suffixes.append("size=" + _size(tensor.shape))
+        if dtype.name != default:
+            suffixes.append("dtype=torch." + dtype.name)
+        body = "[]"
+    else:
+        if not options.edgeitems:
+            suffixes.append("size=" + _size(tensor.shape or ()))
+        if dtype.name not in expected:
+            suffixes.append("dtype=torch." + dtype.name)
+        body = values_text(tensor, options, indent)
+    if tensor.grad_fn:
+        suffixes.append(f"grad_fn=<{tensor.grad_fn}>")
+    elif tensor.requires_grad:
+        suffixes.append("requires_grad=True")
+    text = _with_suffixes(prefix + body, suffixes, indent, force_newline, options.linewidth)
+    if tensor.is_parameter:
+        text = "Parameter containing:\n" + (text if tensor.plain else f"Parameter({text})")
+    return text
+
+
+def _with_suffixes(text, suffixes, indent, force_newline, linewidth):
+    """Suffixes after the values, on a new line where the last one has no room. torch counts a last line two columns longer."""
+    parts = [text]
+    used = len(text) - text.rfind("\n") + 1
+    for suffix in suffixes:
+        if force_newline or used + len(suffix) + 2 > linewidth:
+            parts.append(",\n" + " " * indent + suffix)
+            used, force_newline = indent + len(suffix), False
+        else:
+            parts.append(", " + suffix)
+            used += len(suffix) + 2
+    return "".join(parts) + ")"

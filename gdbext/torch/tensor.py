@@ -1,0 +1,448 @@
+"""A torch tensor read out of memory: from its Python object, or from its c10::TensorImpl alone.
+
+Every layout is proved on the tensor itself before it is believed: the vtable names a TensorImpl of a torch library, the impl points
+back at its Python object, the references count, `numel_` is the product of the sizes, dtype and device are enumerators, the storage is
+a StorageImpl. One that does not fit is refused by `LayoutError`. Offsets: layouts/torch.json; the meaning of the fields: c10/core/
+TensorImpl.h, StorageImpl.h, DispatchKeySet.h, torch/csrc/autograd/variable.h of each release.
+"""
+
+import dataclasses
+import struct
+from typing import Optional, Tuple
+
+from ..errors import FaultError, GdbextError, LayoutError
+from . import dtypes, layout as layouts, rtti
+
+MAX_DIMS = 256
+INLINE_DIMS = 5  # SizesAndStrides keeps this many in place (C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE)
+MAX_VALUES = 100_000  # elements decoded for one answer
+GAP = 1024  # bytes: elements closer than this are read in one piece
+TENSOR_BASES = ("torch._C.TensorBase", "torch._C._TensorBase")
+_LAYOUT_NAMES = {"Sparse": "sparse_coo", "SparseCsr": "sparse_csr", "SparseCsc": "sparse_csc", "SparseBsr": "sparse_bsr",
+                 "SparseBsc": "sparse_bsc", "Mkldnn": "_mkldnn"}  # fmt: skip
+_DENSE = ("c10::TensorImpl", "at::QTensorImpl")
+
+
+@dataclasses.dataclass
+class Tensor:
+    """What a tensor is. Addresses are ints (0: none); sizes and strides count elements, `storage_bytes` bytes.
+
+    `shape` and `stride` are None where the tensor keeps them elsewhere (nested, symbolic); `notes` says what is not the whole truth.
+    """
+
+    target: object
+    table: object  # the TorchLayout
+    impl: int
+    address: int = 0  # of the Python object
+    type: str = ""  # the Python class's name, else the C++ class
+    kind: str = ""  # the C++ class
+    plain: bool = True  # exactly torch.Tensor or torch.nn.Parameter
+    is_parameter: bool = False
+    shape: Optional[Tuple[int, ...]] = None
+    stride: Optional[Tuple[int, ...]] = None
+    dtype: object = None  # a DType
+    device: str = ""
+    layout: str = "strided"
+    storage_offset: int = 0
+    numel: int = 0
+    storage: int = 0  # the StorageImpl
+    storage_data: int = 0
+    storage_bytes: Optional[int] = None
+    requires_grad: bool = False
+    grad_fn: str = ""
+    is_conj: bool = False
+    is_neg: bool = False
+    is_zero: bool = False  # ZeroTensor: all zeros, without memory
+    quantizer: object = None
+    notes: list = dataclasses.field(default_factory=list)
+
+    @property
+    def data_ptr(self):
+        """The address of the first element, as tensor.data_ptr() says; 0 for no memory (and, as in torch, for no elements)."""
+        return self.storage_data + self.storage_offset * self.dtype.itemsize if self.storage_data and self.numel else 0
+
+    @property
+    def unavailable(self):
+        """Why the values cannot be read, in one clause; '' when they can be tried."""
+        kind = self.device.partition(":")[0]
+        if self.shape is None:
+            return f"the sizes of this {self.kind} are not in it"
+        if kind == "meta" or self.is_zero or self.numel == 0:
+            return ""
+        if kind == "cuda":
+            return (
+                f"the values are in the memory of {self.device}, which gdb cannot read: attach with cuda-gdb and read there, "
+                f"for example: x/16bx (@global char*) {self.data_ptr:#x}"
+            )
+        if kind != "cpu":
+            return f"the values are in the memory of {self.device}, which gdb cannot read"
+        if self.kind not in _DENSE or self.stride is None or self.layout != "strided":
+            return f"a {self.layout} {self.kind} keeps its values in parts that are not decoded here"
+        needed = (self.storage_offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride))) * self.dtype.itemsize
+        if not self.storage_data or (self.storage_bytes is not None and needed > self.storage_bytes):
+            return (
+                f"its storage holds {self.storage_bytes or 0} bytes at {self.storage_data:#x}, {needed} are needed: "
+                f"the memory was given back (resize_(0) of FSDP, sleep mode) and nothing is left to show"
+            )
+        return ""
+
+    # ---- elements --------------------------------------------------------------------------------------------------
+    def values(self, indices):
+        """The elements at `indices` (tuples, one int per dimension) as Python values, in order: what `.tolist()` gives.
+
+        Conjugate and negative views are resolved, quantized elements dequantized. Only these elements are read, neighbours
+        together. `GdbextError` where the values cannot be had.
+        """
+        if self.unavailable:
+            raise GdbextError(f"tensor at {self.address or self.impl:#x}: {self.unavailable}")
+        if self.device.startswith("meta"):
+            raise GdbextError(f"tensor at {self.address or self.impl:#x}: a meta tensor has no values")
+        if len(indices) > MAX_VALUES:
+            raise GdbextError(f"{len(indices)} elements are more than {MAX_VALUES} at once: take a part with -slice")
+        size = self.dtype.itemsize
+        if self.is_zero:
+            return self.dtype.decode(bytes(size)) * len(indices)
+        offsets = [(self.storage_offset + sum(i * s for i, s in zip(index, self.stride))) * size for index in indices]
+        blobs = self._gather(sorted(set(offsets)), size)
+        found = self.dtype.decode(b"".join(blobs[o] for o in offsets))
+        if self.is_neg:
+            found = [-v for v in found]
+        if self.is_conj:
+            found = [v.conjugate() for v in found]
+        return self.quantizer.dequantize(found, indices) if self.quantizer else found
+
+    def _gather(self, offsets, size):
+        """{byte offset in the storage: its `size` bytes}; `offsets` are sorted."""
+        runs = []
+        for o in offsets:
+            if o < 0 or (self.storage_bytes is not None and o + size > self.storage_bytes):
+                raise LayoutError(f"tensor at {self.address or self.impl:#x} reaches outside its storage of {self.storage_bytes} bytes")
+            if runs and o - runs[-1][1] <= GAP:
+                runs[-1][1] = o + size
+            else:
+                runs.append([o, o + size])
+        found, i = {}, 0
+        for (start, end), blob in zip(runs, self.target.read_many([(self.storage_data + a, b - a) for a, b in runs])):
+            if blob is None:
+                raise FaultError(self.storage_data + start, end - start, "the tensor's memory was freed, or the core left it out")
+            while i < len(offsets) and offsets[i] < end:
+                at = offsets[i] - start
+                found[offsets[i]] = blob[at : at + size]
+                i += 1
+        return found
+
+    # ---- slices ----------------------------------------------------------------------------------------------------
+    def sliced(self, text):
+        """The view that Python's `t[text]` makes, for ints, slices and `...`; `GdbextError` as torch would complain."""
+        if self.shape is None or self.stride is None:
+            raise GdbextError(f"tensor at {self.address or self.impl:#x}: {self.unavailable or 'it has no strides'}: it cannot be sliced")
+        words = [w.strip() for w in text.strip().strip("[]").split(",")]
+        if words and words[-1] == "" and len(words) > 1:
+            words.pop()
+        if words.count("...") > 1 or len([w for w in words if w != "..."]) > len(self.shape):
+            raise GdbextError(f"-slice {text}: too many indices for a tensor of {len(self.shape)} dimensions")
+        if "..." in words:
+            at = words.index("...")
+            words[at : at + 1] = [":"] * (len(self.shape) - len(words) + 1)
+        words += [":"] * (len(self.shape) - len(words))
+        shape, stride, offset = [], [], self.storage_offset
+        for dim, word in enumerate(words):
+            n, step = self.shape[dim], self.stride[dim]
+            numbers = [_number(p, text) for p in word.split(":")]
+            if len(numbers) == 1:
+                if numbers[0] is None:
+                    raise GdbextError(f"-slice {text}: an index is missing")
+                if not -n <= numbers[0] < n:
+                    raise GdbextError(f"-slice {text}: index {numbers[0]} is out of bounds for dimension {dim} with size {n}")
+                offset += (numbers[0] % n) * step
+                continue
+            if len(numbers) > 3 or (len(numbers) == 3 and numbers[2] is not None and numbers[2] <= 0):
+                raise GdbextError(f"-slice {text}: torch takes start:stop:step with a step greater than zero")
+            picked = range(n)[slice(*numbers)]
+            shape.append(len(picked))
+            stride.append(step * picked.step)
+            offset += picked.start * step if len(picked) else min(picked.start, n) * step
+        numel = 1
+        for n in shape:
+            numel *= n
+        sub = dataclasses.replace(self, shape=tuple(shape), stride=tuple(stride), storage_offset=offset, numel=numel)
+        sub.requires_grad, sub.grad_fn, sub.is_parameter = False, "", False
+        if self.plain:
+            sub.type = "Tensor"
+        if self.quantizer:
+            sub.quantizer = self.quantizer.sliced(words)
+        return sub
+
+
+def _number(word, text):
+    try:
+        return int(word, 0) if word.strip() else None
+    except ValueError:
+        raise GdbextError(f"-slice {text}: {word.strip()!r} is neither an integer, a slice nor ...") from None
+
+
+@dataclasses.dataclass
+class Quantizer:
+    """An affine quantizer: value = (stored - zero point) * scale, in float32. One pair, or one per index of `axis`."""
+
+    scheme: str
+    scales: object
+    zero_points: object
+    axis: Optional[int] = None
+    pick: object = None  # index in `axis` of a slice -> channel
+
+    def dequantize(self, stored, indices):
+        if self.axis is None:
+            return [_f32((v - self.zero_points) * _f32(self.scales)) for v in stored]
+        if isinstance(self.pick, int):
+            channels = [self.pick] * len(stored)
+        else:
+            channels = [self.pick[i[self.axis]] if self.pick is not None else i[self.axis] for i in indices]
+        return [_f32((v - self.zero_points[c]) * _f32(self.scales[c])) for v, c in zip(stored, channels)]
+
+    def sliced(self, words):
+        if self.axis is None:
+            return self
+        kept = [d for d, w in enumerate(words) if ":" in w]
+        numbers = [int(p, 0) if p.strip() else None for p in words[self.axis].split(":")]
+        channels = range(len(self.scales)) if self.pick is None else self.pick
+        if self.axis not in kept:
+            return dataclasses.replace(self, pick=channels[numbers[0]])
+        return dataclasses.replace(self, axis=kept.index(self.axis), pick=channels[slice(*numbers)])
+
+
+def _f32(value):
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+# ---- reading -----------------------------------------------------------------------------------------------------------
+def is_tensor(obj):
+    """Whether an `Object` of the CPython room is a torch tensor, of whatever subclass."""
+    return not set(TENSOR_BASES).isdisjoint(obj.mro_names())
+
+
+def read_tensor(rt, address):
+    """The `Tensor` of the Python object at `address`. `GdbextError` when it is none, `LayoutError` when it does not add up."""
+    obj = rt.object(address)
+    if not is_tensor(obj):
+        raise GdbextError(f"the {obj.type_name} at {address:#x} is no torch tensor")
+    table = layouts.for_process(rt.target, rt)
+    at = address + table.offset("THPVariable", "cdata") + rt.layout["object.__size"] - 16  # the table is for a 16-byte object head
+    impl = rt.target.u64(at)
+    if not impl or impl % 8:
+        raise LayoutError(f"the {obj.type_name} at {address:#x} has no TensorImpl at +{at - address} (torch {table.minor}): {impl:#x}")
+    tensor = read_tensor_impl(rt.target, table, impl, address)
+    _describe_python(tensor, obj)
+    return tensor
+
+
+def read_tensor_impl(target, table, impl, python_object=None):
+    """The `Tensor` of the c10::TensorImpl at `impl`. `python_object`: the address its `pyobj_` must hold, None: do not care."""
+
+    def off(*path):
+        return table.offset("TensorImpl", *path)
+
+    def refuse(why):
+        return LayoutError(f"no TensorImpl of torch {table.minor} at {impl:#x}: {why}")
+
+    kind, mapping = rtti.class_of(target, impl)
+    library = mapping.path.rsplit("/", 1)[-1]
+    if not kind.replace("<…>", "").endswith(("TensorImpl", "TensorWrapper")):
+        raise refuse(f"it is a {kind} of {library}")
+    if kind.startswith(("c10::", "at::")) and not library.startswith(("libtorch", "libc10")):
+        raise refuse(f"its vtable is in {library}, no library of torch")
+    blob = target.read(impl, table.size("TensorImpl"))
+
+    def u64(at):
+        return struct.unpack_from("<Q", blob, at)[0]
+
+    def i64(at):
+        return struct.unpack_from("<q", blob, at)[0]
+
+    count_field = "combined_refcount_" if table.has("TensorImpl", "combined_refcount_") else "refcount_"
+    (references,) = struct.unpack_from("<I", blob, off(count_field))
+    undefined = kind == "c10::UndefinedTensorImpl"
+    if not references and not undefined:
+        raise refuse("nothing refers to it any more: it was freed")
+    pyobj = u64(off("pyobj_slot_", "PyObjectSlot", "pyobj_")) & ~1  # up to 2.12 the low bit says who owns whom
+    if python_object is not None and pyobj != python_object:
+        raise refuse(f"its pyobj_ is {pyobj:#x}, not {python_object:#x}")
+    policy = table.bits("TensorImpl", "sizes_strides_policy_", blob)
+    symbolic = table.bits("TensorImpl", "has_symbolic_sizes_strides_", blob)
+    numel = i64(off("numel_"))
+    shape, stride = _sizes(target, table, blob, policy, symbolic, refuse)
+    if shape is not None:
+        product = 1
+        for n in shape:
+            product *= n
+        if product != numel:
+            raise refuse(f"numel_ {numel} is not the product of its sizes {list(shape)[:8]}")
+    (code,) = struct.unpack_from("<H", blob, off("data_type_"))
+    scalar_type = table.name("ScalarType", code)
+    if scalar_type is None:
+        raise refuse(f"dtype code {code} is none of torch {table.minor}'s")
+    t = Tensor(target, table, impl, pyobj, kind=kind, type=kind, shape=shape, stride=stride, numel=numel)
+    t.dtype = dtypes.DType("undefined", 0, "raw") if scalar_type == "Undefined" else dtypes.from_scalar_type(scalar_type)
+    if scalar_type == "Undefined" and not undefined:
+        t.notes.append("its dtype is not set")
+    t.device = _device(table, blob, table.row["TensorImpl"]["device_opt_"], refuse)
+    t.storage_offset = i64(off("storage_offset_"))
+    if t.storage_offset < 0:
+        raise refuse(f"storage_offset_ {t.storage_offset}")
+    keys = u64(off("key_set_"))
+    for field, key in (("is_conj", "Conjugate"), ("is_neg", "Negative"), ("is_zero", "ZeroTensor")):
+        bit = table.key_bit(key)
+        setattr(t, field, bool(bit and keys & bit))
+    t.layout = _layout_name(target, table, t, keys)
+    if symbolic or policy >= 2:
+        t.notes.append("its sizes are symbolic" if symbolic else f"a {kind} keeps its sizes elsewhere")
+    _storage(target, table, t, u64(off("storage_")), refuse)
+    _autograd(target, table, t, u64(off("autograd_meta_")))
+    if kind == "at::QTensorImpl":
+        t.quantizer = _quantizer(target, table, t)
+    return t
+
+
+def _sizes(target, table, blob, policy, symbolic, refuse):
+    base = table.offset("TensorImpl", "sizes_and_strides_")
+    (ndim,) = struct.unpack_from("<Q", blob, table.offset("SizesAndStrides", "size_") + base)
+    if ndim > MAX_DIMS:
+        raise refuse(f"{ndim} dimensions")
+    if policy >= 2 or symbolic:
+        return None, None
+    if ndim <= INLINE_DIMS:
+        at = base + table.offset("SizesAndStrides", "inlineStorage_")
+        sizes = struct.unpack_from(f"<{ndim}q", blob, at)
+        strides = struct.unpack_from(f"<{ndim}q", blob, at + 8 * INLINE_DIMS)
+    else:
+        (pointer,) = struct.unpack_from("<Q", blob, base + table.offset("SizesAndStrides", "outOfLineStorage_"))
+        words = struct.unpack(f"<{2 * ndim}q", target.read(pointer, 16 * ndim))
+        sizes, strides = words[:ndim], words[ndim:]
+    if any(not 0 <= n < 1 << 62 for n in sizes):
+        raise refuse(f"sizes {list(sizes)[:8]}")
+    if policy >= 1:
+        return tuple(sizes), None
+    if any(abs(s) >= 1 << 62 for s in strides):
+        raise refuse(f"strides {list(strides)[:8]}")
+    return tuple(sizes), tuple(strides)
+
+
+def device_name(table, kind, index):
+    """"cuda:0" for (1, 0); None for a number that is no device type."""
+    name = table.name("DeviceType", kind)
+    if name is None or name == "COMPILE_TIME_MAX_DEVICE_TYPES" or not -1 <= index < 4096:
+        return None
+    name = "privateuseone" if name == "PrivateUse1" else name.lower()
+    return name if index < 0 else f"{name}:{index}"
+
+
+def _device(table, blob, at, refuse):
+    if blob[at["engaged"]] not in (0, 1):
+        raise refuse(f"its device's flag is {blob[at['engaged']]}")
+    if not blob[at["engaged"]]:
+        return ""
+    kind, index = struct.unpack_from("<bb", blob, at["type"])
+    name = device_name(table, kind, index)
+    if name is None:
+        raise refuse(f"device type {kind}, index {index}")
+    return name
+
+
+def _layout_name(target, table, t, keys):
+    if t.kind == "at::SparseTensorImpl":
+        return "sparse_coo"
+    if t.kind == "at::SparseCsrTensorImpl":
+        name = table.name("Layout", target.u8(t.impl + table.offset("SparseCsrTensorImpl", "layout_")))
+        return _LAYOUT_NAMES.get(name, (name or "?").lower())
+    bit = table.key_bit("MkldnnCPU")
+    if bit and keys & bit:
+        return "_mkldnn"
+    return "strided"
+
+
+def _storage(target, table, t, pointer, refuse):
+    """Storage address, data pointer and size; a null storage is what sparse, batched and undefined tensors have."""
+    t.storage = pointer
+    if not pointer:
+        return
+    try:
+        kind, _ = rtti.class_of(target, pointer)
+    except (FaultError, LayoutError):
+        raise refuse(f"its storage at {pointer:#x} is no StorageImpl: freed, or this is no tensor") from None
+    if not kind.endswith("StorageImpl"):
+        raise refuse(f"its storage at {pointer:#x} is a {kind}")
+    t.storage_data = target.u64(pointer + table.offset("StorageImpl", "data_ptr_", "DataPtr", "ptr_", "UniqueVoidPtr", "data_"))
+    size = target.i64(pointer + table.offset("StorageImpl", "size_bytes_"))
+    if size < 0:
+        t.notes.append("its storage's size is symbolic")
+    else:
+        t.storage_bytes = size
+
+
+def _autograd(target, table, t, meta):
+    """requires_grad, and the name that Python gives grad_fn: for C++ nodes the class, for those of Python code its class."""
+    if not meta:
+        return
+    node = target.u64(meta + table.offset("AutogradMeta", "grad_fn_"))
+    flag = target.u8(meta + table.offset("AutogradMeta", "requires_grad_"))
+    t.requires_grad = bool(flag or node)
+    if not node:
+        return
+    try:
+        name, _ = rtti.class_of(target, node)
+        if name == "torch::autograd::PyNode" and table.has("PyNode", "obj"):
+            name = _type_name(target, target.u64(node + table.offset("PyNode", "obj")))
+        elif name == "torch::autograd::PyNode":
+            name = _type_name(target, target.u64(node + table.offset("PyNode", "pyobj_slot_", "PyObjectSlot", "pyobj_")) & ~1)
+        t.grad_fn = name.rsplit("::", 1)[-1]
+    except (FaultError, LayoutError) as e:
+        t.notes.append(f"the name of its grad_fn at {node:#x} cannot be read ({e})")
+
+
+def _type_name(target, pyobject):
+    """tp_name of an object's type; its place is fixed by CPython's stable layout of a GIL build (PyObject 16, tp_name at 24)."""
+    return target.cstring(target.u64(target.u64(pyobject + 8) + 24), 256).decode("utf-8", "replace").rsplit(".", 1)[-1]
+
+
+def _quantizer(target, table, t):
+    pointer = target.u64(t.impl + table.offset("QTensorImpl", "quantizer_"))
+    kind, _ = rtti.class_of(target, pointer)
+    if kind == "at::PerTensorAffineQuantizer":
+        at = [pointer + table.offset("PerTensorAffineQuantizer", f) for f in ("scale_", "zero_point_")]
+        return Quantizer("per_tensor_affine", target.f64(at[0]), target.i64(at[1]))
+    if kind in ("at::PerChannelAffineQuantizer", "at::PerChannelAffineFloatQParamsQuantizer"):
+        found = []
+        for field in ("scales_", "zero_points_"):
+            part = read_tensor_impl(target, table, target.u64(pointer + table.offset("PerChannelAffineQuantizer", field)))
+            found.append(part.values([(i,) for i in range(part.shape[0])]))
+        axis = target.i64(pointer + table.offset("PerChannelAffineQuantizer", "axis_"))
+        if t.shape is None or not 0 <= axis < len(t.shape) or len(found[0]) != t.shape[axis]:
+            raise LayoutError(f"the quantizer at {pointer:#x} has {len(found[0])} scales for axis {axis} of {t.shape}")
+        scheme = "per_channel_affine" if kind == "at::PerChannelAffineQuantizer" else "per_channel_affine_float_qparams"
+        return Quantizer(scheme, found[0], found[1], axis)
+    t.notes.append(f"its quantizer is a {kind}, which is not decoded here")
+    return None
+
+
+def _describe_python(t, obj):
+    """Class, parameter-ness and what only Python attributes tell."""
+    info = obj.type
+    t.address, t.type = obj.address, info.name
+    names = [(b.module, b.name) for b in info.bases()]
+    t.plain = names[0] in (("torch", "Tensor"), ("torch.nn.parameter", "Parameter"))
+    t.is_parameter = ("torch.nn.parameter", "Parameter") in names
+    if ("torch._subclasses.fake_tensor", "FakeTensor") in names:
+        _fake_device(t, obj)
+
+
+def _fake_device(t, obj):
+    """A FakeTensor's impl says meta; the device it stands for is a torch.device in its attribute: c10::Device after the head."""
+    try:
+        device = obj.attr("fake_device")
+        kind, index = struct.unpack("<bb", t.target.read(device.address + obj.rt.layout["object.__size"], 2))
+        t.device = device_name(t.table, kind, index) or t.device
+    except GdbextError:
+        t.notes.append("the device it stands for cannot be read")

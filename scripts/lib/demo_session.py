@@ -1,0 +1,60 @@
+"""What the demo types into gdb. Runs inside gdb's Python; gdbext/init.py is loaded already."""
+
+import json
+import os
+import time
+
+import gdb
+
+# engine -> the command that attaches a process, the function whose frame holds its state, what to look at there
+SESSIONS = {
+    "vllm": [
+        ("llm-attach EngineCore", "run_busy_loop", ["pyprint self.scheduler.running[0].request_id", "pyprint self.scheduler.running[0]"]),
+        ("llm-attach TP0", "worker_busy_loop", ["pytensor self.worker.worker.model_runner.kv_caches[0]"]),
+    ],
+    "sglang": [
+        ("llm-attach TP0", "event_loop_normal", []),
+    ],
+}
+
+
+def show(command):
+    """Type `command`: echo it, then its output. -> whether it worked."""
+    print(f"\n(gdb) {command}", flush=True)
+    start = time.monotonic()
+    try:
+        gdb.execute(command)
+    except gdb.error as e:
+        print(e, flush=True)
+        return False
+    print(f"    [{time.monotonic() - start:.2f} s]", flush=True)
+    return True
+
+
+def frame_of(function):
+    """The index of the Python frame that runs `function`, for pyframe; 0 when it cannot be found."""
+    answer = json.loads(gdb.execute("pybt -json", to_string=True))
+    for thread in answer["threads"]:
+        for frame in thread["frames"]:
+            if frame["function"].split(".")[-1] == function:
+                return frame["level"]
+    raise gdb.GdbError(f"no frame of {function} on the selected thread's Python stack")
+
+
+def main():
+    worked = [show("llm-ranks")]
+    for attach, function, commands in SESSIONS[os.environ["GDBEXT_DEMO_ENGINE"]]:
+        worked += [show(attach), show("pybt")]
+        try:
+            worked.append(show(f"pyframe {frame_of(function)}"))
+        except (gdb.error, ValueError, KeyError) as e:
+            print(e)
+            worked.append(False)
+        worked += [show(command) for command in commands]
+    worked.append(show("llm-detach"))
+    # the exit status of gdb -batch is that of its last command
+    if not all(worked):
+        raise gdb.GdbError(f"{worked.count(False)} of {len(worked)} commands did not work")
+
+
+main()

@@ -1,0 +1,53 @@
+"""What tests may ask for. scripts/test sets these variables; a pytest started by hand goes by what it finds.
+
+GDBEXT_TEST_PYTHON        the interpreter of the tests' environment
+GDBEXT_TEST_TORCH_PYTHON  one that has torch and vLLM
+GDBEXT_TEST_GDB           gdbs with Python, ':' between them, the default first
+GDBEXT_TEST_PYTHONS       interpreters 3.9 to the newest here, one of each minor, ':' between them
+GDBEXT_DATA               where gdbext keeps the wheels for gdb's Python
+"""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+for folder in (ROOT, os.path.join(ROOT, "scripts")):  # gdbext, and `lib` of the scripts
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def _paths(name):
+    return [p for p in os.environ.get(name, "").split(":") if p]
+
+
+@pytest.fixture(scope="session")
+def root():
+    """The repository's folder."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def gdb_path():
+    """A gdb with Python."""
+    found = (_paths("GDBEXT_TEST_GDB") or [shutil.which("gdb")])[0]
+    if not found:
+        pytest.skip("no gdb: run scripts/test gdb, which gets one")
+    return found
+
+
+@pytest.fixture(scope="session")
+def torch_python():
+    """An interpreter that has torch."""
+    found = os.environ.get("GDBEXT_TEST_TORCH_PYTHON")
+    if not found:
+        pytest.skip("no environment with torch: run scripts/test gdb, which makes one")
+    return found
+
+
+@pytest.fixture(scope="session")
+def pythons():
+    """Interpreters of several minor versions; at least the one that runs the tests."""
+    return _paths("GDBEXT_TEST_PYTHONS") or [sys.executable]
