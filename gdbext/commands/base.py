@@ -6,9 +6,12 @@ No gdb here: the same commands run under gdb (`gdb_door.py`) and outside (`pytho
 import inspect
 import re
 
-from ..errors import GdbextError
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
 from ..render.text import PLAIN
+
+
+MOVING_TRIES = 8
 
 
 class UsageError(GdbextError):
@@ -88,6 +91,16 @@ class Command:
     def run(self, session, args):
         """-> `Answer`. Raises `GdbextError` for every expected failure."""
         raise NotImplementedError
+
+    def answer(self, session, args):
+        """`run`, again where a process that is read while it runs changed under the reader."""
+        for tries_left in range(MOVING_TRIES, -1, -1):
+            session.moving = False
+            try:
+                return self.run(session, args)
+            except (FaultError, LayoutError, NotFoundError):
+                if not session.moving or not tries_left:
+                    raise
 
     def complete(self, session, text):
         """Further words for the operand."""

@@ -71,7 +71,7 @@ def run(command, line):
     """Parses, runs and prints one command; every expected failure leaves as `gdb.GdbError`, one line."""
     try:
         args = command.parse(line)
-        answer = command().run(session, args)
+        answer = command().answer(session, args)
         text = answer.json(command.name) if args.json else answer.people(session.style())
     except UsageError as e:
         raise gdb.GdbError(str(e)) from None

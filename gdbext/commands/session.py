@@ -19,6 +19,7 @@ class Session:
     def __init__(self):
         self.ranks = []  # the last llm-ranks
         self.last = None  # $py
+        self.moving = False  # the command at work reads a process that runs
         self._opened = {}
         self._levels = {}  # target -> (epoch, tid, Python frame level)
 
@@ -48,6 +49,7 @@ class Session:
         target = self._opened[key]
         if not target.is_stopped:
             target.forget()  # each command reads a running process anew
+            self.moving = True
         return target
 
     def _open(self, key, label):

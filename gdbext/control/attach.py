@@ -41,10 +41,13 @@ class Held:
         if self.since is None:
             self.since = time.monotonic()
 
-    def resumed(self):
+    def let_go(self):
         if self.since is not None:
             self.past += time.monotonic() - self.since
             self.since = None
+
+    def resumed(self):
+        self.let_go()
         self.ran = True
 
 
@@ -54,6 +57,7 @@ class _State:
     guard_error = ""
     saved = {}  # settings that stay changed while something is held
     listening = False
+    busy = False  # attaching or detaching: gdb then reports resumptions that are none
     schedule = None  # the user's schedule-multiple while a background continue runs
 
 
@@ -74,7 +78,7 @@ class quiet:
         self.keep_focus = keep_focus
 
     def __enter__(self):
-        self.saved = {}
+        self.saved, _State.busy = {}, True
         for name, value in QUIET.items():
             old = _setting(name)
             if old is not None and old != value:
@@ -89,6 +93,7 @@ class quiet:
             if self.keep_focus:
                 self._focus()
         finally:
+            _State.busy = False
             for name, value in self.saved.items():
                 gdb.execute(f"set {name} {value}", to_string=True)
 
@@ -166,7 +171,7 @@ def guard_error():
     return _State.guard_error
 
 
-def attach(processes, which="main", progress=None):
+def attach(processes, which="main"):
     """Attaches to `[(pid, label)]`, one inferior each, and selects the first. Returns `[Held]`.
 
     `which` libraries' symbols are read: "main" (what the main thread's stack needs, files above 100 MB left out), "stacks" (what all
@@ -180,14 +185,14 @@ def attach(processes, which="main", progress=None):
         _State.guard_error = str(e)
     _listen()
     with quiet(keep_focus=False) as focus:
-        scratch = None
+        scratch, rooms = None, []
         try:
             _save("auto-solib-add", "off")
+            for _ in plan:
+                rooms.append(_free_inferior(rooms))
             scratch = _read_ahead(plan, which)
-            for pid, label, was_stopped in plan:
-                if progress:
-                    progress(pid)
-                _attach_one(Held(pid, label, was_stopped), which, fresh)
+            for (pid, label, was_stopped), room in zip(plan, rooms):
+                _attach_one(Held(pid, label, was_stopped), room, which, fresh)
             select(fresh[0].inferior)
         except BaseException as e:
             focus.keep_focus = True
@@ -196,7 +201,9 @@ def attach(processes, which="main", progress=None):
                 raise GdbextError(_reason(fresh[-1] if fresh else None, e)) from None
             raise
         finally:
-            _remove(scratch)
+            for number, added in rooms + [(scratch, True)]:
+                if added and number not in {h.inferior for h in _State.held.values()}:
+                    _remove(number)
         if focus.inferior.is_valid() and focus.inferior.pid:
             focus.keep_focus = focus.inferior.pid not in {h.pid for h in fresh} and bool(focus.thread)
     return fresh
@@ -223,7 +230,7 @@ def _read_ahead(plan, which):
         if os.stat(f"/proc/{pid}/root/").st_ino != os.stat("/").st_ino:
             continue  # in a container: its files have other names here
         threads = ptrace.tids(pid) if which == "stacks" else None
-        wanted.update(dict.fromkeys(libraries.likely(pid, threads, None if which == "stacks" else libraries.BIG)))
+        wanted.update(dict.fromkeys(libraries.likely(pid, threads, None if which == "stacks" else libraries.AHEAD)))
     if not wanted:
         return None
     current = gdb.selected_inferior().num
@@ -261,18 +268,19 @@ def _remove(number):
     gdb.execute(f"remove-inferiors {number}", to_string=True)
 
 
-def _free_inferior():
-    """(number, whether we added it) of an inferior without process and program."""
+def _free_inferior(taken):
+    """(number, whether we added it) of an inferior without process and program that is not among `taken`."""
     for i in gdb.inferiors():
-        if not i.pid and i.progspace.filename is None and not i.progspace.objfiles():
+        if all(i.num != number for number, _ in taken) and not i.pid and i.progspace.filename is None and not i.progspace.objfiles():
             return i.num, False
     return _add_inferior(), True
 
 
-def _attach_one(h, which, fresh):
-    _State.guard.own(h.pid, h.was_stopped) if not _State.guard_error else None
+def _attach_one(h, room, which, fresh):
+    h.inferior, h.added = room
     fresh.append(h)
-    h.inferior, h.added = _free_inferior()
+    if not _State.guard_error:
+        _State.guard.own(h.pid, h.was_stopped)
     select(h.inferior)
     try:
         exe = os.readlink(f"/proc/{h.pid}/exe")
@@ -331,9 +339,7 @@ def _detach_one(h):
             # It stays stopped: the signal waits until gdb lets go, and no instruction runs before it is taken.
             _signal(h.pid, guards.signal.SIGSTOP)
         gdb.execute(f"detach inferiors {h.inferior}", to_string=True)
-    ran = h.ran
-    h.resumed()
-    h.ran = ran
+    h.let_go()
     if ptrace.start_time(h.pid) == h.start and not ptrace.tracers(h.pid):
         # gdb's own SIGSTOP may still be on its way when an attach was broken off.
         guards.settle(h.pid, h.start, h.was_stopped and not h.ran, 0.02)
@@ -374,6 +380,7 @@ def _give_back():
     """With the last process gone: settings as before, no guard."""
     if _State.held:
         return
+    _restore_schedule()
     for name, value in _State.saved.items():
         gdb.execute(f"set {name} {value}", to_string=True)
     _State.saved = {}
@@ -391,6 +398,8 @@ def _listen():
 
 
 def _on_continue(event):
+    if _State.busy:
+        return
     together = bool(gdb.parameter("schedule-multiple"))
     current = gdb.selected_inferior().num
     for h in _State.held.values():
@@ -401,6 +410,8 @@ def _on_continue(event):
 
 
 def _on_stop(_):
+    if _State.busy:
+        return
     for h in _State.held.values():
         h.stopped()
     if _State.schedule is not None:
@@ -408,10 +419,10 @@ def _on_stop(_):
 
 
 def _on_exit(event):
-    # Its inferior may not be touched here; the next command of ours that asks who is held drops it.
+    # Comes at a detach too. Its inferior may not be touched here; the next command of ours that asks who is held drops it.
     h = next((h for h in _State.held.values() if h.inferior == event.inferior.num), None)
     if h is not None:
-        h.resumed()
+        h.let_go()
 
 
 def _restore_schedule():

@@ -232,13 +232,13 @@ class _Evaluator:
         try:
             return self._as_plain(left) == self._as_plain(right)
         except GdbextError:
+            pass
+        try:
+            return _deep(left) == _deep(right)
+        except GdbextError:
             if isinstance(left, Object) and isinstance(right, Object):
-                try:
-                    return _deep(left) == _deep(right)
-                except GdbextError:
-                    pass
                 raise GdbextError("equality of these objects needs their own code; compare fields, or use `is`") from None
-            return False
+            return False  # an object of the process and a plain value of another type
 
     def _contains(self, container, value):
         if isinstance(container, Object) and container.type.flags & STR:
@@ -345,6 +345,10 @@ class _Evaluator:
 
 def _deep(obj, depth=4):
     """A plain value for containers of plain values, for comparison."""
+    if isinstance(obj, (list, tuple)):
+        return type(obj)(_deep(o, depth - 1) for o in obj)
+    if not isinstance(obj, Object):
+        return obj
     try:
         return obj.plain()
     except GdbextError:

@@ -301,17 +301,25 @@ class Repr:
         return f"<built-in method {name} of {obj.type.name} object at {owner:#x}>"
 
     def _module(self, value, depth):
-        own = dict(value.instance_entries())
+        """As importlib words it: by the spec where there is one (`_module_repr_from_spec`), else by name and file."""
         rt = value.rt
-        name = rt.object(own["__name__"]).string(300) if "__name__" in own else "?"
-        if "__file__" in own and rt.object(own["__file__"]).type.flags & STR:
-            return f"<module {name!r} from {rt.object(own['__file__']).string(4096)!r}>"
-        loader = rt.object(own["__loader__"]) if "__loader__" in own else None
-        if loader is not None and loader.type.flags & TYPE and rt.type(loader.address).name == "BuiltinImporter":
-            return f"<module {name!r} (built-in)>"
-        if loader is not None and loader.type.flags & TYPE and rt.type(loader.address).name == "FrozenImporter":
-            return f"<module {name!r} (frozen)>"
-        return f"<module {name!r}>"
+        own = {n: rt.object(a) for n, a in value.instance_entries()}
+        spec = {} if own.get("__spec__") is None or own["__spec__"].is_none() else dict(own["__spec__"].fields())
+
+        def text(held, key):
+            found = held.get(key)
+            return found.string(4096) if isinstance(found, Object) and found.type.flags & STR else None
+
+        name = text(spec, "name") or text(own, "__name__") or "?"
+        origin = text(spec, "origin")
+        if spec and origin is not None:
+            located = spec["_set_fileattr"].plain() if "_set_fileattr" in spec else True
+            return f"<module {name!r} from {origin!r}>" if located else f"<module {name!r} ({origin})>"
+        file = text(own, "__file__")
+        if file is not None:
+            return f"<module {name!r} from {file!r}>"
+        loader = spec.get("loader") or own.get("__loader__")
+        return f"<module {name!r}>" if loader is None or loader.is_none() else f"<module {name!r} ({self._show(loader, depth + 1)})>"
 
     def _complex(self, value, depth):
         import struct

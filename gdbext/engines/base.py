@@ -20,17 +20,19 @@ STATES = {
 
 class Match:
     """What a title or a command line tells: `role`, `ranks` by group, `doubt` ('' or why the memory should be asked), `prefix`
-    of the title, `name`: the label where it is not made from role and ranks."""
+    of the title, `name`: the label where it is not made from role and ranks, `needs_libraries`: it counts only with the engine's mapped."""
 
-    def __init__(self, role, ranks=None, doubt="", prefix="", name=""):
+    def __init__(self, role, ranks=None, doubt="", prefix="", name="", needs_libraries=False):
         self.role, self.ranks, self.doubt, self.prefix, self.name = role, dict(ranks or {}), doubt, prefix, name
+        self.needs_libraries = needs_libraries
 
 
 class Rank:
     """One engine process.
 
     `ranks`: rank by group (`world` the global one, `tp pp dp ep pcp dcp ...`); a group that is not there is absent. `sizes`: group
-    sizes, where memory told. `rank_source`: "title", "memory", "environ", "argv", or "none". `marks`: what is wrong with it:
+    sizes, where memory told. `rank_source`: what role and ranks rest on: "title", "memory", "environ", "argv" (its own, or
+    order of start and a parent's), "tree" (a parent or child of the engine), "libraries" or "comm". `marks`: what is wrong with it:
     "orphan", "stopped", "zombie", "crashed", "fork". `notes`: sentences for people. `inferior` is filled in by the command.
     """
 
@@ -44,6 +46,8 @@ class Rank:
         self.aliases = []
         self.replica = None  # data-parallel index of its engine core, for workers whose own title has none (dense models)
         self.parent = None  # the Rank that started it, where that is one
+        self.title_is_comm = True  # setproctitle sets both
+        self.from_libraries = False  # nothing but its mapped libraries speaks for it
 
     pid = property(lambda self: self.process.pid)
     ppid = property(lambda self: self.process.ppid)
@@ -152,7 +156,6 @@ class EngineSpec:
     zombies = ()  # (start of a zombie's comm, role): titles cut to 15 bytes, all that a zombie keeps
     environ_ranks = ()  # (group, names of variables), tried in order
     parent_roles = {}  # role of a child -> role of its Python parent when nothing else names that one
-    always_shards = ()  # roles that hold a model's shard
 
     def titled(self, title):
         """`Match` for a process whose whole command line is `title`, or None."""
@@ -206,7 +209,7 @@ def group_ranks(runtime, module, names):
             coordinator = scope.item(name)
         except NotFoundError:
             continue
-        if coordinator is None or coordinator.is_none:
+        if coordinator.type_name == "NoneType":
             continue
         rank = checked_rank(coordinator.attr("rank" if group == "world" else "rank_in_group").integer())
         if rank < 0:
@@ -219,24 +222,31 @@ def group_ranks(runtime, module, names):
 def outer_frame(runtime, functions):
     """The outermost frame of any thread whose function's last name part is in `functions`, or None."""
     for thread in runtime.threads()[:256]:
-        try:
-            frames = runtime.frames(thread)
-        except GdbextError:
-            continue  # a thread that moved under the reader
-        for frame in reversed(frames):
+        for frame in reversed(_settled_frames(runtime, thread)):
             if frame.function.rpartition(".")[2] in functions:
                 return frame
     return None
 
 
-def frame_local(frame, name):
-    """The Object of a local, or None; cells are opened (decorated methods keep `self` in one)."""
-    for key, value in frame.locals():
-        if key == name and value is not None:
-            if value.type_name == "cell":
-                value = value.attr("cell_contents")
-            return None if value is None or value.is_none else value
-    return None
+def _settled_frames(runtime, thread):
+    """The frames of a thread that may be running: its inner ones change under the reader, so that a torn read is tried again."""
+    for attempt in range(8):
+        try:
+            return runtime.frames(thread)
+        except GdbextError as e:
+            error = e
+            runtime.target.forget()
+    raise error
+
+
+def frame_local(frame, *names):
+    """The Object at `names[0]` of the frame's locals, or at its attribute `names[1]`, and so on; `GdbextError` when it is not there."""
+    value = dict(frame.locals()).get(names[0])
+    for name in names[1:]:
+        value = value.attr(name) if hasattr(value, "attr") else None
+    if not hasattr(value, "attr"):
+        raise GdbextError(f"{'.'.join(names)} of {frame.function} is not set")
+    return value
 
 
 def memory_environ(runtime, names):

@@ -55,7 +55,7 @@ class _Search:
         for spec in ENGINES:
             for start, role in spec.zombies:
                 if process.comm.startswith(start):
-                    self.add(process, spec, Match(role), "none").note("its memory is gone and comm is cut to 15 bytes: rank not known")
+                    self.add(process, spec, Match(role), "comm").note("its memory is gone and comm is cut to 15 bytes: rank not known")
                     return
 
     def _title(self, process):
@@ -68,9 +68,10 @@ class _Search:
                 continue
             if not process.is_python:
                 return
+            rank = self.add(process, spec, match, "title")
             if title.encode("utf-8", "surrogateescape")[:15] != process.comm.encode("utf-8", "surrogateescape"):
-                match.doubt = match.doubt or f"its comm is {process.comm}, not its title's"
-            rank = self.add(process, spec, match, "title" if match.ranks else "none")
+                rank.title_is_comm = False
+                rank.doubt = rank.doubt or "its comm is not that of its title"
             if "exe" in process.unreadable:
                 rank.note("executable not readable: taken for a Python by its title")
             return
@@ -84,14 +85,13 @@ class _Search:
             return
         for spec in ENGINES:
             match = spec.argued(*program)
-            if match is not None:
-                self.add(process, spec, match, "none")
+            if match is not None and not (match.needs_libraries and not spec.libraries.search(process.maps())):
+                self.add(process, spec, match, "argv")
                 return
 
     # ---- relatives ---------------------------------------------------------------------------------------------------
-    def relate(self):
-        """Parents and children of what is known, until nothing new is found."""
-        fresh = list(self.ranks.values())
+    def relate(self, fresh):
+        """Parents and children of the Ranks `fresh`, until nothing new is found."""
         while fresh:
             found = []
             for rank in fresh:
@@ -106,13 +106,13 @@ class _Search:
             return []
         if rank.doubt and rank.prefix:
             return []  # a title of someone else's, perhaps: its parent is nobody yet
-        if not parent.is_python or (parent.program() is None and not parent.single):
-            return []
+        if not parent.is_python or parent.session != rank.process.session:
+            return []  # a reaper that adopted it: engines do not start their processes in sessions of their own
         if parent.is_spawned and role == "frontend":
             role = "api-server"
-        new = self.add(parent, spec, Match(role), "none")
-        new.note("engine core in the user's own process" if role == "engine-core" else "")
-        new.notes = [n for n in new.notes if n]
+        new = self.add(parent, spec, Match(role), "tree")
+        if role == "engine-core":
+            new.note("the engine core runs in the user's own process")
         return [new]
 
     def _children_of(self, rank):
@@ -129,7 +129,7 @@ class _Search:
                 continue
             match = spec.child(rank, process)
             if match is not None:
-                found.append(self.add(process, spec, match, "title" if match.ranks else "none"))
+                found.append(self.add(process, spec, match, "title" if match.ranks else "tree"))
         return found
 
     # ---- mapped libraries ----------------------------------------------------------------------------------------------
@@ -154,18 +154,13 @@ class _Search:
                 up = self.table.parent(parent)
                 top = parent if not (parent.is_spawned and up is not None and up.pid > 1 and up.is_python) else up
                 if top.pid not in self.ranks:
-                    self.relate_from(self.add(top, spec, Match("frontend"), "none"))
+                    self.relate([self.add(top, spec, Match("frontend"), "libraries")])
                 if process.pid in self.ranks:
                     continue
             role = "worker" if "world" in ranks else "engine-core"
-            rank = self.add(process, spec, Match(role, ranks, "only its libraries name the engine"), "environ" if ranks else "none")
+            rank = self.add(process, spec, Match(role, ranks, "only its libraries name the engine"), "environ" if ranks else "libraries")
             rank.from_libraries = True
             rank.note(f"known by the {spec.display} libraries it has loaded")
-
-    def relate_from(self, rank):
-        fresh = [rank]
-        while fresh:
-            fresh = [new for r in fresh for new in self._children_of(r)]
 
     # ---- memory ----------------------------------------------------------------------------------------------------------
     def by_memory(self):
@@ -182,12 +177,14 @@ class _Search:
 
     def _ask(self, rank):
         spec, said, why = SPECS[rank.engine], None, ""
-        for attempt in range(3):  # it runs on while we read: a torn read is tried again
+        for attempt in range(5):  # it runs on while we read: a torn read is tried again
             runtime = None
             try:
                 runtime = self.runtime_of(rank.pid)
                 said, why = spec.memory(runtime, rank), ""
-                break
+                if said is None or said.role or said.ranks or rank.role in ("frontend", "api-server", "child") or rank.from_libraries:
+                    break
+                why = f"no rank found in its {spec.display} objects"
             except NotFoundError as e:
                 why = str(e)
                 if not os.path.exists(f"/proc/{rank.pid}"):
@@ -200,15 +197,14 @@ class _Search:
                 close = getattr(getattr(runtime, "target", None), "close", None)
                 if close:
                     close()
-        rank.asked = True
         if why:
             rank.note(f"rank not read from memory: {why}")
             return
         if said is None:
-            if rank.doubt and (rank.from_libraries or rank.prefix):
+            if rank.doubt and (rank.from_libraries or not rank.title_is_comm or rank.prefix not in ("", "VLLM")):
                 del self.ranks[rank.pid]  # neither its title nor its memory is the engine's
-            elif rank.role not in ("frontend", "api-server", "child") or self.verify:
-                rank.note(f"its Python has not loaded {SPECS[rank.engine].display}: what its title says is not confirmed")
+            elif rank.rank_source == "title":
+                rank.note(f"its Python has not loaded {spec.display}: its title is not confirmed")
             return
         if rank.from_libraries and not said.role and not said.ranks:
             del self.ranks[rank.pid]  # it has the engine's libraries loaded and runs none: a client, a notebook
@@ -227,21 +223,33 @@ class _Search:
                 if said.sizes.get(group, 2) > 1 and group != "world":
                     rank.parts[group] = number
             rank.sizes.update(said.sizes)
+        if said.role or said.ranks:
             rank.rank_source = "memory"
-        rank.doubt = ""
+        rank.doubt, rank.from_libraries = "", False
 
     # ---- what is wrong, who belongs together ----------------------------------------------------------------------------
-    def doubtful_titles(self):
-        """A custom prefix needs a second witness: a relative with the same prefix, or memory (asked before)."""
-        for rank in list(self.ranks.values()):
-            if not (rank.doubt and rank.prefix) or rank.prefix == "VLLM":
-                continue
-            kin = [r for r in self.ranks.values() if r is not rank and r.prefix == rank.prefix and self._related(r, rank)]
-            if not kin and not getattr(rank, "asked_yes", False):
-                del self.ranks[rank.pid]
-
-    def _related(self, one, other):
-        return one.ppid == other.ppid and one.ppid > 1 or one.pid == other.ppid or other.pid == one.ppid or one.process.pgrp == other.process.pgrp
+    def witnesses(self):
+        """A custom title prefix needs a second witness: a relative with the same prefix, or a Python that started an engine core.
+        The others' memory is asked. Workers whose title names no group while there are several have not titled themselves fully yet."""
+        custom = [r for r in self.ranks.values() if r.prefix not in ("", "VLLM")]
+        confirmed = []
+        for rank in custom:
+            kin = [r for r in custom if r.prefix == rank.prefix and r is not rank]
+            parent = self.table.parent(rank.process)
+            if (
+                any(r.pid == rank.ppid or r.ppid == rank.pid for r in kin)
+                or (rank.parts and any(r.parts and r.role == rank.role and r.process.pgrp == rank.process.pgrp for r in kin))
+                or (rank.role == "engine-core" and parent is not None and parent.pid > 1 and parent.is_python)
+            ):
+                if rank.title_is_comm:
+                    confirmed.append(rank)
+        for rank in confirmed:
+            rank.doubt = ""
+        self.relate(confirmed)
+        for rank in self.ranks.values():
+            if rank.role == "worker" and rank.rank_source == "title" and not rank.parts and not rank.doubt:
+                if any(r is not rank and r.role == "worker" and r.ppid == rank.ppid for r in self.ranks.values()):
+                    rank.doubt = "its title names no group yet"
 
     def mark(self):
         for rank in self.ranks.values():
@@ -252,8 +260,9 @@ class _Search:
                 rank.parent = None
             if process.single and rank.parent is not None and rank.parent.process.cmdline == process.cmdline and rank.prefix:
                 self._inherited(rank)
-            if rank.role in ORPHANS and rank.parent is None and (parent is None or not parent.is_python or rank.ppid <= 1):
-                rank.mark("orphan", "its parent is gone" if rank.ppid > 0 else "")
+            if rank.role in ORPHANS and rank.parent is None and rank.rank_source not in ("libraries", "environ"):
+                if parent is None or parent.pid <= 1 or not parent.is_python or parent.session != process.session:
+                    rank.mark("orphan", "its parent is gone")
             if rank.parent is not None and rank.parent.process.state in "ZX" and rank.role in ORPHANS:
                 rank.mark("orphan", f"its parent {rank.ppid} is a zombie")
             if process.state in "Tt":
@@ -316,6 +325,11 @@ def _place(rank):
 
 
 def discover(proc_root="/proc", engine=None, verify=False, runtime_of=None):
+    """`survey` without the count: `([Rank], [reasons why that may not be all])`."""
+    return survey(proc_root, engine, verify, runtime_of)[:2]
+
+
+def survey(proc_root="/proc", engine=None, verify=False, runtime_of=None):
     """The engine processes that `proc_root` shows -> `([Rank], [reasons why that may not be all], processes looked at)`.
 
     `engine`: only that one (a name in `SPECS`). `verify`: read the rank of every process from its memory. `runtime_of(pid)`: how a
@@ -328,7 +342,8 @@ def discover(proc_root="/proc", engine=None, verify=False, runtime_of=None):
         runtime_of = read_runtime
     search = _Search(table, runtime_of, verify)
     search.by_command()
-    search.relate()
+    search.relate(list(search.ranks.values()))
+    search.witnesses()
     search.by_libraries()
     for spec in ENGINES:  # before memory: what argv proves needs no reading
         ranks = [r for r in search.ranks.values() if r.engine == spec.name]
@@ -336,7 +351,11 @@ def discover(proc_root="/proc", engine=None, verify=False, runtime_of=None):
             rank.parent = search.ranks.get(rank.ppid)
         spec.order(ranks)
     search.by_memory()
-    search.doubtful_titles()
+    for rank in list(search.ranks.values()):
+        if rank.doubt and rank.prefix not in ("", "VLLM"):
+            del search.ranks[rank.pid]  # Foo::Worker of some other program
+        elif rank.doubt:
+            rank.note(rank.doubt)
     search.mark()
     found = []
     for family, group in enumerate(search.families()):
@@ -416,7 +435,7 @@ def resolve(what, ranks):
 def _named(what, ranks):
     """All ranks that a word names, by the strictest reading that names any."""
     engine, colon, rest = what.partition(":")
-    if colon and engine.lower() in SPECS:
+    if colon and engine.lower() in SPECS and not rest.startswith(":"):
         ranks, what = [r for r in ranks if r.engine == engine.lower()], rest
     word = what.lower()
     plain = word.replace("_", ".")

@@ -22,7 +22,6 @@ class RtpLlm(EngineSpec):
                ("maga_ft_rank-", "rank"), ("maga_ft_fronten", "api-server"))  # fmt: skip
     environ_ranks = (("world", ("WORLD_RANK",)), ("local", ("LOCAL_RANK",)))
     parent_roles = {"rank": "backend"}
-    always_shards = ("rank",)
 
     def titled(self, title):
         m = _TITLE.fullmatch(title)
@@ -52,7 +51,7 @@ class RtpLlm(EngineSpec):
             found = environ_ranks(self, rank.process.environ)
             if "world" in found:
                 rank.ranks["world"] = found["world"]
-                if rank.rank_source == "none":
+                if rank.rank_source == "tree":
                     rank.rank_source = "environ"
             elif rank.role == "rank":
                 rank.note("the title gives the local rank; WORLD_RANK was not readable in its environment, -verify looks in its memory")

@@ -31,7 +31,6 @@ class Sglang(EngineSpec):
     zombies = (("sglang::schedul", "scheduler"), ("sglang::detoken", "detokenizer"), ("sglang::data_pa", "coordinator"),
                ("sglang::tokeniz", "api-server"))  # fmt: skip
     parent_roles = {"scheduler": "frontend", "detokenizer": "frontend", "coordinator": "frontend"}
-    always_shards = ("scheduler",)
 
     def titled(self, title):
         m = _TITLE.fullmatch(title)
@@ -103,7 +102,7 @@ class Sglang(EngineSpec):
             ranks, sizes = found or ({}, {})
             for group in ("tp", "pp", "dp"):
                 value = frame_local(frame, group + "_rank")
-                if value is not None:
+                if value.type_name != "NoneType":  # dp_rank is None without data parallelism
                     ranks[group] = checked_rank(value.integer())
             return Memory("scheduler", ranks, sizes)
         if outer_frame(runtime, ("run_detokenizer_process",)) is not None:

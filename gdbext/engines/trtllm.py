@@ -17,13 +17,12 @@ class TrtLlm(EngineSpec):
     environ_ranks = (("world", ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")),
                      ("local", ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID")))  # fmt: skip
     parent_roles = {}
-    always_shards = ("worker",)
 
     def argued(self, kind, text, arguments):
         if kind == "module" and text in _MODULES:
             return Match(_MODULES[text])
         if kind == "module" and text == "mpi4py.futures.server":
-            return Match("worker", doubt="mpi4py's pool serves any program")
+            return Match("worker", needs_libraries=True)  # mpi4py's pool serves any program
         if kind == "script" and text.rpartition("/")[2] in _SCRIPTS:
             return Match(_SCRIPTS[text.rpartition("/")[2]])
         return None

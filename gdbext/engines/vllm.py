@@ -16,7 +16,8 @@ _TITLE = re.compile(
     f"(?P<worker>Worker)(?P<parts>(?:_(?:DP|PP|PCP|TP|DCP|EP){_N})*)"
     f"|(?P<core>EngineCore(?:_DP(?P<dp>{_N}))?|DPEngineCore_(?P<olddp>{_N}))(?P<appended>(?:_PP{_N})?(?:_TP{_N})?)"
     f"|APIServer_(?P<api>(?:DP)?{_N})"
-    "|(?P<coordinator>DPCoordinator))"
+    "|(?P<coordinator>DPCoordinator))",
+    re.S,
 )
 _APPENDED = re.compile(f"(?P<base>.*[^_])(?P<appended>(?:_PP{_N})?_TP{_N}|_PP{_N})", re.S)  # 0.10.1 on an untitled parent
 _SERVERS = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.grpc_server")
@@ -46,7 +47,6 @@ class Vllm(EngineSpec):
                ("VLLM::DPCoordin", "coordinator"), ("VLLM::APIServer", "api-server"))  # fmt: skip
     environ_ranks = (("world", ("RANK",)), ("local", ("LOCAL_RANK",)))
     parent_roles = {"engine-core": "frontend", "worker": "engine-core", "coordinator": "frontend", "api-server": "frontend"}
-    always_shards = ("worker",)
 
     def titled(self, title):
         m = _TITLE.fullmatch(title)
@@ -82,7 +82,7 @@ class Vllm(EngineSpec):
         if process.is_spawned or process.cmdline == parent.process.cmdline:
             if parent.role == "engine-core":
                 return Match("worker", {}, "it has no title")
-            if parent.role in ("frontend", "api-server"):
+            if parent.role in ("frontend", "api-server", "child"):
                 return Match("child", {}, "it has no title")
         return None
 
@@ -116,7 +116,7 @@ class Vllm(EngineSpec):
 
     def world(self, ranks):
         """Layout DP x PP x PCP x TP (parallel_state.initialize_model_parallel), where every rank of it is here."""
-        workers = [r for r in ranks if r.role == "worker" and r.rank_source == "title" and "fork" not in r.marks]
+        workers = [r for r in ranks if r.role == "worker" and "fork" not in r.marks]
         groups = {}
         for rank in workers:  # a dense model's DP replicas have no DP in their titles and are worlds of their own
             groups.setdefault(None if "dp" in rank.parts else rank.ppid, []).append(rank)
@@ -129,29 +129,23 @@ class Vllm(EngineSpec):
                 for g, size in zip(order, sizes):
                     number = number * size + rank.parts.get(g, 0)
                 numbers.append(number)
-            if sorted(numbers) == list(range(sizes[0] * sizes[1] * sizes[2] * sizes[3])):
-                for rank, number in zip(group, numbers):
-                    rank.ranks["world"] = number
-            elif sizes[:3] == [1, 1, 1]:
-                for rank, number in zip(group, numbers):
-                    if "tp" in rank.parts:
-                        rank.ranks["world"] = number  # only TP in the titles: the other groups have one member
+            whole = all(r.rank_source == "title" for r in group) and sorted(numbers) == list(range(len(group)))
+            for rank, number in zip(group, numbers):
+                if rank.rank_source == "title" and (whole or (sizes[:3] == [1, 1, 1] and "tp" in rank.parts)):
+                    rank.ranks["world"] = number  # with only TP in a title the other groups have one member
 
     def memory(self, runtime, rank):
         found = group_ranks(runtime, "vllm.distributed.parallel_state", GROUPS)
         frame = outer_frame(runtime, ("worker_busy_loop", "run_busy_loop"))
         if frame is not None and frame.function.rpartition(".")[2] == "worker_busy_loop":
             ranks, sizes = found or ({}, {})
-            owner = frame_local(frame, "self")
-            if "world" not in ranks and owner is not None:
-                ranks["world"] = checked_rank(owner.attr("rank").integer())
+            if "world" not in ranks:
+                ranks["world"] = checked_rank(frame_local(frame, "self", "rank").integer())
             return Memory("worker", ranks, sizes)
         if frame is not None:
-            owner = frame_local(frame, "self")
             ranks, sizes = found or ({}, {})  # the groups are there when the core runs the model itself
-            config = owner.attr("vllm_config").attr("parallel_config")
-            size = checked_rank(config.attr("data_parallel_size").integer())
-            index = checked_rank(owner.attr("engine_index").integer())
+            size = checked_rank(frame_local(frame, "self", "vllm_config", "parallel_config", "data_parallel_size").integer())
+            index = checked_rank(frame_local(frame, "self", "engine_index").integer())
             if size > 1 or index > 0:
                 ranks["dp"], sizes["dp"] = index, max(size, index + 1)
             return Memory("engine-core", ranks, sizes)

@@ -52,8 +52,8 @@ def remove_block(content, where="init file"):
             return None if made and not content else content
         block = found[-1]
         begin = block.start("begin")
-        if block["begin"] == BEGIN_UNENDED and block["joint"]:
-            begin -= 1
+        if block["begin"] == BEGIN_UNENDED and block["joint"] and block.end() == len(content):
+            begin -= 1  # what the user has added behind the block since needs that line's end
         made = made or block["begin"] == BEGIN_NEW_FILE
         content = content[:begin] + content[block.end():]
 
@@ -63,9 +63,9 @@ def add_block(content, script, where="init file"):
     already is renewed where it stands."""
     body = script.encode() if isinstance(script, str) else script
     found = _blocks(content, where) if content is not None else []
+    if len(found) > 1:
+        raise GdbextError(f"{where}: gdbext's block stands in it {len(found)} times; take it out first: python -m gdbext uninstall")
     if found:
-        for block in reversed(found[1:]):
-            raise GdbextError(f"{where}: gdbext's block stands in it twice; take one out by hand")
         return content[: found[0].start("body")] + body + content[found[0].end("body"):]
     if content is None:
         return BEGIN_NEW_FILE + b"\n" + body + END + b"\n"

@@ -269,23 +269,24 @@ class Target:
         return maps[i] if i >= 0 and maps[i].start <= address < maps[i].end else None
 
     def modules(self):
-        """The mapped files, one `Module` each, by address. Files mapped twice (libffi does it) count by their first run."""
+        """The mapped files, one `Module` each, by address. Of a file mapped several times the run that is code counts."""
         return self.cached("modules", self._modules)
 
     def _modules(self):
-        spans, order = {}, []
+        runs = {}  # path -> [[start, end, executable, pieces]], a new run where the file's head is mapped again
         for m in self.mappings():
             if not m.path.startswith("/") or m.path.startswith("/dev/"):
                 continue
-            span = spans.get(m.path)
-            if span is None:
-                if m.offset != 0:
-                    continue  # a piece of a file whose head is not mapped: no module
-                spans[m.path] = [m.start, m.end]
-                order.append(m.path)
-            elif m.offset != 0 and m.start - span[1] < 1 << 28:
-                span[1] = max(span[1], m.end)
-        return [Module(p, self.local_file(p), spans[p][0], spans[p][1]) for p in order]
+            own = runs.setdefault(m.path, [])
+            if m.offset == 0 and not (own and own[-1][3] == 1 and own[-1][1] == m.start):
+                own.append([m.start, m.end, "x" in m.perms, 1])
+            elif own:  # a piece before any head is no module
+                run = own[-1]
+                run[1:] = [max(run[1], m.end), run[2] or "x" in m.perms, run[3] + 1]
+        # Data files and copies that a program maps to read them have no executable piece; cores do not tell, so the most pieces win.
+        best = {path: max(own, key=lambda r: (r[2], r[3])) for path, own in runs.items() if own}
+        found = [Module(path, self.local_file(path), run[0], run[1]) for path, run in best.items()]
+        return sorted(found, key=lambda module: module.base)
 
     def local_file(self, path):
         """Where a file that the process names can be opened from here: through its own root when it lives in a container."""

@@ -8,13 +8,15 @@ against gdb's own list of objfiles.
 
 import os
 import re
+import time
 
 import gdb
 
 from ..errors import GdbextError
 from . import ptrace
 
-BIG = 100 << 20  # a library file above this (libtorch) is read only when asked for: it costs seconds with the process stopped
+BIG = 100 << 20  # with the process stopped, a library file above this is read only when asked for: it costs seconds
+AHEAD = 300 << 20  # before the stop it costs nobody but the user: up to here (libtorch_cpu has 414 MB and half a million symbols)
 MAX_FRAMES = 4096
 STACK_SCAN = 64 << 10
 
@@ -46,6 +48,11 @@ def read_symbols(path):
     gdb.execute("sharedlibrary " + basic_regex(path), to_string=True)
     have = symbols_of()
     return path in have or os.path.realpath(path) in have
+
+
+def _known():
+    """Paths that gdb has read for any inferior: reading them once more is cheap, it shares them."""
+    return set().union(*(symbols_of(i.progspace) for i in gdb.inferiors()))
 
 
 def _size(path):
@@ -104,10 +111,10 @@ def _in_program(pc, program):
 def load_for(threads=None, limit=BIG):
     """Reads what the stacks of `threads` (gdb.InferiorThread of the selected inferior; default: all) need; returns `Loaded`.
 
-    `limit` in bytes: a larger file is left out and named; None for no limit. The selected thread and frame stay."""
+    `limit` in bytes: a larger file that gdb has not read yet is left out and named; None for no limit. The selected thread and frame stay."""
     inferior = gdb.selected_inferior()
     threads = list(inferior.threads() if threads is None else threads)
-    result, failed = Loaded(), set()
+    result, failed, known = Loaded(), set(), _known()
     before, frame = gdb.selected_thread(), _selected_frame()
     try:
         doubts = {t: None for t in threads}
@@ -123,7 +130,7 @@ def load_for(threads=None, limit=BIG):
                 if not library or library in failed:
                     continue
                 size = _size(library)
-                if limit is not None and size > limit:
+                if limit is not None and size > limit and library not in known and os.path.realpath(library) not in known:
                     result.left_out[library] = size
                     failed.add(library)
                     continue
@@ -163,7 +170,21 @@ def _selected_frame():
         return None
 
 
-def likely(pid, threads=None, limit=BIG):
+def _blocked_at(pid, tid):
+    """(stack pointer, program counter) of a thread that waits in the kernel; None for one that runs on and on."""
+    for _ in range(10):
+        try:
+            with open(f"/proc/{pid}/task/{tid}/syscall") as f:
+                words = f.read().split()
+            return int(words[-2], 16), int(words[-1], 16)
+        except (OSError, ValueError):
+            return None
+        except IndexError:
+            time.sleep(0.002)  # "running"
+    return None
+
+
+def likely(pid, threads=None, limit=AHEAD):
     """Files of a running process that its stacks seem to return into: a guess made without stopping it, from the words on the stacks of
     `threads` (tids; default: the main one). Reading their symbols before an attach takes that time out of the pause."""
     try:
@@ -176,17 +197,13 @@ def likely(pid, threads=None, limit=BIG):
                     code.append((low, high, parts[5]))
     except (OSError, ValueError):
         return []
-    found = {}
+    found = {path: _size(path) for _, _, path in code if re.match(r"(libpython\d|libc[.-]|ld-)", os.path.basename(path))}
     ranges, counters = [], []
     for tid in threads or [pid]:
-        try:
-            with open(f"/proc/{pid}/task/{tid}/syscall") as f:
-                words = f.read().split()
-            sp, pc = int(words[-2], 16), int(words[-1], 16)
-        except (OSError, ValueError, IndexError):
-            continue  # it runs: nothing is known of its stack
-        ranges.append((sp, STACK_SCAN))
-        counters.append(pc)
+        place = _blocked_at(pid, tid)
+        if place:
+            ranges.append((place[0], STACK_SCAN))
+            counters.append(place[1])
     words = set(counters)
     for data in ptrace.read_ranges(pid, ranges):
         words.update(memoryview(data[: len(data) // 8 * 8]).cast("Q"))

@@ -9,6 +9,8 @@ import itertools
 import math
 
 from ..errors import FaultError, GdbextError, NotFoundError
+from . import dtypes
+from .tensor import MAX_VALUES, sparse_parts
 
 MAX_EDGE = 1000  # print options come from the process: bounded like everything else
 
@@ -56,8 +58,6 @@ def _number(obj):
 
 def _default_dtype(target, table):
     """torch.get_default_dtype(): a static TypeMeta of libc10 (c10/core/DefaultDtype.cpp), where the library names it."""
-    from . import dtypes
-
     libraries = [m for m in target.modules() if m.name.startswith("libc10.so")]
     try:
         name = table.name("ScalarType", target.u16(target.symbol("_ZN3c10L13default_dtypeE", libraries)))
@@ -71,17 +71,19 @@ def _default_dtype(target, table):
 class _Format:
     """How the numbers of one tensor (or its real or imaginary parts) are written: a common width and one of three styles."""
 
-    def __init__(self, values, floating, options):
+    def __init__(self, values, floating, options, keep_nan=False):
+        """`keep_nan`: NaN takes part in the choice (torch's isfinite does not see float8_e8m0fnu's)."""
         self.floating, self.precision = floating, options.precision
         self.whole, self.scientific, self.width = True, False, 1
         if not floating:
             self.width = max([1] + [len(str(v)) for v in values])
             return
-        some = [v for v in values if v and math.isfinite(v)]
+        some = [v for v in values if v and (math.isfinite(v) or keep_nan)]
         if not some:
             return
-        self.whole = all(v == math.ceil(v) for v in some)
-        low, high = min(map(abs, some)), max(map(abs, some))
+        broken = not all(map(math.isfinite, some))  # no comparison with NaN holds
+        self.whole = not broken and all(v == math.ceil(v) for v in some)
+        low, high = (math.nan, math.nan) if broken else (min(map(abs, some)), max(map(abs, some)))
         self.scientific = (high / low > 1000.0 or high > 1.0e8 or low < 1.0e-4) if options.sci_mode is None else options.sci_mode
         self.width = max([1] + [len(self._plain(v)) for v in some])
 
@@ -125,15 +127,13 @@ def values_text(tensor, options, indent=0):
     count = 1
     for p in picked:
         count *= len(p)
-    from .tensor import MAX_VALUES
-
     if count > MAX_VALUES:
         raise GdbextError(f"torch's repr of {list(tensor.shape)} shows {count} elements, more than {MAX_VALUES}: take a part with -slice")
     flat = tensor.values(list(itertools.product(*picked)))
     if tensor.dtype.kind == "complex":
         write = _ComplexFormat(flat, options)
     else:
-        write = _Format(flat, tensor.dtype.kind in ("float", "quantized"), options)
+        write = _Format(flat, tensor.dtype.kind in ("float", "quantized"), options, tensor.dtype.name == "float8_e8m0fnu")
     if not picked:
         return write(flat[0])
     found = iter(flat)
@@ -184,9 +184,23 @@ def tensor_repr(tensor, options=None):
     elif tensor.quantizer:
         q = tensor.quantizer
         suffixes += ["size=" + _size(tensor.shape), "dtype=torch." + dtype.name, "quantization_scheme=torch." + q.scheme]
-        if q.axis is None and not q.pick:
+        if q.parts is None:
             suffixes += [f"scale={q.scales}", f"zero_point={q.zero_points}"]
+        else:
+            suffixes += [f"scale={tensor_repr(q.parts[0], options)}", f"zero_point={tensor_repr(q.parts[1], options)}", f"axis={q.axis}"]
         body = values_text(tensor, options, indent)
+    elif tensor.layout.startswith("sparse_"):
+        parts = sparse_parts(tensor)
+        suffixes += ["size=" + _size(tensor.shape), f"nnz={parts[-1][1].shape[0]}"]
+        if dtype.name not in expected:
+            suffixes.append("dtype=torch." + dtype.name)
+        texts = []
+        for name, part in parts:
+            text = f"{name}=tensor(" + values_text(part, options, indent + len(name) + 8)
+            texts.append(text + (", size=" + _size(part.shape) if not part.numel else "") + ")")
+        body = (",\n" + " " * indent).join(texts)
+        suffixes.append("layout=torch." + tensor.layout)
+        force_newline = tensor.layout == "sparse_coo"
     elif tensor.numel == 0 and not tensor.unavailable:
         if len(tensor.shape) != 1:
             suffixes.append("size=" + _size(tensor.shape))

@@ -20,6 +20,7 @@ GAP = 1024  # bytes: elements closer than this are read in one piece
 TENSOR_BASES = ("torch._C.TensorBase", "torch._C._TensorBase")
 _LAYOUT_NAMES = {"Sparse": "sparse_coo", "SparseCsr": "sparse_csr", "SparseCsc": "sparse_csc", "SparseBsr": "sparse_bsr",
                  "SparseBsc": "sparse_bsc", "Mkldnn": "_mkldnn"}  # fmt: skip
+_SPARSE = ("at::SparseTensorImpl", "at::SparseCsrTensorImpl")
 _DENSE = ("c10::TensorImpl", "at::QTensorImpl")
 
 
@@ -44,7 +45,7 @@ class Tensor:
     device: str = ""
     layout: str = "strided"
     storage_offset: int = 0
-    numel: int = 0
+    numel: Optional[int] = 0  # None where the shape is
     storage: int = 0  # the StorageImpl
     storage_data: int = 0
     storage_bytes: Optional[int] = None
@@ -54,6 +55,7 @@ class Tensor:
     is_neg: bool = False
     is_zero: bool = False  # ZeroTensor: all zeros, without memory
     quantizer: object = None
+    own_repr: bool = False  # its class has a __repr__ of its own
     notes: list = dataclasses.field(default_factory=list)
 
     @property
@@ -76,6 +78,8 @@ class Tensor:
             )
         if kind != "cpu":
             return f"the values are in the memory of {self.device}, which gdb cannot read"
+        if self.kind in _SPARSE:
+            return ""
         if self.kind not in _DENSE or self.stride is None or self.layout != "strided":
             return f"a {self.layout} {self.kind} keeps its values in parts that are not decoded here"
         needed = (self.storage_offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride))) * self.dtype.itemsize
@@ -95,6 +99,8 @@ class Tensor:
         """
         if self.unavailable:
             raise GdbextError(f"tensor at {self.address or self.impl:#x}: {self.unavailable}")
+        if self.kind in _SPARSE:
+            raise GdbextError(f"tensor at {self.address or self.impl:#x}: elements of a {self.layout} tensor are not looked up one by one")
         if self.device.startswith("meta"):
             raise GdbextError(f"tensor at {self.address or self.impl:#x}: a meta tensor has no values")
         if len(indices) > MAX_VALUES:
@@ -189,6 +195,7 @@ class Quantizer:
     scales: object
     zero_points: object
     axis: Optional[int] = None
+    parts: object = None  # the Tensors of scales and zero points, where they are tensors
     pick: object = None  # index in `axis` of a slice -> channel
 
     def dequantize(self, stored, indices):
@@ -297,7 +304,8 @@ def read_tensor_impl(target, table, impl, python_object=None):
         bit = table.key_bit(key)
         setattr(t, field, bool(bit and keys & bit))
     t.layout = _layout_name(target, table, t, keys)
-    if symbolic or policy >= 2:
+    if shape is None:
+        t.numel = None
         t.notes.append("its sizes are symbolic" if symbolic else f"a {kind} keeps its sizes elsewhere")
     _storage(target, table, t, u64(off("storage_")), refuse)
     _autograd(target, table, t, u64(off("autograd_meta_")))
@@ -414,17 +422,35 @@ def _quantizer(target, table, t):
         at = [pointer + table.offset("PerTensorAffineQuantizer", f) for f in ("scale_", "zero_point_")]
         return Quantizer("per_tensor_affine", target.f64(at[0]), target.i64(at[1]))
     if kind in ("at::PerChannelAffineQuantizer", "at::PerChannelAffineFloatQParamsQuantizer"):
-        found = []
-        for field in ("scales_", "zero_points_"):
-            part = read_tensor_impl(target, table, target.u64(pointer + table.offset("PerChannelAffineQuantizer", field)))
-            found.append(part.values([(i,) for i in range(part.shape[0])]))
+        parts = [inner(t, target.u64(pointer + table.offset("PerChannelAffineQuantizer", f))) for f in ("scales_", "zero_points_")]
+        found = [part.values([(i,) for i in range(part.shape[0])]) for part in parts]
         axis = target.i64(pointer + table.offset("PerChannelAffineQuantizer", "axis_"))
         if t.shape is None or not 0 <= axis < len(t.shape) or len(found[0]) != t.shape[axis]:
             raise LayoutError(f"the quantizer at {pointer:#x} has {len(found[0])} scales for axis {axis} of {t.shape}")
         scheme = "per_channel_affine" if kind == "at::PerChannelAffineQuantizer" else "per_channel_affine_float_qparams"
-        return Quantizer(scheme, found[0], found[1], axis)
+        return Quantizer(scheme, found[0], found[1], axis, parts)
     t.notes.append(f"its quantizer is a {kind}, which is not decoded here")
     return None
+
+
+def inner(tensor, impl):
+    """A tensor that is a part of `tensor` (indices, values, scales); it must be a plain dense one, so that nesting ends."""
+    part = read_tensor_impl(tensor.target, tensor.table, impl)
+    if part.kind != "c10::TensorImpl" or not part.shape:
+        raise LayoutError(f"a part of the {tensor.kind} at {tensor.impl:#x} is a {part.kind} of shape {part.shape}")
+    return part
+
+
+def sparse_parts(tensor):
+    """The parts of a sparse tensor in the order that torch prints them: [(name, Tensor)], the last one "values"."""
+    table, target = tensor.table, tensor.target
+    if tensor.layout == "sparse_coo":
+        struct, names = "SparseTensorImpl", (("indices", "indices_"), ("values", "values_"))
+    elif tensor.layout in ("sparse_csr", "sparse_bsr"):
+        struct, names = "SparseCsrTensorImpl", (("crow_indices", "crow_indices_"), ("col_indices", "col_indices_"), ("values", "values_"))
+    else:
+        struct, names = "SparseCsrTensorImpl", (("ccol_indices", "crow_indices_"), ("row_indices", "col_indices_"), ("values", "values_"))
+    return [(name, inner(tensor, target.u64(tensor.impl + table.offset(struct, field)))) for name, field in names]
 
 
 def _describe_python(t, obj):
@@ -432,10 +458,21 @@ def _describe_python(t, obj):
     info = obj.type
     t.address, t.type = obj.address, info.name
     names = [(b.module, b.name) for b in info.bases()]
+    t.own_repr = _own_repr(info)
     t.plain = names[0] in (("torch", "Tensor"), ("torch.nn.parameter", "Parameter"))
     t.is_parameter = ("torch.nn.parameter", "Parameter") in names
     if ("torch._subclasses.fake_tensor", "FakeTensor") in names:
         _fake_device(t, obj)
+
+
+def _own_repr(info):
+    """Whether a class between this one and torch's own defines __repr__: only its code knows then."""
+    for base in info.bases():
+        if base.module.partition(".")[0] == "torch":
+            return False
+        if "__repr__" in base.namespace:
+            return True
+    return False
 
 
 def _fake_device(t, obj):

@@ -1,0 +1,124 @@
+"""`python -m gdbext COMMAND ...`: the pack's answers outside gdb, and its set-up. Exit status 0, 1 for an error, 3 for a partial answer."""
+
+import argparse
+import os
+import sys
+
+from .commands import table
+from .errors import GdbextError
+from .render import jsonline
+from .render.text import Style
+
+SETUP = {
+    "doctor": "what works on this machine, what does not, and the line that mends it",
+    "install": "load gdbext in gdb and cuda-gdb from now on, and get numpy and the rest for gdb's own Python",
+    "uninstall": "take that out again",
+    "vscode": "print a launch.json for VS Code",
+}
+
+
+def _usage():
+    lines = ["Usage: python -m gdbext COMMAND [ARGUMENT]...", "", "Set-up:"]
+    lines += [f"  {name:<14}{text}" for name, text in SETUP.items()]
+    lines += ["", "Commands that read, as in gdb (COMMAND --help; -on WHAT names the process, --json gives JSON):"]
+    for name in table.COMMANDS:
+        lines.append(f"  {name:<14}{_summary(name)}")
+    return "\n".join(lines)
+
+
+def _summary(name):
+    try:
+        return table.load(name).help().splitlines()[0]
+    except ImportError as e:
+        return f"(cannot be loaded: {e})"
+
+
+def _parser(name):
+    parser = argparse.ArgumentParser(prog=f"python -m gdbext {name}", description=SETUP[name])
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    if name in ("install", "uninstall"):
+        parser.add_argument("--gdbinit", metavar="FILE", help="this init file alone, instead of gdb's and cuda-gdb's own")
+        parser.add_argument("--no-wheels", action="store_true", help="leave the packages for gdb's Python alone")
+    if name == "install":
+        parser.add_argument("--wheels-only", action="store_true", help="no init file, only the packages for gdb's Python")
+    if name != "uninstall":
+        parser.add_argument("--gdb", metavar="PATH", help="this gdb instead of those on the PATH")
+    return parser
+
+
+def _setup(name, words):
+    options = _parser(name).parse_args(words)
+    say = (lambda text: None) if options.json else print
+    status, partial = 0, []
+    if name == "doctor":
+        from .setup import doctor
+
+        checks = doctor.run(options.gdb)
+        found = doctor.data(checks)
+        status = 0 if found["ok"] else 1
+        say(doctor.text(checks, Style(sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
+    elif name == "install":
+        from .setup import install
+
+        found, partial = install.install(options.gdbinit, options.gdb, not options.no_wheels, not options.wheels_only, say)
+        for reason in partial:
+            say(f"not done: {reason}")
+        status = 3 if partial else 0
+    elif name == "uninstall":
+        from .setup import install
+
+        found = install.uninstall(options.gdbinit, not options.no_wheels, say)
+    else:
+        from .setup import gdbs, vscode
+
+        found = {"launch": vscode.launch((gdbs.find(options.gdb) or ["gdb"])[0])}
+        say(found["launch"])
+    if options.json:
+        print(jsonline.dumps({"schema": name + "/1", "partial": partial, **found}))
+    return status
+
+
+def main(words):
+    name, rest = (words[0], words[1:]) if words else ("--help", [])
+    if name in ("-h", "--help", "help"):
+        print(_usage())
+        return 0
+    if name == "--version":
+        from . import __version__
+
+        print(f"gdbext {__version__}")
+        return 0
+    as_json = any(w in ("-json", "--json") for w in rest)
+    try:
+        if name in SETUP:
+            return _setup(name, rest)
+        if name not in table.COMMANDS:
+            raise GdbextError(f"there is no command {name!r}; python -m gdbext --help lists them")
+        if rest and rest[0] in ("-h", "--help"):
+            print(table.load(name).help())
+            return 0
+        from .setup import outside
+
+        return outside.run(name, rest)
+    except GdbextError as e:
+        text = " ".join(str(e).splitlines())
+        if as_json:
+            print(jsonline.dumps({"schema": name + "/1", "partial": [], "error": text}))
+        else:
+            print(f"gdbext: {text}", file=sys.stderr)
+        return 1
+
+
+def entry():
+    """The program `gdbext` that pip installs."""
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # `| head` has gone; nothing is left to say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(141)
+
+
+if __name__ == "__main__":
+    entry()

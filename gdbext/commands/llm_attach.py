@@ -1,0 +1,222 @@
+"""llm-attach, llm-detach, llm-continue, llm-apply: engine processes as inferiors of this gdb, attached fast and let go without a trace."""
+
+import os
+
+from ..errors import GdbextError
+from ..render.text import escape, seconds, size
+from .base import Answer, Args, Command, Option, _take_options
+
+
+def _door(session):
+    """The room that works on gdb's inferiors; imported late, since it exists only inside gdb."""
+    if not session.in_gdb:
+        raise GdbextError("this command works inside gdb: source gdbext/init.py there")
+    from ..control import attach
+
+    return attach
+
+
+def _processes(session, what):
+    """`[(pid, label)]` of a WHAT; `GdbextError` for a core file."""
+    found = []
+    for one in session.resolve(what):
+        if isinstance(one, str):
+            raise GdbextError(f"{one} is a core file, not a process: open it with gdb's core-file, or add -on to a reading command")
+        pid = one if isinstance(one, int) else one.pid
+        found.append((pid, getattr(one, "label", "") or ""))
+    return found
+
+
+def _ours(session, attach, what):
+    """`[Held]` that a WHAT names, all of them for nothing or "all"."""
+    ours = attach.held()
+    if not ours:
+        raise GdbextError("no process is attached by llm-attach")
+    if what in ("", "all"):
+        return ours
+    by_label = [h for h in ours if h.label == what or str(h.pid) == what]  # an attached one needs no look at the machine
+    if len(by_label) == 1:
+        return by_label
+    wanted = {pid for pid, _ in _processes(session, what)}
+    chosen = [h for h in ours if h.pid in wanted]
+    if not chosen:
+        raise GdbextError(f"{what} is not attached by llm-attach; attached: {', '.join(_name(h) for h in ours)}")
+    return chosen
+
+
+def _name(h):
+    return escape(h.label) or str(h.pid)
+
+
+class LlmAttach(Command):
+    """Attach to engine processes, one inferior each, with the shortest pause that gdb can do. They stay stopped.
+
+    WHAT is an index or label of llm-ranks, a pid, or all. What the main thread's stack needs is read before the process is
+    stopped; no other library is read, so that a process with libtorch stands still for a fraction of a second, not for half a
+    minute. -libraries says what to read: main (the default; leaves out files above 100 MB and names them), stacks (whatever
+    the stacks of all threads need), all (as gdb's own attach does), none. A guard process makes everything run on if gdb is killed.
+
+        (gdb) llm-attach TP0
+        TP0  pid 4242  inferior 1  stopped  (attach took 312.40 ms)
+        it stands still until llm-continue or llm-detach
+
+    Settings: auto-solib-add is off until the last of these processes is detached, then it is as before.
+    """
+
+    name = "llm-attach"
+    group = "ranks"
+    operand = "WHAT"
+    completes = "what"
+    reads = False
+    options = [Option("libraries", ["main", "stacks", "all", "none"], "whose symbols to read", default="main")]
+
+    def run(self, session, args):
+        attach = _door(session)
+        if not args.rest:
+            raise GdbextError("which process? an index or label of llm-ranks, a pid, or all")
+        processes = _processes(session, args.rest)
+        mine = {h.pid for h in attach.held()}
+        fresh = [p for p in processes if p[0] not in mine]
+        if not fresh:
+            raise GdbextError(f"{args.rest} is attached already: see info inferiors, or llm-detach")
+        done = attach.attach(fresh, args.libraries)
+        partial = [attach.guard_error()] if attach.guard_error() else []
+        data = {
+            "attached": [
+                {
+                    "pid": h.pid, "label": h.label, "inferior": h.inferior, "pause": h.pause, "was_stopped": h.was_stopped,
+                    "libraries": h.libraries.loaded, "left_out": [{"file": p, "bytes": n} for p, n in h.libraries.left_out.items()],
+                }
+                for h in done
+            ]
+        }  # fmt: skip
+        return Answer(data, lambda style: _attached_text(done, style), partial)
+
+
+def _attached_text(done, style):
+    width = max(len(_name(h)) for h in done)
+    lines = []
+    for h in done:
+        name = style.name(_name(h).ljust(width))
+        was = "  (it was stopped before)" if h.was_stopped else ""
+        lines.append(f"{name}  pid {h.pid}  inferior {h.inferior}  {style.bad('stopped')}  (attach took {seconds(h.pause)}){was}")
+        for path, count in h.libraries.left_out.items():
+            lines.append(f"  symbols not read: {escape(os.path.basename(path))} ({size(count)}); sharedlibrary {escape(os.path.basename(path))} reads them")
+        for number, _, level, _, why in h.libraries.unvouched:
+            lines.append(style.dim(f"  thread {number}: native frames from #{level} on are not to be believed: {escape(why)}"))
+    lines.append(("it stands" if len(done) == 1 else "they stand") + " still until llm-continue or llm-detach")
+    return "\n".join(lines)
+
+
+class LlmDetach(Command):
+    """Detach what llm-attach attached: every process runs on, except those that were stopped before (R).
+
+    WHAT is a label or pid of an attached process, or all (the default). Prints how long each stood still in all. With the last one
+    auto-solib-add is as it was before the first llm-attach.
+
+        (gdb) llm-detach
+        TP0  pid 4242  stood still for 12.31 s
+    """
+
+    name = "llm-detach"
+    group = "ranks"
+    operand = "[WHAT]"
+    completes = "what"
+    reads = False
+    resumes = True
+
+    def run(self, session, args):
+        attach = _door(session)
+        chosen = _ours(session, attach, args.rest)
+        done = attach.detach([h.pid for h in chosen])
+        data = {
+            "detached": [{"pid": h.pid, "label": h.label, "pause": s} for h, s in done],
+            "pauses": [{"pid": h.pid, "seconds": s} for h, s in done],
+        }
+
+        def text(style):
+            width = max([len(_name(h)) for h, _ in done] or [0])
+            return "\n".join(
+                f"{style.name(_name(h).ljust(width))}  pid {h.pid}  stood still for {seconds(s)}"
+                + ("; it is stopped, as it was before" if h.was_stopped and not h.ran else "")
+                for h, s in done
+            )
+
+        return Answer(data, text)
+
+
+class LlmContinue(Command):
+    """Resume attached engine processes together, until one stops or Ctrl-C (R).
+
+    WHAT is one label or pid, or all (the default): gdb's all-stop mode resumes one inferior or every one. A trailing & resumes in the
+    background, as gdb's own continue does.
+
+        (gdb) llm-continue
+        (gdb) llm-continue TP0 &
+
+    Settings: schedule-multiple, while they run; then it is as before.
+    """
+
+    name = "llm-continue"
+    group = "ranks"
+    operand = "[WHAT] [&]"
+    completes = "what"
+    reads = False
+    resumes = True
+
+    def run(self, session, args):
+        attach = _door(session)
+        background = args.rest.endswith("&")
+        chosen = _ours(session, attach, args.rest.rstrip("& \t"))
+        done = attach.resume([h.pid for h in chosen], background)
+        data = {"continued": [{"pid": h.pid, "label": h.label, "inferior": h.inferior} for h in done]}
+        names = ", ".join(_name(h) for h in done)
+        return Answer(data, f"running in the background: {names}" if background else f"stopped again: {names}")
+
+
+class LlmApply(Command):
+    """Run a gdb command with each of several attached processes selected, its output under its label.
+
+    WHAT is a label or pid of an attached process, or all. An error in one of them is shown and the others go on; the selected
+    inferior, thread and frame are as before afterwards. Everything after WHAT is the command, options and all. It does what that
+    command does: one that resumes resumes.
+
+        (gdb) llm-apply all pybt -all
+        TP0
+          ...
+        TP1
+          ...
+    """
+
+    name = "llm-apply"
+    group = "ranks"
+    operand = "WHAT COMMAND"
+    completes = "what"
+    reads = False
+
+    @classmethod
+    def parse(cls, line):
+        """Options stand before WHAT only: those behind belong to the command that is run."""
+        options = cls.all_options()
+        values = {o.key: o.default for o in options}
+        return Args(values, _take_options(cls.name, line.strip(), options, values, True))
+
+    def run(self, session, args):
+        attach = _door(session)
+        what, _, command = args.rest.partition(" ")
+        if not command.strip():
+            raise GdbextError("takes a process and a command: llm-apply all bt 3")
+        results = attach.apply(_ours(session, attach, what), command.strip())
+        data = {"results": [{"label": h.label, "pid": h.pid, "output": out, **({"error": e} if e else {})} for h, out, e in results]}
+
+        def text(style):
+            parts = []
+            for h, out, error in results:
+                parts.append(style.title(_name(h)))
+                parts += ["  " + line for line in out.splitlines()]
+                if error:
+                    parts.append("  " + style.bad(error))
+            return "\n".join(parts)
+
+        failed = [_name(h) for h, _, e in results if e]
+        return Answer(data, text, [f"failed on {', '.join(failed)}"] if failed else [])

@@ -1,0 +1,102 @@
+"""llm-ranks: the engine processes of this machine."""
+
+import os
+
+from ..engines.base import STATES
+from ..engines.discover import SPECS, survey
+from ..render.text import escape, seconds, shorten, size, table
+from .base import Answer, Command, Option
+
+_HEAD = ["#", "label", "engine", "role", "pid", "parent", "GPUs", "state", "thr", "RSS", "CPU", "age", "inf", "note"]
+_RIGHT = ("#", "pid", "parent", "thr", "RSS", "CPU", "age", "inf")
+
+
+def _spans(numbers):
+    """[0, 1, 2, 5] -> "0-2,5"."""
+    parts = []
+    for n in numbers:
+        if parts and parts[-1][1] == n - 1:
+            parts[-1][1] = n
+        else:
+            parts.append([n, n])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def _row(rank, style):
+    p = rank.process
+    state = f"{p.state} {STATES[p.state]}" if p.state in "TtZXD" and p.state in STATES else p.state
+    bad = [m for m in rank.marks if m not in ("stopped", "zombie")]  # those two are the state itself
+    state = " ".join([state] + bad)
+    return [
+        str(rank.index), style.name(escape(rank.label)), rank.engine, rank.role, rank.pid_text(), str(p.ppid), _spans(p.gpus),
+        style.bad(state) if rank.marks else state, str(p.threads), size(p.rss) if p.rss else "", seconds(p.cpu) if p.cpu >= 1 else "0 s",
+        "" if p.age is None else seconds(max(p.age, 1)), "" if rank.inferior is None else str(rank.inferior),
+        shorten(escape("; ".join(rank.notes)), 160),
+    ]  # fmt: skip
+
+
+def _summary(ranks, looked):
+    """One line per engine on the machine: what there is of it."""
+    lines = []
+    for family in dict.fromkeys(r.family for r in ranks):
+        group = [r for r in ranks if r.family == family]
+        shards = [r for r in group if r.runs_model and "fork" not in r.marks]
+        words = [f"{SPECS[group[0].engine].display}: {len(group)} process{'es' if len(group) != 1 else ''}"]
+        if shards:
+            sizes = {}
+            for rank in shards:
+                for name, number in rank.ranks.items():
+                    if name not in ("world", "local"):
+                        sizes[name] = max(sizes.get(name, 0), rank.sizes.get(name, 0), number + 1)
+            groups = ", ".join(f"{g.upper()} {n}" for g, n in sizes.items() if n > 1)
+            words.append(f"{len(shards)} rank{'s' if len(shards) != 1 else ''} here" + (f" ({groups})" if groups else ""))
+        for mark in ("orphan", "stopped", "zombie", "crashed"):
+            count = sum(mark in r.marks for r in group)
+            if count:
+                words.append(f"{count} {mark}")
+        lines.append(", ".join(words))
+    return "\n".join(lines + [f"{looked} processes looked at"])
+
+
+class LlmRanks(Command):
+    """List the inference engines' processes on this machine, with the rank of each, without attaching.
+
+    Knows vLLM, SGLang, RTP-LLM, TensorRT-LLM and LMDeploy by process titles, command lines, relatives, environment and loaded
+    libraries. Where those leave a doubt, and with -verify for every process, the rank that Python itself holds is read through
+    /proc without stopping anything; it wins over the title, and a disagreement is noted.
+
+    Example:
+      (gdb) llm-ranks
+      #  label       engine  role           pid  parent  GPUs  state  thr      RSS    CPU    age
+      0  frontend    vllm    frontend     41210   40021        S        8  1.1 GiB  9.41 s  2m05s
+      1  EngineCore  vllm    engine-core  41377   41210        S       17  0.6 GiB  5.20 s  1m58s
+      2  TP0         vllm    worker       41500   41377  0     R       47  1.7 GiB  1m41s  1m51s
+      3  TP1         vllm    worker       41501   41377  1     R       47  1.7 GiB  1m40s  1m51s
+
+    Other commands take the number (#), the label or the pid: llm-attach TP0, pybt -on 2. A pid shown as 812 (ns 7) is 7 in its
+    container. orphan: whoever started it is gone. T stopped: it does not run; a debugger that was killed leaves that behind.
+    """
+
+    name = "llm-ranks"
+    group = "ranks"
+    options = (
+        Option("engine", sorted(SPECS), "only this engine", metavar="E"),
+        Option("verify", help="read each rank from the process's memory too"),
+    )
+    reads = False
+    alone = True
+
+    def run(self, session, args):
+        ranks, partial, looked = survey(engine=args.engine, verify=args.verify)
+        for rank in ranks:
+            rank.inferior = session.inferior_of(rank.pid)
+        session.ranks = ranks
+        host = os.uname().nodename
+        data = {"ranks": [r.data(host) for r in ranks], "processes": looked}
+
+        def text(style):
+            if not ranks:
+                return f"no engine processes found (looked at {looked} processes)"
+            return table([_row(r, style) for r in ranks], _HEAD, style, _RIGHT) + "\n" + _summary(ranks, looked)
+
+        return Answer(data, text, partial)

@@ -1,0 +1,211 @@
+"""pytensor: a torch tensor of the process, from a Python expression, a C++ one or an address."""
+
+import re
+
+from ..cpython.objects import Object
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..render.jsonline import Address
+from ..render.text import escape, size
+from ..torch import layout as layouts
+from ..torch.repr import process_options, tensor_repr
+from ..torch.tensor import is_tensor, read_tensor, read_tensor_impl
+from .base import Answer, Command, Option
+from .pyprint import ANY, value_of
+
+_ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
+
+
+def one_line(tensor):
+    """"Tensor[2, 3] float32 cpu": what stands for a tensor inside other output."""
+    shape = "?" if tensor.shape is None else ", ".join(map(str, tensor.shape))
+    return escape(f"{tensor.type}[{shape}] {tensor.dtype.name} {tensor.device}")
+
+
+def describe(tensor):
+    """The contract's JSON fields of a tensor, and a few more. dtype and layout as torch's own str() gives them."""
+    return {
+        "type": escape(tensor.type),
+        "address": Address(tensor.address) if tensor.address else None,
+        "impl": Address(tensor.impl),
+        "kind": escape(tensor.kind),
+        "shape": tensor.shape,
+        "stride": tensor.stride,
+        "dtype": "torch." + tensor.dtype.name,
+        "device": tensor.device,
+        "layout": "torch." + tensor.layout,
+        "storage_offset": tensor.storage_offset,
+        "numel": tensor.numel,
+        "data_ptr": Address(tensor.data_ptr),
+        "storage_bytes": tensor.storage_bytes,
+        "requires_grad": tensor.requires_grad,
+        "grad_fn": escape(tensor.grad_fn) or None,
+        "is_conj": tensor.is_conj,
+        "is_neg": tensor.is_neg,
+    }
+
+
+def _header(tensor, how, style):
+    """What a tensor is, for people: one line, a second for where its bytes are."""
+    shape = "?" if tensor.shape is None else list(tensor.shape)
+    head = [f"{style.title(escape(tensor.type))} {shape}", tensor.dtype.name, tensor.device or "no device"]
+    if tensor.layout != "strided" or not tensor.kind.endswith("::TensorImpl"):
+        head.append(f"{tensor.layout} ({escape(tensor.kind)})")
+    head.append(f"stride {'?' if tensor.stride is None else list(tensor.stride)}")
+    head.append(f"storage_offset {tensor.storage_offset}")
+    head.append(f"numel {'?' if tensor.numel is None else tensor.numel}")
+    head.append(f"requires_grad {tensor.requires_grad}")
+    head += [name for name, on in (("conj", tensor.is_conj), ("neg", tensor.is_neg), ("zero", tensor.is_zero)) if on]
+    where = [f"data_ptr {style.address(hex(tensor.data_ptr))}"]
+    where.append("storage ?" if tensor.storage_bytes is None else f"storage {tensor.storage_bytes} bytes ({size(tensor.storage_bytes)})")
+    if tensor.address:
+        where.append(f"object {style.address(hex(tensor.address))}")
+    where.append(f"impl {style.address(hex(tensor.impl))}")
+    return "  ".join(head) + "\n  " + "  ".join(where) + style.dim(f"  ({how})")
+
+
+class PyTensor(Command):
+    """Print a torch tensor of the process, read from memory: what it is, where it lies, its values as torch prints them.
+
+      (gdb) pytensor kv_cache -slice 0,17,:2,0,:4
+      Tensor [2, 4]  bfloat16  cpu  stride [512, 1]  storage_offset 139264  numel 8  requires_grad False
+        data_ptr 0x7f5c40044000  storage 134217728 bytes (128.0 MiB)  object 0x7f5c3a0b1e50  impl 0x55d0c2a4b180  (Python expression)
+      tensor([[ 0.0233, -1.2109,  0.4551,  0.9023],
+              [ 1.1016,  0.0610, -0.3438,  0.7734]], dtype=torch.bfloat16)
+
+    EXPR is an expression of the selected Python frame as in pyprint, the address of a Python tensor, of a C++ at::Tensor or of its
+    TensorImpl, or (in gdb) a C++ expression; the answer says which it was. Only the elements shown are read, so a cache of many GiB
+    prints at once. -slice takes ints, start:stop:step and ... and shows that view. Values on a GPU are not in the process's
+    memory: their metadata is shown, with the way to the values."""
+
+    name = "pytensor"
+    group = "tensors"
+    operand = "EXPR"
+    completes = "expression"
+    options = (
+        Option("repr", help="the text of torch's own repr and nothing else"),
+        Option("slice", "str", "a part of it, as in Python: 0,:,3:5", metavar="S"),
+        Option("py", help="EXPR is a Python expression, no other"),
+        Option("cxx", help="EXPR is a C++ expression of gdb, no other"),
+        ANY,
+    )
+
+    def run(self, session, args):
+        if not args.rest:
+            raise GdbextError("give an expression or an address, such as: pytensor kv_cache")
+        if args.py and args.cxx:
+            raise GdbextError("-py and -cxx exclude each other")
+        tensor, how, rt = resolve(session, args)
+        if args.slice is not None:
+            tensor = tensor.sliced(args.slice)
+        partial = session.partial(tensor.target) + tensor.notes
+        data = {**describe(tensor), "unavailable": tensor.unavailable or None, "resolved": how}
+        text = why = None
+        if not args.json or args.repr:
+            if tensor.own_repr:
+                partial.append(f"{tensor.type} has a __repr__ of its own, which is not run: this is how torch.Tensor's prints it")
+            try:
+                text = tensor_repr(tensor, process_options(rt, tensor.table))
+            except GdbextError as e:
+                why = str(e)
+                if not tensor.unavailable:
+                    partial.append(why)
+        if args.repr:
+            if text is None:
+                raise GdbextError(why)
+            data["repr"] = text
+            return Answer(data, escape(text, keep="\n"), partial)
+
+        def people(style):
+            values = [escape(text, keep="\n")] if text is not None else [style.bad(escape(tensor.unavailable))] if tensor.unavailable else []
+            return "\n".join([_header(tensor, how, style)] + values)
+
+        return Answer(data, people, partial)
+
+
+def resolve(session, args):
+    """-> (Tensor, how EXPR was understood, Runtime or None)"""
+    if args.cxx:
+        return (*_from_gdb(session, args), _runtime(session, args))
+    if _ADDRESS.match(args.rest) and not args.py:
+        rt = _runtime(session, args)
+        return (*_at_address(session.target(args.on), rt, int(args.rest, 0)), rt)
+    try:
+        rt, value = value_of(session, args)
+    except NotFoundError as e:
+        if args.py or not session.in_gdb or args.on is not None:
+            raise
+        try:  # the contract: the Python frame first, then a gdb expression
+            return (*_from_gdb(session, args), _runtime(session, args))
+        except GdbextError:
+            raise e from None
+    if not isinstance(value, Object):
+        raise GdbextError(f"{args.rest} is a {type(value).__name__}, no tensor; pyprint shows it")
+    if not is_tensor(value):
+        raise GdbextError(f"{args.rest} is a {escape(value.type_name)}, no tensor{_hint(args.rest, value)}")
+    return read_tensor(rt, value.address), "Python expression", rt
+
+
+def _hint(text, value):
+    """Where the tensors of a container are."""
+    try:
+        if value.isa("list", "tuple") and value.len():
+            return f"; take one of its {value.len()} elements: {text}[0]"
+        if value.isa("dict"):
+            keys = [repr(k.string(60)) for k, v in value.items()[:200] if is_tensor(v)][:3]
+            if keys:
+                return escape(f"; take one of its items, such as {text}[{keys[0]}]")
+    except GdbextError:
+        pass
+    return "; pyprint shows it"
+
+
+def _runtime(session, args):
+    """The process's Python, or None: a C++ program has tensors too."""
+    try:
+        return session.runtime(args.on)
+    except (NotFoundError, LayoutError):
+        return None
+
+
+def _from_gdb(session, args):
+    """A C++ expression: a pointer to or the number of an address, or an at::Tensor itself."""
+    if not hasattr(session, "gdb_value"):
+        raise GdbextError(f"{args.rest}: C++ expressions need gdb: run this inside gdb, or give an address")
+    value = session.gdb_value(args.rest)
+    try:
+        address = int(value)
+    except (RuntimeError, TypeError, ValueError):  # gdb.error is a RuntimeError: no scalar, then it is the object itself
+        address = int(value.address) if value.address is not None else 0
+    tensor, what = _at_address(session.target(args.on), _runtime(session, args), address)
+    return tensor, "C++ expression, " + what
+
+
+def _at_address(target, rt, address):
+    """The tensor whose Python object, TensorImpl or at::Tensor stands at `address` -> (Tensor, which of them it was)."""
+    if rt is not None:
+        try:
+            if is_tensor(rt.object(address)):
+                return read_tensor(rt, address), "address of a Python object"
+        except (FaultError, LayoutError) as e:
+            reason = e
+            try:
+                object_is_tensor = is_tensor(rt.object(address))
+            except GdbextError:
+                object_is_tensor = False
+            if object_is_tensor:
+                raise reason from None
+    table = layouts.for_process(target, rt)
+    try:
+        tensor, how = read_tensor_impl(target, table, address), "address of a TensorImpl"
+    except (FaultError, LayoutError) as first:
+        try:
+            pointer = target.u64(address)
+            tensor, how = read_tensor_impl(target, table, pointer), "address of an at::Tensor"
+        except (FaultError, LayoutError):
+            raise GdbextError(f"{address:#x} is neither a Python tensor nor an at::Tensor nor a TensorImpl: {first}") from None
+    if rt is not None and tensor.address:
+        try:  # the Python object knows the class's name
+            tensor = read_tensor(rt, tensor.address)
+        except GdbextError:
+            pass
+    return tensor, how

@@ -1,0 +1,78 @@
+"""The gdbs on this machine and what each can do, asked of themselves."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+
+from ..errors import GdbextError, NotFoundError
+
+ASK = ("python import gdb, sys; print('GDBEXT', sys.version_info[0], sys.version_info[1], gdb.parameter('auto-load safe-path') "
+       "or '')")
+
+
+class Gdb:
+    """`path`; `version`: the first line of its --version; `base`: (major, minor) or None; `python`: (major, minor) or None for a gdb
+    without Python; `safe_path`: its auto-load safe-path; `cuda`: whether it is cuda-gdb."""
+
+    def __init__(self, path, version, base, python, safe_path):
+        self.path, self.version, self.base, self.python, self.safe_path = path, version, base, python, safe_path
+        self.cuda = "cuda" in os.path.basename(path) or "NVIDIA" in version
+
+
+def run_gdb(path, *commands, timeout=60, env=None, nx=True):
+    """`subprocess.CompletedProcess` of gdb -batch with these commands; `GdbextError` when it does not run."""
+    argv = [path] + (["-nx"] if nx else []) + ["-q", "-batch"]
+    for command in commands:
+        argv += ["-ex", command]
+    try:
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout, env=env)
+    except subprocess.TimeoutExpired:
+        raise GdbextError(f"{path}: no answer in {timeout} s") from None
+    except OSError as e:
+        raise GdbextError(f"{path}: {e.strerror}") from None
+
+
+def ask(path):
+    """`Gdb` of the program at `path`; `GdbextError` when it does not run."""
+    try:
+        said = subprocess.run([path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60)
+    except subprocess.TimeoutExpired:
+        raise GdbextError(f"{path}: no answer in 60 s") from None
+    except OSError as e:
+        raise GdbextError(f"{path}: {e.strerror}") from None
+    if said.returncode:
+        words = (said.stderr or said.stdout).strip().splitlines()
+        raise GdbextError(f"{path} does not start: {words[0] if words else f'exit status {said.returncode}'}")
+    version = said.stdout.splitlines()[0].strip() if said.stdout else ""
+    base = re.search(r"Based on GNU gdb[^\d]*(\d+)\.(\d+)", said.stdout) or re.search(r"(\d+)\.(\d+)(?:[^)]*)$", version)
+    found = re.search(r"^GDBEXT (\d+) (\d+) ?(.*)$", run_gdb(path, ASK).stdout, re.M)
+    return Gdb(path, version, base and (int(base[1]), int(base[2])), found and (int(found[1]), int(found[2])), found[3] if found else "")
+
+
+def find(named=None):
+    """Paths of the gdbs here: `named` alone when given, else gdb and cuda-gdb on the PATH and CUDA's own folder."""
+    if named:
+        path = shutil.which(named)
+        if path is None:
+            raise NotFoundError(f"{named}: no such program; name a gdb with --gdb")
+        return [path]
+    found = [shutil.which("gdb"), shutil.which("cuda-gdb")]
+    if not found[1]:
+        found += sorted(glob.glob("/usr/local/cuda*/bin/cuda-gdb"))[-1:]
+    return [p for p in found if p]
+
+
+def need(named=None):
+    """The `Gdb` to run commands in: the first here that has Python; `GdbextError` that says how to get one."""
+    from .doctor import GET_GDB
+
+    paths = find(named)
+    for path in paths:
+        gdb = ask(path)
+        if gdb.python:
+            return gdb
+    if paths:
+        raise GdbextError(f"{paths[0]} was built without Python; {GET_GDB}")
+    raise NotFoundError(f"no gdb here; {GET_GDB}")

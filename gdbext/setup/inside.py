@@ -1,0 +1,25 @@
+"""The other end of `outside.in_gdb`: runs one command inside gdb and writes its result to the file that GDBEXT_RUN names."""
+
+import json
+import os
+
+
+def main():
+    from ..commands import gdb_door, table
+    from ..errors import GdbextError
+    from ..render.text import Style
+    from . import outside
+
+    gdb = gdb_door.gdb
+    asked = json.loads(os.environ.pop("GDBEXT_RUN"))
+    session = gdb_door.session
+    session.style = lambda: Style(asked["colour"] and "NO_COLOR" not in os.environ, 0)
+    command = table.load(asked["name"])
+    try:
+        result = outside.perform(command, asked["line"], session)
+    except gdb.error as e:  # gdb.MemoryError is one too
+        result = outside.failure(command.name, GdbextError(f"gdb says: {e}"), outside.wants_json(command, asked["line"]))
+    except gdb.GdbError as e:
+        result = outside.failure(command.name, GdbextError(str(e)), outside.wants_json(command, asked["line"]))
+    with open(asked["result"], "w") as f:
+        json.dump(dict(zip(("status", "out", "err"), result)), f)

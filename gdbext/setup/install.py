@@ -1,0 +1,72 @@
+"""`python -m gdbext install` and `uninstall`."""
+
+import os
+import shutil
+
+from ..errors import GdbextError
+from . import gdbs, initfile, wheels
+
+INIT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "init.py")
+
+
+def _targets(gdbinit):
+    if gdbinit:
+        return [("gdb", os.path.abspath(os.path.expanduser(gdbinit)))]
+    return initfile.init_files()[0]
+
+
+def install(gdbinit=None, gdb=None, with_wheels=True, with_files=True, say=print):
+    """Adds the load line to gdb's and cuda-gdb's init files (or to the file `gdbinit` alone) and installs wheels for the Python of
+    each gdb here (or of `gdb` alone). -> the answer's data: `{files: [{program, path, changed}], wheels: [{gdb, python, folder,
+    missing}]}` and the reasons why it is partial."""
+    files, done, partial = [], [], []
+    if with_files:
+        script = initfile.load_script(INIT)
+        for program, path in _targets(gdbinit):
+            changed = initfile.change(path, lambda content: initfile.add_block(content, script, path))
+            files.append({"program": program, "path": path, "changed": changed})
+            say(f"{path}: {'the load line is in it now' if changed else 'has the load line already'} (for {program})")
+    if with_wheels:
+        seen = set()
+        paths = gdbs.find(gdb)
+        if not paths:
+            partial.append("no gdb here, so no wheels for its Python: install gdb, then run this again")
+        for path in paths:
+            try:
+                found = gdbs.ask(path)
+            except GdbextError as e:
+                partial.append(str(e))
+                continue
+            if found.python is None:
+                partial.append(f"{path} was built without Python and cannot load gdbext; install a full gdb")
+                continue
+            if found.python in seen:
+                continue
+            seen.add(found.python)
+            folder, missing = wheels.install_wheels(found.python, say)
+            done.append({"gdb": path, "python": "%d.%d" % found.python, "folder": folder, "missing": missing})
+            say(f"{folder}: {', '.join(p for p in wheels.PACKAGES if p not in missing)} for Python {found.python[0]}.{found.python[1]} of {path}")
+            if missing:
+                partial.append(f"no wheel of {', '.join(missing)} for Python {found.python[0]}.{found.python[1]}")
+    return {"files": files, "wheels": done}, partial
+
+
+def uninstall(gdbinit=None, with_wheels=True, say=print):
+    """Takes the load line out again, wherever `install` may have put it, and removes the wheels. -> `{files: [{path, changed}],
+    removed: [folder]}`."""
+    files, removed = [], []
+    for path in [os.path.abspath(os.path.expanduser(gdbinit))] if gdbinit else initfile.init_files()[1]:
+        changed = initfile.change(path, lambda content: initfile.remove_block(content, path))
+        if changed or gdbinit:
+            files.append({"path": path, "changed": changed})
+            say(f"{path}: {'the load line is out of it' if changed else 'has no load line'}")
+    data = wheels.data_folder()
+    if with_wheels and not gdbinit and os.path.isdir(data):
+        for name in sorted(os.listdir(data)):
+            if name.startswith("gdb-python-"):
+                removed.append(os.path.join(data, name))
+                shutil.rmtree(removed[-1], ignore_errors=True)
+                say(f"{removed[-1]}: removed")
+    if not any(f["changed"] for f in files) and not removed:
+        say("nothing to take out: no init file of gdb or cuda-gdb loads gdbext")
+    return {"files": files, "removed": removed}

@@ -1,0 +1,117 @@
+"""Commands outside gdb: `python -m gdbext COMMAND ...`, in this process where it can, else in a gdb of its own.
+
+A gdb started here gets the command in the environment and writes what came of it to a file, because gdb -batch's own exit status is
+that of the last command only and its output may carry warnings.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from ..commands import table
+from ..commands.base import UsageError
+from ..commands.session import Session
+from ..errors import GdbextError
+from ..render import jsonline
+from . import gdbs
+from .install import INIT
+
+OK, ERROR, PARTIAL = 0, 1, 3
+
+
+def line_of(command, words):
+    """The shell's `words` as one gdb-style command line: values of options are quoted where they need it, the operand is left as
+    it is."""
+    line, value_next = [], False
+    for word in words:
+        if value_next and (not word or " " in word or word[0] in "'\""):
+            quote = next((q for q in "\"'" if q not in word), None)
+            if quote is None:
+                raise UsageError(f"{command.name}: an option's value cannot hold both kinds of quotes: {word}")
+            word = quote + word + quote
+        was_value, value_next = value_next, False
+        name = word.lstrip("-")
+        if not was_value and word.startswith("-") and name:
+            found = [o for o in command.all_options() if o.name == name] or [o for o in command.all_options() if o.name.startswith(name)]
+            value_next = len(found) == 1 and found[0].kind != "flag"
+        line.append(word)
+    return " ".join(line)
+
+
+def wants_json(command, line):
+    """Whether errors are to be JSON, also those about the line itself."""
+    try:
+        return command.parse(line).json
+    except GdbextError:
+        return any(w in ("-json", "--json") for w in line.split())
+
+
+def error_text(name, error, as_json):
+    """The one line that says what failed."""
+    text = " ".join(str(error).split("\n")).strip()
+    if as_json:
+        return jsonline.dumps({"schema": name + "/1", "partial": [], "error": text})
+    return text if text.startswith(name) else f"{name}: {text}"
+
+
+def failure(name, error, as_json):
+    """An expected failure as `perform` gives it: JSON goes to standard output like any answer."""
+    text = error_text(name, error, as_json)
+    return (ERROR, text, "") if as_json else (ERROR, "", text)
+
+
+def perform(command, line, session):
+    """Runs a `Command` class. -> (exit status, text for standard output, text for standard error)."""
+    as_json = wants_json(command, line)
+    try:
+        answer = command().run(session, command.parse(line))
+        text = answer.json(command.name) if as_json else answer.people(session.style())
+        return (PARTIAL if answer.partial else OK), text, ""
+    except GdbextError as e:
+        return failure(command.name, e, as_json)
+
+
+def needs_gdb(command, line):
+    """Commands that read run here on what -on names; the others, and those without -on, want gdb."""
+    if command.alone:
+        return False
+    try:
+        return not (command.reads and command.parse(line).on)
+    except GdbextError:
+        return False  # a wrong line needs no gdb to say so
+
+
+def in_gdb(name, line, gdb=None):
+    """Runs the command in a gdb of its own. -> as `perform`."""
+    program = gdbs.need(gdb)
+    command = table.load(name)
+    with tempfile.TemporaryDirectory(prefix="gdbext-") as folder:
+        result = os.path.join(folder, "result")
+        env = dict(os.environ, GDBEXT_RUN=json.dumps({"name": name, "line": line, "result": result, "colour": sys.stdout.isatty()}))
+        done = subprocess.run([program.path, "-nx", "-q", "-batch", "-ex", f"source {INIT}",
+                               "-ex", "python import gdbext.setup.inside; gdbext.setup.inside.main()"],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=env)
+        try:
+            with open(result) as f:
+                said = json.load(f)
+            return said["status"], said["out"], said["err"]
+        except (OSError, ValueError):
+            words = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()
+            raise GdbextError(f"{program.path} did not run the command: {words[-1]}") from None
+
+
+def run(name, words):
+    """One command of the table, printed. -> exit status."""
+    command = table.load(name)
+    try:
+        line = line_of(command, words)
+        status, out, err = in_gdb(name, line) if needs_gdb(command, line) else perform(command, line, Session())
+    except GdbextError as e:
+        status, out, err = failure(name, e, any(w in ("-json", "--json") for w in words))
+    if out:
+        print(out)
+    if err:
+        print(err, file=sys.stderr)
+    return status

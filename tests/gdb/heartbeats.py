@@ -1,0 +1,98 @@
+"""Processes that count (subjects/heartbeat.py), and what tests of attaching ask of them."""
+
+import contextlib
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+from gdbext.target import ptrace
+
+SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "heartbeat.py")
+ROUNDS = int(os.environ.get("GDBEXT_TEST_KILLS", "10"))
+
+
+class Heartbeat:
+    """One running subject. `beats()`: the turns of each thread so far."""
+
+    def __init__(self, folder, name, threads=4, command=(), **popen):
+        self.file, self.threads = os.path.join(str(folder), name), threads
+        self.process = subprocess.Popen([*command, sys.executable, SUBJECT, self.file, str(threads)], **popen)
+        self.pid = self.process.pid
+        eventually(lambda: os.path.exists(self.file) and os.path.getsize(self.file) == 4096 and min(self.beats()) > 3, "the subject to start")
+
+    def beats(self):
+        with open(self.file, "rb") as f:
+            return struct.unpack(f"<{self.threads}Q", f.read(8 * self.threads))
+
+    def runs(self, seconds=20):
+        """True as soon as every thread has gone on and nobody traces or has stopped the process."""
+        before = self.beats()
+
+        def on():
+            states = [ptrace.status(self.pid, t) for t in ptrace.tids(self.pid)]
+            free = all(s and s["state"] in "RSD" and not s["tracer"] for s in states)
+            return free and len(states) == self.threads and all(a > b for a, b in zip(self.beats(), before))
+
+        return within(on, seconds)
+
+    def stands(self, seconds=20):
+        """True once the process is in a group-stop, untraced, and has not moved for 0.2 s (the guard looks at it once more meanwhile)."""
+
+        def still():
+            before = self.beats()
+            for _ in range(20):
+                if not ptrace.is_stopped(self.pid) or ptrace.tracers(self.pid):
+                    return False
+                time.sleep(0.01)
+            return self.beats() == before
+
+        return within(still, seconds)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def heartbeats(folder, count, **options):
+    found = []
+    try:
+        for i in range(count):
+            found.append(Heartbeat(folder, f"beat{i}", **options))
+        yield found
+    finally:
+        for one in found:
+            one.end()
+
+
+@contextlib.contextmanager
+def busy(loops=2):
+    """A loaded machine."""
+    loads = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for load in loads:
+            load.kill()
+            load.wait()
+
+
+def within(ask, seconds):
+    end = time.monotonic() + seconds
+    while not ask():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def eventually(ask, what, seconds=60):
+    assert within(ask, seconds), f"waited {seconds} s for {what}"
+
+
+def stop(process):
+    os.kill(process.pid, signal.SIGSTOP)
+    eventually(lambda: ptrace.is_stopped(process.pid), "the stop")

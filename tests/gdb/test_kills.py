@@ -1,0 +1,169 @@
+"""gdb and the collector killed with SIGKILL at any moment: every process runs on, and one that was stopped before stays stopped.
+
+GDBEXT_TEST_KILLS says how many rounds (default 10)."""
+
+import glob
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from gdbext.target import guard, ptrace
+from heartbeats import ROUNDS, busy, eventually, heartbeats, stop
+
+# The room itself, not the command: what a test kills should do nothing but what it is killed in.
+SCRIPT = """
+import gdb, sys, time
+sys.path.insert(0, {root!r})
+from gdbext.control import attach
+print("begin", flush=True)
+attach.attach([(pid, "") for pid in {pids!r}], {libraries!r})
+print("attached", flush=True)
+{then}
+time.sleep(60)
+"""
+
+
+def start_gdb(gdb_path, root, folder, pids, libraries="none", then=""):
+    script = folder / "attach.py"
+    script.write_text(SCRIPT.format(root=root, pids=pids, libraries=libraries, then=then))
+    return subprocess.Popen(
+        [gdb_path, "-nx", "-q", "-batch", "-x", str(script)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def wait_for(gdb, word):
+    for line in gdb.stdout:
+        if line.strip() == word:
+            return
+    raise AssertionError(f"gdb ended before it said {word}")
+
+
+def kill(gdb, number=signal.SIGKILL):
+    gdb.send_signal(number)
+    gdb.wait()
+    gdb.stdout.close()
+
+
+def guards():
+    """Pids of guard processes that still run."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, "rb") as f:
+                if b"target/guard.py" in f.read():
+                    found.append(int(path.split("/")[2]))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture
+def three(tmp_path):
+    """Two running processes and one that is stopped."""
+    with heartbeats(tmp_path, 3) as found:
+        stop(found[2])
+        yield found
+
+
+def all_as_before(three, what):
+    for one in three[:2]:
+        assert one.runs(), f"{what}: process {one.pid} does not run on"
+    assert three[2].stands(), f"{what}: the process that was stopped before is not stopped any more"
+
+
+def test_gdb_killed_while_attached_leaves_every_process_as_it_was(gdb_path, root, tmp_path, three):
+    with busy():
+        for round in range(ROUNDS):
+            gdb = start_gdb(gdb_path, root, tmp_path, [p.pid for p in three])
+            wait_for(gdb, "attached")
+            before = three[0].beats()
+            kill(gdb)
+            all_as_before(three, f"round {round}")
+            assert three[0].beats() != before
+
+
+def test_gdb_killed_at_random_moments_of_the_attach_leaves_every_process_as_it_was(gdb_path, root, tmp_path, three):
+    with busy():
+        for round in range(ROUNDS):
+            gdb = start_gdb(gdb_path, root, tmp_path, [p.pid for p in three])
+            wait_for(gdb, "begin")
+            moment = random.random() * 0.5
+            try:
+                gdb.wait(moment)
+            except subprocess.TimeoutExpired:
+                pass
+            kill(gdb)
+            all_as_before(three, f"round {round}, killed {moment * 1000:.0f} ms after the beginning")
+
+
+def test_gdb_that_crashes_leaves_every_process_as_it_was(gdb_path, root, tmp_path, three):
+    gdb = start_gdb(gdb_path, root, tmp_path, [p.pid for p in three])
+    wait_for(gdb, "attached")
+    kill(gdb, signal.SIGSEGV)
+    all_as_before(three, "gdb crashed")
+
+
+# A breakpoint that is not hit (getppid is never called) and a watchpoint on a word that nobody writes.
+PLANTED = """
+gdb.execute("break getppid")
+gdb.execute("set can-use-hw-watchpoints 1")
+gdb.execute("hbreak getpgid")
+gdb.execute("continue &")
+print("armed", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="debug registers and int3 of x86-64")
+def test_what_a_killed_gdb_left_armed_is_disarmed(gdb_path, root, tmp_path):
+    with heartbeats(tmp_path, 1) as (one,):
+        gdb = start_gdb(gdb_path, root, tmp_path, [one.pid], "main", PLANTED)
+        wait_for(gdb, "armed")
+        assert guard.traps(one.pid), "gdb planted no breakpoint: the test shows nothing"
+        kill(gdb)
+        eventually(lambda: not guard.traps(one.pid), "the breakpoint's byte to come back")
+        assert one.runs()
+        with ptrace.Stopped(one.pid) as stopped:
+            assert stopped.threads and not any(ptrace.clear_debug_registers(t) for t in stopped.threads)
+        assert one.runs()
+
+
+def test_the_guard_ends_with_the_last_detach(gdb_path, root, tmp_path):
+    with heartbeats(tmp_path, 1) as (one,):
+        others = set(guards())
+        gdb = start_gdb(gdb_path, root, tmp_path, [one.pid], then="attach.detach()\nprint('detached', flush=True)")
+        wait_for(gdb, "detached")
+        assert one.runs()
+        eventually(lambda: set(guards()) <= others, "the guard to end")
+        kill(gdb)
+
+
+def test_the_guard_outlives_a_killed_session(gdb_path, root, tmp_path):
+    """The whole process group of gdb is killed, as a closing terminal does; the guard sits in a session of its own."""
+    with heartbeats(tmp_path, 1) as (one,):
+        gdb = start_gdb(gdb_path, root, tmp_path, [one.pid])
+        wait_for(gdb, "attached")
+        os.killpg(gdb.pid, signal.SIGHUP)
+        os.killpg(gdb.pid, signal.SIGKILL)
+        gdb.wait()
+        gdb.stdout.close()
+        assert one.runs()
+
+
+def test_the_collector_killed_at_random_moments_leaves_every_thread_running(root, tmp_path, three):
+    with busy():
+        for round in range(ROUNDS):
+            for one in (three[0], three[2]):
+                collector = subprocess.Popen(
+                    [sys.executable, "-m", "gdbext.target.collector", str(one.pid), "-o", str(tmp_path / "snapshot")],
+                    cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                )  # fmt: skip
+                try:
+                    collector.wait(random.random())
+                except subprocess.TimeoutExpired:
+                    collector.kill()
+                    collector.wait()
+            all_as_before(three, f"round {round}")

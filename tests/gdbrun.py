@@ -1,0 +1,44 @@
+"""Runs a real gdb in batch mode with the pack loaded, and cuts its output apart by command."""
+
+import json
+import os
+import subprocess
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+INIT = os.path.join(ROOT, "gdbext", "init.py")
+MARK = "@@gdbext-test@@"
+
+
+class GdbRun:
+    """What one gdb said. `outputs[i]`: the text of command i (stdout and stderr together); `text`: all of it."""
+
+    def __init__(self, text, status):
+        self.text, self.status = text, status
+        self.outputs = [part.strip("\n") for part in text.split(MARK + "\n")[1:]]
+
+    def json(self, index=-1):
+        """The one line of JSON that a command printed."""
+        lines = [line for line in self.outputs[index].splitlines() if line.startswith("{")]
+        assert len(lines) == 1, self.outputs[index]
+        return json.loads(lines[0])
+
+
+def run_gdb(gdb, commands, arguments=(), timeout=180, env=None, load=True, before=()):
+    """`gdb -nx -q -batch`, the pack sourced, then each of `commands`. -> `GdbRun`
+
+    `arguments`: more for gdb's command line (-p PID, -c CORE, a program); `before`: commands before those are acted on.
+    """
+    line = [gdb, "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set width 0", "-iex", "set auto-load off"]
+    for command in before:
+        line += ["-iex", command]
+    line += list(arguments)
+    if load:
+        line += ["-ex", f"source {INIT}"]
+    for command in commands:
+        line += ["-ex", f"echo {MARK}\\n", "-ex", command]
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") or k == "PYTHONDONTWRITEBYTECODE"}
+    clean.update(env or {})
+    done = subprocess.run(
+        line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, env=clean, check=False
+    )
+    return GdbRun(done.stdout.decode("utf-8", "replace"), done.returncode)

@@ -1,0 +1,652 @@
+"""A FAKE /proc: made-up trees of engine processes of every era, and what is found in them. No process is looked at."""
+
+import json
+import os
+import time
+
+import pytest
+
+from gdbext.commands.llm_ranks import LlmRanks, _row, _summary
+from gdbext.engines import discover as room
+from gdbext.engines.base import Engine, Memory, engines_of
+from gdbext.engines.discover import SPECS, discover, resolve, survey
+from gdbext.errors import GdbextError, NotFoundError
+from gdbext.render import jsonline
+from gdbext.render.text import PLAIN, table
+from gdbext.target.proctable import Process, ProcTable
+
+SPAWN = ["/usr/bin/python3", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)", "--multiprocessing-fork"]
+TRACKER = ["/usr/bin/python3", "-c", "from multiprocessing.resource_tracker import main;main(4)"]
+PYTHON = "/usr/bin/python3.11"
+MIB = 1 << 20
+
+
+class FakeProc:
+    """Writes processes as /proc/PID/{stat,cmdline,status,environ,maps,fd,exe}."""
+
+    def __init__(self, root):
+        self.root = str(root)
+        with open(os.path.join(self.root, "uptime"), "w") as f:
+            f.write("10000.00 5000.00\n")
+        self.next = 100
+
+    def add(self, argv=(), title=None, pid=None, ppid=1, comm=None, exe=PYTHON, state="S", rss=300 * MIB, start=None, ns=None, environ=(),
+            maps="", fds=(), status=0, pgrp=50, session=50, threads=9):  # fmt: skip
+        if pid is None:
+            pid, self.next = self.next, self.next + 1
+        comm = comm if comm is not None else (title[:15] if title is not None else os.path.basename(exe)[:15])
+        start = 100000 + pid if start is None else start
+        fields = [state, ppid, pgrp, session, 0, -1, 0, 0, 0, 0, 0, 150, 50, 0, 0, 20, 0, threads, 0, start, 1 << 32, rss // 4096]
+        fields += [0] * 27 + [status, 0, 0]
+        folder = os.path.join(self.root, str(pid))
+        os.makedirs(os.path.join(folder, "fd"))
+        cmdline = title.encode("utf-8", "surrogateescape") + b"\0" * 60 if title is not None else b"".join(a.encode() + b"\0" for a in argv)
+        for name, data in (
+            ("stat", f"{pid} ({comm}) {' '.join(map(str, fields))}\n".encode("utf-8", "surrogateescape")),
+            ("cmdline", b"" if state == "Z" else cmdline),
+            ("status", f"Name:\t{comm}\nNSpid:\t{pid}{''.join(f'{chr(9)}{n}' for n in ns or ())}\n".encode("utf-8", "surrogateescape")),
+            ("environ", b"".join(f"{k}={v}".encode() + b"\0" for k, v in dict(environ).items())),
+            ("maps", maps.encode()),
+        ):
+            with open(os.path.join(folder, name), "wb") as f:
+                f.write(data)
+        if exe and state != "Z":
+            os.symlink(exe, os.path.join(folder, "exe"))
+        for number, to in enumerate(fds):
+            os.symlink(to, os.path.join(folder, "fd", str(number)))
+        return pid
+
+    def table(self, **how):
+        ranks, partial = discover(self.root, **how)
+        return [(r.label, r.role, r.pid, r.ranks) for r in ranks]
+
+    def ranks(self, **how):
+        return discover(self.root, **how)[0]
+
+
+@pytest.fixture
+def proc(tmp_path):
+    return FakeProc(tmp_path)
+
+
+def vllm(proc, tp=2, prefix="VLLM", **more):
+    main = proc.add(["/usr/bin/python3", "run.py", "x"])
+    proc.add(TRACKER, ppid=main)
+    core = proc.add(title=f"{prefix}::EngineCore", ppid=main, **more)
+    workers = [proc.add(title=f"{prefix}::Worker_TP{t}", ppid=core, **more) for t in range(tp)]
+    return main, core, workers
+
+
+# ---- one engine, every era ------------------------------------------------------------------------------------------
+def test_vllm_with_two_workers_and_the_users_own_process(proc):
+    main, core, workers = vllm(proc)
+    assert proc.table() == [
+        ("frontend", "frontend", main, {}),
+        ("EngineCore", "engine-core", core, {}),
+        ("TP0", "worker", workers[0], {"tp": 0, "world": 0}),
+        ("TP1", "worker", workers[1], {"tp": 1, "world": 1}),
+    ]
+
+
+def test_workers_are_ordered_by_rank_and_not_by_pid(proc):
+    core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
+    for t in (3, 11, 0, 2):
+        proc.add(title=f"VLLM::Worker_TP{t}", ppid=core)
+    assert [r.label for r in proc.ranks()] == ["frontend", "EngineCore", "TP0", "TP2", "TP3", "TP11"]
+
+
+def test_vllm_data_parallel_with_moe_has_global_ranks_over_all_replicas(proc):
+    main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"])
+    proc.add(title="VLLM::DPCoordinator", ppid=main)
+    for d in range(2):
+        core = proc.add(title=f"VLLM::EngineCore_DP{d}", ppid=main)
+        for t in range(2):
+            proc.add(title=f"VLLM::Worker_DP{d}_TP{t}_EP{2 * d + t}", ppid=core)
+    found = {r.label: r for r in proc.ranks()}
+    assert list(found) == ["server", "DPCoordinator", "EngineCore.DP0", "EngineCore.DP1", "DP0.TP0", "DP0.TP1", "DP1.TP0", "DP1.TP1"]
+    assert found["DP1.TP0"].ranks == {"dp": 1, "tp": 0, "ep": 2, "world": 2}
+
+
+def test_replicas_of_a_dense_model_take_dp_from_their_engine_core(proc):
+    main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"])
+    for d in range(2):
+        core = proc.add(title=f"VLLM::EngineCore_DP{d}", ppid=main)
+        for t in range(2):
+            proc.add(title=f"VLLM::Worker_TP{t}", ppid=core)
+    found = {r.label: r.ranks for r in proc.ranks() if r.role == "worker"}
+    assert found == {
+        "DP0.TP0": {"tp": 0, "world": 0, "dp": 0}, "DP0.TP1": {"tp": 1, "world": 1, "dp": 0},
+        "DP1.TP0": {"tp": 0, "world": 0, "dp": 1}, "DP1.TP1": {"tp": 1, "world": 1, "dp": 1},
+    }  # fmt: skip
+
+
+def test_pipeline_parallel_world_rank_only_where_all_ranks_are_here(proc):
+    core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
+    pids = {(p, t): proc.add(title=f"VLLM::Worker_PP{p}_TP{t}", ppid=core) for p in range(2) for t in range(2)}
+    found = {r.label: r.ranks for r in proc.ranks() if r.role == "worker"}
+    assert found["PP1.TP0"] == {"pp": 1, "tp": 0, "world": 2}
+    os.rename(os.path.join(proc.root, str(pids[0, 0])), os.path.join(proc.root, "gone"))
+    found = {r.label: r.ranks for r in proc.ranks() if r.role == "worker"}
+    assert found["PP1.TP0"] == {"pp": 1, "tp": 0}, "with a rank missing the titles do not prove the global rank"
+
+
+def test_newer_title_parts_are_all_ranks(proc):
+    core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
+    for c in range(2):
+        proc.add(title=f"VLLM::Worker_PCP{c}_TP0_DCP0_EP{c}", ppid=core)
+    assert [(r.label, r.ranks["dcp"], r.ranks["ep"], r.ranks["pcp"]) for r in proc.ranks() if r.role == "worker"] == [
+        ("PCP0.TP0", 0, 0, 0), ("PCP1.TP0", 0, 1, 1)]  # fmt: skip
+
+
+def test_vllm_0_10_1_workers_forked_with_appended_titles(proc):
+    main = proc.add(["/usr/bin/python3", "run.py"])
+    core = proc.add(title="VLLM::EngineCore", ppid=main)
+    for t in range(2):
+        proc.add(title=f"VLLM::EngineCore_TP{t}", ppid=core)
+    assert [r.label for r in proc.ranks()] == ["frontend", "EngineCore", "TP0", "TP1"]
+
+
+def test_vllm_0_10_1_workers_spawned_with_appended_command_lines(proc):
+    core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
+    for t in range(2):
+        proc.add(title=" ".join(SPAWN) + f"_TP{t}", ppid=core)
+    proc.add(title=" ".join(SPAWN) + "_TP7", ppid=1)  # nobody's
+    assert [(r.label, r.rank_source) for r in proc.ranks()][2:] == [("TP0", "title"), ("TP1", "title")]
+
+
+def test_vllm_0_10_1_single_worker_with_its_engine_cores_title(proc):
+    core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
+    worker = proc.add(title="VLLM::EngineCore", ppid=core)
+    found = {r.pid: (r.label, r.role) for r in proc.ranks()}
+    assert found[core] == ("EngineCore", "engine-core") and found[worker] == ("Worker", "worker")
+
+
+def test_old_vllm_without_titles_by_command_line_and_order_of_start(proc):
+    main = proc.add(["/usr/bin/python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "m", "-tp", "2"])
+    proc.add(TRACKER, ppid=main)
+    core = proc.add(SPAWN, ppid=main)
+    workers = [proc.add(SPAWN, ppid=core), proc.add(SPAWN, ppid=core)]
+    assert [(r.label, r.pid, r.rank_source) for r in proc.ranks()] == [
+        ("server", main, "argv"), ("EngineCore", core, "argv"), ("TP0", workers[0], "argv"), ("TP1", workers[1], "argv")]  # fmt: skip
+
+
+def test_old_vllm_v0_whose_driver_is_rank_0(proc):
+    main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m", "--tensor-parallel-size=4"])
+    driver = proc.add(SPAWN, ppid=main)
+    for _ in range(3):
+        proc.add(SPAWN, ppid=driver)
+    found = proc.ranks()
+    assert [(r.role, r.ranks.get("tp")) for r in found if r.pid != main] == [("engine-core", 0), ("worker", 1), ("worker", 2), ("worker", 3)]
+
+
+def test_old_vllm_with_a_missing_worker_gets_no_guessed_ranks(proc):
+    main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m", "-tp", "8"])
+    core = proc.add(SPAWN, ppid=main)
+    for _ in range(3):
+        proc.add(SPAWN, ppid=core)
+    assert all(not r.ranks for r in proc.ranks())
+
+
+def test_old_vllm_in_a_users_script_is_known_by_its_libraries(proc):
+    lib = "7f00-7f01 r-xp 0 0:0 1 /v/lib/python3.11/site-packages/vllm/_C.abi3.so\n"
+    main = proc.add(["/usr/bin/python3", "run.py"])
+    core = proc.add(SPAWN, ppid=main)
+    workers = [proc.add(SPAWN, ppid=core, maps=lib) for _ in range(2)]
+    proc.add(["/usr/bin/python3", "other.py"])
+    assert {r.pid for r in proc.ranks()} == {main, core, *workers}
+
+
+def test_torchrun_ranks_come_from_the_environment(proc):
+    lib = "7f00-7f01 r-xp 0 0:0 1 /v/lib/python3.11/site-packages/vllm/_C.abi3.so\n"
+    run = proc.add(["/usr/bin/python3", "/usr/bin/torchrun", "train.py"])
+    for n in range(2):
+        proc.add(["/usr/bin/python3", "train.py"], ppid=run, maps=lib, environ={"RANK": n, "LOCAL_RANK": n, "X": "RANK=9"})
+    assert [(r.role, r.ranks, r.rank_source) for r in proc.ranks()] == [
+        ("worker", {"world": 0, "local": 0}, "environ"), ("worker", {"world": 1, "local": 1}, "environ")]  # fmt: skip
+
+
+def test_sglang_with_its_server_scheduler_and_detokenizer(proc):
+    main = proc.add(["/usr/bin/python3", "-m", "sglang.launch_server", "--tp", "2"])
+    proc.add(TRACKER, ppid=main)
+    pids = [proc.add(title=f"sglang::scheduler_TP{t}", ppid=main) for t in range(2)]
+    detok = proc.add(title="sglang::detokenizer", ppid=main)
+    assert proc.table() == [
+        ("server", "api-server", main, {}), ("TP0", "scheduler", pids[0], {"tp": 0, "world": 0}),
+        ("TP1", "scheduler", pids[1], {"tp": 1, "world": 1}), ("detokenizer", "detokenizer", detok, {})]  # fmt: skip
+
+
+def test_a_single_sglang_scheduler_answers_to_its_name_and_to_tp0(proc):
+    pid = proc.add(title="sglang::scheduler", ppid=proc.add(["/usr/bin/python3", "-m", "sglang.launch_server"]))
+    ranks = proc.ranks()
+    assert resolve("scheduler", ranks)[0].pid == resolve("TP0", ranks)[0].pid == pid
+
+
+def test_sglang_titles_with_dp_say_that_they_may_be_display_ranks(proc):
+    main = proc.add(["/usr/bin/python3", "-m", "sglang.launch_server"])
+    proc.add(title="sglang::data_parallel_controller", ppid=main)
+    proc.add(title="sglang::scheduler_DP1_TP3_EP3", ppid=main)
+    rank = [r for r in proc.ranks() if r.role == "scheduler"][0]
+    assert rank.label == "DP1.TP3" and "world" not in rank.ranks and "display" in rank.notes[0]
+
+
+def test_old_sglang_without_titles_by_order_of_start(proc):
+    main = proc.add(["/usr/bin/python3", "-m", "sglang.launch_server", "--tp-size", "2"])
+    pids = [proc.add(SPAWN, ppid=main) for _ in range(3)]
+    assert [(r.label, r.pid) for r in proc.ranks()] == [("server", main), ("TP0", pids[0]), ("TP1", pids[1]), ("detokenizer", pids[2])]
+
+
+@pytest.mark.parametrize("era", ["rtp_llm", "maga_ft"])
+def test_rtp_llm_world_rank_from_the_environment(proc, era):
+    backend = proc.add(title=f"{era}_backend_server", ppid=proc.add(["/usr/bin/python3", "-m", "rtp_llm.start_server"]))
+    proc.add(title=f"{era}_rank-0", ppid=backend, environ={"WORLD_RANK": "8"})
+    proc.add(title=f"{era}_rank-1", ppid=backend)
+    found = {r.label: r for r in proc.ranks()}
+    assert found["rank-0"].ranks == {"local": 0, "world": 8}
+    assert found["rank-1"].ranks == {"local": 1} and "local rank" in found["rank-1"].notes[0]
+
+
+def test_trtllm_mpi_workers_by_module_and_environment(proc):
+    for n in range(2):
+        proc.add(["/usr/bin/python3", "-m", "tensorrt_llm.llmapi.mgmn_worker_node"], environ={"OMPI_COMM_WORLD_RANK": n})
+    assert [(r.engine, r.label, r.ranks) for r in proc.ranks()] == [("trtllm", "rank-0", {"world": 0}), ("trtllm", "rank-1", {"world": 1})]
+
+
+def test_an_mpi4py_pool_alone_is_no_engine_until_its_libraries_or_memory_say_so(proc):
+    proc.add(["/usr/bin/python3", "-m", "mpi4py.futures.server"], environ={"OMPI_COMM_WORLD_RANK": 0})
+    assert proc.ranks() == []
+    pid = proc.add(["/usr/bin/python3", "-m", "mpi4py.futures.server"], environ={"OMPI_COMM_WORLD_RANK": 1},
+                   maps="1-2 r-xp 0 0:0 1 /v/tensorrt_llm/libs/libtensorrt_llm.so\n")  # fmt: skip
+    assert [(r.engine, r.pid, r.ranks) for r in proc.ranks()] == [("trtllm", pid, {"world": 1})]
+
+
+def test_lmdeploy_server_and_executors(proc):
+    main = proc.add(["/usr/bin/python3", "/usr/bin/lmdeploy", "serve", "api_server", "m"])
+    proc.add(SPAWN, ppid=main, environ={"RANK": "1"})
+    assert [(r.engine, r.label, r.ranks) for r in proc.ranks()] == [("lmdeploy", "server", {}), ("lmdeploy", "rank-1", {"world": 1})]
+
+
+# ---- custom prefixes, decoys ------------------------------------------------------------------------------------------
+def test_a_custom_title_prefix_counts_with_a_relative_as_witness(proc):
+    vllm(proc, prefix="prod-7")
+    assert [r.label for r in proc.ranks()] == ["frontend", "EngineCore", "TP0", "TP1"]
+
+
+def test_a_custom_prefix_without_a_witness_is_not_an_engine(proc):
+    proc.add(title="ray::Worker", ppid=proc.add(["/usr/bin/python3", "x.py"]))
+    proc.add(title="acme::Worker_TP0", ppid=1)
+    assert proc.ranks() == []
+
+
+def test_decoys_are_not_listed(proc):
+    vllm(proc)
+    real = len(proc.ranks())
+    for argv, exe in (
+        (["grep", "VLLM::Worker"], "/usr/bin/grep"), (["vim", "VLLM::Worker_TP0"], "/usr/bin/vim"),
+        (["/usr/bin/python3", "watch.py", "VLLM::Worker_TP0"], PYTHON), (["bash", "-c", "vllm serve m"], "/bin/bash"),
+        (["VLLM::Worker_TP0"], "/usr/bin/sleep"), (["VLLM::Worker_TP0", "100"], PYTHON), (["tail", "-f", "sglang::scheduler"], "/usr/bin/tail"),
+        (["/usr/bin/python3", "-c", "print('VLLM::EngineCore')"], PYTHON), (["gdb", "-p", "1"], "/usr/bin/gdb"),
+        (["timeout", "9", "vllm", "serve"], "/usr/bin/timeout"), (["/usr/bin/python3", "-m", "gdbext", "llm-ranks", "-engine", "vllm"], PYTHON),
+        (["/usr/bin/python3", "-m", "pytest", "vllm.entrypoints.openai.api_server"], PYTHON), (TRACKER, PYTHON), (SPAWN, PYTHON), ([], ""),
+    ):  # fmt: skip
+        proc.add(argv, exe=exe)
+    assert len(proc.ranks()) == real
+
+
+def test_a_child_forked_by_a_worker_is_marked_and_does_not_make_the_label_ambiguous(proc):
+    _, _, workers = vllm(proc)
+    fork = proc.add(title="VLLM::Worker_TP0", ppid=workers[0])
+    ranks = proc.ranks()
+    assert resolve("TP0", ranks)[0].pid == workers[0]
+    assert [r.label for r in ranks if r.pid == fork] == ["TP0.fork"]
+
+
+def test_untitled_children_of_an_engine_that_trackers_are_not(proc):
+    core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
+    proc.add(TRACKER, ppid=core)
+    starting = proc.add(SPAWN, ppid=core)
+    assert [(r.role, r.pid, r.ranks) for r in proc.ranks() if r.ppid == core] == [("worker", starting, {})]
+
+
+# ---- what is wrong with a process ----------------------------------------------------------------------------------------
+def test_workers_whose_engine_core_died_are_orphans_of_one_engine(proc):
+    for t in range(2):
+        proc.add(title=f"VLLM::Worker_TP{t}", ppid=1)
+    ranks = proc.ranks()
+    assert [(r.label, r.orphan) for r in ranks] == [("TP0", True), ("TP1", True)] and len({r.family for r in ranks}) == 1
+
+
+def test_an_orphan_adopted_by_a_reaper_that_is_a_python_of_another_session(proc):
+    reaper = proc.add(["/usr/bin/python3", "supervisord"], session=7, pgrp=7)
+    proc.add(title="VLLM::EngineCore", ppid=reaper)
+    assert [(r.role, r.orphan) for r in proc.ranks()] == [("engine-core", True)]
+
+
+def test_the_server_as_pid_1_of_a_container_leaves_no_orphans(proc):
+    proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"], pid=1, ppid=0)
+    proc.add(title="VLLM::EngineCore", ppid=1)
+    assert [(r.label, r.orphan) for r in proc.ranks()] == [("server", False), ("EngineCore", False)]
+
+
+def test_stopped_and_traced_are_marked(proc):
+    core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
+    proc.add(title="VLLM::Worker_TP0", ppid=core, state="T")
+    proc.add(title="VLLM::Worker_TP1", ppid=core, state="t")
+    assert [(r.state, r.stopped) for r in proc.ranks() if r.role == "worker"] == [("T", True), ("t", True)]
+
+
+def test_a_zombie_has_a_role_but_no_rank_and_says_what_killed_it(proc):
+    core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
+    proc.add(title="VLLM::Worker_TP0", ppid=core)
+    dead = proc.add(title="VLLM::Worker_TP1", ppid=core, state="Z", status=11)
+    rank = [r for r in proc.ranks() if r.pid == dead][0]
+    assert (rank.role, rank.ranks, rank.marks) == ("worker", {}, ["zombie", "crashed"])
+    assert any("signal 11" in n for n in rank.notes)
+    assert [r.ranks for r in proc.ranks() if r.label == "TP0"] == [{"tp": 0, "world": 0}]
+
+
+def test_containers_show_both_pids(proc):
+    _, _, workers = vllm(proc, ns=(99999999,))
+    rank = [r for r in proc.ranks() if r.pid == workers[0]][0]
+    assert (rank.ns_pid, rank.pid_text()) == (99999999, f"{workers[0]} (ns 99999999)")
+    with pytest.raises(GdbextError, match="in its container"):
+        resolve("99999999", [rank])
+
+
+def test_gpus_come_from_device_files_and_else_from_cuda_visible_devices(proc):
+    core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
+    proc.add(title="VLLM::Worker_TP0", ppid=core, fds=["/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia3", "/dev/null"])
+    proc.add(title="VLLM::Worker_TP1", ppid=core, environ={"CUDA_VISIBLE_DEVICES": "5,6"})
+    proc.add(title="VLLM::Worker_TP2", ppid=core, environ={"CUDA_VISIBLE_DEVICES": "GPU-8c5e"})
+    assert [r.process.gpus for r in proc.ranks() if r.role == "worker"] == [[3], [5, 6], []]
+
+
+# ---- two engines, labels, WHAT ------------------------------------------------------------------------------------------
+def test_two_engines_make_a_label_ambiguous_and_the_error_lists_both(proc):
+    vllm(proc)
+    vllm(proc)
+    ranks = proc.ranks()
+    with pytest.raises(GdbextError) as e:
+        resolve("TP0", ranks)
+    pids = [r.pid for r in ranks if r.label == "TP0"]
+    assert len(pids) == 2 and all(str(p) in str(e.value) for p in pids) and "\n" not in str(e.value)
+    assert len(engines_of(ranks)) == 2
+
+
+def test_an_engine_name_before_the_label_tells_two_engines_apart(proc):
+    _, _, workers = vllm(proc)
+    proc.add(title="sglang::scheduler_TP0", ppid=proc.add(["/usr/bin/python3", "-m", "sglang.launch_server"]))
+    ranks = proc.ranks()
+    with pytest.raises(GdbextError, match="ambiguous"):
+        resolve("TP0", ranks)
+    assert resolve("vllm:tp0", ranks)[0].pid == workers[0]
+    assert [r.engine for r in proc.ranks(engine="sglang")] == ["sglang", "sglang"]
+
+
+def test_every_way_to_name_a_process(proc):
+    main, core, workers = vllm(proc)
+    ranks = proc.ranks()
+    for what in ("3", "TP1", "tp1", str(workers[1]), "VLLM::Worker_TP1", "worker_tp1", "vllm:TP1", " TP1 "):
+        assert [r.pid for r in resolve(what, ranks)] == [workers[1]], what
+    assert resolve("enginecore", ranks)[0].pid == core
+    assert len(resolve("all", ranks)) == 4
+    assert resolve(str(os.getpid()), []) == [os.getpid()]
+    assert resolve(__file__, ranks) == [__file__]
+
+
+def test_part_of_a_label_names_a_rank_or_lists_the_candidates(proc):
+    main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"])
+    for d in range(2):
+        core = proc.add(title=f"VLLM::EngineCore_DP{d}", ppid=main)
+        for t in range(2):
+            proc.add(title=f"VLLM::Worker_DP{d}_TP{t}_EP{2 * d + t}", ppid=core)
+    ranks = proc.ranks()
+    assert resolve("EP2", ranks)[0].label == "DP1.TP0" and resolve("dp1_tp0", ranks)[0].label == "DP1.TP0"
+    with pytest.raises(GdbextError, match="ambiguous.*DP0.TP1.*DP1.TP1"):
+        resolve("TP1", ranks)
+
+
+@pytest.mark.parametrize("what", ["TP9", "nothing", "99999999", "", "all"])
+def test_unknown_names_are_one_clear_line(what, proc):
+    with pytest.raises(GdbextError) as e:
+        resolve(what, [])
+    assert "\n" not in str(e.value) and len(str(e.value)) > 20
+    vllm(proc)
+    if what == "TP9":
+        with pytest.raises(NotFoundError, match="EngineCore, TP0, TP1"):
+            resolve(what, proc.ranks())
+
+
+def test_an_unknown_engine_is_refused_by_name(proc):
+    with pytest.raises(GdbextError, match="no engine named 'tgi'"):
+        proc.ranks(engine="tgi")
+
+
+# ---- hostile and awkward trees ------------------------------------------------------------------------------------------
+def test_hostile_titles_neither_reach_the_terminal_nor_break_the_line(proc):
+    main, core, _ = vllm(proc, prefix="a\x1b[31m\nb")
+    proc.add(title="VLLM::Worker_TP0\x1b]0;owned\x07", ppid=core)
+    proc.add(title="A" * (1 << 17) + "::Worker_TP0", ppid=core)
+    proc.add(title="\udcff\udcfe::Worker_TP1", ppid=1)
+    ranks = proc.ranks()
+    assert [r.label for r in ranks] == ["frontend", "EngineCore", "TP0", "TP1"]
+    for rank in ranks:
+        assert not any(c in text for text in _row(rank, PLAIN) for c in "\x1b\n\x07")
+        line = jsonline.dumps(rank.data("h"))
+        assert "\x1b" not in line and json.loads(line)["pid"] == rank.pid
+
+
+def test_a_comm_with_brackets_and_blanks_does_not_shift_the_fields(proc):
+    pid = proc.add(["/usr/bin/python3", "x.py"], comm=") S 1 (", ppid=77)
+    process = ProcTable(proc.root).get(pid)
+    assert (process.ppid, process.comm, process.threads) == (77, ") S 1 (", 9)
+
+
+def test_processes_that_vanish_or_are_nonsense_are_skipped(proc):
+    vllm(proc)
+    os.makedirs(os.path.join(proc.root, "555"))  # gone between listing and reading
+    os.makedirs(os.path.join(proc.root, "556"))
+    for name, data in (("stat", b"556 (x"), ("cmdline", b"")):
+        with open(os.path.join(proc.root, "556", name), "wb") as f:
+            f.write(data)
+    assert len(proc.ranks()) == 4
+
+
+def test_parents_in_a_circle_end(proc):
+    proc.add(title="VLLM::Worker_TP0", pid=900, ppid=901)
+    proc.add(title="VLLM::EngineCore", pid=901, ppid=900)
+    assert {r.pid for r in proc.ranks()} == {900, 901}
+
+
+def test_an_empty_machine_is_an_answer(proc):
+    ranks, partial, looked = survey(proc.root)
+    assert (ranks, partial, looked) == ([], [], 0)
+
+
+def test_a_proc_that_is_not_there_is_said(tmp_path):
+    ranks, partial = discover(str(tmp_path / "nowhere"))
+    assert ranks == [] and "cannot be read" in partial[0]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read_is_said(proc):
+    _, _, workers = vllm(proc)
+    os.chmod(os.path.join(proc.root, str(workers[0]), "fd"), 0)
+    ranks, partial = discover(proc.root)
+    assert partial == ["open files (GPUs) of 1 of 4 processes not readable"]
+
+
+def test_permissions_denied_by_the_kernel_are_recorded(proc, monkeypatch):
+    """As for other users' processes: exe, environ and fd refuse, cmdline and stat do not."""
+    main, core, workers = vllm(proc)
+    readlink, listdir, opened = os.readlink, os.listdir, os.open
+
+    def deny(real, names):
+        def wrapped(path, *more, **rest):
+            if str(path).rsplit("/", 1)[-1] in names and f"/{workers[0]}/" in str(path):
+                raise PermissionError(13, "denied")
+            return real(path, *more, **rest)
+
+        return wrapped
+
+    monkeypatch.setattr(os, "readlink", deny(readlink, ("exe",)))
+    monkeypatch.setattr(os, "listdir", deny(listdir, ("fd",)))
+    monkeypatch.setattr(os, "open", deny(opened, ("environ",)))
+    ranks, partial = discover(proc.root)
+    rank = [r for r in ranks if r.pid == workers[0]][0]
+    assert rank.label == "TP0" and rank.unreadable == ["environ", "exe", "fd"] and any("taken for a Python" in n for n in rank.notes)
+    assert any("executable of 1 of 4" in p for p in partial) and any("GPUs" in p for p in partial)
+
+
+# ---- memory wins ----------------------------------------------------------------------------------------------------------
+def test_memory_wins_over_the_title_and_the_disagreement_is_noted(proc, monkeypatch):
+    _, core, workers = vllm(proc)
+    said = {workers[0]: Memory("worker", {"tp": 1, "world": 1}, {"tp": 2, "world": 2}),
+            workers[1]: Memory("worker", {"tp": 0, "world": 0}, {"tp": 2, "world": 2})}  # fmt: skip
+    monkeypatch.setattr(SPECS["vllm"], "memory", lambda rt, rank: said.get(rank.pid, Memory("engine-core" if rank.pid == core else "")))
+    found = {r.pid: r for r in proc.ranks(verify=True, runtime_of=lambda pid: pid)}
+    assert (found[workers[0]].label, found[workers[1]].label) == ("TP1", "TP0")
+    assert found[workers[0]].rank_source == "memory" and "title says TP0, memory TP1" in found[workers[0]].notes
+
+
+def test_memory_is_not_read_where_titles_are_clear(proc):
+    vllm(proc)
+    asked = []
+    proc.ranks(runtime_of=asked.append)
+    assert asked == []
+
+
+def test_memory_is_asked_for_untitled_workers_and_an_unreadable_one_is_said(proc):
+    core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
+    pid = proc.add(SPAWN, ppid=core)
+
+    def refuse(which):
+        raise GdbextError(f"process {which}: no permission to read its memory")
+
+    rank = [r for r in proc.ranks(runtime_of=refuse) if r.pid == pid][0]
+    assert rank.ranks == {} and any("no permission" in n for n in rank.notes)
+
+
+def test_a_python_that_only_calls_itself_a_worker_is_dropped_when_memory_denies(proc, monkeypatch):
+    proc.add(title="VLLM::Worker_TP0", comm="python3", ppid=1)  # exec -a VLLM::Worker_TP0 python3
+    assert len(proc.ranks()) == 1
+    monkeypatch.setattr(SPECS["vllm"], "memory", lambda rt, rank: None)
+    assert proc.ranks(runtime_of=lambda pid: pid) == []
+
+
+def test_a_lone_custom_prefix_is_believed_when_memory_confirms(proc, monkeypatch):
+    proc.add(title="acme::Worker_TP0", ppid=1)
+    monkeypatch.setattr(SPECS["vllm"], "memory", lambda rt, rank: Memory("worker", {"tp": 0, "world": 0}, {"tp": 2}))
+    assert [(r.label, r.rank_source) for r in proc.ranks(runtime_of=lambda pid: pid)] == [("TP0", "memory")]
+
+
+def test_a_client_with_the_engines_libraries_but_no_engine_is_dropped_by_memory(proc, monkeypatch):
+    proc.add(["/usr/bin/python3", "bench.py"], maps="1-2 r-xp 0 0:0 1 /v/site-packages/vllm/_C.abi3.so\n")
+    monkeypatch.setattr(SPECS["vllm"], "memory", lambda rt, rank: Memory())
+    assert proc.ranks(runtime_of=lambda pid: pid) == []
+
+
+# ---- the command and the size ------------------------------------------------------------------------------------------------
+def big(proc):
+    main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"])
+    for d in range(8):
+        core = proc.add(title=f"VLLM::EngineCore_DP{d}", ppid=main)
+        for t in range(8):
+            proc.add(title=f"VLLM::Worker_DP{d}_TP{t}_EP{8 * d + t}", ppid=core, fds=["/dev/null"] * 20)
+    for n in range(400):
+        proc.add(["/usr/bin/python3" if n % 2 else "/bin/sh", "job.py", str(n)], exe=PYTHON if n % 2 else "/bin/sh", rss=10 * MIB)
+
+
+def test_64_ranks_among_hundreds_of_processes_all_found_without_reading_more_than_needed(proc, monkeypatch):
+    big(proc)
+    opened = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda path, *a, **k: (opened.append(path), real(path, *a, **k))[1])
+    before = time.process_time()
+    ranks = proc.ranks()
+    spent = time.process_time() - before
+    workers = [r for r in ranks if r.role == "worker"]
+    assert [r.ranks["world"] for r in workers] == list(range(64)) and workers[63].label == "DP7.TP7"
+    assert not [p for p in opened if p.endswith("/maps")], "titles suffice"
+    others = [p for p in opened if not p.endswith(("/stat", "/cmdline"))]
+    assert len(others) <= 3 * len(ranks), "only stat and cmdline of processes that are no candidates"
+    print(f"64 ranks of {len(ranks) + 400} processes: {spent:.3f} s CPU")
+
+
+def test_the_table_and_its_summary(proc):
+    main, core, workers = vllm(proc)
+    ranks = proc.ranks()
+    lines = [_row(r, PLAIN) for r in ranks]
+    assert lines[2][1] == "TP0" and lines[2][4] == str(workers[0]) and lines[2][5] == str(core)
+    assert _summary(ranks, 7) == "vLLM: 4 processes, 2 ranks here (TP 2)\n7 processes looked at"
+    assert "TP1" in table(lines, [str(i) for i in range(len(lines[0]))])
+
+
+class _Session:
+    ranks = ()
+
+    def inferior_of(self, pid):
+        return 3
+
+
+def test_the_command_gives_the_contracts_fields_and_remembers_the_ranks(proc, monkeypatch):
+    vllm(proc, ns=(9,))
+    monkeypatch.setattr("gdbext.commands.llm_ranks.survey", lambda engine, verify: survey(proc.root, engine, verify))
+    session = _Session()
+    answer = LlmRanks().run(session, LlmRanks.parse("-engine vllm"))
+    data = json.loads(answer.json("llm-ranks"))
+    assert data["schema"] == "llm-ranks/1" and data["partial"] == []
+    fields = "index engine role label ranks rank_source host pid ns_pid ppid title state threads rss cpu age gpus orphan inferior".split()
+    assert all(f in rank for f in fields for rank in data["ranks"])
+    worker = data["ranks"][2]
+    assert (worker["ranks"], worker["title"], worker["state"], worker["inferior"]) == ({"tp": 0, "world": 0}, "VLLM::Worker_TP0", "S", 3)
+    assert (worker["rss"], worker["cpu"], worker["threads"]) == (300 * MIB, 2.0, 9) and 8000 < worker["age"] < 10000
+    assert session.ranks[2].label == "TP0"
+    assert "vLLM: 4 processes" in answer.people()
+
+
+def test_an_empty_list_is_said_in_words(proc, monkeypatch):
+    monkeypatch.setattr("gdbext.commands.llm_ranks.survey", lambda engine, verify: survey(proc.root, engine, verify))
+    answer = LlmRanks().run(_Session(), LlmRanks.parse(""))
+    assert answer.people() == "no engine processes found (looked at 0 processes)" and json.loads(answer.json("llm-ranks"))["ranks"] == []
+
+
+def test_an_engine_opens_its_processes_by_label_and_says_which_it_did_not_stop(proc):
+    vllm(proc)
+    held = object()
+    engine = Engine(proc.ranks(), attached=lambda rank: held if rank.label == "TP0" else None)
+    assert engine.target("tp0") is held and engine.partial == []
+    assert engine.target("TP1").label == "TP1" and engine.partial == ["unstopped"]
+    assert [r.label for r in engine.shards()] == ["TP0", "TP1"]
+    with pytest.raises(NotFoundError, match="TP0"):
+        engine.target("TP9")
+
+
+# ---- command lines of a Python --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "argv, program",
+    [
+        (["python3", "-u", "-X", "dev", "-m", "a.b", "c"], ("module", "a.b", ["c"])),
+        (["python3", "-ma.b"], ("module", "a.b", [])),
+        (["python3", "-uBm", "a.b", "-c"], ("module", "a.b", ["-c"])),
+        (["python3", "-Wignore", "x.py", "-m", "y"], ("script", "x.py", ["-m", "y"])),
+        (["python3", "--", "x.py"], ("script", "x.py", [])),
+        (["python3", "-c", "code", "arg"], ("code", "code", ["arg"])),
+        (["python3", "-m"], None),
+        (["python3"], None),
+    ],
+)
+def test_what_a_python_runs(proc, argv, program):
+    assert ProcTable(proc.root).get(1) is None
+    pid = proc.add(argv)
+    assert ProcTable(proc.root).get(pid).program() == program
+
+
+def test_a_title_is_cut_at_the_first_nul_and_hides_no_arguments(proc):
+    pid = proc.add(title="VLLM::Worker_TP0")
+    process = ProcTable(proc.root).get(pid)
+    assert isinstance(process, Process) and process.single and process.title == "VLLM::Worker_TP0" and process.argv == ["VLLM::Worker_TP0"]
+
+
+def test_every_spec_has_a_display_name_and_roles_for_zombies():
+    assert all(spec.name and spec.display for spec in room.ENGINES)
+    assert all(len(start) <= 15 for spec in room.ENGINES for start, _ in spec.zombies)

@@ -1,0 +1,175 @@
+"""What set-up would run on machines that are not this one, and the words between the shell and a command."""
+
+import os
+import sys
+
+import pytest
+
+from gdbext.commands import table
+from gdbext.commands.base import Command, Option, UsageError
+from gdbext.errors import GdbextError
+from gdbext.setup import doctor, outside, wheels
+from lib import environments, run_tests, system
+from lib.say import Failed
+
+
+def test_torch_comes_from_pip_first_then_from_pytorchs_index_by_uv():
+    (first, pip), (second, uv) = environments.torch_plan("/env/bin/python", {}, "x86_64")
+    assert pip == [["/env/bin/python", "-m", "pip", "install", f"torch=={environments.TORCH}+cpu"]]
+    assert uv[0] == ["/env/bin/python", "-m", "pip", "install", "uv"]
+    assert uv[1][1:4] == ["-m", "uv", "pip"] and "--torch-backend=cpu" in uv[1] and uv[1][-1] == f"torch=={environments.TORCH}+cpu"
+    assert uv[1][uv[1].index("--python") + 1] == "/env/bin/python"
+    assert first != second
+
+
+def test_an_index_of_the_users_is_the_only_way():
+    (_, commands), = environments.torch_plan("/py", {"GDBEXT_TORCH_INDEX": "file:///mine"}, "x86_64")
+    assert commands[0][commands[0].index("--extra-index-url") + 1] == "file:///mine" and len(commands) == 1
+
+
+def test_only_x86_has_a_version_of_torch_for_cpus_alone():
+    assert environments.torch_requirement("x86_64").endswith("+cpu") and "+" not in environments.torch_requirement("aarch64")
+
+
+def test_an_environment_is_named_after_what_it_holds(monkeypatch, tmp_path):
+    monkeypatch.setenv("GDBEXT_CACHE", str(tmp_path))
+    before = environments.folder_of("vllm", (3, 11))
+    assert before.startswith(str(tmp_path)) and before != environments.folder_of("vllm", (3, 12))
+    steps, versions = environments.ENVIRONMENTS["vllm"]
+    monkeypatch.setitem(environments.ENVIRONMENTS, "vllm", (steps + [("remove", ["x"])], versions))
+    assert environments.folder_of("vllm", (3, 11)) != before
+
+
+def test_an_environment_that_was_not_finished_does_not_count(monkeypatch, tmp_path):
+    monkeypatch.setenv("GDBEXT_CACHE", str(tmp_path))
+    folder = environments.folder_of("tests", (3, 11))
+    os.makedirs(os.path.join(folder, "bin"))
+    open(os.path.join(folder, "bin", "python"), "w").close()
+    assert environments.existing("tests") is None
+    open(os.path.join(folder, "complete"), "w").close()
+    assert environments.existing("tests") == os.path.join(folder, "bin", "python")
+
+
+def test_a_broken_environment_is_made_anew_and_a_failed_step_says_where_the_log_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("GDBEXT_CACHE", str(tmp_path))
+    monkeypatch.setitem(environments.ENVIRONMENTS, "small", ([("write", "marker.py", "x = 1\n"), ("pip", "nothing", ["./not-there"])],
+                                                             [sys.version_info[:2]]))
+    monkeypatch.setattr(environments, "find_pythons", lambda: {sys.version_info[:2]: sys.executable})
+    with pytest.raises(Failed, match="nothing failed.*") as e:
+        environments.environment("small")
+    assert "small-" in str(e.value) and ".log" in str(e.value) and environments.existing("small") is None
+    monkeypatch.setitem(environments.ENVIRONMENTS, "small", ([("write", "marker.py", "x = 1\n")], [sys.version_info[:2]]))
+    folder = environments.folder_of("small", sys.version_info[:2])
+    os.makedirs(os.path.join(folder, "left-over"))
+    python = environments.environment("small")
+    assert environments.environment("small") == python and not os.path.exists(os.path.join(folder, "left-over"))
+    assert os.popen(f"{python} -c 'import marker; print(marker.x)'").read() == "1\n"
+
+
+def test_no_fitting_python_is_said_with_those_that_are_here():
+    with pytest.raises(Failed, match=r"needs Python 3\.11; found: 3\.9"):
+        environments.choose_python("sglang", [(3, 11)], {(3, 9): "/py39"})
+    assert environments.choose_python("vllm", [(3, 11), (3, 12)], {(3, 9): "a", (3, 12): "b"}) == ((3, 12), "b")
+
+
+@pytest.mark.parametrize("manager", sorted(system.MANAGERS))
+def test_a_package_is_installed_by_root_and_by_sudo_and_else_asked_for(manager):
+    commands, line = system.package_plan("gdb", manager, 0, False)
+    assert commands[-1][0] == manager and commands[-1][-1] == "gdb" and "sudo" not in line
+    commands, _ = system.package_plan("gdb", manager, 1000, True)
+    assert all(c[:2] == ["sudo", "-n"] for c in commands)
+    commands, line = system.package_plan("gdb", manager, 1000, False)
+    assert commands is None and line.startswith(f"sudo {manager} ") and line.endswith(" gdb")
+
+
+def test_no_package_manager_is_said():
+    assert system.package_plan("gdb", None, 0, False)[0] is None
+
+
+def test_parts_and_pytests_arguments_are_told_apart():
+    assert run_tests.split([]) == (run_tests.PARTS, [])
+    assert run_tests.split(["gdb", "unit", "-k", "unit"]) == (["gdb", "unit"], ["-k", "unit"])
+    assert run_tests.split(["-x"]) == (run_tests.PARTS, ["-x"])
+    with pytest.raises(Failed, match="no part 'units'"):
+        run_tests.split(["units"])
+
+
+def test_wheels_lie_apart_for_each_python_and_where_the_user_says():
+    ours = wheels.wheels_folder((3, 11), {"GDBEXT_DATA": "/d"})
+    assert ours.startswith("/d/") and ours != wheels.wheels_folder((3, 12), {"GDBEXT_DATA": "/d"})
+    assert wheels.wheels_folder((3, 11), {"XDG_DATA_HOME": "/x"}).startswith("/x/gdbext/")
+    line = wheels.pip_command((3, 9), ours, ["numpy"], ["pip"])
+    assert line[line.index("--python-version") + 1] == "3.9" and "--only-binary=:all:" in line and line[line.index("--target") + 1] == ours
+
+
+def test_missing_wheels_are_known_by_name(tmp_path):
+    assert wheels.missing_packages(str(tmp_path / "none")) == list(wheels.PACKAGES)
+    for name in ("numpy-2.4.6", "Pygments-2.19", "ml_dtypes-0.5"):
+        (tmp_path / f"{name}.dist-info").mkdir()
+    assert wheels.missing_packages(str(tmp_path)) == ["safetensors"]
+
+
+class Probe(Command):
+    """A command of the test."""
+
+    name, operand = "probe", "EXPR"
+    options = (Option("slice", "str"), Option("repr"))
+
+    def run(self, session, args):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("words, on, slice_, rest", [
+    (["-on", "TP0", "d['a b'][-1]"], "TP0", None, "d['a b'][-1]"),
+    (["--on=a b", "x"], None, None, None),
+    (["-on", "/tmp/my core", "self.x - 1"], "/tmp/my core", None, "self.x - 1"),
+    (["-slice", "0, :", "-repr", "t"], None, "0, :", "t"),
+    (["-slice", 'a"b c', "t"], None, 'a"b c', "t"),
+    (["x == 'it''s'", "-json"], None, None, "x == 'it''s'"),
+])
+def test_words_of_the_shell_reach_the_command_as_they_were(words, on, slice_, rest):
+    if rest is None:
+        pytest.skip("an option joined by = cannot hold a blank")
+    args = Probe.parse(outside.line_of(Probe, words))
+    assert (args.on, args.slice, args.rest) == (on, slice_, rest)
+
+
+def test_a_value_with_both_quotes_is_refused():
+    with pytest.raises(UsageError, match="both kinds"):
+        outside.line_of(Probe, ["-on", "'a \"b"])
+
+
+def test_errors_are_json_where_json_was_asked_for():
+    import json
+
+    status, out, err = outside.failure("probe", GdbextError("no\nway \x1b[31m"), True)
+    assert status == 1 and not err and json.loads(out) == {"schema": "probe/1", "partial": [], "error": "no way \x1b[31m"}
+    assert "\n" not in out and "\x1b" not in out
+    status, out, err = outside.failure("probe", GdbextError("no way"), False)
+    assert (status, out, err) == (1, "", "probe: no way")
+
+
+def test_every_command_of_the_table_is_there():
+    for name in table.COMMANDS:
+        assert table.load(name).name == name
+
+
+@pytest.mark.parametrize("facts, error, status, mend", [
+    (dict(scope=0, capabilities=0, seccomp=0, container=False, uid=1000), 0, "ok", ""),
+    (dict(scope=1, capabilities=0, seccomp=0, container=False, uid=1000), 1, "failed", "ptrace_scope=0"),
+    (dict(scope=1, capabilities=0, seccomp=2, container=True, uid=0), 1, "failed", "SYS_PTRACE"),
+    (dict(scope=0, capabilities=0, seccomp=2, container=True, uid=0), 1, "failed", "SYS_PTRACE"),
+    (dict(scope=3, capabilities=1 << doctor.SYS_PTRACE, seccomp=0, container=False, uid=0), 1, "failed", "reboot"),
+    (dict(scope=2, capabilities=0, seccomp=0, container=False, uid=1000), 1, "failed", "ptrace_scope=0"),
+])
+def test_the_doctor_names_what_stands_in_the_way_of_attaching(facts, error, status, mend):
+    check = doctor.check_trace(facts, error)
+    assert check.status == status and mend in check.mend
+
+
+def test_the_doctor_knows_the_layouts_that_are_there(tmp_path):
+    known = doctor.layouts()
+    assert "3.11" in known["cpython"] and known["torch"]
+    assert known["cpython"].index("3.9") < known["cpython"].index("3.10")
+    empty = doctor.layouts(str(tmp_path))
+    assert doctor.check_layouts(empty).status == "failed"
