@@ -68,7 +68,7 @@ class LlmAttach(Command):
     operand = "WHAT"
     completes = "what"
     reads = False
-    options = [Option("libraries", ["main", "stacks", "all", "none"], "whose symbols to read", default="main")]
+    options = [Option("libraries", ["main", "stacks", "all", "none"], "whose symbols to read: main, stacks, all or none", default="main", metavar="WHICH")]
 
     def run(self, session, args):
         attach = _door(session)

@@ -157,7 +157,8 @@ class Repr:
         return text
 
     def _bytes(self, value):
-        text = repr(value.raw_bytes(self.limits.string))
+        raw = value.raw_bytes(self.limits.string)
+        text = repr(raw) if value.type.flags & BYTES else repr(bytearray(raw))[len("bytearray(") : -1]  # it quotes otherwise
         if value.len() > self.limits.string:
             self.truncated = True
             text += "..."

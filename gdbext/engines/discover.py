@@ -28,6 +28,14 @@ def read_runtime(pid):
     return open_runtime(ProcTarget(pid))
 
 
+def _could_have_started(parent, process):
+    """Whether `parent` may have started this engine process, or is a reaper that adopted it. Engines start their processes from a
+    Python that has loaded them too, and in its own session."""
+    if not parent.is_python or parent.session != process.session:
+        return False
+    return not parent.rss < LARGE <= process.rss
+
+
 class _Search:
     def __init__(self, table, runtime_of, verify):
         self.table, self.runtime_of, self.verify = table, runtime_of, verify
@@ -106,8 +114,8 @@ class _Search:
             return []
         if rank.doubt and rank.prefix:
             return []  # a title of someone else's, perhaps: its parent is nobody yet
-        if not parent.is_python or parent.session != rank.process.session:
-            return []  # a reaper that adopted it: engines do not start their processes in sessions of their own
+        if not _could_have_started(parent, rank.process):
+            return []
         if parent.is_spawned and role == "frontend":
             role = "api-server"
         new = self.add(parent, spec, Match(role), "tree")
@@ -185,6 +193,8 @@ class _Search:
                 if said is None or said.role or said.ranks or rank.role in ("frontend", "api-server", "child") or rank.from_libraries:
                     break
                 why = f"no rank found in its {spec.display} objects"
+                if attempt:
+                    break
             except NotFoundError as e:
                 why = str(e)
                 if not os.path.exists(f"/proc/{rank.pid}"):
@@ -261,8 +271,8 @@ class _Search:
             if process.single and rank.parent is not None and rank.parent.process.cmdline == process.cmdline and rank.prefix:
                 self._inherited(rank)
             if rank.role in ORPHANS and rank.parent is None and rank.rank_source not in ("libraries", "environ"):
-                if parent is None or parent.pid <= 1 or not parent.is_python or parent.session != process.session:
-                    rank.mark("orphan", "its parent is gone")
+                if parent is None or parent.pid <= 1 or not _could_have_started(parent, process):
+                    rank.mark("orphan", "its parent is gone" if parent is None or parent.pid <= 1 else f"its parent {parent.pid} ({parent.comm}) is no engine's")
             if rank.parent is not None and rank.parent.process.state in "ZX" and rank.role in ORPHANS:
                 rank.mark("orphan", f"its parent {rank.ppid} is a zombie")
             if process.state in "Tt":
@@ -354,7 +364,10 @@ def survey(proc_root="/proc", engine=None, verify=False, runtime_of=None):
     for rank in list(search.ranks.values()):
         if rank.doubt and rank.prefix not in ("", "VLLM"):
             del search.ranks[rank.pid]  # Foo::Worker of some other program
-        elif rank.doubt:
+        elif rank.role == "child" and rank.parent is not None and rank.parent.role == "frontend" and rank.rank_source == "tree":
+            if any(r.parent is rank.parent and r.rank_source in ("title", "memory") for r in search.ranks.values()):
+                del search.ranks[rank.pid]  # the user's own helper process, beside an engine that is up
+        if rank.doubt:
             rank.note(rank.doubt)
     search.mark()
     found = []
@@ -392,6 +405,15 @@ def _describe(rank):
     return f"{rank.index}: {rank.label} ({rank.engine}, pid {rank.pid})"
 
 
+def _thread_group(number):
+    """The pid of the process that `number` (a pid or tid) belongs to; None when there is none. /proc shows threads by number too."""
+    try:
+        with open(f"/proc/{number}/status") as f:
+            return int(re.search(r"^Tgid:\s*([0-9]+)", f.read(), re.M).group(1))
+    except (OSError, AttributeError, ValueError):
+        return None
+
+
 def resolve(what, ranks):
     """What `WHAT` names -> a list of `Rank`, `int` (a pid that is in no list) or `str` (an existing file).
 
@@ -414,8 +436,11 @@ def resolve(what, ranks):
         for rank in ranks:
             if rank.pid == number:
                 return [rank]
-        if os.path.isdir(f"/proc/{number}"):
+        process = _thread_group(number)
+        if process == number:
             return [number]
+        if process:
+            raise GdbextError(f"{number} is a thread of process {process}: name that one")
         inside = [r for r in ranks if r.ns_pid == number]
         if inside:
             raise NotFoundError(f"there is no process {number} here; in its container that is {'; '.join(map(_describe, inside))}")

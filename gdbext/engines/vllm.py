@@ -93,11 +93,15 @@ class Vllm(EngineSpec):
             program = top.process.program()
             if top.role not in ("api-server", "frontend") or program is None:
                 continue
+            if any(r.parent is top and r.prefix for r in ranks):
+                continue  # its engine core has a title: this is no old release
             tp = argument(program[2], "--tensor-parallel-size", "-tp") or 1
             pp = argument(program[2], "--pipeline-parallel-size", "-pp") or 1
             for core in [r for r in ranks if r.parent is top and r.role in ("child", "engine-core") and not r.prefix]:
                 workers = sorted((r for r in ranks if r.parent is core and not r.prefix), key=lambda r: (r.process.started, r.pid))
                 if core.role == "child":
+                    if not workers and top.role != "api-server":
+                        continue  # some helper of a user's script
                     core.role = "engine-core"
                     core.rank_source = "argv"
                 if tp * pp == 1 or len(workers) not in (tp * pp, tp * pp - 1):

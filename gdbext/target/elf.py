@@ -3,13 +3,15 @@
 Source of the structures: System V ABI, chapters 4 and 5; NT_FILE and NT_PRPSINFO: Linux fs/binfmt_elf.c.
 """
 
+import array
 import mmap
 import os
 import struct
+import sys
 
 from ..errors import NotFoundError
 
-PT_LOAD, PT_DYNAMIC, PT_NOTE = 1, 2, 4
+PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_GNU_EH_FRAME = 1, 2, 4, 0x6474E550
 ET_EXEC, ET_DYN, ET_CORE = 2, 3, 4
 EM_X86_64, EM_AARCH64 = 62, 183
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE, NT_GNU_BUILD_ID = 1, 3, 6, 0x46494C45, 3
@@ -40,11 +42,13 @@ class Segment:
 class Elf:
     """One file, memory-mapped. Addresses are the file's own virtual addresses."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path, data=None):
+        """`data`: the file's bytes where they do not come from a file (the vdso)."""
+        self.path, self.data = path, data
         try:
-            with open(path, "rb") as f:
-                self.data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+            if data is None:
+                with open(path, "rb") as f:
+                    self.data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as e:
             raise NotFoundError(f"{path}: {getattr(e, 'strerror', None) or 'empty file'}") from None
         head = self.data[:64]
@@ -65,6 +69,7 @@ class Elf:
         self.arch = ARCH.get(self.machine, f"machine {self.machine}")
         self._sections = None
         self._tables = None
+        self._functions = {}
 
     @property
     def lowest_address(self):
@@ -137,13 +142,14 @@ class Elf:
             if tag == 0:
                 break
             tags[tag] = value
-        symtab, strtab, strsz = (self._offset(tags.get(t)) if t != 10 else tags.get(t) for t in (6, 5, 10))
+        symtab, strtab, strsz = (self.offset_of(tags.get(t)) if t != 10 else tags.get(t) for t in (6, 5, 10))
         if symtab is None or strtab is None or not strsz:
             return None
         count = (strtab - symtab) // 24 if strtab > symtab else 0  # linkers put the strings right after the symbols
         return symtab, count, strtab, strsz
 
-    def _offset(self, vaddr):
+    def offset_of(self, vaddr):
+        """The file offset behind a virtual address, None where the file has none."""
         for s in self.segments:
             if vaddr is not None and s.type == PT_LOAD and s.vaddr <= vaddr < s.vaddr + s.filesz:
                 return s.offset + vaddr - s.vaddr
@@ -174,6 +180,58 @@ class Elf:
                         return value
                 pos += 1
         return None
+
+    # ---- from an address to a function -------------------------------------------------------------------------
+    def function_from(self, start):
+        """The name of the symbol whose value is `start`, '' when there is none: exact, and fast in the largest files."""
+        if start not in self._functions:
+            self._functions[start] = self._named(start)
+        return self._functions[start]
+
+    def _values(self):
+        """`[(values of a symbol table as array('Q'), its file offset, strings' file offset)]`, .symtab first."""
+        if not hasattr(self, "_value_arrays"):
+            found = []
+            for offset, count, str_offset, _ in reversed(self._symbol_tables()):
+                words = array.array("Q")
+                words.frombytes(self.data[offset : offset + 24 * count])
+                found.append((words[1::3], offset, str_offset))
+            self._value_arrays = found
+        return self._value_arrays
+
+    def _named(self, start):
+        for values, offset, str_offset in self._values():
+            best, index = "", -1
+            while True:
+                try:
+                    index = values.index(start, index + 1) if sys.version_info >= (3, 10) else index + 1 + values[index + 1 :].index(start)
+                except ValueError:
+                    break
+                name, info, _, shndx, _, _ = struct.unpack_from("<IBBHQQ", self.data, offset + 24 * index)
+                if shndx and info & 15 in (0, 2, 10):  # untyped, function, ifunc
+                    text = self.data[str_offset + name : self.data.find(b"\0", str_offset + name)].decode("utf-8", "replace")
+                    if info & 15 != 0 or not best:
+                        best = text
+                    if info & 15 != 0 and info >> 4:  # a global function's name is the one people know
+                        break
+            if best:
+                return best
+        return ""
+
+    def function_at(self, vaddr):
+        """The function that an address lies in by the symbols' sizes, ''; for code without call-frame information."""
+        key = ("at", vaddr)
+        if key not in self._functions:
+            best = (0, "")
+            for values, offset, str_offset in self._values():
+                for index, value in enumerate(values):
+                    if best[0] < value <= vaddr:
+                        name, info, _, shndx, _, size = struct.unpack_from("<IBBHQQ", self.data, offset + 24 * index)
+                        if shndx and info & 15 in (0, 2, 10) and (vaddr < value + size or not size and vaddr - value < 4096):
+                            text = self.data[str_offset + name : self.data.find(b"\0", str_offset + name)].decode("utf-8", "replace")
+                            best = (value, text)
+            self._functions[key] = best[1]
+        return self._functions[key]
 
     # ---- notes ---------------------------------------------------------------------------------------------------
     def notes(self):

@@ -48,8 +48,8 @@ class Process:
     0 where it may not be seen), `cmdline` (raw bytes). Lazily: `argv, title, exe, environ, ns_pids, gpus, libraries`.
     `unreadable` names what permissions hid, of what was asked for."""
 
-    def __init__(self, root, pid, stat, cmdline, uptime):
-        self.root, self.pid, self.cmdline = root, pid, cmdline
+    def __init__(self, root, pid, stat, cmdline, uptime, has_gpus=True):
+        self.root, self.pid, self.cmdline, self.has_gpus = root, pid, cmdline, has_gpus
         self.unreadable = []
         close = stat.rfind(b")")
         self.comm = stat[stat.find(b"(") + 1 : close].decode("utf-8", "surrogateescape")
@@ -197,7 +197,7 @@ class Process:
             found = set()
             folder = f"{self.root}/{self.pid}/fd"
             try:
-                names = os.listdir(folder)
+                names = os.listdir(folder) if self.has_gpus else []
             except PermissionError:
                 self.unreadable.append("fd")
                 names = []
@@ -229,6 +229,10 @@ class ProcTable:
         self.root = root
         self.processes, self.children, self.reasons = {}, {}, []
         uptime = self._uptime()
+        try:  # without the driver no process holds its device files, and thousands of links need not be read
+            has_gpus = b"nvidia" in _slurp(f"{root}/devices", MAX_FILE)
+        except OSError:
+            has_gpus = True
         try:
             names = os.listdir(root)
         except OSError as e:
@@ -244,7 +248,7 @@ class ProcTable:
                     cmdline = _slurp(f"{root}/{name}/cmdline", MAX_CMDLINE)
                 except PermissionError:
                     cmdline, denied = b"", denied + 1
-                process = Process(root, int(name), stat, cmdline, uptime)
+                process = Process(root, int(name), stat, cmdline, uptime, has_gpus)
             except PermissionError:
                 denied += 1
                 continue

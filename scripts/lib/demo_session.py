@@ -9,11 +9,15 @@ import gdb
 # engine -> the command that attaches a process, the function whose frame holds its state, what to look at there
 SESSIONS = {
     "vllm": [
+        ("llm-attach TP0", "worker_busy_loop", [
+            "pytensor self.worker.worker.model_runner.kv_caches[0]",
+            "pytensor -repr self.worker.worker.model_runner.input_batch.temperature_cpu_tensor",
+        ]),
         ("llm-attach EngineCore", "run_busy_loop", ["pyprint self.scheduler.running[0].request_id", "pyprint self.scheduler.running[0]"]),
-        ("llm-attach TP0", "worker_busy_loop", ["pytensor self.worker.worker.model_runner.kv_caches[0]"]),
     ],
     "sglang": [
-        ("llm-attach TP0", "event_loop_normal", []),
+        ("llm-attach TP0", "event_loop_normal", ["pyprint self.running_batch.reqs[0].rid", "pyprint self.running_batch.reqs[0]",
+         "pytensor self.token_to_kv_pool_allocator._kvcache.k_buffer[0]"]),
     ],
 }
 
@@ -51,7 +55,7 @@ def main():
             print(e)
             worked.append(False)
         worked += [show(command) for command in commands]
-    worked.append(show("llm-detach"))
+        worked.append(show("llm-detach"))
     # the exit status of gdb -batch is that of its last command
     if not all(worked):
         raise gdb.GdbError(f"{worked.count(False)} of {len(worked)} commands did not work")

@@ -66,7 +66,7 @@ def run(part, arguments, environ):
         for line in child.stdout:
             sys.stdout.write(line)
             sys.stdout.flush()
-            closing = line.strip() if re.match(r"=+ .* in [\d.]+s", line) else closing
+            closing = line.strip() if re.match(r"(=+ )?.*\d (passed|failed|skipped|errors?|deselected)\b.* in [\d.]+s|=+ no tests ran", line) else closing
         return child.wait(), closing
     except BaseException:
         child.send_signal(signal.SIGINT)  # pytest then tears its fixtures down

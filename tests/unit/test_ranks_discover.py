@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 
 import pytest
@@ -321,6 +322,12 @@ def test_an_orphan_adopted_by_a_reaper_that_is_a_python_of_another_session(proc)
     assert [(r.role, r.orphan) for r in proc.ranks()] == [("engine-core", True)]
 
 
+def test_an_orphan_adopted_by_a_small_supervisor_in_python(proc):
+    reaper = proc.add(["/usr/bin/python3", "supervise.py"], rss=12 * MIB)
+    proc.add(title="VLLM::EngineCore", ppid=reaper, rss=600 * MIB)
+    assert [(r.role, r.orphan) for r in proc.ranks()] == [("engine-core", True)]
+
+
 def test_the_server_as_pid_1_of_a_container_leaves_no_orphans(proc):
     proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"], pid=1, ppid=0)
     proc.add(title="VLLM::EngineCore", ppid=1)
@@ -403,6 +410,32 @@ def test_part_of_a_label_names_a_rank_or_lists_the_candidates(proc):
     assert resolve("EP2", ranks)[0].label == "DP1.TP0" and resolve("dp1_tp0", ranks)[0].label == "DP1.TP0"
     with pytest.raises(GdbextError, match="ambiguous.*DP0.TP1.*DP1.TP1"):
         resolve("TP1", ranks)
+
+
+def test_a_thread_is_not_taken_for_a_process():
+    ready, end = threading.Event(), threading.Event()
+    tids = []
+    thread = threading.Thread(target=lambda: (tids.append(threading.get_native_id()), ready.set(), end.wait()))
+    thread.start()
+    ready.wait()
+    try:
+        with pytest.raises(GdbextError, match=f"thread of process {os.getpid()}"):
+            resolve(str(tids[0]), [])
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_helpers_of_the_users_own_process_are_not_listed_beside_a_running_engine(proc):
+    main, core, workers = vllm(proc)
+    proc.add(SPAWN, ppid=main)
+    assert {r.pid for r in proc.ranks()} == {main, core, *workers}
+
+
+def test_an_engine_that_is_starting_shows_its_untitled_children(proc):
+    main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"])
+    child = proc.add(SPAWN, ppid=main)
+    assert [(r.pid, r.notes) for r in proc.ranks()] == [(main, []), (child, ["it has no title"])]
 
 
 @pytest.mark.parametrize("what", ["TP9", "nothing", "99999999", "", "all"])

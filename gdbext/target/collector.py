@@ -1,0 +1,350 @@
+"""The collector: copies what stacks and Python need out of a running process, in a pause of about a millisecond.
+
+A process of its own, one for each rank, never inside gdb: `python3 -m gdbext.target.collector PID -o FILE`, or `collect(pid, file)`,
+which starts that. Stop, copy, resume, think: before the stop the Python reader runs on the running process, only to learn which
+pages it will want; during the stop registers, stacks and those pages are copied with few system calls and nothing is followed;
+after it the reader runs on the copy. Pages that it then misses are added and the stop is made again; the last round, on a
+process that changes too fast, walks during the stop, within a time limit. The threads are stopped without a signal (ptrace.py), so if the
+collector is killed at any moment every thread runs on.
+"""
+
+import argparse
+import bisect
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+
+from ..errors import FaultError, GdbextError, NotFoundError
+from . import ptrace, snapshot
+from .base import PAGE, Target
+from .guard import find_python
+from .proc import ProcTarget, parse_maps, read_proc
+
+ROUNDS = 4
+WALK_LIMIT = 0.2  # seconds that the last round may follow pointers while the process stands still
+STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
+RED_ZONE = 128  # below it: System V ABI x86-64, 3.2.2
+MAX_PAGES = 1 << 14
+LINK_MAPS = 4096
+
+
+def _pages(address, size):
+    return range(address & -PAGE, address + size, PAGE)
+
+
+class _Recorder(ProcTarget):
+    """The running process; `wanted` gathers the pages that a reader asks for. `deadline` (monotonic): after it every read faults."""
+
+    def __init__(self, pid, wanted, deadline=None):
+        super().__init__(pid)
+        self.wanted, self.deadline, self.copies = wanted, deadline, {}
+
+    def _read(self, address, size):
+        if len(self.wanted) > MAX_PAGES or (self.deadline and time.monotonic() > self.deadline):
+            raise FaultError(address, size, "enough for one snapshot")
+        data = super()._read(address, size)
+        self.wanted.update(_pages(address, size))
+        if self.deadline:
+            for page in range(-(-address // PAGE) * PAGE, address + size - PAGE + 1, PAGE):
+                self.copies[page] = data[page - address : page - address + PAGE]
+        return data
+
+
+class _Copy(Target):
+    """What was copied. Memory that cannot change (read-only mappings) still comes from the process; `missed` gathers the rest."""
+
+    kind = "snapshot"
+
+    def __init__(self, live, memory, maps, tids):
+        super().__init__()
+        self.pid, self.arch = live.pid, live.arch
+        self.live, self.memory, self.maps, self.tids, self.missed = live, memory, maps, tids, set()
+
+    def _read(self, address, size):
+        pages = _pages(address, size)
+        missing = [p for p in pages if p not in self.memory]
+        for page in missing:
+            m = self.mapping_at(page)
+            if m is None:
+                raise FaultError(address, size)
+            if "w" in m.perms:
+                self.missed.add(page)
+                continue
+            self.memory[page] = self.live._read(page, PAGE)
+        if any(p not in self.memory for p in missing):
+            raise FaultError(address, size, "not copied")
+        first = pages[0]
+        return b"".join(self.memory[p] for p in pages)[address - first : address - first + size]
+
+    def _mappings(self):
+        return self.maps
+
+    def _threads(self):
+        wanted = set(self.tids)
+        return [t for t in self.live.threads() if t.tid in wanted]
+
+    def root(self):
+        return self.live.root()
+
+    def argv(self):
+        return self.live.argv()
+
+
+def read_python(target):
+    """Reads all that `pybt -all -locals` shows, for the sake of the pages; returns the error that ended it, or ''."""
+    from ..cpython.reprs import SHORT, Repr
+    from ..cpython.runtime import open_runtime
+
+    try:
+        rt = open_runtime(target)
+        threads = rt.threads()
+        rt.thread_names()
+    except GdbextError as e:
+        return str(e)
+    error = ""
+    for thread in threads:
+        try:
+            rt.gil_state(thread)
+            rt.thread_name(thread)
+            for frame in rt.frames(thread):
+                frame.function, frame.file, frame.line
+                for _, value in frame.locals():
+                    if value is not None:
+                        Repr(SHORT)(value)
+        except GdbextError as e:
+            error = error or str(e)
+    return error
+
+
+def read_loader(target, auxv):
+    """Reads the dynamic loader's list of libraries, which lets gdb name them in the snapshot. Source: System V ABI, glibc <link.h>."""
+    try:
+        aux = dict(struct.iter_unpack("<QQ", auxv[: len(auxv) // 16 * 16]))
+        headers, size, count = aux[3], aux[4], aux[5]  # AT_PHDR, AT_PHENT, AT_PHNUM
+        base = dynamic = None
+        for i in range(min(count, 64)):
+            kind, _, _, vaddr = struct.unpack_from("<IIQQ", target.read(headers + i * size, size))
+            if kind == 6:  # PT_PHDR
+                base = headers - vaddr
+            elif kind == 2:  # PT_DYNAMIC
+                dynamic = vaddr
+        at = (base or 0) + dynamic
+        for _ in range(256):
+            tag, value = target.words(at, 2)
+            if tag == 21:  # DT_DEBUG
+                break
+            if tag == 0:
+                return
+            at += 16
+        version, link = target.words(value, 2)
+        seen = set()
+        while link and link not in seen and len(seen) < LINK_MAPS:
+            seen.add(link)
+            _, name, dyn, link_next = target.words(link, 4)
+            target.cstring(name)
+            target.read(dyn, 16)
+            link = link_next
+    except (GdbextError, KeyError, TypeError, struct.error):
+        return  # a static program, or one that is just loading: gdb names fewer libraries, the stacks are there all the same
+
+
+class Result:
+    """`pid`, `file`, `bytes`; `pause`: seconds of all stops together; `pauses`: of each; `partial`: what is missing and why; `threads`: count."""
+
+    def __init__(self, pid, file, size, pauses, partial, threads):
+        self.pid, self.file, self.bytes, self.pauses, self.partial, self.threads = pid, file, size, pauses, partial, threads
+        self.pause = sum(pauses)
+
+
+class _Stop:
+    """What one stop brought: raw `registers` by tid, `memory` by page, `seconds`."""
+
+    def __init__(self):
+        self.registers, self.memory, self.seconds, self.stray = {}, {}, 0.0, None
+
+
+def _stop_and_copy(pid, wanted, maps, timeout, walk=None):
+    got = _Stop()
+    stopped = ptrace.Stopped(pid, timeout)
+    arch = "aarch64" if ptrace.MACHINE == "aarch64" else "x86-64"
+    sp_name = ptrace.STACK_POINTER[arch]
+    ranges = _runs(wanted)
+    ends = [(m.start, m.end) for m in maps if "w" in m.perms]
+    with stopped:
+        stacks = []
+        for tid in stopped.threads:
+            try:
+                got.registers[tid] = raw = ptrace.general_registers(tid)
+            except OSError:
+                continue  # killed meanwhile
+            registers = ptrace.decode_registers(raw, arch)
+            if registers:
+                low = registers[sp_name] - RED_ZONE & -PAGE
+                end = next((e for s, e in ends if s <= registers[sp_name] < e), low + STACK_BYTES)
+                stacks.append((low, min(end - low, STACK_BYTES)))
+        ranges = ranges + stacks
+        copied = ptrace.read_ranges(pid, ranges)
+        if walk:
+            walk()
+    got.seconds = stopped.seconds
+    got.stray = stopped
+    for (address, _), data in zip(ranges, copied):
+        for i in range(0, len(data) - PAGE + 1, PAGE):
+            got.memory[address + i] = data[i : i + PAGE]
+    return got
+
+
+def _runs(pages):
+    """[(address, size)] of adjoining pages."""
+    found = []
+    for page in sorted(pages):
+        if found and found[-1][0] + found[-1][1] == page:
+            found[-1] = (found[-1][0], found[-1][1] + PAGE)
+        else:
+            found.append((page, PAGE))
+    return found
+
+
+def _thread_facts(target):
+    return {str(t.tid): {"name": t.name, "state": t.state, **({"ns_tid": t.ns_tid} if getattr(t, "ns_tid", t.tid) != t.tid else {})} for t in target.threads()}
+
+
+def take(pid, path, label="", timeout=1.0):
+    """Takes a snapshot of `pid` into `path` from this process (not from inside gdb: see `collect`). Returns `Result`."""
+    state = ptrace.status(pid)
+    if state is None:
+        raise NotFoundError(f"process {pid} does not exist (any more)")
+    if state["state"] in "ZX" or state["kthread"]:
+        raise GdbextError(f"process {pid} has no memory: it is a zombie or a kernel thread")
+    wanted, pauses, partial = set(), [], []
+    auxv = read_proc(pid, "auxv")
+    text = read_proc(pid, "maps").decode("utf-8", "surrogateescape")
+    maps = parse_maps(text)
+    if not maps:
+        raise GdbextError(f"process {pid} has no memory: it has just ended")
+    live = _Recorder(pid, set())
+    live._open()  # says who lacks which permission, before anything is stopped
+    facts = _thread_facts(live)
+    rehearsal = _Recorder(pid, wanted)
+    read_loader(rehearsal, auxv)
+    read_python(rehearsal)
+    for m in maps:
+        if m.path == "[vdso]":
+            wanted.update(range(m.start, m.end, PAGE))
+    got = copy = None
+    for round_ in range(ROUNDS):
+        writable = _Writable(maps)
+        pages = {p for p in wanted if p in writable}
+        pages |= {p + d for p in pages for d in (-PAGE, PAGE) if p + d in writable}  # what grows, a frame stack say, grows next door
+        last = round_ == ROUNDS - 1
+        walked = _Recorder(pid, set())
+
+        def walk():
+            walked.deadline = time.monotonic() + WALK_LIMIT
+            read_python(walked)
+
+        got = _stop_and_copy(pid, pages, maps, timeout, walk if last else None)
+        pauses.append(got.seconds)
+        memory = got.memory
+        if last:
+            memory.update(walked.copies)
+        copy = _Copy(live, memory, maps, got.registers)
+        why = read_python(copy)
+        read_loader(copy, auxv)
+        got.stray.settle()
+        if not copy.missed:
+            break
+        wanted |= copy.missed
+        text = read_proc(pid, "maps").decode("utf-8", "surrogateescape")  # pages that lie in memory mapped since
+        maps = parse_maps(text)
+    if copy.missed:
+        partial.append(f"{len(copy.missed)} pages that Python's state points to changed faster than they could be copied")
+    elif why:
+        partial.append("Python: " + why)
+    for page in wanted:  # read-only pages cannot change: no stop was needed for them
+        if page not in memory and page not in writable:
+            _add(memory, live, page)
+    for m in maps:
+        if m.offset == 0 and m.path.startswith("/") and "w" not in m.perms and "r" in m.perms:
+            _add(memory, live, m.start)  # the file's head, with the build-id that tells which file it was
+    lost = [t for t in ptrace.tids(pid) if t not in got.registers]
+    if got.stray.stray:
+        partial.append(f"{len(got.stray.stray)} threads did not stop within {timeout:g} s (they wait inside the kernel): no registers of them")
+    elif lost and not got.registers:
+        raise NotFoundError(f"process {pid} ended while it was copied")
+    order = sorted(got.registers, key=lambda t: (t != pid, t))
+    note = {"pid": pid, "label": label, "maps": text, "argv": live.argv(), "threads": facts, "pauses": pauses, "time": time.time(), "partial": partial}
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        size = snapshot.write_core(temporary, live.arch, pid, [(t, got.registers[t]) for t in order], maps, memory, auxv, live.argv(), note)
+        os.replace(temporary, path)
+    except OSError as e:
+        raise GdbextError(f"{path}: {e.strerror}: name another file with -o") from None
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+    deadline = time.monotonic() + 5
+    while not got.stray.settle() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return Result(pid, path, size, pauses, partial, len(order))
+
+
+class _Writable:
+    """`page in _Writable(maps)`: whether a page lies in writable memory."""
+
+    def __init__(self, maps):
+        self.spans = sorted((m.start, m.end) for m in maps if "w" in m.perms)
+        self.starts = [s for s, _ in self.spans]
+
+    def __contains__(self, page):
+        i = bisect.bisect_right(self.starts, page) - 1
+        return i >= 0 and page < self.spans[i][1]
+
+
+def _add(memory, live, page):
+    try:
+        memory.setdefault(page, live._read(page, PAGE))
+    except GdbextError:
+        pass  # unmapped since
+
+
+# ---- from a parent ---------------------------------------------------------------------------------------------------
+def collect(pid, path, label="", timeout=60):
+    """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    command = [find_python(), "-m", "gdbext.target.collector", str(pid), "-o", os.path.abspath(path), "--label", label]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    try:
+        done = subprocess.run(command, cwd=root, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise GdbextError(f"process {pid}: the collector did not finish in {timeout} s; the process runs on") from None
+    try:
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise GdbextError(f"process {pid}: the collector failed ({last}); the process runs on") from None
+    if "error" in answer:
+        raise GdbextError(answer["error"])
+    return Result(pid, path, answer["bytes"], answer["pauses"], answer["partial"], answer["threads"])
+
+
+def main(words=None):
+    parser = argparse.ArgumentParser(prog="python3 -m gdbext.target.collector", description="Copy the stacks and the Python state of a running process.")
+    parser.add_argument("pid", type=int)
+    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--label", default="")
+    args = parser.parse_args(words)
+    try:
+        result = take(args.pid, args.output, args.label)
+    except GdbextError as e:
+        print(json.dumps({"error": str(e)}))
+        return 1
+    print(json.dumps({"pid": result.pid, "file": result.file, "bytes": result.bytes, "pauses": result.pauses, "partial": result.partial, "threads": result.threads}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

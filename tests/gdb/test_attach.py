@@ -1,0 +1,229 @@
+"""llm-attach, llm-detach, llm-continue, llm-apply in a real gdb on running processes."""
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gdbext.target import ptrace
+from heartbeats import ROUNDS, eventually, heartbeats, stop
+
+
+@pytest.fixture
+def one(tmp_path):
+    with heartbeats(tmp_path, 1) as found:
+        yield found[0]
+
+
+@pytest.fixture
+def two(tmp_path):
+    with heartbeats(tmp_path, 2) as found:
+        yield found
+
+
+def longest_gap(one):
+    """Seconds; what the subject's last thread measured itself."""
+    with open(one.file, "rb") as f:
+        return int.from_bytes(f.read()[8 * one.threads :][:8], "little") / 1e6
+
+
+def test_attach_stops_the_process_and_detach_tells_what_the_process_saw_itself(gdb, one):
+    run = gdb([f"llm-attach -json {one.pid}", f"shell grep State: /proc/{one.pid}/status", "shell sleep 0.5", "llm-detach -json"])
+    answer = run.json(0)
+    assert answer["schema"] == "llm-attach/1" and answer["partial"] == []
+    (attached,) = answer["attached"]
+    assert attached["pid"] == one.pid and attached["inferior"] == 1 and 0 < attached["pause"]
+    assert "tracing stop" in run.outputs[1]
+    (pause,) = run.json(3)["pauses"]
+    assert pause["pid"] == one.pid
+    assert one.runs()
+    seen = longest_gap(one)
+    assert pause["seconds"] >= 0.5
+    assert abs(seen - pause["seconds"]) < 0.3 + 0.5 * seen, (seen, pause)
+
+
+def test_python_and_native_stack_of_the_attached_process_can_be_read(gdb, one):
+    run = gdb([f"llm-attach {one.pid}", "pybt", "bt"])
+    assert re.search(r"#0 +beat .*heartbeat.py", run.outputs[1]) and "#1  main" in run.outputs[1]
+    frames = re.findall(r"^#\d+ .*", run.outputs[2], re.M)
+    assert "main" in frames[-1] + frames[-2] + frames[-3], run.outputs[2]  # the walk reached the program's beginning
+    assert not re.search(r"^#\d+ +0x0*[0-9a-f]{1,8} in \?\?", run.outputs[2], re.M)
+
+
+def test_settings_are_as_before_after_the_last_detach(gdb, two):
+    shows = ["show auto-solib-add", "show confirm", "show pagination", "show print thread-events", "show schedule-multiple"]
+    a, b = two
+    run = gdb([*shows, f"llm-attach {a.pid}", f"llm-attach {b.pid}", *shows, f"llm-detach {a.pid}", shows[0], "llm-detach", *shows, "info inferiors"])
+    before, during, after = run.outputs[:5], run.outputs[7:12], run.outputs[15:20]
+    assert before == after
+    assert before[1:] == during[1:] and "off" in during[0] and "on" in before[0]
+    assert run.outputs[13] == during[0]  # one of them is still held
+    assert "process" not in run.outputs[20]  # no inferior is left behind
+    assert a.runs() and b.runs()
+
+
+def test_a_setting_that_the_user_had_comes_back(gdb, one):
+    run = gdb(["set auto-solib-add off", f"llm-attach {one.pid}", "llm-detach", "show auto-solib-add"])
+    assert "off" in run.outputs[-1]
+
+
+def test_a_process_that_was_stopped_stays_stopped(gdb, one):
+    stop(one)
+    run = gdb([f"llm-attach -json {one.pid}", "llm-detach"])
+    assert run.json(0)["attached"][0]["was_stopped"] is True
+    assert "as it was before" in run.outputs[1]
+    assert one.stands()
+    os.kill(one.pid, signal.SIGCONT)
+    assert one.runs()
+
+
+def test_a_stopped_process_that_the_user_continued_runs_after_the_detach(gdb, one):
+    stop(one)
+    gdb([f"llm-attach {one.pid}", "llm-continue &", "python import time; time.sleep(0.3)", "llm-detach"])
+    assert one.runs()
+
+
+def test_continue_resumes_all_together_and_gives_the_setting_back(gdb, two):
+    a, b = two
+    run = gdb([f"llm-attach {a.pid}", f"llm-attach {b.pid}", "llm-continue -json &",
+               f"python import time; time.sleep(0.5); print(open({a.file!r}, 'rb').read(8) != b'' )",
+               f"shell grep -h State: /proc/{a.pid}/status /proc/{b.pid}/status", "llm-detach", "show schedule-multiple"])  # fmt: skip
+    assert [c["pid"] for c in run.json(2)["continued"]] == [a.pid, b.pid]
+    assert len(re.findall(r"State:\s+[SRD] ", run.outputs[4])) == 2
+    assert "off" in run.outputs[6]
+    assert a.runs() and b.runs()
+
+
+def test_a_subset_cannot_be_continued_and_the_message_says_what_can(gdb, tmp_path):
+    with heartbeats(tmp_path, 3) as found:
+        pids = [p.pid for p in found]
+        run = gdb([f"llm-attach {p}" for p in pids] + [f"python gdb.execute('inferior 1'); from gdbext.control import attach; attach.resume({pids[:2]})"])
+        assert "llm-continue all" in run.outputs[-1]
+        assert all(p.runs() for p in found)
+
+
+def test_apply_labels_the_output_shows_errors_and_keeps_the_selection(gdb, two):
+    a, b = two
+    where = "python print(gdb.selected_inferior().num, gdb.selected_thread().num, gdb.selected_frame().level() if hasattr(gdb.Frame, 'level') else '')"
+    run = gdb([f"llm-attach {a.pid}", f"llm-attach {b.pid}", "inferior 1", "thread 1.2", "up", where, "llm-apply -json all pybt", "llm-apply all nonsense", where,
+               f"llm-apply {b.pid} thread 2", where])  # fmt: skip
+    results = run.json(6)["results"]
+    assert [r["pid"] for r in results] == [a.pid, b.pid] and all("heartbeat.py" in r["output"] for r in results)
+    assert run.outputs[7].count("Undefined command") == 2 and "partial" in run.outputs[7]
+    assert run.outputs[5] == run.outputs[8] == run.outputs[10]
+
+
+def test_attaching_while_another_is_attached_does_not_resume_that(gdb, two):
+    a, b = two
+    run = gdb([f"llm-attach {a.pid}", f"shell od -A n -t u8 -N 8 {a.file}", f"llm-attach {b.pid}", f"llm-detach {b.pid}", "shell sleep 0.1",
+               f"shell od -A n -t u8 -N 8 {a.file}", "llm-detach"])  # fmt: skip
+    assert run.outputs[1].strip() == run.outputs[5].strip() != ""
+    assert a.runs() and b.runs()
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------------
+def one_line(output):
+    assert len(output.strip().splitlines()) == 1, output
+    assert "Traceback" not in output and "Python Exception" not in output
+    return output
+
+
+def test_a_pid_that_is_gone_a_zombie_and_gdb_itself_are_refused_in_one_line(gdb):
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    eventually(lambda: (ptrace.status(child.pid) or {"state": "Z"})["state"] == "Z", "the zombie")
+    free = next(p for p in range(4_000_000, 4_194_000) if not os.path.exists(f"/proc/{p}"))
+    myself = "python import os; gdb.execute('llm-attach %d' % os.getpid())"
+    try:
+        run = gdb([f"llm-attach {free}", f"llm-attach {child.pid}", myself, "llm-detach", "llm-continue", "show auto-solib-add"])
+    finally:
+        child.wait()
+    assert str(free) in one_line(run.outputs[0])
+    assert "zombie" in one_line(run.outputs[1])
+    assert "this gdb" in run.outputs[2]
+    assert "no process is attached" in one_line(run.outputs[3]) and "no process is attached" in one_line(run.outputs[4])
+    assert "on" in run.outputs[5]
+
+
+def test_a_process_that_another_traces_is_refused_and_the_tracer_named(gdb, one):
+    with ptrace.Stopped(one.pid):
+        run = gdb([f"llm-attach {one.pid}"])
+    assert f"traced by process {os.getpid()}" in one_line(run.outputs[0])
+    assert one.runs()
+
+
+def test_one_bad_process_among_several_stops_none(gdb, one):
+    code = f"python from gdbext.control import attach\ntry:\n attach.attach([({one.pid}, 'a'), (4194303, 'b')])\nexcept Exception as e:\n print(type(e).__name__, e)"
+    run = gdb([code, "info inferiors", "show auto-solib-add"])
+    assert "NotFoundError" in run.outputs[0]
+    assert str(one.pid) not in run.outputs[1] and "on" in run.outputs[2]
+    assert one.runs()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root, to become nobody")
+def test_without_permission_the_line_says_what_to_do(gdb_path, root, one, tmp_path):
+    script = tmp_path / "attach.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {root!r})\nfrom gdbext.control import attach\nfrom gdbext.errors import GdbextError\n"
+        f"try:\n    attach.attach([({one.pid}, '')])\nexcept GdbextError as e:\n    print('refused:', e)\n"
+    )
+    os.chmod(tmp_path, 0o755)
+    for folder in script.parents:
+        if not os.stat(folder).st_mode & 1:
+            os.chmod(folder, os.stat(folder).st_mode | 0o011)
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all", gdb_path, "-nx", "-batch", "-x", str(script)],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ, "HOME": str(tmp_path)}, cwd="/", timeout=60,
+    )  # fmt: skip
+    (line,) = [x for x in done.stdout.splitlines() if x.startswith("refused:")]
+    assert "no permission to attach" in line and ("sudo" in line or "sysctl" in line or "SYS_PTRACE" in line)
+    assert one.runs()
+
+
+INTERRUPTED = """
+import gdb, sys, time
+sys.path.insert(0, {root!r})
+from gdbext.control import attach
+print("begin", flush=True)
+try:
+    attach.attach([(pid, "") for pid in {pids!r}], "main")
+    print("whole", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+except Exception as e:
+    print("error", type(e).__name__, e, flush=True)
+print("held", len(attach.held()), gdb.parameter("auto-solib-add"), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_ctrl_c_in_the_middle_of_attaching_leaves_all_running(gdb_path, root, tmp_path):
+    with heartbeats(tmp_path, 3) as found:
+        stop(found[2])
+        script = tmp_path / "attach.py"
+        script.write_text(INTERRUPTED.format(root=root, pids=[p.pid for p in found]))
+        interrupted = 0
+        for _ in range(ROUNDS):
+            gdb = subprocess.Popen([gdb_path, "-nx", "-q", "-batch", "-x", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            lines = []
+            for line in gdb.stdout:
+                lines.append(line.strip())
+                if lines[-1] == "begin":
+                    time.sleep(random.random() * 0.4)
+                    gdb.send_signal(signal.SIGINT)
+                if lines[-1].startswith("held"):
+                    break
+            if "whole" not in lines:
+                interrupted += 1
+                assert lines[-1] == "held 0 True", lines
+                assert found[0].runs() and found[1].runs() and found[2].stands(), lines
+            gdb.stdin.close()
+            gdb.wait()
+            gdb.stdout.close()
+            assert found[0].runs() and found[1].runs() and found[2].stands(), lines
+        assert interrupted or ROUNDS < 5, "no round was interrupted: the test shows nothing"

@@ -1,0 +1,263 @@
+"""Tensors read from outside equal what torch says of them inside: metadata and repr, from /proc, in gdb live and in a core."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from gdbext.commands.pytensor import PyTensor, one_line
+from gdbext.commands.session import Session
+from gdbext.cpython.runtime import open_runtime
+from gdbext.errors import GdbextError
+from gdbext.target.proc import ProcTarget
+from gdbext.torch import layout as layouts
+from gdbext.torch.repr import process_options, tensor_repr
+from gdbext.torch.tensor import read_tensor, read_tensor_impl
+
+SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "tensors.py")
+FIELDS = ("type", "shape", "stride", "dtype", "device", "layout", "storage_offset", "numel", "data_ptr", "storage_bytes",
+          "requires_grad", "is_conj", "is_neg", "impl")  # fmt: skip
+
+
+class Subject:
+    """The running process, what it wrote down, and a reader of it."""
+
+    def __init__(self, process, truth):
+        self.pid = process.pid
+        self.tensors, self.beyond, self.slices = truth["tensors"], truth["beyond"], truth["slices"]
+        self.rt = open_runtime(ProcTarget(self.pid))
+        self.table = layouts.for_process(self.rt.target, self.rt)
+        self.options = process_options(self.rt, self.table)
+
+    def read(self, name):
+        return read_tensor(self.rt, (self.tensors.get(name) or self.beyond[name])["address"])
+
+    def repr(self, tensor):
+        return tensor_repr(tensor, self.options)
+
+
+@pytest.fixture(scope="module")
+def subject(torch_python, tmp_path_factory):
+    if subprocess.run([torch_python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip(f"{torch_python} has no torch")
+    path = str(tmp_path_factory.mktemp("tensors") / "truth.json")
+    process = subprocess.Popen([torch_python, "-W", "ignore", SUBJECT, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        with open(path) as f:
+            yield Subject(process, json.load(f))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def measured(tensor):
+    found = {f: getattr(tensor, f) for f in FIELDS}
+    found.update(dtype="torch." + tensor.dtype.name, layout="torch." + tensor.layout, shape=list(tensor.shape), stride=list(tensor.stride))
+    return found
+
+
+def test_metadata_of_every_tensor_is_what_torch_says(subject):
+    wrong = {}
+    for name, truth in subject.tensors.items():
+        found = measured(subject.read(name))
+        if found != {f: truth[f] for f in FIELDS}:
+            wrong[name] = {f: (found[f], truth[f]) for f in FIELDS if found[f] != truth[f]}
+    assert not wrong
+    assert len(subject.tensors) > 300
+
+
+def test_repr_of_every_tensor_is_torchs_own(subject):
+    wrong, compared = {}, 0
+    for name, truth in subject.tensors.items():
+        if truth["repr"] is not None:
+            found = subject.repr(subject.read(name))
+            compared += 1
+            if found != truth["repr"]:
+                wrong[name] = (found[:400], truth["repr"][:400])
+    assert not wrong
+    assert compared > 300
+
+
+def test_every_dtype_that_torch_prints_was_among_them(subject):
+    seen = {t["dtype"].replace("torch.", "") for t in subject.tensors.values() if t["repr"] is not None}
+    assert seen >= {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex32",
+                    "complex64", "complex128", "float8_e5m2", "float8_e4m3fn", "qint8", "quint8", "qint32"}  # fmt: skip
+
+
+def test_grad_fn_is_named_as_python_names_it(subject):
+    named = {n: t["grad_fn"] for n, t in subject.tensors.items() if t["grad_fn"]}
+    assert len(named) > 6 and "DoubleBackward" in named.values()
+    assert {n: subject.read(n).grad_fn for n in named} == named
+
+
+def test_slices_print_as_torchs_own_views(subject):
+    wrong = {}
+    for name, text, truth in subject.slices:
+        found = subject.repr(subject.read(name).sliced(text))
+        if found != truth:
+            wrong[name, text] = (found, truth)
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", ["sparse", "csr", "per channel"])
+def test_sparse_and_per_channel_tensors_print_as_torch_prints_them(subject, name):
+    if name not in subject.beyond:
+        pytest.skip(f"this torch makes no {name} tensors")
+    assert subject.repr(subject.read(name)) == subject.beyond[name]["repr"]
+
+
+def test_a_nested_tensor_is_refused_not_shown_with_wrong_sizes(subject):
+    tensor = subject.read("nested")
+    assert tensor.shape is None and tensor.numel is None and tensor.notes
+    with pytest.raises(GdbextError, match="NestedTensorImpl"):
+        subject.repr(tensor)
+
+
+def test_a_bare_impl_is_the_same_tensor(subject):
+    for name in ("float32 bits (3, 4)", "permuted 6-D", "conj", "parameter", "meta"):
+        truth = subject.tensors[name]
+        tensor = read_tensor_impl(subject.rt.target, subject.table, truth["impl"])
+        assert (tensor.address, list(tensor.shape), list(tensor.stride)) == (truth["address"], truth["shape"], truth["stride"])
+
+
+def test_a_cache_of_many_mib_reads_only_what_it_shows(subject):
+    tensor = subject.read("huge kv")
+    read = []
+    original = tensor.target.read_many
+    tensor.target.read_many = lambda ranges: read.extend(ranges) or original(ranges)
+    try:
+        assert subject.repr(tensor) == subject.tensors["huge kv"]["repr"]
+    finally:
+        del tensor.target.read_many
+    assert 0 < sum(size for _, size in read) < 1 << 20
+    assert tensor.storage_bytes == 1 << 27
+
+
+def test_storage_given_back_is_said_and_not_read(subject):
+    with pytest.raises(GdbextError, match="holds 0 bytes.*given back"):
+        subject.repr(subject.read("resized away"))
+
+
+def test_what_is_no_tensor_is_refused_by_name(subject):
+    with pytest.raises(GdbextError, match="dict at 0x[0-9a-f]+ is no torch tensor"):
+        read_tensor(subject.rt, subject.rt.module("torch.version").address)
+    impl = subject.tensors["mul"]["impl"]
+    for address in (impl + 8, impl + 64, subject.tensors["mul"]["data_ptr"], subject.tensors["mul"]["address"]):
+        with pytest.raises(GdbextError):
+            read_tensor_impl(subject.rt.target, subject.table, address)
+    storage = subject.rt.target.u64(impl + subject.table.offset("TensorImpl", "storage_"))
+    with pytest.raises(GdbextError, match="StorageImpl"):
+        read_tensor_impl(subject.rt.target, subject.table, storage)
+
+
+def test_every_other_releases_layout_is_refused_on_this_process(subject):
+    """A wrong row must never give a plausible tensor: those that differ in what is read are refused."""
+    own = subject.table.row
+    parts = ("THPVariable", "TensorImpl", "StorageImpl", "SizesAndStrides", "PyObjectSlot")
+    refused = 0
+    for minor in layouts.known():
+        other = layouts.for_version(minor)
+        if all(other.row[p] == own[p] for p in parts) or other.row["TensorImpl"]["numel_"] == own["TensorImpl"]["numel_"]:
+            continue
+        refused += 1
+        for name in ("float32 bits (3, 4)", "big strided", "permuted 6-D", "huge kv", "parameter"):
+            truth = subject.tensors[name]
+            with pytest.raises(GdbextError):
+                read_tensor_impl(subject.rt.target, other, truth["impl"], truth["address"])
+    assert refused
+
+
+def test_one_line_names_type_shape_dtype_device(subject):
+    assert one_line(subject.read("float32 bits (3, 4)")) == "Tensor[3, 4] float32 cpu"
+    assert one_line(subject.read("parameter")) == "Parameter[3, 2] float32 cpu"
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+def ask(subject, line):
+    args = PyTensor.parse(line + f" -on {subject.pid}")
+    return PyTensor().answer(Session(), args)
+
+
+def test_the_command_answers_outside_gdb_without_stopping_the_process(subject):
+    truth = subject.tensors["transposed"]
+    data = json.loads(ask(subject, "tensors['transposed'] -json").json("pytensor"))
+    assert data["schema"] == "pytensor/1" and data["partial"] == ["unstopped"]
+    same = ("type", "shape", "stride", "dtype", "device", "layout", "storage_offset", "numel", "storage_bytes", "requires_grad")
+    assert {f: data[f] for f in same} == {f: truth[f] for f in same}
+    assert (int(data["data_ptr"], 16), int(data["address"], 16)) == (truth["data_ptr"], truth["address"])
+    assert ask(subject, "-repr tensors['transposed']").text == truth["repr"]
+    sliced = ask(subject, "-slice 1,17,:2,0,:4 kv_cache").data
+    assert (sliced["shape"], sliced["storage_offset"]) == ((2, 4), ((1 << 12) + 17) * 16 * 8 * 64)
+
+
+def test_addresses_of_all_three_kinds_are_understood(subject):
+    truth = subject.tensors["mul"]
+    slot = truth["address"] + subject.table.offset("THPVariable", "cdata")  # an at::Tensor is the pointer that stands there
+    for address, how in ((truth["address"], "Python object"), (truth["impl"], "TensorImpl"), (slot, "at::Tensor")):
+        answer = ask(subject, hex(address))
+        assert how in answer.data["resolved"]
+        assert (answer.data["address"], list(answer.data["shape"])) == (truth["address"], truth["shape"])
+        assert truth["repr"] in answer.people()
+
+
+@pytest.mark.parametrize(
+    "line,said",
+    [
+        ("tensors", "is a dict, no tensor; take one of its items"),
+        ("tensors['nosuch']", "no key"),
+        ("nosuch", "nosuch"),
+        ("3 + 4", "no tensor"),
+        ("0x12345", "neither a Python tensor nor an at::Tensor nor a TensorImpl"),
+        ("small -slice 5000", "out of bounds for dimension 0 with size 1024"),
+        ("small -slice 0,0", "too many indices"),
+        ("small -slice ::-1", "greater than zero"),
+        ("small -slice x", "'x'"),
+        ("-cxx $rdi", "C\\+\\+ expressions need gdb"),
+        ("-py -cxx small", "exclude"),
+        ("-repr tensors['resized away']", "given back"),
+        ("", "give an expression"),
+    ],
+)
+def test_bad_input_is_one_clear_line(subject, line, said):
+    with pytest.raises(GdbextError, match=said) as e:
+        ask(subject, line)
+    assert "\n" not in str(e.value)
+
+
+# ---- in gdb ----------------------------------------------------------------------------------------------------------
+LAZY = ["set auto-solib-add off"]
+
+
+def compare_in_gdb(gdb, subject, arguments):
+    names = list(subject.tensors)[::11] + ["parameter", "python function", "huge kv", "conj", "meta"]
+    names = [n for n in names if subject.tensors[n]["repr"] is not None]
+    said = gdb([f"pytensor -json -repr tensors[{name!r}]" for name in names] + ["pytensor -repr small"], arguments, before=LAZY)
+    for i, name in enumerate(names):
+        data, truth = said.json(i), subject.tensors[name]
+        assert data["repr"] == truth["repr"], name
+        assert [data[f] for f in ("shape", "stride", "dtype", "storage_bytes")] == [truth[f] for f in ("shape", "stride", "dtype", "storage_bytes")]
+        assert data["partial"] == [] and int(data["data_ptr"], 16) == truth["data_ptr"]
+    assert said.outputs[-1].startswith(subject.tensors["big strided"]["repr"])
+
+
+def test_in_gdb_a_stopped_process_gives_the_same(gdb, subject):
+    compare_in_gdb(gdb, subject, ["-p", str(subject.pid)])
+
+
+def test_a_core_of_the_process_gives_the_same(gdb, subject, tmp_path):
+    core = str(tmp_path / "core")
+    gdb([f"generate-core-file {core}"], ["-p", str(subject.pid)], before=LAZY, load=False)
+    compare_in_gdb(gdb, subject, ["-c", core])
+    with open(core, "r+b") as f:
+        f.truncate(os.path.getsize(core) // 3)  # and a truncated one ends in a line, not in a traceback
+    said = gdb(["pytensor -repr small", "echo alive"], ["-c", core], before=LAZY)
+    assert "Traceback" not in said.text and said.outputs[-1].endswith("alive")
+
+
+def test_nothing_is_called_in_the_process(gdb, subject):
+    said = gdb(["set may-call-functions off", "pytensor -repr small"], ["-p", str(subject.pid)], before=LAZY)
+    assert said.outputs[-1].startswith(subject.tensors["big strided"]["repr"])
+
+
