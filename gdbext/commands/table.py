@@ -9,6 +9,7 @@ COMMANDS = {
     "llm-detach": ("llm_attach", "LlmDetach"),
     "llm-continue": ("llm_attach", "LlmContinue"),
     "llm-apply": ("llm_attach", "LlmApply"),
+    "llm-bt": ("llm_bt", "LlmBt"),
     "pybt": ("pybt", "PyBt"),
     "pyframe": ("pyframe", "PyFrameCommand"),
     "pyup": ("pyframe", "PyUp"),

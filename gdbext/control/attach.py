@@ -6,6 +6,7 @@ half-way detaches what this command attached; a process that was stopped before 
 """
 
 import os
+import signal
 import time
 
 import gdb
@@ -110,6 +111,16 @@ class quiet:
                 pass  # the thread runs by now, or its stack is another: there is no frame to go back to
 
 
+class no_interrupt:
+    """A `with` block in which Ctrl-C waits: while gdb waits for a process to stop it would pass SIGINT on to that process, and end it."""
+
+    def __enter__(self):
+        self.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    def __exit__(self, *_):
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
+
+
 def select(number):
     """Makes inferior `number` the selected one."""
     gdb.execute(f"inferior {number}", to_string=True)
@@ -196,7 +207,8 @@ def attach(processes, which="main"):
             select(fresh[0].inferior)
         except BaseException as e:
             focus.keep_focus = True
-            _roll_back(fresh)
+            with no_interrupt():
+                _roll_back(fresh)
             if isinstance(e, gdb.error):
                 raise GdbextError(_reason(fresh[-1] if fresh else None, e)) from None
             raise
@@ -288,9 +300,10 @@ def _attach_one(h, room, which, fresh):
             gdb.execute("file " + _quote(exe), to_string=True)  # read before the stop, not after
     except (OSError, gdb.error):
         pass  # in a container, or deleted: gdb finds it itself, at the price of a longer pause
-    h.stopped()
-    _State.held[h.pid] = h
-    gdb.execute(f"attach {h.pid}", to_string=True)
+    with no_interrupt():
+        h.stopped()
+        _State.held[h.pid] = h
+        gdb.execute(f"attach {h.pid}", to_string=True)
     if which == "main":
         main = [t for t in gdb.selected_inferior().threads() if t.ptid[1] == h.pid]
         h.libraries = libraries.load_for(main)
@@ -305,7 +318,7 @@ def _attach_one(h, room, which, fresh):
 
 
 def _roll_back(fresh):
-    """Detaches what a failed attach has attached. Called with an exception on its way: it raises none of its own but a Ctrl-C."""
+    """Detaches what a failed attach has attached. Called with an exception on its way: it raises none of its own."""
     for h in reversed(fresh):
         try:
             _detach_one(h)
@@ -322,7 +335,8 @@ def detach(pids=None):
     with quiet():
         for h in wanted:
             try:
-                _detach_one(h)
+                with no_interrupt():
+                    _detach_one(h)
                 done.append((h, h.past))
             except gdb.error as e:
                 errors.append(f"process {h.pid}: gdb could not detach: {str(e).splitlines()[-1]}")
@@ -337,7 +351,7 @@ def _detach_one(h):
     if inferior is not None and inferior.pid == h.pid:
         if h.was_stopped and not h.ran:
             # It stays stopped: the signal waits until gdb lets go, and no instruction runs before it is taken.
-            _signal(h.pid, guards.signal.SIGSTOP)
+            _signal(h.pid, signal.SIGSTOP)
         gdb.execute(f"detach inferiors {h.inferior}", to_string=True)
     h.let_go()
     if ptrace.start_time(h.pid) == h.start and not ptrace.tracers(h.pid):

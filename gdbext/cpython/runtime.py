@@ -31,8 +31,8 @@ class Runtime:
 
     def __init__(self, target):
         self.target = target
-        self.address, module = _find_runtime(target)
-        self.version, free_threaded = _version(target, self.address, module)
+        self.address, self.library = _find_runtime(target)  # of _PyRuntime; the `Module` that holds the interpreter
+        self.version, free_threaded = _version(target, self.address, self.library)
         self.layout = layouts.from_process(target, self.address, self.version, free_threaded)
         self.dialect = dialects.for_version(self.version, free_threaded)
         self._types, self._codes, self._objects = {}, {}, {}

@@ -114,9 +114,18 @@ class Target:
     def _threads(self):
         raise GdbextError(f"{self.describe()}: its threads are not known")
 
+    def registers(self, thread):
+        """`{name: value}` of a `Thread` as layouts name them; `GdbextError` where the backend has none."""
+        if thread.registers is None:
+            raise GdbextError(f"{self.describe()}: the registers of thread {thread.tid} are not known while it runs")
+        return thread.registers
+
     def unwind(self, thread):
-        """Native frames of a `Thread`, innermost first; `GdbextError` where the backend cannot."""
-        raise GdbextError(f"{self.describe()}: native frames cannot be unwound here")
+        """`[NativeFrame]` of a `Thread`, innermost first, by call-frame information; `GdbextError` where the backend cannot."""
+        from .unwind import Unwinder
+
+        walker = self.cached("unwinder", lambda: Unwinder(self))
+        return self.cached(("native frames", thread.tid), lambda: walker.frames(self.registers(thread)))
 
     def argv(self):
         raise GdbextError(f"{self.describe()}: its command line is not known")

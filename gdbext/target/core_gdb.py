@@ -1,7 +1,7 @@
-"""A core file that gdb has open: bytes from the file itself (`snapshot.CoreFileTarget`), stacks from gdb."""
+"""A core file that gdb has open: bytes, threads and registers from the file itself (`snapshot.CoreFileTarget`)."""
 
 from ..errors import GdbextError
-from .live_gdb import GdbTarget, core_file
+from .live_gdb import core_file
 from .snapshot import CoreFileTarget
 
 
@@ -17,5 +17,3 @@ class CoreGdbTarget(CoreFileTarget):
         super().__init__(path)
         self.inferior, self.label = inferior, label
 
-    gdb_threads = GdbTarget.gdb_threads
-    unwind = GdbTarget.unwind

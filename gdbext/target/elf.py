@@ -185,8 +185,29 @@ class Elf:
     def function_from(self, start):
         """The name of the symbol whose value is `start`, '' when there is none: exact, and fast in the largest files."""
         if start not in self._functions:
-            self._functions[start] = self._named(start)
+            name = self._named(start)
+            if not name and self.debug_file is not None:
+                name = self.debug_file._named(start)
+            self._functions[start] = name
         return self._functions[start]
+
+    @property
+    def debug_file(self):
+        """The file that distributions keep a stripped library's symbols in, by its build-id, as an `Elf`; None when it is not installed."""
+        if not hasattr(self, "_debug_file"):
+            self._debug_file, own = None, self.build_id
+            path = f"/usr/lib/debug/.build-id/{own[:2]}/{own[2:]}.debug"
+            if own and self.path != path and os.path.exists(path):
+                try:
+                    self._debug_file = open_elf(path)
+                except NotFoundError:
+                    pass
+        return self._debug_file
+
+    @property
+    def has_static_symbols(self):
+        """Whether names of static functions can be told."""
+        return ".symtab" in self.sections or (self.debug_file is not None and ".symtab" in self.debug_file.sections)
 
     def _values(self):
         """`[(values of a symbol table as array('Q'), its file offset, strings' file offset)]`, .symtab first."""
@@ -230,6 +251,8 @@ class Elf:
                         if shndx and info & 15 in (0, 2, 10) and (vaddr < value + size or not size and vaddr - value < 4096):
                             text = self.data[str_offset + name : self.data.find(b"\0", str_offset + name)].decode("utf-8", "replace")
                             best = (value, text)
+            if not best[1] and self.debug_file is not None:
+                best = (0, self.debug_file.function_at(vaddr))
             self._functions[key] = best[1]
         return self._functions[key]
 

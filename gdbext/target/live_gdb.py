@@ -6,8 +6,11 @@ import re
 import gdb
 
 from ..errors import FaultError, GdbextError
-from .base import Mapping, NativeFrame, Target, Thread
+from .base import Mapping, Target, Thread
 from .proc import ProcTarget, list_threads, parse_maps, read_proc
+from .unwind import MASK, NUMBERS, PC
+
+REGISTERS = {arch: names if PC[arch] in names else names + [PC[arch]] for arch, names in NUMBERS.items()}
 
 _changes = [0]
 
@@ -49,35 +52,6 @@ class selected:
                 self.was_frame.select()
 
 
-def native_frames(limit=2000):
-    """`[NativeFrame]` of gdb's selected thread; a stack that gdb cannot follow ends where it breaks off."""
-    found = []
-    try:
-        frame = gdb.newest_frame()
-        while frame is not None and frame.is_valid() and len(found) < limit:
-            sal = frame.find_sal()
-            name = sal.symtab.fullname() if sal and sal.symtab else ""
-            library = gdb.current_progspace().solib_name(frame.pc()) or ""
-            found.append(
-                NativeFrame(
-                    len(found), int(frame.pc()), _stack_pointer(frame), frame.name() or "", name, sal.line if name else None,
-                    library, frame.type() == gdb.INLINE_FRAME,
-                )  # fmt: skip
-            )
-            frame = frame.older()
-    except gdb.error as e:
-        if not found:
-            raise GdbextError(f"gdb cannot unwind this thread: {e}") from None
-    return found
-
-
-def _stack_pointer(frame):
-    try:
-        return int(frame.read_register("sp")) & (1 << 64) - 1
-    except (gdb.error, ValueError):
-        return 0
-
-
 def core_file(inferior):
     """The path of the core that is open in an inferior, or None when it is no core."""
     core = getattr(inferior, "corefile", None)  # gdb 18
@@ -93,7 +67,7 @@ def _core_part(text):
 
 
 class GdbTarget(Target):
-    """What a live process and a core have in common inside gdb: an inferior, its threads, gdb's unwinder."""
+    """What a live process and a core have in common inside gdb: an inferior, its threads and registers."""
 
     def __init__(self, inferior, label=""):
         super().__init__()
@@ -107,12 +81,18 @@ class GdbTarget(Target):
         """{tid: gdb.InferiorThread}"""
         return {th.ptid[1] or th.ptid[2]: th for th in self.inferior.threads() if th.is_valid()}
 
-    def unwind(self, thread):
+    def registers(self, thread):
         found = self.gdb_threads().get(thread.tid)
         if found is None:
             raise GdbextError(f"{self.describe()} has no thread {thread.tid}")
+        if found.is_running():
+            raise GdbextError(f"{self.describe()}: thread {thread.tid} is running")
         with selected(self.inferior, found):
-            return native_frames()
+            try:
+                frame = gdb.newest_frame()
+                return {name: int(frame.read_register(name)) & MASK for name in REGISTERS[self.arch]}
+            except (gdb.error, ValueError) as e:
+                raise GdbextError(f"{self.describe()}: the registers of thread {thread.tid} cannot be read: {e}") from None
 
 
 class LiveGdbTarget(GdbTarget):

@@ -25,8 +25,8 @@ def known():
 class TorchLayout:
     """Offsets, enumerations and bit-fields of one torch minor (`minor`: "2.13"). Offsets are bytes from the structure's start."""
 
-    def __init__(self, minor, row):
-        self.minor, self.row = minor, row
+    def __init__(self, minor, row, pre_cxx11_abi=False):
+        self.minor, self.row = minor, {**row, **row.get("pre_cxx11_abi", {})} if pre_cxx11_abi else row
         self._names = {}
 
     def offset(self, struct, field, *rest):
@@ -62,8 +62,11 @@ class TorchLayout:
         return None if number is None else 1 << (self.row["backends"] + number - 1)
 
 
-def for_version(text):
-    """The `TorchLayout` for a release as torch.__version__ gives it ("2.13.0+cpu"); `LayoutError` for one not known."""
+def for_version(text, pre_cxx11_abi=False):
+    """The `TorchLayout` for a release as torch.__version__ gives it ("2.13.0+cpu"); `LayoutError` for one not known.
+
+    `pre_cxx11_abi`: built with _GLIBCXX_USE_CXX11_ABI=0, where std::string is smaller (x86-64 wheels up to 2.6).
+    """
     m = re.match(r"(\d+)\.(\d+)", text or "")
     minor = f"{int(m.group(1))}.{int(m.group(2))}" if m else ""
     if minor not in _rows():
@@ -72,7 +75,18 @@ def for_version(text):
             f"torch {text or '(no version)'} has no layout here (known: {rows[0]} to {rows[-1]}); "
             f"make it with: scripts/make-torch-layouts --headers DIR, where DIR is that torch's own torch/include folder"
         )
-    return TorchLayout(minor, _rows()[minor])
+    return TorchLayout(minor, _rows()[minor], pre_cxx11_abi)
+
+
+def pre_cxx11_abi(target):
+    """Whether this process's torch was built with the old std::string: then libc10 names no std::__cxx11."""
+    for m in target.modules():
+        if m.name.startswith("libc10.so"):
+            try:
+                return m.elf.data.find(b"__cxx11") < 0
+            except (GdbextError, OSError):
+                pass  # the file is not here: say what most builds are
+    return False
 
 
 def torch_version(target, rt=None):
@@ -101,4 +115,4 @@ def torch_version(target, rt=None):
 
 def for_process(target, rt=None):
     """The `TorchLayout` of a process, once per epoch. `rt` is its `Runtime`, None where it runs no Python."""
-    return target.cached("torch layout", lambda: for_version(torch_version(target, rt)))
+    return target.cached("torch layout", lambda: for_version(torch_version(target, rt), pre_cxx11_abi(target)))

@@ -10,6 +10,7 @@ import struct
 
 from ..errors import FaultError, GdbextError, LayoutError
 
+MAX_BASES = 64
 _ABBREVIATIONS = {"St": "std", "Ss": "std::string", "Sa": "std::allocator"}
 
 
@@ -70,22 +71,48 @@ def demangle(name):
     return "::".join(parts) or None
 
 
-def class_of(target, address):
-    """-> (class name, Mapping of its vtable) of the polymorphic C++ object at `address`.
+def lineage(target, address):
+    """-> ([class, its first base, that one's, …], Mapping of the vtable) of the polymorphic C++ object at `address`.
 
-    `LayoutError` when no vtable of a mapped file stands there: freed memory, or no such object.
+    Follows single inheritance, and the first base where there are several. `LayoutError` when no vtable of a mapped file stands
+    there: freed memory, or no such object.
     """
     vptr = target.u64(address)
     mapping = target.mapping_at(vptr)
     if mapping is None or not mapping.path.startswith("/") or vptr % 8:
         raise LayoutError(f"no C++ object with a vtable at {address:#x} (its first word is {vptr:#x}): freed, or not an object")
-    try:
-        top, info = struct.unpack("<qQ", _bytes(target, vptr - 16, 16))
-        (pointer,) = struct.unpack("<Q", _bytes(target, info + 8, 8))
-        text = _string(target, pointer & (1 << 63) - 1, 1024)  # the top bit marks names that are not unique (AArch64)
-    except FaultError:
-        raise LayoutError(f"the word at {address:#x} points into {mapping.path}, but not at a vtable with type information") from None
-    name = demangle(text.lstrip("*")) if top == 0 else None
-    if name is None:
-        raise LayoutError(f"the word at {address:#x} points into {mapping.path}, but not at a vtable")
-    return name, mapping
+
+    def read():
+        try:
+            top, info = struct.unpack("<qQ", _bytes(target, vptr - 16, 16))
+            return _names(target, info) if top == 0 else []
+        except FaultError:
+            return []
+
+    names = target.cached(("rtti", vptr), read)
+    if not names:
+        raise LayoutError(f"the word at {address:#x} points into {mapping.path}, but not at a vtable with type information")
+    return names, mapping
+
+
+def _names(target, info):
+    found, seen = [], set()
+    while info and info not in seen and len(found) < MAX_BASES:
+        seen.add(info)
+        (kind, pointer) = struct.unpack("<QQ", _bytes(target, info, 16))
+        name = demangle(_string(target, pointer & (1 << 63) - 1, 1024).lstrip("*"))  # the top bit marks names that are not unique
+        if name is None:
+            break
+        found.append(name)
+        if name.startswith("__cxxabiv1::"):
+            break
+        # What kind of type_info this is says its own vtable; its class's name is that of the kind.
+        (_, own) = struct.unpack("<QQ", _bytes(target, kind - 16, 16))
+        kind_name = _string(target, struct.unpack("<Q", _bytes(target, own + 8, 8))[0] & (1 << 63) - 1, 256)
+        if kind_name == "N10__cxxabiv120__si_class_type_infoE":
+            (info,) = struct.unpack("<Q", _bytes(target, info + 16, 8))
+        elif kind_name == "N10__cxxabiv121__vmi_class_type_infoE":
+            (info,) = struct.unpack("<Q", _bytes(target, info + 24, 8))
+        else:
+            break
+    return found

@@ -49,7 +49,7 @@ class Tensor:
     storage: int = 0  # the StorageImpl
     storage_data: int = 0
     storage_bytes: Optional[int] = None
-    requires_grad: bool = False
+    requires_grad: Optional[bool] = False  # None: could not be told
     grad_fn: str = ""
     is_conj: bool = False
     is_neg: bool = False
@@ -255,9 +255,9 @@ def read_tensor_impl(target, table, impl, python_object=None):
     def refuse(why):
         return LayoutError(f"no TensorImpl of torch {table.minor} at {impl:#x}: {why}")
 
-    kind, mapping = rtti.class_of(target, impl)
+    (kind, *bases), mapping = rtti.lineage(target, impl)
     library = mapping.path.rsplit("/", 1)[-1]
-    if not kind.replace("<…>", "").endswith(("TensorImpl", "TensorWrapper")):
+    if "c10::TensorImpl" not in [kind] + bases:
         raise refuse(f"it is a {kind} of {library}")
     if kind.startswith(("c10::", "at::")) and not library.startswith(("libtorch", "libc10")):
         raise refuse(f"its vtable is in {library}, no library of torch")
@@ -377,11 +377,11 @@ def _storage(target, table, t, pointer, refuse):
     if not pointer:
         return
     try:
-        kind, _ = rtti.class_of(target, pointer)
+        kinds, _ = rtti.lineage(target, pointer)
     except (FaultError, LayoutError):
         raise refuse(f"its storage at {pointer:#x} is no StorageImpl: freed, or this is no tensor") from None
-    if not kind.endswith("StorageImpl"):
-        raise refuse(f"its storage at {pointer:#x} is a {kind}")
+    if "c10::StorageImpl" not in kinds:
+        raise refuse(f"its storage at {pointer:#x} is a {kinds[0]}")
     t.storage_data = target.u64(pointer + table.offset("StorageImpl", "data_ptr_", "DataPtr", "ptr_", "UniqueVoidPtr", "data_"))
     size = target.i64(pointer + table.offset("StorageImpl", "size_bytes_"))
     if size < 0:
@@ -394,20 +394,33 @@ def _autograd(target, table, t, meta):
     """requires_grad, and the name that Python gives grad_fn: for C++ nodes the class, for those of Python code its class."""
     if not meta:
         return
-    node = target.u64(meta + table.offset("AutogradMeta", "grad_fn_"))
-    flag = target.u8(meta + table.offset("AutogradMeta", "requires_grad_"))
+    try:
+        kinds, _ = rtti.lineage(target, meta)
+        if "torch::autograd::AutogradMeta" not in kinds:
+            raise LayoutError(f"a {kinds[0]}")
+        flag = target.u8(meta + table.offset("AutogradMeta", "requires_grad_"))
+        node = target.u64(meta + table.offset("AutogradMeta", "grad_fn_"))
+        if flag > 1 or node % 8:
+            raise LayoutError(f"requires_grad_ is {flag}, grad_fn_ {node:#x}")
+        nodes = rtti.lineage(target, node)[0] if node else []
+        if node and "torch::autograd::Node" not in nodes:
+            raise LayoutError(f"its grad_fn_ is a {nodes[0]}")
+    except (FaultError, LayoutError) as e:
+        t.notes.append(f"requires_grad is not known: its AutogradMeta at {meta:#x} does not have torch {table.minor}'s layout ({e})")
+        t.requires_grad = None
+        return
     t.requires_grad = bool(flag or node)
     if not node:
         return
+    name = nodes[0]
     try:
-        name, _ = rtti.class_of(target, node)
         if name == "torch::autograd::PyNode" and table.has("PyNode", "obj"):
             name = _type_name(target, target.u64(node + table.offset("PyNode", "obj")))
         elif name == "torch::autograd::PyNode":
             name = _type_name(target, target.u64(node + table.offset("PyNode", "pyobj_slot_", "PyObjectSlot", "pyobj_")) & ~1)
-        t.grad_fn = name.rsplit("::", 1)[-1]
-    except (FaultError, LayoutError) as e:
-        t.notes.append(f"the name of its grad_fn at {node:#x} cannot be read ({e})")
+    except FaultError as e:
+        t.notes.append(f"the name of its grad_fn cannot be read ({e})")
+    t.grad_fn = name.rsplit("::", 1)[-1]
 
 
 def _type_name(target, pyobject):
@@ -417,7 +430,7 @@ def _type_name(target, pyobject):
 
 def _quantizer(target, table, t):
     pointer = target.u64(t.impl + table.offset("QTensorImpl", "quantizer_"))
-    kind, _ = rtti.class_of(target, pointer)
+    kind = rtti.lineage(target, pointer)[0][0]
     if kind == "at::PerTensorAffineQuantizer":
         at = [pointer + table.offset("PerTensorAffineQuantizer", f) for f in ("scale_", "zero_point_")]
         return Quantizer("per_tensor_affine", target.f64(at[0]), target.i64(at[1]))

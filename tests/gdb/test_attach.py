@@ -116,7 +116,7 @@ def test_apply_labels_the_output_shows_errors_and_keeps_the_selection(gdb, two):
     results = run.json(6)["results"]
     assert [r["pid"] for r in results] == [a.pid, b.pid] and all("heartbeat.py" in r["output"] for r in results)
     assert run.outputs[7].count("Undefined command") == 2 and "partial" in run.outputs[7]
-    assert run.outputs[5] == run.outputs[8] == run.outputs[10]
+    assert run.outputs[5] == run.outputs[8] == run.outputs[10].splitlines()[0]  # at its end gdb tells of detaching
 
 
 def test_attaching_while_another_is_attached_does_not_resume_that(gdb, two):
@@ -226,4 +226,4 @@ def test_ctrl_c_in_the_middle_of_attaching_leaves_all_running(gdb_path, root, tm
             gdb.wait()
             gdb.stdout.close()
             assert found[0].runs() and found[1].runs() and found[2].stands(), lines
-        assert interrupted or ROUNDS < 5, "no round was interrupted: the test shows nothing"
+        assert interrupted, "no round was interrupted: the test shows nothing"

@@ -1,0 +1,61 @@
+"""C++ names for people."""
+
+import functools
+
+
+@functools.lru_cache(maxsize=65536)
+def demangle(name):
+    """`_ZN2at4_ops3mul4callE…` -> `at::_ops::mul::call(…)`, by the C++ library's own demangler; anything else as it is."""
+    if not name.startswith("_Z"):
+        return name
+    work = _demangler()
+    if work is None:
+        return name
+    return work(name)
+
+
+@functools.lru_cache(maxsize=1)
+def _demangler():
+    import ctypes
+
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        libc = ctypes.CDLL(None)
+    except OSError:
+        return None
+    library.__cxa_demangle.restype = ctypes.c_void_p
+    library.__cxa_demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+    libc.free.argtypes = [ctypes.c_void_p]
+
+    def work(name):
+        status = ctypes.c_int()
+        pointer = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
+        if not pointer or status.value:
+            return name
+        try:
+            return ctypes.string_at(pointer).decode("utf-8", "replace")
+        finally:
+            libc.free(pointer)
+
+    return work
+
+
+def short(name, limit=100):
+    """A function's name without its arguments, its template arguments folded when it is long."""
+    text = demangle(name)
+    depth, out = 0, []
+    if len(text) <= limit:
+        return text
+    for c in text:
+        if c == "<":
+            if depth == 0:
+                out.append("<…>")
+            depth += 1
+        elif c == ">" and depth:
+            depth -= 1
+        elif c == "(" and depth == 0 and out:
+            break
+        elif depth == 0:
+            out.append(c)
+    folded = "".join(out)
+    return folded if folded.strip() else text[:limit]
