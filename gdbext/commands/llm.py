@@ -1,9 +1,7 @@
 """llm: what the pack has."""
 
-import inspect
-
 from ..render.text import table
-from .base import Answer, Command
+from .base import Answer, Command, clean
 
 GROUPS = (
     ("ranks", "Ranks: find, attach, resume"),
@@ -28,7 +26,7 @@ class Llm(Command):
     def run(self, session, args):
         from . import table as registry
 
-        rows = [{"name": c.name, "group": c.group, "summary": inspect.cleandoc(c.__doc__).split("\n")[0]} for c in registry.load_all()]
+        rows = [{"name": c.name, "group": c.group, "summary": clean(c.__doc__).split("\n")[0]} for c in registry.load_all()]
 
         def text(style):
             parts = []

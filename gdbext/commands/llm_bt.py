@@ -3,12 +3,14 @@
 import os
 
 from ..errors import GdbextError
+from ..lazy import room
 from ..render import names
 from ..render.jsonline import Address
 from ..render.text import escape
-from ..stacks.merge import merge, waits_for_gil
 from .base import Answer, Command, Option
 from .pybt import frame_data, frame_line, thread_head, variable_lines
+
+stacks = room("stacks.merge")
 
 
 def native_data(frame, level):
@@ -39,7 +41,7 @@ class Stack:
         except GdbextError as e:
             self.error = str(e)
         frames = rt.frames(py) if py is not None else []
-        merged, self.reasons = merge(rt, frames, native)
+        merged, self.reasons = stacks.merge(rt, frames, native)
         self.frames = []
         for entry in merged:
             if entry.machinery and not raw and frames:
@@ -59,7 +61,7 @@ class Stack:
 def _gil(rt, py, native):
     state = rt.gil_state(py)
     if state == "unknown" and native:
-        waits = waits_for_gil(rt, native)
+        waits = stacks.waits_for_gil(rt, native)
         return state if waits is None else "waits" if waits else "none"
     return state
 

@@ -1,13 +1,15 @@
 """pybt: the Python stack of a thread or of all threads."""
 
-from ..cpython.reprs import SHORT, Repr
 from ..errors import GdbextError
+from ..lazy import room
 from ..render.jsonline import Address
 from ..render.text import escape
 from .base import Answer, Command, Option
 
+reprs = room("cpython.reprs")
 
-def variables(found, limits=SHORT):
+
+def variables(found, limits=None):
     """`[(name, Object or None)]` -> the contract's `locals`; a variable that is not set is left out."""
     shown = []
     for name, value in found:
@@ -17,11 +19,11 @@ def variables(found, limits=SHORT):
             kind = value.type_name
         except GdbextError:
             kind = "?"
-        shown.append({"name": escape(name), "type": escape(kind), "address": Address(value.address), "text": escape(Repr(limits)(value))})
+        shown.append({"name": escape(name), "type": escape(kind), "address": Address(value.address), "text": escape(reprs.Repr(limits or reprs.SHORT)(value))})
     return shown
 
 
-def frame_data(frame, with_locals=False, limits=SHORT):
+def frame_data(frame, with_locals=False, limits=None):
     """A `PyFrame` as the contract's frame."""
     data = {
         "level": frame.level, "kind": "python", "function": escape(frame.function), "file": escape(frame.file), "line": frame.line,

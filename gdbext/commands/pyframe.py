@@ -2,11 +2,13 @@
 
 import os
 
-from ..cpython.reprs import FULL, SHORT
 from ..errors import GdbextError, NotFoundError
+from ..lazy import room
 from ..render.text import escape
 from .base import Answer, Command, Option, UsageError
 from .pybt import frame_data, frame_line, variable_lines, variables
+
+reprs = room("cpython.reprs")
 
 
 def _frame_answer(session, frame, partial):
@@ -172,7 +174,7 @@ class PyLocals(Command):
     def run(self, session, args):
         frame = session.frame(args.on)
         data = frame_data(frame)
-        found = variables(frame.locals(), FULL if args.full else SHORT)
+        found = variables(frame.locals(), reprs.FULL if args.full else None)
         where = {"index": frame.level, "function": data["function"], "file": data["file"], "line": data["line"]}
         return Answer(
             {"frame": where, "locals": found},

@@ -1,12 +1,12 @@
 """pyprint: any Python object of the process."""
 
-from ..cpython.expressions import evaluate
-from ..cpython.objects import Object
-from ..cpython.reprs import FULL, NORMAL, SHORT, Repr
 from ..errors import GdbextError
+from ..lazy import room
 from ..render.jsonline import Address
 from ..render.text import escape
 from .base import Answer, Command, Option
+
+expressions, objects, reprs = room("cpython.expressions"), room("cpython.objects"), room("cpython.reprs")
 
 MAX_FIELDS = 200
 
@@ -19,7 +19,7 @@ def value_of(session, args):
     except GdbextError:
         frame = None
     outer = frame.stack[frame.level + 1 :] if frame is not None and args.any else ()
-    return rt, evaluate(rt, args.rest, frame, outer, session.last)
+    return rt, expressions.evaluate(rt, args.rest, frame, outer, session.last)
 
 
 ANY = Option("any", help="take a name from the nearest outer frame that has it")
@@ -50,9 +50,9 @@ class PyPrint(Command):
             raise GdbextError("give an expression, such as: pyprint self")
         rt, value = value_of(session, args)
         session.last = value
-        shown = Repr(FULL if args.full else NORMAL)
+        shown = reprs.Repr(reprs.FULL if args.full else reprs.NORMAL)
         text = shown(value)
-        is_object = isinstance(value, Object)
+        is_object = isinstance(value, objects.Object)
         data = {
             "type": escape(value.type_name if is_object else type(value).__name__),
             "address": Address(value.address) if is_object else None,
@@ -61,7 +61,7 @@ class PyPrint(Command):
             "fields": [],
         }
         if is_object and (shown.opaque or text.startswith("<")) and not value.isa("type", "module"):
-            data["fields"] = fields_of(value, FULL if args.full else SHORT)
+            data["fields"] = fields_of(value, reprs.FULL if args.full else reprs.SHORT)
         partial = session.partial(rt.target)
 
         def people(style):
@@ -79,7 +79,7 @@ def fields_of(value, limits):
     """The instance's attributes as the contract's `locals`."""
     found = []
     for name, field in value.fields()[:MAX_FIELDS]:
-        if isinstance(field, Object):
+        if isinstance(field, objects.Object):
             kind, address = "?", Address(field.address)
             try:
                 kind = field.type_name
@@ -87,5 +87,5 @@ def fields_of(value, limits):
                 pass
         else:
             kind, address = type(field).__name__, None
-        found.append({"name": escape(name), "type": escape(kind), "address": address, "text": escape(Repr(limits)(field))})
+        found.append({"name": escape(name), "type": escape(kind), "address": address, "text": escape(reprs.Repr(limits)(field))})
     return found

@@ -7,10 +7,11 @@ import os
 import shutil
 import sys
 
-from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
+from ..lazy import room
 from ..render.text import Style
-from ..target.proc import ProcTarget
+
+runtimes, proc = room("cpython.runtime"), room("target.proc")
 
 
 class Session:
@@ -56,7 +57,7 @@ class Session:
         if isinstance(key, int):
             if not os.path.exists(f"/proc/{key}"):
                 raise NotFoundError(f"process {key} does not exist (any more); see: llm-ranks")
-            return ProcTarget(key, label)
+            return proc.ProcTarget(key, label)
         from ..target.snapshot import CoreFileTarget
 
         return CoreFileTarget(key)
@@ -72,7 +73,7 @@ class Session:
 
     # ---- Python --------------------------------------------------------------------------------------------------
     def runtime(self, on=None):
-        return open_runtime(self.target(on))
+        return runtimes.open_runtime(self.target(on))
 
     def tid(self, on=None):
         """The selected thread's tid; None where nothing is selected (then the main thread counts)."""

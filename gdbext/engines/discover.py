@@ -20,6 +20,7 @@ from .vllm import Vllm
 
 ENGINES = (Vllm(), Sglang(), RtpLlm(), TrtLlm(), LmDeploy())
 SPECS = {spec.name: spec for spec in ENGINES}
+_ZOMBIE = "its memory is gone and comm is cut to 15 bytes: rank not known"
 LARGE = 64 << 20  # bytes of RSS: no engine is smaller, and the maps of anything smaller are not worth reading
 
 
@@ -63,7 +64,7 @@ class _Search:
         for spec in ENGINES:
             for start, role in spec.zombies:
                 if process.comm.startswith(start):
-                    self.add(process, spec, Match(role), "comm").note("its memory is gone and comm is cut to 15 bytes: rank not known")
+                    self.add(process, spec, Match(role), "comm").note(_ZOMBIE)
                     return
 
     def _title(self, process):
@@ -130,7 +131,9 @@ class _Search:
             if known is not None:
                 continue
             if process.state in "ZX":
-                if is_python_name(process.comm):
+                if rank.role == "engine-core" and rank.prefix and process.comm.startswith(f"{rank.prefix}::W"[:15]):
+                    self.add(process, spec, Match("worker"), "comm").note(_ZOMBIE)
+                elif is_python_name(process.comm):
                     rank.note(f"its child {process.pid} ({process.comm}) is a zombie")
                 continue
             if not process.is_python:
@@ -219,20 +222,15 @@ class _Search:
         if rank.from_libraries and not said.role and not said.ranks:
             del self.ranks[rank.pid]  # it has the engine's libraries loaded and runs none: a client, a notebook
             return
-        wrong = sorted(g for g, r in said.ranks.items() if g in rank.ranks and rank.ranks[g] != r and said.sizes.get(g, 2) > 1)
-        for group in wrong:
+        for group in sorted(g for g, r in said.ranks.items() if rank.ranks.get(g, r) != r):
             rank.note(f"{rank.rank_source} says {group.upper()}{rank.ranks[group]}, memory {group.upper()}{said.ranks[group]}")
         if said.role and said.role != rank.role:
             if rank.role not in ("child", "frontend", "engine-core") or rank.process.single:
                 rank.note(f"its title says {rank.role}, its memory {said.role}")
             rank.role, rank.name = said.role, ""
-        if said.ranks:
-            for group, number in said.ranks.items():
-                if said.sizes.get(group, 2) > 1 or group not in rank.ranks:
-                    rank.ranks[group] = number
-                if said.sizes.get(group, 2) > 1 and group != "world":
-                    rank.parts[group] = number
-            rank.sizes.update(said.sizes)
+        rank.ranks.update(said.ranks)
+        rank.sizes.update(said.sizes)
+        rank.parts.update({g: n for g, n in said.ranks.items() if g not in ("world", "local")})
         if said.role or said.ranks:
             rank.rank_source = "memory"
         rank.doubt, rank.from_libraries = "", False
@@ -271,8 +269,10 @@ class _Search:
             if process.single and rank.parent is not None and rank.parent.process.cmdline == process.cmdline and rank.prefix:
                 self._inherited(rank)
             if rank.role in ORPHANS and rank.parent is None and rank.rank_source not in ("libraries", "environ"):
-                if parent is None or parent.pid <= 1 or not _could_have_started(parent, process):
-                    rank.mark("orphan", "its parent is gone" if parent is None or parent.pid <= 1 else f"its parent {parent.pid} ({parent.comm}) is no engine's")
+                if parent is None or parent.pid <= 1:
+                    rank.mark("orphan", "its parent is gone")
+                elif not _could_have_started(parent, process):
+                    rank.mark("orphan", f"its parent {parent.pid} ({parent.comm}) is no engine's")
             if rank.parent is not None and rank.parent.process.state in "ZX" and rank.role in ORPHANS:
                 rank.mark("orphan", f"its parent {rank.ppid} is a zombie")
             if process.state in "Tt":
@@ -316,6 +316,14 @@ class _Search:
                     top[find(rank.pid)] = find(lost[key])
                 else:
                     lost[key] = rank.pid
+        whole = {}  # families with a living top, by process group: what an orphan there came from, where it is the only one
+        for rank in self.ranks.values():
+            if rank.parent is None and not rank.orphan:
+                whole.setdefault((rank.engine, rank.process.pgrp, rank.process.session), set()).add(find(rank.pid))
+        for (name, _, pgrp, session), pid in lost.items():
+            found = whole.get((name, pgrp, session), ())
+            if len(found) == 1:
+                top[find(pid)] = find(next(iter(found)))
         groups = {}
         for rank in self.ranks.values():
             groups.setdefault(find(rank.pid), []).append(rank)
@@ -361,6 +369,7 @@ def survey(proc_root="/proc", engine=None, verify=False, runtime_of=None):
             rank.parent = search.ranks.get(rank.ppid)
         spec.order(ranks)
     search.by_memory()
+    search.relate([r for r in search.ranks.values() if r.rank_source == "memory"])
     for rank in list(search.ranks.values()):
         if rank.doubt and rank.prefix not in ("", "VLLM"):
             del search.ranks[rank.pid]  # Foo::Worker of some other program

@@ -116,6 +116,7 @@ def test_workers_outlive_their_engine_core_as_orphans_of_one_family(subject):
     found = {r.pid: r for r in tree.ranks()}
     assert [found[tree.pids[w]].orphan for w in ("w0", "w1")] == [True, True]
     dead = found[tree.pids["core"]]
+    assert len({r.family for r in found.values()}) == 1
     assert (dead.label, dead.zombie, "crashed" in dead.marks) == ("EngineCore", True, True) and "killed by signal 9" in dead.notes
 
 
@@ -166,8 +167,8 @@ def test_a_lone_custom_prefix_is_believed_only_when_memory_knows_the_engine(subj
     tree = subject({"name": "main", "title": None, "children": [
         {"name": "real", "title": "acme::Worker_TP1", "groups": {"_WORLD": [1, 1, 2], "_TP": [1, 1, 2]}},
         {"name": "other", "title": "ray::Worker"}]})  # fmt: skip
-    assert tree.labels() == {"real": "TP1"}
-    assert [(r.rank_source, r.ranks["world"]) for r in tree.ranks()] == [("memory", 1)]
+    assert tree.labels() == {"main": "EngineCore", "real": "TP1"}, "a worker's untitled parent runs the engine core itself"
+    assert [(r.rank_source, r.ranks["world"]) for r in tree.ranks() if r.role == "worker"] == [("memory", 1)]
 
 
 def test_rtp_llm_world_rank_survives_its_title_in_memory(subject):

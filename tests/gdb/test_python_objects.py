@@ -1,0 +1,68 @@
+"""What Python's own `repr` and `getattr` give in a running interpreter, gdbext must give from its memory, for every version here."""
+
+import os
+
+import pytest
+
+from gdbext.cpython.reprs import FULL, Limits, Repr
+from gdbext.cpython.runtime import open_runtime
+from pysubjects import PYTHONS, running
+
+
+@pytest.fixture(scope="module", params=PYTHONS, ids=os.path.basename)
+def subject(request):
+    with running(request.param, "py_objects.py") as (target, truth):
+        yield open_runtime(target), truth
+
+
+def short(text):
+    return text if len(text) < 300 else f"{text[:150]} … {text[-100:]} ({len(text)} characters)"
+
+
+def test_the_subject_has_hundreds_of_objects(subject):
+    rt, truth = subject
+    assert list(rt.version) == truth["version"][:2]
+    assert len(truth["objects"]) > 350
+
+
+def test_repr_is_pythons_own(subject):
+    rt, truth = subject
+    wrong = []
+    for label, address, expected in truth["objects"]:
+        found = Repr(FULL)(rt.object(address))
+        if found != expected:
+            wrong.append(f"{label}: {short(found)}\n    not {short(expected)}")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_attributes_are_those_that_getattr_gives(subject):
+    rt, truth = subject
+    wrong = []
+    for label, address, name, expected in truth["attributes"]:
+        try:
+            found = Repr(FULL)(rt.object(address).attr(name))
+        except Exception as e:  # each failure is one line of the report, whatever it is
+            found = f"{type(e).__name__}: {e}"
+        if found != expected:
+            wrong.append(f"{label}.{name}: {short(found)}\n    not {short(expected)}")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_an_own_repr_is_never_run_but_marked(subject):
+    rt, truth = subject
+    for address, expected in truth["opaque"]:
+        shown = Repr(FULL)
+        assert shown(rt.object(address)) == expected
+        assert shown.opaque
+
+
+def test_bounds_hold_for_every_object(subject):
+    """No object, however large or deep, gives a longer text than asked for, and the cut is told."""
+    rt, truth = subject
+    bounds = Limits(items=5, string=20, depth=2, total=200)
+    for label, address, expected in truth["objects"]:
+        shown = Repr(bounds)
+        found = shown(rt.object(address))
+        assert len(found) <= 200, label
+        if found != expected:
+            assert shown.truncated or shown.opaque, (label, found, expected)

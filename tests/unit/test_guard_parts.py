@@ -1,0 +1,136 @@
+"""The guard's and the collector's parts, on processes as plain as can be."""
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gdbext.errors import GdbextError, NotFoundError
+from gdbext.target import guard, ptrace
+
+
+@pytest.fixture
+def sleeper():
+    process = subprocess.Popen([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def within(ask, seconds=20):
+    end = time.monotonic() + seconds
+    while not ask() and time.monotonic() < end:
+        time.sleep(0.01)
+    return ask()
+
+
+def test_status_and_start_time_tell_a_process_from_its_absence(sleeper):
+    state = ptrace.status(sleeper.pid)
+    assert state["state"] in "SRD" and state["tracer"] == 0 and state["tgid"] == sleeper.pid and not state["kthread"]
+    assert ptrace.start_time(sleeper.pid) > 0
+    sleeper.kill()
+    assert within(lambda: ptrace.status(sleeper.pid)["state"] == "Z")
+    sleeper.wait()
+    assert ptrace.status(sleeper.pid) is None and ptrace.start_time(sleeper.pid) is None and ptrace.tids(sleeper.pid) == []
+    with pytest.raises(NotFoundError):
+        ptrace.Stopped(sleeper.pid).__enter__()
+
+
+def test_settle_resumes_a_process_left_stopped_and_never_one_that_was(sleeper):
+    start = ptrace.start_time(sleeper.pid)
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    assert within(lambda: ptrace.is_stopped(sleeper.pid))
+    assert guard.settle(sleeper.pid, start, True, 0.1) == 0 and ptrace.is_stopped(sleeper.pid)
+    assert guard.settle(sleeper.pid, start + 1, False, 0.1) == 0 and ptrace.is_stopped(sleeper.pid)  # another process by that pid
+    assert guard.settle(sleeper.pid, start, False, 0.1) >= 1 and not ptrace.is_stopped(sleeper.pid)
+
+
+def test_a_second_tracer_is_named(sleeper):
+    with ptrace.Stopped(sleeper.pid):
+        code = f"from gdbext.target import ptrace\nptrace.Stopped({sleeper.pid}).__enter__()"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+    assert f"already traced by process {os.getpid()}" in done.stderr
+
+
+def test_read_ranges_gives_what_can_be_read_and_nothing_else():
+    area = mmap.mmap(-1, 3 * 4096)
+    area.write(b"\x07" * (3 * 4096))
+    import ctypes
+
+    base = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    libc = ctypes.CDLL(None)
+    assert libc.mprotect(ctypes.c_void_p(base + 4096), 4096, 0) == 0
+    ranges = [(base, 4096), (base + 4000, 200), (base + 4096, 100), (base + 8192, 4096), (8, 8)] + [(base, 1)] * 3000
+    found = ptrace.read_ranges(os.getpid(), ranges)
+    assert [len(d) for d in found[:5]] == [4096, 96, 0, 4096, 0]
+    assert found[5:] == [b"\x07"] * 3000
+    assert ptrace.read_ranges(os.getpid(), []) == []
+
+
+def test_the_guard_starts_listens_and_ends(sleeper):
+    watcher = guard.Guard()
+    watcher.start()
+    watcher.own(sleeper.pid, False)
+    pid = watcher.pid
+    assert os.getsid(pid) == pid != os.getsid(0)
+    watcher.end()
+    assert within(lambda: (ptrace.status(pid) or {"state": "Z"})["state"] == "Z")
+    assert sleeper.poll() is None
+
+
+def test_the_guard_resumes_what_was_left_stopped_when_the_channel_ends(sleeper):
+    """As with a gdb that died between its SIGSTOP and the detach; the one that holds the channel is a process that is killed."""
+    code = (
+        f"import os, signal, time\nfrom gdbext.target import guard\ng = guard.Guard(); g.start(); g.own({sleeper.pid}, False)\n"
+        f"os.kill({sleeper.pid}, signal.SIGSTOP); print('stopped', flush=True); time.sleep(600)"
+    )
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=root)
+    try:
+        assert holder.stdout.readline() == b"stopped\n"
+        assert within(lambda: ptrace.is_stopped(sleeper.pid))
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    assert within(lambda: not ptrace.is_stopped(sleeper.pid))
+
+
+def test_a_guard_that_is_gone_is_an_error_and_not_a_dead_gdb():
+    watcher = guard.Guard()
+    watcher.start()
+    os.kill(watcher.pid, signal.SIGKILL)
+    assert within(lambda: (ptrace.status(watcher.pid) or {"state": "Z"})["state"] == "Z")
+    with pytest.raises(GdbextError, match="guard process is gone"):
+        for _ in range(2):
+            watcher.free(1)
+
+
+def test_nothing_that_is_started_later_keeps_the_channel_open():
+    watcher = guard.Guard()
+    watcher.start()
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], close_fds=False)
+    try:
+        watcher.end()
+        assert within(lambda: (ptrace.status(watcher.pid) or {"state": "Z"})["state"] == "Z")
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_machine_without_python3_is_told_so(monkeypatch):
+    """No python3 to be found: said, not hidden."""
+    monkeypatch.setattr(guard.shutil, "which", lambda name: None)
+    monkeypatch.setattr(guard.sys, "executable", "")
+    monkeypatch.setattr(guard.sys, "prefix", "/nonexistent")
+    monkeypatch.setattr(guard.sys, "base_prefix", "/nonexistent")
+    with pytest.raises(NotFoundError, match="python3"):
+        guard.find_python()
+    with pytest.raises(GdbextError, match="python3"):
+        guard.Guard().start()
