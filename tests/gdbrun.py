@@ -14,7 +14,7 @@ class GdbRun:
 
     def __init__(self, text, status):
         self.text, self.status = text, status
-        self.outputs = [part.strip("\n") for part in text.split(MARK + "\n")[1:]]
+        self.outputs = [part.strip("\n") for part in text.split(MARK + "\n")[1:-1]]  # after the last mark gdb says goodbye
 
     def json(self, index=-1):
         """The one line of JSON that a command printed."""
@@ -36,6 +36,7 @@ def run_gdb(gdb, commands, arguments=(), timeout=180, env=None, load=True, befor
         line += ["-ex", f"source {INIT}"]
     for command in commands:
         line += ["-ex", f"echo {MARK}\\n", "-ex", command]
+    line += ["-ex", f"echo {MARK}\\n"]
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") or k == "PYTHONDONTWRITEBYTECODE"}
     clean.update(env or {})
     done = subprocess.run(

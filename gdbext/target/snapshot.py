@@ -169,8 +169,9 @@ class CoreFileTarget(Target):
         """1 to `left` bytes at `at`; `address` and `size` are for the error."""
         i = bisect.bisect_right(self._starts, at) - 1
         s = self._loads[i] if i >= 0 else None
-        if s is None or at >= s.vaddr + s.memsz:
-            raise FaultError(address, size, "the core is cut short" if self.truncated and not self._loads else "not mapped")
+        if s is None or at >= s.vaddr + s.memsz:  # gdb's gcore gives files that were not written to no segment at all
+            following = self._starts[i + 1] if i + 1 < len(self._starts) else 1 << 64
+            return self._from_file(at, min(left, following - at), address, size)
         inside = at - s.vaddr
         if inside < s.filesz:
             start = s.offset + inside
@@ -184,7 +185,9 @@ class CoreFileTarget(Target):
 
     def _from_file(self, at, left, address, size):
         m = self.mapping_at(at)
-        if m is None or not m.path.startswith("/"):
+        if m is None:
+            raise FaultError(address, size, "the core is cut short" if self.truncated and not self._loads else "not mapped")
+        if not m.path.startswith("/"):
             raise FaultError(address, size, f"not in the {self.kind}")
         path = self.local_file(m.path)
         if not self._same_file(path, m):
@@ -223,7 +226,10 @@ class CoreFileTarget(Target):
     def _mappings(self):
         maps = self.note.get("maps")
         if isinstance(maps, str):
-            return parse_maps(maps)
+            try:
+                return parse_maps(maps)
+            except ValueError:
+                raise GdbextError(f"{self.path}: its GDBEXT note is damaged") from None
         files = sorted(self.file.mapped_files())
         starts = [f[0] for f in files]
         found = []
@@ -234,6 +240,15 @@ class CoreFileTarget(Target):
                 path, offset = files[i][3], files[i][2] + s.vaddr - files[i][0]
             perms = "".join(c if s.flags & bit else "-" for c, bit in (("r", 4), ("w", 2), ("x", 1))) + "p"
             found.append(Mapping(s.vaddr, s.vaddr + s.memsz, perms, offset, path))
+        for start, end, offset, path in files:  # what no segment covers was not written to: gdb's gcore leaves it out
+            at = start
+            for s in self._loads[max(0, bisect.bisect_right(self._starts, start) - 1) :] + [None]:
+                stop = min(end, s.vaddr) if s else end
+                if at < stop:
+                    found.append(Mapping(at, stop, "r--p", offset + at - start, path))
+                if s is None or s.vaddr >= end:
+                    break
+                at = max(at, s.vaddr + s.memsz)
         return found
 
     # ---- threads -------------------------------------------------------------------------------------------------

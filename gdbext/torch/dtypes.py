@@ -17,10 +17,15 @@ _CODES = {
     "uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint16": "H", "uint32": "I", "uint64": "Q",
     "float16": "e", "float32": "f", "float64": "d", "bool": "?", "qint8": "b", "quint8": "B", "qint32": "i",
 }  # fmt: skip
-_COMPLEX = {"complex32": "e", "complex64": "f", "complex128": "d"}
+_COMPLEX = {"complex32": "e", "bcomplex32": "e", "complex64": "f", "complex128": "d"}
 # Types that torch stores but neither computes with nor prints: shown as the bytes they are.
 _RAW = {"quint4x2": 1, "quint2x4": 1, "bits1x8": 1, "bits2x4": 1, "bits4x2": 1, "bits8": 1, "bits16": 2}
 _RAW.update({f"{u}int{n}": 1 for u in ("u", "") for n in range(1, 8)})
+
+
+def _bfloat16(blob):
+    halves = struct.unpack(f"<{len(blob) // 2}H", blob)
+    return list(struct.unpack(f"<{len(halves)}f", struct.pack(f"<{len(halves)}I", *[h << 16 for h in halves])))
 
 
 def _minifloat(exponent, mantissa, bias, kind):
@@ -67,10 +72,9 @@ class DType:
                 return [b != 0 for b in blob]
             return list(struct.unpack(f"<{count}{_CODES[name]}", blob))
         if name == "bfloat16":
-            halves = struct.unpack(f"<{count}H", blob)
-            return list(struct.unpack(f"<{count}f", struct.pack(f"<{count}I", *[h << 16 for h in halves])))
+            return _bfloat16(blob)
         if name in _COMPLEX:
-            flat = struct.unpack(f"<{2 * count}{_COMPLEX[name]}", blob)
+            flat = _bfloat16(blob) if name == "bcomplex32" else struct.unpack(f"<{2 * count}{_COMPLEX[name]}", blob)
             return [complex(flat[i], flat[i + 1]) for i in range(0, 2 * count, 2)]
         if name in _TABLES:
             return [_TABLES[name][b] for b in blob]

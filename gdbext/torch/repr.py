@@ -115,6 +115,11 @@ def _shown(n, summarize, edge):
     return list(range(n)) if not summarize or n <= 2 * edge else list(range(edge)) + list(range(n - edge, n))
 
 
+def _blind_to_nan(tensor):
+    """Up to torch 2.13 isfinite took float8_e8m0fnu's NaN for a number, which decides how its neighbours are written."""
+    return tensor.dtype.name == "float8_e8m0fnu" and tuple(map(int, tensor.table.minor.split("."))) <= (2, 13)
+
+
 def values_text(tensor, options, indent=0):
     """The bracketed values as torch prints them, `indent` columns in. `GdbextError` where they cannot be read."""
     if tensor.unavailable:
@@ -133,7 +138,7 @@ def values_text(tensor, options, indent=0):
     if tensor.dtype.kind == "complex":
         write = _ComplexFormat(flat, options)
     else:
-        write = _Format(flat, tensor.dtype.kind in ("float", "quantized"), options, tensor.dtype.name == "float8_e8m0fnu")
+        write = _Format(flat, tensor.dtype.kind in ("float", "quantized"), options, _blind_to_nan(tensor))
     if not picked:
         return write(flat[0])
     found = iter(flat)

@@ -50,7 +50,9 @@ def main():
         raise SystemExit(128 + number)  # unwinds the `with` below, which ends the engine
 
     signal.signal(signal.SIGTERM, ended)
-    signal.signal(signal.SIGHUP, ended)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell started this in the background
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
+        signal.signal(signal.SIGHUP, ended)
     start = time.monotonic()
     gdb = need_gdb()[0]
     python = environment(options.engine)

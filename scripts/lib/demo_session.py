@@ -10,8 +10,8 @@ import gdb
 SESSIONS = {
     "vllm": [
         ("llm-attach TP0", "worker_busy_loop", [
-            "pytensor self.worker.worker.model_runner.kv_caches[0]",
-            "pytensor -repr self.worker.worker.model_runner.input_batch.temperature_cpu_tensor",
+            "pytensor self.worker.worker.model_runner.kv_caches[0] -slice 1,0",
+            "pytensor self.worker.worker.model_runner.seq_lens -slice :8",
         ]),
         ("llm-attach EngineCore", "run_busy_loop", ["pyprint self.scheduler.running[0].request_id", "pyprint self.scheduler.running[0]"]),
     ],

@@ -83,10 +83,25 @@ def _gone(wanted, seconds):
         time.sleep(0.05)
 
 
-def end_all():
+def shared_memory(pids):
+    """Files of /dev/shm that these processes have mapped. Engines leave some behind when they are ended (vLLM its vllm_dist_*)."""
+    found = set()
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/maps", errors="surrogateescape") as f:
+                found.update(line.rstrip("\n").split(None, 5)[-1] for line in f if " /dev/shm/" in line)
+        except OSError:
+            continue
+    return {path for path in found if not path.endswith(" (deleted)")}
+
+
+def end_all(started):
+    """End every descendant, then remove the shared memory that they made since `started` (seconds since the epoch) and left."""
+
     def worker(pid):
         return not _is_tracker(pid)
 
+    left = shared_memory(descendants(os.getpid()))
     # SIGCONT too: a stopped process does not see SIGTERM
     _signal(filter(worker, descendants(os.getpid())), signal.SIGTERM, signal.SIGCONT)
     if _gone(worker, PATIENCE):
@@ -97,6 +112,12 @@ def end_all():
     if _gone(lambda pid: True, 2.0):
         _signal(descendants(os.getpid()), signal.SIGKILL)
         _gone(lambda pid: True, 2.0)
+    for path in left:
+        try:
+            if os.stat(path).st_ctime >= started:
+                os.unlink(path)
+        except FileNotFoundError:
+            pass
 
 
 def main(argv):
@@ -110,6 +131,7 @@ def main(argv):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda n, frame: told.append(n))
     signal.signal(signal.SIGCHLD, lambda n, frame: None)
+    started = time.time() - 1  # file times may lag by a clock tick
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=2)
     print(child.pid, flush=True)
     status = None
@@ -120,7 +142,7 @@ def main(argv):
         if wake in ready:
             os.read(wake, 4096)
         status = child.poll()
-    end_all()
+    end_all(started)
     return 0 if status is None else status if status >= 0 else 128 - status
 
 

@@ -22,7 +22,7 @@ class Subject:
         self.folder, self.pids = str(folder), {}
         open(os.path.join(self.folder, "run"), "w").close()
         argv = [PYTHON, os.path.join(HERE, "subjects", "titled.py"), self.folder, json.dumps(tree), " " * 200]
-        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)  # zombies of other tests are not its kin
         self._wait(tree)
 
     def _wait(self, tree):

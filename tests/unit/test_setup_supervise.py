@@ -123,3 +123,26 @@ def test_an_engine_is_ended_by_an_exception(tmp_path):
 def test_each_rank_gets_a_core_it_may_run_on(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 9})
     assert engines.cores_for(2) == "3|5" and engines.cores_for(4) == "3|5|9|3"
+
+
+def test_shared_memory_that_the_processes_made_and_left_is_removed(tmp_path):
+    name, other = f"gdbext-test-{os.getpid()}", f"gdbext-test-{os.getpid()}-other"
+    made = f"/dev/shm/{name}"
+    with open(f"/dev/shm/{other}", "wb") as f:  # older than the supervisor, mapped by its child: somebody else's
+        f.truncate(4096)
+    os.utime(f"/dev/shm/{other}")
+    time.sleep(1.5)
+    code = ("import mmap, sys, time\nkept = []\nfor path, mode in zip(sys.argv[1:], ('w+b', 'r+b')):\n    f = open(path, mode)\n"
+            "    f.truncate(4096) if 'w' in mode else 0\n    kept.append(mmap.mmap(f.fileno(), 4096))\nprint('up', file=sys.stderr, flush=True)"
+            "\ntime.sleep(1000)")
+    try:
+        supervisor = subprocess.Popen([sys.executable, supervise.__file__, sys.executable, "-c", code, made, f"/dev/shm/{other}"],
+                                      stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+        assert supervisor.stderr.readline() == b"up\n" and os.path.exists(made)
+        supervisor.stdin.close()
+        assert supervisor.wait(60) == 0
+        assert not os.path.exists(made) and os.path.exists(f"/dev/shm/{other}")
+    finally:
+        for path in (made, f"/dev/shm/{other}"):
+            if os.path.exists(path):
+                os.unlink(path)

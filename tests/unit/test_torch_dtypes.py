@@ -43,6 +43,7 @@ def test_bfloat16_is_the_upper_half_of_a_float():
 
 def test_complex_numbers_are_pairs():
     assert DTYPES["complex32"].decode(struct.pack("<2e", 1, -2)) == [1 - 2j]
+    assert DTYPES["bcomplex32"].decode(b"\x80\x3f\x00\xc0") == [1 - 2j]
     assert DTYPES["complex64"].decode(struct.pack("<4f", 1, 2, 3, 4)) == [1 + 2j, 3 + 4j]
     assert DTYPES["complex128"].decode(struct.pack("<2d", 0.1, 0.2)) == [0.1 + 0.2j]
 

@@ -1,5 +1,5 @@
-"""Objects of every kind, and what Python says of each: `objects` are [label, address, repr(object)], `attributes`
-[label, address, name, repr(value)]. Then it sleeps."""
+"""Objects of every kind, and what Python says of each: `objects` are [label, address, repr(object), object.__repr__(object)],
+`attributes` [label, address, name, repr(value)], `arrays` [address, shape, dtype]. Then it sleeps."""
 
 import array
 import asyncio
@@ -27,7 +27,8 @@ def add(label, *objects):
 
 # ---- numbers
 add("int small", *range(-6, 12))
-add("int word edges", *[s * (2 ** b + d) for b in (8, 15, 16, 29, 30, 31, 32, 59, 60, 61, 62, 63, 64) for d in (-1, 0, 1) for s in (1, -1)])
+EDGES = (8, 15, 16, 29, 30, 31, 32, 59, 60, 61, 62, 63, 64)
+add("int word edges", *[s * (2 ** b + d) for b in EDGES for d in (-1, 0, 1) for s in (1, -1)])
 add("int digits", *[s * 7 ** n for n in (20, 50, 100, 333, 1000, 4000) for s in (1, -1)])
 add("int zeros inside", 1 << 90, 1 << 900, -(1 << 3000), (1 << 300) + 1)
 add("bool", True, False)
@@ -37,7 +38,8 @@ add("complex", 1j, 0j, -0.0j, 1 + 2j, complex("nan+infj"), complex(-0.0, -0.0), 
 add("singletons", None, Ellipsis, NotImplemented)
 
 # ---- text and bytes
-add("str", "", "a", "ascii", "with 'quote'", 'with "quotes"', "both ' and \"", "tab\tnew\nline\\back", "\x00\x01\x1b[31m\x7f", "x" * 500)
+add("str", "", "a", "ascii", "with 'quote'", 'with "quotes"', "both ' and \"")
+add("str controls", "tab\tnew\nline\\back", "\x00\x01\x1b[31m\x7f", "x" * 500)
 add("str latin-1", "é", "lätin", "\xa0\xad\xff", "\x80\x9f", "ÿ" * 100)
 add("str ucs2", "Ω", "кириллица", "日本語", "\u200b\u2028\u202e\ufeff", "a\u0100" * 50, "\uffff", "\u0378")
 add("str astral", "\U0001f600", "a\U0001f600b", "\U0010ffff", "\U000e0001", "\U0001d518" * 30)
@@ -128,14 +130,17 @@ three.append(two)
 add("lists in each other", two, three)
 twice = [5]
 add("the same twice is no cycle", [twice, twice], {"a": twice, "b": twice})
-add("range", range(0), range(5), range(1, 5), range(0, 10, 3), range(10, 0, -1), range(-(10 ** 30), 10 ** 30, 10 ** 29), range(5, 5))
+add("range", range(0), range(5), range(1, 5), range(0, 10, 3), range(10, 0, -1), range(5, 5),
+    range(-(10 ** 30), 10 ** 30, 10 ** 29))
 add("slice", slice(None), slice(1), slice(1, 2), slice(1, 2, 3), slice("a", [1], None))
 add("array", array.array("d", [1.5, -0.0]), array.array("b", [-1, 0, 1]), array.array("H", range(5)), array.array("q"),
-    array.array("Q", [2 ** 64 - 1]), array.array("f", [0.5]), array.array("i", [-5]), array.array("l", [7]), array.array("u", "wide Ω"))
+    array.array("Q", [2 ** 64 - 1]), array.array("f", [0.5]), array.array("i", [-5]), array.array("l", [7]),
+    array.array("u", "wide Ω"))
 
 # ---- dicts
 add("dict", {}, {1: 2}, {"a": 1}, {"a": 1, "b": [1]}, {i: i * i for i in range(100)}, {f"k{i}": i for i in range(1000)},
-    {(1, "t"): {"inner": {}}}, {None: None, True: False, 1.5: "x"}, {"a": 1, 2: "b"}, dict.fromkeys(range(70000)), {-1: -2, 2 ** 70: 3})
+    {(1, "t"): {"inner": {}}}, {None: None, True: False, 1.5: "x"}, {"a": 1, 2: "b"}, {-1: -2, 2 ** 70: 3},
+    dict.fromkeys(range(70000)))
 holes = {f"h{i}": i for i in range(40)}
 for i in range(0, 40, 3):
     del holes[f"h{i}"]
@@ -277,10 +282,9 @@ has("dict in a slot", WeakSlots(), "slot", "free")
 held = ListWithDict([1])
 held.own = "x"
 has("list with a slot", held, "own")
-for kind, args in ((TupleWithDict, ((1, 2, 3),)), (TupleWithDict, ((),)), (IntWithDict, (2 ** 100,)), (IntWithDict, (0,)), (IntWithDict, (-5,))):
-    obj = kind(*args)
+for obj in (TupleWithDict((1, 2, 3)), TupleWithDict(), IntWithDict(2 ** 100), IntWithDict(0), IntWithDict(-5)):
     obj.tag = "tagged"
-    has(f"{kind.__name__} {args}", obj, "tag")
+    has(f"{type(obj).__name__} {obj!r}", obj, "tag")
 
 
 def raised(error):
@@ -296,7 +300,8 @@ class Custom(ValueError):
 
 
 for error in (ValueError(), ValueError("one"), KeyError("key", 2), OSError(2, "gone", "file"), Custom("mine"), StopIteration(5),
-              UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"), SystemExit(3), SyntaxError("bad", ("f.py", 1, 2, "text")), AssertionError([1])):
+              UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"), SystemExit(3), AssertionError([1]),
+              SyntaxError("bad", ("f.py", 1, 2, "text"))):
     has(f"exception {type(error).__name__}", raised(error), "added")
 
 # ---- sets, deques, other containers
@@ -400,8 +405,10 @@ class NamedMore(Named):
 
 ring = Node()
 ring.next = Node(ring)
-add("enum", Color.RED, Color.BLUE, Number.ONE, Bits.A, Marks.X, Bits(0), Bits.A | Bits.B, Marks.X | Marks.Y, Marks(0))
-add("dataclass", Point(1), Point(1, [2]), Frozen("n", Frozen("m")), Derived(1, z=2.5), Node(), ring, Outer.Inner(), SlotData(1, "b"))
+add("enum", Color.RED, Color.BLUE, Number.ONE, Bits.A, Marks.X)
+add("flags combined", Bits(0), Bits.A | Bits.B, Marks.X | Marks.Y, Marks(0))
+add("dataclass", Point(1), Point(1, [2]), Frozen("n", Frozen("m")), Derived(1, z=2.5), Node(), ring, Outer.Inner(),
+    SlotData(1, "b"))
 if sys.version_info >= (3, 10):
     made = dataclasses.make_dataclass("Slotted", [("a", int), ("b", list)], slots=True)
     add("dataclass with slots", made(1, [2]))
@@ -452,16 +459,18 @@ add("bound methods", plain.__init__, Plain(1).__init__, Callers.for_class, [].ap
 add("builtins", len, print, sys.getrefcount, math.sin, dict.fromkeys, object.__new__)
 add("descriptors", str.join, int.__add__, (5).__add__, Slots.__dict__["zeta"], types.FunctionType.__dict__["__code__"])
 add("modules", sys, json, math, types.ModuleType("made_up"), types.ModuleType("named", "doc"))
-add("classes", int, type, Plain, Color, Named, Custom, collections.deque, Outer.Inner, types.FunctionType, asyncio.Task, Bits)
+add("classes", int, type, Plain, Named, Custom, collections.deque, Outer.Inner, types.FunctionType, asyncio.Task)
+add("classes of enums", Color, Bits)
 add("generators", function(1, c=2), (i for i in ()))
 pending = coroutine()
 add("coroutines", pending, asyncgen())
-add("code", function.__code__, closing.__code__.co_consts[1] if hasattr(closing.__code__.co_consts[1], "co_code") else function.__code__)
+add("code", function.__code__, closing([1])[0].__code__)
 add("partial", functools.partial(print, 1, sep=""), functools.partial(int))
 add("weakref", weakref.ref(plain), weakref.ref(Plain))
-add("object", object(), threading.Lock(), iter([1]), iter(()), enumerate([]), zip(), memoryview(b"x"), staticmethod, property())
+add("object", object(), iter([1]), iter(()), enumerate([]), zip(), staticmethod, property())
+add("lock and view", threading.Lock(), memoryview(b"x"))
 
-numpy = None
+numpy, arrays = None, []
 try:
     import numpy
 except ImportError:
@@ -471,21 +480,25 @@ if numpy:
         add(f"numpy {kind}", getattr(numpy, kind)(1), getattr(numpy, kind)(0))
     add("numpy floats", numpy.float32(0.1), numpy.float64(0.1), numpy.float16(0.1), numpy.float64("nan"), numpy.float32("inf"))
     add("numpy text", numpy.str_("text"), numpy.bytes_(b"raw"))
-    add("numpy arrays", numpy.arange(5), numpy.array([1.5, 2.5]), numpy.zeros((2, 3), dtype="int64"), numpy.array([True, False]),
-        numpy.array([]), numpy.array(7), numpy.arange(3, dtype="int32"), numpy.arange(10)[::2])
+    arrays = [
+        numpy.arange(5), numpy.array([1.5, 2.5]), numpy.zeros((2, 3), dtype="int64"), numpy.array([True, False]), numpy.array([]),
+        numpy.array(7), numpy.arange(3, dtype="int32"), numpy.arange(10)[::2], numpy.zeros((2, 0, 3), dtype="float16"),
+    ]  # fmt: skip
 
 # An own __repr__ of Python code cannot be run by a reader: what object.__repr__ says is expected of those.
 opaque = [Callers(), [Callers()], {"k": Callers()}]
 
 truth = {"version": list(sys.version_info[:3]), "objects": [], "attributes": [], "opaque": []}
 for label, obj in cases:
-    truth["objects"].append([label, id(obj), repr(obj)])
+    truth["objects"].append([label, id(obj), repr(obj), object.__repr__(obj)])
 for label, obj, name, value in attributes:
     truth["attributes"].append([label, id(obj), name, repr(value)])
 for obj in opaque:
     inner = obj[0] if isinstance(obj, list) else obj["k"] if isinstance(obj, dict) else obj
     text = object.__repr__(inner)
-    truth["opaque"].append([id(obj), f"[{text}]" if isinstance(obj, list) else f"{{'k': {text}}}" if isinstance(obj, dict) else text])
+    shown = f"[{text}]" if isinstance(obj, list) else f"{{'k': {text}}}" if isinstance(obj, dict) else text
+    truth["opaque"].append([id(obj), shown])
+truth["arrays"] = [[id(a), str(a.shape), str(a.dtype)] for a in arrays]
 sys.stdout.write(json.dumps(truth) + "\n")
 sys.stdout.flush()
 time.sleep(3600)

@@ -15,7 +15,7 @@ import torch
 
 DTYPES = [
     "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "bool", "float16", "bfloat16", "float32", "float64",
-    "complex32", "complex64", "complex128", "float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e8m0fnu",
+    "complex32", "bcomplex32", "complex64", "complex128", "float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e8m0fnu",
 ]  # fmt: skip
 SHAPES = [(), (1,), (5,), (33,), (0,), (2, 0, 3), (3, 4), (7, 11), (1, 2, 3), (2, 2, 2, 2), (1, 2, 1, 2, 2, 3), (1200,), (40, 50), (8, 9, 30)]
 SPECIAL = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-3, 123456.789, 1e8, 1e9, 1e-5, 3.0e38, 1e-30, 99999.0, 1000.5]
@@ -53,7 +53,7 @@ def of_dtype(name):
         if name == "bool":
             raw = raw % 2
         elif dtype.is_floating_point or dtype.is_complex:
-            if i % 2 and "float8" not in name:
+            if i % 2 and "float8" not in name and name != "bcomplex32":
                 values = torch.randn(n, dtype=torch.complex64 if dtype.is_complex else torch.float32) * 10.0 ** (i % 5 - 1)
                 yield f"{name} randn {shape}", values.to(dtype).reshape(shape)
                 continue

@@ -1,0 +1,150 @@
+"""scripts/bench: how long an engine's process stands still, and what a look at it costs, against the tools people use today.
+
+Every tool runs once per round, one after the other, on the same processes, so that what the machine does besides falls on all alike.
+Read the ratios, not the seconds: each row is set beside the first one of its table.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+from .engines import start_vllm
+from .environments import environment
+from .say import Failed, say
+from .system import need_gdb
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+INIT = os.path.join(ROOT, "gdbext", "init.py")
+
+
+class PauseMeter(threading.Thread):
+    """Adds up how long a process's main thread is in state t or T, looked at every millisecond."""
+
+    def __init__(self, pid):
+        super().__init__(daemon=True)
+        self.path, self.seconds, self.over = f"/proc/{pid}/stat", 0.0, threading.Event()
+
+    def run(self):
+        last, stopped = time.monotonic(), False
+        while not self.over.is_set():
+            try:
+                with open(self.path, "rb") as f:
+                    now_stopped = f.read().rpartition(b")")[2].split()[0] in (b"t", b"T")
+            except OSError:
+                return
+            now = time.monotonic()
+            if stopped:
+                self.seconds += now - last
+            last, stopped = now, now_stopped
+            time.sleep(0.001)
+
+
+def measure(argv, pid=None, timeout=400):
+    """-> {wall, cpu, rss, pause, ok} of one command; `pause` of process `pid`."""
+    meter = PauseMeter(pid) if pid else None
+    if meter:
+        meter.start()
+    start = time.monotonic()
+    with open(os.devnull, "wb") as nowhere:
+        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=nowhere, stderr=nowhere)
+        timer = threading.Timer(timeout, child.kill)
+        timer.start()
+        _, status, used = os.wait4(child.pid, 0)
+        timer.cancel()
+        child.returncode = os.waitstatus_to_exitcode(status)
+    wall = time.monotonic() - start
+    if meter:
+        meter.over.set()
+        meter.join()
+    return {"wall": wall, "cpu": used.ru_utime + used.ru_stime, "rss": used.ru_maxrss / 1024, "pause": meter.seconds if meter else 0.0,
+            "ok": child.returncode == 0}  # fmt: skip
+
+
+def gdb_line(gdb, *commands, arguments=()):
+    line = [gdb, "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off", *arguments]
+    for command in commands:
+        line += ["-ex", command]
+    return line
+
+
+def tools(gdb, python, pid):
+    """{row: command}: the first is what the others are set beside."""
+    folder = os.path.dirname(python)
+    spy, stack = os.path.join(folder, "py-spy"), os.path.join(folder, "pystack")
+    return {
+        "gdbext: llm-attach, pybt -all": gdb_line(gdb, f"source {INIT}", f"llm-attach {pid}", "pybt -all", "llm-detach"),
+        "gdbext: llm-attach, llm-bt -all": gdb_line(gdb, f"source {INIT}", f"llm-attach {pid}", "llm-bt -all", "llm-detach"),
+        "py-spy dump": [spy, "dump", "--pid", str(pid)],
+        "py-spy dump --native": [spy, "dump", "--native", "--pid", str(pid)],
+        "pystack remote": [stack, "remote", str(pid)],
+        "pystack remote --native-all": [stack, "remote", "--native-all", str(pid)],
+        "gdb -p, thread apply all bt": gdb_line(gdb, "thread apply all bt", arguments=["-p", str(pid)]),
+    }
+
+
+def table(title, rows):
+    """A Markdown table of medians; `rows`: {name: [measurement]}."""
+    base = None
+    say(f"\n{title}\n")
+    say("| tool | pause s | × | wall s | CPU s | MB | failed |")
+    say("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for name, runs in rows.items():
+        middle = {k: statistics.median(r[k] for r in runs) for k in ("pause", "wall", "cpu", "rss")}
+        base = base or middle
+        ratio = f"{middle['pause'] / base['pause']:.2f}" if base["pause"] else "-"
+        failed = sum(not r["ok"] for r in runs)
+        say(f"| {name} | {middle['pause']:.3f} | {ratio} | {middle['wall']:.2f} | {middle['cpu']:.2f} | {middle['rss']:.0f} | {failed or ''} |")
+
+
+def bench_source(gdb, rounds):
+    plain, loaded = [], []
+    for _ in range(rounds):
+        plain.append(measure(gdb_line(gdb)))
+        loaded.append(measure(gdb_line(gdb, f"source {INIT}")))
+    cost = statistics.median(r["cpu"] for r in loaded) - statistics.median(r["cpu"] for r in plain)
+    table(f"Loading the pack ({rounds} rounds): {cost * 1000:.0f} ms of CPU beyond bare gdb", {"gdb": plain, "gdb, source gdbext/init.py": loaded})
+
+
+def bench_stacks(gdb, rounds, label, pid, python):
+    lines = tools(gdb, python, pid)
+    rows = {name: [] for name in lines}
+    for number in range(rounds):
+        for name, line in lines.items():
+            say(f"  round {number + 1} of {rounds}, {label}: {name}")
+            rows[name].append(measure(line, pid))
+    table(f"{label} (pid {pid}), median of {rounds} rounds", rows)
+
+
+def main(words):
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="how often each tool runs")
+    parser.add_argument("--pid", type=int, action="append", help="measure on these processes instead of an engine of its own")
+    parser.add_argument("--source-only", action="store_true", help="only what loading the pack costs")
+    args = parser.parse_args(words)
+    gdb = need_gdb()[0]
+    bench_source(gdb, 11)
+    if args.source_only:
+        return 0
+    python = environment("tests")
+    if args.pid:
+        for pid in args.pid:
+            bench_stacks(gdb, args.rounds, "process", pid, python)
+        return 0
+    with start_vllm(tp=2) as engine:
+        engine.wait_ready()
+        titles = {title: pid for pid, title in engine.titles().items()}
+        for title in ("VLLM::EngineCore", "VLLM::Worker_TP0"):
+            bench_stacks(gdb, args.rounds, title, titles[title], python)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Failed as e:
+        say(str(e))
+        sys.exit(1)

@@ -1,0 +1,217 @@
+"""The collector on running processes, and cores of the kernel, of gdb and of the collector read alike without gdb."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gdbext.cpython.runtime import open_runtime
+from gdbext.errors import FaultError, GdbextError
+from gdbext.target import collector, ptrace
+from gdbext.target.snapshot import CoreFileTarget
+from heartbeats import busy, eventually, heartbeats, stop
+
+SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "parked.py")
+
+
+def told(process):
+    """{tid: [[function, line]]} that a subject says of itself, once all its threads have gone to sleep."""
+    truth = {int(tid): stack for tid, stack in json.loads(process.stdout.readline()).items()}
+
+    def switches():
+        return [re.findall(r"State:\t(\w)|voluntary_ctxt_switches:\t(\d+)", open(f"/proc/{process.pid}/task/{t}/status").read()) for t in truth]
+
+    def asleep():
+        before = switches()
+        time.sleep(0.2)
+        return switches() == before and all(one[0][0] == "S" for one in before)
+
+    eventually(asleep, "the subject's threads to park")
+    return truth
+
+
+@pytest.fixture
+def parked():
+    """(pid, {tid: [[function, line]]}) as the process says of itself."""
+    process = subprocess.Popen([sys.executable, SUBJECT, "word one", "\x1b[2J"], stdout=subprocess.PIPE)
+    truth = told(process)
+    yield process.pid, truth
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def python_stacks(target):
+    rt = open_runtime(target)
+    return {th.tid: [[f.function.rpartition(".")[2], f.line] for f in rt.frames(th)] for th in rt.threads()}
+
+
+def test_the_stacks_in_a_snapshot_are_those_that_the_process_says_it_has(parked, tmp_path):
+    pid, truth = parked
+    result = collector.collect(pid, str(tmp_path / "snapshot"), "TP0")
+    assert result.partial == [] and result.threads == 4 and 0 < result.pause
+    t = CoreFileTarget(result.file)
+    assert (t.kind, t.label, t.pid) == ("snapshot", "TP0", pid)
+    assert t.argv()[-2:] == ["word one", "\x1b[2J"]
+    found = python_stacks(t)
+    assert {tid: stack[: len(truth[tid])] for tid, stack in found.items()} == truth
+    assert {th.tid for th in t.threads()} == set(truth)
+    for thread in t.threads():
+        assert thread.stack[0] <= thread.registers[ptrace.STACK_POINTER[t.arch]] < thread.stack[1]
+
+
+def test_locals_in_a_snapshot_are_readable(parked, tmp_path):
+    pid, _ = parked
+    t = CoreFileTarget(collector.collect(pid, str(tmp_path / "snapshot")).file)
+    rt = open_runtime(t)
+    depths = [[dict(f.locals())["n"].integer() for f in rt.frames(th) if f.function == "deep"] for th in rt.threads()]
+    assert sorted(d[-1] for d in depths) == [3, 7, 40, 200]
+    assert all(d == list(range(len(d))) for d in depths)
+
+
+def test_a_busy_process_is_copied_whole_and_runs_on(tmp_path):
+    with heartbeats(tmp_path, 1) as (one,), busy():
+        for _ in range(5):
+            result = collector.collect(one.pid, str(tmp_path / "snapshot"))
+            assert result.partial == [] and result.threads == one.threads
+            stacks = python_stacks(CoreFileTarget(result.file))
+            assert len(stacks) == one.threads and all(s[-1][0] in ("<module>", "_bootstrap") for s in stacks.values()), stacks
+            assert one.runs()
+
+
+def test_a_stopped_process_is_copied_and_stays_stopped(tmp_path):
+    with heartbeats(tmp_path, 1) as (one,):
+        stop(one)
+        assert collector.collect(one.pid, str(tmp_path / "snapshot")).threads == one.threads
+        assert one.stands()
+        os.kill(one.pid, signal.SIGCONT)
+        assert one.runs()
+
+
+def test_threads_that_come_and_go_all_the_time(tmp_path):
+    code = (
+        "import threading, time, sys\ndef end(): time.sleep(0.002)\nprint('up', flush=True)\n"
+        "while True:\n    ts = [threading.Thread(target=end) for _ in range(8)]\n    [t.start() for t in ts]\n    [t.join() for t in ts]\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    try:
+        process.stdout.readline()
+        for _ in range(10):
+            result = collector.collect(process.pid, str(tmp_path / "snapshot"))
+            assert process.pid in {th.tid for th in CoreFileTarget(result.file).threads()}
+            assert python_stacks(CoreFileTarget(result.file))[process.pid][-1][0] == "<module>"
+            assert not ptrace.tracers(process.pid) and process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_process_that_dies_meanwhile_is_one_clear_error(tmp_path):
+    for delay in (0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3):
+        with heartbeats(tmp_path, 1) as (one,):
+            running = subprocess.Popen(
+                [sys.executable, "-m", "gdbext.target.collector", str(one.pid), "-o", str(tmp_path / "s")],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=os.path.dirname(os.path.dirname(os.path.dirname(SUBJECT))) + "/..",
+            )  # fmt: skip
+            try:
+                running.wait(delay)
+            except subprocess.TimeoutExpired:
+                pass
+            one.process.kill()
+            out, err = running.communicate(timeout=60)
+            assert err == "", err
+            answer = json.loads(out)
+            assert "error" in answer or answer["pid"] == one.pid
+            assert running.returncode == ("error" in answer)
+
+
+def test_a_pid_that_is_gone_and_a_file_that_cannot_be_written_are_one_line(parked, tmp_path):
+    with pytest.raises(GdbextError, match="does not exist"):
+        collector.collect(4_194_303, str(tmp_path / "s"))
+    with pytest.raises(GdbextError, match="-o"):
+        collector.collect(parked[0], str(tmp_path / "no folder" / "s"))
+    with ptrace.Stopped(parked[0]):
+        with pytest.raises(GdbextError, match="already traced"):
+            collector.collect(parked[0], str(tmp_path / "s"))
+
+
+# ---- cores of others -------------------------------------------------------------------------------------------------
+@pytest.fixture
+def gcore(gdb_path, parked, tmp_path):
+    path = tmp_path / "gcore"
+    subprocess.run(
+        [gdb_path, "-nx", "-q", "-batch", "-iex", "set auto-load off", "-p", str(parked[0]), "-ex", f"gcore {path}"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120, check=True,
+    )  # fmt: skip
+    return path
+
+
+def test_a_core_that_gdb_wrote_gives_the_same_stacks_command_line_and_environment(parked, gcore):
+    pid, truth = parked
+    t = CoreFileTarget(str(gcore))
+    assert t.kind == "core" and t.pid == pid
+    assert {tid: stack[: len(truth[tid])] for tid, stack in python_stacks(t).items()} == truth
+    assert t.argv()[-2:] == ["word one", "\x1b[2J"]
+    with open(f"/proc/{pid}/environ", "rb") as f:
+        environ = dict(e.decode("utf-8", "surrogateescape").partition("=")[::2] for e in f.read().split(b"\0") if b"=" in e)
+    assert t.environ() == environ
+
+
+def test_a_truncated_core_is_a_clear_error_at_every_length(gcore, tmp_path):
+    whole = gcore.read_bytes()
+    cut = tmp_path / "cut"
+    clean = 0
+    for part in (0.001, 0.01, 0.05, 0.2, 0.5, 0.9, 0.99):
+        cut.write_bytes(whole[: int(len(whole) * part)])
+        try:
+            python_stacks(CoreFileTarget(str(cut)))
+        except GdbextError as e:
+            clean += 1
+            assert "\n" not in str(e)
+    assert clean >= 4
+    cut.write_bytes(whole[: len(whole) // 2])
+    t = CoreFileTarget(str(cut))
+    assert t.truncated
+    lost = next(s for s in t._loads if s.filesz and s.offset > len(whole) // 2)
+    with pytest.raises(FaultError, match="cut short"):
+        t.read(lost.vaddr, 8)
+
+
+def test_gdb_opens_a_snapshot_and_unwinds_it(gdb_path, parked, tmp_path):
+    pid, truth = parked
+    file = str(tmp_path / "snapshot")
+    collector.collect(pid, file)
+    done = subprocess.run(
+        [gdb_path, "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", os.path.realpath(f"/proc/{pid}/exe"), "-c", file,
+         "-ex", "info threads", "-ex", "bt -3", "-ex", "info sharedlibrary"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert all(f"LWP {tid}" in done.stdout for tid in truth), done.stdout
+    assert re.search(r"^#\d+ .* in (_start|__libc_start_main|main)\b", done.stdout, re.M), done.stdout
+    assert "libc.so.6" in done.stdout
+
+
+@pytest.mark.skipif(open("/proc/sys/kernel/core_pattern").read().startswith("|") or not shutil.which("sh"), reason="the kernel hands cores to a program here")
+def test_a_core_that_the_kernel_wrote_is_read_too(tmp_path):
+    process = subprocess.Popen(["sh", "-c", f'ulimit -c unlimited; cd "$0"; exec "{sys.executable}" "{SUBJECT}"', str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        truth = told(process)
+        process.send_signal(signal.SIGABRT)
+        process.wait()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    cores = [p for p in tmp_path.iterdir() if "core" in p.name]
+    if not cores:
+        pytest.skip("the kernel wrote no core here")
+    eventually(lambda: cores[0].stat().st_size > 0, "the core")
+    t = CoreFileTarget(str(cores[0]))
+    assert {tid: stack[: len(truth[tid])] for tid, stack in python_stacks(t).items()} == truth

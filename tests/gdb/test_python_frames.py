@@ -1,0 +1,81 @@
+"""Threads parked at every kind of place: the frames, lines and locals read from memory are those that Python itself gives."""
+
+import os
+
+import pytest
+
+from gdbext.cpython.reprs import FULL, Repr
+from gdbext.cpython.runtime import open_runtime
+from pysubjects import PYTHONS, running
+
+
+@pytest.fixture(scope="module", params=PYTHONS, ids=os.path.basename)
+def subject(request):
+    with running(request.param, "py_stacks.py") as (target, truth):
+        yield open_runtime(target), truth
+
+
+def stacks(subject):
+    """(place, truth's frames, frames read) for each parked thread."""
+    rt, truth = subject
+    threads = {thread.tid: thread for thread in rt.threads()}
+    for tid, expected in truth["threads"].items():
+        assert int(tid) in threads, f"no thread {tid}: {sorted(threads)}"
+        yield truth["names"][tid], expected, rt.frames(threads[int(tid)])
+
+
+def test_all_threads_are_there(subject):
+    rt, truth = subject
+    assert len(truth["threads"]) == 24
+    assert {int(t) for t in truth["threads"]} < {thread.tid for thread in rt.threads()}
+    assert len(rt.threads()) == 25
+    main = rt.threads()[0]
+    assert main.tid == rt.target.pid
+
+
+def test_functions_files_and_lines_are_pythons(subject):
+    wrong = []
+    for place, expected, frames in stacks(subject):
+        want = [tuple(f[:3]) for f in expected]
+        found = [(f.function, f.file, f.line) for f in frames]
+        if found != want:
+            parts = [f"{a} not {b}" for a, b in zip(found, want) if a != b] or [f"{len(found)} frames, not {len(want)}"]
+            wrong.append(f"{place}: " + "; ".join(parts[:4]))
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_locals_are_pythons_with_cells_followed(subject):
+    wrong, compared = [], 0
+    for place, expected, frames in stacks(subject):
+        for truth, frame in zip(expected, frames):
+            if not truth[3]:
+                continue
+            found = {name: value for name, value in frame.locals() if value is not None}
+            # A class body's own f_locals leaves out the variables it takes from around it; we show them.
+            around = {"outside"} if truth[0].endswith("Body") else set()
+            if set(found) != set(truth[3]) | around:
+                wrong.append(f"{place} {truth[0]}: names {sorted(set(found) ^ set(truth[3]))[:6]} differ")
+            for name, (how, text) in truth[3].items():
+                if name not in found:
+                    continue
+                compared += 1
+                got = Repr(FULL)(found[name]) if how == "repr" else found[name].type_name
+                if got != text:
+                    wrong.append(f"{place} {truth[0]}: {name} = {got[:200]}, not {text[:200]}")
+    assert not wrong, "\n" + "\n".join(wrong)
+    assert compared > 1000
+
+
+def test_the_main_thread_stands_in_its_signal_handler(subject):
+    rt, truth = subject
+    frames = rt.frames(rt.threads()[0])
+    want = [tuple(f[:3]) for f in truth["main"]]
+    assert frames[0].function == "tell"
+    assert [(f.function, f.file, f.line) for f in frames[1:]] == want
+
+
+def test_names_of_threads_are_those_that_python_gave(subject):
+    rt, truth = subject
+    for thread in rt.threads():
+        if str(thread.tid) in truth["names"]:
+            assert rt.thread_name(thread) == f"at {truth['names'][str(thread.tid)]}"
