@@ -5,7 +5,7 @@ import re
 from ..cpython.objects import Object
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.jsonline import Address
-from ..render.text import escape, size
+from ..render.text import PLAIN, escape, size
 from ..torch import layout as layouts
 from ..torch.repr import process_options, tensor_repr
 from ..torch.tensor import is_tensor, read_tensor, read_tensor_impl
@@ -63,6 +63,13 @@ def _header(tensor, how, style):
     return "  ".join(head) + "\n  " + "  ".join(where) + style.dim(f"  ({how})")
 
 
+class _Bare(Answer):
+    """The contract's `-repr`: the repr and nothing else, also where the answer is partial (JSON and exit status still say so)."""
+
+    def people(self, style=PLAIN):
+        return self.text
+
+
 class PyTensor(Command):
     """Print a torch tensor of the process, read from memory: what it is, where it lies, its values as torch prints them.
 
@@ -113,7 +120,7 @@ class PyTensor(Command):
             if text is None:
                 raise GdbextError(why)
             data["repr"] = text
-            return Answer(data, escape(text, keep="\n"), partial)
+            return _Bare(data, escape(text, keep="\n"), partial)
 
         def people(style):
             values = [escape(text, keep="\n")] if text is not None else [style.bad(escape(tensor.unavailable))] if tensor.unavailable else []

@@ -11,6 +11,7 @@ from ..target.proc import ProcTarget
 MULTIPLYING = ("dp", "pp", "pcp", "tp")
 DIVIDING = ("attn_cp", "moe_dp", "dcp", "ep", "moe_tp", "attn_tp")
 MAX_RANK = 1 << 20  # a larger one is nonsense out of hostile memory
+MAX_NAMES = 1 << 14  # of a module or an environment
 
 STATES = {
     "R": "running", "S": "sleeping", "D": "in the kernel", "T": "stopped", "t": "traced", "Z": "zombie", "X": "dead", "I": "idle",
@@ -203,6 +204,7 @@ def group_ranks(runtime, module, names):
     scope = runtime.module(module)
     if scope is None:
         return None
+    bounded(scope)
     ranks, sizes = {}, {}
     for name, group in names.items():
         try:
@@ -211,12 +213,27 @@ def group_ranks(runtime, module, names):
             continue
         if coordinator.type_name == "NoneType":
             continue
-        rank = checked_rank(coordinator.attr("rank" if group == "world" else "rank_in_group").integer())
+        rank = _integer(coordinator, "rank" if group == "world" else "rank_in_group")
         if rank < 0:
             continue  # this process is not in that group
-        ranks[group] = rank
-        sizes[group] = checked_rank(coordinator.attr("world_size").integer())
+        ranks[group], sizes[group] = rank, _integer(coordinator, "world_size")
+        if rank >= sizes[group]:
+            raise GdbextError(f"rank {rank} of a group of {sizes[group]} ({name}) is nonsense")
     return ranks, sizes
+
+
+def bounded(scope):
+    """`scope`, a dict that is looked through name by name; `GdbextError` for one that no module has."""
+    if scope.len() > MAX_NAMES:
+        raise GdbextError(f"a module with {scope.len()} names is nonsense")
+    return scope
+
+
+def _integer(owner, name):
+    value = owner.attr(name)
+    if not hasattr(value, "integer"):
+        raise GdbextError(f"{name} of the {owner.type_name} is no int")
+    return checked_rank(value.integer(max_digits=2))
 
 
 def outer_frame(runtime, functions):
@@ -255,7 +272,7 @@ def memory_environ(runtime, names):
     found = {}
     if scope is None:
         return found
-    for key, value in scope.item("environ").attr("_data").items()[:4096]:
+    for key, value in bounded(bounded(scope).item("environ").attr("_data")).items():
         try:
             name = key.raw_bytes(64).decode("ascii", "replace")
             if name in names:

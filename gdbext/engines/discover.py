@@ -210,8 +210,11 @@ class _Search:
                 close = getattr(getattr(runtime, "target", None), "close", None)
                 if close:
                     close()
-        if why:
+        if why.startswith("no rank found") and rank.rank_source in ("tree", "argv"):
+            rank.doubt = f"{rank.doubt}, no rank in its memory: starting?"
+        elif why:
             rank.note(f"rank not read from memory: {why}")
+        if why:
             return
         if said is None:
             if rank.doubt and (rank.from_libraries or not rank.title_is_comm or rank.prefix not in ("", "VLLM")):

@@ -23,7 +23,7 @@ class LmDeploy(EngineSpec):
 
     def child(self, parent, process):
         if parent.role in ("frontend", "api-server") and (process.is_spawned or process.cmdline == parent.process.cmdline):
-            return Match("child", {}, "it has no title")
+            return Match("child", {}, "no title")
         return None
 
     def world(self, ranks):

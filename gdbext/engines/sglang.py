@@ -57,7 +57,7 @@ class Sglang(EngineSpec):
     def child(self, parent, process):
         if parent.role in ("frontend", "api-server", "coordinator"):
             if process.is_spawned or process.cmdline == parent.process.cmdline:
-                return Match("child", {}, "it has no title")
+                return Match("child", {}, "no title")
         return None
 
     def order(self, ranks):
@@ -74,7 +74,7 @@ class Sglang(EngineSpec):
             for world, rank in enumerate(children):
                 rank.role = "scheduler" if world < tp else "detokenizer"
                 rank.rank_source = "argv"
-                rank.note("role and rank by order of start and the size in the command line")
+                rank.note("role and rank by order of start")
                 if world < tp:
                     rank.ranks["world"] = world
                     if tp > 1:

@@ -29,7 +29,7 @@ class TrtLlm(EngineSpec):
 
     def child(self, parent, process):
         if parent.role in ("frontend", "api-server") and (process.is_spawned or process.cmdline == parent.process.cmdline):
-            return Match("child", {}, "it has no title")
+            return Match("child", {}, "no title")
         return None
 
     def world(self, ranks):

@@ -81,9 +81,9 @@ class Vllm(EngineSpec):
                 return Match("worker", _parts(m.group("appended")))
         if process.is_spawned or process.cmdline == parent.process.cmdline:
             if parent.role == "engine-core":
-                return Match("worker", {}, "it has no title")
+                return Match("worker", {}, "no title")
             if parent.role in ("frontend", "api-server", "child"):
-                return Match("child", {}, "it has no title")
+                return Match("child", {}, "no title")
         return None
 
     def order(self, ranks):
@@ -116,7 +116,7 @@ class Vllm(EngineSpec):
                     if rank is not core:
                         rank.role = "worker"
                     rank.rank_source = "argv"
-                    rank.note("rank by order of start and the sizes in the command line")
+                    rank.note("rank by order of start")
 
     def world(self, ranks):
         """Layout DP x PP x PCP x TP (parallel_state.initialize_model_parallel), where every rank of it is here."""

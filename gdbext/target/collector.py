@@ -45,12 +45,13 @@ class _Recorder(ProcTarget):
     def _read(self, address, size):
         if len(self.wanted) > MAX_PAGES or (self.deadline and time.monotonic() > self.deadline):
             raise FaultError(address, size, "enough for one snapshot")
-        data = super()._read(address, size)
-        self.wanted.update(_pages(address, size))
+        pages = _pages(address, size)
+        data = super()._read(pages[0], PAGE * len(pages))  # memory is mapped by pages: where a byte can be read, all of its page can
+        self.wanted.update(pages)
         if self.deadline:
-            for page in range(-(-address // PAGE) * PAGE, address + size - PAGE + 1, PAGE):
-                self.copies[page] = data[page - address : page - address + PAGE]
-        return data
+            for i, page in enumerate(pages):
+                self.copies[page] = data[i * PAGE : (i + 1) * PAGE]
+        return data[address - pages[0] : address - pages[0] + size]
 
 
 class _Copy(Target):
@@ -160,10 +161,10 @@ class Result:
 
 
 class _Stop:
-    """What one stop brought: raw `registers` by tid, `memory` by page, `seconds`."""
+    """What one stop brought: raw `registers` by tid, `memory` by page, `maps` and their text, `seconds`."""
 
     def __init__(self):
-        self.registers, self.memory, self.seconds, self.stray = {}, {}, 0.0, None
+        self.registers, self.memory, self.maps, self.text, self.seconds, self.stray = {}, {}, [], "", 0.0, None
 
 
 def _stop_and_copy(pid, wanted, maps, timeout, walk=None):
@@ -189,7 +190,10 @@ def _stop_and_copy(pid, wanted, maps, timeout, walk=None):
         copied = ptrace.read_ranges(pid, ranges)
         if walk:
             walk()
+        raw = read_proc(pid, "maps")  # parsed later; read now, since a thread's stack may be new
     got.seconds = stopped.seconds
+    got.text = raw.decode("utf-8", "surrogateescape")
+    got.maps = parse_maps(got.text)
     got.stray = stopped
     for (address, _), data in zip(ranges, copied):
         for i in range(0, len(data) - PAGE + 1, PAGE):
@@ -221,8 +225,7 @@ def take(pid, path, label="", timeout=1.0):
         raise GdbextError(f"process {pid} has no memory: it is a zombie or a kernel thread")
     wanted, pauses, partial = set(), [], []
     auxv = read_proc(pid, "auxv")
-    text = read_proc(pid, "maps").decode("utf-8", "surrogateescape")
-    maps = parse_maps(text)
+    maps = parse_maps(read_proc(pid, "maps").decode("utf-8", "surrogateescape"))
     if not maps:
         raise GdbextError(f"process {pid} has no memory: it has just ended")
     live = _Recorder(pid, set())
@@ -248,7 +251,8 @@ def take(pid, path, label="", timeout=1.0):
 
         got = _stop_and_copy(pid, pages, maps, timeout, walk if last else None)
         pauses.append(got.seconds)
-        memory = got.memory
+        memory, maps, text = got.memory, got.maps, got.text
+        writable = _Writable(maps)
         if last:
             memory.update(walked.copies)
         copy = _Copy(live, memory, maps, got.registers)
@@ -258,8 +262,6 @@ def take(pid, path, label="", timeout=1.0):
         if not copy.missed:
             break
         wanted |= copy.missed
-        text = read_proc(pid, "maps").decode("utf-8", "surrogateescape")  # pages that lie in memory mapped since
-        maps = parse_maps(text)
     if copy.missed:
         partial.append(f"{len(copy.missed)} pages that Python's state points to changed faster than they could be copied")
     elif why:

@@ -223,7 +223,7 @@ def recover(held, tracer, gone):
                 del held[pid]
                 continue
             by = ptrace.tracers(pid)
-            if tracer in by and not dead:
+            if tracer in by:
                 continue  # the kernel has not let it go yet
             if not by:
                 try:

@@ -7,6 +7,7 @@ import re
 from ..errors import GdbextError, LayoutError, NotFoundError
 
 _PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "torch.json")
+_OLD_STRING = b"14torchCheckFailEPKcS2_jRKSs"  # c10::detail::torchCheckFail(…, std::string const&) as the old ABI mangles it
 _loaded = {}
 
 
@@ -79,13 +80,16 @@ def for_version(text, pre_cxx11_abi=False):
 
 
 def pre_cxx11_abi(target):
-    """Whether this process's torch was built with the old std::string: then libc10 names no std::__cxx11."""
+    """Whether this process's torch was built with _GLIBCXX_USE_CXX11_ABI=0: then libc10 has a function that takes the old std::string.
+
+    False, what newer builds are, where the file is not here; a wrong answer shows when an AutogradMeta does not prove right.
+    """
     for m in target.modules():
         if m.name.startswith("libc10.so"):
             try:
-                return m.elf.data.find(b"__cxx11") < 0
+                return m.elf.data.find(_OLD_STRING) >= 0
             except (GdbextError, OSError):
-                pass  # the file is not here: say what most builds are
+                continue
     return False
 
 

@@ -110,14 +110,22 @@ class _ComplexFormat:
 
 
 # ---- values ------------------------------------------------------------------------------------------------------------
-def _shown(n, summarize, edge):
-    """Indices of a dimension of size `n` that a summary shows."""
-    return list(range(n)) if not summarize or n <= 2 * edge else list(range(edge)) + list(range(n - edge, n))
+def _shown(shape, options):
+    """Per dimension the indices that are shown: all, or the edges of those that a summary cuts. Bounded before they are made."""
+    numel = count = 1
+    for n in shape:
+        numel *= n
+    edge = options.edgeitems if numel > options.threshold else max(shape, default=0)
+    for n in shape:
+        count *= min(n, 2 * edge)
+    if count > MAX_VALUES:
+        raise GdbextError(f"torch's repr of {list(shape)} shows {count} elements, more than {MAX_VALUES}: take a part with -slice")
+    return [list(range(n)) if n <= 2 * edge else list(range(edge)) + list(range(n - edge, n)) for n in shape]
 
 
 def _blind_to_nan(tensor):
-    """Up to torch 2.13 isfinite took float8_e8m0fnu's NaN for a number, which decides how its neighbours are written."""
-    return tensor.dtype.name == "float8_e8m0fnu" and tuple(map(int, tensor.table.minor.split("."))) <= (2, 13)
+    """Up to torch 2.14 isfinite took float8_e8m0fnu's NaN for a number, which decides how its neighbours are written."""
+    return tensor.dtype.name == "float8_e8m0fnu" and tuple(map(int, tensor.table.minor.split("."))) <= (2, 14)
 
 
 def values_text(tensor, options, indent=0):
@@ -126,14 +134,7 @@ def values_text(tensor, options, indent=0):
         tensor.values([])
     if tensor.numel == 0:
         return "[]"
-    summarize = tensor.numel > options.threshold
-    edge = options.edgeitems
-    picked = [_shown(n, summarize, edge) for n in tensor.shape]
-    count = 1
-    for p in picked:
-        count *= len(p)
-    if count > MAX_VALUES:
-        raise GdbextError(f"torch's repr of {list(tensor.shape)} shows {count} elements, more than {MAX_VALUES}: take a part with -slice")
+    edge, picked = options.edgeitems, _shown(tensor.shape, options)
     flat = tensor.values(list(itertools.product(*picked)))
     if tensor.dtype.kind == "complex":
         write = _ComplexFormat(flat, options)

@@ -51,6 +51,7 @@ class Tensor:
     storage_bytes: Optional[int] = None
     requires_grad: Optional[bool] = False  # None: could not be told
     grad_fn: str = ""
+    grad_fn_object: int = 0  # the Python object of a grad_fn that Python code defines
     is_conj: bool = False
     is_neg: bool = False
     is_zero: bool = False  # ZeroTensor: all zeros, without memory
@@ -412,20 +413,10 @@ def _autograd(target, table, t, meta):
     t.requires_grad = bool(flag or node)
     if not node:
         return
-    name = nodes[0]
-    try:
-        if name == "torch::autograd::PyNode" and table.has("PyNode", "obj"):
-            name = _type_name(target, target.u64(node + table.offset("PyNode", "obj")))
-        elif name == "torch::autograd::PyNode":
-            name = _type_name(target, target.u64(node + table.offset("PyNode", "pyobj_slot_", "PyObjectSlot", "pyobj_")) & ~1)
-    except FaultError as e:
-        t.notes.append(f"the name of its grad_fn cannot be read ({e})")
-    t.grad_fn = name.rsplit("::", 1)[-1]
-
-
-def _type_name(target, pyobject):
-    """tp_name of an object's type; its place is fixed by CPython's stable layout of a GIL build (PyObject 16, tp_name at 24)."""
-    return target.cstring(target.u64(target.u64(pyobject + 8) + 24), 256).decode("utf-8", "replace").rsplit(".", 1)[-1]
+    t.grad_fn = nodes[0].rsplit("::", 1)[-1]
+    if nodes[0] == "torch::autograd::PyNode":  # a node of Python code: its class has the name
+        at = ("PyNode", "obj") if table.has("PyNode", "obj") else ("PyNode", "pyobj_slot_", "PyObjectSlot", "pyobj_")
+        t.grad_fn_object = target.u64(node + table.offset(*at)) & ~1
 
 
 def _quantizer(target, table, t):
@@ -474,6 +465,11 @@ def _describe_python(t, obj):
     t.own_repr = _own_repr(info)
     t.plain = names[0] in (("torch", "Tensor"), ("torch.nn.parameter", "Parameter"))
     t.is_parameter = ("torch.nn.parameter", "Parameter") in names
+    if t.grad_fn_object:
+        try:
+            t.grad_fn = obj.rt.object(t.grad_fn_object).type_name
+        except GdbextError as e:
+            t.notes.append(f"the name of its grad_fn cannot be read ({e})")
     if ("torch._subclasses.fake_tensor", "FakeTensor") in names:
         _fake_device(t, obj)
 

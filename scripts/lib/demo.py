@@ -20,11 +20,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SESSION = os.path.join(os.path.dirname(os.path.abspath(__file__)), "demo_session.py")
 
 
-def run_gdb(gdb, engine):
-    """The gdb session of demo_session.py on `engine`. -> gdb's exit status."""
+def run_gdb(gdb, name, engine):
+    """The gdb session of demo_session.py on `engine`, a running `Engine` of kind `name`. -> gdb's exit status."""
     argv = [gdb, "-nx", "-q", "-batch", "-ex", "source " + os.path.join(ROOT, "gdbext", "init.py"),
             "-ex", "source " + SESSION]
-    env = dict(os.environ, GDBEXT_DEMO_ENGINE=engine, PYTHONDONTWRITEBYTECODE="1")
+    env = dict(os.environ, GDBEXT_DEMO_ENGINE=name, GDBEXT_DEMO_PIDS=" ".join(map(str, engine.pids())),
+               PYTHONDONTWRITEBYTECODE="1")
     say(f"\n$ {os.path.basename(gdb)} -nx -q -batch -ex 'source gdbext/init.py' ...")
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=env, cwd=ROOT)
     try:
@@ -58,7 +59,7 @@ def main():
     python = environment(options.engine)
     with START[options.engine](tp=options.tp, python=python) as engine:
         engine.wait_ready(what=f"starting {engine.name} with tensor parallel {options.tp}")
-        status = run_gdb(gdb, options.engine)
+        status = run_gdb(gdb, options.engine, engine)
         if options.stay:
             say(f"\nThe engine runs on as process {engine.pid}; its log is {engine.log}. Ctrl-C ends it.")
             while engine.alive():

@@ -6,18 +6,18 @@ import time
 
 import gdb
 
-# engine -> the command that attaches a process, the function whose frame holds its state, what to look at there
+# engine -> the process to attach, the function whose frame holds its state, what to look at there
 SESSIONS = {
     "vllm": [
-        ("llm-attach TP0", "worker_busy_loop", [
+        ("TP0", "worker_busy_loop", [
             "pytensor self.worker.worker.model_runner.kv_caches[0] -slice 1,0",
             "pytensor self.worker.worker.model_runner.seq_lens -slice :8",
         ]),
-        ("llm-attach EngineCore", "run_busy_loop", ["pyprint self.scheduler.running[0].request_id", "pyprint self.scheduler.running[0]"]),
+        ("EngineCore", "run_busy_loop", ["pyprint self.scheduler.running[0].request_id", "pyprint self.scheduler.running[0]"]),
     ],
     "sglang": [
-        ("llm-attach TP0", "event_loop_normal", ["pyprint self.running_batch.reqs[0].rid", "pyprint self.running_batch.reqs[0]",
-         "pytensor self.token_to_kv_pool_allocator._kvcache.k_buffer[0]"]),
+        ("TP0", "event_loop_normal", ["pyprint self.running_batch.reqs[0].rid", "pyprint self.running_batch.reqs[0]",
+         "pytensor self.token_to_kv_pool_allocator._kvcache.k_buffer[0]", "pytensor self.running_batch.seq_lens"]),
     ],
 }
 
@@ -45,10 +45,17 @@ def frame_of(function):
     raise gdb.GdbError(f"no frame of {function} on the selected thread's Python stack")
 
 
+def name_of(label):
+    """`label`, or the pid of the demo's own process of that name where other engines on this machine have it too."""
+    own = set(map(int, os.environ["GDBEXT_DEMO_PIDS"].split()))
+    named = [r["pid"] for r in json.loads(gdb.execute("llm-ranks -json", to_string=True))["ranks"] if r["label"] == label]
+    return label if len(named) == 1 else next((str(pid) for pid in named if pid in own), label)
+
+
 def main():
     worked = [show("llm-ranks")]
-    for attach, function, commands in SESSIONS[os.environ["GDBEXT_DEMO_ENGINE"]]:
-        worked += [show(attach), show("pybt")]
+    for label, function, commands in SESSIONS[os.environ["GDBEXT_DEMO_ENGINE"]]:
+        worked += [show("llm-attach " + name_of(label)), show("pybt")]
         try:
             worked.append(show(f"pyframe {frame_of(function)}"))
         except (gdb.error, ValueError, KeyError) as e:
@@ -56,9 +63,9 @@ def main():
             worked.append(False)
         worked += [show(command) for command in commands]
         worked.append(show("llm-detach"))
-    # the exit status of gdb -batch is that of its last command
     if not all(worked):
-        raise gdb.GdbError(f"{worked.count(False)} of {len(worked)} commands did not work")
+        print(f"\n{worked.count(False)} of {len(worked)} commands did not work", flush=True)
+        gdb.execute("quit 1")
 
 
 main()

@@ -73,10 +73,9 @@ ENVIRONMENTS = {  # name -> (steps, the Python versions they run on, best first)
 
 
 def cache_folder(environ=os.environ):
-    base = environ.get("GDBEXT_CACHE")
-    if base:
-        return os.path.abspath(base)
-    return os.path.join(environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "gdbext")
+    """gdbext in $GDBEXT_CACHE, else in the user's cache folder."""
+    base = environ.get("GDBEXT_CACHE") or environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(os.path.abspath(base), "gdbext")
 
 
 def torch_requirement(machine=None):

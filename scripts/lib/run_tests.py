@@ -9,6 +9,7 @@ Makes the environments that the parts need in the user's cache folder, gets gdb 
 The exit status is pytest's: that of the first part that failed.
 """
 
+import glob
 import os
 import re
 import signal
@@ -38,8 +39,9 @@ def split(words):
 
 def prepare(parts, environ):
     """-> the variables that tests go by (tests/conftest.py says what each holds), making what they name."""
+    fetched = sorted(glob.glob(os.path.join(cache_folder(), "pythons", "*", "bin", "python3.*")))  # by scripts/get-pythons
     found = {"GDBEXT_TEST_PYTHON": environment("tests"),
-             "GDBEXT_TEST_PYTHONS": ":".join(p for v, p in find_pythons((3, 9)).items())}
+             "GDBEXT_TEST_PYTHONS": environ.get("GDBEXT_TEST_PYTHONS") or ":".join(find_pythons((3, 9), more=fetched).values())}
     if set(parts) & {"gdb", "engines", "gpu"}:
         gdbs = need_gdb()
         found["GDBEXT_TEST_GDB"] = ":".join(gdbs)

@@ -108,8 +108,9 @@ def python_version(python):
     return ((int(found[1]), int(found[2])), found[3].strip()) if out.returncode == 0 and found else None
 
 
-def find_pythons(lowest=(3, 8), highest=(3, 99)):
-    """{(major, minor): path} of the interpreters here: on the PATH, in /usr/bin, pyenv's and uv's. The first found stands."""
+def find_pythons(lowest=(3, 8), highest=(3, 99), more=()):
+    """{(major, minor): path} of the interpreters here: on the PATH, in /usr/bin, pyenv's and uv's, then the paths `more`. The first
+    found of a minor stands."""
     names = [f"python3.{n}" for n in range(lowest[1], 20)] + ["python3"]
     places = [shutil.which(n) for n in names] + [sys.executable]
     home = os.path.expanduser("~")
@@ -118,11 +119,11 @@ def find_pythons(lowest=(3, 8), highest=(3, 99)):
                     "/usr/bin/python3.[0-9]*", "/usr/local/bin/python3.[0-9]*", "/opt/python*/bin/python3"):
         places += sorted(p for p in glob.glob(pattern) if re.search(r"python3(\.\d+)?$", p))
     found, seen = {}, set()
-    for place in places:
+    for place in places + list(more):
         if not place or place in seen:
             continue
         seen.add(place)
         known = python_version(place)
         if known and lowest <= known[0] <= highest:
-            found.setdefault(known[0], known[1])
+            found.setdefault(known[0], place if place in more else known[1])  # get-pythons' do not know their own start script
     return dict(sorted(found.items()))

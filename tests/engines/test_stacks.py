@@ -90,7 +90,7 @@ def test_requests_and_kv_tensors_of_a_running_engine(vllm, truth, gdb_path):
             "pytensor -repr self.worker.worker.model_runner.kv_caches[0]", "llm-detach",
         ])  # fmt: skip
         tensor = said.json(2)
-        assert tensor["dtype"] == "float32" and tensor["device"] == "cpu" and len(tensor["shape"]) == 4 and tensor["storage_bytes"] > 1 << 20
+        assert tensor["dtype"].endswith("float32") and tensor["device"] == "cpu" and len(tensor["shape"]) == 4 and tensor["storage_bytes"] > 1 << 20
         assert said.json(3)["repr"] == "0" and int(said.json(4)["repr"]) == 4
         assert said.outputs[5].startswith("tensor("), said.outputs[5]
     with truth(core):

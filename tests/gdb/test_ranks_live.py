@@ -163,6 +163,16 @@ def test_the_rank_in_memory_wins_over_a_title_that_lies(subject):
     assert found[tree.pids["core"]].rank_source == "title", "its Python holds no engine"
 
 
+@pytest.mark.parametrize("numbers", [[0, 10**40, 2], [0, "x", 2], [0, -5, 2], [0, 3, 2], [0, None, 2]])
+def test_nonsense_in_memory_leaves_the_title_and_is_said(subject, numbers):
+    tree = engine(tp=1)
+    tree["children"][0]["children"][0]["groups"] = {"_TP": numbers}
+    tree = subject(tree)
+    rank = [r for r in tree.ranks(verify=True) if r.pid == tree.pids["w0"]][0]
+    assert (rank.label, rank.ranks["tp"], rank.rank_source) == ("TP0", 0, "title")
+    assert any("not read from memory" in n and "\n" not in n for n in rank.notes)
+
+
 def test_a_lone_custom_prefix_is_believed_only_when_memory_knows_the_engine(subject):
     tree = subject({"name": "main", "title": None, "children": [
         {"name": "real", "title": "acme::Worker_TP1", "groups": {"_WORLD": [1, 1, 2], "_TP": [1, 1, 2]}},

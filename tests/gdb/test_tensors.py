@@ -1,5 +1,6 @@
 """Tensors read from outside equal what torch says of them inside: metadata and repr, from /proc, in gdb live and in a core."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -37,12 +38,13 @@ class Subject:
         return tensor_repr(tensor, self.options)
 
 
-@pytest.fixture(scope="module")
-def subject(torch_python, tmp_path_factory):
-    if subprocess.run([torch_python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
-        pytest.skip(f"{torch_python} has no torch")
-    path = str(tmp_path_factory.mktemp("tensors") / "truth.json")
-    process = subprocess.Popen([torch_python, "-W", "ignore", SUBJECT, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+@contextlib.contextmanager
+def running(python, folder, *arguments):
+    if subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip(f"{python} has no torch")
+    path = str(folder / "truth.json")
+    line = [python, "-W", "ignore", SUBJECT, path, *arguments]
+    process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert process.stdout.readline() == b"ready\n"
         with open(path) as f:
@@ -50,6 +52,18 @@ def subject(torch_python, tmp_path_factory):
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def subject(torch_python, tmp_path_factory):
+    with running(torch_python, tmp_path_factory.mktemp("tensors")) as found:
+        yield found
+
+
+def test_the_processs_own_print_options_and_default_dtype_count(torch_python, tmp_path):
+    with running(torch_python, tmp_path, "options") as own:
+        assert own.options.default_dtype == "bfloat16" and own.options.precision == 2
+        assert {n: own.repr(own.read(n)) for n in own.tensors} == {n: t["repr"] for n, t in own.tensors.items()}
 
 
 def measured(tensor):

@@ -435,7 +435,7 @@ def test_helpers_of_the_users_own_process_are_not_listed_beside_a_running_engine
 def test_an_engine_that_is_starting_shows_its_untitled_children(proc):
     main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"])
     child = proc.add(SPAWN, ppid=main)
-    assert [(r.pid, r.notes) for r in proc.ranks()] == [(main, []), (child, ["it has no title"])]
+    assert [(r.pid, r.notes) for r in proc.ranks()] == [(main, []), (child, ["no title"])]
 
 
 @pytest.mark.parametrize("what", ["TP9", "nothing", "99999999", "", "all"])

@@ -1,5 +1,6 @@
 """Tensors made of bytes, for every torch release there is a layout for: read right when they are right, refused when they are not."""
 
+import random
 import struct
 
 import pytest
@@ -235,6 +236,28 @@ def test_a_tensor_that_would_print_without_end_is_refused():
     made = Made("2.13", shape, (0,) * 10)
     with pytest.raises(GdbextError, match="-slice"):
         tensor_repr(made.read())
+
+
+def test_endless_print_options_of_the_process_end():
+    t = Made("2.13", (1 << 40,), (0,)).read()
+    with pytest.raises(GdbextError, match="-slice"):
+        tensor_repr(t, Options(threshold=float("inf")))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_damage_ends_in_a_value_or_in_one_line(seed):
+    rng = random.Random(seed)
+    for _ in range(50):
+        made = Made(rng.choice(layouts.known()), rng.choice([(2, 3), (6,)]), (1, 1))
+        for _ in range(rng.randint(1, 4)):
+            blob = rng.choice([made.impl, made.impl, made.storage])
+            at = rng.randrange(0, len(blob), 8)
+            word = rng.choice([rng.getrandbits(64), rng.randrange(300), IMPL, STORAGE, DATA, (1 << 64) - 1, 1 << 63, LIBRARY + 16])
+            blob[at : at + 8] = struct.pack("<Q", word)
+        try:
+            assert tensor_repr(made.read(rng.choice([None, PYOBJ])))
+        except GdbextError as e:
+            assert "\n" not in str(e) and len(str(e)) < 1000
 
 
 def test_only_what_is_shown_is_read():

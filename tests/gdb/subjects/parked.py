@@ -20,9 +20,8 @@ def main():
 
     def say(frame):
         stack = []
-        frame = frame  # `deep` itself: it stands at the sleep from now on
         while frame is not None:
-            line = frame.f_code.co_firstlineno + 6 if not stack else frame.f_lineno
+            line = frame.f_code.co_firstlineno + 5 if not stack else frame.f_lineno
             stack.append([frame.f_code.co_name, line])
             frame = frame.f_back
         with lock:

@@ -231,7 +231,8 @@ pointers(caught, "exc", args=caught.args, traceback=caught.__traceback__, contex
 tb = caught.__traceback__
 pointers(tb, "tb", tb_frame=tb.tb_frame)
 fact(tb, "tb.tb_lasti", tb.tb_lasti, "i32")
-fact(tb, "tb.tb_lineno", tb.tb_lineno if sys.version_info < (3, 11) else -1, "i32")  # -1: ask the line table for tb_lasti
+if sys.version_info[:2] != (3, 11):  # -1: ask the line table for tb_lasti; 3.11 changed to that within its patch releases
+    fact(tb, "tb.tb_lineno", tb.tb_lineno if sys.version_info < (3, 11) else -1, "i32")
 try:
     raise StopIteration("done")
 except StopIteration as e:

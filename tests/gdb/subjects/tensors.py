@@ -1,6 +1,7 @@
 """A process full of torch tensors that writes down what is true of each and then waits.
 
-    python tensors.py TRUTH.json        one line "ready" on stdout when the file is there; ends with its stdin
+    python tensors.py TRUTH.json            one line "ready" on stdout when the file is there; ends with its stdin
+    python tensors.py TRUTH.json options    a few tensors under print options and a default dtype of the process's own
 
 TRUTH.json: {"torch", "tensors": {name: {...}}, "slices": [[name, slice, repr of the detached view]]}. `repr` is null where torch itself
 cannot print the tensor. Everything is made from fixed seeds.
@@ -207,6 +208,16 @@ def describe(t):
     }  # fmt: skip
 
 
+def with_options():
+    """Tensors whose repr shows the process's own settings."""
+    torch.set_default_dtype(torch.bfloat16)
+    torch.set_printoptions(precision=2, threshold=20, edgeitems=2, linewidth=60)
+    yield "float32", torch.randn(4, 5).float()
+    yield "default", torch.randn(7, 9)
+    yield "complex", torch.randn(3).to(torch.complex64)
+    yield "empty", torch.zeros(0)
+
+
 def wait(tensors, kv_cache):
     small = tensors["big strided"]  # locals to find from outside
     sys.stdin.read()
@@ -216,16 +227,19 @@ def wait(tensors, kv_cache):
 def main():
     torch.manual_seed(1)
     torch.set_num_threads(1)
-    tensors, truth = {}, {}
-    for name in DTYPES:
-        tensors.update(of_dtype(name))
-    for part in (mixes(60), views(), graph(), others()):
-        tensors.update(part)
-    for name, t in tensors.items():
-        truth[name] = describe(t)
-    more = dict(beyond())
+    tensors, more, slices = {}, {}, []
+    if "options" in sys.argv:
+        tensors.update(with_options())
+        tensors["big strided"] = tensors["huge kv"] = tensors["float32"]
+    else:
+        for name in DTYPES:
+            tensors.update(of_dtype(name))
+        for part in (mixes(60), views(), graph(), others()):
+            tensors.update(part)
+        more.update(beyond())
+        slices += [[name, s, repr(eval(f"t[{s}]", {"t": tensors[name].detach()}))] for name, found in SLICES.items() for s in found]
+    truth = {name: describe(t) for name, t in tensors.items()}
     hard = {name: describe(t) for name, t in more.items()}
-    slices = [[name, s, repr(eval(f"t[{s}]", {"t": tensors[name].detach()}))] for name, found in SLICES.items() for s in found]
     with open(sys.argv[1], "w") as f:
         json.dump({"torch": torch.__version__, "tensors": truth, "beyond": hard, "slices": slices}, f)
     print("ready", flush=True)
