@@ -7,7 +7,7 @@ from ..lazy import room
 from ..render import names
 from ..render.jsonline import Address
 from ..render.text import escape
-from .base import Answer, Command, Option
+from .base import CONTENT, Answer, Command, Option
 from .pybt import frame_data, frame_line, thread_head, variable_lines
 
 stacks = room("stacks.merge")
@@ -34,7 +34,7 @@ def native_line(frame, style):
 class Stack:
     """The merged stack of one thread, as data. `key` is equal for threads that do the same."""
 
-    def __init__(self, rt, target, thread, py, with_locals, raw):
+    def __init__(self, rt, target, thread, py, private, raw):
         self.error, native = None, []
         try:
             native = target.unwind(thread)
@@ -47,7 +47,7 @@ class Stack:
             if entry.machinery and not raw and frames:
                 continue
             if entry.python is not None:
-                data = frame_data(entry.python, with_locals)
+                data = frame_data(entry.python, private)
                 data["level"], data["reliable"] = len(self.frames), entry.reliable
             else:
                 data = native_data(entry.native, len(self.frames))
@@ -85,6 +85,7 @@ class LlmBt(Command):
     options = (
         Option("all", help="every thread of the process"),
         Option("locals", help="with the variables of each Python frame"),
+        CONTENT,
         Option("raw", help="with the interpreter's own frames; no folding of equal threads"),
     )
 
@@ -105,10 +106,11 @@ class LlmBt(Command):
             threads = [th for th in threads if th.tid == tid]
         main_first = sorted(threads, key=lambda th: (th.tid not in pythons, th.tid != target.pid, th.tid))
         found, partial = [], session.partial(target) + why
+        private = session.private(rt, args) if args.locals and rt is not None else None
         for thread in main_first:
             py = pythons.get(thread.tid)
             try:
-                stack = Stack(rt, target, thread, py, args.locals, args.raw)
+                stack = Stack(rt, target, thread, py, private, args.raw)
             except GdbextError as e:
                 partial.append(f"thread {thread.tid}: {e}")
                 continue

@@ -4,13 +4,13 @@ from ..errors import GdbextError
 from ..lazy import room
 from ..render.jsonline import Address
 from ..render.text import escape
-from .base import Answer, Command, Option
+from .base import CONTENT, Answer, Command, Option
 
 reprs = room("cpython.reprs")
 
 
-def variables(found, limits=None):
-    """`[(name, Object or None)]` -> the contract's `locals`; a variable that is not set is left out."""
+def variables(found, private, limits=None):
+    """`[(name, Object or None)]` -> the contract's `locals`; a variable that is not set is left out, private content only counted."""
     shown = []
     for name, value in found:
         if value is None:
@@ -19,19 +19,19 @@ def variables(found, limits=None):
             kind = value.type_name
         except GdbextError:
             kind = "?"
-        shown.append({"name": escape(name), "type": escape(kind), "address": Address(value.address), "text": escape(reprs.Repr(limits or reprs.SHORT)(value))})
+        shown.append({"name": escape(name), "type": escape(kind), "address": Address(value.address), "text": escape(reprs.Repr(limits or reprs.SHORT, private).named(name, value))})
     return shown
 
 
-def frame_data(frame, with_locals=False, limits=None):
-    """A `PyFrame` as the contract's frame."""
+def frame_data(frame, private=None, limits=None):
+    """A `PyFrame` as the contract's frame; with its variables where `private` (names to hide) is given."""
     data = {
         "level": frame.level, "kind": "python", "function": escape(frame.function), "file": escape(frame.file), "line": frame.line,
         "pc": None, "sp": Address(frame.anchor) if frame.anchor else None, "library": None, "reliable": True, "locals": [],
     }  # fmt: skip
-    if with_locals:
+    if private is not None:
         try:
-            data["locals"] = variables(frame.locals(), limits)
+            data["locals"] = variables(frame.locals(), private, limits)
         except GdbextError as e:
             data["reliable"], data["locals_error"] = False, str(e)
     return data
@@ -58,11 +58,11 @@ def thread_head(thread, style):
     return style.title(f"Thread {thread['tid'] or '?'}{name}") + (f" ({', '.join(notes)})" if notes else "")
 
 
-def thread_data(rt, thread, label, system, with_locals):
-    """A `PyThread` as the contract's thread, its Python frames in it."""
+def thread_data(rt, thread, label, system, private=None):
+    """A `PyThread` as the contract's thread, its Python frames in it; `private` as in `frame_data`."""
     known = system.get(thread.tid)
     try:
-        frames, error = [frame_data(f, with_locals) for f in rt.frames(thread)], None
+        frames, error = [frame_data(f, private) for f in rt.frames(thread)], None
     except GdbextError as e:
         frames, error = [], str(e)
     name = rt.thread_name(thread) or (known.name if known else "")
@@ -93,6 +93,7 @@ class PyBt(Command):
     options = (
         Option("all", help="every Python thread"),
         Option("locals", help="with the variables of each frame"),
+        CONTENT,
     )
 
     def run(self, session, args):
@@ -102,7 +103,8 @@ class PyBt(Command):
             system = {th.tid: th for th in rt.target.threads()}
         except GdbextError:
             system = {}
-        found = [thread_data(rt, th, rt.target.label, system, args.locals) for th in threads]
+        private = session.private(rt, args) if args.locals else None
+        found = [thread_data(rt, th, rt.target.label, system, private) for th in threads]
         partial = session.partial(rt.target) + [f"thread {th['tid']}: {th['error']}" for th in found if "error" in th]
         here = None if args.all else session.level(args.on)
 

@@ -5,13 +5,13 @@ import os
 from ..errors import GdbextError, NotFoundError
 from ..lazy import room
 from ..render.text import escape
-from .base import Answer, Command, Option, UsageError
+from .base import CONTENT, Answer, Command, Option, UsageError
 from .pybt import frame_data, frame_line, variable_lines, variables
 
 reprs = room("cpython.reprs")
 
 
-def _frame_answer(session, frame, partial):
+def _frame_answer(session, args, frame):
     data = frame_data(frame)
     where = {"index": frame.level, "function": data["function"], "file": data["file"], "line": data["line"]}
 
@@ -22,7 +22,8 @@ def _frame_answer(session, frame, partial):
             lines.append(f"{source[0][0]:<6}{source[0][1]}")
         return "\n".join(lines)
 
-    return Answer({"frame": where, "locals": variables(frame.locals())}, text, partial)
+    found = variables(frame.locals(), session.private(frame.rt, args))
+    return Answer({"frame": where, "locals": found}, text, session.partial(frame.rt.target))
 
 
 def _move(session, args, level):
@@ -31,7 +32,7 @@ def _move(session, args, level):
         end = "innermost" if level < 0 else "outermost"
         raise GdbextError(f"no frame {level}: the {end} Python frame is {0 if level < 0 else len(frames) - 1}")
     session.select(level, args.on)
-    return _frame_answer(session, frames[level], session.partial(session.target(args.on)))
+    return _frame_answer(session, args, frames[level])
 
 
 def _count(command, text, default):
@@ -53,6 +54,7 @@ class PyFrameCommand(Command):
     name = "pyframe"
     group = "python"
     operand = "[N]"
+    options = (CONTENT,)
 
     def run(self, session, args):
         return _move(session, args, _count(self.name, args.rest, session.level(args.on)))
@@ -67,6 +69,7 @@ class PyUp(Command):
     name = "pyup"
     group = "python"
     operand = "[N]"
+    options = (CONTENT,)
 
     def run(self, session, args):
         return _move(session, args, session.level(args.on) + _count(self.name, args.rest, 1))
@@ -81,6 +84,7 @@ class PyDown(Command):
     name = "pydown"
     group = "python"
     operand = "[N]"
+    options = (CONTENT,)
 
     def run(self, session, args):
         return _move(session, args, session.level(args.on) - _count(self.name, args.rest, 1))
@@ -169,12 +173,12 @@ class PyLocals(Command):
 
     name = "pylocals"
     group = "python"
-    options = (Option("full", help="whole values, however long"),)
+    options = (Option("full", help="whole values, however long"), CONTENT)
 
     def run(self, session, args):
         frame = session.frame(args.on)
         data = frame_data(frame)
-        found = variables(frame.locals(), reprs.FULL if args.full else None)
+        found = variables(frame.locals(), session.private(frame.rt, args), reprs.FULL if args.full else None)
         where = {"index": frame.level, "function": data["function"], "file": data["file"], "line": data["line"]}
         return Answer(
             {"frame": where, "locals": found},

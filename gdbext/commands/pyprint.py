@@ -4,7 +4,7 @@ from ..errors import GdbextError
 from ..lazy import room
 from ..render.jsonline import Address
 from ..render.text import escape
-from .base import Answer, Command, Option
+from .base import CONTENT, Answer, Command, Option
 
 expressions, objects, reprs = room("cpython.expressions"), room("cpython.objects"), room("cpython.reprs")
 
@@ -43,15 +43,16 @@ class PyPrint(Command):
     group = "python"
     operand = "EXPR"
     completes = "expression"
-    options = (Option("full", help="the whole value, however long"), ANY)
+    options = (Option("full", help="the whole value, however long"), ANY, CONTENT)
 
     def run(self, session, args):
         if not args.rest:
             raise GdbextError("give an expression, such as: pyprint self")
         rt, value = value_of(session, args)
         session.last = value
-        shown = reprs.Repr(reprs.FULL if args.full else reprs.NORMAL)
-        text = shown(value)
+        private = session.private(rt, args)
+        shown = reprs.Repr(reprs.FULL if args.full else reprs.NORMAL, private)
+        text = shown.named(expressions.last_name(args.rest), value)
         is_object = isinstance(value, objects.Object)
         data = {
             "type": escape(value.type_name if is_object else type(value).__name__),
@@ -61,7 +62,7 @@ class PyPrint(Command):
             "fields": [],
         }
         if is_object and (shown.opaque or text.startswith("<")) and not value.isa("type", "module"):
-            data["fields"] = fields_of(value, reprs.FULL if args.full else reprs.SHORT)
+            data["fields"] = fields_of(value, private, reprs.FULL if args.full else reprs.SHORT)
         partial = session.partial(rt.target)
 
         def people(style):
@@ -75,7 +76,7 @@ class PyPrint(Command):
         return Answer(data, people, partial)
 
 
-def fields_of(value, limits):
+def fields_of(value, private, limits):
     """The instance's attributes as the contract's `locals`."""
     found = []
     for name, field in value.fields()[:MAX_FIELDS]:
@@ -87,5 +88,5 @@ def fields_of(value, limits):
                 pass
         else:
             kind, address = type(field).__name__, None
-        found.append({"name": escape(name), "type": escape(kind), "address": address, "text": escape(reprs.Repr(limits)(field))})
+        found.append({"name": escape(name), "type": escape(kind), "address": address, "text": escape(reprs.Repr(limits, private).named(name, field))})
     return found

@@ -16,7 +16,7 @@ _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
 
 
 def one_line(tensor):
-    """"Tensor[2, 3] float32 cpu": what stands for a tensor inside other output."""
+    """ "Tensor[2, 3] float32 cpu": what stands for a tensor inside other output."""
     shape = "?" if tensor.shape is None else ", ".join(map(str, tensor.shape))
     return escape(f"{tensor.type}[{shape}] {tensor.dtype.name} {tensor.device}")
 
@@ -56,7 +56,9 @@ def _header(tensor, how, style):
     head.append(f"requires_grad {tensor.requires_grad}")
     head += [name for name, on in (("conj", tensor.is_conj), ("neg", tensor.is_neg), ("zero", tensor.is_zero)) if on]
     where = [f"data_ptr {style.address(hex(tensor.data_ptr))}"]
-    where.append("storage ?" if tensor.storage_bytes is None else f"storage {tensor.storage_bytes} bytes ({size(tensor.storage_bytes)})")
+    where.append(
+        "storage ?" if tensor.storage_bytes is None else f"storage {tensor.storage_bytes} bytes ({size(tensor.storage_bytes)})"
+    )
     if tensor.address:
         where.append(f"object {style.address(hex(tensor.address))}")
     where.append(f"impl {style.address(hex(tensor.impl))}")
@@ -75,13 +77,13 @@ class PyTensor(Command):
 
       (gdb) pytensor kv_cache -slice 0,17,:2,0,:4
       Tensor [2, 4]  bfloat16  cpu  stride [512, 1]  storage_offset 139264  numel 8  requires_grad False
-        data_ptr 0x7f5c40044000  storage 134217728 bytes (128.0 MiB)  object 0x7f5c3a0b1e50  impl 0x55d0c2a4b180  (Python expression)
+        data_ptr 0x7f5c40044000  storage 134217728 bytes (128.0 MiB)  object 0x7f5c3a0b1e50  impl 0x55d0c2a4b180  (Python)
       tensor([[ 0.0233, -1.2109,  0.4551,  0.9023],
               [ 1.1016,  0.0610, -0.3438,  0.7734]], dtype=torch.bfloat16)
 
-    EXPR is an expression of the selected Python frame as in pyprint, the address of a Python tensor, of a C++ at::Tensor or of its
-    TensorImpl, or (in gdb) a C++ expression; the answer says which it was. Only the elements shown are read, so a cache of many GiB
-    prints at once. -slice takes ints, start:stop:step and ... and shows that view. Values on a GPU are not in the process's
+    EXPR is an expression of the selected Python frame as in pyprint, the address of a Python tensor, of a C++ at::Tensor or of
+    its TensorImpl, or (in gdb) a C++ expression; the answer says which it was. Only the elements shown are read, so a cache of
+    many GiB prints at once. -slice takes ints, start:stop:step and ... and shows that view. Values on a GPU are not in the process's
     memory: their metadata is shown, with the way to the values."""
 
     name = "pytensor"
@@ -123,7 +125,13 @@ class PyTensor(Command):
             return _Bare(data, escape(text, keep="\n"), partial)
 
         def people(style):
-            values = [escape(text, keep="\n")] if text is not None else [style.bad(escape(tensor.unavailable))] if tensor.unavailable else []
+            values = (
+                [escape(text, keep="\n")]
+                if text is not None
+                else [style.bad(escape(tensor.unavailable))]
+                if tensor.unavailable
+                else []
+            )
             return "\n".join([_header(tensor, how, style)] + values)
 
         return Answer(data, people, partial)
@@ -149,7 +157,7 @@ def resolve(session, args):
         raise GdbextError(f"{args.rest} is a {type(value).__name__}, no tensor; pyprint shows it")
     if not is_tensor(value):
         raise GdbextError(f"{args.rest} is a {escape(value.type_name)}, no tensor{_hint(args.rest, value)}")
-    return read_tensor(rt, value.address), "Python expression", rt
+    return read_tensor(rt, value.address), "Python", rt
 
 
 def _hint(text, value):
@@ -184,7 +192,7 @@ def _from_gdb(session, args):
     except (RuntimeError, TypeError, ValueError):  # gdb.error is a RuntimeError: no scalar, then it is the object itself
         address = int(value.address) if value.address is not None else 0
     tensor, what = _at_address(session.target(args.on), _runtime(session, args), address)
-    return tensor, "C++ expression, " + what
+    return tensor, "C++, " + what
 
 
 def _at_address(target, rt, address):

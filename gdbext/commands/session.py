@@ -11,7 +11,7 @@ from ..errors import GdbextError, NotFoundError
 from ..lazy import room
 from ..render.text import Style
 
-runtimes, proc = room("cpython.runtime"), room("target.proc")
+runtimes, proc, privacy = room("cpython.runtime"), room("target.proc"), room("engines.private")
 
 
 class Session:
@@ -74,6 +74,11 @@ class Session:
     # ---- Python --------------------------------------------------------------------------------------------------
     def runtime(self, on=None):
         return runtimes.open_runtime(self.target(on))
+
+    @staticmethod
+    def private(rt, args):
+        """Names whose content stays hidden: those of an engine's prompts and tokens, unless -show-content is given."""
+        return frozenset() if args.show_content else privacy.names_for(rt)
 
     def tid(self, on=None):
         """The selected thread's tid; None where nothing is selected (then the main thread counts)."""

@@ -140,6 +140,9 @@ def check(pid):
         raise GdbextError(f"process {pid} is a kernel thread: there is nothing to attach to")
     if pid == os.getpid():
         raise GdbextError(f"process {pid} is this gdb")
+    deadline = time.monotonic() + 5
+    while any(guards.is_guard(t) for t in ptrace.tracers(pid)) and time.monotonic() < deadline:
+        time.sleep(0.01)  # the guard of a gdb that was killed a moment ago is putting it in order
     for tracer in ptrace.tracers(pid):
         if tracer == os.getpid():
             raise GdbextError(f"process {pid} is attached in this gdb already: see info inferiors")
@@ -150,7 +153,11 @@ def check(pid):
         raise GdbextError(f"process {pid}: no permission to attach; {permission_hint(pid)}") from None
     except OSError as e:
         raise NotFoundError(f"process {pid}: {e.strerror}") from None
-    return ptrace.is_stopped(pid)
+    for _ in range(3):  # a group-stopped process that a tracer has just left is running for an instant
+        if ptrace.is_stopped(pid):
+            return True
+        time.sleep(0.005)
+    return False
 
 
 def _name(pid):
@@ -225,6 +232,9 @@ def _reason(h, error):
     text = str(error).splitlines()[-1] if str(error) else "gdb gave no reason"
     if h is None:
         return text
+    others = ptrace.tracers(h.pid) - {os.getpid()}
+    if others:
+        return f"process {h.pid} is already traced by {_name(others.pop())}: end that first"
     if "not permitted" in text or "Permission denied" in text:
         return f"process {h.pid}: no permission to attach; {permission_hint(h.pid)}"
     if ptrace.start_time(h.pid) != h.start:

@@ -34,6 +34,20 @@ def evaluate(rt, text, frame=None, outer=(), last=None):
     return _Evaluator(rt, text, frame, outer, last).run()
 
 
+def last_name(text):
+    """The name that an expression's value stands under: `x.rid` -> "rid", `d["k"][0]` -> "k", `f` -> "f"; '' where there is none."""
+    try:
+        node = ast.parse(_prepare(text.strip()), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    while isinstance(node, ast.Subscript):
+        key = getattr(node.slice, "value", node.slice)
+        if isinstance(getattr(key, "value", key), str):
+            return getattr(key, "value", key)
+        node = node.value
+    return getattr(node, "attr", "") or getattr(node, "id", "")
+
+
 class _Evaluator:
     def __init__(self, rt, text, frame, outer, last):
         self.rt, self.frame, self.outer, self.last = rt, frame, list(outer), last

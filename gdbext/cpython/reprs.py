@@ -24,8 +24,9 @@ FULL = Limits(items=1 << 24, string=1 << 24, depth=64, total=1 << 26)
 
 
 class Repr:
-    def __init__(self, limits=NORMAL):
-        self.limits, self.truncated, self.opaque = limits, False, False
+    def __init__(self, limits=NORMAL, private=frozenset()):
+        """`private`: attribute, key and variable names whose str, bytes and containers are not shown, only counted."""
+        self.limits, self.truncated, self.opaque, self.private, self.hidden = limits, False, False, private, False
         self._inside, self._spent = [], 0
 
     def __call__(self, value):
@@ -35,6 +36,15 @@ class Repr:
             self.truncated = True
             text = text[: self.limits.total - 3] + "..."
         return text
+
+    def named(self, name, value, depth=0):
+        """The text of what stands under a name; private content is counted, not shown."""
+        if name in self.private:
+            count = content_length(value)
+            if count:
+                self.hidden = True
+                return f"<{count} {'characters' if _is_text(value) else 'items'}, private: -show-content shows them>"
+        return self._show(value, depth) if depth else self(value)
 
     # ---- one value -----------------------------------------------------------------------------------------------
     def _show(self, value, depth):
@@ -125,7 +135,7 @@ class Repr:
             return self._dataclass(value, base, depth)
         if info.flags & TUPLE and "_fields" in base.namespace:
             names = value.namedtuple_fields()
-            shown = [f"{n}={self._show(v, depth + 1)}" for n, v in zip(names, value.elements(len(names)))]
+            shown = [f"{n}={self.named(n, v, depth + 1)}" for n, v in zip(names, value.elements(len(names)))]
             return f"{info.name}({', '.join(shown)})"
         if base.module == "types" and base.name == "SimpleNamespace":
             return None
@@ -200,7 +210,12 @@ class Repr:
         return self._braces(value, depth)
 
     def _pair(self, value, depth):
-        return lambda p: f"{self._show(value.rt.object(p[0]), depth + 1)}: {self._show(value.rt.object(p[1]), depth + 1)}"
+        def show(p):
+            key, held = value.rt.object(p[0]), value.rt.object(p[1])
+            name = key.string(64) if self.private and key.type.flags & STR else None
+            return f"{self._show(key, depth + 1)}: {self.named(name, held, depth + 1)}"
+
+        return show
 
     def _braces(self, value, depth):
         count = value.len()
@@ -268,7 +283,7 @@ class Repr:
             except GdbextError:
                 shown.append(f"{key}=<not set>")
                 continue
-            shown.append(f"{key}={self._show(got, depth + 1)}")
+            shown.append(f"{key}={self.named(key, got, depth + 1)}")
         return f"{value.type.qualname}({', '.join(shown)})"
 
     def _exception(self, value, depth):
@@ -380,7 +395,7 @@ class Repr:
         return f'<code object {code.name} at {value.address:#x}, file "{code.file}", line {code.first}>'
 
     def _namespace(self, value, depth):
-        shown = [f"{n}={self._show(v, depth + 1)}" for n, v in value.fields()]
+        shown = [f"{n}={self.named(n, v, depth + 1)}" for n, v in value.fields()]
         name = "namespace" if value.type.name == "SimpleNamespace" else value.type.name
         return f"{name}({', '.join(shown)})"
 
@@ -394,6 +409,27 @@ class Repr:
         "async_generator": _generator, "code": _code, "types.SimpleNamespace": _namespace, "ellipsis": _constant,
         "NotImplementedType": _constant,
     }  # fmt: skip
+
+
+def _is_text(value):
+    return isinstance(value, str) or isinstance(value, Object) and bool(value.type.flags & STR)
+
+
+def content_length(value):
+    """How many characters or items a str, bytes, container or array holds; 0 for anything else."""
+    if not isinstance(value, Object):
+        return len(value) if isinstance(value, (str, bytes, list, tuple, dict)) else 0
+    try:
+        if value.isa("array.array"):
+            return value.rt.target.i64(value.address + value.rt.layout["varobj.ob_size"])
+        if numpy_objects.is_array(value):
+            return numpy_objects.read_array(value).size
+        if value.type.is_heap and not value.type.flags & (LIST | TUPLE | DICT | STR):
+            inner = dict(value.instance_entries()).get("_x")  # vLLM's ConstantList around a list
+            return content_length(value.rt.object(inner)) if inner else 0
+        return value.len()
+    except GdbextError:
+        return 0
 
 
 def default_repr(value):

@@ -196,6 +196,22 @@ class Runtime:
 
         return self.target.cached("python modules", read)
 
+    def has_module(self, names):
+        """Whether a module of one of these names is imported; asks only for the names, so it costs little."""
+
+        def look():
+            wanted = {len(n): [m for m in names if len(m) == len(n)] for n in names}
+            try:
+                for key, _ in self.object(self._modules_address(self.interpreters()[0])).dict_entries():
+                    obj = self.object(key)
+                    if self.target.u64(key + self.layout["ascii.length"]) in wanted and any(obj.equals(n) for n in names):
+                        return True
+            except (FaultError, LayoutError):
+                pass  # a table in the middle of an update
+            return False
+
+        return self.target.cached(("has module", names), look)
+
     def module(self, name):
         """The dict of an imported module as an `Object`, or None."""
         found = self.modules().get(name)

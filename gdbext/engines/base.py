@@ -21,7 +21,8 @@ STATES = {
 
 class Match:
     """What a title or a command line tells: `role`, `ranks` by group, `doubt` ('' or why the memory should be asked), `prefix`
-    of the title, `name`: the label where it is not made from role and ranks, `needs_libraries`: it counts only with the engine's mapped."""
+    of the title, `name`: the label where it is not made from role and ranks, `needs_libraries`: it counts only with the engine's mapped.
+    """
 
     def __init__(self, role, ranks=None, doubt="", prefix="", name="", needs_libraries=False):
         self.role, self.ranks, self.doubt, self.prefix, self.name = role, dict(ranks or {}), doubt, prefix, name
@@ -40,7 +41,7 @@ class Rank:
     def __init__(self, process, engine, match, source):
         self.process, self.engine, self.role = process, engine, match.role
         self.ranks, self.sizes, self.prefix, self.doubt, self.name = dict(match.ranks), {}, match.prefix, match.doubt, match.name
-        self.rank_source = source
+        self.rank_source = self.origin = source  # `origin` stays when memory is asked
         self.parts = dict(match.ranks)  # what its label is made of
         self.marks, self.notes = [], []
         self.index, self.label, self.inferior, self.family = None, "", None, None

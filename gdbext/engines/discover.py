@@ -165,7 +165,8 @@ class _Search:
                 up = self.table.parent(parent)
                 top = parent if not (parent.is_spawned and up is not None and up.pid > 1 and up.is_python) else up
                 if top.pid not in self.ranks:
-                    self.relate([self.add(top, spec, Match("frontend"), "libraries")])
+                    role = "engine-core" if top.is_spawned else "frontend"
+                    self.relate([self.add(top, spec, Match(role, {}, "only its children's libraries name the engine"), "libraries")])
                 if process.pid in self.ranks:
                     continue
             role = "worker" if "world" in ranks else "engine-core"
@@ -271,7 +272,7 @@ class _Search:
                 rank.parent = None
             if process.single and rank.parent is not None and rank.parent.process.cmdline == process.cmdline and rank.prefix:
                 self._inherited(rank)
-            if rank.role in ORPHANS and rank.parent is None and rank.rank_source not in ("libraries", "environ"):
+            if rank.role in ORPHANS and rank.parent is None and (rank.origin in ("title", "comm") or process.is_spawned):
                 if parent is None or parent.pid <= 1:
                     rank.mark("orphan", "its parent is gone")
                 elif not _could_have_started(parent, process):

@@ -54,7 +54,9 @@ class RtpLlm(EngineSpec):
                 if rank.rank_source == "tree":
                     rank.rank_source = "environ"
             elif rank.role == "rank":
-                rank.note("the title gives the local rank; WORLD_RANK was not readable in its environment, -verify looks in its memory")
+                rank.note(
+                    "the title gives the local rank; WORLD_RANK was not readable in its environment, -verify looks in its memory"
+                )
 
     def memory(self, runtime, rank):
         if runtime.module("rtp_llm") is None and runtime.module("maga_transformer") is None:

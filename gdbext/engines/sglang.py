@@ -67,7 +67,9 @@ class Sglang(EngineSpec):
             program = top.process.program()
             if top.role != "api-server" or program is None:
                 continue
-            children = sorted((r for r in ranks if r.parent is top and r.role == "child"), key=lambda r: (r.process.started, r.pid))
+            children = sorted(
+                (r for r in ranks if r.parent is top and r.role == "child"), key=lambda r: (r.process.started, r.pid)
+            )
             tp = argument(program[2], "--tensor-parallel-size", "--tp-size", "--tp") or 1
             if len(children) != tp + 1 or (argument(program[2], "--data-parallel-size", "--dp-size", "--dp") or 1) > 1:
                 continue

@@ -10,6 +10,7 @@ collector is killed at any moment every thread runs on.
 
 import argparse
 import bisect
+import importlib
 import json
 import os
 import struct
@@ -29,6 +30,7 @@ STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
 RED_ZONE = 128  # below it: System V ABI x86-64, 3.2.2
 MAX_PAGES = 1 << 14
 LINK_MAPS = 4096
+READER = "gdbext.cpython.rehearsal"
 
 
 def _pages(address, size):
@@ -92,32 +94,6 @@ class _Copy(Target):
 
     def argv(self):
         return self.live.argv()
-
-
-def read_python(target):
-    """Reads all that `pybt -all -locals` shows, for the sake of the pages; returns the error that ended it, or ''."""
-    from ..cpython.reprs import SHORT, Repr
-    from ..cpython.runtime import open_runtime
-
-    try:
-        rt = open_runtime(target)
-        threads = rt.threads()
-        rt.thread_names()
-    except GdbextError as e:
-        return str(e)
-    error = ""
-    for thread in threads:
-        try:
-            rt.gil_state(thread)
-            rt.thread_name(thread)
-            for frame in rt.frames(thread):
-                frame.function, frame.file, frame.line
-                for _, value in frame.locals():
-                    if value is not None:
-                        Repr(SHORT)(value)
-        except GdbextError as e:
-            error = error or str(e)
-    return error
 
 
 def read_loader(target, auxv):
@@ -216,8 +192,17 @@ def _thread_facts(target):
     return {str(t.tid): {"name": t.name, "state": t.state, **({"ns_tid": t.ns_tid} if getattr(t, "ns_tid", t.tid) != t.tid else {})} for t in target.threads()}
 
 
-def take(pid, path, label="", timeout=1.0):
-    """Takes a snapshot of `pid` into `path` from this process (not from inside gdb: see `collect`). Returns `Result`."""
+def _reader(name):
+    """The function `read(target)` of a module by name: the room that knows what is to be read is above this one."""
+    module = importlib.import_module(name)
+    return module.read
+
+
+def take(pid, path, label="", timeout=1.0, reader=READER):
+    """Takes a snapshot of `pid` into `path` from this process (not from inside gdb: see `collect`). Returns `Result`.
+
+    `reader`: the module whose `read(target)` reads what the copy has to hold beside registers and stacks."""
+    read_python = _reader(reader)
     state = ptrace.status(pid)
     if state is None:
         raise NotFoundError(f"process {pid} does not exist (any more)")

@@ -111,6 +111,15 @@ class Guard:
 
 
 # ---- making a process run on -----------------------------------------------------------------------------------------
+def is_guard(pid):
+    """Whether `pid` is a guard at work."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            return os.path.join("gdbext", "target", "guard.py").encode() in f.read()
+    except OSError:
+        return False
+
+
 def left_stopped(pid):
     """True where a SIGSTOP has stopped the process, or is on its way to one of its threads."""
     for tid in ptrace.tids(pid):
@@ -126,15 +135,14 @@ def settle(pid, start, was_stopped, seconds=WATCH):
     pause = 0.002
     while time.monotonic() < deadline and ptrace.start_time(pid) == start and not ptrace.tracers(pid):
         stopped = left_stopped(pid)
-        try:
-            if stopped and not was_stopped:
-                os.kill(pid, signal.SIGCONT)
+        if stopped != was_stopped:
+            if ptrace.tracers(pid):
+                break  # somebody attaches now, and the stop that was seen is theirs
+            try:
+                os.kill(pid, signal.SIGSTOP if was_stopped else signal.SIGCONT)
                 sent += 1
-            elif was_stopped and not stopped:
-                os.kill(pid, signal.SIGSTOP)
-                sent += 1
-        except OSError:
-            break
+            except OSError:
+                break
         time.sleep(pause)
         pause = min(0.05, pause * 1.3)
     return sent
@@ -239,6 +247,8 @@ def recover(held, tracer, gone):
     deadline = time.monotonic() + WATCH
     while released and time.monotonic() < deadline:
         for pid, (start, was_stopped, _) in list(released.items()):
+            if ptrace.tracers(pid):
+                del released[pid]  # another debugger has it
             settle(pid, start, was_stopped, 0.003)
         time.sleep(0.01)
 

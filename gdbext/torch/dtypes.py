@@ -54,7 +54,7 @@ _TABLES = {
 
 
 class DType:
-    """`name` as torch says it without "torch.", `itemsize` in bytes, `kind`: "float", "int", "bool", "complex", "quantized", "raw"."""
+    """`name`: torch's without "torch."; `itemsize` in bytes; `kind`: "float", "int", "bool", "complex", "quantized" or "raw"."""
 
     __slots__ = ("name", "itemsize", "kind")
 

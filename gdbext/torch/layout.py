@@ -1,4 +1,4 @@
-"""Which row of layouts/torch.json holds for a process: one per torch minor, made by scripts/make-torch-layouts from its headers."""
+"""Which row of layouts/torch.json holds for a process: one per torch minor, made from its headers by scripts/make-torch-layouts."""
 
 import json
 import os
@@ -35,7 +35,9 @@ class TorchLayout:
         try:
             total = self.row[struct][field]
         except KeyError:
-            raise LayoutError(f"torch {self.minor}: the layout has no {struct}::{field}; run scripts/make-torch-layouts") from None
+            raise LayoutError(
+                f"torch {self.minor}: the layout has no {struct}::{field}; run scripts/make-torch-layouts"
+            ) from None
         return total + self.offset(*rest) if rest else total
 
     def has(self, struct, field):
@@ -80,7 +82,7 @@ def for_version(text, pre_cxx11_abi=False):
 
 
 def pre_cxx11_abi(target):
-    """Whether this process's torch was built with _GLIBCXX_USE_CXX11_ABI=0: then libc10 has a function that takes the old std::string.
+    """Whether this torch was built with _GLIBCXX_USE_CXX11_ABI=0: then libc10 has a function that takes the old std::string.
 
     False, what newer builds are, where the file is not here; a wrong answer shows when an AutogradMeta does not prove right.
     """
@@ -114,7 +116,9 @@ def torch_version(target, rt=None):
                 continue
             if found:
                 return found.group(1)
-    raise NotFoundError(f"{target.describe()} has no torch: neither a module torch.version nor a mapped libtorch with its version.py")
+    raise NotFoundError(
+        f"{target.describe()} has no torch: neither a module torch.version nor a mapped libtorch with its version.py"
+    )
 
 
 def for_process(target, rt=None):

@@ -34,7 +34,12 @@ def process_options(rt, table):
     if module is not None:
         try:
             own = module.item("PRINT_OPTS")
-            for name, low, high in (("precision", 0, 300), ("threshold", 0, math.inf), ("edgeitems", 0, MAX_EDGE), ("linewidth", 1, 1 << 20)):
+            for name, low, high in (
+                ("precision", 0, 300),
+                ("threshold", 0, math.inf),
+                ("edgeitems", 0, MAX_EDGE),
+                ("linewidth", 1, 1 << 20),
+            ):
                 value = _number(own.attr(name))
                 if value is not None and low <= value <= high:
                     setattr(options, name, value)
@@ -119,7 +124,9 @@ def _shown(shape, options):
     for n in shape:
         count *= min(n, 2 * edge)
     if count > MAX_VALUES:
-        raise GdbextError(f"torch's repr of {list(shape)} shows {count} elements, more than {MAX_VALUES}: take a part with -slice")
+        raise GdbextError(
+            f"torch's repr of {list(shape)} shows {count} elements, more than {MAX_VALUES}: take a part with -slice"
+        )
     return [list(range(n)) if n <= 2 * edge else list(range(edge)) + list(range(n - edge, n)) for n in shape]
 
 
@@ -193,7 +200,11 @@ def tensor_repr(tensor, options=None):
         if q.parts is None:
             suffixes += [f"scale={q.scales}", f"zero_point={q.zero_points}"]
         else:
-            suffixes += [f"scale={tensor_repr(q.parts[0], options)}", f"zero_point={tensor_repr(q.parts[1], options)}", f"axis={q.axis}"]
+            suffixes += [
+                f"scale={tensor_repr(q.parts[0], options)}",
+                f"zero_point={tensor_repr(q.parts[1], options)}",
+                f"axis={q.axis}",
+            ]
         body = values_text(tensor, options, indent)
     elif tensor.layout.startswith("sparse_"):
         parts = sparse_parts(tensor)

@@ -45,7 +45,7 @@ def _string(target, address, limit):
 
 
 def demangle(name):
-    """"N3c1010TensorImplE" -> "c10::TensorImpl"; template arguments become <…>. None when it is no class's name."""
+    """ "N3c1010TensorImplE" -> "c10::TensorImpl"; template arguments become <…>. None when it is no class's name."""
     parts, i = [], 0
     nested = name.startswith("N")
     i = 1 if nested else 0

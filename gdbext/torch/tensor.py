@@ -1,9 +1,9 @@
 """A torch tensor read out of memory: from its Python object, or from its c10::TensorImpl alone.
 
-Every layout is proved on the tensor itself before it is believed: the vtable names a TensorImpl of a torch library, the impl points
-back at its Python object, the references count, `numel_` is the product of the sizes, dtype and device are enumerators, the storage is
-a StorageImpl. One that does not fit is refused by `LayoutError`. Offsets: layouts/torch.json; the meaning of the fields: c10/core/
-TensorImpl.h, StorageImpl.h, DispatchKeySet.h, torch/csrc/autograd/variable.h of each release.
+Every layout is proved on the tensor itself before it is believed: the vtable names a TensorImpl of a torch library, the impl
+points back at its Python object, the references count, `numel_` is the product of the sizes, dtype and device are enumerators,
+the storage is a StorageImpl. One that does not fit is refused by `LayoutError`. Offsets: layouts/torch.json; the meaning of the
+fields: c10/core/TensorImpl.h, StorageImpl.h, DispatchKeySet.h, torch/csrc/autograd/variable.h of each release.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ _DENSE = ("c10::TensorImpl", "at::QTensorImpl")
 class Tensor:
     """What a tensor is. Addresses are ints (0: none); sizes and strides count elements, `storage_bytes` bytes.
 
-    `shape` and `stride` are None where the tensor keeps them elsewhere (nested, symbolic); `notes` says what is not the whole truth.
+    `shape` and `stride` are None where the tensor keeps them elsewhere (nested, symbolic); `notes`: what is not the whole truth.
     """
 
     target: object
@@ -101,7 +101,9 @@ class Tensor:
         if self.unavailable:
             raise GdbextError(f"tensor at {self.address or self.impl:#x}: {self.unavailable}")
         if self.kind in _SPARSE:
-            raise GdbextError(f"tensor at {self.address or self.impl:#x}: elements of a {self.layout} tensor are not looked up one by one")
+            raise GdbextError(
+                f"tensor at {self.address or self.impl:#x}: elements of a {self.layout} tensor are not looked up one by one"
+            )
         if self.device.startswith("meta"):
             raise GdbextError(f"tensor at {self.address or self.impl:#x}: a meta tensor has no values")
         if len(indices) > MAX_VALUES:
@@ -123,7 +125,9 @@ class Tensor:
         runs = []
         for o in offsets:
             if o < 0 or (self.storage_bytes is not None and o + size > self.storage_bytes):
-                raise LayoutError(f"tensor at {self.address or self.impl:#x} reaches outside its storage of {self.storage_bytes} bytes")
+                raise LayoutError(
+                    f"tensor at {self.address or self.impl:#x} reaches outside its storage of {self.storage_bytes} bytes"
+                )
             if runs and o - runs[-1][1] <= GAP:
                 runs[-1][1] = o + size
             else:
@@ -142,7 +146,9 @@ class Tensor:
     def sliced(self, text):
         """The view that Python's `t[text]` makes, for ints, slices and `...`; `GdbextError` as torch would complain."""
         if self.shape is None or self.stride is None:
-            raise GdbextError(f"tensor at {self.address or self.impl:#x}: {self.unavailable or 'it has no strides'}: it cannot be sliced")
+            raise GdbextError(
+                f"tensor at {self.address or self.impl:#x}: {self.unavailable or 'it has no strides'}: it cannot be sliced"
+            )
         words = [w.strip() for w in text.strip().strip("[]").split(",")]
         if words and words[-1] == "" and len(words) > 1:
             words.pop()
@@ -238,10 +244,14 @@ def read_tensor(rt, address):
     if not is_tensor(obj):
         raise GdbextError(f"the {obj.type_name} at {address:#x} is no torch tensor")
     table = layouts.for_process(rt.target, rt)
-    at = address + table.offset("THPVariable", "cdata") + rt.layout["object.__size"] - 16  # the table is for a 16-byte object head
+    at = (
+        address + table.offset("THPVariable", "cdata") + rt.layout["object.__size"] - 16
+    )  # the table is for a 16-byte object head
     impl = rt.target.u64(at)
     if not impl or impl % 8:
-        raise LayoutError(f"the {obj.type_name} at {address:#x} has no TensorImpl at +{at - address} (torch {table.minor}): {impl:#x}")
+        raise LayoutError(
+            f"the {obj.type_name} at {address:#x} has no TensorImpl at +{at - address} (torch {table.minor}): {impl:#x}"
+        )
     tensor = read_tensor_impl(rt.target, table, impl, address)
     _describe_python(tensor, obj)
     return tensor
@@ -340,7 +350,7 @@ def _sizes(target, table, blob, policy, symbolic, refuse):
 
 
 def device_name(table, kind, index):
-    """"cuda:0" for (1, 0); None for a number that is no device type."""
+    """ "cuda:0" for (1, 0); None for a number that is no device type."""
     name = table.name("DeviceType", kind)
     if name is None or name == "COMPILE_TIME_MAX_DEVICE_TYPES" or not -1 <= index < 4096:
         return None
@@ -407,7 +417,9 @@ def _autograd(target, table, t, meta):
         if node and "torch::autograd::Node" not in nodes:
             raise LayoutError(f"its grad_fn_ is a {nodes[0]}")
     except (FaultError, LayoutError) as e:
-        t.notes.append(f"requires_grad is not known: its AutogradMeta at {meta:#x} does not have torch {table.minor}'s layout ({e})")
+        t.notes.append(
+            f"requires_grad is not known: its AutogradMeta at {meta:#x} does not have torch {table.minor}'s layout ({e})"
+        )
         t.requires_grad = None
         return
     t.requires_grad = bool(flag or node)
@@ -426,7 +438,9 @@ def _quantizer(target, table, t):
         at = [pointer + table.offset("PerTensorAffineQuantizer", f) for f in ("scale_", "zero_point_")]
         return Quantizer("per_tensor_affine", target.f64(at[0]), target.i64(at[1]))
     if kind in ("at::PerChannelAffineQuantizer", "at::PerChannelAffineFloatQParamsQuantizer"):
-        parts = [inner(t, target.u64(pointer + table.offset("PerChannelAffineQuantizer", f))) for f in ("scales_", "zero_points_")]
+        parts = [
+            inner(t, target.u64(pointer + table.offset("PerChannelAffineQuantizer", f))) for f in ("scales_", "zero_points_")
+        ]
         found = [part.values([(i,) for i in range(part.shape[0])]) for part in parts]
         axis = target.i64(pointer + table.offset("PerChannelAffineQuantizer", "axis_"))
         if t.shape is None or not 0 <= axis < len(t.shape) or len(found[0]) != t.shape[axis]:
@@ -451,9 +465,15 @@ def sparse_parts(tensor):
     if tensor.layout == "sparse_coo":
         struct, names = "SparseTensorImpl", (("indices", "indices_"), ("values", "values_"))
     elif tensor.layout in ("sparse_csr", "sparse_bsr"):
-        struct, names = "SparseCsrTensorImpl", (("crow_indices", "crow_indices_"), ("col_indices", "col_indices_"), ("values", "values_"))
+        struct, names = (
+            "SparseCsrTensorImpl",
+            (("crow_indices", "crow_indices_"), ("col_indices", "col_indices_"), ("values", "values_")),
+        )
     else:
-        struct, names = "SparseCsrTensorImpl", (("ccol_indices", "crow_indices_"), ("row_indices", "col_indices_"), ("values", "values_"))
+        struct, names = (
+            "SparseCsrTensorImpl",
+            (("ccol_indices", "crow_indices_"), ("row_indices", "col_indices_"), ("values", "values_")),
+        )
     return [(name, inner(tensor, target.u64(tensor.impl + table.offset(struct, field)))) for name, field in names]
 
 

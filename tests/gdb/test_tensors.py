@@ -68,7 +68,9 @@ def test_the_processs_own_print_options_and_default_dtype_count(torch_python, tm
 
 def measured(tensor):
     found = {f: getattr(tensor, f) for f in FIELDS}
-    found.update(dtype="torch." + tensor.dtype.name, layout="torch." + tensor.layout, shape=list(tensor.shape), stride=list(tensor.stride))
+    found.update(
+        dtype="torch." + tensor.dtype.name, layout="torch." + tensor.layout, shape=list(tensor.shape), stride=list(tensor.stride)
+    )
     return found
 
 
@@ -251,7 +253,9 @@ def compare_in_gdb(gdb, subject, arguments):
     for i, name in enumerate(names):
         data, truth = said.json(i), subject.tensors[name]
         assert data["repr"] == truth["repr"], name
-        assert [data[f] for f in ("shape", "stride", "dtype", "storage_bytes")] == [truth[f] for f in ("shape", "stride", "dtype", "storage_bytes")]
+        assert [data[f] for f in ("shape", "stride", "dtype", "storage_bytes")] == [
+            truth[f] for f in ("shape", "stride", "dtype", "storage_bytes")
+        ]
         assert data["partial"] == [] and int(data["data_ptr"], 16) == truth["data_ptr"]
     assert said.outputs[-1].startswith(subject.tensors["big strided"]["repr"])
 
@@ -273,5 +277,3 @@ def test_a_core_of_the_process_gives_the_same(gdb, subject, tmp_path):
 def test_nothing_is_called_in_the_process(gdb, subject):
     said = gdb(["set may-call-functions off", "pytensor -repr small"], ["-p", str(subject.pid)], before=LAZY)
     assert said.outputs[-1].startswith(subject.tensors["big strided"]["repr"])
-
-

@@ -197,6 +197,20 @@ def test_old_vllm_in_a_users_script_is_known_by_its_libraries(proc):
     assert {r.pid for r in proc.ranks()} == {main, core, *workers}
 
 
+def test_an_orphaned_engine_core_without_titles_is_no_frontend(proc):
+    lib = "7f00-7f01 r-xp 0 0:0 1 /v/lib/python3.11/site-packages/vllm/_C.abi3.so\n"
+    core = proc.add(SPAWN, ppid=1)
+    worker = proc.add(SPAWN, ppid=core, maps=lib)
+    assert [(r.pid, r.role, r.orphan) for r in proc.ranks()] == [(core, "engine-core", True), (worker, "worker", False)]
+
+
+def test_an_engine_in_the_users_own_process_is_no_orphan_of_the_shell(proc, monkeypatch):
+    shell = proc.add(["bash"], exe="/bin/bash")
+    pid = proc.add(["/usr/bin/python3", "run.py"], ppid=shell, maps="1-2 r-xp 0 0:0 1 /v/site-packages/vllm/_C.abi3.so\n")
+    monkeypatch.setattr(SPECS["vllm"], "memory", lambda rt, rank: Memory("engine-core", {"world": 0}, {"world": 1}))
+    assert [(r.pid, r.label, r.marks) for r in proc.ranks(runtime_of=lambda p: p)] == [(pid, "EngineCore", [])]
+
+
 def test_torchrun_ranks_come_from_the_environment(proc):
     lib = "7f00-7f01 r-xp 0 0:0 1 /v/lib/python3.11/site-packages/vllm/_C.abi3.so\n"
     run = proc.add(["/usr/bin/python3", "/usr/bin/torchrun", "train.py"])

@@ -25,11 +25,19 @@ def test_a_dtype_that_is_not_known_is_refused_by_name():
 @pytest.mark.parametrize(
     "name,code,values",
     [
-        ("uint8", "B", [0, 255]), ("int8", "b", [-128, 127]), ("int16", "h", [-32768, 5]), ("int32", "i", [-(2**31), 7]),
-        ("int64", "q", [-(2**63), 2**63 - 1]), ("uint16", "H", [65535, 0]), ("uint32", "I", [2**32 - 1]), ("uint64", "Q", [2**64 - 1]),
-        ("float16", "e", [1.5, -65504.0]), ("float32", "f", [1.5, -0.0]), ("float64", "d", [1e300, math.inf]),
+        ("uint8", "B", [0, 255]),
+        ("int8", "b", [-128, 127]),
+        ("int16", "h", [-32768, 5]),
+        ("int32", "i", [-(2**31), 7]),
+        ("int64", "q", [-(2**63), 2**63 - 1]),
+        ("uint16", "H", [65535, 0]),
+        ("uint32", "I", [2**32 - 1]),
+        ("uint64", "Q", [2**64 - 1]),
+        ("float16", "e", [1.5, -65504.0]),
+        ("float32", "f", [1.5, -0.0]),
+        ("float64", "d", [1e300, math.inf]),
     ],
-)  # fmt: skip
+)
 def test_plain_numbers(name, code, values):
     assert DTYPES[name].decode(struct.pack(f"<{len(values)}{code}", *values)) == values
 

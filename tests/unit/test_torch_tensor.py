@@ -1,4 +1,4 @@
-"""Tensors made of bytes, for every torch release there is a layout for: read right when they are right, refused when they are not."""
+"""Tensors made of bytes, for every torch release with a layout: read right when right, refused when not."""
 
 import random
 import struct
@@ -14,8 +14,17 @@ from gdbext.torch.rtti import demangle
 from gdbext.torch.tensor import read_tensor_impl
 
 LIBRARY, IMPL, STORAGE, DATA, PYOBJ, OUTER, META = 0x10000, 0x100000, 0x110000, 0x200000, 0x300000, 0x120000, 0x130000
-CLASSES = ["__cxxabiv1::__class_type_info", "__cxxabiv1::__si_class_type_info", "c10::TensorImpl", "c10::StorageImpl", "at::Other",
-           "at::QTensorImpl", "torch::autograd::AutogradMeta", "torch::autograd::Node", "torch::autograd::generated::MulBackward0"]  # fmt: skip
+CLASSES = [
+    "__cxxabiv1::__class_type_info",
+    "__cxxabiv1::__si_class_type_info",
+    "c10::TensorImpl",
+    "c10::StorageImpl",
+    "at::Other",
+    "at::QTensorImpl",
+    "torch::autograd::AutogradMeta",
+    "torch::autograd::Node",
+    "torch::autograd::generated::MulBackward0",
+]
 BASES = {"at::QTensorImpl": "c10::TensorImpl", "torch::autograd::generated::MulBackward0": "torch::autograd::Node"}
 STEP = 256  # bytes per class in the made-up library: vtable at +0 (address point +16), type_info at +64, name at +128
 
@@ -165,7 +174,9 @@ def damage(name):
         "vtable beside one": lambda m: m.put_vptr(vptr("c10::TensorImpl") + 8),
         "another class": lambda m: m.put_vptr(vptr("at::Other")),
         "a storage": lambda m: m.put_vptr(vptr("c10::StorageImpl")),
-        "freed": lambda m: m.put("combined_refcount_" if m.table.has("TensorImpl", "combined_refcount_") else "refcount_", "<Q", 0),
+        "freed": lambda m: m.put(
+            "combined_refcount_" if m.table.has("TensorImpl", "combined_refcount_") else "refcount_", "<Q", 0
+        ),
         "dtype": lambda m: m.put("data_type_", "<H", 250),
         "device": lambda m: m.device("no such", 0),
         "device index": lambda m: m.device("CPU", -7),
@@ -177,9 +188,27 @@ def damage(name):
 
 
 Made.put_vptr = lambda self, value: self.impl.__setitem__(slice(0, 8), struct.pack("<Q", value))
-DAMAGES = ["wild ndim", "many dims", "wrong numel", "negative size", "huge size", "huge stride", "null vtable", "garbage vtable",
-           "vtable beside one", "another class", "a storage", "freed", "dtype", "device", "device index", "device flag",
-           "negative offset", "storage of another class", "storage nowhere"]  # fmt: skip
+DAMAGES = [
+    "wild ndim",
+    "many dims",
+    "wrong numel",
+    "negative size",
+    "huge size",
+    "huge stride",
+    "null vtable",
+    "garbage vtable",
+    "vtable beside one",
+    "another class",
+    "a storage",
+    "freed",
+    "dtype",
+    "device",
+    "device index",
+    "device flag",
+    "negative offset",
+    "storage of another class",
+    "storage nowhere",
+]
 
 
 @pytest.mark.parametrize("what", DAMAGES)
@@ -252,7 +281,9 @@ def test_random_damage_ends_in_a_value_or_in_one_line(seed):
         for _ in range(rng.randint(1, 4)):
             blob = rng.choice([made.impl, made.impl, made.storage])
             at = rng.randrange(0, len(blob), 8)
-            word = rng.choice([rng.getrandbits(64), rng.randrange(300), IMPL, STORAGE, DATA, (1 << 64) - 1, 1 << 63, LIBRARY + 16])
+            word = rng.choice(
+                [rng.getrandbits(64), rng.randrange(300), IMPL, STORAGE, DATA, (1 << 64) - 1, 1 << 63, LIBRARY + 16]
+            )
             blob[at : at + 8] = struct.pack("<Q", word)
         try:
             assert tensor_repr(made.read(rng.choice([None, PYOBJ])))
@@ -268,7 +299,13 @@ def test_only_what_is_shown_is_read():
 
 def test_slices_follow_torch():
     t = Made("2.13", (4, 6), (6, 1), data=struct.pack("<24f", *range(24))).read()
-    for text, shape, first in (("1", (6,), 6.0), ("-1,::2", (3,), 18.0), ("..., 2", (4,), 2.0), ("[1:3, 4:]", (2, 2), 10.0), ("2,", (6,), 12.0)):
+    for text, shape, first in (
+        ("1", (6,), 6.0),
+        ("-1,::2", (3,), 18.0),
+        ("..., 2", (4,), 2.0),
+        ("[1:3, 4:]", (2, 2), 10.0),
+        ("2,", (6,), 12.0),
+    ):
         part = t.sliced(text)
         assert part.shape == shape and part.values([(0,) * len(shape)]) == [first], text
     assert t.sliced("2:2").numel == 0 and tensor_repr(t.sliced("2:2")) == "tensor([], size=(0, 6))"
@@ -280,7 +317,10 @@ def test_slices_follow_torch():
 
 def test_print_options_are_honoured():
     t = Made("2.13").read()
-    assert tensor_repr(t, Options(precision=1, sci_mode=True)) == "tensor([[0.0e+00, 1.0e+00, 2.0e+00],\n        [3.0e+00, 4.0e+00, 5.0e+00]])"
+    assert (
+        tensor_repr(t, Options(precision=1, sci_mode=True))
+        == "tensor([[0.0e+00, 1.0e+00, 2.0e+00],\n        [3.0e+00, 4.0e+00, 5.0e+00]])"
+    )
     assert tensor_repr(t, Options(threshold=5, edgeitems=1)) == "tensor([[0.,  ..., 2.],\n        [3.,  ..., 5.]])"
     assert tensor_repr(t, Options(default_dtype="bfloat16")).endswith("dtype=torch.float32)")
 
@@ -303,11 +343,19 @@ def test_old_strings_move_autograd_fields_and_nothing_that_shapes_need():
 @pytest.mark.parametrize(
     "name,shown",
     [
-        ("N3c1010TensorImplE", "c10::TensorImpl"), ("3Foo", "Foo"), ("St9exception", "std::exception"),
-        ("N2at16OpaqueTensorImplIN3c1013intrusive_ptrIiEEEE", "at::OpaqueTensorImpl<…>"), ("N5torch8autograd6PyNodeE", "torch::autograd::PyNode"),
-        ("N12_GLOBAL__N_13FooE", "(anonymous namespace)::Foo"), ("", None), ("i", None), ("N99shortE", None), ("N0E", None), ("\x1b[31m", None),
+        ("N3c1010TensorImplE", "c10::TensorImpl"),
+        ("3Foo", "Foo"),
+        ("St9exception", "std::exception"),
+        ("N2at16OpaqueTensorImplIN3c1013intrusive_ptrIiEEEE", "at::OpaqueTensorImpl<…>"),
+        ("N5torch8autograd6PyNodeE", "torch::autograd::PyNode"),
+        ("N12_GLOBAL__N_13FooE", "(anonymous namespace)::Foo"),
+        ("", None),
+        ("i", None),
+        ("N99shortE", None),
+        ("N0E", None),
+        ("\x1b[31m", None),
     ],
-)  # fmt: skip
+)
 def test_class_names_are_demangled(name, shown):
     assert demangle(name) == shown
 

@@ -3,8 +3,8 @@
     python tensors.py TRUTH.json            one line "ready" on stdout when the file is there; ends with its stdin
     python tensors.py TRUTH.json options    a few tensors under print options and a default dtype of the process's own
 
-TRUTH.json: {"torch", "tensors": {name: {...}}, "slices": [[name, slice, repr of the detached view]]}. `repr` is null where torch itself
-cannot print the tensor. Everything is made from fixed seeds.
+TRUTH.json: {"torch", "tensors": {name: {...}}, "slices": [[name, slice, repr of the detached view]]}. `repr` is null where
+torch itself cannot print the tensor. Everything is made from fixed seeds.
 """
 
 import json
@@ -15,11 +15,64 @@ import sys
 import torch
 
 DTYPES = [
-    "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "bool", "float16", "bfloat16", "float32", "float64",
-    "complex32", "bcomplex32", "complex64", "complex128", "float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e8m0fnu",
-]  # fmt: skip
-SHAPES = [(), (1,), (5,), (33,), (0,), (2, 0, 3), (3, 4), (7, 11), (1, 2, 3), (2, 2, 2, 2), (1, 2, 1, 2, 2, 3), (1200,), (40, 50), (8, 9, 30)]
-SPECIAL = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-3, 123456.789, 1e8, 1e9, 1e-5, 3.0e38, 1e-30, 99999.0, 1000.5]
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex32",
+    "bcomplex32",
+    "complex64",
+    "complex128",
+    "float8_e5m2",
+    "float8_e4m3fn",
+    "float8_e5m2fnuz",
+    "float8_e4m3fnuz",
+    "float8_e8m0fnu",
+]
+SHAPES = [
+    (),
+    (1,),
+    (5,),
+    (33,),
+    (0,),
+    (2, 0, 3),
+    (3, 4),
+    (7, 11),
+    (1, 2, 3),
+    (2, 2, 2, 2),
+    (1, 2, 1, 2, 2, 3),
+    (1200,),
+    (40, 50),
+    (8, 9, 30),
+]
+SPECIAL = [
+    math.nan,
+    math.inf,
+    -math.inf,
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    1e-3,
+    123456.789,
+    1e8,
+    1e9,
+    1e-5,
+    3.0e38,
+    1e-30,
+    99999.0,
+    1000.5,
+]
 
 
 class Sub(torch.Tensor):
@@ -71,7 +124,9 @@ def mixes(count):
     rng = random.Random(7)
     for i in range(count):
         n = rng.randint(1, 9)
-        pick = rng.choice([SPECIAL, SPECIAL[3:10], [1.0, 2.0, 300.0, math.nan], [1e-5, 1.0], [rng.uniform(-1, 1) for _ in range(5)]])
+        pick = rng.choice(
+            [SPECIAL, SPECIAL[3:10], [1.0, 2.0, 300.0, math.nan], [1e-5, 1.0], [rng.uniform(-1, 1) for _ in range(5)]]
+        )
         values = [rng.choice(pick) for _ in range(n)]
         dtype = rng.choice([torch.float32, torch.float64, torch.float16, torch.bfloat16])
         t = torch.tensor(values, dtype=dtype)
@@ -172,7 +227,9 @@ def beyond():
     yield "sparse", torch.eye(3).to_sparse()
     yield "csr", torch.eye(3).to_sparse_csr()
     yield "nested", torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
-    per_channel = torch.quantize_per_channel(torch.randn(3, 4), torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 5, 10]), 0, torch.qint8)
+    per_channel = torch.quantize_per_channel(
+        torch.randn(3, 4), torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 5, 10]), 0, torch.qint8
+    )
     yield "per channel", per_channel
 
 
@@ -187,7 +244,13 @@ SLICES = {
 
 
 def printed(t):
-    if t.numel() and t.layout == torch.strided and not t.is_meta and type(t).__name__ != "FakeTensor" and not t.untyped_storage().nbytes():
+    if (
+        t.numel()
+        and t.layout == torch.strided
+        and not t.is_meta
+        and type(t).__name__ != "FakeTensor"
+        and not t.untyped_storage().nbytes()
+    ):
         return None  # torch's own repr reads through the null pointer and dies
     return repr(t)
 
@@ -200,12 +263,24 @@ def describe(t):
             return None
 
     return {
-        "address": id(t), "impl": t._cdata, "type": type(t).__name__, "repr": ask(lambda: printed(t)), "shape": ask(lambda: list(t.shape)),
-        "stride": ask(lambda: list(t.stride())), "dtype": str(t.dtype), "device": str(t.device), "layout": str(t.layout),
-        "storage_offset": ask(t.storage_offset), "numel": ask(t.numel), "data_ptr": ask(t.data_ptr),
-        "storage_bytes": ask(lambda: t.untyped_storage().nbytes()), "requires_grad": t.requires_grad,
-        "is_conj": t.is_conj(), "is_neg": t.is_neg(), "grad_fn": type(t.grad_fn).__name__ if t.grad_fn is not None else "",
-    }  # fmt: skip
+        "address": id(t),
+        "impl": t._cdata,
+        "type": type(t).__name__,
+        "repr": ask(lambda: printed(t)),
+        "shape": ask(lambda: list(t.shape)),
+        "stride": ask(lambda: list(t.stride())),
+        "dtype": str(t.dtype),
+        "device": str(t.device),
+        "layout": str(t.layout),
+        "storage_offset": ask(t.storage_offset),
+        "numel": ask(t.numel),
+        "data_ptr": ask(t.data_ptr),
+        "storage_bytes": ask(lambda: t.untyped_storage().nbytes()),
+        "requires_grad": t.requires_grad,
+        "is_conj": t.is_conj(),
+        "is_neg": t.is_neg(),
+        "grad_fn": type(t.grad_fn).__name__ if t.grad_fn is not None else "",
+    }
 
 
 def with_options():
@@ -237,7 +312,9 @@ def main():
         for part in (mixes(60), views(), graph(), others()):
             tensors.update(part)
         more.update(beyond())
-        slices += [[name, s, repr(eval(f"t[{s}]", {"t": tensors[name].detach()}))] for name, found in SLICES.items() for s in found]
+        slices += [
+            [name, s, repr(eval(f"t[{s}]", {"t": tensors[name].detach()}))] for name, found in SLICES.items() for s in found
+        ]
     truth = {name: describe(t) for name, t in tensors.items()}
     hard = {name: describe(t) for name, t in more.items()}
     with open(sys.argv[1], "w") as f:

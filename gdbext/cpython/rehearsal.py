@@ -1,0 +1,28 @@
+"""What a collector wants copied: everything that `pybt -all -locals` reads, read once for the sake of where it lies."""
+
+from ..errors import GdbextError
+from .reprs import SHORT, Repr
+from .runtime import open_runtime
+
+
+def read(target):
+    """Reads it from `target`; returns the first error, or ''. Never raises `GdbextError`: what cannot be read is no use in a copy either."""
+    try:
+        rt = open_runtime(target)
+        threads = rt.threads()
+        rt.thread_names()
+    except GdbextError as e:
+        return str(e)
+    error = ""
+    for thread in threads:
+        try:
+            rt.gil_state(thread)
+            rt.thread_name(thread)
+            for frame in rt.frames(thread):
+                frame.function, frame.file, frame.line
+                for _, value in frame.locals():
+                    if value is not None:
+                        Repr(SHORT)(value)
+        except GdbextError as e:
+            error = error or str(e)
+    return error

@@ -1,0 +1,175 @@
+"""Address arithmetic of KV caches: where block, token and head lie in a layer, and what an address is, by strides alone.
+
+A layer is one or more parts ("k", "v", "kv", "state"); a part is a base address and dimensions, each with a count and a stride in
+bytes. Shapes only name the dimensions; strides give every number (facts/kv-cache.md, section 2).
+"""
+
+import dataclasses
+from typing import Dict, List, Optional, Tuple
+
+from ..errors import GdbextError
+
+NAMES = ("block", "slot", "head", "element")
+
+
+@dataclasses.dataclass
+class Part:
+    """`name`; `base` address; `dims`: `{name: (count, stride in bytes)}`; `item`: bytes of one element."""
+
+    name: str
+    base: int
+    dims: Dict[str, Tuple[int, int]]
+    item: int
+
+    def address(self, **index):
+        """The address of an element; dimensions that are not named count 0. `GdbextError` outside the part."""
+        at = self.base
+        for name, value in index.items():
+            if value is None:
+                continue
+            if name not in self.dims:
+                raise GdbextError(f"part {self.name} has no dimension {name}; it has {', '.join(self.dims)}")
+            count, stride = self.dims[name]
+            if not 0 <= value < count:
+                raise GdbextError(f"{name} {value} is outside part {self.name}, which has {count}")
+            at += value * stride
+        return at
+
+    def find(self, address):
+        """`{dimension: index}` of the element that holds the byte at `address`, or None. Strides must nest, as those of views do."""
+        rest, found = address - self.base, {}
+        if rest < 0:
+            return None
+        for name, (count, stride) in sorted(self.dims.items(), key=lambda d: -d[1][1]):
+            if count <= 1 or stride <= 0:
+                found[name] = 0
+                continue
+            found[name], rest = divmod(rest, stride)
+            if found[name] >= count:
+                return None
+        return found if rest < self.item else None
+
+
+@dataclasses.dataclass
+class Layer:
+    """The memory of one layer in one process. `ratio`: kernel blocks per block of the scheduler."""
+
+    index: int
+    name: str
+    group: int
+    parts: List[Part]
+    device: str = "cpu"
+    dtype: str = ""
+    shape: Tuple[int, ...] = ()
+    stride: Tuple[int, ...] = ()
+    order: str = ""  # what its dimensions are, such as "B H N C"
+    ratio: int = 1
+    note: str = ""
+    tensor: object = None
+
+    def part(self, name):
+        return next((p for p in self.parts if p.name == name), None)
+
+    def block_addresses(self, block):
+        """`{part: address}` of a scheduler's block."""
+        found = {}
+        for part in self.parts:
+            try:
+                found[part.name] = part.address(block=block * self.ratio)
+            except GdbextError:
+                continue
+        return found
+
+    def find(self, address):
+        """`(part name, {block, slot, head, element})` of an address in it, or None. `block` is the scheduler's, `slot` in it."""
+        for part in self.parts:
+            found = part.find(address)
+            if found is not None:
+                if self.ratio > 1:
+                    tokens = part.dims.get("slot", (1, 0))[0]
+                    found["slot"] = found.get("slot", 0) + found["block"] % self.ratio * tokens
+                    found["block"] //= self.ratio
+                return part.name, found
+        return None
+
+    def address(self, part, block, slot=0, head=0, element=0):
+        """The address of one element; `GdbextError` names what is out of range."""
+        found = self.part(part)
+        if found is None:
+            raise GdbextError(f"layer {self.index} has no part {part}; it has {', '.join(p.name for p in self.parts)}")
+        if self.ratio > 1:
+            tokens = found.dims["slot"][0]
+            block, slot = block * self.ratio + slot // tokens, slot % tokens
+        index = {"block": block, "slot": slot, "head": head, "element": element}
+        return found.address(**{k: v for k, v in index.items() if k in found.dims or v})
+
+
+# Shapes of one layer's cache by backend and release (facts section 2): name -> its dimensions in order. B blocks, 2 the K/V pair, H
+# heads, N tokens, C content of a token (K and V together where a 2 is missing), D of one of them.
+ORDERS = {
+    5: ("2 B N H D", "B 2 N H D", "2 B H N D"),
+    4: ("B H N C", "B N H C", "2 B N D"),
+    3: ("B N C", "B H C", "2 B D"),
+}
+
+
+def order_of(shape, blocks, tokens, heads, head_size, prefer=""):
+    """Which of `ORDERS` a shape is, by the sizes that the engine names (None: not known); '' when none fits.
+
+    `blocks` may be a divisor of the true number (kernel blocks). `prefer`: a name that wins a tie (heads == tokens).
+    """
+    fits = []
+    for name in ORDERS.get(len(shape), ()):
+        sizes, good = dict(zip(name.split(), shape)), True
+        if "2" in sizes and sizes["2"] != 2:
+            good = False
+        if blocks and sizes["B"] % blocks:
+            good = False
+        if tokens and "N" in sizes and (tokens % sizes["N"] if sizes["N"] else True):
+            good = False
+        if heads and "H" in sizes and sizes["H"] != heads:
+            good = False
+        if head_size and "D" in sizes and name.count(" ") == 4 and sizes["D"] < head_size:
+            good = False
+        if good:
+            fits.append(name)
+    if prefer in fits:
+        return prefer
+    return fits[0] if fits else ""
+
+
+def strided_layer(index, name, group, base, item, shape, stride, order, head_size=None, slab=False, transposed=False, blocks=None, **more):
+    """A `Layer` from a tensor's shape and strides (elements), its dimensions named by `order`.
+
+    `slab`: each (block, head) holds all of K and then all of V (vLLM's CPU backend, facts section 2); `transposed`: there K is stored
+    element by element (its `vec` kernels), so that one token's K is not contiguous.
+    """
+    dims, names = {}, order.split()
+    for letter, count, step in zip(names, shape, stride):
+        dims[letter] = (count, step * item)
+    parts = []
+    common = {"block": dims["B"]}
+    if "N" in dims:
+        common["slot"] = dims["N"]
+    if "H" in dims:
+        common["head"] = dims["H"]
+    if "2" in dims:
+        for number, part in enumerate(("k", "v")):
+            parts.append(Part(part, base + number * dims["2"][1], dict(common, element=dims["D"]), item))
+    else:
+        count, step = dims["C"]
+        if slab and "N" in dims and head_size and count >= 2 * head_size:
+            tokens = dims["N"][0]
+            half = tokens * head_size * item
+            plain = dict(common, slot=(tokens, head_size * item), element=(head_size, item))
+            turned = dict(common, slot=(tokens, item), element=(head_size, tokens * item))
+            parts = [Part("k", base, turned if transposed else plain, item), Part("v", base + half, plain, item)]
+        elif head_size and count == 2 * head_size:
+            for number, part in enumerate(("k", "v")):
+                parts.append(Part(part, base + number * head_size * step, dict(common, element=(head_size, step)), item))
+        else:
+            parts.append(Part("kv", base, dict(common, element=(count, step)), item))
+    ratio = 1
+    if blocks and dims["B"][0] > blocks and dims["B"][0] % blocks == 0:
+        ratio = dims["B"][0] // blocks
+    return Layer(index, name, group, parts, shape=tuple(shape), stride=tuple(stride), order=order, ratio=ratio, **more)

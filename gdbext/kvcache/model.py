@@ -1,0 +1,308 @@
+"""The KV cache of an engine as plain data: pools of blocks, groups of layers, requests and their block tables, where the bytes lie.
+
+A reader per engine (engines/*_kv.py) fills this in; rules, pictures and commands know nothing else. A pool keeps columns, not an
+object per block: a million blocks are five lists. Links are block ids or one of the four marks below.
+"""
+
+import dataclasses
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+NONE, HEAD, TAIL, WILD = -1, -2, -3, -4  # a link that is None, the queue's ends, and a pointer to nothing of this pool
+MARKS = {NONE: "None", HEAD: "the head", TAIL: "the tail", WILD: "no block of this pool"}
+
+
+def shown(link):
+    """A link for people: `block 5`, `the tail`."""
+    return MARKS.get(link) or f"block {link}"
+
+
+@dataclasses.dataclass
+class Walk:
+    """The free queue followed from its ends. `order`: block ids from the head as far as they go; `fault`: None or (rule, block,
+    detail), the first fault; `reached`: a bytearray over ids, 1 where the queue reaches a block from either end."""
+
+    order: List[int]
+    reached: bytearray
+    fault: Optional[Tuple[str, Optional[int], str]] = None
+
+
+@dataclasses.dataclass
+class Pool:
+    """A pool of `size` blocks as the engine counts them, `count` of which were read. Columns run over block ids; a column that this
+    engine does not keep is None.
+
+    `reserved`: ids that are never handed out (vLLM's null block, SGLang's padding); `hashes`: a token per block, 0 for none, equal for
+    equal hashes; `hash_map`: `[(token, [block ids])]` of the engine's prefix map; `free_ids`: the free ids in the engine's own order,
+    where it keeps a list instead of links; `may_pin`: what else may hold references than requests, in words, '' for nothing;
+    `pins`: `{block id: references that something named holds}`.
+    """
+
+    name: str
+    size: int
+    count: int
+    block_size: int  # tokens
+    unit: str = "block"
+    reserved: Tuple[int, ...] = (0,)
+    ids: Optional[List[int]] = None
+    ref_cnt: Optional[List[int]] = None
+    null_ids: Optional[List[int]] = None  # blocks that say they are the null block
+    prev: Optional[List[int]] = None
+    next: Optional[List[int]] = None
+    head_next: int = TAIL
+    tail_prev: int = HEAD
+    num_free: Optional[int] = None  # the engine's counter
+    free_ids: Optional[List[int]] = None
+    hashes: Optional[List[int]] = None
+    hash_map: List[Tuple[int, List[int]]] = dataclasses.field(default_factory=list)
+    has_hash_map: bool = False
+    extra_hashes: Dict[int, set] = dataclasses.field(default_factory=dict)  # block id -> more tokens that name it
+    foreign: List[int] = dataclasses.field(default_factory=list)  # entries of the block list that are no blocks
+    may_pin: str = ""
+    pins: Dict[int, int] = dataclasses.field(default_factory=dict)
+    cached_ids: Optional[List[int]] = None  # ids that a prefix tree holds, where there is no hash map
+    tree: Optional["Tree"] = None
+    counters: Dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine itself counts
+    notes: List[str] = dataclasses.field(default_factory=list)
+    hash_text: Callable[[int], str] = str
+    _walk: Optional[Walk] = None
+
+    @property
+    def linked(self):
+        return self.next is not None and self.prev is not None
+
+    def valid(self, block):
+        return 0 <= block < self.count
+
+    def walk(self):
+        """The free queue, followed once. A queue that is sound costs one step per block."""
+        if self._walk is None:
+            self._walk = follow(self) if self.linked else _listed(self)
+        return self._walk
+
+    def free_bits(self):
+        """A bytearray over ids: 1 where a block is free."""
+        return self.walk().reached
+
+    def cached(self):
+        """Ids that the prefix cache names."""
+        if self.cached_ids is not None:
+            return self.cached_ids
+        if self.hashes is None:
+            return []
+        found = {b for _, blocks in self.hash_map for b in blocks if self.valid(b)} if self.has_hash_map else set()
+        return sorted(found.union(i for i, h in enumerate(self.hashes) if h))
+
+
+def _listed(pool):
+    bits = bytearray(pool.count)
+    order = [b for b in pool.free_ids or () if 0 <= b < pool.count]
+    for b in order:
+        bits[b] = 1
+    return Walk(order, bits)
+
+
+def follow(pool):
+    """Follows a doubly linked free queue from its head, and from its tail where that fails -> `Walk`.
+
+    A block that was queued twice has two neighbours on each side and cuts the walk short, or closes a ring: which one it was is told
+    by the links that point at it, so that the fault names the block and not the place where the walk happened to end.
+    """
+    nxt, prv, n = pool.next, pool.prev, pool.count
+    seen, order, before, at = bytearray(n), [], HEAD, pool.head_next
+    while at >= 0 and at < n and not seen[at] and prv[at] == before:
+        seen[at] = 1
+        order.append(at)
+        before, at = at, nxt[at]
+    if at == TAIL and pool.tail_prev == before:
+        return Walk(order, seen)
+    fault = _name_fault(pool, before, at, seen)
+    while 0 <= at < n and not seen[at]:  # as far as next links go, whatever the other direction says
+        seen[at] = 1
+        order.append(at)
+        at = nxt[at]
+    backward, at = bytearray(n), pool.tail_prev
+    while 0 <= at < n and not backward[at]:
+        backward[at] = seen[at] = 1
+        at = prv[at]
+    return Walk(order, seen, fault)
+
+
+def _pointed(pool):
+    """{id: how many next links point at it}, {id: how many prev links do}; the queue's ends count."""
+    to_next, to_prev = {}, {}
+    for column, ends, found in ((pool.next, pool.head_next, to_next), (pool.prev, pool.tail_prev, to_prev)):
+        for link in column:
+            if link >= 0:
+                found[link] = found.get(link, 0) + 1
+        if ends >= 0:
+            found[ends] = found.get(ends, 0) + 1
+    return to_next, to_prev
+
+
+def _name_fault(pool, before, at, seen):
+    """What is wrong where the walk stopped, between `before` and `at` -> (rule, block, detail)"""
+    to_next, to_prev = _pointed(pool)
+    twice = sorted(b for b, count in to_next.items() if count > 1 and to_prev.get(b, 0) > 1)
+    if twice:
+        block = twice[0]
+        befores = [HEAD] * (pool.head_next == block) + [i for i, link in enumerate(pool.next) if link == block][:4]
+        return "free-list-double", block, f"block {block} is in the free queue twice: after {' and after '.join(shown(b) for b in befores)}"
+    where = before if before >= 0 else None
+    if at == WILD or at == HEAD or at >= pool.count:
+        return "free-list-wild", where, f"the next link of {shown(before)} leads to {shown(at)}"
+    if at == NONE:
+        return "free-list-end", where, f"the free queue ends after {shown(before)} without reaching its tail"
+    if at == TAIL:
+        return "free-list-link", where, f"{shown(before)} is the last block from the head, the tail says {shown(pool.tail_prev)}"
+    if seen[at]:
+        return "free-list-cycle", where, f"the next link of {shown(before)} leads back to block {at}: the free queue is a ring"
+    if to_next.get(at, 0) > 1 and before >= 0:
+        # two next links lead here and its prev link names another one: the one walked on is the false one
+        return "free-list-link", where, f"the next link of {shown(before)} leads to block {at}, whose prev link says {shown(pool.prev[at])}"
+    link = pool.prev[at]
+    if link == WILD:
+        return "free-list-wild", at, f"the prev link of block {at} leads to no block of this pool"
+    return "free-list-link", at, f"block {at} follows {shown(before)}, but its prev link says {shown(link)}"
+
+
+@dataclasses.dataclass
+class Node:
+    """A node of a prefix tree. `slots`: the token slots it holds; `parent`, `children`: indices of the tree's list; `keys_match`:
+    whether each child's key begins with what it is filed under; `tokens`: the length of its key."""
+
+    id: int
+    parent: int
+    children: List[int]
+    tokens: int
+    slots: Optional[List[int]]
+    lock_ref: int
+    address: int = 0
+    filed_wrong: List[int] = dataclasses.field(default_factory=list)
+    count: int = 0  # slots it holds, also where they cannot be read
+    host: bool = False  # its values are in host memory only
+
+
+@dataclasses.dataclass
+class Tree:
+    """A prefix tree: nodes (the first is the root) and the sizes that the engine keeps of it, in tokens."""
+
+    nodes: List[Node]
+    evictable: Optional[int] = None
+    protected: Optional[int] = None
+    page_size: int = 1
+    damage: List[Tuple[int, str]] = dataclasses.field(default_factory=list)  # (node index, what is wrong) found while reading
+
+
+@dataclasses.dataclass
+class Group:
+    """Layers that share one block table. `kind`: "full", "sliding-window", "chunked", "mamba", "mla", "cross", "other" """
+
+    id: int
+    kind: str
+    block_size: int
+    pool: int = 0
+    layers: List[str] = dataclasses.field(default_factory=list)
+    spec: Dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine says of it: heads, head size, window
+
+
+@dataclasses.dataclass
+class Request:
+    """A request. Token counts; `blocks`: `{group id: [block ids]}`; `queue`: "running", "waiting", "deferred", "finished" or "" (only its
+    blocks are known); `private`: the first position of its table that is its own (before it the prefix tree owns); `age` in seconds."""
+
+    request_id: str
+    status: str = ""
+    queue: str = ""
+    prompt_tokens: Optional[int] = None
+    computed_tokens: Optional[int] = None
+    output_tokens: Optional[int] = None
+    blocks: Dict[int, List[int]] = dataclasses.field(default_factory=dict)
+    known: bool = True  # the scheduler lists it
+    preemptions: int = 0
+    age: Optional[float] = None
+    blocked_by: str = ""
+    row: Optional[int] = None
+    private: Optional[int] = None
+    slots: Optional[List[int]] = None  # token slots, where blocks are pages of several
+    transfer: bool = False  # an asynchronous transfer may hold its blocks
+    address: int = 0
+    content: Optional[Dict[str, Any]] = None
+
+
+@dataclasses.dataclass
+class Table:
+    """Block tables of one group in one process: `rows` `[(request id, [block ids])]`, `slots`: the slot mapping of the last step."""
+
+    group: int
+    block_size: int
+    rows: List[Tuple[str, List[int]]]
+    slots: List[int] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Worker:
+    """What one rank holds: its block tables and the layers' memory (`addresses.Layer`)."""
+
+    rank: str
+    layers: list = dataclasses.field(default_factory=list)
+    tables: List[Table] = dataclasses.field(default_factory=list)
+    layout: str = ""
+    notes: List[str] = dataclasses.field(default_factory=list)
+    target: Any = None
+
+
+@dataclasses.dataclass
+class Cache:
+    """All of it. `mid_update`: '' or the place where the engine stands in the middle of changing it."""
+
+    engine: str
+    version: str
+    pools: List[Pool]
+    groups: List[Group]
+    requests: List[Request]
+    mid_update: str = ""
+    counters: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    limits: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    notes: List[str] = dataclasses.field(default_factory=list)
+    queues: bool = True  # the scheduler's request lists were read
+    rows: Optional[Dict[str, Any]] = None  # request rows of a pool of rows: {"size", "free": [...], "first"}
+
+    def group(self, number):
+        return next((g for g in self.groups if g.id == number), None)
+
+    def owners(self, pool=0):
+        """`{block id: [(request, group id, index)]}` of one pool, reserved blocks left out."""
+        found, groups, reserved = {}, {g.id: g.pool for g in self.groups}, set(self.pools[pool].reserved)
+        for request in self.requests:
+            for group, blocks in request.blocks.items():
+                if groups.get(group, 0) != pool:
+                    continue
+                for index, block in enumerate(blocks):
+                    if block not in reserved:
+                        found.setdefault(block, []).append((request, group, index))
+        return found
+
+
+def summary(cache, number):
+    """Counts of one pool: `{num_blocks, free, used, cached, shared, held, reserved}`.
+
+    `used`: owned by requests or pinned (neither free nor reserved nor only cached); `cached`: named by the prefix cache, free or not;
+    `shared`: in more than one request; `held`: referenced, by no request.
+    """
+    pool = cache.pools[number]
+    owners, bits = cache.owners(number), pool.free_bits()
+    cached = pool.counters.get("cached") if pool.cached_ids is None and pool.hashes is None else len(pool.cached())
+    free = sum(bits)
+    reserved = sum(1 for r in pool.reserved if pool.valid(r) and not bits[r])
+    held = [i for i, refs in enumerate(pool.ref_cnt) if refs > 0 and i not in owners and i not in pool.reserved] if pool.ref_cnt else []
+    known = pool.linked or pool.free_ids is not None
+    if not known:
+        free = pool.num_free if pool.num_free is not None else 0
+    if pool.ref_cnt is not None:
+        used = pool.count - free - reserved
+    else:
+        used = len(owners)
+    return {
+        "num_blocks": pool.size, "free": free, "used": used, "cached": cached, "shared": sum(len({r.request_id for r, _, _ in o}) > 1 for o in owners.values()),
+        "held": len(held), "reserved": reserved,
+    }  # fmt: skip
