@@ -28,11 +28,21 @@ def _row(rank, style):
     bad = [m for m in rank.marks if m not in ("stopped", "zombie")]  # those two are the state itself
     state = " ".join([state] + bad)
     return [
-        str(rank.index), style.name(escape(rank.label)), rank.engine, rank.role, rank.pid_text(), str(p.ppid), _spans(p.gpus),
-        style.bad(state) if rank.marks else state, str(p.threads), size(p.rss) if p.rss else "", seconds(p.cpu) if p.cpu >= 1 else "0 s",
-        "" if p.age is None else seconds(max(p.age, 1)), "" if rank.inferior is None else str(rank.inferior),
+        str(rank.index),
+        style.name(escape(rank.label)),
+        rank.engine,
+        rank.role,
+        rank.pid_text(),
+        str(p.ppid),
+        _spans(p.gpus),
+        style.bad(state) if rank.marks else state,
+        str(p.threads),
+        size(p.rss) if p.rss else "",
+        seconds(p.cpu) if p.cpu >= 1 else "0 s",
+        "" if p.age is None else seconds(max(p.age, 1)),
+        "" if rank.inferior is None else str(rank.inferior),
         shorten(escape("; ".join(rank.notes)), 160),
-    ]  # fmt: skip
+    ]
 
 
 def _summary(ranks, looked):

@@ -17,6 +17,7 @@ COMMANDS = {
     "pylist": ("pyframe", "PyList"),
     "pylocals": ("pyframe", "PyLocals"),
     "pyprint": ("pyprint", "PyPrint"),
+    "pyexc": ("pyexc", "PyExc"),
     "pytensor": ("pytensor", "PyTensor"),
 }
 

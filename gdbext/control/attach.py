@@ -140,9 +140,6 @@ def check(pid):
         raise GdbextError(f"process {pid} is a kernel thread: there is nothing to attach to")
     if pid == os.getpid():
         raise GdbextError(f"process {pid} is this gdb")
-    deadline = time.monotonic() + 5
-    while any(guards.is_guard(t) for t in ptrace.tracers(pid)) and time.monotonic() < deadline:
-        time.sleep(0.01)  # the guard of a gdb that was killed a moment ago is putting it in order
     for tracer in ptrace.tracers(pid):
         if tracer == os.getpid():
             raise GdbextError(f"process {pid} is attached in this gdb already: see info inferiors")
@@ -153,11 +150,7 @@ def check(pid):
         raise GdbextError(f"process {pid}: no permission to attach; {permission_hint(pid)}") from None
     except OSError as e:
         raise NotFoundError(f"process {pid}: {e.strerror}") from None
-    for _ in range(3):  # a group-stopped process that a tracer has just left is running for an instant
-        if ptrace.is_stopped(pid):
-            return True
-        time.sleep(0.005)
-    return False
+    return ptrace.is_stopped(pid)
 
 
 def _name(pid):
@@ -195,6 +188,9 @@ def attach(processes, which="main"):
     `which` libraries' symbols are read: "main" (what the main thread's stack needs, files above 100 MB left out), "stacks" (what all
     stacks need), "all", "none". An error or Ctrl-C on the way detaches all that this call attached, then is raised again."""
     fresh = []
+    deadline = time.monotonic() + 10
+    while guards.recovering() and time.monotonic() < deadline:
+        time.sleep(0.05)  # a gdb was killed a moment ago: what it held is not yet as it was before
     plan = [(pid, label, check(pid)) for pid, label in dict.fromkeys(processes)]  # nobody is stopped when one cannot be
     try:
         _State.guard.start()

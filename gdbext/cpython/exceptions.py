@@ -12,7 +12,8 @@ from .reprs import NORMAL, Repr
 
 MAX_HANDLED = 1000  # exceptions that one thread can be handling: an `except` in each of its frames
 MAX_TRACEBACK = 20000  # frames of one traceback
-MAX_EXCEPTIONS = 300  # causes, contexts and members of one answer, all together
+MAX_EXCEPTIONS = 1000  # causes, contexts and members of one exception, all together
+MAX_DEPTH = 100  # how deep they nest
 MAX_MEMBERS = 100
 MAX_NOTES = 50
 
@@ -131,17 +132,15 @@ class _Reader:
 
     def read(self, address):
         first = self._one(address)
-        waiting = [first]  # a list, not recursion: chains of contexts get long
+        waiting = [(first, 0)]  # a list, not recursion: chains of contexts get long
         while waiting:
-            here = waiting.pop()
-            for name in ("cause", "context"):
-                other = self._linked(here, name)
-                if other is not None:
-                    setattr(here, name, other)
-                    waiting.append(other)
-            members = self._members(here)
-            here.members = members
-            waiting += reversed(members)
+            here, depth = waiting.pop()
+            if depth >= MAX_DEPTH:
+                here.cut.append(f"exceptions nest more than {MAX_DEPTH} deep: what led to it is left out")
+                continue
+            here.cause, here.context = self._linked(here, "cause"), self._linked(here, "context")
+            here.members = self._members(here)
+            waiting += [(other, depth + 1) for other in [here.context, here.cause] + here.members[::-1] if other is not None]
         return first
 
     def _one(self, address):

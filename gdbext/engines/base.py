@@ -14,14 +14,23 @@ MAX_RANK = 1 << 20  # a larger one is nonsense out of hostile memory
 MAX_NAMES = 1 << 14  # of a module or an environment
 
 STATES = {
-    "R": "running", "S": "sleeping", "D": "in the kernel", "T": "stopped", "t": "traced", "Z": "zombie", "X": "dead", "I": "idle",
-    "W": "waking", "P": "parked",
-}  # fmt: skip
+    "R": "running",
+    "S": "sleeping",
+    "D": "in the kernel",
+    "T": "stopped",
+    "t": "traced",
+    "Z": "zombie",
+    "X": "dead",
+    "I": "idle",
+    "W": "waking",
+    "P": "parked",
+}
 
 
 class Match:
     """What a title or a command line tells: `role`, `ranks` by group, `doubt` ('' or why the memory should be asked), `prefix`
-    of the title, `name`: the label where it is not made from role and ranks, `needs_libraries`: it counts only with the engine's mapped.
+    of the title, `name`: the label where it is not made from role and ranks, `needs_libraries`: it counts only with the
+    engine's mapped.
     """
 
     def __init__(self, role, ranks=None, doubt="", prefix="", name="", needs_libraries=False):
@@ -32,10 +41,10 @@ class Match:
 class Rank:
     """One engine process.
 
-    `ranks`: rank by group (`world` the global one, `tp pp dp ep pcp dcp ...`); a group that is not there is absent. `sizes`: group
-    sizes, where memory told. `rank_source`: what role and ranks rest on: "title", "memory", "environ", "argv" (its own, or
-    order of start and a parent's), "tree" (a parent or child of the engine), "libraries" or "comm". `marks`: what is wrong with it:
-    "orphan", "stopped", "zombie", "crashed", "fork". `notes`: sentences for people. `inferior` is filled in by the command.
+    `ranks`: rank by group (`world` the global one, `tp pp dp ep pcp dcp ...`); a group that is not there is absent. `sizes`:
+    group sizes, where memory told. `rank_source`: what role and ranks rest on: "title", "memory", "environ", "argv" (its own, or
+    order of start and a parent's), "tree" (a parent or child of the engine), "libraries" or "comm". `marks`: what is wrong with
+    it: "orphan", "stopped", "zombie", "crashed", "fork". `notes`: sentences for people. `inferior` is filled in by the command.
     """
 
     def __init__(self, process, engine, match, source):
@@ -89,19 +98,44 @@ class Rank:
         """The contract's fields of one rank."""
         p = self.process
         return {
-            "index": self.index, "engine": self.engine, "role": self.role, "label": self.label, "ranks": self.ranks, "sizes": self.sizes,
-            "rank_source": self.rank_source, "host": host or os.uname().nodename, "pid": p.pid, "ns_pid": p.ns_pid, "ppid": p.ppid,
-            "title": p.command, "comm": p.comm, "state": p.state, "state_text": STATES.get(p.state, p.state), "threads": p.threads,
-            "rss": p.rss, "cpu": round(p.cpu, 2), "age": None if p.age is None else round(p.age, 2), "gpus": p.gpus,
-            "orphan": self.orphan, "marks": self.marks, "inferior": self.inferior, "notes": self.notes, "unreadable": self.unreadable,
-        }  # fmt: skip
+            "index": self.index,
+            "engine": self.engine,
+            "role": self.role,
+            "label": self.label,
+            "ranks": self.ranks,
+            "sizes": self.sizes,
+            "rank_source": self.rank_source,
+            "host": host or os.uname().nodename,
+            "pid": p.pid,
+            "ns_pid": p.ns_pid,
+            "ppid": p.ppid,
+            "title": p.command,
+            "comm": p.comm,
+            "state": p.state,
+            "state_text": STATES.get(p.state, p.state),
+            "threads": p.threads,
+            "rss": p.rss,
+            "cpu": round(p.cpu, 2),
+            "age": None if p.age is None else round(p.age, 2),
+            "gpus": p.gpus,
+            "orphan": self.orphan,
+            "marks": self.marks,
+            "inferior": self.inferior,
+            "notes": self.notes,
+            "unreadable": self.unreadable,
+        }
 
 
 # ---- labels ----------------------------------------------------------------------------------------------------------
 _ROLE_LABELS = {
-    "engine-core": "EngineCore", "worker": "Worker", "scheduler": "scheduler", "detokenizer": "detokenizer", "api-server": "server",
-    "frontend": "frontend", "coordinator": "DPCoordinator",
-}  # fmt: skip
+    "engine-core": "EngineCore",
+    "worker": "Worker",
+    "scheduler": "scheduler",
+    "detokenizer": "detokenizer",
+    "api-server": "server",
+    "frontend": "frontend",
+    "coordinator": "DPCoordinator",
+}
 
 
 def rank_label(rank):
@@ -199,8 +233,8 @@ def checked_rank(value):
 def group_ranks(runtime, module, names):
     """`names`: `{global: group}`. -> (ranks, sizes) of the GroupCoordinators that `module` holds, or None without the module.
 
-    vLLM and SGLang share the class (vllm/distributed/parallel_state.py): `.rank` is the global rank, `.rank_in_group` and `.world_size`
-    the group's; SGLang took the file over from vLLM.
+    vLLM and SGLang share the class (vllm/distributed/parallel_state.py): `.rank` is the global rank, `.rank_in_group` and
+    `.world_size` the group's; SGLang took the file over from vLLM.
     """
     scope = runtime.module(module)
     if scope is None:
@@ -258,7 +292,8 @@ def _settled_frames(runtime, thread):
 
 
 def frame_local(frame, *names):
-    """The Object at `names[0]` of the frame's locals, or at its attribute `names[1]`, and so on; `GdbextError` when it is not there."""
+    """The Object at `names[0]` of the frame's locals, or at its attribute `names[1]`, and so on; `GdbextError` when it is not
+    there."""
     value = dict(frame.locals()).get(names[0])
     for name in names[1:]:
         value = value.attr(name) if hasattr(value, "attr") else None
@@ -296,8 +331,8 @@ def environ_ranks(spec, environ):
 
 # ---- several processes as one ------------------------------------------------------------------------------------------
 class Engine:
-    """The processes of one engine, by label. `attached(rank)` gives the Target of a rank that the debugger holds, or None; every other
-    one is read through /proc without stopping it, and `unstopped` then names it."""
+    """The processes of one engine, by label. `attached(rank)` gives the Target of a rank that the debugger holds, or None;
+    every other one is read through /proc without stopping it, and `unstopped` then names it."""
 
     def __init__(self, ranks, attached=None):
         self.ranks = list(ranks)

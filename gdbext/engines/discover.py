@@ -68,8 +68,8 @@ class _Search:
                     return
 
     def _title(self, process):
-        """A title is believed of a Python only: others cannot have titled themselves so. setproctitle sets comm as well, so a comm
-        that differs (`exec -a TITLE python`) is a doubt."""
+        """A title is believed of a Python only: others cannot have titled themselves so. setproctitle sets comm as well, so a
+        comm that differs (`exec -a TITLE python`) is a doubt."""
         title = process.title
         for spec in ENGINES:
             match = spec.titled(title)
@@ -166,11 +166,15 @@ class _Search:
                 top = parent if not (parent.is_spawned and up is not None and up.pid > 1 and up.is_python) else up
                 if top.pid not in self.ranks:
                     role = "engine-core" if top.is_spawned else "frontend"
-                    self.relate([self.add(top, spec, Match(role, {}, "only its children's libraries name the engine"), "libraries")])
+                    self.relate(
+                        [self.add(top, spec, Match(role, {}, "only its children's libraries name the engine"), "libraries")]
+                    )
                 if process.pid in self.ranks:
                     continue
             role = "worker" if "world" in ranks else "engine-core"
-            rank = self.add(process, spec, Match(role, ranks, "only its libraries name the engine"), "environ" if ranks else "libraries")
+            rank = self.add(
+                process, spec, Match(role, ranks, "only its libraries name the engine"), "environ" if ranks else "libraries"
+            )
             rank.from_libraries = True
             rank.note(f"known by the {spec.display} libraries it has loaded")
 
@@ -194,7 +198,13 @@ class _Search:
             try:
                 runtime = self.runtime_of(rank.pid)
                 said, why = spec.memory(runtime, rank), ""
-                if said is None or said.role or said.ranks or rank.role in ("frontend", "api-server", "child") or rank.from_libraries:
+                if (
+                    said is None
+                    or said.role
+                    or said.ranks
+                    or rank.role in ("frontend", "api-server", "child")
+                    or rank.from_libraries
+                ):
                     break
                 why = f"no rank found in its {spec.display} objects"
                 if attempt:
@@ -242,7 +252,9 @@ class _Search:
     # ---- what is wrong, who belongs together ----------------------------------------------------------------------------
     def witnesses(self):
         """A custom title prefix needs a second witness: a relative with the same prefix, or a Python that started an engine core.
-        The others' memory is asked. Workers whose title names no group while there are several have not titled themselves fully yet."""
+        The others' memory is asked. Workers whose title names no group while there are several have not titled themselves fully
+        yet.
+        """
         custom = [r for r in self.ranks.values() if r.prefix not in ("", "VLLM")]
         confirmed = []
         for rank in custom:
@@ -343,7 +355,15 @@ def _place(rank):
     numbers = [rank.parts.get(g, 0) for g in ("dp", "pp", "pcp", "tp", "local")]
     if rank.replica is not None:
         numbers[0] = rank.replica
-    return ("fork" in rank.marks, role, "zombie" in rank.marks, numbers, rank.ranks.get("world", 0), rank.process.started, rank.pid)
+    return (
+        "fork" in rank.marks,
+        role,
+        "zombie" in rank.marks,
+        numbers,
+        rank.ranks.get("world", 0),
+        rank.process.started,
+        rank.pid,
+    )
 
 
 def discover(proc_root="/proc", engine=None, verify=False, runtime_of=None):
@@ -354,8 +374,8 @@ def discover(proc_root="/proc", engine=None, verify=False, runtime_of=None):
 def survey(proc_root="/proc", engine=None, verify=False, runtime_of=None):
     """The engine processes that `proc_root` shows -> `([Rank], [reasons why that may not be all], processes looked at)`.
 
-    `engine`: only that one (a name in `SPECS`). `verify`: read the rank of every process from its memory. `runtime_of(pid)`: how a
-    Python runtime is opened (default: through /proc; none for a made-up `proc_root`). Indices count from 0 over the list.
+    `engine`: only that one (a name in `SPECS`). `verify`: read the rank of every process from its memory. `runtime_of(pid)`:
+    how a Python runtime is opened (default: through /proc; none for a made-up `proc_root`). Indices count from 0 over the list.
     """
     if engine is not None and engine not in SPECS:
         raise GdbextError(f"no engine named {engine!r}; there are {', '.join(SPECS)}")
@@ -390,7 +410,13 @@ def survey(proc_root="/proc", engine=None, verify=False, runtime_of=None):
         for rank in group:
             rank.family = family
             core = rank.parent
-            if rank.role == "worker" and core is not None and core.role == "engine-core" and "dp" in core.parts and "dp" not in rank.parts:
+            if (
+                rank.role == "worker"
+                and core is not None
+                and core.role == "engine-core"
+                and "dp" in core.parts
+                and "dp" not in rank.parts
+            ):
                 rank.replica = core.parts["dp"]  # a dense model's replicas do not say DP in their workers' titles
                 rank.ranks["dp"] = rank.replica
         set_labels(group)
@@ -410,7 +436,13 @@ def survey(proc_root="/proc", engine=None, verify=False, runtime_of=None):
     return found, search.partial, len(table)
 
 
-_HIDDEN = {"exe": "executable", "status": "pid in its container", "environ": "environment", "fd": "open files (GPUs)", "maps": "libraries"}
+_HIDDEN = {
+    "exe": "executable",
+    "status": "pid in its container",
+    "environ": "environment",
+    "fd": "open files (GPUs)",
+    "maps": "libraries",
+}
 
 
 # ---- WHAT --------------------------------------------------------------------------------------------------------------
@@ -419,7 +451,8 @@ def _describe(rank):
 
 
 def _thread_group(number):
-    """The pid of the process that `number` (a pid or tid) belongs to; None when there is none. /proc shows threads by number too."""
+    """The pid of the process that `number` (a pid or tid) belongs to; None when there is none. /proc shows threads by number
+    too."""
     try:
         with open(f"/proc/{number}/status") as f:
             return int(re.search(r"^Tgid:\s*([0-9]+)", f.read(), re.M).group(1))
@@ -430,8 +463,9 @@ def _thread_group(number):
 def resolve(what, ranks):
     """What `WHAT` names -> a list of `Rank`, `int` (a pid that is in no list) or `str` (an existing file).
 
-    `all`, a pid, an index of `ranks`, a label without regard to case (`TP0`, `DP1.TP3`, `sglang:scheduler`, or parts of one: `EP3`), a title,
-    or a file. A number that is both an index and a pid is the index. `GdbextError` lists the candidates of an ambiguous name.
+    `all`, a pid, an index of `ranks`, a label without regard to case (`TP0`, `DP1.TP3`, `sglang:scheduler`, or parts of one:
+    `EP3`), a title, or a file. A number that is both an index and a pid is the index. `GdbextError` lists the candidates of an
+    ambiguous name.
     """
     what = what.strip()
     if not what:
@@ -456,8 +490,12 @@ def resolve(what, ranks):
             raise GdbextError(f"{number} is a thread of process {process}: name that one")
         inside = [r for r in ranks if r.ns_pid == number]
         if inside:
-            raise NotFoundError(f"there is no process {number} here; in its container that is {'; '.join(map(_describe, inside))}")
-        raise NotFoundError(f"no process {number}, and llm-ranks lists {f'indices 0 to {len(ranks) - 1}' if ranks else 'nothing'}")
+            raise NotFoundError(
+                f"there is no process {number} here; in its container that is {'; '.join(map(_describe, inside))}"
+            )
+        raise NotFoundError(
+            f"no process {number}, and llm-ranks lists {f'indices 0 to {len(ranks) - 1}' if ranks else 'nothing'}"
+        )
     found = _named(what, ranks)
     if len(found) == 1:
         return found

@@ -1,5 +1,6 @@
-"""RTP-LLM: titles of both naming eras (rtp_llm/start_backend_server.py, start_frontend_server.py, start_dash_sc_server.py, multimodal/vit_*;
-before mid-2025 maga_transformer/start_*). A title gives the LOCAL rank; the global one is WORLD_RANK in the environment."""
+"""RTP-LLM: titles of both naming eras (rtp_llm/start_backend_server.py, start_frontend_server.py, start_dash_sc_server.py,
+multimodal/vit_*; before mid-2025 maga_transformer/start_*). A title gives the LOCAL rank; the global one is WORLD_RANK in the
+environment."""
 
 import re
 
@@ -18,8 +19,14 @@ class RtpLlm(EngineSpec):
     name = "rtp-llm"
     display = "RTP-LLM"
     libraries = re.compile(r"/libth_transformer\S*\.so")
-    zombies = (("rtp_llm_backend", "backend"), ("rtp_llm_rank-", "rank"), ("rtp_llm_fronten", "api-server"), ("maga_ft_backend", "backend"),
-               ("maga_ft_rank-", "rank"), ("maga_ft_fronten", "api-server"))  # fmt: skip
+    zombies = (
+        ("rtp_llm_backend", "backend"),
+        ("rtp_llm_rank-", "rank"),
+        ("rtp_llm_fronten", "api-server"),
+        ("maga_ft_backend", "backend"),
+        ("maga_ft_rank-", "rank"),
+        ("maga_ft_fronten", "api-server"),
+    )
     environ_ranks = (("world", ("WORLD_RANK",)), ("local", ("LOCAL_RANK",)))
     parent_roles = {"rank": "backend"}
 

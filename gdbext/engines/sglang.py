@@ -1,8 +1,8 @@
-"""SGLang: titles of every era (srt/managers/scheduler.py, detokenizer_manager.py, data_parallel_controller.py), the server that keeps its
-argv, releases without titles, and the rank that Python itself holds.
+"""SGLang: titles of every era (srt/managers/scheduler.py, detokenizer_manager.py, data_parallel_controller.py), the server that
+keeps its argv, releases without titles, and the rank that Python itself holds.
 
-0.4.3: plain `sglang::scheduler`. 0.4.9 on: `sglang::scheduler[_DPn][_PPn][_ATTN_CPn][_MOE_DPn][_TPn][_EPn]`, the parts in an order that
-changed four times. From 0.5.16 on DP, TP and EP of the title may be display ranks.
+0.4.3: plain `sglang::scheduler`. 0.4.9 on: `sglang::scheduler[_DPn][_PPn][_ATTN_CPn][_MOE_DPn][_TPn][_EPn]`, the parts in an
+order that changed four times. From 0.5.16 on DP, TP and EP of the title may be display ranks.
 """
 
 import re
@@ -18,9 +18,16 @@ _TITLE = re.compile(
     f"|(?P<other>detokenizer_router|detokenizer|data_parallel_controller|tokenizer_worker:(?P<worker>[0-9]{{1,10}})))"
 )
 _LOOPS = (
-    "event_loop_normal", "event_loop_overlap", "event_loop_pp", "event_loop_normal_disagg_prefill", "event_loop_normal_disagg_decode",
-    "event_loop_overlap_disagg_prefill", "event_loop_overlap_disagg_decode", "event_loop_pp_disagg_prefill", "event_loop_pp_disagg_decode",
-)  # fmt: skip
+    "event_loop_normal",
+    "event_loop_overlap",
+    "event_loop_pp",
+    "event_loop_normal_disagg_prefill",
+    "event_loop_normal_disagg_decode",
+    "event_loop_overlap_disagg_prefill",
+    "event_loop_overlap_disagg_decode",
+    "event_loop_pp_disagg_prefill",
+    "event_loop_pp_disagg_decode",
+)
 GROUPS = {"_WORLD": "world", "_TP": "tp", "_PP": "pp", "_MOE_EP": "ep", "_ATTN_CP": "attn_cp", "_MOE_DP": "moe_dp"}
 
 
@@ -28,8 +35,12 @@ class Sglang(EngineSpec):
     name = "sglang"
     display = "SGLang"
     libraries = re.compile(r"/sgl_kernel/\S*\.so")
-    zombies = (("sglang::schedul", "scheduler"), ("sglang::detoken", "detokenizer"), ("sglang::data_pa", "coordinator"),
-               ("sglang::tokeniz", "api-server"))  # fmt: skip
+    zombies = (
+        ("sglang::schedul", "scheduler"),
+        ("sglang::detoken", "detokenizer"),
+        ("sglang::data_pa", "coordinator"),
+        ("sglang::tokeniz", "api-server"),
+    )
     parent_roles = {"scheduler": "frontend", "detokenizer": "frontend", "coordinator": "frontend"}
 
     def titled(self, title):

@@ -68,7 +68,9 @@ class Vllm(EngineSpec):
         return Match("coordinator", {}, doubt, prefix)
 
     def argued(self, kind, text, arguments):
-        if kind == "module" and (text in _SERVERS or (text in ("vllm", "vllm.entrypoints.cli.main") and arguments[:1] == ["serve"])):
+        if kind == "module" and (
+            text in _SERVERS or (text in ("vllm", "vllm.entrypoints.cli.main") and arguments[:1] == ["serve"])
+        ):
             return Match("api-server")
         if kind == "script" and text.rpartition("/")[2] == "vllm" and arguments[:1] == ["serve"]:
             return Match("api-server")
@@ -88,7 +90,8 @@ class Vllm(EngineSpec):
 
     def order(self, ranks):
         """Releases without titles start the workers in order of rank (v1/executor/multiproc_executor.py: `for rank in
-        range(self.world_size)`); V0's driver is rank 0 itself and starts the others. Believed when the count is what argv says."""
+        range(self.world_size)`); V0's driver is rank 0 itself and starts the others. Believed when the count is what argv says.
+        """
         for top in ranks:
             program = top.process.program()
             if top.role not in ("api-server", "frontend") or program is None:
@@ -98,7 +101,9 @@ class Vllm(EngineSpec):
             tp = argument(program[2], "--tensor-parallel-size", "-tp") or 1
             pp = argument(program[2], "--pipeline-parallel-size", "-pp") or 1
             for core in [r for r in ranks if r.parent is top and r.role in ("child", "engine-core") and not r.prefix]:
-                workers = sorted((r for r in ranks if r.parent is core and not r.prefix), key=lambda r: (r.process.started, r.pid))
+                workers = sorted(
+                    (r for r in ranks if r.parent is core and not r.prefix), key=lambda r: (r.process.started, r.pid)
+                )
                 if core.role == "child":
                     if not workers and top.role != "api-server":
                         continue  # some helper of a user's script

@@ -224,6 +224,7 @@ class Request:
     row: Optional[int] = None
     private: Optional[int] = None
     slots: Optional[List[int]] = None  # token slots, where blocks are pages of several
+    allocated: Optional[int] = None  # tokens it has slots for
     transfer: bool = False  # an asynchronous transfer may hold its blocks
     address: int = 0
     content: Optional[Dict[str, Any]] = None

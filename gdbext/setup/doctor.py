@@ -126,7 +126,7 @@ def check_safe_path(gdb, python=None):
     if not os.path.exists(script) or any(script == p or script.startswith(p.rstrip("/") + "/") for p in allowed):
         return Check("auto-load", "ok", f"nothing beside {real} that gdb would refuse to load")
     return Check("auto-load", "warning", f"gdb warns at each attach that it does not load {script} (gdbext does not need it)",
-                 f"echo 'set auto-load python-scripts off' >> ~/.gdbinit   (or, to load it: add-auto-load-safe-path {script})")
+                 f"echo 'add-auto-load-safe-path {script}' >> ~/.gdbinit")
 
 
 def check_calls(gdb):
@@ -151,7 +151,7 @@ def layouts(folder=None):
             text = _file(inside + ".json")
             rows = json.loads(text) if text else {}
             names = [n for n in rows.get("rows", rows) if re.match(r"\d", n)]
-        found[kind] = sorted(names, key=lambda n: [int(x) for x in re.findall(r"\d+", n)])
+        found[kind] = sorted(names, key=lambda n: ([int(x) for x in re.findall(r"\d+", n)], n))
     return found
 
 

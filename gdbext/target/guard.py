@@ -111,13 +111,20 @@ class Guard:
 
 
 # ---- making a process run on -----------------------------------------------------------------------------------------
-def is_guard(pid):
-    """Whether `pid` is a guard at work."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as f:
-            return os.path.join("gdbext", "target", "guard.py").encode() in f.read()
-    except OSError:
-        return False
+def recovering():
+    """Pids of guards whose gdb has died and that are still putting its processes in order (for `WATCH` seconds)."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                words = f.read().split(b"\0")[:-1]
+        except OSError:
+            continue
+        if len(words) > 1 and words[-2].endswith(b"/gdbext/target/guard.py") and words[-1].isdigit():
+            owner = ptrace.status(int(words[-1]))
+            if owner is None or owner["state"] in "ZX":
+                found.append(int(pid))
+    return found
 
 
 def left_stopped(pid):

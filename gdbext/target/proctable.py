@@ -44,9 +44,9 @@ def is_python_name(name):
 
 class Process:
     """One process. Read at once: `pid, comm, state` (the letter), `ppid, pgrp, session, threads, rss` (bytes), `cpu` (seconds
-    of user and system time), `age` (seconds or None), `started` (clock ticks after boot), `exit_status` (as wait(2) gives it, for zombies;
-    0 where it may not be seen), `cmdline` (raw bytes). Lazily: `argv, title, exe, environ, ns_pids, gpus, libraries`.
-    `unreadable` names what permissions hid, of what was asked for."""
+    of user and system time), `age` (seconds or None), `started` (clock ticks after boot), `exit_status` (as wait(2) gives it,
+    for zombies; 0 where it may not be seen), `cmdline` (raw bytes). Lazily: `argv, title, exe, environ, ns_pids, gpus,
+    libraries`. `unreadable` names what permissions hid, of what was asked for."""
 
     def __init__(self, root, pid, stat, cmdline, uptime, has_gpus=True):
         self.root, self.pid, self.cmdline, self.has_gpus = root, pid, cmdline, has_gpus
@@ -170,7 +170,9 @@ class Process:
         """The environment it was started with; setproctitle overwrites much of it (then the rest, or nothing, is here)."""
 
         def read():
-            pairs = (e.decode("utf-8", "surrogateescape").partition("=") for e in self._file("environ", b"").split(b"\0") if b"=" in e)
+            pairs = (
+                e.decode("utf-8", "surrogateescape").partition("=") for e in self._file("environ", b"").split(b"\0") if b"=" in e
+            )
             return {k: v for k, _, v in pairs}
 
         return self._once("environ", read)
@@ -223,7 +225,8 @@ class Process:
 
 
 class ProcTable:
-    """All processes that `root` shows. `processes`: by pid; `children`: pid -> `[Process]` by start; `reasons`: what was hidden."""
+    """All processes that `root` shows. `processes`: by pid; `children`: pid -> `[Process]` by start; `reasons`: what was
+    hidden."""
 
     def __init__(self, root="/proc"):
         self.root = root

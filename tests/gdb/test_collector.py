@@ -105,11 +105,16 @@ def test_threads_that_come_and_go_all_the_time(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         process.stdout.readline()
+        whole = 0
         for _ in range(10):
             result = collector.collect(process.pid, str(tmp_path / "snapshot"))
-            assert process.pid in {th.tid for th in CoreFileTarget(result.file).threads()}
-            assert python_stacks(CoreFileTarget(result.file))[process.pid][-1][0] == "<module>"
+            t = CoreFileTarget(result.file)
+            assert process.pid in {th.tid for th in t.threads()}
+            if not result.partial:  # a machine under load may not be quick enough for this one, and then says so
+                whole += 1
+                assert python_stacks(t)[process.pid][-1][0] == "<module>"
             assert not ptrace.tracers(process.pid) and process.poll() is None
+        assert whole
     finally:
         process.kill()
         process.wait()

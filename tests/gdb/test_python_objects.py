@@ -1,4 +1,4 @@
-"""What Python's own `repr` and `getattr` give in a running interpreter, gdbext must give from its memory, for all versions here."""
+"""What Python's own `repr` and `getattr` give in a running interpreter, gdbext must give from its memory."""
 
 import os
 

@@ -22,7 +22,9 @@ class Subject:
         self.folder, self.pids = str(folder), {}
         open(os.path.join(self.folder, "run"), "w").close()
         argv = [PYTHON, os.path.join(HERE, "subjects", "titled.py"), self.folder, json.dumps(tree), " " * 200]
-        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)  # zombies of other tests are not its kin
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, start_new_session=True
+        )  # zombies of other tests are not its kin
         self._wait(tree)
 
     def _wait(self, tree):
@@ -86,7 +88,11 @@ def until(condition):
 
 def engine(tp=2, decoys=()):
     workers = [{"name": f"w{t}", "title": f"VLLM::Worker_TP{t}"} for t in range(tp)]
-    return {"name": "main", "title": None, "children": [{"name": "core", "title": "VLLM::EngineCore", "children": workers}, *decoys]}
+    return {
+        "name": "main",
+        "title": None,
+        "children": [{"name": "core", "title": "VLLM::EngineCore", "children": workers}, *decoys],
+    }
 
 
 def decoys():
@@ -149,7 +155,6 @@ def test_processes_that_end_while_we_look_are_no_error(subject):
         process.wait()
 
 
-
 def test_the_rank_in_memory_wins_over_a_title_that_lies(subject):
     tree = engine()
     for n, worker in enumerate(tree["children"][0]["children"]):
@@ -174,17 +179,31 @@ def test_nonsense_in_memory_leaves_the_title_and_is_said(subject, numbers):
 
 
 def test_a_lone_custom_prefix_is_believed_only_when_memory_knows_the_engine(subject):
-    tree = subject({"name": "main", "title": None, "children": [
-        {"name": "real", "title": "acme::Worker_TP1", "groups": {"_WORLD": [1, 1, 2], "_TP": [1, 1, 2]}},
-        {"name": "other", "title": "ray::Worker"}]})  # fmt: skip
+    tree = subject(
+        {
+            "name": "main",
+            "title": None,
+            "children": [
+                {"name": "real", "title": "acme::Worker_TP1", "groups": {"_WORLD": [1, 1, 2], "_TP": [1, 1, 2]}},
+                {"name": "other", "title": "ray::Worker"},
+            ],
+        }
+    )
     assert tree.labels() == {"main": "EngineCore", "real": "TP1"}, "a worker's untitled parent runs the engine core itself"
     assert [(r.rank_source, r.ranks["world"]) for r in tree.ranks() if r.role == "worker"] == [("memory", 1)]
 
 
 def test_rtp_llm_world_rank_survives_its_title_in_memory(subject):
-    tree = subject({"name": "backend", "title": "rtp_llm_backend_server", "children": [
-        {"name": f"r{n}", "title": f"rtp_llm_rank-{n}", "modules": ["rtp_llm"], "environ": {"WORLD_RANK": str(8 + n)}}
-        for n in range(2)]})  # fmt: skip
+    tree = subject(
+        {
+            "name": "backend",
+            "title": "rtp_llm_backend_server",
+            "children": [
+                {"name": f"r{n}", "title": f"rtp_llm_rank-{n}", "modules": ["rtp_llm"], "environ": {"WORLD_RANK": str(8 + n)}}
+                for n in range(2)
+            ],
+        }
+    )
     found = {r.pid: r for r in tree.ranks(verify=True)}
     for n in range(2):
         rank = found[tree.pids[f"r{n}"]]

@@ -16,7 +16,12 @@ from gdbext.render import jsonline
 from gdbext.render.text import PLAIN, table
 from gdbext.target.proctable import Process, ProcTable
 
-SPAWN = ["/usr/bin/python3", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)", "--multiprocessing-fork"]
+SPAWN = [
+    "/usr/bin/python3",
+    "-c",
+    "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)",
+    "--multiprocessing-fork",
+]
 TRACKER = ["/usr/bin/python3", "-c", "from multiprocessing.resource_tracker import main;main(4)"]
 PYTHON = "/usr/bin/python3.11"
 MIB = 1 << 20
@@ -31,8 +36,26 @@ class FakeProc:
             f.write("10000.00 5000.00\n")
         self.next = 100
 
-    def add(self, argv=(), title=None, pid=None, ppid=1, comm=None, exe=PYTHON, state="S", rss=300 * MIB, start=None, ns=None, environ=(),
-            maps="", fds=(), status=0, pgrp=50, session=50, threads=9):  # fmt: skip
+    def add(
+        self,
+        argv=(),
+        title=None,
+        pid=None,
+        ppid=1,
+        comm=None,
+        exe=PYTHON,
+        state="S",
+        rss=300 * MIB,
+        start=None,
+        ns=None,
+        environ=(),
+        maps="",
+        fds=(),
+        status=0,
+        pgrp=50,
+        session=50,
+        threads=9,
+    ):
         if pid is None:
             pid, self.next = self.next, self.next + 1
         comm = comm if comm is not None else (title[:15] if title is not None else os.path.basename(exe)[:15])
@@ -41,11 +64,18 @@ class FakeProc:
         fields += [0] * 27 + [status, 0, 0]
         folder = os.path.join(self.root, str(pid))
         os.makedirs(os.path.join(folder, "fd"))
-        cmdline = title.encode("utf-8", "surrogateescape") + b"\0" * 60 if title is not None else b"".join(a.encode() + b"\0" for a in argv)
+        cmdline = (
+            title.encode("utf-8", "surrogateescape") + b"\0" * 60
+            if title is not None
+            else b"".join(a.encode() + b"\0" for a in argv)
+        )
         for name, data in (
             ("stat", f"{pid} ({comm}) {' '.join(map(str, fields))}\n".encode("utf-8", "surrogateescape")),
             ("cmdline", b"" if state == "Z" else cmdline),
-            ("status", f"Name:\t{comm}\nNSpid:\t{pid}{''.join(f'{chr(9)}{n}' for n in ns or ())}\n".encode("utf-8", "surrogateescape")),
+            (
+                "status",
+                f"Name:\t{comm}\nNSpid:\t{pid}{''.join(f'{chr(9)}{n}' for n in ns or ())}\n".encode("utf-8", "surrogateescape"),
+            ),
             ("environ", b"".join(f"{k}={v}".encode() + b"\0" for k, v in dict(environ).items())),
             ("maps", maps.encode()),
         ):
@@ -104,7 +134,16 @@ def test_vllm_data_parallel_with_moe_has_global_ranks_over_all_replicas(proc):
         for t in range(2):
             proc.add(title=f"VLLM::Worker_DP{d}_TP{t}_EP{2 * d + t}", ppid=core)
     found = {r.label: r for r in proc.ranks()}
-    assert list(found) == ["server", "DPCoordinator", "EngineCore.DP0", "EngineCore.DP1", "DP0.TP0", "DP0.TP1", "DP1.TP0", "DP1.TP1"]
+    assert list(found) == [
+        "server",
+        "DPCoordinator",
+        "EngineCore.DP0",
+        "EngineCore.DP1",
+        "DP0.TP0",
+        "DP0.TP1",
+        "DP1.TP0",
+        "DP1.TP1",
+    ]
     assert found["DP1.TP0"].ranks == {"dp": 1, "tp": 0, "ep": 2, "world": 2}
 
 
@@ -116,9 +155,11 @@ def test_replicas_of_a_dense_model_take_dp_from_their_engine_core(proc):
             proc.add(title=f"VLLM::Worker_TP{t}", ppid=core)
     found = {r.label: r.ranks for r in proc.ranks() if r.role == "worker"}
     assert found == {
-        "DP0.TP0": {"tp": 0, "world": 0, "dp": 0}, "DP0.TP1": {"tp": 1, "world": 1, "dp": 0},
-        "DP1.TP0": {"tp": 0, "world": 0, "dp": 1}, "DP1.TP1": {"tp": 1, "world": 1, "dp": 1},
-    }  # fmt: skip
+        "DP0.TP0": {"tp": 0, "world": 0, "dp": 0},
+        "DP0.TP1": {"tp": 1, "world": 1, "dp": 0},
+        "DP1.TP0": {"tp": 0, "world": 0, "dp": 1},
+        "DP1.TP1": {"tp": 1, "world": 1, "dp": 1},
+    }
 
 
 def test_pipeline_parallel_world_rank_only_where_all_ranks_are_here(proc):
@@ -136,7 +177,9 @@ def test_newer_title_parts_are_all_ranks(proc):
     for c in range(2):
         proc.add(title=f"VLLM::Worker_PCP{c}_TP0_DCP0_EP{c}", ppid=core)
     assert [(r.label, r.ranks["dcp"], r.ranks["ep"], r.ranks["pcp"]) for r in proc.ranks() if r.role == "worker"] == [
-        ("PCP0.TP0", 0, 0, 0), ("PCP1.TP0", 0, 1, 1)]  # fmt: skip
+        ("PCP0.TP0", 0, 0, 0),
+        ("PCP1.TP0", 0, 1, 1),
+    ]
 
 
 def test_vllm_0_10_1_workers_forked_with_appended_titles(proc):
@@ -168,7 +211,11 @@ def test_old_vllm_without_titles_by_command_line_and_order_of_start(proc):
     core = proc.add(SPAWN, ppid=main)
     workers = [proc.add(SPAWN, ppid=core), proc.add(SPAWN, ppid=core)]
     assert [(r.label, r.pid, r.rank_source) for r in proc.ranks()] == [
-        ("server", main, "argv"), ("EngineCore", core, "argv"), ("TP0", workers[0], "argv"), ("TP1", workers[1], "argv")]  # fmt: skip
+        ("server", main, "argv"),
+        ("EngineCore", core, "argv"),
+        ("TP0", workers[0], "argv"),
+        ("TP1", workers[1], "argv"),
+    ]
 
 
 def test_old_vllm_v0_whose_driver_is_rank_0(proc):
@@ -177,7 +224,12 @@ def test_old_vllm_v0_whose_driver_is_rank_0(proc):
     for _ in range(3):
         proc.add(SPAWN, ppid=driver)
     found = proc.ranks()
-    assert [(r.role, r.ranks.get("tp")) for r in found if r.pid != main] == [("engine-core", 0), ("worker", 1), ("worker", 2), ("worker", 3)]
+    assert [(r.role, r.ranks.get("tp")) for r in found if r.pid != main] == [
+        ("engine-core", 0),
+        ("worker", 1),
+        ("worker", 2),
+        ("worker", 3),
+    ]
 
 
 def test_old_vllm_with_a_missing_worker_gets_no_guessed_ranks(proc):
@@ -217,7 +269,9 @@ def test_torchrun_ranks_come_from_the_environment(proc):
     for n in range(2):
         proc.add(["/usr/bin/python3", "train.py"], ppid=run, maps=lib, environ={"RANK": n, "LOCAL_RANK": n, "X": "RANK=9"})
     assert [(r.role, r.ranks, r.rank_source) for r in proc.ranks()] == [
-        ("worker", {"world": 0, "local": 0}, "environ"), ("worker", {"world": 1, "local": 1}, "environ")]  # fmt: skip
+        ("worker", {"world": 0, "local": 0}, "environ"),
+        ("worker", {"world": 1, "local": 1}, "environ"),
+    ]
 
 
 def test_sglang_with_its_server_scheduler_and_detokenizer(proc):
@@ -226,8 +280,11 @@ def test_sglang_with_its_server_scheduler_and_detokenizer(proc):
     pids = [proc.add(title=f"sglang::scheduler_TP{t}", ppid=main) for t in range(2)]
     detok = proc.add(title="sglang::detokenizer", ppid=main)
     assert proc.table() == [
-        ("server", "api-server", main, {}), ("TP0", "scheduler", pids[0], {"tp": 0, "world": 0}),
-        ("TP1", "scheduler", pids[1], {"tp": 1, "world": 1}), ("detokenizer", "detokenizer", detok, {})]  # fmt: skip
+        ("server", "api-server", main, {}),
+        ("TP0", "scheduler", pids[0], {"tp": 0, "world": 0}),
+        ("TP1", "scheduler", pids[1], {"tp": 1, "world": 1}),
+        ("detokenizer", "detokenizer", detok, {}),
+    ]
 
 
 def test_a_single_sglang_scheduler_answers_to_its_name_and_to_tp0(proc):
@@ -247,7 +304,12 @@ def test_sglang_titles_with_dp_say_that_they_may_be_display_ranks(proc):
 def test_old_sglang_without_titles_by_order_of_start(proc):
     main = proc.add(["/usr/bin/python3", "-m", "sglang.launch_server", "--tp-size", "2"])
     pids = [proc.add(SPAWN, ppid=main) for _ in range(3)]
-    assert [(r.label, r.pid) for r in proc.ranks()] == [("server", main), ("TP0", pids[0]), ("TP1", pids[1]), ("detokenizer", pids[2])]
+    assert [(r.label, r.pid) for r in proc.ranks()] == [
+        ("server", main),
+        ("TP0", pids[0]),
+        ("TP1", pids[1]),
+        ("detokenizer", pids[2]),
+    ]
 
 
 @pytest.mark.parametrize("era", ["rtp_llm", "maga_ft"])
@@ -263,21 +325,30 @@ def test_rtp_llm_world_rank_from_the_environment(proc, era):
 def test_trtllm_mpi_workers_by_module_and_environment(proc):
     for n in range(2):
         proc.add(["/usr/bin/python3", "-m", "tensorrt_llm.llmapi.mgmn_worker_node"], environ={"OMPI_COMM_WORLD_RANK": n})
-    assert [(r.engine, r.label, r.ranks) for r in proc.ranks()] == [("trtllm", "rank-0", {"world": 0}), ("trtllm", "rank-1", {"world": 1})]
+    assert [(r.engine, r.label, r.ranks) for r in proc.ranks()] == [
+        ("trtllm", "rank-0", {"world": 0}),
+        ("trtllm", "rank-1", {"world": 1}),
+    ]
 
 
 def test_an_mpi4py_pool_alone_is_no_engine_until_its_libraries_or_memory_say_so(proc):
     proc.add(["/usr/bin/python3", "-m", "mpi4py.futures.server"], environ={"OMPI_COMM_WORLD_RANK": 0})
     assert proc.ranks() == []
-    pid = proc.add(["/usr/bin/python3", "-m", "mpi4py.futures.server"], environ={"OMPI_COMM_WORLD_RANK": 1},
-                   maps="1-2 r-xp 0 0:0 1 /v/tensorrt_llm/libs/libtensorrt_llm.so\n")  # fmt: skip
+    pid = proc.add(
+        ["/usr/bin/python3", "-m", "mpi4py.futures.server"],
+        environ={"OMPI_COMM_WORLD_RANK": 1},
+        maps="1-2 r-xp 0 0:0 1 /v/tensorrt_llm/libs/libtensorrt_llm.so\n",
+    )
     assert [(r.engine, r.pid, r.ranks) for r in proc.ranks()] == [("trtllm", pid, {"world": 1})]
 
 
 def test_lmdeploy_server_and_executors(proc):
     main = proc.add(["/usr/bin/python3", "/usr/bin/lmdeploy", "serve", "api_server", "m"])
     proc.add(SPAWN, ppid=main, environ={"RANK": "1"})
-    assert [(r.engine, r.label, r.ranks) for r in proc.ranks()] == [("lmdeploy", "server", {}), ("lmdeploy", "rank-1", {"world": 1})]
+    assert [(r.engine, r.label, r.ranks) for r in proc.ranks()] == [
+        ("lmdeploy", "server", {}),
+        ("lmdeploy", "rank-1", {"world": 1}),
+    ]
 
 
 # ---- custom prefixes, decoys ------------------------------------------------------------------------------------------
@@ -296,13 +367,22 @@ def test_decoys_are_not_listed(proc):
     vllm(proc)
     real = len(proc.ranks())
     for argv, exe in (
-        (["grep", "VLLM::Worker"], "/usr/bin/grep"), (["vim", "VLLM::Worker_TP0"], "/usr/bin/vim"),
-        (["/usr/bin/python3", "watch.py", "VLLM::Worker_TP0"], PYTHON), (["bash", "-c", "vllm serve m"], "/bin/bash"),
-        (["VLLM::Worker_TP0"], "/usr/bin/sleep"), (["VLLM::Worker_TP0", "100"], PYTHON), (["tail", "-f", "sglang::scheduler"], "/usr/bin/tail"),
-        (["/usr/bin/python3", "-c", "print('VLLM::EngineCore')"], PYTHON), (["gdb", "-p", "1"], "/usr/bin/gdb"),
-        (["timeout", "9", "vllm", "serve"], "/usr/bin/timeout"), (["/usr/bin/python3", "-m", "gdbext", "llm-ranks", "-engine", "vllm"], PYTHON),
-        (["/usr/bin/python3", "-m", "pytest", "vllm.entrypoints.openai.api_server"], PYTHON), (TRACKER, PYTHON), (SPAWN, PYTHON), ([], ""),
-    ):  # fmt: skip
+        (["grep", "VLLM::Worker"], "/usr/bin/grep"),
+        (["vim", "VLLM::Worker_TP0"], "/usr/bin/vim"),
+        (["/usr/bin/python3", "watch.py", "VLLM::Worker_TP0"], PYTHON),
+        (["bash", "-c", "vllm serve m"], "/bin/bash"),
+        (["VLLM::Worker_TP0"], "/usr/bin/sleep"),
+        (["VLLM::Worker_TP0", "100"], PYTHON),
+        (["tail", "-f", "sglang::scheduler"], "/usr/bin/tail"),
+        (["/usr/bin/python3", "-c", "print('VLLM::EngineCore')"], PYTHON),
+        (["gdb", "-p", "1"], "/usr/bin/gdb"),
+        (["timeout", "9", "vllm", "serve"], "/usr/bin/timeout"),
+        (["/usr/bin/python3", "-m", "gdbext", "llm-ranks", "-engine", "vllm"], PYTHON),
+        (["/usr/bin/python3", "-m", "pytest", "vllm.entrypoints.openai.api_server"], PYTHON),
+        (TRACKER, PYTHON),
+        (SPAWN, PYTHON),
+        ([], ""),
+    ):
         proc.add(argv, exe=exe)
     assert len(proc.ranks()) == real
 
@@ -375,7 +455,11 @@ def test_containers_show_both_pids(proc):
 
 def test_gpus_come_from_device_files_and_else_from_cuda_visible_devices(proc):
     core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
-    proc.add(title="VLLM::Worker_TP0", ppid=core, fds=["/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia3", "/dev/null"])
+    proc.add(
+        title="VLLM::Worker_TP0",
+        ppid=core,
+        fds=["/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia3", "/dev/null"],
+    )
     proc.add(title="VLLM::Worker_TP1", ppid=core, environ={"CUDA_VISIBLE_DEVICES": "5,6"})
     proc.add(title="VLLM::Worker_TP2", ppid=core, environ={"CUDA_VISIBLE_DEVICES": "GPU-8c5e"})
     assert [r.process.gpus for r in proc.ranks() if r.role == "worker"] == [[3], [5, 6], []]
@@ -540,16 +624,22 @@ def test_permissions_denied_by_the_kernel_are_recorded(proc, monkeypatch):
     monkeypatch.setattr(os, "open", deny(opened, ("environ",)))
     ranks, partial = discover(proc.root)
     rank = [r for r in ranks if r.pid == workers[0]][0]
-    assert rank.label == "TP0" and rank.unreadable == ["environ", "exe", "fd"] and any("taken for a Python" in n for n in rank.notes)
+    assert (
+        rank.label == "TP0" and rank.unreadable == ["environ", "exe", "fd"] and any("taken for a Python" in n for n in rank.notes)
+    )
     assert any("executable of 1 of 4" in p for p in partial) and any("GPUs" in p for p in partial)
 
 
 # ---- memory wins ----------------------------------------------------------------------------------------------------------
 def test_memory_wins_over_the_title_and_the_disagreement_is_noted(proc, monkeypatch):
     _, core, workers = vllm(proc)
-    said = {workers[0]: Memory("worker", {"tp": 1, "world": 1}, {"tp": 2, "world": 2}),
-            workers[1]: Memory("worker", {"tp": 0, "world": 0}, {"tp": 2, "world": 2})}  # fmt: skip
-    monkeypatch.setattr(SPECS["vllm"], "memory", lambda rt, rank: said.get(rank.pid, Memory("engine-core" if rank.pid == core else "")))
+    said = {
+        workers[0]: Memory("worker", {"tp": 1, "world": 1}, {"tp": 2, "world": 2}),
+        workers[1]: Memory("worker", {"tp": 0, "world": 0}, {"tp": 2, "world": 2}),
+    }
+    monkeypatch.setattr(
+        SPECS["vllm"], "memory", lambda rt, rank: said.get(rank.pid, Memory("engine-core" if rank.pid == core else ""))
+    )
     found = {r.pid: r for r in proc.ranks(verify=True, runtime_of=lambda pid: pid)}
     assert (found[workers[0]].label, found[workers[1]].label) == ("TP1", "TP0")
     assert found[workers[0]].rank_source == "memory" and "title says TP0, memory TP1" in found[workers[0]].notes
@@ -645,7 +735,12 @@ def test_the_command_gives_the_contracts_fields_and_remembers_the_ranks(proc, mo
     fields = "index engine role label ranks rank_source host pid ns_pid ppid title state threads rss cpu age gpus orphan inferior".split()
     assert all(f in rank for f in fields for rank in data["ranks"])
     worker = data["ranks"][2]
-    assert (worker["ranks"], worker["title"], worker["state"], worker["inferior"]) == ({"tp": 0, "world": 0}, "VLLM::Worker_TP0", "S", 3)
+    assert (worker["ranks"], worker["title"], worker["state"], worker["inferior"]) == (
+        {"tp": 0, "world": 0},
+        "VLLM::Worker_TP0",
+        "S",
+        3,
+    )
     assert (worker["rss"], worker["cpu"], worker["threads"]) == (300 * MIB, 2.0, 9) and 8000 < worker["age"] < 10000
     assert session.ranks[2].label == "TP0"
     assert "vLLM: 4 processes" in answer.people()
@@ -654,7 +749,10 @@ def test_the_command_gives_the_contracts_fields_and_remembers_the_ranks(proc, mo
 def test_an_empty_list_is_said_in_words(proc, monkeypatch):
     monkeypatch.setattr("gdbext.commands.llm_ranks.survey", lambda engine, verify: survey(proc.root, engine, verify))
     answer = LlmRanks().run(_Session(), LlmRanks.parse(""))
-    assert answer.people() == "no engine processes found (looked at 0 processes)" and json.loads(answer.json("llm-ranks"))["ranks"] == []
+    assert (
+        answer.people() == "no engine processes found (looked at 0 processes)"
+        and json.loads(answer.json("llm-ranks"))["ranks"] == []
+    )
 
 
 def test_an_engine_opens_its_processes_by_label_and_says_which_it_did_not_stop(proc):
@@ -691,7 +789,12 @@ def test_what_a_python_runs(proc, argv, program):
 def test_a_title_is_cut_at_the_first_nul_and_hides_no_arguments(proc):
     pid = proc.add(title="VLLM::Worker_TP0")
     process = ProcTable(proc.root).get(pid)
-    assert isinstance(process, Process) and process.single and process.title == "VLLM::Worker_TP0" and process.argv == ["VLLM::Worker_TP0"]
+    assert (
+        isinstance(process, Process)
+        and process.single
+        and process.title == "VLLM::Worker_TP0"
+        and process.argv == ["VLLM::Worker_TP0"]
+    )
 
 
 def test_every_spec_has_a_display_name_and_roles_for_zombies():

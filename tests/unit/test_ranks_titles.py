@@ -47,14 +47,17 @@ def test_vllm_titles_of_every_era(title, role, ranks):
         ("sglang::scheduler_DP1_TP2_PP3", "scheduler", {"dp": 1, "tp": 2, "pp": 3}),
         ("sglang::scheduler_DP0_TP1_EP1_PP0", "scheduler", {"dp": 0, "tp": 1, "ep": 1, "pp": 0}),
         ("sglang::scheduler_PP2_TP1", "scheduler", {"pp": 2, "tp": 1}),
-        ("sglang::scheduler_DP1_PP0_ATTN_CP2_MOE_DP1_TP5_EP3", "scheduler",
-         {"dp": 1, "pp": 0, "attn_cp": 2, "moe_dp": 1, "tp": 5, "ep": 3}),
+        (
+            "sglang::scheduler_DP1_PP0_ATTN_CP2_MOE_DP1_TP5_EP3",
+            "scheduler",
+            {"dp": 1, "pp": 0, "attn_cp": 2, "moe_dp": 1, "tp": 5, "ep": 3},
+        ),
         ("sglang::detokenizer", "detokenizer", {}),
         ("sglang::detokenizer_router", "detokenizer", {}),
         ("sglang::data_parallel_controller", "coordinator", {}),
         ("sglang::tokenizer_worker:4711", "api-server", {}),
     ],
-)  # fmt: skip
+)
 def test_sglang_titles_of_every_era(title, role, ranks):
     assert read(title) == ("sglang", role, ranks)
 
@@ -76,15 +79,36 @@ def test_rtp_llm_servers_of_the_newer_era():
 @pytest.mark.parametrize(
     "title",
     [
-        "", "VLLM", "VLLM::", "::Worker", "VLLM::Worker_", "VLLM::Worker_TP", "VLLM::Worker_TPx", "VLLM::Worker_TP0 ", "VLLM::Workers",
-        "VLLM::Worker_TP0\n", "VLLM::Worker_TP\u0661", "VLLM::Worker_TP1234567", "VLLM::EngineCore_TP0x", "VLLM::Worker_XX0",
-        "grep VLLM::Worker", "VLLM::Worker_TP0 --flag", "sglang::schedulers", "sglang::scheduler_TP0\x1b[31m", "rtp_llm_rank-", "rtp_llm_rank-x",
-        "my_rtp_llm_rank-0", "rtp_llm_rank-0.log", "a" * 70000 + "::Worker",
+        "",
+        "VLLM",
+        "VLLM::",
+        "::Worker",
+        "VLLM::Worker_",
+        "VLLM::Worker_TP",
+        "VLLM::Worker_TPx",
+        "VLLM::Worker_TP0 ",
+        "VLLM::Workers",
+        "VLLM::Worker_TP0\n",
+        "VLLM::Worker_TP\u0661",
+        "VLLM::Worker_TP1234567",
+        "VLLM::EngineCore_TP0x",
+        "VLLM::Worker_XX0",
+        "grep VLLM::Worker",
+        "VLLM::Worker_TP0 --flag",
+        "sglang::schedulers",
+        "sglang::scheduler_TP0\x1b[31m",
+        "rtp_llm_rank-",
+        "rtp_llm_rank-x",
+        "my_rtp_llm_rank-0",
+        "rtp_llm_rank-0.log",
+        "a" * 70000 + "::Worker",
     ],
-)  # fmt: skip
+)
 def test_what_only_resembles_a_title_is_none(title):
     found = read(title)
-    assert found is None or found[1:] == ("worker", {}) and title.startswith("grep ")  # a prefix may hold blanks: argv decides there
+    assert (
+        found is None or found[1:] == ("worker", {}) and title.startswith("grep ")
+    )  # a prefix may hold blanks: argv decides there
 
 
 def test_a_custom_prefix_is_a_doubt():

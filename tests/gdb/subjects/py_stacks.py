@@ -303,8 +303,8 @@ def traced_line():
 
 
 PLACES = [recursion, generators, coroutines, closures, comprehension, nested_comprehension, class_body, lambdas, from_c,
-          destructor, executed, backwards, far_lines, long_code, decorators, кириллица, methods, many_locals, kinds, unpacking, generator_expression,
-          contextual, imported, traced_line]  # fmt: skip
+          destructor, executed, backwards, far_lines, long_code, decorators, кириллица, methods, many_locals, kinds,
+          unpacking, generator_expression, contextual, imported, traced_line]  # fmt: skip
 
 
 def shown(value):

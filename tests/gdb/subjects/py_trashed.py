@@ -1,5 +1,5 @@
-"""Objects whose memory was overwritten with nonsense: `objects` are [label, address]. Nothing of them is used again. With the argument
-`moving`, threads change objects all the time instead; the objects stay alive and are of the kinds said."""
+"""Objects whose memory was overwritten with nonsense: `objects` are [label, address]. Nothing of them is used again. With the
+argument `moving`, threads change objects all the time instead; the objects stay alive and are of the kinds said."""
 
 import collections
 import ctypes
@@ -33,7 +33,8 @@ def text(kind):
 
 MAKERS = {
     "list": lambda: [1, [2], "three"], "tuple": lambda: tuple([1, "two", (3,)]), "dict": lambda: {"a": 1, "b": [2]},
-    "dict of ints": lambda: {i: i for i in range(20)}, "set": lambda: {1, "two", (3,)}, "deque": lambda: collections.deque(range(100)),
+    "dict of ints": lambda: {i: i for i in range(20)}, "set": lambda: {1, "two", (3,)},
+    "deque": lambda: collections.deque(range(100)),
     "int": lambda: 10 ** 50 + len(keep), "float": lambda: len(keep) + 0.5, "str 1": lambda: text(1), "str 2": lambda: text(2),
     "str 4": lambda: text(4), "ascii": lambda: "plain" + str(len(keep)), "bytes": lambda: b"raw%d" % len(keep),
     "bytearray": lambda: bytearray(b"growing"), "instance": Plain, "slots": Slots, "function": lambda: (lambda a, b=1: a),
@@ -54,7 +55,8 @@ def trash():
             for bad in BAD:
                 obj = make()
                 inline = isinstance(obj, (tuple, int, str, bytes))  # these hold their items in themselves
-                if word * WORD + WORD > (sys.getsizeof(obj) - 16 * isinstance(obj, tuple) if inline else type(obj).__basicsize__):
+                size = sys.getsizeof(obj) - 16 * isinstance(obj, tuple) if inline else type(obj).__basicsize__
+                if word * WORD + WORD > size:
                     break
                 keep.append(obj)
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(obj))
@@ -93,7 +95,7 @@ def self_references():
 
 
 def moving():
-    shared = {"list": [0] * 50, "dict": {}, "deque": collections.deque(range(100)), "set": set(), "instance": Plain(), "str": ["x"]}
+    shared = {"list": [0] * 50, "dict": {}, "deque": collections.deque(range(100)), "set": set(), "instance": Plain()}
 
     def change(n):
         i = 0

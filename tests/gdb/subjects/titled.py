@@ -1,9 +1,11 @@
-"""Processes that title themselves as an engine's do: `titled.py FOLDER TREE`, TREE a JSON object {name, title, children, argv, groups, modules, environ}.
+"""Processes that title themselves as an engine's do: `titled.py FOLDER TREE`, TREE a JSON object {name, title, children, argv,
+groups, modules, environ}.
 
-Each process starts its children (fresh interpreters), titles itself (setproctitle, else by writing over its own argv as that does),
-and writes what is true of itself to FOLDER/NAME.json. It lives while FOLDER/run exists, at most three minutes.
+Each process starts its children (fresh interpreters), titles itself (setproctitle, else by writing over its own argv as that
+does), and writes what is true of itself to FOLDER/NAME.json. It lives while FOLDER/run exists, at most three minutes.
 `groups` puts a FAKE vllm.distributed.parallel_state into sys.modules: {"_TP": [rank, rank_in_group, world_size], ...}.
-`modules`: names of further FAKE modules. `title` null: no title. `argv`: start this child with that command line instead (a decoy; it gets no truth from itself).
+`modules`: names of further FAKE modules. `title` null: no title. `argv`: start this child with that command line instead (a
+decoy; it gets no truth from itself).
 """
 
 import ctypes
@@ -49,7 +51,9 @@ def main():
     for child in tree.get("children", ()):
         if "argv" in child:
             argv = [sys.executable if word == "PYTHON" else word for word in child["argv"]]
-            process = subprocess.Popen(argv, executable=child.get("executable") and argv[0] and child["executable"], stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                argv, executable=child.get("executable") and argv[0] and child["executable"], stdin=subprocess.DEVNULL
+            )
             children[child["name"]] = process.pid
         else:
             environ = {**os.environ, **child.get("environ", {})}
