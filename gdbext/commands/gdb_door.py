@@ -57,11 +57,20 @@ class GdbSession(Session):
         thread = gdb.selected_thread()
         return (thread.ptid[1] or thread.ptid[2]) if thread is not None else None
 
+    def gdb_value(self, text):
+        """The `gdb.Value` of a C or C++ expression; calls into the process are refused while it is evaluated."""
+        calls = gdb.parameter("may-call-functions")
+        gdb.execute("set may-call-functions off", to_string=True)
+        try:
+            return gdb.parse_and_eval(text)
+        except gdb.error as e:
+            raise GdbextError(f"gdb cannot evaluate {text!r}: {str(e).strip()}") from None
+        finally:
+            gdb.execute(f"set may-call-functions {'on' if calls else 'off'}", to_string=True)
+
     def style(self):
         enabled = bool(gdb.parameter("style enabled")) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-        return Style(enabled and not self.to_string, gdb.parameter("width") or 0)
-
-    to_string = False
+        return Style(enabled, gdb.parameter("width") or 0)
 
 
 session = GdbSession()

@@ -1,4 +1,5 @@
-"""llm-attach, llm-detach, llm-continue, llm-apply: engine processes as inferiors of this gdb, attached fast and let go without a trace."""
+"""llm-attach, llm-detach, llm-continue, llm-apply: engine processes as inferiors of this gdb, attached fast and let go without
+a trace."""
 
 import os
 
@@ -54,7 +55,8 @@ class LlmAttach(Command):
     WHAT is an index or label of llm-ranks, a pid, or all. What the main thread's stack needs is read before the process is
     stopped; no other library is read, so that a process with libtorch stands still for a fraction of a second, not for half a
     minute. -libraries says what to read: main (the default; leaves out files above 100 MB and names them), stacks (whatever
-    the stacks of all threads need), all (as gdb's own attach does), none. A guard process makes everything run on if gdb is killed.
+    the stacks of all threads need), all (as gdb's own attach does), none. A guard process makes everything run on if gdb is
+    killed.
 
         (gdb) llm-attach TP0
         TP0  pid 4242  inferior 1  stopped  (attach took 312.40 ms)
@@ -111,7 +113,8 @@ def _attached_text(done, style):
 class LlmDetach(Command):
     """Detach what llm-attach attached: every process runs on, except those that were stopped before (R).
 
-    WHAT is a label or pid of an attached process, or all (the default). Prints how long each stood still in all. With the last one
+    WHAT is a label or pid of an attached process, or all (the default). Prints how long each stood still in all. With the last
+    one
     auto-solib-add is as it was before the first llm-attach.
 
         (gdb) llm-detach
@@ -148,7 +151,8 @@ class LlmDetach(Command):
 class LlmContinue(Command):
     """Resume attached engine processes together, until one stops or Ctrl-C (R).
 
-    WHAT is one label or pid, or all (the default): gdb's all-stop mode resumes one inferior or every one. A trailing & resumes in the
+    WHAT is one label or pid, or all (the default): gdb's all-stop mode resumes one inferior or every one. A trailing & resumes
+    in the
     background, as gdb's own continue does.
 
         (gdb) llm-continue

@@ -18,7 +18,11 @@ COMMANDS = {
     "pylocals": ("pyframe", "PyLocals"),
     "pyprint": ("pyprint", "PyPrint"),
     "pyexc": ("pyexc", "PyExc"),
+    "pytasks": ("pytasks", "PyTasks"),
     "pytensor": ("pytensor", "PyTensor"),
+    "llm-kv": ("llm_kv", "LlmKv"),
+    "llm-requests": ("llm_requests", "LlmRequests"),
+    "llm-addr": ("llm_addr", "LlmAddr"),
 }
 
 

@@ -1,7 +1,8 @@
 """Attaching fast and leaving no trace: what `llm-attach`, `llm-detach`, `llm-continue` and `llm-apply` stand on.
 
 Fast: the executable and the libraries that the stack seems to need are read before the process is stopped, and with
-`auto-solib-add off` nothing else is read after. No trace: the guard knows of every process before it is touched; an error or Ctrl-C
+`auto-solib-add off` nothing else is read after. No trace: the guard knows of every process before it is touched; an error or
+Ctrl-C
 half-way detaches what this command attached; a process that was stopped before is stopped afterwards, any other runs.
 """
 
@@ -25,7 +26,8 @@ WORD = {True: "on", False: "off", None: "unlimited"}
 
 
 class Held:
-    """A process that we attached. `pause`: seconds from the stop until the attach was done; `standstill()`: all seconds so far."""
+    """A process that we attached. `pause`: seconds from the stop until the attach was done; `standstill()`: all seconds so
+    far."""
 
     def __init__(self, pid, label, was_stopped):
         self.pid, self.label, self.was_stopped = pid, label, was_stopped
@@ -112,7 +114,8 @@ class quiet:
 
 
 class no_interrupt:
-    """A `with` block in which Ctrl-C waits: while gdb waits for a process to stop it would pass SIGINT on to that process, and end it."""
+    """A `with` block in which Ctrl-C waits: while gdb waits for a process to stop it would pass SIGINT on to that process, and
+    end it."""
 
     def __enter__(self):
         self.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -128,7 +131,8 @@ def select(number):
 
 # ---- before touching anything ----------------------------------------------------------------------------------------
 def check(pid):
-    """Raises `GdbextError` (one line: what, and what to do) for a process that cannot be attached; returns whether it is in a group-stop."""
+    """Raises `GdbextError` (one line: what, and what to do) for a process that cannot be attached; returns whether it is in a
+    group-stop."""
     state = ptrace.status(pid)
     if state is None:
         raise NotFoundError(f"process {pid} does not exist (any more): llm-ranks lists those that do")
@@ -185,7 +189,8 @@ def guard_error():
 def attach(processes, which="main"):
     """Attaches to `[(pid, label)]`, one inferior each, and selects the first. Returns `[Held]`.
 
-    `which` libraries' symbols are read: "main" (what the main thread's stack needs, files above 100 MB left out), "stacks" (what all
+    `which` libraries' symbols are read: "main" (what the main thread's stack needs, files above 100 MB left out), "stacks"
+    (what all
     stacks need), "all", "none". An error or Ctrl-C on the way detaches all that this call attached, then is raised again."""
     fresh = []
     deadline = time.monotonic() + 10
@@ -239,7 +244,8 @@ def _reason(h, error):
 
 
 def _read_ahead(plan, which):
-    """Reads the symbols that the attached processes will need into an inferior of its own, before anything is stopped: gdb shares what it
+    """Reads the symbols that the attached processes will need into an inferior of its own, before anything is stopped: gdb
+    shares what it
     has read between inferiors. Returns the number of that inferior, or None."""
     if which == "none":
         return None
@@ -484,7 +490,8 @@ def resume(pids=None, background=False):
 
 
 def apply(processes, command):
-    """Runs a gdb command with each of `[Held]` selected; returns `[(Held, output, error or '')]`. The focus is as before afterwards."""
+    """Runs a gdb command with each of `[Held]` selected; returns `[(Held, output, error or '')]`. The focus is as before
+    afterwards."""
     results = []
     with quiet():
         for h in processes:

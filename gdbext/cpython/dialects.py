@@ -8,7 +8,7 @@ import struct
 
 from ..errors import FaultError, GdbextError, LayoutError
 from . import linetable
-from .objects import INLINE_VALUES, LONG, MANAGED_DICT, MAX_ITEMS
+from .objects import INLINE_VALUES, MANAGED_DICT, MAX_ITEMS
 
 MAX_FRAMES = 20000
 MAX_THREADS = 100000
@@ -75,7 +75,7 @@ def _offset_dict(rt, obj):
     info, t = obj.type, rt.target
     offset = info.dictoffset
     if offset < 0:
-        size = abs(t.i64(obj.address + rt.layout["varobj.ob_size"])) if not info.flags & LONG else 0
+        size = abs(t.i64(obj.address + rt.layout["varobj.ob_size"]))  # an int's digits count too; 3.12+ keep no dict this way
         offset += (info.basicsize + size * info.itemsize + 7) & ~7
     return t.u64(obj.address + offset) if offset > 0 else 0
 

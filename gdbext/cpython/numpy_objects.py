@@ -124,6 +124,27 @@ def _shortest(value, code):
     return repr(value)
 
 
+def wrapped(obj, text):
+    """`text`, the repr of a str or bytes; as numpy writes it where `obj` is one of numpy's."""
+    name = obj.type.builtin_name
+    return f"np.{name[6:]}({text})" if name in ("numpy.str_", "numpy.bytes_") and _modern(obj.rt) else text
+
+
+def _complex_text(obj):
+    """The repr of a numpy complex scalar, '' for anything else."""
+    name = obj.type.builtin_name
+    code = {"numpy.complex64": "f", "numpy.complex128": "d"}.get(name)
+    if code is None:
+        return ""
+    parts = struct.unpack(f"<2{code}", obj.rt.target.read(obj.address + _header(obj), 2 * struct.calcsize("<" + code)))
+    real, imaginary = (_shortest(v, code)[:-2] if _shortest(v, code).endswith(".0") else _shortest(v, code) for v in parts)
+    sign = "" if imaginary.startswith("-") else "+"
+    text = f"{imaginary}j" if real == "0" else f"{real}{sign}{imaginary}j"
+    if _modern(obj.rt):
+        return f"np.{name[6:]}({text})"
+    return text if real == "0" else f"({text})"
+
+
 def shown(obj):
     """The repr of a numpy scalar, a bounded description or text of an array, '' for anything else."""
     try:
@@ -134,9 +155,10 @@ def shown(obj):
             name = "bool" if code == "?" else obj.type.builtin_name[6:]
             if not _modern(obj.rt):
                 return text
-            return f"np.{text}" if code == "?" else f"np.{name}({text})"
+            return f"np.{text}_" if code == "?" else f"np.{name}({text})"
         if is_array(obj):
             return _array_text(obj)
+        return _complex_text(obj)
     except (FaultError, struct.error):
         pass
     return ""

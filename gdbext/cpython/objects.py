@@ -8,12 +8,15 @@ Include/cpython/*.h and Objects/dictobject.c, setobject.c, typeobject.c of each 
 import struct
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..render.text import escape
 
 LONG, LIST, TUPLE, BYTES, STR, DICT, EXCEPTION, TYPE = (1 << n for n in range(24, 32))  # tp_flags: subclass of …
 HEAPTYPE, MANAGED_DICT, INLINE_VALUES = 1 << 9, 1 << 4, 1 << 2
 MAX_ITEMS = 20_000_000  # no list, dict or string of an engine is longer; a bigger count is damage
 MAX_BASES = 256
 DEQUE_BLOCK = 64  # Modules/_collectionsmodule.c BLOCKLEN
+
+MAX_STATIC_TYPES = 500  # 200 of CPython's own, 10 of extensions, in 3.12 to 3.15
 
 
 class TypeInfo:
@@ -31,7 +34,7 @@ class TypeInfo:
         self.basicsize, self.itemsize = field("type.tp_basicsize"), field("type.tp_itemsize")
         self.dictoffset = field("type.tp_dictoffset")
         self.dict_address = field("type.tp_dict") & (1 << 64) - 1
-        self.raw_name = t.cstring(field("type.tp_name") & (1 << 64) - 1, 512).decode("utf-8", "replace")
+        self.raw_name = escape(t.cstring(field("type.tp_name") & (1 << 64) - 1, 512).decode("utf-8", "replace"))
         mro = field("type.tp_mro") & (1 << 64) - 1
         self.mro = []
         if mro:
@@ -71,13 +74,13 @@ class TypeInfo:
 
     @property
     def namespace(self):
-        """`{name: address}` of the class's own dict; {} where it is not kept in the type (builtin types from 3.12)."""
+        """`{name: address}` of the class's own dict; {} where it is not to be found."""
 
         def read():
-            if not self.dict_address:
+            address, found = self.dict_address or self._static_dict(), {}
+            if not address:
                 return {}
-            found = {}
-            for key, value in self.rt.object(self.dict_address).dict_entries():
+            for key, value in self.rt.object(address).dict_entries():
                 try:
                     found[self.rt.object(key).string()] = value
                 except GdbextError:
@@ -85,6 +88,24 @@ class TypeInfo:
             return found
 
         return self._memo("namespace", read)
+
+    def _static_dict(self):
+        """3.12+: types that C code defines statically keep their dict with the interpreter (pycore_typeobject.h): tp_subclasses
+        is one more than the type's number in its table. 0 when the table does not hold this type there."""
+        L, t = self.rt.layout, self.rt.target
+        if self.is_heap or "statictype.tp_dict" not in L:
+            return 0
+        number = t.u64(self.address + L["type.tp_subclasses"])
+        if not 0 < number <= MAX_STATIC_TYPES:
+            return 0
+        interp = self.rt.interpreters()[0]
+        for table in ("interp.types.builtins.initialized", "interp.types.for_extensions.initialized", "interp.types.builtins"):
+            if table not in L:
+                continue
+            state = interp + L[table] + (number - 1) * L["statictype.__size"]
+            if t.u64(state + L["statictype.type"]) == self.address:
+                return t.u64(state + L["statictype.tp_dict"])
+        return 0
 
     def lookup(self, name):
         """The address of a class attribute along the MRO, or None."""
@@ -236,7 +257,12 @@ class Object:
         raw = t.read(at, length * kind)
         if kind == 1:
             return raw.decode("latin-1")
-        return raw.decode("utf-16-le" if kind == 2 else "utf-32-le", "surrogatepass")
+        try:
+            text = raw.decode("utf-16-le" if kind == 2 else "utf-32-le", "surrogatepass")
+        except UnicodeDecodeError:
+            raise LayoutError(f"no str at {self.address:#x}: it holds what is no character") from None
+        # Two surrogates side by side are two characters of a str, where the decoder makes one of them.
+        return text if len(text) == length else "".join(map(chr, struct.unpack(f"<{length}H", raw)))
 
     def raw_bytes(self, limit=None):
         """The content of bytes or a bytearray."""
@@ -349,7 +375,10 @@ class Object:
         if flags & (LIST | TUPLE):  # one element, however long the list is
             at = self.address + L["tuple.ob_item"] if flags & TUPLE else t.u64(self.address + L["list.ob_item"])
             return self.rt.object(t.u64(at + 8 * index))
-        return self.rt.object(self.element_addresses(index + 1)[index])
+        found = self.element_addresses(index + 1)
+        if len(found) <= index:
+            raise LayoutError(f"the {self.type_name} at {self.address:#x} claims {count} items and has {len(found)}")
+        return self.rt.object(found[index])
 
     def equals(self, plain):
         """Whether it equals a plain Python value (str, bytes, int, float, bool, None, or a tuple of those)."""
@@ -435,6 +464,11 @@ class Object:
             return value
         found = self.type.lookup(name)
         if found is None:
+            for table in ("_parameters", "_buffers", "_modules"):  # where torch.nn.Module's __getattr__ looks
+                if table in own and self.rt.object(own[table]).type.flags & DICT:
+                    held = next((v for k, v in self.rt.object(own[table]).items() if k.equals(name)), None)
+                    if held is not None:
+                        return held
             raise NotFoundError(f"the {self.type_name} at {self.address:#x} has no attribute {name}{self._close_to(name, own)}")
         value = self.rt.object(found)
         if value.isa("property", "functools.cached_property") or value.type.lookup("__get__") and "property" in value.type_name.lower():

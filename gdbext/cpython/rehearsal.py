@@ -6,7 +6,8 @@ from .runtime import open_runtime
 
 
 def read(target):
-    """Reads it from `target`; returns the first error, or ''. Never raises `GdbextError`: what cannot be read is no use in a copy either."""
+    """Reads it from `target`; returns the first error, or ''. Never raises `GdbextError`: what cannot be read is no use in a
+    copy either."""
     try:
         rt = open_runtime(target)
         threads = rt.threads()

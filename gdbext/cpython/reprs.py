@@ -52,7 +52,11 @@ class Repr:
             return self._plain(value, depth)
         if value.address in self._inside:
             kind = value.type.flags
-            return "[...]" if kind & LIST else "{...}" if kind & DICT or value.isa("set") else "(...)" if kind & TUPLE else "..."
+            if kind & LIST or value.isa("collections.deque"):
+                return "[...]"
+            if kind & DICT and not value.isa("collections.OrderedDict") or value.isa("set"):
+                return "{...}"
+            return "(...)" if kind & TUPLE else "..."
         if self._spent > self.limits.total:
             self.truncated = True
             return "..."
@@ -96,13 +100,13 @@ class Repr:
         if flags & LONG:
             return self._integer(value)
         if flags & STR:
-            return self._string(value)
+            return numpy_objects.wrapped(value, self._string(value))
         if flags & BYTES or value.isa("bytearray"):
-            return self._bytes(value)
+            return numpy_objects.wrapped(value, self._bytes(value))
         if value.isa("float"):
             return numpy_objects.shown(value) or repr(value.floating())
         if flags & TUPLE:
-            return self._tuple(value, depth)
+            return self._struct_sequence(value, depth) or self._tuple(value, depth)
         if flags & LIST:
             return "[" + self._members(value, depth) + "]"
         if flags & DICT:
@@ -168,7 +172,9 @@ class Repr:
 
     def _bytes(self, value):
         raw = value.raw_bytes(self.limits.string)
-        text = repr(raw) if value.type.flags & BYTES else repr(bytearray(raw))[len("bytearray(") : -1]  # it quotes otherwise
+        text = repr(raw)
+        if not value.type.flags & BYTES and value.rt.version < (3, 15) and text.startswith('b"'):
+            text = text.replace("'", "\\'")  # a bytearray's repr escaped every ' until 3.15
         if value.len() > self.limits.string:
             self.truncated = True
             text += "..."
@@ -198,6 +204,15 @@ class Repr:
     def _tuple(self, value, depth):
         inner = self._members(value, depth)
         return f"({inner},)" if value.len() == 1 else f"({inner})"
+
+    def _struct_sequence(self, value, depth):
+        """time.struct_time and the like, '' for any other tuple: the C members in their order name the items."""
+        if "n_sequence_fields" not in value.type.namespace:
+            return ""
+        names = [n for n, (_, kind) in sorted(value.type.slots.items(), key=lambda s: s[1][0])]
+        items = list(zip(names, value.element_addresses(self.limits.items)))
+        inner = self._each(value.len(), items, lambda p: f"{p[0]}={self._show(value.rt.object(p[1]), depth + 1)}")
+        return f"{value.type.raw_name}({inner})"
 
     def _dict(self, value, depth):
         name = value.type.name
@@ -381,7 +396,8 @@ class Repr:
         take = min(count, self.limits.items)
         numbers = struct.unpack(f"<{take}{codes.get(code, code)}", t.read(t.u64(value.address + L["array.ob_item"]), take * step))
         if code in "uw":
-            return f"array('{code}', {''.join(map(chr, numbers))!r})"
+            self.truncated |= take < count
+            return f"array('{code}', {''.join(map(chr, numbers))!r}{'...' if take < count else ''})"
         self.truncated |= take < count
         return f"array('{code}', [{', '.join(map(repr, numbers))}{', ...' if take < count else ''}])"
 

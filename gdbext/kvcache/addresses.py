@@ -35,6 +35,23 @@ class Part:
             at += value * stride
         return at
 
+    def runs(self, block):
+        """`[(address, bytes)]` of all of one block's elements, neighbours joined."""
+        found, start = [], self.address(block=block)
+        dims = sorted((d for name, d in self.dims.items() if name != "block"), key=lambda d: d[1])
+        length = self.item
+        while dims and dims[0][1] == length:  # dense from here on up
+            length *= dims.pop(0)[0]
+        starts = [start]
+        for count, stride in dims:
+            starts = [at + i * stride for at in starts for i in range(count)]
+        for at in sorted(starts):
+            if found and found[-1][0] + found[-1][1] == at:
+                found[-1] = (found[-1][0], found[-1][1] + length)
+            else:
+                found.append((at, length))
+        return found
+
     def find(self, address):
         """`{dimension: index}` of the element that holds the byte at `address`, or None. Strides must nest, as those of views do."""
         rest, found = address - self.base, {}

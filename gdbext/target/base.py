@@ -94,7 +94,7 @@ class Target:
     kind = "?"
     is_live = False  # the process still exists
     is_stopped = True  # it cannot change under the reader
-    arch = "x86-64"  # a name in layouts/arch.json
+    arch = "x86-64"  # or "aarch64"
     pid = None
     label = ""
 

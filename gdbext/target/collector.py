@@ -1,10 +1,12 @@
 """The collector: copies what stacks and Python need out of a running process, in a pause of about a millisecond.
 
-A process of its own, one for each rank, never inside gdb: `python3 -m gdbext.target.collector PID -o FILE`, or `collect(pid, file)`,
+A process of its own, one for each rank, never inside gdb: `python3 -m gdbext.target.collector PID -o FILE`, or `collect(pid,
+file)`,
 which starts that. Stop, copy, resume, think: before the stop the Python reader runs on the running process, only to learn which
 pages it will want; during the stop registers, stacks and those pages are copied with few system calls and nothing is followed;
 after it the reader runs on the copy. Pages that it then misses are added and the stop is made again; the last round, on a
-process that changes too fast, walks during the stop, within a time limit. The threads are stopped without a signal (ptrace.py), so if the
+process that changes too fast, walks during the stop, within a time limit. The threads are stopped without a signal
+(ptrace.py), so if the
 collector is killed at any moment every thread runs on.
 """
 
@@ -38,7 +40,8 @@ def _pages(address, size):
 
 
 class _Recorder(ProcTarget):
-    """The running process; `wanted` gathers the pages that a reader asks for. `deadline` (monotonic): after it every read faults."""
+    """The running process; `wanted` gathers the pages that a reader asks for. `deadline` (monotonic): after it every read
+    faults."""
 
     def __init__(self, pid, wanted, deadline=None):
         super().__init__(pid)
@@ -97,7 +100,8 @@ class _Copy(Target):
 
 
 def read_loader(target, auxv):
-    """Reads the dynamic loader's list of libraries, which lets gdb name them in the snapshot. Source: System V ABI, glibc <link.h>."""
+    """Reads the dynamic loader's list of libraries, which lets gdb name them in the snapshot. Source: System V ABI, glibc
+    <link.h>."""
     try:
         aux = dict(struct.iter_unpack("<QQ", auxv[: len(auxv) // 16 * 16]))
         headers, size, count = aux[3], aux[4], aux[5]  # AT_PHDR, AT_PHENT, AT_PHNUM
@@ -129,7 +133,8 @@ def read_loader(target, auxv):
 
 
 class Result:
-    """`pid`, `file`, `bytes`; `pause`: seconds of all stops together; `pauses`: of each; `partial`: what is missing and why; `threads`: count."""
+    """`pid`, `file`, `bytes`; `pause`: seconds of all stops together; `pauses`: of each; `partial`: what is missing and why;
+    `threads`: count."""
 
     def __init__(self, pid, file, size, pauses, partial, threads):
         self.pid, self.file, self.bytes, self.pauses, self.partial, self.threads = pid, file, size, pauses, partial, threads

@@ -3,7 +3,8 @@
 `Guard` is gdb's side: it starts `python3 guard.py` and tells it, before every attach, what is about to be held. The other side
 waits for the end of gdb (end of the socket, or gdb's pidfd). Then, for each process that is still held: as soon as the kernel has
 taken the dead tracer away it stops the threads without a signal, clears debug registers, puts back the bytes of breakpoints,
-lets go, and sends SIGCONT to a process that gdb's SIGSTOP left stopped, also one whose SIGSTOP is still on its way. A process that
+lets go, and sends SIGCONT to a process that gdb's SIGSTOP left stopped, also one whose SIGSTOP is still on its way. A process
+that
 stood in a group-stop before the attach is never resumed. Standard library only; no gdb.
 """
 
@@ -156,7 +157,8 @@ def settle(pid, start, was_stopped, seconds=WATCH):
 
 
 def text_pages(pid):
-    """`[(address, path, file offset)]` of the pages of executable, private, mapped files that the process has a copy of its own of.
+    """`[(address, path, file offset)]` of the pages of executable, private, mapped files that the process has a copy of its
+    own of.
 
     Source: Documentation/filesystems/proc.rst (smaps: Anonymous), Documentation/admin-guide/mm/pagemap.rst."""
     found, maps = [], []
@@ -207,7 +209,8 @@ def traps(pid):
 def disarm(pid, known=()):
     """Clears debug registers and puts back breakpoint bytes of an untraced process, with its threads stopped for that moment.
 
-    `known`: addresses of breakpoint bytes that were there before the attach; they stay. Returns (threads cleared, bytes restored)."""
+    `known`: addresses of breakpoint bytes that were there before the attach; they stay. Returns (threads cleared, bytes
+    restored)."""
     cleared = restored = 0
     with ptrace.Stopped(pid, 2.0) as stopped:
         for tid in stopped.threads:

@@ -22,7 +22,8 @@ STACK_SCAN = 64 << 10
 
 
 class Loaded:
-    """What `load_for` did. `loaded`: paths; `left_out`: `{path: size in bytes}`; `unvouched`: `[(thread number, tid, level, pc, why)]`, the first
+    """What `load_for` did. `loaded`: paths; `left_out`: `{path: size in bytes}`; `unvouched`: `[(thread number, tid, level,
+    pc, why)]`, the first
     frame of each thread that cannot be vouched for (the frames behind it are not to be believed either)."""
 
     def __init__(self):
@@ -30,7 +31,8 @@ class Loaded:
 
 
 def basic_regex(path):
-    """A basic regular expression (POSIX) that matches exactly `path`. `+ ? ( ) { } |` are ordinary there, escaping would make them special."""
+    """A basic regular expression (POSIX) that matches exactly `path`. `+ ? ( ) { } |` are ordinary there, escaping would make
+    them special."""
     return "^" + re.sub(r"([.*\[\]^$\\])", r"\\\1", path) + "$"
 
 
@@ -44,7 +46,8 @@ def symbols_of(progspace=None):
 
 
 def read_symbols(path):
-    """Reads the symbols of a shared library of the selected inferior, named as gdb's `info sharedlibrary` names it; True when they are there."""
+    """Reads the symbols of a shared library of the selected inferior, named as gdb's `info sharedlibrary` names it; True when
+    they are there."""
     gdb.execute("sharedlibrary " + basic_regex(path), to_string=True)
     have = symbols_of()
     return path in have or os.path.realpath(path) in have
@@ -111,7 +114,8 @@ def _in_program(pc, program):
 def load_for(threads=None, limit=BIG):
     """Reads what the stacks of `threads` (gdb.InferiorThread of the selected inferior; default: all) need; returns `Loaded`.
 
-    `limit` in bytes: a larger file that gdb has not read yet is left out and named; None for no limit. The selected thread and frame stay."""
+    `limit` in bytes: a larger file that gdb has not read yet is left out and named; None for no limit. The selected thread and
+    frame stay."""
     inferior = gdb.selected_inferior()
     threads = list(inferior.threads() if threads is None else threads)
     result, failed, known = Loaded(), set(), _known()
@@ -185,7 +189,8 @@ def _blocked_at(pid, tid):
 
 
 def likely(pid, threads=None, limit=AHEAD):
-    """Files of a running process that its stacks seem to return into: a guess made without stopping it, from the words on the stacks of
+    """Files of a running process that its stacks seem to return into: a guess made without stopping it, from the words on the
+    stacks of
     `threads` (tids; default: the main one). Reading their symbols before an attach takes that time out of the pause."""
     try:
         with open(f"/proc/{pid}/maps") as f:

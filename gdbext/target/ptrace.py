@@ -100,7 +100,8 @@ def tracers(pid):
 class Stopped:
     """All threads of a process, seized and interrupted, for a `with` block; every one is released at its end.
 
-    `threads`: tids that stand still. `stray`: tids that did not stop in time (uninterruptible sleep); `settle()` releases them when
+    `threads`: tids that stand still. `stray`: tids that did not stop in time (uninterruptible sleep); `settle()` releases them
+    when
     they come round. `seconds`: how long the process stood still, from the first interrupt to the last detach.
     """
 
@@ -239,7 +240,8 @@ def clear_debug_registers(tid):
 
 # ---- memory in few calls ---------------------------------------------------------------------------------------------
 def read_ranges(pid, ranges):
-    """`[(address, size)]` -> `[bytes]`, each as long as could be read (b"" for nothing): process_vm_readv, 1,024 ranges a call."""
+    """`[(address, size)]` -> `[bytes]`, each as long as could be read (b"" for nothing): process_vm_readv, 1,024 ranges a
+    call."""
     total = sum(size for _, size in ranges)
     if not total:
         return [b"" for _ in ranges]

@@ -1,8 +1,12 @@
-"""CoreFileTarget: an ELF core read without gdb, whether the kernel, gcore or our collector wrote it; and `write_core`, the writer.
+"""CoreFileTarget: an ELF core read without gdb, whether the kernel, gcore or our collector wrote it; and `write_core`, the
+writer.
 
-A snapshot is a small, ordinary ELF core: gdb's `core-file` opens it. Beside the notes that every core has it carries one of our own
-(name "GDBEXT", JSON) with what a core has no place for: the memory map's exact text, the whole command line, thread names and states, the pause.
-Sources: System V ABI chapter 5, Linux fs/binfmt_elf.c, include/uapi/linux/elfcore.h (elf_prstatus, elf_prpsinfo), NT_FILE as there.
+A snapshot is a small, ordinary ELF core: gdb's `core-file` opens it. Beside the notes that every core has it carries one of
+our own
+(name "GDBEXT", JSON) with what a core has no place for: the memory map's exact text, the whole command line, thread names and
+states, the pause.
+Sources: System V ABI chapter 5, Linux fs/binfmt_elf.c, include/uapi/linux/elfcore.h (elf_prstatus, elf_prpsinfo), NT_FILE as
+there.
 """
 
 import bisect
@@ -25,7 +29,8 @@ MAX_PATH = 1 << 20
 # ---- writing ---------------------------------------------------------------------------------------------------------
 def write_core(path, arch, pid, threads, mappings, memory, auxv=b"", argv=(), note=None):
     """Writes a core. `threads`: `[(tid, raw NT_PRSTATUS registers)]`, the one to be selected first; `mappings`: `[Mapping]`;
-    `memory`: `{page address: 4,096 bytes}`; `auxv`: the text of /proc/PID/auxv; `note`: a dict for JSON. Returns the size in bytes."""
+    `memory`: `{page address: 4,096 bytes}`; `auxv`: the text of /proc/PID/auxv; `note`: a dict for JSON. Returns the size in
+    bytes."""
     notes = [_prstatus(threads[0], pid)] if threads else []
     notes.append(_note(b"CORE", elf.NT_PRPSINFO, _psinfo(pid, argv)))
     if auxv:

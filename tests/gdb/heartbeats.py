@@ -39,7 +39,8 @@ class Heartbeat:
         return within(on, seconds)
 
     def stands(self, seconds=20):
-        """True once the process is in a group-stop, untraced, and has not moved for 0.2 s (the guard looks at it once more meanwhile)."""
+        """True once the process is in a group-stop, untraced, and has not moved for 0.2 s (the guard looks at it once more
+        meanwhile)."""
 
         def still():
             before = self.beats()

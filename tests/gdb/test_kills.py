@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 

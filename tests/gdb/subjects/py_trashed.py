@@ -65,14 +65,14 @@ def trash():
         where, _, value = label.rpartition(" = ")
         poke(address + int(where.rpartition(" ")[2]) * WORD, int(value, 16))
     # What lies behind a pointer.
-    for label, make, at in (("dict keys", MAKERS["dict"], HEADER + 16), ("list items", MAKERS["list"], HEADER + 8),
-                            ("deque blocks", MAKERS["deque"], HEADER + 8), ("set table", MAKERS["set"], HEADER + 24)):  # fmt: skip
+    behind = {"dict keys": ("dict", 16), "list items": ("list", 8), "deque blocks": ("deque", 8), "set table": ("set", 24)}
+    for label, (kind, at) in behind.items():
         for word in range(3 if label == "list items" else 6):
             for bad in BAD:
-                obj = make()
+                obj = MAKERS[kind]()
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(obj))
                 keep.append(obj)
-                inner = ctypes.c_uint64.from_address(id(obj) + at).value
+                inner = ctypes.c_uint64.from_address(id(obj) + HEADER + at).value
                 broken.append([f"{label} +{word} = {bad:#x}", id(obj)])
                 poke(inner + word * WORD, bad)
 

@@ -1,0 +1,429 @@
+"""asyncio tasks of a process, each with the chain of coroutines that it has suspended in and what the innermost one waits for.
+
+Works alike for the C `_asyncio.Task` (uvloop's tasks too) and the pure Python one. Sources, per minor: Modules/_asynciomodule.c (where tasks
+are kept, TaskObj, FutureObj, FutureIter), Objects/genobject.c (`_PyGen_yf`: what a suspended frame awaits; asend, athrow,
+coroutine_wrapper), Include/internal/pycore_frame.h (states of a generator's frame), Lib/asyncio/base_tasks.py.
+"""
+
+import re
+
+from ..errors import GdbextError, LayoutError, NotFoundError
+from .dialects import Step
+from .frames import PyFrame
+from .objects import LONG, STR
+
+MAX_TASKS = 1_000_000
+MAX_CHAIN = 20_000
+MAX_CHILDREN = 100_000
+YIELD_FROM = 72  # the opcode of 3.9 and 3.10 (Include/opcode.h)
+PENDING, CANCELLED, FINISHED = "PENDING", "CANCELLED", "FINISHED"
+_STATES = (PENDING, CANCELLED, FINISHED)
+_GENERATORS = ("coroutine", "generator", "async_generator")
+_WRAPPERS = {  # awaitable -> the field with what it drives; the first word after the header where a table has no name for it
+    "coroutine_wrapper": "corowrapper.cw_coroutine", "async_generator_asend": "asyncgenasend.ags_gen",
+    "async_generator_athrow": "asyncgenathrow.agt_gen", "anext_awaitable": "object.__size", "_asyncio.FutureIter": "object.__size",
+}  # fmt: skip
+
+
+class Waiting:
+    """What a task waits for. `kind`: "task", "gather", "wait", "sleep", "executor", "future", "asyncio" (an asyncio call such as
+    Queue.get) or "awaitable" (something of another library); `text` for people; `object`: `Object` or None; `on`: addresses
+    of the tasks that must finish."""
+
+    def __init__(self, kind, text, obj=None, on=()):
+        self.kind, self.text, self.object, self.on = kind, text, obj, list(on)
+
+
+class Task:
+    """`state`: "running" (its coroutine is on a thread's stack), "ready" (it runs at the loop's next turn), "waiting", "done" or
+    "cancelled"; `frames`: `[PyFrame]`, innermost first; `waits`: `Waiting` or None; `loop`: address; `tid` of the thread that
+    runs its loop now, None when none does; `error`: why it is less than whole."""
+
+    def __init__(self, address):
+        self.address, self.name, self.state, self.frames, self.waits = address, "", "", [], None
+        self.loop, self.tid, self.coroutine, self.error = 0, None, "", None
+
+
+def tasks(rt, finished=False):
+    """-> (`[Task]` by loop and name, reasons why it is less than whole). Finished ones only if asked for."""
+    return _Reader(rt).read(finished)
+
+
+# ---- generators and coroutines ---------------------------------------------------------------------------------------
+def frame_of(rt, gen):
+    """-> (`Step` of a generator's, coroutine's or async generator's own frame, state), (None, "finished") when it has none.
+    State: "created", "suspended", "awaiting" (suspended in await or yield from), "executing"."""
+    L, t = rt.layout, rt.target
+    if "gen.gi_frame" in L:
+        return _frame_of_object(rt, t.u64(gen + L["gen.gi_frame"]))
+    state = _state(rt.version, int.from_bytes(t.read(gen + L["gen.gi_frame_state"], 1), "little", signed=True))
+    if state == "finished":
+        return None, state
+    frame = gen + L["gen.gi_iframe"]
+    code = t.u64(frame + L["iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"]) & ~rt.dialect.tag_mask
+    at = t.u64(frame + L["iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"])
+    lasti = at - (code + L["code.co_code_adaptive"])
+    if state == "suspended" and rt.version < (3, 13):  # the RESUME that it goes on with says whether it is in an await or a plain yield
+        state = "awaiting" if t.u8(at + 3) & 3 >= 2 else state
+    return Step(frame, code, lasti, t.u8(frame + L["iframe.owner"]), 0), state
+
+
+def _state(version, value):
+    if version >= (3, 15):
+        names = {0: "created", 1: "suspended", 2: "awaiting", 3: "awaiting", 4: "executing", 5: "finished"}
+    elif version >= (3, 13):
+        names = {-3: "created", -2: "suspended", -1: "awaiting", 0: "executing", 1: "finished", 4: "finished"}
+    else:
+        names = {-2: "created", -1: "suspended", 0: "executing", 1: "finished", 4: "finished"}
+    if value not in names:
+        raise LayoutError(f"no state of a generator's frame: {value}")
+    return names[value]
+
+
+def _frame_of_object(rt, frame):
+    """3.9, 3.10: the frame is an object, and the instruction it stands before tells what it does."""
+    L, t = rt.layout, rt.target
+    if not frame:
+        return None, "finished"
+    code, lasti = t.u64(frame + L["frameobj.f_code"]), t.i32(frame + L["frameobj.f_lasti"])
+    if rt.object(frame).type.builtin_name != "frame":
+        raise LayoutError(f"no frame object at {frame:#x}")
+    unit = 2 if rt.version >= (3, 10) else 1
+    step = Step(frame, code, lasti * unit if lasti >= 0 else -1, 1, 0)
+    if "frameobj.f_state" in L:
+        value = int.from_bytes(t.read(frame + L["frameobj.f_state"], 1), "little", signed=True)
+        if value > 0:
+            return None, "finished"
+        running = value == 0
+    else:
+        running = bool(t.u8(frame + L["frameobj.f_executing"]))
+        if not running and not t.u64(frame + L["frameobj.f_stacktop"]):
+            return None, "finished"
+    if running:
+        return step, "executing"
+    if lasti < 0:
+        return step, "created"
+    following = rt.object(t.u64(code + L["code.co_code"])).raw_bytes(1 << 24)
+    after = step.lasti + 2
+    return step, "awaiting" if after < len(following) and following[after] == YIELD_FROM else "suspended"
+
+
+def awaited(rt, step, state):
+    """The address of what a suspended frame awaits, 0 when it awaits nothing. It lies on top of the frame's own stack; from 3.15 on
+    a place in a sequence (a tagged number) may lie above it."""
+    if state != "awaiting":
+        return 0
+    L, t = rt.layout, rt.target
+    if "frameobj.f_stacktop" in L:
+        return t.u64(t.u64(step.address + L["frameobj.f_stacktop"]) - 8)
+    if "frameobj.f_stackdepth" in L:
+        depth = t.i32(step.address + L["frameobj.f_stackdepth"])
+        return t.u64(t.u64(step.address + L["frameobj.f_valuestack"]) + 8 * (depth - 1)) if depth > 0 else 0
+    if "iframe.stackpointer" in L:
+        top = t.u64(step.address + L["iframe.stackpointer"])
+    else:
+        top = step.address + L["iframe.localsplus"] + 8 * t.i32(step.address + L["iframe.stacktop"])
+    if top <= step.address + L["iframe.localsplus"]:
+        return 0
+    found = rt.dialect.untag(t.u64(top - 8))
+    if not found and rt.version >= (3, 15):
+        found = rt.dialect.untag(t.u64(top - 16))
+    return found
+
+
+def chain(rt, address):
+    """What a coroutine has suspended in: -> (`[PyFrame]` outermost first, the `Object` at the end that is no coroutine or None, whether
+    the outermost frame is executing)."""
+    found, seen, executing = [], set(), False
+    while address and address not in seen and len(found) < MAX_CHAIN:
+        seen.add(address)
+        obj = rt.object(address)
+        kind = obj.type.builtin_name
+        if kind in _WRAPPERS:
+            address = rt.target.u64(address + rt.layout[_WRAPPERS[kind]])
+            continue
+        if kind not in _GENERATORS:
+            return found, obj, executing
+        step, state = frame_of(rt, address)
+        if step is None:
+            break
+        executing = executing or state == "executing"
+        found.append(PyFrame(rt, step, len(found)))
+        if state == "executing":
+            break
+        address = awaited(rt, step, state)
+    return found, None, executing
+
+
+# ---- tasks -----------------------------------------------------------------------------------------------------------
+class _Reader:
+    def __init__(self, rt):
+        self.rt, self.target = rt, rt.target
+        self.names, self.reasons, self.by_frame = {}, [], None
+
+    def read(self, finished):
+        rt = self.rt
+        module = rt.module("asyncio.tasks")
+        if module is None:
+            raise NotFoundError(f"{rt.target.describe()} has not imported asyncio: it has no tasks")
+        addresses = self._addresses(module)
+        running, loops = self._current(module), self._loops()
+        found = []
+        for address in addresses:
+            task = Task(address)
+            try:
+                self._fill(task, running, loops)
+            except GdbextError as e:
+                task.error = str(e)
+                self.reasons.append(f"task {task.name or hex(address)}: {e}")
+            if finished or task.state not in ("done", "cancelled"):
+                found.append(task)
+        found.sort(key=lambda task: (task.loop, [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", task.name)][1::2], task.name))
+        return found, self.reasons
+
+    # ---- which there are ---------------------------------------------------------------------------------------------
+    def _addresses(self, module):
+        found = {}
+        for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"):
+            try:
+                held = module.item(name)
+            except NotFoundError:
+                continue
+            try:
+                for address in self._members(held):
+                    found[address] = True
+            except GdbextError as e:
+                self.reasons.append(f"asyncio.tasks.{name}: {e}")
+        L = self.rt.layout
+        if "interp.asyncio_tasks_head" in L:
+            heads = [th.address + L["tstateimpl.asyncio_tasks_head"] for th in self.rt.threads()]
+            heads += [interp + L["interp.asyncio_tasks_head"] for interp in self.rt.interpreters()]
+            for head in heads:
+                try:
+                    for address in self._list(head):
+                        found[address] = True
+                except GdbextError as e:
+                    self.reasons.append(f"a list of tasks: {e}")
+        return list(found)[:MAX_TASKS]
+
+    def _members(self, held):
+        """The tasks of a WeakSet (a set of weak references in `data`) or of a plain set."""
+        if held.isa("set"):
+            return held.element_addresses(MAX_TASKS)
+        L, t, found = self.rt.layout, self.target, []
+        for address in held.attr("data").element_addresses(MAX_TASKS):
+            pointer = t.u64(address + L["weakref.wr_object"])
+            if pointer and not self.rt.object(pointer).is_none():
+                found.append(pointer)
+        return found
+
+    def _list(self, head):
+        """3.14+: the tasks of one of CPython's own linked lists."""
+        L, t, found, seen = self.rt.layout, self.target, [], {head}
+        node = t.u64(head + L["llistnode.next"])
+        while node and node not in seen and len(found) < MAX_TASKS:
+            seen.add(node)
+            found.append(node - L["task.task_node"])
+            node = t.u64(node + L["llistnode.next"])
+        return found
+
+    def _current(self, module):
+        """{address of a task that is being stepped}"""
+        L, t, found = self.rt.layout, self.target, set()
+        if "tstateimpl.asyncio_running_task" in L:
+            found = {t.u64(th.address + L["tstateimpl.asyncio_running_task"]) for th in self.rt.threads()}
+        try:
+            found |= {value.address for _, value in module.item("_current_tasks").items(MAX_TASKS)}
+        except GdbextError:
+            pass  # 3.14 has it no more for its own tasks
+        return found
+
+    def _loops(self):
+        """{address of an event loop that runs: tid of its thread}"""
+        rt, L, t, found = self.rt, self.rt.layout, self.target, {}
+        for thread in rt.threads():
+            try:
+                if "tstateimpl.asyncio_running_loop" in L:
+                    loop = t.u64(thread.address + L["tstateimpl.asyncio_running_loop"])
+                else:  # a holder (process id, loop) in the dict of the thread state
+                    own = t.u64(thread.address + L["tstate.dict"])
+                    holder = rt.object(own).item("__asyncio_running_event_loop__") if own else None
+                    if holder is not None and holder.isa("tuple"):
+                        loop = holder.element_addresses(2)[0]
+                    else:
+                        loop = t.u64(holder.address + L["object.__size"]) if holder is not None else 0
+            except GdbextError:
+                continue
+            if loop:
+                found[loop] = thread.tid
+        return found
+
+    # ---- one task ----------------------------------------------------------------------------------------------------
+    def _is_task(self, obj):
+        return obj.isa("_asyncio.Task") or any(b.name in ("_PyTask", "Task") and b.module == "asyncio.tasks" for b in obj.type.bases())
+
+    def _field(self, obj, name):
+        """A field of a task or future, C or Python: an `Object`, or None where it is empty or None."""
+        key = {"name": "task_name", "coro": "task_coro", "fut_waiter": "task_fut_waiter", "loop": "task_loop", "callback0": "task_callback0"}[name]
+        if obj.isa("_asyncio.Task", "_asyncio.Future"):
+            pointer = self.target.u64(obj.address + self.rt.layout["task." + key])
+            found = self.rt.object(pointer) if pointer else None
+        else:
+            found = obj.attr("_" + name)
+        return None if found is None or found.is_none() else found
+
+    def _state_of(self, obj):
+        if obj.isa("_asyncio.Task", "_asyncio.Future"):
+            value = self.target.i32(obj.address + self.rt.layout["task.task_state"])
+            if not 0 <= value < 3:
+                raise LayoutError(f"no future at {obj.address:#x}: its state is {value}")
+            return _STATES[value]
+        return obj.attr("_state").string(20)
+
+    def name_of(self, obj):
+        """A task's name as `get_name()` gives it."""
+        if obj.address not in self.names:
+            held = self._field(obj, "name")
+            if held is None:
+                text = "?"
+            elif held.type.flags & LONG:  # 3.12+: a number until someone asks for the name
+                text = f"Task-{held.integer()}"
+            else:
+                text = held.string(200) if held.type.flags & STR else "?"
+            self.names[obj.address] = text
+        return self.names[obj.address]
+
+    def _fill(self, task, running, loops):
+        obj = self.rt.object(task.address)
+        if not self._is_task(obj):
+            raise LayoutError(f"a {obj.type_name} where a task should be")
+        task.name = self.name_of(obj)
+        state = self._state_of(obj)
+        task.state = {PENDING: "ready", CANCELLED: "cancelled", FINISHED: "done"}[state]
+        loop = self._field(obj, "loop")
+        task.loop = loop.address if loop is not None else 0
+        task.tid = loops.get(task.loop)
+        coro = self._field(obj, "coro")
+        if coro is None or state != PENDING:
+            return
+        frames, end, executing = chain(self.rt, coro.address)
+        if frames:
+            task.coroutine = frames[0].function
+        elif end is not None:
+            task.coroutine = end.type.qualname
+        if executing or task.address in running:
+            task.state = "running"
+            frames, task.tid = self._on_stack(frames, task.tid)
+        else:
+            waiter = self._field(obj, "fut_waiter")
+            if waiter is not None:
+                task.state = "waiting"
+                task.waits = self._waits(frames, waiter)
+            elif end is not None and not end.isa("_asyncio.Future"):
+                task.waits = Waiting("awaitable", f"{end.type.module}.{end.type.qualname}".lstrip("."), end)
+        task.frames = frames[::-1]
+        for level, frame in enumerate(task.frames):
+            frame.level, frame.stack = level, task.frames
+
+    def _on_stack(self, frames, tid):
+        """The whole stack of a running task, outermost first: its thread's, down to where its coroutine begins."""
+        if self.by_frame is None:
+            self.by_frame = {}
+            for thread in self.rt.threads():
+                try:
+                    stack = self.rt.frames(thread)
+                except GdbextError:
+                    continue
+                for i, frame in enumerate(stack):
+                    self.by_frame[frame.address] = (thread.tid, stack, i)
+        found = self.by_frame.get(frames[0].address) if frames else None
+        if found is None:
+            return frames, tid
+        tid, stack, i = found
+        return [PyFrame(self.rt, f.step, f.level) for f in reversed(stack[: i + 1])], tid
+
+    # ---- what it waits for -------------------------------------------------------------------------------------------
+    def _waits(self, frames, waiter):
+        try:
+            if self._is_task(waiter):
+                return Waiting("task", f"task {self.name_of(waiter)}", waiter, [waiter.address])
+            known = self._known_future(waiter)
+            if known is not None:
+                return known
+        except GdbextError as e:
+            return Waiting("future", f"future {waiter.address:#x} ({e})", waiter)
+        for frame in reversed(frames):
+            if _in_asyncio(frame.file) and not frame.code.name.startswith("_"):
+                return self._of_asyncio(frame, waiter)
+        return Waiting("future", f"{waiter.type.name} {waiter.address:#x}", waiter)
+
+    def _known_future(self, waiter):
+        """gather's future knows its children; a thread pool's and shield's futures are known by their first callback."""
+        if waiter.type.name == "_GatheringFuture":
+            children = [c for c in waiter.attr("_children").elements(MAX_CHILDREN) if self._state_of(c) == PENDING]
+            return self._of_many("gather", waiter, children)
+        callback = self._callback(waiter)
+        if callback is None or not callback.isa("function"):
+            return None
+        L, t = self.rt.layout, self.target
+        name = self.rt.object(t.u64(callback.address + L["func.func_qualname"])).string(200)
+        if name.startswith("_chain_future."):
+            return Waiting("executor", "a thread or process pool (run_in_executor, to_thread, wrap_future)", waiter)
+        if name.startswith("shield.") and "func.func_closure" in L:
+            closure = t.u64(callback.address + L["func.func_closure"])
+            for address in self.rt.object(closure).element_addresses(16) if closure else ():
+                inner = t.u64(address + L["cell.ob_ref"])
+                if inner and inner != waiter.address and self._is_task(self.rt.object(inner)):
+                    return Waiting("task", f"shielded task {self.name_of(self.rt.object(inner))}", self.rt.object(inner), [inner])
+        return None
+
+    def _callback(self, waiter):
+        if waiter.isa("_asyncio.Task", "_asyncio.Future"):
+            return self._field(waiter, "callback0")
+        held = waiter.attr("_callbacks")
+        return held.item(0).item(0) if held.len() else None
+
+    def _of_many(self, kind, waiter, members):
+        names = [self.name_of(m) if self._is_task(m) else f"{m.type.name} {m.address:#x}" for m in members[:5]]
+        text = f"{kind} of {len(members)} pending: {', '.join(names)}{', …' if len(members) > 5 else ''}"
+        return Waiting(kind, text, waiter, [m.address for m in members if self._is_task(m)])
+
+    def _of_asyncio(self, frame, waiter):
+        """An asyncio call that made the future for itself: what it was called on tells more than the future."""
+        own = {}
+        try:
+            own = {n: v for n, v in frame.locals() if v is not None}
+        except GdbextError:
+            pass  # a name is then all there is to say
+        name, owner = frame.code.name, own.get("self")
+        if owner is not None:
+            return Waiting("asyncio", f"{owner.type.name}.{name} on {owner.address:#x}", owner)
+        if name == "sleep" and "delay" in own:
+            return Waiting("sleep", f"sleep({own['delay'].plain()})", waiter)
+        if name == "wait" and "fs" in own:
+            try:
+                members = [m for m in own["fs"].elements(MAX_CHILDREN) if self._state_of(m) == PENDING]
+                return self._of_many("wait", waiter, members)
+            except GdbextError:
+                pass  # still an iterator: it has not begun
+        return Waiting("asyncio", f"{name} ({waiter.type.name} {waiter.address:#x})", waiter)
+
+
+def _in_asyncio(path):
+    return bool(re.search(r"(^|/)asyncio/[^/]*\.py$", path)) and "site-packages" not in path
+
+
+def cycles(found):
+    """`[[Task]]`: tasks that wait for each other in a ring, each ring once."""
+    by_address = {task.address: task for task in found}
+    rings, done = [], set()
+    for start in found:
+        path, here = [], start
+        while here is not None and here.address not in done and here not in path:
+            path.append(here)
+            following = [by_address[a] for a in (here.waits.on if here.waits else ()) if a in by_address]
+            here = following[0] if len(following) == 1 else None
+        if here is not None and here in path:
+            rings.append(path[path.index(here) :])
+        done |= {task.address for task in path}
+    return rings

@@ -1,0 +1,58 @@
+"""What of an engine's KV cache can be read from one process and its siblings: the scheduler's `Cache`, and a `Worker` per shard."""
+
+from ..cpython.runtime import open_runtime
+from ..errors import GdbextError, NotFoundError
+from . import sglang_kv, vllm_kv
+
+READERS = {"vllm": vllm_kv, "sglang": sglang_kv}
+
+
+def reader_of(rt):
+    """The module that reads this process's engine; `NotFoundError` naming the engines that are known."""
+    for name, reader in READERS.items():
+        if rt.module(name) is not None:
+            return reader
+    raise NotFoundError(f"{rt.target.describe()} has loaded none of {', '.join(READERS)}: no KV cache of theirs is in it")
+
+
+class View:
+    """`targets(role)`: asks the caller for sibling Targets, `[(label, Target)]`: role "scheduler" or "shards"."""
+
+    def __init__(self, target, targets, root=None, content=False):
+        self.target, self._targets, self._root, self._content = target, targets, root, content
+        self.partial = []
+        self.rt = open_runtime(target)
+        self.reader = reader_of(self.rt)
+
+    def cache(self):
+        """The scheduler's `Cache`, of this process or of the sibling that has it."""
+        if self._root is not None or self.reader.find_scheduler(self.rt) is not None:
+            return self.reader.read(self.rt, self._root, self._content)
+        for label, target in self._targets("scheduler"):
+            if target is self.target:
+                continue
+            rt = open_runtime(target)
+            if self.reader.find_scheduler(rt) is not None:
+                self.unstopped(target)
+                return self.reader.read(rt, None, self._content)
+        return self.reader.read(self.rt, None, self._content)  # says what is missing
+
+    def workers(self, num_blocks=None):
+        """A `Worker` per shard that can be read; what is missing goes to `partial`."""
+        found, missing = [], []
+        shards = self._targets("shards")
+        for label, target in shards or [(self.target.label or "this process", self.target)]:
+            try:
+                found.append(self.reader.read_worker(open_runtime(target), label, num_blocks))
+                self.unstopped(target)
+            except GdbextError as e:
+                missing.append(f"{label}: {e}")
+        if not found and not self.target.is_live:
+            self.partial.append("the workers' memory is not in this core: addresses need their own cores")
+        elif missing:
+            self.partial += missing
+        return found
+
+    def unstopped(self, target):
+        if not target.is_stopped and "unstopped" not in self.partial:
+            self.partial.append("unstopped")
