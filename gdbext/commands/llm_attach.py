@@ -22,7 +22,7 @@ def _processes(session, what):
     found = []
     for one in session.resolve(what):
         if isinstance(one, str):
-            raise GdbextError(f"{one} is a core file, not a process: open it with gdb's core-file, or add -on to a reading command")
+            raise GdbextError(f"{one} is a core file, not a process: open it with core-file, or add -on to a reading command")
         pid = one if isinstance(one, int) else one.pid
         found.append((pid, getattr(one, "label", "") or ""))
     return found
@@ -70,7 +70,9 @@ class LlmAttach(Command):
     operand = "WHAT"
     completes = "what"
     reads = False
-    options = [Option("libraries", ["main", "stacks", "all", "none"], "whose symbols to read: main, stacks, all or none", default="main", metavar="WHICH")]
+    options = [
+        Option("libraries", ["main", "stacks", "all", "none"], "whose symbols: main, stacks, all or none", "main", "WHICH")
+    ]
 
     def run(self, session, args):
         attach = _door(session)
@@ -87,7 +89,8 @@ class LlmAttach(Command):
             "attached": [
                 {
                     "pid": h.pid, "label": h.label, "inferior": h.inferior, "pause": h.pause, "was_stopped": h.was_stopped,
-                    "libraries": h.libraries.loaded, "left_out": [{"file": p, "bytes": n} for p, n in h.libraries.left_out.items()],
+                    "libraries": h.libraries.loaded,
+                    "left_out": [{"file": p, "bytes": n} for p, n in h.libraries.left_out.items()],
                 }
                 for h in done
             ]
@@ -103,7 +106,8 @@ def _attached_text(done, style):
         was = "  (it was stopped before)" if h.was_stopped else ""
         lines.append(f"{name}  pid {h.pid}  inferior {h.inferior}  {style.bad('stopped')}  (attach took {seconds(h.pause)}){was}")
         for path, count in h.libraries.left_out.items():
-            lines.append(f"  symbols not read: {escape(os.path.basename(path))} ({size(count)}); sharedlibrary {escape(os.path.basename(path))} reads them")
+            file = escape(os.path.basename(path))
+            lines.append(f"  symbols not read: {file} ({size(count)}); sharedlibrary {file} reads them")
         for number, _, level, _, why in h.libraries.unvouched:
             lines.append(style.dim(f"  thread {number}: native frames from #{level} on are not to be believed: {escape(why)}"))
     lines.append(("it stands" if len(done) == 1 else "they stand") + " still until llm-continue or llm-detach")
@@ -211,7 +215,7 @@ class LlmApply(Command):
         if not command.strip():
             raise GdbextError("takes a process and a command: llm-apply all bt 3")
         results = attach.apply(_ours(session, attach, what), command.strip())
-        data = {"results": [{"label": h.label, "pid": h.pid, "output": out, **({"error": e} if e else {})} for h, out, e in results]}
+        data = {"results": [{"label": h.label, "pid": h.pid, "output": out, "error": e} for h, out, e in results]}
 
         def text(style):
             parts = []

@@ -77,7 +77,9 @@ def _lines(alike, style, with_locals):
     if len(alike) > 1:
         some = ", ".join(t["name"] for t in alike[:4]) + (", …" if len(alike) > 4 else "")
         head = style.title(f"{len(alike)} tasks alike") + f" ({some})"
-    head += f" {task['state']}" + (f" for {task['waits_for']}" if task["waits_for"] else "")
+    what = {t["waits_for"] for t in alike}
+    what = what.pop() if len(what) == 1 else f"{len(what)} different things ({task['waits']['kind']})"
+    head += f" {task['state']}" + (f" for {what}" if what else "")
     if task["state"] == "running" and task["tid"]:
         head += f" on thread {task['tid']}"
     lines = [head]

@@ -2,15 +2,14 @@
 
 import re
 
-from ..cpython.objects import Object
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..lazy import room
 from ..render.jsonline import Address
 from ..render.text import PLAIN, escape, size
-from ..torch import layout as layouts
-from ..torch.repr import process_options, tensor_repr
-from ..torch.tensor import is_tensor, read_tensor, read_tensor_impl
 from .base import Answer, Command, Option
 from .pyprint import ANY, value_of
+
+objects, layouts, reprs, tensors = room("cpython.objects"), room("torch.layout"), room("torch.repr"), room("torch.tensor")
 
 _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
 
@@ -113,7 +112,7 @@ class PyTensor(Command):
             if tensor.own_repr:
                 partial.append(f"{tensor.type} has a __repr__ of its own, which is not run: this is how torch.Tensor's prints it")
             try:
-                text = tensor_repr(tensor, process_options(rt, tensor.table))
+                text = reprs.tensor_repr(tensor, reprs.process_options(rt, tensor.table))
             except GdbextError as e:
                 why = str(e)
                 if not tensor.unavailable:
@@ -153,11 +152,11 @@ def resolve(session, args):
             return (*_from_gdb(session, args), _runtime(session, args))
         except GdbextError:
             raise e from None
-    if not isinstance(value, Object):
+    if not isinstance(value, objects.Object):
         raise GdbextError(f"{args.rest} is a {type(value).__name__}, no tensor; pyprint shows it")
-    if not is_tensor(value):
+    if not tensors.is_tensor(value):
         raise GdbextError(f"{args.rest} is a {escape(value.type_name)}, no tensor{_hint(args.rest, value)}")
-    return read_tensor(rt, value.address), "Python", rt
+    return tensors.read_tensor(rt, value.address), "Python", rt
 
 
 def _hint(text, value):
@@ -166,7 +165,7 @@ def _hint(text, value):
         if value.isa("list", "tuple") and value.len():
             return f"; take one of its {value.len()} elements: {text}[0]"
         if value.isa("dict"):
-            keys = [repr(k.string(60)) for k, v in value.items()[:200] if is_tensor(v)][:3]
+            keys = [repr(k.string(60)) for k, v in value.items()[:200] if tensors.is_tensor(v)][:3]
             if keys:
                 return escape(f"; take one of its items, such as {text}[{keys[0]}]")
     except GdbextError:
@@ -199,28 +198,28 @@ def _at_address(target, rt, address):
     """The tensor whose Python object, TensorImpl or at::Tensor stands at `address` -> (Tensor, which of them it was)."""
     if rt is not None:
         try:
-            if is_tensor(rt.object(address)):
-                return read_tensor(rt, address), "address of a Python object"
+            if tensors.is_tensor(rt.object(address)):
+                return tensors.read_tensor(rt, address), "address of a Python object"
         except (FaultError, LayoutError) as e:
             reason = e
             try:
-                object_is_tensor = is_tensor(rt.object(address))
+                object_is_tensor = tensors.is_tensor(rt.object(address))
             except GdbextError:
                 object_is_tensor = False
             if object_is_tensor:
                 raise reason from None
     table = layouts.for_process(target, rt)
     try:
-        tensor, how = read_tensor_impl(target, table, address), "address of a TensorImpl"
+        tensor, how = tensors.read_tensor_impl(target, table, address), "address of a TensorImpl"
     except (FaultError, LayoutError) as first:
         try:
             pointer = target.u64(address)
-            tensor, how = read_tensor_impl(target, table, pointer), "address of an at::Tensor"
+            tensor, how = tensors.read_tensor_impl(target, table, pointer), "address of an at::Tensor"
         except (FaultError, LayoutError):
             raise GdbextError(f"{address:#x} is neither a Python tensor nor an at::Tensor nor a TensorImpl: {first}") from None
     if rt is not None and tensor.address:
         try:  # the Python object knows the class's name
-            tensor = read_tensor(rt, tensor.address)
+            tensor = tensors.read_tensor(rt, tensor.address)
         except GdbextError:
             pass
     return tensor, how

@@ -1,8 +1,7 @@
 """Attaching fast and leaving no trace: what `llm-attach`, `llm-detach`, `llm-continue` and `llm-apply` stand on.
 
 Fast: the executable and the libraries that the stack seems to need are read before the process is stopped, and with
-`auto-solib-add off` nothing else is read after. No trace: the guard knows of every process before it is touched; an error or
-Ctrl-C
+`auto-solib-add off` nothing else is read after. No trace: the guard knows of every process before it is touched; an error or Ctrl-C
 half-way detaches what this command attached; a process that was stopped before is stopped afterwards, any other runs.
 """
 
@@ -104,8 +103,7 @@ class quiet:
         if self.inferior.is_valid() and gdb.selected_inferior().num != self.inferior.num:
             select(self.inferior.num)
         if self.thread is not None and self.thread.is_valid():
-            if gdb.selected_thread() is None or gdb.selected_thread().num != self.thread.num or gdb.selected_inferior().num != self.inferior.num:
-                self.thread.switch()
+            self.thread.switch()
             try:
                 if self.frame is not None and self.frame.is_valid():
                     self.frame.select()
@@ -245,8 +243,7 @@ def _reason(h, error):
 
 def _read_ahead(plan, which):
     """Reads the symbols that the attached processes will need into an inferior of its own, before anything is stopped: gdb
-    shares what it
-    has read between inferiors. Returns the number of that inferior, or None."""
+    shares what it has read between inferiors. Returns the number of that inferior, or None."""
     if which == "none":
         return None
     wanted = {}
@@ -295,7 +292,8 @@ def _remove(number):
 def _free_inferior(taken):
     """(number, whether we added it) of an inferior without process and program that is not among `taken`."""
     for i in gdb.inferiors():
-        if all(i.num != number for number, _ in taken) and not i.pid and i.progspace.filename is None and not i.progspace.objfiles():
+        empty = not i.pid and i.progspace.filename is None and not i.progspace.objfiles()
+        if empty and all(i.num != number for number, _ in taken):
             return i.num, False
     return _add_inferior(), True
 
@@ -468,7 +466,8 @@ def resume(pids=None, background=False):
         raise GdbextError("nothing to continue: no process is attached by llm-attach")
     others = [i for i in gdb.inferiors() if i.pid and i.num not in {h.inferior for h in wanted}]
     if len(wanted) > 1 and others:
-        raise GdbextError(f"gdb resumes one process or all of them, not {len(wanted)} of {len(wanted) + len(others)}: use llm-continue all, or detach the others")
+        count = f"{len(wanted)} of {len(wanted) + len(others)}"
+        raise GdbextError(f"gdb resumes one process or all of them, not {count}: use llm-continue all, or detach the others")
     running = [h for h in wanted if any(t.is_running() for t in _inferior(h).threads())]
     if running:
         raise GdbextError(f"process {running[0].pid} is running already")

@@ -400,6 +400,8 @@ class _Reader:
             return Waiting("asyncio", f"{owner.type.name}.{name} on {owner.address:#x}", owner)
         if name == "sleep" and "delay" in own:
             return Waiting("sleep", f"sleep({own['delay'].plain()})", waiter)
+        if name == "wait_for" and "fut" in own and self._is_task(own["fut"]):  # up to 3.11 it makes a task of what it is given
+            return Waiting("task", f"task {self.name_of(own['fut'])}, with a time limit", own["fut"], [own["fut"].address])
         if name == "wait" and "fs" in own:
             try:
                 members = [m for m in own["fs"].elements(MAX_CHILDREN) if self._state_of(m) == PENDING]

@@ -1,13 +1,11 @@
 """The collector: copies what stacks and Python need out of a running process, in a pause of about a millisecond.
 
 A process of its own, one for each rank, never inside gdb: `python3 -m gdbext.target.collector PID -o FILE`, or `collect(pid,
-file)`,
-which starts that. Stop, copy, resume, think: before the stop the Python reader runs on the running process, only to learn which
-pages it will want; during the stop registers, stacks and those pages are copied with few system calls and nothing is followed;
-after it the reader runs on the copy. Pages that it then misses are added and the stop is made again; the last round, on a
-process that changes too fast, walks during the stop, within a time limit. The threads are stopped without a signal
-(ptrace.py), so if the
-collector is killed at any moment every thread runs on.
+file)`, which starts that. Stop, copy, resume, think: before the stop the Python reader runs on the running process, only to
+learn which pages it will want; during the stop registers, stacks and those pages are copied with few system calls and nothing
+is followed; after it the reader runs on the copy. Pages that it then misses are added and the stop is made again; the last
+round, on a process that changes too fast, walks during the stop, within a time limit. The threads are stopped without a
+signal (ptrace.py), so if the collector is killed at any moment every thread runs on.
 """
 
 import argparse
@@ -51,7 +49,7 @@ class _Recorder(ProcTarget):
         if len(self.wanted) > MAX_PAGES or (self.deadline and time.monotonic() > self.deadline):
             raise FaultError(address, size, "enough for one snapshot")
         pages = _pages(address, size)
-        data = super()._read(pages[0], PAGE * len(pages))  # memory is mapped by pages: where a byte can be read, all of its page can
+        data = super()._read(pages[0], PAGE * len(pages))  # where a byte can be read, all of its page can
         self.wanted.update(pages)
         if self.deadline:
             for i, page in enumerate(pages):
@@ -194,7 +192,7 @@ def _runs(pages):
 
 
 def _thread_facts(target):
-    return {str(t.tid): {"name": t.name, "state": t.state, **({"ns_tid": t.ns_tid} if getattr(t, "ns_tid", t.tid) != t.tid else {})} for t in target.threads()}
+    return {str(t.tid): {"name": t.name, "state": t.state, "ns_tid": t.ns_tid} for t in target.threads()}
 
 
 def _reader(name):
@@ -231,7 +229,8 @@ def take(pid, path, label="", timeout=1.0, reader=READER):
     for round_ in range(ROUNDS):
         writable = _Writable(maps)
         pages = {p for p in wanted if p in writable}
-        pages |= {p + d for p in pages for d in (-PAGE, PAGE) if p + d in writable}  # what grows, a frame stack say, grows next door
+        # What grows, a frame stack say, grows next door.
+        pages |= {p + d for p in pages for d in (-PAGE, PAGE) if p + d in writable}
         last = round_ == ROUNDS - 1
         walked = _Recorder(pid, set())
 
@@ -264,14 +263,20 @@ def take(pid, path, label="", timeout=1.0, reader=READER):
             _add(memory, live, m.start)  # the file's head, with the build-id that tells which file it was
     lost = [t for t in ptrace.tids(pid) if t not in got.registers]
     if got.stray.stray:
-        partial.append(f"{len(got.stray.stray)} threads did not stop within {timeout:g} s (they wait inside the kernel): no registers of them")
+        count = len(got.stray.stray)
+        partial.append(f"{count} threads wait inside the kernel and did not stop within {timeout:g} s: no registers of them")
     elif lost and not got.registers:
         raise NotFoundError(f"process {pid} ended while it was copied")
     order = sorted(got.registers, key=lambda t: (t != pid, t))
-    note = {"pid": pid, "label": label, "maps": text, "argv": live.argv(), "threads": facts, "pauses": pauses, "time": time.time(), "partial": partial}
+    argv = live.argv()
+    note = {
+        "pid": pid, "label": label, "maps": text, "argv": argv, "threads": facts, "pauses": pauses,
+        "time": time.time(), "partial": partial,
+    }  # fmt: skip
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
-        size = snapshot.write_core(temporary, live.arch, pid, [(t, got.registers[t]) for t in order], maps, memory, auxv, live.argv(), note)
+        threads = [(t, got.registers[t]) for t in order]
+        size = snapshot.write_core(temporary, live.arch, pid, threads, maps, memory, auxv, argv, note)
         os.replace(temporary, path)
     except OSError as e:
         raise GdbextError(f"{path}: {e.strerror}: name another file with -o") from None
@@ -310,7 +315,9 @@ def collect(pid, path, label="", timeout=60):
     command = [find_python(), "-m", "gdbext.target.collector", str(pid), "-o", os.path.abspath(path), "--label", label]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     try:
-        done = subprocess.run(command, cwd=root, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(
+            command, cwd=root, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
+        )
     except subprocess.TimeoutExpired:
         raise GdbextError(f"process {pid}: the collector did not finish in {timeout} s; the process runs on") from None
     try:
@@ -324,7 +331,9 @@ def collect(pid, path, label="", timeout=60):
 
 
 def main(words=None):
-    parser = argparse.ArgumentParser(prog="python3 -m gdbext.target.collector", description="Copy the stacks and the Python state of a running process.")
+    parser = argparse.ArgumentParser(
+        prog="python3 -m gdbext.target.collector", description="Copy the stacks and the Python state of a running process."
+    )
     parser.add_argument("pid", type=int)
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--label", default="")
@@ -334,7 +343,7 @@ def main(words=None):
     except GdbextError as e:
         print(json.dumps({"error": str(e)}))
         return 1
-    print(json.dumps({"pid": result.pid, "file": result.file, "bytes": result.bytes, "pauses": result.pauses, "partial": result.partial, "threads": result.threads}))
+    print(json.dumps({name: getattr(result, name) for name in ("pid", "file", "bytes", "pauses", "partial", "threads")}))
     return 0
 
 

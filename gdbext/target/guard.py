@@ -1,11 +1,10 @@
 """The guard: a small process that outlives gdb. If gdb dies while it holds processes, the guard makes them run on.
 
-`Guard` is gdb's side: it starts `python3 guard.py` and tells it, before every attach, what is about to be held. The other side
-waits for the end of gdb (end of the socket, or gdb's pidfd). Then, for each process that is still held: as soon as the kernel has
-taken the dead tracer away it stops the threads without a signal, clears debug registers, puts back the bytes of breakpoints,
-lets go, and sends SIGCONT to a process that gdb's SIGSTOP left stopped, also one whose SIGSTOP is still on its way. A process
-that
-stood in a group-stop before the attach is never resumed. Standard library only; no gdb.
+`Guard` is gdb's side: it starts `python3 guard.py` and tells it, before every attach, what is about to be held. The other
+side waits for the end of gdb (end of the socket, or gdb's pidfd). Then, for each process that is still held: as soon as the
+kernel has taken the dead tracer away it stops the threads without a signal, clears debug registers, puts back the bytes of
+breakpoints, lets go, and sends SIGCONT to a process that gdb's SIGSTOP left stopped, also one whose SIGSTOP is still on its
+way. A process that stood in a group-stop before the attach is never resumed. Standard library only; no gdb.
 """
 
 import os

@@ -23,8 +23,8 @@ STACK_SCAN = 64 << 10
 
 class Loaded:
     """What `load_for` did. `loaded`: paths; `left_out`: `{path: size in bytes}`; `unvouched`: `[(thread number, tid, level,
-    pc, why)]`, the first
-    frame of each thread that cannot be vouched for (the frames behind it are not to be believed either)."""
+    pc, why)]`, the first frame of each thread that cannot be vouched for (the frames behind it are not to be believed
+    either)."""
 
     def __init__(self):
         self.loaded, self.left_out, self.unvouched = [], {}, []
@@ -190,8 +190,8 @@ def _blocked_at(pid, tid):
 
 def likely(pid, threads=None, limit=AHEAD):
     """Files of a running process that its stacks seem to return into: a guess made without stopping it, from the words on the
-    stacks of
-    `threads` (tids; default: the main one). Reading their symbols before an attach takes that time out of the pause."""
+    stacks of `threads` (tids; default: the main one). Reading their symbols before an attach takes that time out of the
+    pause."""
     try:
         with open(f"/proc/{pid}/maps") as f:
             code = []

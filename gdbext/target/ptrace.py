@@ -24,7 +24,9 @@ IOV_MAX = 1024
 
 # Order of the general registers in NT_PRSTATUS: struct user_regs_struct (x86-64), struct user_pt_regs (aarch64).
 REGISTERS = {
-    "x86-64": "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs".split(),
+    "x86-64": (
+        "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs"
+    ).split(),
     "aarch64": [f"x{i}" for i in range(31)] + ["sp", "pc", "cpsr"],
 }
 STACK_POINTER = {"x86-64": "rsp", "aarch64": "sp"}
@@ -100,9 +102,8 @@ def tracers(pid):
 class Stopped:
     """All threads of a process, seized and interrupted, for a `with` block; every one is released at its end.
 
-    `threads`: tids that stand still. `stray`: tids that did not stop in time (uninterruptible sleep); `settle()` releases them
-    when
-    they come round. `seconds`: how long the process stood still, from the first interrupt to the last detach.
+    `threads`: tids that stand still. `stray`: tids that did not stop in time (uninterruptible sleep); `settle()` releases
+    them when they come round. `seconds`: how long the process stood still, from the first interrupt to the last detach.
     """
 
     def __init__(self, pid, timeout=1.0):
@@ -144,7 +145,8 @@ class Stopped:
                 if e.errno == errno.ESRCH or state is None or state["state"] in "ZX":
                     continue  # it ended while we looked
                 if state["tracer"]:
-                    raise GdbextError(f"process {self.pid} is already traced by process {state['tracer']}: detach that first") from None
+                    text = f"process {self.pid} is already traced by process {state['tracer']}: detach that first"
+                    raise GdbextError(text) from None
                 from .proc import permission_hint
 
                 raise GdbextError(f"process {self.pid}: no permission to stop it; {permission_hint(self.pid)}") from None

@@ -1,12 +1,8 @@
-"""CoreFileTarget: an ELF core read without gdb, whether the kernel, gcore or our collector wrote it; and `write_core`, the
-writer.
+"""CoreFileTarget: an ELF core read without gdb, written by the kernel, gcore or our collector; and `write_core`, the writer.
 
 A snapshot is a small, ordinary ELF core: gdb's `core-file` opens it. Beside the notes that every core has it carries one of
-our own
-(name "GDBEXT", JSON) with what a core has no place for: the memory map's exact text, the whole command line, thread names and
-states, the pause.
-Sources: System V ABI chapter 5, Linux fs/binfmt_elf.c, include/uapi/linux/elfcore.h (elf_prstatus, elf_prpsinfo), NT_FILE as
-there.
+our own (name "GDBEXT", JSON) with what a core has no place for: the memory map's exact text, the whole command line, thread
+names and states, the pause. Sources: System V ABI chapter 5, Linux fs/binfmt_elf.c, include/uapi/linux/elfcore.h.
 """
 
 import bisect
@@ -42,7 +38,7 @@ def write_core(path, arch, pid, threads, mappings, memory, auxv=b"", argv=(), no
     notes = b"".join(notes)
     pieces = list(_pieces(mappings, memory))
     if len(pieces) > MAX_SEGMENTS:
-        raise GdbextError(f"process {pid}: its memory is in {len(pieces)} pieces, more than a core's header holds ({MAX_SEGMENTS})")
+        raise GdbextError(f"process {pid}: its memory is in {len(pieces)} pieces, a core's header holds {MAX_SEGMENTS}")
     head = 64 + 56 * (1 + len(pieces))
     at = head + len(notes) + PAGE - 1 & -PAGE
     segments = [struct.pack("<IIQQQQQQ", elf.PT_NOTE, 0, head, 0, 0, len(notes), 0, 4)]
@@ -139,8 +135,10 @@ class CoreFileTarget(Target):
             elif kind == elf.NT_AUXV:
                 self._auxv = data
         if not self._status and not self._loads:
-            raise NotFoundError(f"{path}: a core without threads and memory" + (": the file is cut short" if self.truncated else ""))
-        self.pid = self.note.get("pid") or (struct.unpack_from("<i", self._psinfo, 24)[0] if self._psinfo else None) or self._first_tid()
+            why = ": the file is cut short" if self.truncated else ""
+            raise NotFoundError(f"{path}: a core without threads and memory{why}")
+        told = struct.unpack_from("<i", self._psinfo, 24)[0] if self._psinfo else None
+        self.pid = self.note.get("pid") or told or self._first_tid()
         self.kind = "snapshot" if self.note else "core"
         self.label = label or str(self.note.get("label", ""))
 
@@ -152,7 +150,8 @@ class CoreFileTarget(Target):
         if not isinstance(note, dict) or not isinstance(note.get("version"), int):
             raise GdbextError(f"{self.path}: its GDBEXT note is damaged")
         if note["version"] > VERSION:
-            raise GdbextError(f"{self.path}: written by a newer gdbext (snapshot version {note['version']}, this one knows {VERSION})")
+            newer = f"snapshot version {note['version']}, this one knows {VERSION}"
+            raise GdbextError(f"{self.path}: written by a newer gdbext ({newer})")
         return note
 
     def _first_tid(self):

@@ -21,13 +21,16 @@ class Heartbeat:
         self.file, self.threads = os.path.join(str(folder), name), threads
         self.process = subprocess.Popen([*command, sys.executable, SUBJECT, self.file, str(threads)], **popen)
         self.pid = self.process.pid
-        eventually(lambda: os.path.exists(self.file) and os.path.getsize(self.file) == 4096 and min(self.beats()) > 3, "the subject to start")
+        eventually(self._started, "the subject to start")
+
+    def _started(self):
+        return os.path.exists(self.file) and os.path.getsize(self.file) == 4096 and min(self.beats()) > 3
 
     def beats(self):
         with open(self.file, "rb") as f:
             return struct.unpack(f"<{self.threads}Q", f.read(8 * self.threads))
 
-    def runs(self, seconds=20):
+    def runs(self, seconds=120):
         """True as soon as every thread has gone on and nobody traces or has stopped the process."""
         before = self.beats()
 
@@ -38,7 +41,7 @@ class Heartbeat:
 
         return within(on, seconds)
 
-    def stands(self, seconds=20):
+    def stands(self, seconds=120):
         """True once the process is in a group-stop, untraced, and has not moved for 0.2 s (the guard looks at it once more
         meanwhile)."""
 

@@ -59,7 +59,8 @@ def test_python_and_native_stack_of_the_attached_process_can_be_read(gdb, one):
 def test_settings_are_as_before_after_the_last_detach(gdb, two):
     shows = ["show auto-solib-add", "show confirm", "show pagination", "show print thread-events", "show schedule-multiple"]
     a, b = two
-    run = gdb([*shows, f"llm-attach {a.pid}", f"llm-attach {b.pid}", *shows, f"llm-detach {a.pid}", shows[0], "llm-detach", *shows, "info inferiors"])
+    run = gdb([*shows, f"llm-attach {a.pid}", f"llm-attach {b.pid}", *shows, f"llm-detach {a.pid}", shows[0],
+               "llm-detach", *shows, "info inferiors"])  # fmt: skip
     before, during, after = run.outputs[:5], run.outputs[7:12], run.outputs[15:20]
     assert before == after
     assert before[1:] == during[1:] and "off" in during[0] and "on" in before[0]
@@ -93,7 +94,8 @@ def test_continue_resumes_all_together_and_gives_the_setting_back(gdb, two):
     a, b = two
     run = gdb([f"llm-attach {a.pid}", f"llm-attach {b.pid}", "llm-continue -json &",
                f"python import time; time.sleep(0.5); print(open({a.file!r}, 'rb').read(8) != b'' )",
-               f"shell grep -h State: /proc/{a.pid}/status /proc/{b.pid}/status", "llm-detach", "show schedule-multiple"])  # fmt: skip
+               f"shell grep -h State: /proc/{a.pid}/status /proc/{b.pid}/status", "llm-detach",
+               "show schedule-multiple"])  # fmt: skip
     assert [c["pid"] for c in run.json(2)["continued"]] == [a.pid, b.pid]
     assert len(re.findall(r"State:\s+[SRD] ", run.outputs[4])) == 2
     assert "off" in run.outputs[6]
@@ -103,16 +105,17 @@ def test_continue_resumes_all_together_and_gives_the_setting_back(gdb, two):
 def test_a_subset_cannot_be_continued_and_the_message_says_what_can(gdb, tmp_path):
     with heartbeats(tmp_path, 3) as found:
         pids = [p.pid for p in found]
-        run = gdb([f"llm-attach {p}" for p in pids] + [f"python gdb.execute('inferior 1'); from gdbext.control import attach; attach.resume({pids[:2]})"])
+        resume = f"python gdb.execute('inferior 1'); from gdbext.control import attach; attach.resume({pids[:2]})"
+        run = gdb([f"llm-attach {p}" for p in pids] + [resume])
         assert "llm-continue all" in run.outputs[-1]
         assert all(p.runs() for p in found)
 
 
 def test_apply_labels_the_output_shows_errors_and_keeps_the_selection(gdb, two):
     a, b = two
-    where = "python print(gdb.selected_inferior().num, gdb.selected_thread().num, gdb.selected_frame().level() if hasattr(gdb.Frame, 'level') else '')"
-    run = gdb([f"llm-attach {a.pid}", f"llm-attach {b.pid}", "inferior 1", "thread 1.2", "up", where, "llm-apply -json all pybt", "llm-apply all nonsense", where,
-               f"llm-apply {b.pid} thread 2", where])  # fmt: skip
+    where = "python print(gdb.selected_inferior().num, gdb.selected_thread().num, hex(gdb.selected_frame().pc()))"
+    run = gdb([f"llm-attach {a.pid}", f"llm-attach {b.pid}", "inferior 1", "thread 1.2", "up", where, "llm-apply -json all pybt",
+               "llm-apply all nonsense", where, f"llm-apply {b.pid} thread 2", where])  # fmt: skip
     results = run.json(6)["results"]
     assert [r["pid"] for r in results] == [a.pid, b.pid] and all("heartbeat.py" in r["output"] for r in results)
     assert run.outputs[7].count("Undefined command") == 2 and "partial" in run.outputs[7]
@@ -121,8 +124,8 @@ def test_apply_labels_the_output_shows_errors_and_keeps_the_selection(gdb, two):
 
 def test_attaching_while_another_is_attached_does_not_resume_that(gdb, two):
     a, b = two
-    run = gdb([f"llm-attach {a.pid}", f"shell od -A n -t u8 -N 8 {a.file}", f"llm-attach {b.pid}", f"llm-detach {b.pid}", "shell sleep 0.1",
-               f"shell od -A n -t u8 -N 8 {a.file}", "llm-detach"])  # fmt: skip
+    run = gdb([f"llm-attach {a.pid}", f"shell od -A n -t u8 -N 8 {a.file}", f"llm-attach {b.pid}", f"llm-detach {b.pid}",
+               "shell sleep 0.1", f"shell od -A n -t u8 -N 8 {a.file}", "llm-detach"])  # fmt: skip
     assert run.outputs[1].strip() == run.outputs[5].strip() != ""
     assert a.runs() and b.runs()
 
@@ -158,7 +161,10 @@ def test_a_process_that_another_traces_is_refused_and_the_tracer_named(gdb, one)
 
 
 def test_one_bad_process_among_several_stops_none(gdb, one):
-    code = f"python from gdbext.control import attach\ntry:\n attach.attach([({one.pid}, 'a'), (4194303, 'b')])\nexcept Exception as e:\n print(type(e).__name__, e)"
+    code = (
+        f"python from gdbext.control import attach\ntry:\n attach.attach([({one.pid}, 'a'), (4194303, 'b')])\n"
+        "except Exception as e:\n print(type(e).__name__, e)"
+    )
     run = gdb([code, "info inferiors", "show auto-solib-add"])
     assert "NotFoundError" in run.outputs[0]
     assert str(one.pid) not in run.outputs[1] and "on" in run.outputs[2]
@@ -177,7 +183,8 @@ def test_without_permission_the_line_says_what_to_do(gdb_path, root, one, tmp_pa
         if not os.stat(folder).st_mode & 1:
             os.chmod(folder, os.stat(folder).st_mode | 0o011)
     done = subprocess.run(
-        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all", gdb_path, "-nx", "-batch", "-x", str(script)],
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all",
+         gdb_path, "-nx", "-batch", "-x", str(script)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ, "HOME": str(tmp_path)}, cwd="/", timeout=60,
     )  # fmt: skip
     (line,) = [x for x in done.stdout.splitlines() if x.startswith("refused:")]
@@ -209,7 +216,8 @@ def test_ctrl_c_in_the_middle_of_attaching_leaves_all_running(gdb_path, root, tm
         script.write_text(INTERRUPTED.format(root=root, pids=[p.pid for p in found]))
         interrupted = 0
         for _ in range(ROUNDS):
-            gdb = subprocess.Popen([gdb_path, "-nx", "-q", "-batch", "-x", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            command = [gdb_path, "-nx", "-q", "-batch", "-x", str(script)]
+            gdb = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             lines = []
             for line in gdb.stdout:
                 lines.append(line.strip())

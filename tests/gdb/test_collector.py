@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +24,8 @@ def told(process):
     truth = {int(tid): stack for tid, stack in json.loads(process.stdout.readline()).items()}
 
     def switches():
-        return [re.findall(r"State:\t(\w)|voluntary_ctxt_switches:\t(\d+)", open(f"/proc/{process.pid}/task/{t}/status").read()) for t in truth]
+        texts = [open(f"/proc/{process.pid}/task/{t}/status").read() for t in truth]
+        return [re.findall(r"State:\t(\w)|voluntary_ctxt_switches:\t(\d+)", text) for text in texts]
 
     def asleep():
         before = switches()
@@ -100,7 +100,8 @@ def test_a_stopped_process_is_copied_and_stays_stopped(tmp_path):
 def test_threads_that_come_and_go_all_the_time(tmp_path):
     code = (
         "import threading, time, sys\ndef end(): time.sleep(0.002)\nprint('up', flush=True)\n"
-        "while True:\n    ts = [threading.Thread(target=end) for _ in range(8)]\n    [t.start() for t in ts]\n    [t.join() for t in ts]\n"
+        "while True:\n    ts = [threading.Thread(target=end) for _ in range(8)]\n"
+        "    [t.start() for t in ts]\n    [t.join() for t in ts]\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
@@ -121,12 +122,12 @@ def test_threads_that_come_and_go_all_the_time(tmp_path):
         process.stdout.close()
 
 
-def test_a_process_that_dies_meanwhile_is_one_clear_error(tmp_path):
+def test_a_process_that_dies_meanwhile_is_one_clear_error(root, tmp_path):
     for delay in (0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3):
         with heartbeats(tmp_path, 1) as (one,):
             running = subprocess.Popen(
                 [sys.executable, "-m", "gdbext.target.collector", str(one.pid), "-o", str(tmp_path / "s")],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=os.path.dirname(os.path.dirname(os.path.dirname(SUBJECT))) + "/..",
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root,
             )  # fmt: skip
             try:
                 running.wait(delay)
@@ -206,9 +207,13 @@ def test_gdb_opens_a_snapshot_and_unwinds_it(gdb_path, parked, tmp_path):
     assert "libc.so.6" in done.stdout
 
 
-@pytest.mark.skipif(open("/proc/sys/kernel/core_pattern").read().startswith("|") or not shutil.which("sh"), reason="the kernel hands cores to a program here")
+PIPED = open("/proc/sys/kernel/core_pattern").read().startswith("|")
+
+
+@pytest.mark.skipif(PIPED, reason="the kernel hands cores to a program here")
 def test_a_core_that_the_kernel_wrote_is_read_too(tmp_path):
-    process = subprocess.Popen(["sh", "-c", f'ulimit -c unlimited; cd "$0"; exec "{sys.executable}" "{SUBJECT}"', str(tmp_path)], stdout=subprocess.PIPE)
+    command = f'ulimit -c unlimited; cd "$0"; exec "{sys.executable}" "{SUBJECT}"'
+    process = subprocess.Popen(["sh", "-c", command, str(tmp_path)], stdout=subprocess.PIPE)
     try:
         truth = told(process)
         process.send_signal(signal.SIGABRT)

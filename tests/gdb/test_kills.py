@@ -32,7 +32,8 @@ def start_gdb(gdb_path, root, folder, pids, libraries="none", then=""):
     script = folder / "attach.py"
     script.write_text(SCRIPT.format(root=root, pids=pids, libraries=libraries, then=then))
     return subprocess.Popen(
-        [gdb_path, "-nx", "-q", "-batch", "-x", str(script)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [gdb_path, "-nx", "-q", "-batch", "-x", str(script)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True,
     )
 
 

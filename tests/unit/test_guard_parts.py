@@ -12,10 +12,13 @@ import pytest
 from gdbext.errors import GdbextError, NotFoundError
 from gdbext.target import guard, ptrace
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 
 @pytest.fixture
 def sleeper():
-    process = subprocess.Popen([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"], stdout=subprocess.PIPE)
+    code = "import time; print('up', flush=True); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     process.stdout.readline()
     yield process
     process.kill()
@@ -54,7 +57,7 @@ def test_settle_resumes_a_process_left_stopped_and_never_one_that_was(sleeper):
 def test_a_second_tracer_is_named(sleeper):
     with ptrace.Stopped(sleeper.pid):
         code = f"from gdbext.target import ptrace\nptrace.Stopped({sleeper.pid}).__enter__()"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert f"already traced by process {os.getpid()}" in done.stderr
 
 
@@ -90,8 +93,7 @@ def test_the_guard_resumes_what_was_left_stopped_when_the_channel_ends(sleeper):
         f"import os, signal, time\nfrom gdbext.target import guard\ng = guard.Guard(); g.start(); g.own({sleeper.pid}, False)\n"
         f"os.kill({sleeper.pid}, signal.SIGSTOP); print('stopped', flush=True); time.sleep(600)"
     )
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=root)
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
     try:
         assert holder.stdout.readline() == b"stopped\n"
         assert within(lambda: ptrace.is_stopped(sleeper.pid))

@@ -98,7 +98,8 @@ def test_a_file_that_is_gone_is_a_fault_that_names_it(tmp_path, backed):
 def test_command_line_comes_from_the_header_or_the_note(tmp_path):
     assert CoreFileTarget(make(tmp_path)).argv() == ["python3", "-m", "vllm\x1b[31m"]
     (tmp_path / "2").mkdir()
-    t = CoreFileTarget(make(tmp_path / "2", note={"pid": 100, "argv": ["a b", "c"], "label": "TP0", "threads": {"101": {"name": "w", "state": "D", "ns_tid": 7}}}))
+    note = {"pid": 100, "argv": ["a b", "c"], "label": "TP0", "threads": {"101": {"name": "w", "state": "D", "ns_tid": 7}}}
+    t = CoreFileTarget(make(tmp_path / "2", note=note))
     assert t.kind == "snapshot" and t.label == "TP0" and t.argv() == ["a b", "c"]
     assert [(th.name, th.state, th.ns_tid) for th in t.threads()][1] == ("w", "D", 7)
     with pytest.raises(GdbextError, match="environment"):
@@ -166,7 +167,10 @@ def test_pieces_cover_every_mapping_once(tmp_path):
     maps = [Mapping(0x1000, 0x5000, "rw-p"), Mapping(0x8000, 0x9000, "r--p"), Mapping(0x9000, 0xB000, "rw-p")]
     memory = {p: page(0) for p in (0x1000, 0x3000, 0x4000, 0x9000)}
     found = [(start, end, len(data)) for start, end, _, data in snapshot._pieces(maps, memory)]
-    assert found == [(0x1000, 0x2000, 1), (0x2000, 0x3000, 0), (0x3000, 0x5000, 2), (0x8000, 0x9000, 0), (0x9000, 0xA000, 1), (0xA000, 0xB000, 0)]
+    assert found == [
+        (0x1000, 0x2000, 1), (0x2000, 0x3000, 0), (0x3000, 0x5000, 2), (0x8000, 0x9000, 0),
+        (0x9000, 0xA000, 1), (0xA000, 0xB000, 0),
+    ]  # fmt: skip
 
 
 def test_the_memory_map_of_this_process_survives_the_note(tmp_path):

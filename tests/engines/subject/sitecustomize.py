@@ -1,6 +1,8 @@
 """On PYTHONPATH of a test's engine: on SIGUSR2 the process writes the Python stacks of all its threads, as it sees them itself, to
 $GDBEXT_TRUTH/PID.json and stands still until one byte comes from the fifo $GDBEXT_TRUTH/PID.go.
 
+Where it holds a scheduler or KV tensors of vLLM or SGLang, it writes what those say of the KV cache to $GDBEXT_TRUTH/PID.kv.json first.
+
 Nothing moves in between: the main thread keeps the GIL from the moment it looks until the byte comes, because it writes and waits
 through ctypes.PyDLL, which does not let go of it.
 """
@@ -10,6 +12,75 @@ import signal
 import sys
 
 FOLDER = os.environ.get("GDBEXT_TRUTH")
+
+
+def kv_truth(frame):
+    """What the engine's own objects, found on this thread's stack, say of the KV cache; None without any."""
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        for find in (vllm_scheduler, vllm_worker, sglang_scheduler):
+            try:
+                found = find(owner)
+            except AttributeError:
+                continue
+            if found:
+                return found
+        frame = frame.f_back
+    return None
+
+
+def vllm_scheduler(core):
+    if not type(core).__name__.endswith("EngineCoreProc"):
+        return None
+    scheduler = core.scheduler
+    pool = scheduler.kv_cache_manager.block_pool
+    managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+    return {
+        "num_blocks": pool.num_gpu_blocks, "num_free": pool.get_num_free_blocks(),
+        "free": [b.block_id for b in pool.free_block_queue.get_all_free_blocks()],
+        "ref_cnt": {b.block_id: b.ref_cnt for b in pool.blocks if b.ref_cnt},
+        "hashed": [b.block_id for b in pool.blocks if b.block_hash is not None], "hash_entries": len(pool.cached_block_hash_to_block),
+        "tables": [{r: [b.block_id for b in blocks] for r, blocks in m.req_to_blocks.items()} for m in managers],
+        "block_sizes": [m.block_size for m in managers], "kinds": [type(m.kv_cache_spec).__name__ for m in managers],
+        "requests": {r.request_id: [r.status.name, r.num_prompt_tokens, r.num_computed_tokens, r.num_output_tokens, r.num_preemptions]
+                     for r in scheduler.requests.values()},
+        "running": [r.request_id for r in scheduler.running], "waiting": [r.request_id for r in scheduler.waiting],
+    }  # fmt: skip
+
+
+def vllm_worker(proc):
+    if type(proc).__name__ != "WorkerProc":
+        return None
+    runner = proc.worker.worker.model_runner
+    batch = runner.input_batch
+    return {
+        "layers": [[t.data_ptr(), list(t.shape), list(t.stride()), str(t.dtype)] for t in runner.kv_caches],
+        "rows": [{r: t.block_table.np[i, : t.num_blocks_per_row[i]].tolist() for i, r in enumerate(batch._req_ids) if r is not None}
+                 for t in batch.block_table.block_tables],
+        "block_sizes": [t.block_size for t in batch.block_table.block_tables],
+        # by torch's own arithmetic: the address of one element of the view
+        "element": [t[min(7, t.shape[0] - 1), -1, 3, 5].data_ptr() for t in runner.kv_caches],
+    }  # fmt: skip
+
+
+def sglang_scheduler(scheduler):
+    if type(scheduler).__name__ != "Scheduler" or not hasattr(scheduler, "token_to_kv_pool_allocator"):
+        return None
+    allocator, rows, tree = scheduler.token_to_kv_pool_allocator, scheduler.req_to_token_pool, scheduler.tree_cache
+    requests = {}
+    for batch in (scheduler.running_batch, scheduler.last_batch):
+        for r in batch.reqs if batch is not None else ():
+            requests[r.rid] = [r.kv.req_pool_idx, r.kv.kv_allocated_len, r.kv.cache_protected_len, len(r.origin_input_ids), len(r.output_ids),
+                               [] if r.kv.req_pool_idx is None else rows.req_to_token[r.kv.req_pool_idx, : r.kv.kv_allocated_len].tolist()]
+    pool = allocator.get_kvcache()
+    return {
+        "size": allocator.size, "page_size": allocator.page_size, "available": allocator.available_size(),
+        "free": allocator.free_pages.tolist() + allocator.release_pages.tolist(), "evictable": tree.evictable_size(),
+        "protected": tree.protected_size(), "tree": type(getattr(tree, "tree_core", tree)).__name__, "rows": list(rows.free_slots),
+        "requests": requests, "waiting": [r.rid for r in scheduler.waiting_queue],
+        "k": [[t.data_ptr(), list(t.shape), list(t.stride())] for t in pool.k_buffer], "k_element": [t[9, 1, 4].data_ptr() for t in pool.k_buffer],
+        "v_element": [t[9, 1, 4].data_ptr() for t in pool.v_buffer],
+    }  # fmt: skip
 
 
 def tell(number, frame):
@@ -34,6 +105,11 @@ def tell(number, frame):
                 frames.append([getattr(code, "co_qualname", code.co_name), code.co_filename, top.f_lineno])
                 top = top.f_back
             threads[native.get(ident, ident)] = frames
+        kv = kv_truth(frame)
+        for text, name in ((json.dumps(kv).encode(), folder + b"/%d.kv.json" % pid),) if kv else ():
+            fd = libc.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            libc.write(fd, text, len(text))
+            libc.close(fd)
         text = json.dumps(threads).encode()
         fd = libc.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         libc.write(fd, text, len(text))
