@@ -17,6 +17,7 @@ COMMANDS = {
     "pylist": ("pyframe", "PyList"),
     "pylocals": ("pyframe", "PyLocals"),
     "pyprint": ("pyprint", "PyPrint"),
+    "pythreads": ("pythreads", "PyThreads"),
     "pyexc": ("pyexc", "PyExc"),
     "pytasks": ("pytasks", "PyTasks"),
     "pytensor": ("pytensor", "PyTensor"),

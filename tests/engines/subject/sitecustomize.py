@@ -96,6 +96,7 @@ def tell(number, frame):
     sys.setswitchinterval(1000)  # nobody asks this thread for the GIL any more ...
     time.sleep(0.05)  # ... once those who already wait have had their turn
     try:
+        kv = kv_truth(frame)  # first: torch lets go of the GIL
         native = {t.ident: t.native_id for t in threading.enumerate()}
         threads = {}
         for ident, top in sys._current_frames().items():
@@ -105,7 +106,6 @@ def tell(number, frame):
                 frames.append([getattr(code, "co_qualname", code.co_name), code.co_filename, top.f_lineno])
                 top = top.f_back
             threads[native.get(ident, ident)] = frames
-        kv = kv_truth(frame)
         for text, name in ((json.dumps(kv).encode(), folder + b"/%d.kv.json" % pid),) if kv else ():
             fd = libc.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             libc.write(fd, text, len(text))

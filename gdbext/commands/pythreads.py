@@ -1,0 +1,110 @@
+"""pythreads: Python's threads, and who holds and who waits for the GIL."""
+
+from ..errors import GdbextError
+from ..lazy import room
+from ..render.text import escape
+from .base import Answer, Command, Option, UsageError
+
+gil = room("cpython.gil")
+MAX_SAMPLES = 100_000
+
+
+def daemons(rt):
+    """{pthread id: whether `threading` calls it a daemon}; {} where it was never imported."""
+    found, module = {}, rt.module("threading")
+    try:
+        for key, value in module.item("_active").items() if module else ():
+            found[key.integer()] = value.attr("_daemonic").boolean()
+    except GdbextError:
+        pass  # a table in the middle of an update; the names are read the same way
+    return found
+
+
+class PyThreads(Command):
+    """List the Python threads: who holds the GIL, who waits for it, and where each one is.
+
+      (gdb) pythreads
+        tid  name       GIL   state at
+      > 4123 MainThread waits S     run_busy_loop (…/vllm/v1/engine/core.py:1203)
+        4140 monitor    holds R     spin (…/monitor.py:12)
+
+    GIL: holds, waits, none (it neither has nor wants it now), disabled (a free-threaded build), unknown. Who waits is told by the
+    address that the thread's futex call waits on.
+    -samples N looks N times at a process that runs, without stopping it, and names the threads that wait and never get the GIL."""
+
+    name = "pythreads"
+    group = "python"
+    options = (
+        Option("samples", "int", "look N times at a running process: who never gets the GIL", 0, "N"),
+        Option("interval", "float", "seconds between two looks, on average", 0.005, "S"),
+    )
+
+    def run(self, session, args):
+        if not 0 <= args.samples <= MAX_SAMPLES or not 0 <= args.interval <= 10:
+            raise UsageError(f"pythreads: -samples is 0 to {MAX_SAMPLES}, -interval 0 to 10 seconds")
+        rt = session.runtime(args.on)
+        target, partial = rt.target, session.partial(rt.target)
+        try:
+            system = {th.tid: th for th in target.threads()}
+        except GdbextError as e:
+            system = {}
+            partial.append(str(e))
+        daemon = daemons(rt)
+        found = [_thread(rt, py, system.get(py.tid), daemon, partial) for py in rt.threads()]
+        if any(th["gil"] == "unknown" for th in found):
+            partial.append("who waits for the GIL cannot be told here: neither registers nor /proc say what the threads wait on")
+        data = {"threads": found, "holder": next((th["tid"] for th in found if th["gil"] == "holds"), None)}
+        if args.samples:
+            data["samples"] = _sampled(rt, args, found)
+            partial.append("sampled")
+        here = session.tid(args.on)
+        return Answer(data, lambda style: _text(data, here, style), partial)
+
+
+def _thread(rt, py, thread, daemon, partial):
+    ident = rt.target.u64(py.address + rt.layout["tstate.thread_id"])
+    data = {
+        "tid": py.tid, "name": escape(rt.thread_name(py) or (thread.name if thread else "")), "gil": gil.state(rt, py, thread),
+        "state": (thread.state if thread else "") or "?", "daemon": daemon.get(ident), "ident": ident, "function": "", "file": "", "line": None,
+    }  # fmt: skip
+    try:
+        frames = rt.frames(py)
+        if frames:
+            data.update(function=escape(frames[0].function), file=escape(frames[0].file), line=frames[0].line)
+    except GdbextError as e:
+        partial.append(f"thread {py.tid}: {e}")
+    return data
+
+
+def _sampled(rt, args, threads):
+    if threads and all(th["gil"] == "disabled" for th in threads):
+        raise GdbextError(f"{rt.target.describe()} runs a free-threaded Python: it has no GIL to wait for")
+    seen = gil.sample(rt, args.samples, args.interval)
+    for thread in threads:
+        thread["held"], thread["waited"] = seen.held.get(thread["tid"], 0), seen.waited.get(thread["tid"], 0)
+    return {"count": seen.count, "free": seen.free, "seconds": seen.seconds, "starved": seen.starved()}
+
+
+def _text(data, here, style):
+    sampled = data.get("samples")
+    head = ["", "tid", "name", "GIL", "state"] + (["held", "waited"] if sampled else []) + ["at"]
+    rows = []
+    for th in data["threads"]:
+        at = f"{th['function']} ({th['file']}{':' + str(th['line']) if th['line'] is not None else ''})" if th["function"] else "(no Python frame)"
+        part = [f"{100 * th[k] // max(1, sampled['count'])} %" for k in ("held", "waited")] if sampled else []
+        name = th["name"] + (" (daemon)" if th["daemon"] else "")
+        rows.append([">" if th["tid"] == here else "", str(th["tid"] or "?"), name, th["gil"], th["state"]] + part + [at])
+    widths = [max(len(r[i]) for r in [head] + rows) for i in range(len(head) - 1)]
+
+    def line(row):
+        return " ".join(c.ljust(w) for c, w in zip(row, widths)) + " " + row[-1]
+
+    lines = [style.title(line(head))] + [line(r) for r in rows]
+    if sampled:
+        names = {th["tid"]: th for th in data["threads"]}
+        for tid in sampled["starved"]:
+            th = names.get(tid, {"name": "", "waited": 0})
+            lines.append(style.bad(f"Thread {tid} \"{th['name']}\" waited in {th['waited']} of {sampled['count']} samples and never held the GIL."))
+        if not sampled["starved"]:
+            lines.append(f"In {sampled['count']} samples over {sampled['seconds']:.2f} s no thread that waited was left without the GIL.")
+    return "\n".join(lines)

@@ -1,0 +1,406 @@
+"""Invariants over made-up pools: a healthy one is never flagged, whatever its history; an injected fault is, by the right rule and block."""
+
+import random
+
+import pytest
+
+from gdbext.kvcache import invariants, model, picture
+from gdbext.kvcache.model import HEAD, NONE, TAIL, WILD, Cache, Group, Node, Pool, Request, Tree
+
+hypothesis = pytest.importorskip("hypothesis")
+from hypothesis import given, settings, strategies as st  # noqa: E402
+
+
+def link(pool, order):
+    """Makes `order` the free queue of a pool."""
+    pool.prev, pool.next = [NONE] * pool.count, [NONE] * pool.count
+    ends = [HEAD] + list(order) + [TAIL]
+    for before, at, after in zip(ends, ends[1:], ends[2:]):
+        pool.prev[at], pool.next[at] = before, after
+    pool.head_next, pool.tail_prev = ends[1], ends[-2]
+    pool.num_free = len(order)
+
+
+def healthy(blocks=64, tables=((1, 2, 3), (1, 2, 4, 5)), cached=(1, 2, 9), seed=0, size=16):
+    """A cache as vLLM keeps one: requests with shared prefixes, free blocks in any order, some of them cached."""
+    pool = Pool("pool", blocks, blocks, size)
+    pool.ids, pool.null_ids = list(range(blocks)), [0]
+    pool.ref_cnt = [0] * blocks
+    requests = []
+    for number, table in enumerate(tables):
+        requests.append(Request(f"r{number}", "RUNNING", "running", 10, size * len(table), 5, {0: list(table)}))
+        for b in table:
+            pool.ref_cnt[b] += 1
+    free = [b for b in range(1, blocks) if not pool.ref_cnt[b]]
+    random.Random(seed).shuffle(free)
+    link(pool, free)
+    shared = {b for b in range(blocks) if pool.ref_cnt[b] > 1}
+    pool.hashes = [1000 + b if b in shared or b in cached else 0 for b in range(blocks)]
+    pool.hash_map = [(h, [b]) for b, h in enumerate(pool.hashes) if h]
+    pool.has_hash_map = True
+    return Cache("vllm", "1", [pool], [Group(0, "full", size)], requests)
+
+
+def rules(cache, **more):
+    report = invariants.check(cache, **more)
+    return [(v.rule, v.block) for v in report.violations], report
+
+
+def test_a_healthy_cache_is_not_flagged():
+    found, report = rules(healthy())
+    assert found == [] and report.passing == [] and report.blocks == 64 and len(report.rules) > 20
+
+
+def append_again(cache, block):
+    """What FreeKVCacheBlockQueue.append does with a block that is in the queue already."""
+    pool = cache.pools[0]
+    last = pool.tail_prev
+    pool.next[last], pool.prev[block], pool.next[block], pool.tail_prev = block, last, TAIL, block
+    pool.num_free += 1
+
+
+def prepend_again(cache, block):
+    pool = cache.pools[0]
+    first = pool.head_next
+    pool.head_next, pool.prev[block], pool.next[block], pool.prev[first] = block, HEAD, first, block
+    pool.num_free += 1
+
+
+def ring(cache, at, back):
+    cache.pools[0].next[at] = back
+
+
+def unqueue(cache, block):
+    pool = cache.pools[0]
+    before, after = pool.prev[block], pool.next[block]
+    if before == HEAD:
+        pool.head_next = after
+    else:
+        pool.next[before] = after
+    if after == TAIL:
+        pool.tail_prev = before
+    else:
+        pool.prev[after] = before
+    pool.prev[block] = pool.next[block] = NONE
+    pool.num_free -= 1
+
+
+def put(column, block, value):
+    def do(cache):
+        getattr(cache.pools[0], column)[block] = value
+
+    return do
+
+
+def swap_ids(cache):
+    ids = cache.pools[0].ids
+    ids[7], ids[11] = ids[11], ids[7]
+
+
+def own(request, *blocks):
+    def do(cache):
+        cache.requests[request].blocks[0] += blocks
+
+    return do
+
+
+def in_middle(cache):
+    """Two free blocks that follow one another, neither first nor last."""
+    order = cache.pools[0].walk().order
+    cache.pools[0]._walk = None
+    return order[20], order[21]
+
+
+def break_prev(cache):
+    cache.pools[0].prev[in_middle(cache)[1]] = 30 if in_middle(cache)[0] != 30 else 31
+
+
+def wild_next(cache):
+    cache.pools[0].next[in_middle(cache)[0]] = WILD
+
+
+def cut(cache):
+    cache.pools[0].next[in_middle(cache)[0]] = NONE
+
+
+def null_freed(cache):
+    append_again(cache, 0)
+    cache.pools[0].num_free = len(cache.pools[0].walk().order)
+
+
+def freed_while_owned(cache):
+    cache.pools[0].ref_cnt[3] = 0
+    append_again(cache, 3)
+
+
+def free_with_references(cache):
+    cache.pools[0].ref_cnt[20] = 1
+
+
+def wrong_hash_entry(cache):
+    pool = cache.pools[0]
+    pool.hash_map = [(h, [30] if b == [9] else b) for h, b in pool.hash_map]
+
+
+def unmapped_hash(cache):
+    cache.pools[0].hashes[40] = 77
+
+
+def unknown_request(cache):
+    cache.requests[0].known = False
+
+
+def short_table(cache):
+    cache.requests[0].computed_tokens = 16 * 4
+
+
+def bad_count(cache):
+    cache.pools[0].num_free -= 2
+
+
+FAULTS = {
+    "double free at the end": (lambda c: append_again(c, 20), "free-list-double", 20),
+    "double free at the front": (lambda c: prepend_again(c, 20), "free-list-double", 20),
+    "leak": (lambda c: unqueue(c, 20), "leaked", 20),
+    "ids swapped": (swap_ids, "block-id", 7),
+    "negative count": (put("ref_cnt", 20, -1), "negative-ref", 20),
+    "count too low": (put("ref_cnt", 1, 1), "ref-below-owners", 1),
+    "count too high": (put("ref_cnt", 3, 2), "ref-above-owners", 3),
+    "pinned and forgotten": (lambda c: (unqueue(c, 20), put("ref_cnt", 20, 1)(c)), "ref-above-owners", 20),
+    "null block freed": (null_freed, "null-freed", 0),
+    "another null block": (lambda c: c.pools[0].null_ids.append(33), "null-block", 33),
+    "block in two tables": (own(0, 5), "double-owner", 5),
+    "block in two tables, counted": (lambda c: (own(0, 5)(c), put("ref_cnt", 5, 2)(c)), "double-owner", 5),
+    "block twice in a table": (lambda c: (own(0, 3)(c), put("ref_cnt", 3, 2)(c)), "owned-twice", 3),
+    "freed while owned": (freed_while_owned, "free-owned", 3),
+    "free with references": (free_with_references, "free-referenced", 20),
+    "table with a foreign block": (own(0, WILD), "table-range", None),
+    "wrong hash entry": (wrong_hash_entry, "hash-entry", 30),
+    "hash not in the map": (unmapped_hash, "hash-missing", 40),
+    "counter off": (bad_count, "free-count", None),
+    "request unknown": (unknown_request, "request-unknown", None),
+    "table too short": (short_table, "table-short", None),
+    "pool too short": (lambda c: setattr(c.pools[0], "size", 65), "pool-size", None),
+    "links outside the queue": (put("next", 3, 40), "stray-links", 3),
+    "entry that is no block": (lambda c: c.pools[0].foreign.append(44), "block-object", 44),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_by_its_rule_and_block(name):
+    break_it, rule, block = FAULTS[name]
+    cache = healthy()
+    break_it(cache)
+    found, _ = rules(cache)
+    assert found and found[0] == (rule, block), found
+
+
+@pytest.mark.parametrize("break_it,rule", [(break_prev, "free-list-link"), (wild_next, "free-list-wild"), (cut, "free-list-end")])
+def test_a_broken_link_leads_and_what_follows_is_folded(break_it, rule):
+    cache = healthy()
+    before, after = in_middle(cache)
+    break_it(cache)
+    found, report = rules(cache)
+    assert [r for r, _ in found] == [rule] and found[0][1] == (after if rule == "free-list-link" else before), found
+    assert report.violations[0].follows.get("leaked", 0) == 0  # walked from both ends, nothing is out of reach
+
+
+def test_a_ring_names_the_block_whose_link_leads_back():
+    cache = healthy()
+    order = cache.pools[0].walk().order
+    cache.pools[0]._walk = None
+    ring(cache, order[30], order[10])
+    found, _ = rules(cache)
+    assert found[0] == ("free-list-cycle", order[30]), found
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_random_healthy_pools_are_never_flagged_and_random_faults_always_are(data):
+    blocks = data.draw(st.integers(2, 200))
+    seed = data.draw(st.integers(0, 1 << 30))
+    rnd = random.Random(seed)
+    ids = list(range(1, blocks))
+    rnd.shuffle(ids)
+    prefix = [ids.pop() for _ in range(min(len(ids), rnd.randrange(4)))]
+    tables = [prefix + [ids.pop() for _ in range(min(len(ids), rnd.randrange(6)))] for _ in range(rnd.randrange(6))]
+    cached = [b for b in range(1, blocks) if rnd.random() < 0.3]
+    found, _ = rules(healthy(blocks, tables, cached, seed))
+    assert found == []
+    cache = healthy(blocks, tables, cached, seed)
+    order = cache.pools[0].walk().order
+    cache.pools[0]._walk = None
+    kind = data.draw(st.sampled_from(["append", "prepend", "leak", "negative", "id", "ring"]))
+    if kind == "id":
+        b = rnd.randrange(blocks)
+        cache.pools[0].ids[b] = blocks + 5
+        expected = ("block-id", b)
+    elif len(order) < 4:
+        return
+    else:
+        at = rnd.randrange(1, len(order) - 2)
+        b = order[at]
+        if kind == "append":
+            append_again(cache, b)
+            expected = ("free-list-double", b)
+        elif kind == "prepend":
+            prepend_again(cache, b)
+            expected = ("free-list-double", b)
+        elif kind == "leak":
+            unqueue(cache, b)
+            expected = ("leaked", b)
+        elif kind == "negative":
+            cache.pools[0].ref_cnt[b] = -3
+            expected = ("negative-ref", b)
+        else:
+            ring(cache, order[at + 1], b)
+            expected = ("free-list-cycle", order[at + 1])
+    found, _ = rules(cache)
+    assert found[0] == expected, (kind, found)
+
+
+@pytest.mark.parametrize("rule,change", [
+    ("free-count", lambda c: setattr(c.pools[0], "num_free", 3)), ("hash-missing", unmapped_hash), ("leaked", lambda c: unqueue(c, 20)),
+    ("ref-above-owners", put("ref_cnt", 3, 2)),
+])  # fmt: skip
+def test_a_stop_in_the_middle_of_an_update_is_not_called_corruption(rule, change):
+    cache = healthy()
+    change(cache)
+    cache.mid_update = "FreeKVCacheBlockQueue.popleft_n (kv_cache_utils.py:350)"
+    found, report = rules(cache)
+    assert found == [] and [v.rule for v in report.passing] == [rule]
+
+
+def test_what_no_half_done_update_can_do_is_reported_in_the_middle_of_one_too():
+    cache = healthy()
+    append_again(cache, 20)
+    cache.mid_update = "somewhere"
+    assert rules(cache)[0][0] == ("free-list-double", 20)
+
+
+def test_pinned_blocks_are_counted_and_not_faults_where_something_may_pin():
+    cache = healthy()
+    unqueue(cache, 20)
+    cache.pools[0].ref_cnt[20] = 1
+    cache.pools[0].may_pin = "a KV connector"
+    found, report = rules(cache)
+    assert found == [] and report.held == {"pool": 1} and model.summary(cache, 0)["held"] == 1
+
+
+def test_sizes_from_nothing_up():
+    for blocks in (0, 1, 2):
+        cache = healthy(max(blocks, 1), (), ())
+        if not blocks:
+            pool = cache.pools[0] = Pool("pool", 0, 0, 16, reserved=(), ref_cnt=[], prev=[], next=[], ids=[], num_free=0)
+            assert pool.walk().order == []
+        assert rules(cache)[0] == []
+
+
+def test_many_findings_of_one_rule_are_counted():
+    cache = healthy()
+    cache.pools[0].ids = [999] * 64
+    report = invariants.check(cache)
+    assert len(report.violations) == invariants.LIMIT and report.violations[-1].more == 64 - invariants.LIMIT
+
+
+# ---- workers -----------------------------------------------------------------------------------------------------------
+def worker(rows, slots=(), size=16):
+    return model.Worker("TP1", tables=[model.Table(0, size, rows, list(slots))])
+
+
+def test_worker_tables_are_compared():
+    cache = healthy()
+    good = [("r0", [1, 2, 3]), ("r1", [1, 2, 4])]  # a row may be a step behind
+    assert rules(cache, workers=[worker(good, [17, 18, 90, -1])])[0] == []
+    for rows, slots, expected in (
+        ([("r0", [1, 9, 3])], (), ("worker-table", 2)), ([("r0", [1, 2, 64])], (), ("worker-range", 64)),
+        (good, (17, 64 * 16), ("slot-range", 64)), (good, (17, 20, 17), ("slot-twice", 1)),
+    ):  # fmt: skip
+        assert rules(healthy(), workers=[worker(rows, slots)])[0][0] == expected
+
+
+def test_kernel_blocks_smaller_than_the_managers():
+    rows = [("r0", [2, 3, 4, 5, 6, 7])]
+    assert rules(healthy(), workers=[worker(rows, size=8)])[0] == []
+
+
+# ---- slots, rows and trees -----------------------------------------------------------------------------------------------
+def slot_cache():
+    """SGLang: 32 slots; r0 shares 1-4 with the tree and has 5, 6; r1 has 1-4 and 7; the tree holds 1-4 and 10, 11."""
+    tree = Tree([Node(0, -1, [1, 2], 0, [], 1), Node(1, 0, [], 4, [1, 2, 3, 4], 2, count=4), Node(2, 0, [], 2, [10, 11], 0, count=2)], 2, 4)
+    pool = Pool("pool", 32, 33, 1, unit="slot", reserved=(0,), tree=tree, cached_ids=[1, 2, 3, 4, 10, 11])
+    pool.free_ids = [i for i in range(1, 33) if i not in (1, 2, 3, 4, 5, 6, 7, 10, 11)]
+    pool.num_free = len(pool.free_ids)
+    pool.counters.update(available=len(pool.free_ids), evictable=2, protected=4)
+    requests = [
+        Request("r0", "running", "running", 5, 6, 1, {0: [1, 2, 3, 4, 5, 6]}, row=1, private=4, slots=[1, 2, 3, 4, 5, 6], allocated=6),
+        Request("r1", "running", "running", 4, 5, 1, {0: [1, 2, 3, 4, 7]}, row=2, private=4, slots=[1, 2, 3, 4, 7], allocated=5),
+    ]  # fmt: skip
+    return Cache("sglang", "1", [pool], [Group(0, "full", 1)], requests, rows={"size": 4, "free": [3, 4]})
+
+
+def sgl(change):
+    cache = slot_cache()
+    change(cache, cache.pools[0], cache.pools[0].tree)
+    return rules(cache)[0]
+
+
+def test_a_healthy_slot_cache_is_not_flagged():
+    assert rules(slot_cache())[0] == []
+    counts = model.summary(slot_cache(), 0)
+    assert (counts["free"], counts["used"], counts["cached"], counts["shared"]) == (23, 7, 6, 4)
+
+
+def extend(request, slot):
+    def do(cache, pool, tree):
+        r = cache.requests[request]
+        r.blocks[0].append(slot)
+        r.slots.append(slot)
+
+    return do
+
+
+SLOT_FAULTS = {
+    "slot freed twice": (lambda c, p, t: (p.free_ids.append(20), setattr(p, "num_free", 24)), "free-list-double", 20),
+    "slot out of range": (lambda c, p, t: p.free_ids.__setitem__(0, 99), "free-list-wild", 99),
+    "padding slot freed": (lambda c, p, t: p.free_ids.__setitem__(0, 0), "null-freed", 0),
+    "free slot in a request": (extend(0, 30), "free-owned", 30),
+    "free slot in the tree": (lambda c, p, t: p.free_ids.__setitem__(0, 10), "free-cached", 10),
+    "two requests' own slot": (extend(0, 7), "slot-shared", 7),
+    "lost slots": (lambda c, p, t: p.counters.__setitem__("available", 20), "slots-lost", None),
+    "row free twice": (lambda c, p, t: c.rows["free"].append(3), "row-free", None),
+    "row free and used": (lambda c, p, t: c.rows["free"].append(1), "row-free", None),
+    "row of two requests": (lambda c, p, t: setattr(c.requests[1], "row", 1), "row-shared", None),
+    "wrong parent": (lambda c, p, t: setattr(t.nodes[2], "parent", 1), "tree-link", None),
+    "wrong key": (lambda c, p, t: t.nodes[0].filed_wrong.append(2), "tree-key", None),
+    "short value": (lambda c, p, t: setattr(t.nodes[2], "tokens", 3), "tree-key", None),
+    "unlocked ancestor": (lambda c, p, t: (t.nodes[2].children.append(3), t.nodes.append(Node(3, 2, [], 0, [], 1))), "tree-lock", None),
+    "negative lock": (lambda c, p, t: (setattr(t.nodes[2], "lock_ref", -1)), "tree-lock", None),
+    "wrong size": (lambda c, p, t: setattr(t, "evictable", 7), "tree-size", None),
+    "slot in two nodes": (lambda c, p, t: t.nodes[2].slots.__setitem__(0, 4), "tree-twice", 4),
+}
+
+
+@pytest.mark.parametrize("name", SLOT_FAULTS)
+def test_a_fault_among_slots_is_found_by_its_rule(name):
+    change, rule, block = SLOT_FAULTS[name]
+    found = sgl(change)
+    assert (rule, block) == found[0], found
+
+
+# ---- the picture ---------------------------------------------------------------------------------------------------------
+def test_the_picture_shows_who_has_what():
+    cells = picture.states(healthy(16), 0)
+    assert cells[0] == "0" and cells[1:3] == "**" and cells[3] == "B" and cells[4:6] == "AA" and cells[9] == "o" and set(cells[10:]) == {"."}
+    lines, per = picture.picture(cells)
+    assert lines == [cells] and per == 1
+
+
+@given(st.text(alphabet=".oA*", min_size=1, max_size=400), st.integers(1, 40))
+def test_no_used_block_is_hidden_by_a_coarse_picture(cells, limit):
+    lines, per = picture.picture(cells, 8, limit)
+    whole = "".join(lines)
+    assert len(whole) <= limit + 1
+    for i, c in enumerate(cells):
+        if c in "A*":
+            assert whole[i // per] in "A*"
