@@ -240,7 +240,7 @@ def _req_to_blocks(owner):
 
 
 def read_pool(rt, holder, name="pool"):
-    """-> (`Pool`, {address: block id}) of a BlockPool, or of a KVCacheManager of 0.6.6 that is one itself."""
+    """-> (`Pool`, {address: block id, or a negative mark for None and the queue's ends}) of a BlockPool, or of a KVCacheManager of 0.6.6 that is one itself."""
     blocks = known(holder, "blocks")
     if blocks is None or not blocks.isa("list"):
         raise GdbextError(f"the {holder.type_name} at {holder.address:#x} has no list of blocks")
@@ -285,7 +285,7 @@ def _links(rt, pool, queue, records, index):
     fake = _name(queue, "head").startswith("fake")
     if fake:
         marks.update({head.address: HEAD, tail.address: TAIL})
-    lookup = dict(index)
+    lookup = index  # a copy of a million entries costs as much as all look-ups: the marks stay in it
     lookup.update(marks)
     pool.prev = [lookup.get(p, WILD) for p in records.column("prev_free_block")]
     pool.next = [lookup.get(p, WILD) for p in records.column("next_free_block")]

@@ -1,6 +1,6 @@
 """gdb and the collector killed with SIGKILL at any moment: every process runs on, and one that was stopped before stays stopped.
 
-GDBEXT_TEST_KILLS says how many rounds (default 10)."""
+GDBEXT_TEST_KILLS says how many rounds (default 3)."""
 
 import glob
 import os
