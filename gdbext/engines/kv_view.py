@@ -1,9 +1,10 @@
 """What of an engine's KV cache can be read from one process and its siblings: the scheduler's `Cache`, and a `Worker` per shard."""
 
 from ..cpython.runtime import open_runtime
-from ..errors import GdbextError, NotFoundError
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import sglang_kv, vllm_kv
 
+TRIES = 60
 READERS = {"vllm": vllm_kv, "sglang": sglang_kv}
 
 
@@ -26,16 +27,28 @@ class View:
 
     def cache(self):
         """The scheduler's `Cache`, of this process or of the sibling that has it."""
-        if self._root is not None or self.reader.find_scheduler(self.rt) is not None:
-            return self.reader.read(self.rt, self._root, self._content)
+        root = self._root or self.reader.find_scheduler(self.rt)
+        if root is not None:
+            return self._read(self.rt, root)
         for label, target in self._targets("scheduler"):
             if target is self.target:
                 continue
             rt = open_runtime(target)
-            if self.reader.find_scheduler(rt) is not None:
+            root = self.reader.find_scheduler(rt)
+            if root is not None:
                 self.unstopped(target)
-                return self.reader.read(rt, None, self._content)
+                return self._read(rt, root)
         return self.reader.read(self.rt, None, self._content)  # says what is missing
+
+    def _read(self, rt, root):
+        """Reads again where the process runs on and changed under the reader: the scheduler stays where it is."""
+        for tries_left in range(0 if rt.target.is_stopped else TRIES, -1, -1):
+            try:
+                return self.reader.read(rt, root, self._content)
+            except (FaultError, LayoutError):
+                if not tries_left:
+                    raise
+                rt.target.forget()
 
     def workers(self, num_blocks=None):
         """A `Worker` per shard that can be read; what is missing goes to `partial`."""

@@ -12,7 +12,7 @@ from ..kvcache.addresses import Layer, Part
 from ..kvcache.model import Cache, Group, Node, Pool, Request, Tree, Worker
 from ..torch.tensor import is_tensor, read_tensor
 from .columns_kv import integers
-from .vllm_kv import _in_frames, optional, path
+from .vllm_kv import _in_frames, optional, path, settled_frames
 
 ROOTS = {"Scheduler": ""}
 # a request's fields: (first release, where), the newest first
@@ -50,8 +50,8 @@ def find_scheduler(rt):
 
 def mid_update(rt):
     """'' or where a thread stands inside the functions that change pools and tree."""
-    for thread in rt.threads()[:256]:
-        for frame in rt.frames(thread):
+    for frames in settled_frames(rt):
+        for frame in frames:
             folder, _, name = frame.file.rpartition("/")
             if name in UPDATING and "/srt/mem_cache" in folder:
                 return f"{frame.function} ({name}:{frame.line})"

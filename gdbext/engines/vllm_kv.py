@@ -58,6 +58,7 @@ READING = {"get_num_free_blocks", "get_cached_block", "get_usage", "get_all_free
            "request_block_hasher", "hash_block_tokens"}  # fmt: skip
 CPU_TRANSPOSED = ("vec",)  # ISAs of the CPU backend that store K element by element (proved by marks, facts section 2)
 MAX_REQUESTS = 100_000
+FRAME_TRIES = 20
 MAX_TOKENS_SHOWN = 4096
 
 
@@ -104,18 +105,34 @@ def version(rt):
 
 
 # ---- finding -----------------------------------------------------------------------------------------------------------
+def settled_frames(rt):
+    """Every thread's frames; those of a thread that runs on while it is read, and cannot be had, are left out."""
+    for thread in rt.threads()[:256]:
+        for _ in range(0 if rt.target.is_stopped else FRAME_TRIES, -1, -1):
+            try:
+                frames = rt.frames(thread)
+                break
+            except GdbextError:
+                if rt.target.is_stopped:
+                    raise
+                rt.target.forget()
+                frames = []
+        yield frames
+
+
 def _in_frames(rt, roots):
     """The object that `roots` leads to from a variable of any frame, the outermost frames first; None."""
-    for thread in rt.threads()[:256]:
-        for frame in reversed(rt.frames(thread)):
-            for name, value in frame.locals():
-                if value is None or not hasattr(value, "type"):
-                    continue
-                try:
-                    kind = value.type_name
-                    if kind not in roots:
+    for frames in settled_frames(rt):
+        for frame in reversed(frames):
+            try:
+                held = frame.locals()
+            except GdbextError:
+                continue
+            for _, value in held:
+                try:  # inner frames of a running thread hold anything
+                    if not hasattr(value, "type") or value.type_name not in roots:
                         continue
-                    found = path(value, roots[kind])
+                    found = path(value, roots[value.type_name])
                     if hasattr(found, "is_none") and not found.is_none():
                         return found
                 except GdbextError:
@@ -135,8 +152,8 @@ def find_runner(rt):
 
 def mid_update(rt):
     """'' or where a thread stands inside the functions that change pool and tables."""
-    for thread in rt.threads()[:256]:
-        for frame in rt.frames(thread):
+    for frames in settled_frames(rt):
+        for frame in frames:
             folder, _, name = frame.file.rpartition("/")
             function = frame.function.rpartition(".")[2]
             if name in UPDATING and folder.endswith("/v1/core") and function not in READING and not function.startswith("__"):
