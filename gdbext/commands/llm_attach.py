@@ -107,9 +107,9 @@ def _attached_text(done, style):
         lines.append(f"{name}  pid {h.pid}  inferior {h.inferior}  {style.bad('stopped')}  (attach took {seconds(h.pause)}){was}")
         for path, count in h.libraries.left_out.items():
             file = escape(os.path.basename(path))
-            lines.append(f"  symbols not read: {file} ({size(count)}); sharedlibrary {file} reads them")
+            lines.append(f"  symbols not read: {file} ({size(count)}); llm-bt needs none, gdb's own bt does: sharedlibrary {file}")
         for number, _, level, _, why in h.libraries.unvouched:
-            lines.append(style.dim(f"  thread {number}: native frames from #{level} on are not to be believed: {escape(why)}"))
+            lines.append(style.dim(f"  thread {number}: in gdb's own bt, frames from #{level} on are not to be believed: {escape(why)}"))
     lines.append(("it stands" if len(done) == 1 else "they stand") + " still until llm-continue or llm-detach")
     return "\n".join(lines)
 

@@ -16,7 +16,7 @@ from ..errors import GdbextError
 from . import ptrace
 
 BIG = 100 << 20  # with the process stopped, a library file above this is read only when asked for: it costs seconds
-AHEAD = 300 << 20  # before the stop it costs nobody but the user: up to here (libtorch_cpu has 414 MB and half a million symbols)
+AHEAD = BIG  # before the stop it costs nobody but the user, who need not wait either: the pack's own stacks need no symbols
 MAX_FRAMES = 4096
 STACK_SCAN = 64 << 10
 
