@@ -23,7 +23,7 @@ class GdbRun:
         return json.loads(lines[0])
 
 
-def run_gdb(gdb, commands, arguments=(), timeout=180, env=None, load=True, before=()):
+def run_gdb(gdb, commands, arguments=(), timeout=900, env=None, load=True, before=()):
     """`gdb -nx -q -batch`, the pack sourced, then each of `commands`. -> `GdbRun`
 
     `arguments`: more for gdb's command line (-p PID, -c CORE, a program); `before`: commands before those are acted on.

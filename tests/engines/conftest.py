@@ -66,7 +66,7 @@ def truth(running):
     handler's own frames are on top of the main thread's and say so by the file sitecustomize.py."""
 
     @contextlib.contextmanager
-    def parked(pid, timeout=60):
+    def parked(pid, timeout=300):
         said, go = (os.path.join(running.folder, f"{pid}.{kind}") for kind in ("json", "go"))
         if not os.path.exists(go):
             os.mkfifo(go)
@@ -85,3 +85,8 @@ def truth(running):
                 f.write(b"x")
 
     return parked
+
+
+def pytest_collection_modifyitems(items):
+    """vLLM's tests first, then SGLang's: each engine starts once."""
+    items.sort(key=lambda item: "sglang" in item.fixturenames or "sglang" in item.name)
