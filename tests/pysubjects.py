@@ -15,6 +15,19 @@ SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gdb", "subj
 PYTHONS = [p for p in os.environ.get("GDBEXT_TEST_PYTHONS", "").split(":") if p] or [sys.executable]
 
 
+class Damaged(ProcTarget):
+    """A process whose words at the addresses in `bad` read as other values."""
+
+    bad = {}
+
+    def _read(self, at, size):
+        raw = bytearray(super()._read(at, size))
+        for place, value in self.bad.items():
+            if at <= place and place + 8 <= at + size:
+                raw[place - at : place - at + 8] = value.to_bytes(8, "little")
+        return bytes(raw)
+
+
 @contextlib.contextmanager
 def running(python, name, *arguments):
     """-> (ProcTarget, truth) of a subject that has said its truth and is now still."""

@@ -117,9 +117,8 @@ def _attached_text(done, style):
 class LlmDetach(Command):
     """Detach what llm-attach attached: every process runs on, except those that were stopped before (R).
 
-    WHAT is a label or pid of an attached process, or all (the default). Prints how long each stood still in all. With the last
-    one
-    auto-solib-add is as it was before the first llm-attach.
+    WHAT is a label or pid of an attached process, or all (the default). Prints how long each stood still in all.
+    With the last one auto-solib-add is as it was before the first llm-attach.
 
         (gdb) llm-detach
         TP0  pid 4242  stood still for 12.31 s
@@ -155,9 +154,8 @@ class LlmDetach(Command):
 class LlmContinue(Command):
     """Resume attached engine processes together, until one stops or Ctrl-C (R).
 
-    WHAT is one label or pid, or all (the default): gdb's all-stop mode resumes one inferior or every one. A trailing & resumes
-    in the
-    background, as gdb's own continue does.
+    WHAT is one label or pid, or all (the default): gdb's all-stop mode resumes one inferior or every one. A trailing &
+    resumes in the background, as gdb's own continue does.
 
         (gdb) llm-continue
         (gdb) llm-continue TP0 &

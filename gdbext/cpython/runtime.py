@@ -219,6 +219,17 @@ class Runtime:
             return None
         return self.object(self.target.u64(found.address + self.layout["module.md_dict"]))
 
+    def release(self, modules):
+        """`__version__` of the first of these modules that has one as a str, '' when none does."""
+        for name in modules:
+            scope = self.module(name)
+            try:
+                if scope is not None:
+                    return scope.item("__version__").string(60)
+            except GdbextError:
+                continue
+        return ""
+
     def numpy_scalar(self, obj):
         """The plain value of a numpy scalar object, None for anything else."""
         from . import numpy_objects

@@ -205,6 +205,12 @@ class EngineSpec:
         """`Match` for a Python child (spawned or forked, without title) of the Rank `parent`, or None."""
         return None
 
+    def untitled_child(self, parent, process):
+        """`child` of the engines that never set titles: whatever their server spawned or forked."""
+        if parent.role in ("frontend", "api-server") and (process.is_spawned or process.cmdline == parent.process.cmdline):
+            return Match("child", {}, "no title")
+        return None
+
     def order(self, ranks):
         """Ranks of one engine without titles: fill in what their order of start and the command line prove."""
 

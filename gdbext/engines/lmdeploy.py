@@ -21,10 +21,7 @@ class LmDeploy(EngineSpec):
                 return Match("api-server")
         return None
 
-    def child(self, parent, process):
-        if parent.role in ("frontend", "api-server") and (process.is_spawned or process.cmdline == parent.process.cmdline):
-            return Match("child", {}, "no title")
-        return None
+    child = EngineSpec.untitled_child
 
     def world(self, ranks):
         for rank in ranks:

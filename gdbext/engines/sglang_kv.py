@@ -1,6 +1,6 @@
 """SGLang's KV cache out of memory: rows of requests, free slots or pages, the prefix tree, the buffers of each layer.
 
-Where things hang is data below (facts/kv-cache.md section 4; srt/mem_cache/memory_pool.py, allocator/*.py, radix_cache.py,
+Where things hang is data below (srt/mem_cache/memory_pool.py, allocator/*.py, radix_cache.py,
 unified_cache/unified_tree_core.py, managers/schedule_batch.py). The token slot is the unit at page size 1, the page otherwise. Tensors
 on a device have only their lengths here; the Rust tree core (0.5.23's default) keeps its nodes where only it can read them.
 """
@@ -33,14 +33,7 @@ MAX_TOKENS_SHOWN = 4096
 
 
 def version(rt):
-    for module, name in (("sglang.version", "__version__"), ("sglang", "__version__"), ("sglang._version", "__version__")):
-        scope = rt.module(module)
-        try:
-            if scope is not None:
-                return scope.item(name).string(60)
-        except GdbextError:
-            continue
-    return ""
+    return rt.release(("sglang.version", "sglang", "sglang._version"))
 
 
 def find_scheduler(rt):

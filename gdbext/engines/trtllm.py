@@ -27,10 +27,7 @@ class TrtLlm(EngineSpec):
             return Match(_SCRIPTS[text.rpartition("/")[2]])
         return None
 
-    def child(self, parent, process):
-        if parent.role in ("frontend", "api-server") and (process.is_spawned or process.cmdline == parent.process.cmdline):
-            return Match("child", {}, "no title")
-        return None
+    child = EngineSpec.untitled_child
 
     def world(self, ranks):
         for rank in ranks:

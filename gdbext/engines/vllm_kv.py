@@ -1,6 +1,6 @@
 """vLLM V1's KV cache out of memory: scheduler side (BlockPool, managers, requests) and worker side (block tables, tensors of each layer).
 
-Where things hang, by release, is the data below (facts/kv-cache.md section 1; vllm/v1/core/block_pool.py, kv_cache_utils.py,
+Where things hang, by release, is the data below (vllm/v1/core/block_pool.py, kv_cache_utils.py,
 kv_cache_manager.py, single_type_kv_cache_manager.py, sched/scheduler.py, worker/block_table.py). What an object has decides; the release
 says since when.
 """
@@ -31,14 +31,12 @@ PATHS = {
     "slot tensor": (("0.11.2", "slot_mapping.gpu"), ("0.9.2", "slot_mapping")),
     "request ids": (("0.8.5", "_req_ids"), ("0.6.6", "req_ids")),
 }
-FAKE_ENDS = "0.10.0"  # from here on the queue has an object at each end; before it the ends are None
 # objects that a frame may hold -> the path from there to the scheduler, the manager or the pool
 ROOTS = {
     "EngineCoreProc": "scheduler", "DPEngineCoreProc": "scheduler", "EngineCore": "scheduler", "EngineCoreActor": "scheduler",
     "DPMoEEngineCoreActor": "scheduler", "InprocClient": "engine_core.scheduler", "LLMEngine": "engine_core.engine_core.scheduler",
     "LLM": "llm_engine.engine_core.engine_core.scheduler", "Scheduler": "", "AsyncScheduler": "",
 }  # fmt: skip
-LOOPS = ("run_busy_loop", "run_engine_core")
 WORKER_ROOTS = {  # frame's self -> path to the model runner
     "WorkerProc": "worker.worker.model_runner", "EngineCoreProc": "model_executor.driver_worker.worker.model_runner",
     "DPEngineCoreProc": "model_executor.driver_worker.worker.model_runner", "EngineCore": "model_executor.driver_worker.worker.model_runner",
@@ -94,14 +92,7 @@ def optional(obj, name, convert="integer", default=None):
 
 def version(rt):
     """The release as the process says, '' when it does not."""
-    for module, name in (("vllm.version", "__version__"), ("vllm._version", "__version__"), ("vllm", "__version__")):
-        scope = rt.module(module)
-        try:
-            if scope is not None:
-                return scope.item(name).string(60)
-        except GdbextError:
-            continue
-    return ""
+    return rt.release(("vllm.version", "vllm._version", "vllm"))
 
 
 # ---- finding -----------------------------------------------------------------------------------------------------------
@@ -179,7 +170,7 @@ def read(rt, root=None, content=False):
     pools, groups, owned = _managers(rt, manager, pool)
     requests = _requests(rt, scheduler, content) if scheduler is not None else {}
     for group, tables in owned.items():
-        pool_model, index = pools[next(g.pool for g in groups if g.id == group)]
+        _, index = pools[next(g.pool for g in groups if g.id == group)]
         for request_id, blocks in tables:
             request = requests.get(request_id)
             if request is None:

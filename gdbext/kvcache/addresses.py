@@ -1,11 +1,11 @@
 """Address arithmetic of KV caches: where block, token and head lie in a layer, and what an address is, by strides alone.
 
 A layer is one or more parts ("k", "v", "kv", "state"); a part is a base address and dimensions, each with a count and a stride in
-bytes. Shapes only name the dimensions; strides give every number (facts/kv-cache.md, section 2).
+bytes. Shapes only name the dimensions; strides give every number.
 """
 
 import dataclasses
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Tuple
 
 from ..errors import GdbextError
 

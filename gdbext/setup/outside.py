@@ -66,7 +66,7 @@ def perform(command, line, session):
     """Runs a `Command` class. -> (exit status, text for standard output, text for standard error)."""
     as_json = wants_json(command, line)
     try:
-        answer = command().run(session, command.parse(line))
+        answer = command().answer(session, command.parse(line))
         text = answer.json(command.name) if as_json else answer.people(session.style())
         return (PARTIAL if answer.partial else OK), text, ""
     except GdbextError as e:
@@ -86,7 +86,6 @@ def needs_gdb(command, line):
 def in_gdb(name, line, gdb=None):
     """Runs the command in a gdb of its own. -> as `perform`."""
     program = gdbs.need(gdb)
-    command = table.load(name)
     with tempfile.TemporaryDirectory(prefix="gdbext-") as folder:
         result = os.path.join(folder, "result")
         env = dict(os.environ, GDBEXT_RUN=json.dumps({"name": name, "line": line, "result": result, "colour": sys.stdout.isatty()}))

@@ -12,7 +12,6 @@ import time
 
 import gdb
 
-from ..errors import GdbextError
 from . import ptrace
 
 BIG = 100 << 20  # with the process stopped, a library file above this is read only when asked for: it costs seconds

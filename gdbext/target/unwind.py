@@ -19,7 +19,6 @@ NUMBERS = {
 PC = {"x86-64": "rip", "aarch64": "pc"}
 SP = {"x86-64": 7, "aarch64": 31}
 FP = {"x86-64": 6, "aarch64": 29}
-RETURN = {"x86-64": 16, "aarch64": 30}
 MAX_FRAMES = 4096
 MASK = (1 << 64) - 1
 

@@ -13,7 +13,7 @@ from gdbext.commands.session import Session
 from gdbext.cpython import exceptions
 from gdbext.cpython.runtime import open_runtime
 from gdbrun import run_gdb
-from pysubjects import PYTHONS, SUBJECTS, running
+from pysubjects import PYTHONS, SUBJECTS, Damaged, running
 
 
 def answer(pid, line=""):
@@ -162,16 +162,6 @@ def test_garbage_in_an_exception_costs_no_traceback(subject):
     rt = open_runtime(target)
     address = truth["chained"]["error"]["address"]
     trace = target.u64(address + rt.layout["exc.traceback"])
-
-    class Damaged(type(target)):
-        bad = {}
-
-        def _read(self, at, size):
-            raw = bytearray(super()._read(at, size))
-            for place, value in self.bad.items():
-                if at <= place and place + 8 <= at + size:
-                    raw[place - at : place - at + 8] = value.to_bytes(8, "little")
-            return bytes(raw)
 
     for start, size in ((address, rt.layout["exc.__size"]), (trace, rt.layout["tb.__size"])):
         for place in range(start, start + size, 8):

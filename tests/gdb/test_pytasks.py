@@ -12,7 +12,7 @@ from gdbext.commands.session import Session
 from gdbext.cpython import tasks
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
-from pysubjects import PYTHONS, running
+from pysubjects import PYTHONS, Damaged, running
 
 WAITS = {  # task -> (kind, what the text holds)
     "slow": ("sleep", "sleep(2000)"), "event": ("asyncio", "Event.wait"), "queue": ("asyncio", "Queue.get"), "lock": ("asyncio", "Lock.acquire"),
@@ -146,16 +146,6 @@ def test_garbage_in_a_task_costs_no_traceback(subject, name):
     rt = open_runtime(target)
     address = truth["tasks"][name]["address"]
     coroutine = target.u64(address + rt.layout["task.task_coro"])
-
-    class Damaged(type(target)):
-        bad = {}
-
-        def _read(self, at, size):
-            raw = bytearray(super()._read(at, size))
-            for place, value in self.bad.items():
-                if at <= place and place + 8 <= at + size:
-                    raw[place - at : place - at + 8] = value.to_bytes(8, "little")
-            return bytes(raw)
 
     damaged = Damaged(target.pid)
     for start, size in ((address, rt.layout["task.__size"]), (coroutine, 200), (found[name].waits.object.address, 96)):
