@@ -21,16 +21,8 @@ def _usage():
     lines = ["Usage: python -m gdbext COMMAND [ARGUMENT]...", "", "Set-up:"]
     lines += [f"  {name:<14}{text}" for name, text in SETUP.items()]
     lines += ["", "Commands that read, as in gdb (COMMAND --help; -on WHAT names the process, --json gives JSON):"]
-    for name in table.COMMANDS:
-        lines.append(f"  {name:<14}{_summary(name)}")
+    lines += [f"  {c.name:<14}{c.help().splitlines()[0]}" for c in table.load_all() if not c.gdb_only]
     return "\n".join(lines)
-
-
-def _summary(name):
-    try:
-        return table.load(name).help().splitlines()[0]
-    except ImportError as e:
-        return f"(cannot be loaded: {e})"
 
 
 def _parser(name):
@@ -94,9 +86,12 @@ def main(words):
             return _setup(name, rest)
         if name not in table.COMMANDS:
             raise GdbextError(f"there is no command {name!r}; python -m gdbext --help lists them")
+        command = table.load(name)
         if rest and rest[0] in ("-h", "--help"):
-            print(table.load(name).help())
+            print(command.help())
             return 0
+        if command.gdb_only:
+            raise GdbextError(f"{name} acts on gdb's own inferiors: type it in gdb, after `source gdbext/init.py`")
         from .setup import outside
 
         return outside.run(name, rest)

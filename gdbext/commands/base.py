@@ -94,6 +94,7 @@ class Command:
     reads = True  # takes -on WHAT
     resumes = False  # R of the contract
     alone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
+    gdb_only = False  # acts on gdb's own inferiors: `python -m gdbext` has no use for it
 
     def run(self, session, args):
         """-> `Answer`. Raises `GdbextError` for every expected failure."""

@@ -67,6 +67,7 @@ class LlmAttach(Command):
 
     name = "llm-attach"
     group = "ranks"
+    gdb_only = True
     operand = "WHAT"
     completes = "what"
     reads = False
@@ -126,6 +127,7 @@ class LlmDetach(Command):
 
     name = "llm-detach"
     group = "ranks"
+    gdb_only = True
     operand = "[WHAT]"
     completes = "what"
     reads = False
@@ -165,6 +167,7 @@ class LlmContinue(Command):
 
     name = "llm-continue"
     group = "ranks"
+    gdb_only = True
     operand = "[WHAT] [&]"
     completes = "what"
     reads = False
@@ -196,6 +199,7 @@ class LlmApply(Command):
 
     name = "llm-apply"
     group = "ranks"
+    gdb_only = True
     operand = "WHAT COMMAND"
     completes = "what"
     reads = False
