@@ -29,10 +29,17 @@ def root():
     return ROOT
 
 
-@pytest.fixture(scope="session")
-def gdb_path():
+def pytest_generate_tests(metafunc):
+    """Modules with EVERY_GDB = True run once for each gdb that there is; the others with the default one."""
+    if "gdb_path" in metafunc.fixturenames and getattr(metafunc.module, "EVERY_GDB", False):
+        paths = _paths("GDBEXT_TEST_GDB") or [None]
+        metafunc.parametrize("gdb_path", paths, indirect=True, scope="module", ids=lambda p: p and "-".join(p.split(os.sep)[-2:]))
+
+
+@pytest.fixture(scope="module")
+def gdb_path(request):
     """A gdb with Python."""
-    found = (_paths("GDBEXT_TEST_GDB") or [shutil.which("gdb")])[0]
+    found = getattr(request, "param", None) or (_paths("GDBEXT_TEST_GDB") or [shutil.which("gdb")])[0]
     if not found:
         pytest.skip("no gdb: run scripts/test gdb, which gets one")
     return found

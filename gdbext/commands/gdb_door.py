@@ -101,6 +101,7 @@ def run(command, line):
 def complete(command, text, word):
     """Options after a dash, else what the operand completes to."""
     last = text.split(" ")[-1]
+    word = last if word is None else word  # gdb asks a first time only to learn where words break
     if last.startswith("-"):
         dashes = "--" if last.startswith("--") else "-"
         names = [dashes + o.name for o in command.all_options()]

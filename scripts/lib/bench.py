@@ -123,6 +123,7 @@ def main(words):
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="how often each tool runs")
     parser.add_argument("--pid", type=int, action="append", help="measure on these processes instead of an engine of its own")
+    parser.add_argument("--busy", action="store_true", help="with requests in flight; without, the engine has answered some and waits")
     parser.add_argument("--source-only", action="store_true", help="only what loading the pack costs")
     args = parser.parse_args(words)
     gdb = need_gdb()[0]
@@ -134,7 +135,7 @@ def main(words):
         for pid in args.pid:
             bench_stacks(gdb, args.rounds, "process", pid, python)
         return 0
-    with start_vllm(tp=2) as engine:
+    with start_vllm(tp=2, args=() if args.busy else ("--rest",)) as engine:
         engine.wait_ready()
         titles = {title: pid for pid, title in engine.titles().items()}
         for title in ("VLLM::EngineCore", "VLLM::Worker_TP0"):

@@ -65,13 +65,13 @@ class Engine:
         self.pid = int(line)
 
     def wait_ready(self, timeout=600.0, what=None):
-        """Until requests are in flight; what the engine said of itself then. `Failed` when it ends or takes too long."""
+        """Until it has answered (requests are in flight, unless it was asked to rest); what the engine said of itself then. `Failed` when it ends or takes too long."""
         progress = Progress(what or f"starting {self.name}")
         while True:
             try:
                 with open(self.ready_file) as f:
                     said = json.load(f)
-                progress.done("requests in flight")
+                progress.done("ready")
                 return said
             except (FileNotFoundError, ValueError):
                 pass

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 
+from . import get_gdbs
 from .engines import START
 from .environments import cache_folder, environment
 from .say import Failed, say
@@ -43,7 +44,7 @@ def prepare(parts, environ):
     found = {"GDBEXT_TEST_PYTHON": environment("tests"),
              "GDBEXT_TEST_PYTHONS": environ.get("GDBEXT_TEST_PYTHONS") or ":".join(find_pythons((3, 9), more=fetched).values())}
     if set(parts) & {"gdb", "engines", "gpu"}:
-        gdbs = need_gdb()
+        gdbs = need_gdb() + ([] if environ.get("GDBEXT_TEST_GDB") else newer_gdbs())
         found["GDBEXT_TEST_GDB"] = ":".join(gdbs)
         found["GDBEXT_TEST_TORCH_PYTHON"] = environment("vllm")
         # what `python -m gdbext install` puts beside gdb's own Python, in a folder that is not the user's
@@ -56,6 +57,16 @@ def prepare(parts, environ):
         for name in START:
             environment(name)
     return found
+
+
+def newer_gdbs():
+    """Paths of newer gdbs than the system's, fetched if need be; none where they cannot be had."""
+    try:
+        for version in [] if get_gdbs.fetched() else get_gdbs.VERSIONS:
+            get_gdbs.fetch(version)
+    except Failed as e:
+        say(f"test: without newer gdbs: {e}")
+    return get_gdbs.fetched()
 
 
 def run(part, arguments, environ):

@@ -1,8 +1,8 @@
 """A real vLLM with random weights that is never without requests. Started by scripts/lib/engines.py in vLLM's environment.
 
-    serve_vllm.py --model FOLDER --ready FILE [--tp N] [--requests N]
+    serve_vllm.py --model FOLDER --ready FILE [--tp N] [--requests N] [--rest]
 
-Writes FILE, one JSON object, once requests are in flight. Ends on SIGTERM.
+Writes FILE, one JSON object, once requests are in flight; with --rest, once they are done: then nothing more is asked. Ends on SIGTERM.
 """
 
 import argparse
@@ -19,6 +19,7 @@ def main():
     parser.add_argument("--ready", required=True)
     parser.add_argument("--tp", type=int, default=2)
     parser.add_argument("--requests", type=int, default=4)
+    parser.add_argument("--rest", action="store_true")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
@@ -35,18 +36,25 @@ def main():
         engine.add_request(f"request-{number}", {"prompt_token_ids": [5 + (number + i) % 64 for i in range(32)]},
                            SamplingParams(max_tokens=160 + 16 * (number % 4), ignore_eos=True, detokenize=False))
 
+    def ready():
+        with open(options.ready + ".new", "w") as f:
+            json.dump({"pid": os.getpid(), "tp": options.tp}, f)
+        os.replace(options.ready + ".new", options.ready)
+
     for _ in range(options.requests):
         add()
-    steps = 0
-    while True:
+    if options.rest:
+        while engine.has_unfinished_requests():
+            engine.step()
+        ready()
+        while True:
+            signal.pause()
+    for step in itertools.count(1):
         for output in engine.step():
             if output.finished:
                 add()
-        steps += 1
-        if steps == 5:
-            with open(options.ready + ".new", "w") as f:
-                json.dump({"pid": os.getpid(), "tp": options.tp}, f)
-            os.replace(options.ready + ".new", options.ready)
+        if step == 5:
+            ready()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+EVERY_GDB = True
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "commands.py")
 
 
