@@ -104,10 +104,14 @@ class LiveGdbTarget(GdbTarget):
     def __init__(self, inferior, label=""):
         super().__init__(inferior, label)
         self._proc = ProcTarget(inferior.pid) if _is_local() else None
+        self._stopped_at = None
 
     @property
     def is_stopped(self):
-        return not any(th.is_running() for th in self.inferior.threads() if th.is_valid())
+        if self._stopped_at != _changes[0]:  # asked for at every read: what stands still does so until gdb tells of a change
+            stopped = not any(th.is_running() for th in self.inferior.threads() if th.is_valid())
+            self._stopped_at = _changes[0] if stopped else None
+        return self._stopped_at is not None
 
     @property
     def epoch(self):
