@@ -11,7 +11,7 @@ import tempfile
 import time
 
 from .environments import environment
-from .say import Failed, Progress, last_lines
+from .say import Failed, Progress, why_it_failed
 from .supervise import descendants
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -61,7 +61,7 @@ class Engine:
         line = self._supervisor.stdout.readline()
         if not line.strip().isdigit():
             self.stop()
-            raise Failed(f"{name} did not start; the last lines of its log:\n{last_lines(self.log)}")
+            raise Failed(f"{name} did not start; what its log says:\n{why_it_failed(self.log)}")
         self.pid = int(line)
 
     def wait_ready(self, timeout=600.0, what=None):
@@ -76,10 +76,10 @@ class Engine:
             except (FileNotFoundError, ValueError):
                 pass
             if self._supervisor.poll() is not None:
-                raise Failed(f"{self.name} ended with status {self._supervisor.returncode} while it started; the last lines of its "
-                             f"log:\n{last_lines(self.log, 25)}")
+                raise Failed(f"{self.name} ended with status {self._supervisor.returncode} while it started; what its "
+                             f"log says:\n{why_it_failed(self.log, 25)}")
             if progress.elapsed > timeout:
-                raise Failed(f"{self.name} was not ready after {timeout:.0f} s; the last lines of its log:\n{last_lines(self.log, 25)}")
+                raise Failed(f"{self.name} was not ready after {timeout:.0f} s; what its log says:\n{why_it_failed(self.log, 25)}")
             time.sleep(0.2)
             progress.tick(f"{len(self.pids())} processes")
 

@@ -10,7 +10,7 @@ import sys
 import time
 
 from .say import Failed, Progress, last_lines, run_logged, say
-from .system import find_pythons, install_package
+from .system import find_pythons, install_package, need_library
 
 TORCH = "2.13.0"
 
@@ -70,6 +70,7 @@ ENVIRONMENTS = {  # name -> (steps, the Python versions they run on, best first)
     "vllm": (VLLM, [(3, 11), (3, 12), (3, 13)]),
     "sglang": (SGLANG, [(3, 11)]),
 }
+LIBRARIES = {"vllm": [("libnuma.so.1", "libnuma1")]}  # what wheels load of the system's: (shared library, Debian's package)
 
 
 def cache_folder(environ=os.environ):
@@ -173,6 +174,8 @@ def existing(name):
 
 def environment(name):
     """The path of the interpreter of environment `name`, made first when it is not there."""
+    for soname, package in LIBRARIES.get(name, ()):
+        need_library(soname, package, name)
     found = existing(name)
     if found:
         return found

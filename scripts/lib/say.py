@@ -1,6 +1,7 @@
 """Words on the terminal while something takes long: what is being done, for how long, and where its output goes."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -56,6 +57,14 @@ def last_lines(path, count=12):
     except OSError:
         return ""
     return "\n".join("    " + line for line in text.splitlines()[-count:] if line.strip())
+
+
+def why_it_failed(path, count=12):
+    """What a log tells of a failure: its first lines that name an error, since what follows from them may be long, and its end."""
+    end = last_lines(path, count)
+    named = [line for line in last_lines(path, 1 << 30).splitlines() if re.search(r"\w*(Error|Exception)\b['\")]?[:(]", line)]
+    first = [line for line in dict.fromkeys(named) if line not in end][:6]
+    return "\n".join([*first, "    ...", end] if first else [end])
 
 
 def _latest(path):

@@ -1,5 +1,6 @@
 """What the system gives: Python interpreters, gdb, packages by its own package manager."""
 
+import ctypes
 import glob
 import os
 import re
@@ -13,11 +14,11 @@ from .say import Failed, run_logged, say
 # manager -> (how it installs, how it renews its lists first or None, other names than the usual ones)
 MANAGERS = {
     "apt-get": (["apt-get", "install", "-y", "--no-install-recommends"], ["apt-get", "update"], {}),
-    "dnf": (["dnf", "install", "-y"], None, {"python3-venv": "python3"}),
-    "yum": (["yum", "install", "-y"], None, {"python3-venv": "python3"}),
+    "dnf": (["dnf", "install", "-y"], None, {"python3-venv": "python3", "libnuma1": "numactl-libs"}),
+    "yum": (["yum", "install", "-y"], None, {"python3-venv": "python3", "libnuma1": "numactl-libs"}),
     "zypper": (["zypper", "--non-interactive", "install"], None, {"python3-venv": "python3"}),
-    "pacman": (["pacman", "-S", "--noconfirm"], None, {"python3-venv": "python"}),
-    "apk": (["apk", "add"], None, {"python3-venv": "python3"}),
+    "pacman": (["pacman", "-S", "--noconfirm"], None, {"python3-venv": "python", "libnuma1": "numactl"}),
+    "apk": (["apk", "add"], None, {"python3-venv": "python3", "libnuma1": "numactl"}),
 }
 
 
@@ -60,6 +61,14 @@ def install_package(package, why):
             run_logged(" ".join(command), command, log, env=env, quiet_failure=not last)
         except Failed as e:
             raise Failed(f"{e}\nInstall {package} yourself, then start again:\n    {line}") from None
+
+
+def need_library(soname, package, who):
+    """Gets the system's package of a shared library that `who` loads, when it is not here."""
+    try:
+        ctypes.CDLL(soname)
+    except OSError:
+        install_package(package, f"{who} loads {soname}, which is not here")
 
 
 def gdb_python(gdb):

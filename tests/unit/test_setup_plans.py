@@ -10,7 +10,7 @@ from gdbext.commands.base import Command, Option, UsageError
 from gdbext.errors import GdbextError
 from gdbext.setup import doctor, outside, wheels
 from lib import environments, run_tests, system
-from lib.say import Failed
+from lib.say import Failed, why_it_failed
 
 
 def test_torch_comes_from_pip_first_then_from_pytorchs_index_by_uv():
@@ -170,3 +170,10 @@ def test_the_doctor_knows_the_layouts_that_are_there(tmp_path):
     assert known["cpython"].index("3.9") < known["cpython"].index("3.10")
     empty = doctor.layouts(str(tmp_path))
     assert doctor.check_layouts(empty).status == "failed"
+
+
+def test_a_failed_engine_is_told_by_its_first_errors_and_its_end(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("start\nImportError('libnuma.so.1')\n" + "noise\n" * 50 + "RuntimeError: see root cause above\nend\n")
+    said = why_it_failed(str(log), 3).split("\n")
+    assert [line.strip() for line in said] == ["ImportError('libnuma.so.1')", "...", "noise", "RuntimeError: see root cause above", "end"]
