@@ -9,7 +9,7 @@ import re
 
 from ..errors import GdbextError, LayoutError, NotFoundError
 from .dialects import Step
-from .frames import PyFrame
+from .frames import CO_FAST_FREE, PyFrame
 from .objects import LONG, STR
 
 MAX_TASKS = 1_000_000
@@ -245,13 +245,12 @@ class _Reader:
             try:
                 if "tstateimpl.asyncio_running_loop" in L:
                     loop = t.u64(thread.address + L["tstateimpl.asyncio_running_loop"])
-                else:  # a holder (process id, loop) in the dict of the thread state
+                else:  # in the dict of the thread state: the loop itself (3.12, 3.13) or a holder of it
                     own = t.u64(thread.address + L["tstate.dict"])
-                    holder = rt.object(own).item("__asyncio_running_event_loop__") if own else None
-                    if holder is not None and holder.isa("tuple"):
-                        loop = holder.element_addresses(2)[0]
-                    else:
-                        loop = t.u64(holder.address + L["object.__size"]) if holder is not None else 0
+                    held = rt.object(own).item("__asyncio_running_event_loop__") if own else None
+                    loop = held.address if held is not None and not held.is_none() else 0
+                    if loop and held.type.builtin_name == "_RunningLoopHolder":
+                        loop = t.u64(loop + L["object.__size"])
             except GdbextError:
                 continue
             if loop:
@@ -370,10 +369,12 @@ class _Reader:
         if name.startswith("_chain_future."):
             return Waiting("executor", "a thread or process pool (run_in_executor, to_thread, wrap_future)", waiter)
         if name.startswith("shield.") and "func.func_closure" in L:
+            code = self.rt.code(t.u64(callback.address + L["func.func_code"]))
             closure = t.u64(callback.address + L["func.func_closure"])
-            for address in self.rt.object(closure).element_addresses(16) if closure else ():
+            names = [variable for variable, kind in code.variables if kind & CO_FAST_FREE]
+            for variable, address in zip(names, self.rt.object(closure).element_addresses(16) if closure else ()):
                 inner = t.u64(address + L["cell.ob_ref"])
-                if inner and inner != waiter.address and self._is_task(self.rt.object(inner)):
+                if inner and variable == "inner" and self._is_task(self.rt.object(inner)):
                     return Waiting("task", f"shielded task {self.name_of(self.rt.object(inner))}", self.rt.object(inner), [inner])
         return None
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 
@@ -50,7 +51,6 @@ def subject(request):
         yield target, truth, {task.name: task for task in found}, kind
 
 
-@pytest.mark.xfail(reason="pytasks is unfinished: what a task waits for, and tasks written in Python on 3.14 and later", strict=False)
 def test_every_task_is_there_once_with_its_name(subject):
     target, truth, found, _ = subject
     listed, _ = tasks.tasks(open_runtime(target))
@@ -70,7 +70,6 @@ def test_await_chains_are_as_the_process_says(subject):
     assert len(found["deep"].frames) >= 62
 
 
-@pytest.mark.xfail(reason="pytasks is unfinished: what a task waits for, and tasks written in Python on 3.14 and later", strict=False)
 def test_what_each_waits_for(subject):
     _, truth, found, _ = subject
     wrong = []
@@ -137,24 +136,25 @@ def test_a_process_without_asyncio_is_told_in_one_line():
             answer(target.pid)
 
 
-@pytest.mark.parametrize("name", ["future", "deep", "gather", "anext"])
-def test_garbage_in_a_task_costs_no_traceback(subject, name):
-    """Words of a task, of its coroutine and of what it awaits replaced: an answer or a reason, never anything else."""
+def test_garbage_in_a_task_costs_no_traceback(subject):
+    """Words of tasks, of their coroutines and of what they await replaced: an answer or a reason, never anything else."""
     target, truth, found, kind = subject
     if kind:
         pytest.skip("once per interpreter is enough")
     rt = open_runtime(target)
-    address = truth["tasks"][name]["address"]
-    coroutine = target.u64(address + rt.layout["task.task_coro"])
-
-    damaged = Damaged(target.pid)
-    for start, size in ((address, rt.layout["task.__size"]), (coroutine, 200), (found[name].waits.object.address, 96)):
-        for place in range(start, start + size, 8):
-            for value in (0, (1 << 64) - 1, address):
-                damaged.bad = {place: value}
-                damaged.forget()
-                try:
-                    tasks.tasks(open_runtime(damaged))
-                except GdbextError:
-                    pass
+    L, places = rt.layout, []
+    for name in ("future", "deep", "gather", "anext"):
+        address = truth["tasks"][name]["address"]
+        coroutine = target.u64(address + L["task.task_coro"])
+        ranges = ((address, L["task.__size"]), (coroutine, 200), (found[name].waits.object.address, 96))
+        places += [(place, address) for start, size in ranges for place in range(start, start + size, 8)]
+    dice, damaged = random.Random(3), Damaged(target.pid)
+    for place, address in dice.sample(places, 60):
+        damaged.bad = {place: dice.choice((0, (1 << 64) - 1, address, dice.getrandbits(64), target.u64(place) + 8))}
+        damaged.forget()
+        try:
+            listed, _ = tasks.tasks(open_runtime(damaged))
+            assert len(listed) < 1000
+        except GdbextError as e:
+            assert "\n" not in str(e)
     damaged.close()

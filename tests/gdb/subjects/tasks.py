@@ -15,6 +15,10 @@ import types
 if "python" in sys.argv:
     asyncio.Task = asyncio.tasks.Task = asyncio.tasks._CTask = asyncio.tasks._PyTask
     asyncio.Future = asyncio.futures.Future = asyncio.futures._CFuture = asyncio.futures._PyFuture
+    for name in ("all_tasks", "current_task"):  # from 3.14 on those written in C know none of the others
+        written = getattr(asyncio.tasks, "_py_" + name, getattr(asyncio.tasks, name))
+        setattr(asyncio, name, written)
+        setattr(asyncio.tasks, name, written)
 
 
 def chain(coroutine):
@@ -99,9 +103,10 @@ async def finish():
     return 1
 
 
-async def stuck(run):
-    while run:
-        time.sleep(0.05)
+async def stuck(said):
+    for line in said:
+        print(line, flush=True)
+    time.sleep(2000)  # stays on the thread's stack
 
 
 async def ring(others, mine):
@@ -114,8 +119,9 @@ async def main():
     future, lock, queue, event = loop.create_future(), asyncio.Lock(), asyncio.Queue(), asyncio.Event()
     await lock.acquire()
     condition, semaphore = asyncio.Condition(), asyncio.Semaphore(0)
-    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-    reader, _ = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+    connections = []  # held, so that none is closed
+    server = await asyncio.start_server(lambda *both: connections.append(both), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
 
     async def on_condition():
         async with condition:
@@ -144,7 +150,8 @@ async def main():
     fresh = task("fresh", layered(event.wait))  # has not run yet
     if sys.version_info >= (3, 12):
         kept.append(asyncio.Task(layered(event.wait), loop=loop, name="eager", eager_start=True))
-    busy = task("busy", layered(lambda: stuck([1]))) if "running" in sys.argv else None
+    said = []
+    busy = task("busy", layered(lambda: stuck(said))) if "running" in sys.argv else None
     told = {}
     for each in asyncio.all_tasks():
         if each is not asyncio.current_task() and each is not busy:
@@ -155,16 +162,10 @@ async def main():
             }  # fmt: skip
     objects = {"event": id(event), "queue": id(queue), "lock": id(lock), "semaphore": id(semaphore), "reader": id(reader), "slow": id(slow)}
     truth = {"pid": os.getpid(), "tasks": told, "unnamed": unnamed.get_name(), "done": done.get_name(), "objects": objects, "loop": id(loop)}
-    line = json.dumps(truth)
+    said.append(json.dumps(truth))
     if busy is None:
-        print(line, flush=True)
-        time.sleep(2000)  # this task, main, stands on the stack
-    else:
-        loop.call_later(0.5, lambda: print(line, flush=True))
-        del fresh
-        loop.call_later(0.6, lambda: loop.create_task(layered(lambda: stuck([1]))).set_name("busy too"))
-        await asyncio.sleep(0.3)
-        await asyncio.sleep(3000)
+        await stuck(said)
+    await asyncio.sleep(3000)
 
 
 async def wait_on(what):
