@@ -15,6 +15,7 @@ def _load():
     if parent not in sys.path:
         sys.path.insert(0, parent)
     from gdbext.commands import gdb_door, table
+    from gdbext.frame_filters import register
     from gdbext.setup.wheels import wheels_folder
 
     wheels = wheels_folder(sys.version_info[:2])
@@ -22,6 +23,7 @@ def _load():
         sys.path.append(wheels)  # last: what gdb's own Python brings goes first
     for command in table.load_all():
         gdb_door.register(command)
+    register()
 
 
 _load()

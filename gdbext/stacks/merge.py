@@ -10,6 +10,7 @@ import re
 from ..errors import GdbextError
 
 COUNTED = "Python 3.9 leaves no mark on the C stack: frames matched by counting"
+LOOP = "_PyEval_EvalFrameDefault"
 CUT = "native stack incomplete"
 # The interpreter's own machinery between two Python frames; what a user wants to see of libpython (a sleep, a lock, the collector) is not here.
 _MACHINERY = re.compile(
@@ -31,39 +32,44 @@ class Merged:
 
 def merge(rt, python, native):
     """-> (`[Merged]` innermost first, reasons why it is less than whole). `python`: [PyFrame]; `native`: [NativeFrame], may be []."""
-    groups, reasons = _groups(python), []
     if not native:
-        return [Merged(python=f) for f in python], reasons
-    held = {}
-    if python and not python[0].anchor:
-        loops = [i for i, f in enumerate(native) if f.function.split(".")[0] == "_PyEval_EvalFrameDefault"]
-        reasons.append(COUNTED)
-        for i, (_, frames) in zip(loops, groups):
-            held[i] = frames
-        groups = groups[len(loops) :]
-    else:
-        left = []
-        for anchor, frames in groups:
-            i = _holder(native, anchor)
-            if i is None:
-                left.append((anchor, frames))
-            else:
-                held.setdefault(i, []).extend(frames)
-        groups = left
+        return [Merged(python=f) for f in python], []
+    reasons = []
+    return list(merged(rt, python, native, reasons)), reasons
+
+
+def merged(rt, python, native, reasons):
+    """`merge` frame by frame: takes one native frame more than it has answered for. `native` may begin anywhere in the stack."""
+    groups, counting = _groups(python), bool(python) and not python[0].anchor
     runtime_library = rt.library.path if rt is not None else None
-    found = []
-    for i, frame in enumerate(native):
+    if counting:
+        reasons.append(COUNTED)
+    native, began = iter(native), False
+    frame = next(native, None)
+    if frame is not None and not counting:
+        groups = [group for group in groups if group[0] >= frame.sp]  # the others belong to frames that were called by this one
+    while frame is not None:
+        following, held = next(native, None), None
+        if counting:
+            if groups and not frame.inline and frame.function.split(".")[0] == LOOP:
+                held = groups.pop(0)[1]
+        elif following is not None:  # the piece of stack of the outermost frame has no upper end: it holds nothing
+            mine = [group for group in groups if frame.sp <= group[0] < following.sp]
+            if mine:
+                groups = [group for group in groups if group not in mine]
+                held = [f for _, frames in mine for f in frames]
+        began = began or held is not None
         inside = frame.library == runtime_library
-        machinery = i in held or (inside and (not frame.function or bool(_MACHINERY.match(frame.function))))
-        if not inside and held and i > max(held) and _MACHINERY.match(frame.function or "main"):
-            machinery = True  # the C library below the outermost Python frame: how threads and programs begin
-        found += [Merged(python=f) for f in held.get(i, ())]
-        found.append(Merged(native=frame, machinery=machinery, activation=i in held, reliable=frame.reliable))
+        machinery = held is not None or (inside and (not frame.function or bool(_MACHINERY.match(frame.function))))
+        if began and not groups and (inside or _MACHINERY.match(frame.function or "main")):
+            machinery = True  # below the outermost Python frame: how threads and programs begin
+        yield from (Merged(python=f) for f in held or ())
+        yield Merged(native=frame, machinery=machinery, activation=held is not None, reliable=frame.reliable)
+        frame = following
     if groups:
         reasons.append(CUT)
         for _, frames in groups:
-            found += [Merged(python=f, reliable=False) for f in frames]
-    return found, reasons
+            yield from (Merged(python=f, reliable=False) for f in frames)
 
 
 def _groups(python):
@@ -75,14 +81,6 @@ def _groups(python):
         else:
             groups.append((frame.anchor, [frame]))
     return groups
-
-
-def _holder(native, anchor):
-    """The index of the frame whose piece of the stack, from its own stack pointer to its caller's, holds an address."""
-    for i in range(len(native) - 1):
-        if native[i].sp <= anchor < native[i + 1].sp:
-            return i
-    return None
 
 
 def waits_for_gil(rt, native):

@@ -1,0 +1,20 @@
+"""Frame filters: what changes gdb's own `bt`. Registered disabled; each loads what it needs when it is first asked."""
+
+
+class PythonFrames:
+    """gdb's `bt` with Python frames in place of the interpreter's own: enable frame-filter global gdbext-python"""
+
+    name, enabled, priority = "gdbext-python", False, 100
+
+    def filter(self, frames):
+        """gdb's protocol: an iterator of frame decorators in, one out."""
+        from . import python
+
+        return python.merged(frames)
+
+
+def register():
+    import gdb
+
+    found = PythonFrames()
+    gdb.frame_filters[found.name] = found

@@ -1,0 +1,172 @@
+"""Python frames in gdb's own backtrace, and so in every front end that asks gdb for one.
+
+The frame of each interpreter activation gives way to the Python frames it runs: the innermost bears its number, the others stand indented
+below it, since gdb and its MI know one entry to a number. The interpreter's other frames are left out, as in llm-bt (`bt -no-filters`
+has them). Whatever fails here costs the Python frames, never the backtrace.
+"""
+
+import sys
+
+import gdb
+from gdb.FrameDecorator import FrameDecorator
+
+from ..commands.gdb_door import session
+from ..commands.pybt import variables
+from ..engines import private
+from ..errors import GdbextError, NotFoundError
+from ..render.text import escape
+from ..stacks import merge
+from ..target import base
+
+_STACK_POINTER = {"x86-64": "rsp"}  # gdb's own "sp" is no register there on every gdb
+
+
+class Entry(FrameDecorator):
+    """One entry of the backtrace; `others`: entries that stand indented below it."""
+
+    def __init__(self, below, others=()):
+        super().__init__(below)
+        self.others = list(others)
+
+    def elided(self):
+        return iter(self.others) if self.others else None
+
+    def function(self):
+        found = super().function()  # a name or an address, for which gdb writes nothing or "???" where it has no name
+        return found if self.inferior_frame().name() or isinstance(found, str) and found.strip("?") else "??"
+
+
+class PythonFrame(Entry):
+    """A Python frame in place of the gdb frame of the activation that runs it."""
+
+    def __init__(self, below, frame, others=()):
+        super().__init__(below, others)
+        self.python = frame
+
+    def function(self):
+        return escape(self.python.function)
+
+    def filename(self):
+        return escape(self.python.file)
+
+    def line(self):
+        return self.python.line
+
+    def address(self):
+        return None
+
+    def frame_args(self):
+        return None
+
+    def frame_locals(self):
+        try:
+            return [Variable(v["name"], v["text"]) for v in variables(self.python.locals(), private.names_for(self.python.rt))]
+        except (GdbextError, gdb.error) as e:
+            return [Variable("error", str(e))]
+
+
+class Variable:
+    """gdb's protocol for one variable: a name and a value."""
+
+    def __init__(self, name, text):
+        self.name, self.text = name, text
+
+    def symbol(self):
+        return self.name
+
+    def value(self):
+        return self.text
+
+
+class _Native(base.NativeFrame):
+    """What the merge needs to know of one of gdb's frames."""
+
+    __slots__ = ("decorator",)
+
+    def __init__(self, target, decorator):
+        frame = decorator.inferior_frame()
+        module = target.module_at(frame.pc())
+        sp = int(frame.read_register(_STACK_POINTER.get(target.arch, "sp"))) & (1 << 64) - 1
+        library = module.path if module is not None else ""
+        super().__init__(None, frame.pc(), sp, _function(frame), library=library, inline=frame.type() == gdb.INLINE_FRAME)
+        self.decorator = decorator
+
+
+def _function(frame):
+    """The name of the function that the machine code belongs to, whatever was inlined there."""
+    while frame.type() == gdb.INLINE_FRAME:
+        frame = frame.older()
+    return frame.name() or ""
+
+
+def merged(frames):
+    """gdb's decorators -> the same with Python frames; walked as far as they are asked for, and one frame further."""
+    taken, frames = [], map(Entry, frames)
+    try:
+        taken += [next(frames)]
+        rt, python = _python_frames(taken[0].inferior_frame())
+        if python:
+            yield from _walk(rt, python, taken, frames)
+    except StopIteration:
+        return
+    except NotFoundError:
+        pass  # no CPython here, or none on this thread: nothing to say
+    except Exception as e:  # whatever it is: a backtrace without Python frames is better than none
+        gdb.write(f"gdbext-python: no Python frames from here on: {' '.join(str(e).split()) or type(e).__name__}\n", gdb.STDERR)
+    yield from taken
+    yield from frames
+
+
+def _python_frames(frame):
+    """-> (`Runtime`, [PyFrame] of the selected thread that gdb's `frame` and its callers run)."""
+    rt = session.runtime()
+    thread = rt.thread(session.tid())
+    found = rt.frames(thread) if thread is not None else []
+    if found and not found[0].anchor:  # these are matched by counting: what frames called by this one run does not count
+        newer = frame.newer()
+        while newer is not None:
+            found = found[newer.type() != gdb.INLINE_FRAME and newer.name() == merge.LOOP :]
+            newer = newer.newer()
+    return rt, found
+
+
+def _walk(rt, python, taken, frames):
+    """Takes decorators from `taken`, then from `frames`; `taken` always holds those that are taken and not given out."""
+    start, held = taken[0], []
+
+    def native():
+        yield _Native(rt.target, start)
+        for decorator in frames:
+            taken.append(decorator)
+            yield _Native(rt.target, decorator)
+
+    ready = None  # the entries for taken[0], given out one frame late: below the last one may stand Python frames that no frame holds
+    for entry in merge.merged(rt, python, native(), []):
+        if entry.python is not None:
+            held.append(entry.python)
+            continue
+        if ready is not None:
+            del taken[0]
+            yield from ready
+        below = entry.native.decorator
+        asked = below is start and start.inferior_frame().newer() is not None  # a front end wants the variables of this very frame
+        ready = _group(below, held) + ([below] if not entry.machinery or asked and not held else [])
+        held = []
+    del taken[0]
+    if ready and held and not _flat():
+        ready[-1].others += [PythonFrame(below, frame) for frame in held]
+    else:
+        ready += _group(below, held)
+    yield from ready
+
+
+def _group(below, frames):
+    """The entries for the Python frames of one activation."""
+    if _flat() or not frames:
+        return [PythonFrame(below, frame) for frame in frames]
+    return [PythonFrame(below, frames[0], [PythonFrame(below, frame) for frame in frames[1:]])]
+
+
+def _flat():
+    """gdb's own DAP server numbers entries itself and passes over indented ones."""
+    return "gdb.dap" in sys.modules
