@@ -66,7 +66,7 @@ class PyPrint(Command):
         partial = session.partial(rt.target)
 
         def people(style):
-            lines = [escape(text, keep="")]
+            lines = [escape(text, keep="\n" if shown.multiline else "")]
             for f in data["fields"]:
                 lines.append(f"  {style.value('.' + f['name'])} = {f['text']}")
             if shown.truncated:

@@ -14,12 +14,6 @@ objects, layouts, reprs, tensors = room("cpython.objects"), room("torch.layout")
 _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
 
 
-def one_line(tensor):
-    """ "Tensor[2, 3] float32 cpu": what stands for a tensor inside other output."""
-    shape = "?" if tensor.shape is None else ", ".join(map(str, tensor.shape))
-    return escape(f"{tensor.type}[{shape}] {tensor.dtype.name} {tensor.device}")
-
-
 def describe(tensor):
     """The contract's JSON fields of a tensor, and a few more. dtype and layout as torch's own str() gives them."""
     return {

@@ -11,7 +11,11 @@ from ..errors import GdbextError, NotFoundError
 from ..lazy import room
 from ..render.text import Style
 
-runtimes, proc, privacy = room("cpython.runtime"), room("target.proc"), room("engines.private")
+runtimes, proc, privacy, tensors = room("cpython.runtime"), room("target.proc"), room("engines.private"), room("torch.tensor")
+# What the Python room prints of types that it does not know itself.
+_ONE_LINERS = {
+    name: lambda obj: tensors.one_line(tensors.read_tensor(obj.rt, obj.address)) for name in ("torch._C.TensorBase", "torch._C._TensorBase")
+}
 
 
 class Session:
@@ -73,7 +77,9 @@ class Session:
 
     # ---- Python --------------------------------------------------------------------------------------------------
     def runtime(self, on=None):
-        return runtimes.open_runtime(self.target(on))
+        found = runtimes.open_runtime(self.target(on))
+        found.one_liners = _ONE_LINERS
+        return found
 
     @staticmethod
     def private(rt, args):

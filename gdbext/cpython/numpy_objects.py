@@ -7,6 +7,8 @@ Layout: numpy/core/include/numpy/ndarraytypes.h `PyArrayObject_fields` and `PyAr
 import struct
 
 from ..errors import FaultError, GdbextError
+from ..render.text import escape
+from . import numpy_text
 
 # type_num -> (name, struct code, bytes)
 DTYPES = {
@@ -15,6 +17,7 @@ DTYPES = {
     11: ("float32", "f"), 12: ("float64", "d"), 23: ("float16", "e"),
 }  # fmt: skip
 MAX_DIMENSIONS = 64
+SUMMARIZED = 1000  # numpy itself leaves the middle of a longer array out
 _BY_NAME = {name: code for name, code in DTYPES.values()}
 _BY_NAME.update({"bool_": "?", "int_": "q", "uint": "Q", "longlong": "q", "ulonglong": "Q", "intc": "i", "uintc": "I"})
 
@@ -104,13 +107,22 @@ def scalar(obj):
     return struct.unpack("<" + code, obj.rt.target.read(obj.address + _header(obj), struct.calcsize("<" + code)))[0]
 
 
+def _version(rt):
+    """numpy's version as a tuple of ints; the newest there is where it cannot be told."""
+
+    def read():
+        module = rt.module("numpy")
+        try:
+            return tuple(int(p) for p in module.item("__version__").string(60).split(".")[:2]) if module is not None else (99,)
+        except (GdbextError, ValueError):
+            return (99,)
+
+    return rt.target.cached("numpy version", read)
+
+
 def _modern(rt):
     """numpy 2 writes np.float64(1.5) where 1.x wrote 1.5."""
-    module = rt.module("numpy")
-    try:
-        return module is None or not module.item("__version__").string().startswith("1.")
-    except GdbextError:
-        return True
+    return _version(rt) >= (2,)
 
 
 def _shortest(value, code):
@@ -119,8 +131,11 @@ def _shortest(value, code):
         return repr(value)
     for digits in range(1, 18):
         text = repr(float(f"{value:.{digits}g}"))
-        if struct.pack("<" + code, float(text)) == struct.pack("<" + code, value):
-            return text
+        try:
+            if struct.pack("<" + code, float(text)) == struct.pack("<" + code, value):
+                return text
+        except OverflowError:  # rounded up out of this width
+            continue
     return repr(value)
 
 
@@ -145,40 +160,29 @@ def _complex_text(obj):
     return text if real == "0" else f"({text})"
 
 
-def shown(obj):
-    """The repr of a numpy scalar, a bounded description or text of an array, '' for anything else."""
+def shown(obj, items=40):
+    """The repr of a numpy scalar or of an array of at most `items` plain numbers, a description of any other array, '' for anything
+    else."""
     try:
         value = scalar(obj)
         if value is not None:
             code = _BY_NAME[obj.type.builtin_name[6:]]
-            text = _shortest(value, code) if isinstance(value, float) else repr(value)
+            text = numpy_text.number(value, code, _version(obj.rt), _shortest(value, code)) if isinstance(value, float) else repr(value)
             name = "bool" if code == "?" else obj.type.builtin_name[6:]
             if not _modern(obj.rt):
                 return text
             return f"np.{text}_" if code == "?" else f"np.{name}({text})"
         if is_array(obj):
-            return _array_text(obj)
+            return _array_text(obj, items)
         return _complex_text(obj)
     except (FaultError, struct.error):
         pass
     return ""
 
 
-def _array_text(obj):
-    array = read_array(obj)
-    small = array.size <= 40 and len(array.shape) == 1 and array.code and array.size
-    if not small:
-        return f"<numpy.{obj.type.name} shape {array.shape} {array.dtype} at {array.data:#x}>"
-    held = values(obj)
-    if array.code == "?":
-        text = [" True" if v and not all(held) else str(v) for v in held]
-    elif array.code in "fde":
-        return f"<numpy.{obj.type.name} shape {array.shape} {array.dtype} [{', '.join(_shortest(v, array.code) for v in held)}]>"
-    else:
-        width = max(len(str(v)) for v in held)
-        text = [str(v).rjust(width) for v in held]
-    suffix = "" if array.dtype in ("bool", "int64") else f", dtype={array.dtype}"
-    whole = f"array([{', '.join(text)}]{suffix})"
-    if len(whole) > 75:
-        return f"<numpy.{obj.type.name} shape {array.shape} {array.dtype} [{', '.join(t.strip() for t in text)}]>"
-    return whole
+def _array_text(obj, items):
+    array, name = read_array(obj), escape(obj.type.name)
+    if array.code is None or array.size > min(items, SUMMARIZED):
+        return f"<numpy.{name} shape {array.shape} {array.dtype} at {array.data:#x}>"
+    held = values(obj) if array.size else []
+    return numpy_text.text("array" if name == "ndarray" else name, array.shape, array.dtype, array.code, held, _version(obj.rt), _shortest)

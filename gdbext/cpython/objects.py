@@ -440,6 +440,14 @@ class Object:
         code = MEMBER_CODES.get(kind)
         return struct.unpack(code, t.read(self.address + offset, struct.calcsize(code)))[0] if code else None
 
+    def metaclass_member(self, name):
+        """Of a class: the C member that its metaclass defines; `NotFoundError` where it defines none that is set."""
+        slots = self.type.slots
+        found = self._member(*slots[name]) if name in slots else None
+        if found is None:
+            raise NotFoundError(f"the class at {self.address:#x} has no {name}")
+        return found
+
     def attr(self, name):
         """`self.name` by reading: instance dict, slots, class attributes along the MRO, a property's backing field `_name`.
 

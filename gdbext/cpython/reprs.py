@@ -5,7 +5,7 @@ Python code, which nothing here can run: such objects show as `<module.Class obj
 `<unreadable …>` in its place and never spoils the rest.
 """
 
-from ..errors import FaultError, GdbextError
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
 from . import numpy_objects
 from .objects import BYTES, DICT, EXCEPTION, LIST, LONG, STR, TUPLE, TYPE, Object
@@ -23,11 +23,14 @@ NORMAL = Limits()
 FULL = Limits(items=1 << 24, string=1 << 24, depth=64, total=1 << 26)
 
 
+_UNPRINTED = 10 ** 4300  # Python itself refuses to print more digits, from 3.11 on
+
+
 class Repr:
     def __init__(self, limits=NORMAL, private=frozenset()):
-        """`private`: attribute, key and variable names whose str, bytes and containers are not shown, only counted."""
+        """`.multiline`: an array took several lines, as numpy writes it. `private`: attribute, key and variable names whose str, bytes and containers are not shown, only counted."""
         self.limits, self.truncated, self.opaque, self.private, self.hidden = limits, False, False, private, False
-        self._inside, self._spent = [], 0
+        self._inside, self._spent, self.multiline = [], 0, False
 
     def __call__(self, value):
         """`value`: an `Object`, or a plain Python value."""
@@ -86,13 +89,21 @@ class Repr:
 
     def _by_type(self, value, depth):
         flags, builtin = value.type.flags, value.type.builtin_name
+        for name, one_line in value.rt.one_liners.items():
+            if value.isa(name):
+                try:
+                    return one_line(value)
+                except (LayoutError, NotFoundError):
+                    break  # a release that is not known here: an object like any other
         own = self._own_repr(value)
         if own is not None:
             shown = self._known_class(value, own, depth)
             if shown is not None:
                 return shown
             self.opaque = True
-            return default_repr(value)
+            return self._by_fields(value, depth) or default_repr(value)
+        if value.isa("msgspec._core._StructMixin"):
+            return self._by_fields(value, depth)
         if builtin == "bool":
             return str(value.boolean())
         if builtin == "NoneType":
@@ -120,7 +131,15 @@ class Repr:
         for name, show in self._BY_NAME.items():
             if value.isa(name):
                 return show(self, value, depth)
-        return numpy_objects.shown(value) or default_repr(value)
+        return self._array_of_numbers(value) or default_repr(value)
+
+    def _array_of_numbers(self, value):
+        """numpy's text of a number or a small array, on one line where there is no room for several."""
+        text = numpy_objects.shown(value, self.limits.items)
+        if self.limits.total <= SHORT.total:
+            text = " ".join(text.split())
+        self.multiline = self.multiline or "\n" in text
+        return text
 
     def _own_repr(self, value):
         """The class along the MRO whose Python-coded `__repr__` Python would call, or None when it is a C one."""
@@ -144,15 +163,61 @@ class Repr:
         if base.module == "types" and base.name == "SimpleNamespace":
             return None
         if base.module == "collections" and base.name == "Counter":
-            pairs = sorted(value.items(self.limits.items), key=lambda p: -p[1].plain())
-            inner = ", ".join(f"{self._show(k, depth + 1)}: {self._show(v, depth + 1)}" for k, v in pairs)
-            return f"{info.name}({{{inner}}})" if pairs else f"{info.name}()"
+            return self._counter(value, depth)
+        if base.module == "pydantic.main" and base.name == "BaseModel" and info.lookup("__repr_args__") == base.namespace.get("__repr_args__"):
+            return self._by_fields(value, depth)
         return None
+
+    def _counter(self, value, depth):
+        """The commonest first; by insertion where the counts cannot be compared."""
+        entries = value.dict_entries()
+        try:
+            entries.sort(key=lambda p: -value.rt.object(p[1]).plain())
+        except (GdbextError, TypeError):
+            pass
+        inner = self._each(len(entries), entries[: self.limits.items], self._pair(value, depth))
+        return f"{value.type.name}({{{inner}}})" if entries else f"{value.type.name}()"
+
+    def _by_fields(self, value, depth):
+        """`Name(field=value)` of a msgspec Struct or a pydantic model, which is what their own repr gives; '' for anything else."""
+        info = value.type
+        if value.isa("msgspec._core._StructMixin"):
+            names = value.rt.object(info.address).metaclass_member("__struct_fields__").elements(1000)
+            held = dict(value.fields())
+            pairs = [(name, held.get(name)) for name in (n.string(200) for n in names)]
+        elif info.lookup("__pydantic_fields__") or info.lookup("model_fields"):
+            pairs = self._model(value)
+        else:
+            return ""
+        if depth >= self.limits.depth:
+            self.truncated = True
+            return f"{info.name}(...)"
+        return f"{info.name}({self._each(len(pairs), pairs, lambda p: f'{p[0]}={self._field(*p, depth + 1)}')})"
+
+    def _field(self, name, value, depth):
+        return "<not set>" if value is None else self.named(name, value, depth)
+
+    def _model(self, value):
+        """pydantic 2, `BaseModel.__repr_args__`: what the instance holds that is a field with a repr, then what it got beyond those."""
+        rt, info = value.rt, value.type
+        fields = rt.object(info.lookup("__pydantic_fields__") or info.lookup("model_fields"))
+        visible = {name.string(200) for name, field in fields.items(1000) if field.attr("repr").plain()}
+        pairs = [(name, rt.object(address)) for name, address in value.instance_entries() if name in visible]
+        extra = dict(value.fields()).get("__pydantic_extra__")
+        if extra is not None and not extra.is_none():
+            pairs += [(name.string(200), held) for name, held in extra.items(1000)]
+        decorators = info.lookup("__pydantic_decorators__")
+        if decorators:
+            for name, made in rt.object(decorators).attr("computed_fields").items(1000):
+                if made.attr("info").attr("repr").plain():
+                    self.opaque = True  # only running its code would tell
+                    pairs.append((name.string(200), None))
+        return pairs
 
     # ---- scalars -------------------------------------------------------------------------------------------------
     def _integer(self, value):
         number = value.integer()
-        if number.bit_length() > 13000:  # Python's own limit on printing is 4300 digits
+        if abs(number) >= _UNPRINTED:
             return hex(number) if self.limits is FULL else self._cut(hex(number), 80)
         return str(number)
 

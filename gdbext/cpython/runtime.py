@@ -29,6 +29,8 @@ def open_runtime(target):
 class Runtime:
     """See the module's docstring. Everything read is cached until the target's epoch ends."""
 
+    one_liners = {}  # tp_name of a base -> function of an `Object` to its text: what rooms above this one know of their types
+
     def __init__(self, target):
         self.target = target
         self.address, self.library = _find_runtime(target)  # of _PyRuntime; the `Module` that holds the interpreter

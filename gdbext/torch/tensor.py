@@ -11,6 +11,7 @@ import struct
 from typing import Optional, Tuple
 
 from ..errors import FaultError, GdbextError, LayoutError
+from ..render.text import escape
 from . import dtypes, layout as layouts, rtti
 
 MAX_DIMS = 256
@@ -236,6 +237,12 @@ def _f32(value):
 def is_tensor(obj):
     """Whether an `Object` of the CPython room is a torch tensor, of whatever subclass."""
     return not set(TENSOR_BASES).isdisjoint(obj.mro_names())
+
+
+def one_line(tensor):
+    """ "Tensor[2, 3] float32 cpu": what stands for a `Tensor` inside other output."""
+    shape = "?" if tensor.shape is None else ", ".join(map(str, tensor.shape))
+    return escape(f"{tensor.type}[{shape}] {tensor.dtype.name} {tensor.device or 'no device'}")
 
 
 def read_tensor(rt, address):

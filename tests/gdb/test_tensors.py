@@ -7,14 +7,14 @@ import subprocess
 
 import pytest
 
-from gdbext.commands.pytensor import PyTensor, one_line
+from gdbext.commands.pytensor import PyTensor
 from gdbext.commands.session import Session
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
 from gdbext.target.proc import ProcTarget
 from gdbext.torch import layout as layouts
 from gdbext.torch.repr import process_options, tensor_repr
-from gdbext.torch.tensor import read_tensor, read_tensor_impl
+from gdbext.torch.tensor import one_line, read_tensor, read_tensor_impl
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "tensors.py")
 FIELDS = ("type", "shape", "stride", "dtype", "device", "layout", "storage_offset", "numel", "data_ptr", "storage_bytes",

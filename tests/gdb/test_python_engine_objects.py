@@ -1,0 +1,70 @@
+"""What engines hold shows as Python itself shows it: msgspec Structs, pydantic models, numpy arrays, collections; tensors in one line."""
+
+import json
+import os
+
+import pytest
+
+from gdbext.commands.pyprint import PyPrint
+from gdbext.commands.session import Session
+from gdbext.cpython.reprs import FULL, SHORT, Repr
+from pysubjects import PYTHONS, running
+
+HAS = {"numpy": 300, "msgspec": 8, "pydantic": 8}  # library -> how many objects it adds at least
+
+
+def interpreters():
+    found = dict.fromkeys([*PYTHONS, os.environ.get("GDBEXT_TEST_PYTHON"), os.environ.get("GDBEXT_TEST_TORCH_PYTHON")])
+    return [p for p in found if p]
+
+
+@pytest.fixture(scope="module", params=interpreters(), ids=lambda p: "/".join(p.split(os.sep)[-3:]))
+def subject(request):
+    with running(request.param, "py_engine_objects.py") as (target, truth):
+        session = Session()
+        yield session.runtime(str(target.pid)), truth, session
+
+
+def test_repr_is_pythons_own(subject):
+    rt, truth, _ = subject
+    wrong = []
+    for label, address, expected in truth["objects"]:
+        shown = Repr(FULL)
+        found = shown(rt.object(address))
+        if found != expected or shown.truncated or shown.opaque:
+            wrong.append(f"{label}: {found[:300]}\n    not {expected[:300]}")
+    assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:20])
+    assert len(truth["objects"]) >= 25 + sum(HAS.get(name, 0) for name in truth["has"])
+
+
+def test_what_only_running_code_would_tell_shows_its_fields_and_is_marked(subject):
+    rt, truth, _ = subject
+    for label, address, expected in truth["partly"]:
+        shown = Repr(FULL)
+        assert shown(rt.object(address)) == expected and shown.opaque, label
+
+
+def test_tensors_take_one_line(subject):
+    rt, truth, session = subject
+    if "torch" not in truth["has"]:
+        pytest.skip("no torch in this interpreter")
+    for address, expected in truth["tensors"]:
+        assert Repr(SHORT)(rt.object(address)) == expected
+        answer = PyPrint().answer(session, PyPrint.parse(f"-on {rt.target.pid} {address:#x}"))
+        assert json.loads(answer.json("pyprint"))["repr"] == expected and answer.people().splitlines()[0] == expected
+
+
+def test_a_line_stays_a_line_and_bounds_hold(subject):
+    rt, truth, session = subject
+    lines = 0
+    for label, address, expected in truth["objects"]:
+        shown = Repr(SHORT)
+        found = shown(rt.object(address))
+        assert "\n" not in found and len(found) <= SHORT.total, label
+        if label.startswith("array float (2, 3)"):
+            assert found == " ".join(expected.split()) or shown.truncated
+        if label.startswith("array float (4, 5)") and lines < 5:
+            text = PyPrint().answer(session, PyPrint.parse(f"-on {rt.target.pid} {address:#x}")).people()
+            assert text.startswith(expected)
+            lines += 1
+    assert lines or "numpy" not in truth["has"]
