@@ -8,8 +8,10 @@ from ..render.jsonline import Address
 from ..render.text import PLAIN, escape, size
 from .base import Answer, Command, Option
 from .pyprint import ANY, value_of
+from .wheels import need
 
 objects, layouts, reprs, tensors = room("cpython.objects"), room("torch.layout"), room("torch.repr"), room("torch.tensor")
+arrays, statistics = room("torch.arrays"), room("torch.stats")
 
 _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
 
@@ -58,6 +60,32 @@ def _header(tensor, how, style):
     return "  ".join(head) + "\n  " + "  ".join(where) + style.dim(f"  ({how})")
 
 
+def _number(value):
+    """A statistic for people."""
+    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _stats_text(stats, sampled, style):
+    parts = [f"{name} {style.value(_number(stats[name]))}" for name in ("min", "max", "mean", "std")] if stats["min"] is not None else []
+    parts += [f"{name} {(style.bad if stats[name] and name != 'zeros' else style.value)(str(stats[name]))}" for name in ("nan", "inf", "zeros")]
+    return "  " + "  ".join(parts) + style.dim(f"  ({stats['count']} elements{', a sample' if sampled else ''})")
+
+
+def _hist_text(hist, style):
+    edges, counts = hist["edges"], hist["counts"]
+    if not counts:
+        return "  no finite value"
+    labels = [_number(e) for e in edges]
+    wide, most, digits = max(map(len, labels)), max(counts), max(len(str(c)) for c in counts)
+    bar = max(10, min(50, (style.width or 100) - 2 * wide - digits - 12))
+    lines = []
+    for i, count in enumerate(counts):
+        close = "]" if i == len(counts) - 1 else ")"
+        marks = "#" * (-(-count * bar // most) if count else 0)
+        lines.append(f"  [{labels[i].rjust(wide)}, {labels[i + 1].rjust(wide)}{close} {str(count).rjust(digits)} {style.value(marks)}".rstrip())
+    return "\n".join(lines)
+
+
 class _Bare(Answer):
     """The contract's `-repr`: the repr and nothing else, also where the answer is partial (JSON and exit status still say so)."""
 
@@ -77,7 +105,16 @@ class PyTensor(Command):
     EXPR is an expression of the selected Python frame as in pyprint, the address of a Python tensor, of a C++ at::Tensor or of
     its TensorImpl, or (in gdb) a C++ expression; the answer says which it was. Only the elements shown are read, so a cache of
     many GiB prints at once. -slice takes ints, start:stop:step and ... and shows that view. Values on a GPU are not in the process's
-    memory: their metadata is shown, with the way to the values."""
+    memory: their metadata is shown, with the way to the values.
+
+      (gdb) pytensor kv_cache -stats -hist -bins 3
+        min -4.03125  max 4.25  mean 0.000213  std 0.999  nan 0  inf 0  zeros 12  (67108864 elements)
+        [-4.03125, -1.27083)  6837102 ########
+        [-1.27083,  1.48958) 53621040 ##################################################
+        [ 1.48958,     4.25]  6650722 #######
+
+    Statistics are in float64 over all elements, or the slice's; a tensor of any size is read in small pieces. They need numpy in
+    gdb's Python (python3 -m gdbext install)."""
 
     name = "pytensor"
     group = "tensors"
@@ -86,6 +123,10 @@ class PyTensor(Command):
     options = (
         Option("repr", help="the text of torch's own repr and nothing else"),
         Option("slice", "str", "a part of it, as in Python: 0,:,3:5", metavar="S"),
+        Option("stats", help="min, max, mean, std (n-1) of the finite values, and how many are NaN, infinite, zero"),
+        Option("hist", help="a histogram of the finite values"),
+        Option("bins", "int", "bars of the histogram (20)", default=20, metavar="N"),
+        Option("sample", "int", "look at about N elements, in pieces spread over the tensor", metavar="N"),
         Option("py", help="EXPR is a Python expression, no other"),
         Option("cxx", help="EXPR is a C++ expression of gdb, no other"),
         ANY,
@@ -100,9 +141,10 @@ class PyTensor(Command):
         if args.slice is not None:
             tensor = tensor.sliced(args.slice)
         partial = session.partial(tensor.target) + tensor.notes
-        data = {**describe(tensor), "unavailable": tensor.unavailable or None, "resolved": how}
+        data = {**describe(tensor), "unavailable": tensor.unavailable or None, "resolved": how, "sampled": False}
+        work = self.work(args, tensor, data, partial)
         text = why = None
-        if not args.json or args.repr:
+        if args.repr or not (args.json or work):
             if tensor.own_repr:
                 partial.append(f"{tensor.type} has a __repr__ of its own, which is not run: this is how torch.Tensor's prints it")
             try:
@@ -118,16 +160,36 @@ class PyTensor(Command):
             return _Bare(data, escape(text, keep="\n"), partial)
 
         def people(style):
-            values = (
-                [escape(text, keep="\n")]
-                if text is not None
-                else [style.bad(escape(tensor.unavailable))]
-                if tensor.unavailable
-                else []
-            )
+            values = [part(style) for part in work]
+            if text is not None:
+                values.append(escape(text, keep="\n"))
+            elif tensor.unavailable:
+                values.append(style.bad(escape(tensor.unavailable)))
             return "\n".join([_header(tensor, how, style)] + values)
 
         return Answer(data, people, partial)
+
+    def work(self, args, tensor, data, partial):
+        """What the options ask for beside the repr, into `data` -> [function of `Style` that shows it]."""
+        asked = [name for name in ("stats", "hist") if getattr(args, name)]
+        if not asked:
+            return []
+        need("numpy", "-" + asked[0])
+        source, shown = arrays.of_tensor(tensor), []
+        if tensor.layout.startswith("sparse_"):
+            partial.append(f"over the {source.numel} values that it stores")
+        stats, data["sampled"] = statistics.statistics(source, args.sample)
+        if data["sampled"]:
+            partial.append(f"sampled: {stats['count']} of {source.numel} elements")
+        if args.stats:
+            data["stats"] = stats
+            shown.append(lambda style: _stats_text(stats, data["sampled"], style))
+        if args.hist:
+            if stats["min"] is None:
+                raise GdbextError("a complex tensor has no order, so no histogram")
+            data["hist"] = statistics.histogram(source, stats["min"], stats["max"], args.bins, args.sample)
+            shown.append(lambda style: _hist_text(data["hist"], style))
+        return shown
 
 
 def resolve(session, args):

@@ -44,7 +44,7 @@ def _minifloat(exponent, mantissa, bias, kind):
     return values
 
 
-_TABLES = {
+TABLES = {
     "float8_e5m2": _minifloat(5, 2, 15, "ieee"),
     "float8_e4m3fn": _minifloat(4, 3, 7, "fn"),
     "float8_e5m2fnuz": _minifloat(5, 2, 16, "fnuz"),
@@ -76,8 +76,8 @@ class DType:
         if name in _COMPLEX:
             flat = _bfloat16(blob) if name == "bcomplex32" else struct.unpack(f"<{2 * count}{_COMPLEX[name]}", blob)
             return [complex(flat[i], flat[i + 1]) for i in range(0, 2 * count, 2)]
-        if name in _TABLES:
-            return [_TABLES[name][b] for b in blob]
+        if name in TABLES:
+            return [TABLES[name][b] for b in blob]
         return [int.from_bytes(blob[i : i + self.itemsize], "little") for i in range(0, len(blob), self.itemsize)]
 
 
@@ -88,7 +88,7 @@ def _make():
         found[name] = DType(name, struct.calcsize("<" + code), kind)
     for name, code in _COMPLEX.items():
         found[name] = DType(name, 2 * struct.calcsize("<" + code), "complex")
-    for name in _TABLES:
+    for name in TABLES:
         found[name] = DType(name, 1, "float")
     for name, size in _RAW.items():
         found.setdefault(name, DType(name, size, "raw"))

@@ -21,7 +21,7 @@ GAP = 1024  # bytes: elements closer than this are read in one piece
 TENSOR_BASES = ("torch._C.TensorBase", "torch._C._TensorBase")
 _LAYOUT_NAMES = {"Sparse": "sparse_coo", "SparseCsr": "sparse_csr", "SparseCsc": "sparse_csc", "SparseBsr": "sparse_bsr",
                  "SparseBsc": "sparse_bsc", "Mkldnn": "_mkldnn"}  # fmt: skip
-_SPARSE = ("at::SparseTensorImpl", "at::SparseCsrTensorImpl")
+SPARSE = ("at::SparseTensorImpl", "at::SparseCsrTensorImpl")
 _DENSE = ("c10::TensorImpl", "at::QTensorImpl")
 
 
@@ -80,7 +80,7 @@ class Tensor:
             )
         if kind != "cpu":
             return f"the values are in the memory of {self.device}, which gdb cannot read"
-        if self.kind in _SPARSE:
+        if self.kind in SPARSE:
             return ""
         if self.kind not in _DENSE or self.stride is None or self.layout != "strided":
             return f"a {self.layout} {self.kind} keeps its values in parts that are not decoded here"
@@ -101,7 +101,7 @@ class Tensor:
         """
         if self.unavailable:
             raise GdbextError(f"tensor at {self.address or self.impl:#x}: {self.unavailable}")
-        if self.kind in _SPARSE:
+        if self.kind in SPARSE:
             raise GdbextError(
                 f"tensor at {self.address or self.impl:#x}: elements of a {self.layout} tensor are not looked up one by one"
             )

@@ -255,6 +255,31 @@ def printed(t):
     return repr(t)
 
 
+def statistics(t):
+    """What -stats must say, computed by torch; None where torch cannot. min, max, mean, std of the finite values in float64."""
+    if t.is_meta or type(t).__name__ == "FakeTensor" or t.layout != torch.strided or (t.numel() and not t.untyped_storage().nbytes()):
+        return None
+    if t.numel() > 1 << 22:
+        return None
+    x = t.detach()
+    x = x.dequantize() if x.is_quantized else x
+    if x.is_complex():
+        x = x.to(torch.complex128).resolve_conj()
+        return {"nan": int(x.isnan().sum()), "inf": int(x.isinf().sum()), "zeros": int((x == 0).sum())}
+    x = x.to(torch.float64)
+    finite = x[x.isfinite()]
+    some = finite.numel() > 0
+    return {
+        "min": finite.min().item() if some else math.nan,
+        "max": finite.max().item() if some else math.nan,
+        "mean": finite.mean().item() if some else math.nan,
+        "std": finite.std().item() if finite.numel() > 1 else math.nan,
+        "nan": int(x.isnan().sum()),
+        "inf": int(x.isinf().sum()),
+        "zeros": int((x == 0).sum()),
+    }
+
+
 def describe(t):
     def ask(make):
         try:
@@ -267,6 +292,7 @@ def describe(t):
         "impl": t._cdata,
         "type": type(t).__name__,
         "repr": ask(lambda: printed(t)),
+        "stats": ask(lambda: statistics(t)),
         "shape": ask(lambda: list(t.shape)),
         "stride": ask(lambda: list(t.stride())),
         "dtype": str(t.dtype),

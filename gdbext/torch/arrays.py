@@ -1,0 +1,239 @@
+"""A tensor's values as numpy arrays, piece by piece, so that a tensor of any size passes through bounded memory.
+
+Needs numpy, in the Python that runs this: callers make sure that it is there (commands/wheels.py). A `Source` is a box of elements that
+can be read in parts: a tensor in memory (`of_tensor`) or in a file (files.py). A *box* is a tuple of slices, one per dimension.
+"""
+
+import itertools
+import math
+
+from ..errors import FaultError, GdbextError
+from . import dtypes
+from .tensor import SPARSE, sparse_parts
+
+PIECE = 1 << 20  # bytes of memory read at once, and elements decoded at once: a piece stays in the processor's cache
+GAP = 1 << 14  # bytes: memory between the elements of a box that is read along with them
+MAX_RUNS = 1 << 16  # pieces of memory that one box may gather
+_NUMPY = {
+    "uint8": "u1", "int8": "i1", "int16": "i2", "int32": "i4", "int64": "i8", "uint16": "u2", "uint32": "u4", "uint64": "u8",
+    "float16": "f2", "float32": "f4", "float64": "f8", "bool": "?", "complex64": "c8", "complex128": "c16", "qint8": "i1",
+    "quint8": "u1", "qint32": "i4", "bfloat16": "u2", "complex32": "u4", "bcomplex32": "u4",
+}  # fmt: skip
+_FLOAT4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]  # e2m1, OCP Microscaling v1.0; the low half of a byte comes first
+
+
+def stored_dtype(dtype):
+    """numpy's dtype of the bytes that a `DType` is stored as; formats that numpy lacks are unsigned integers."""
+    import numpy
+
+    return numpy.dtype("<" + _NUMPY.get(dtype.name, f"u{dtype.itemsize}"))
+
+
+class Source:
+    """`shape`, `dtype` (a `DType`) and `name` for messages. `read(box)` -> the stored elements; `boxes()` tile it in memory's order."""
+
+    def __init__(self, shape, dtype, name, read, order=None, decode=None):
+        """`order`: per dimension its distance in memory in elements (default: row-major); `decode`: of (stored, box), see `of_tensor`."""
+        self.shape, self.dtype, self.name, self.read = tuple(shape), dtype, name, read
+        self.order = row_major(shape) if order is None else tuple(order)
+        self._decode = decode
+
+    @property
+    def numel(self):
+        return math.prod(self.shape)
+
+    @property
+    def is_row_major(self):
+        """Whether its boxes come one after the other in row-major order."""
+        steps = [abs(s) for n, s in zip(self.shape, self.order) if n > 1]
+        return all(a >= b for a, b in zip(steps, steps[1:]))
+
+    def boxes(self):
+        return _tile(self.shape, self.order, self.dtype.itemsize)
+
+    def numbers(self, box):
+        """The elements of a box as numbers: bool, ints, float32/float64 or complex, in the box's own shape."""
+        stored = self.read(box)
+        return self._decode(stored, box) if self._decode else decode(self.dtype, stored)
+
+
+def row_major(shape):
+    steps, step = [], 1
+    for n in reversed(shape):
+        steps.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(steps))
+
+
+def _tile(shape, order, itemsize):
+    """Boxes that cover `shape`, the dimension that is widest in memory outermost. Each holds at most `PIECE` bytes, from memory that
+    spans no more than that, or from up to `MAX_RUNS` places that lie further apart."""
+    if not math.prod(shape):
+        return
+    limit = PIECE // max(1, itemsize)
+    dims = sorted(range(len(shape)), key=lambda d: -abs(order[d]))
+    span = count = 1  # of the dimensions that a box holds whole: elements from the first to the last in memory, and elements
+
+    def apart(d):
+        return (abs(order[d]) - span) * itemsize > GAP
+
+    while dims:
+        d = dims[-1]
+        wide = span if apart(d) else span + (shape[d] - 1) * abs(order[d])
+        if count * shape[d] > (min(limit, MAX_RUNS) if apart(d) else limit) or wide > limit:
+            break
+        dims.pop()
+        span, count = wide, count * shape[d]
+    box = [slice(0, n) for n in shape]
+    if not dims:
+        yield tuple(box)
+        return
+    split = dims.pop()
+    step = (min(limit, MAX_RUNS) if apart(split) else limit) // count
+    if order[split] and not apart(split):
+        step = min(step, (limit - span) // abs(order[split]) + 1)
+    step = max(1, step)
+    for outer in itertools.product(*[range(shape[d]) for d in dims]):
+        for d, i in zip(dims, outer):
+            box[d] = slice(i, i + 1)
+        for start in range(0, shape[split], step):
+            box[split] = slice(start, min(start + step, shape[split]))
+            yield tuple(box)
+
+
+# ---- a tensor in memory ------------------------------------------------------------------------------------------------
+def of_tensor(tensor):
+    """The `Source` of a `Tensor` whose values can be read; `GdbextError` says why they cannot.
+
+    Conjugate and negative views are resolved; quantized elements come as float32. Of a sparse tensor the values that it stores.
+    """
+    name = f"tensor at {tensor.address or tensor.impl:#x}"
+    if tensor.unavailable:
+        raise GdbextError(f"{name}: {tensor.unavailable}")
+    if tensor.device.startswith("meta"):
+        raise GdbextError(f"{name}: a meta tensor has no values")
+    if tensor.kind in SPARSE:
+        return of_tensor(sparse_parts(tensor)[-1][1])
+
+    def read(box):
+        return _read(tensor, box)
+
+    def numbers(stored, box):
+        found = decode(tensor.dtype, stored)
+        if tensor.is_neg:
+            found = -found
+        if tensor.is_conj:
+            found = found.conj()
+        return _dequantize(tensor.quantizer, found, box) if tensor.quantizer else found
+
+    return Source(tensor.shape, tensor.dtype, name, read, tensor.stride, numbers)
+
+
+def resolved(tensor):
+    """Whether the stored bytes of a tensor are its values: no conjugate or negative view, not quantized."""
+    return not (tensor.is_neg or tensor.is_conj or tensor.quantizer)
+
+
+def _read(tensor, box):
+    import numpy
+
+    kind, size = stored_dtype(tensor.dtype), tensor.dtype.itemsize
+    shape = [b.stop - b.start for b in box]
+    if tensor.is_zero:
+        return numpy.zeros(shape, kind)
+    far, near, span = [], [], 1
+    for d in sorted(range(len(shape)), key=lambda d: abs(tensor.stride[d])):
+        if shape[d] > 1 and (abs(tensor.stride[d]) - span) * size > GAP:
+            far.append(d)
+        else:
+            near.append(d)
+            span += (shape[d] - 1) * abs(tensor.stride[d])
+    near.sort()
+    if span * size > 2 * PIECE:  # a box cut for another tensor's order: what it spans here is read in halves
+        d = max(near, key=lambda d: (shape[d] - 1) * abs(tensor.stride[d]))
+        middle = (box[d].start + box[d].stop) // 2
+        halves = [box[:d] + (part,) + box[d + 1 :] for part in (slice(box[d].start, middle), slice(middle, box[d].stop))]
+        return numpy.concatenate([_read(tensor, half) for half in halves], d)
+    start = tensor.storage_offset + sum(b.start * s for b, s in zip(box, tensor.stride))
+    lengths = [(shape[d] - 1) * tensor.stride[d] for d in near]
+    low, high = start + sum(n for n in lengths if n < 0), start + sum(n for n in lengths if n > 0) + 1
+    outer = list(itertools.product(*[range(shape[d]) for d in far]))
+    offsets = [sum(i * tensor.stride[d] for i, d in zip(index, far)) for index in outer]
+    ranges = [((low + o) * size, (high + o) * size) for o in offsets]
+    for a, b in ranges:
+        if a < 0 or (tensor.storage_bytes is not None and b > tensor.storage_bytes):
+            raise GdbextError(
+                f"the tensor at {tensor.address or tensor.impl:#x} reaches outside its storage of {tensor.storage_bytes} bytes"
+            )
+    found = []
+    for (a, b), blob in zip(ranges, _bytes(tensor.target, [(tensor.storage_data + a, b - a) for a, b in ranges])):
+        if blob is None:
+            raise FaultError(tensor.storage_data + a, b - a, "the tensor's memory was freed, or the core left it out")
+        flat = numpy.frombuffer(blob, kind)
+        part = numpy.lib.stride_tricks.as_strided(
+            flat[start - low :], [shape[d] for d in near], [tensor.stride[d] * size for d in near], writeable=False
+        )
+        found.append(part)
+    if not far:
+        return found[0].reshape(shape)
+    whole = numpy.stack(found).reshape([shape[d] for d in far] + [shape[d] for d in near])
+    order = far + near
+    return whole.transpose([order.index(d) for d in range(len(shape))])
+
+
+def _bytes(target, ranges):
+    return [_whole(target, *ranges[0])] if len(ranges) == 1 else target.read_many(ranges)
+
+
+def _whole(target, address, size):
+    try:
+        return target.read(address, size)
+    except FaultError:
+        return None
+
+
+# ---- decoding ----------------------------------------------------------------------------------------------------------
+_tables = {}
+
+
+def decode(dtype, stored):
+    """Stored elements -> numbers. `GdbextError` for bits that are no numbers to torch either."""
+    import numpy
+
+    name = dtype.name
+    if name == "bfloat16":
+        return (stored.astype(numpy.uint32) << 16).view(numpy.float32)
+    if name in ("complex32", "bcomplex32"):
+        half = numpy.ascontiguousarray(stored).view(numpy.uint16).reshape(stored.shape + (2,))
+        parts = decode(dtypes.DTYPES["bfloat16"], half) if name == "bcomplex32" else half.view(numpy.float16).astype(numpy.float32)
+        return parts.view(numpy.complex64)[..., 0]
+    if name in dtypes.TABLES:
+        if name not in _tables:
+            _tables[name] = numpy.array(dtypes.TABLES[name], numpy.float32)
+        return _tables[name][stored]
+    if name == "float4_e2m1fn_x2":
+        signed = numpy.array(_FLOAT4 + [-v for v in _FLOAT4], numpy.float32)
+        return numpy.stack([signed[stored & 15], signed[stored >> 4]], -1)
+    if dtype.kind == "raw":
+        raise GdbextError(f"torch.{name} holds bits, no numbers that torch computes with: its repr shows them")
+    if name == "bool":
+        return stored.view(numpy.uint8) != 0
+    return stored
+
+
+def _dequantize(quantizer, stored, box):
+    """(stored - zero point) * scale in float32, as torch computes it; one pair per index of `axis` where there is one."""
+    import numpy
+
+    q = quantizer
+    if q.axis is None:
+        scale, zero = numpy.float32(q.scales), q.zero_points
+    elif isinstance(q.pick, int):
+        scale, zero = numpy.float32(q.scales[q.pick]), q.zero_points[q.pick]
+    else:
+        channels = range(len(q.scales)) if q.pick is None else q.pick
+        wide = [1] * len(box)
+        wide[q.axis] = -1
+        scale = numpy.array([q.scales[c] for c in channels], numpy.float32)[box[q.axis]].reshape(wide)
+        zero = numpy.array([q.zero_points[c] for c in channels])[box[q.axis]].reshape(wide)
+    return ((stored.astype(numpy.int64) - zero) * scale).astype(numpy.float32)

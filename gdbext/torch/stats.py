@@ -1,0 +1,143 @@
+"""Statistics, histogram and search for NaN over tensors of any size, in one pass each and in bounded memory.
+
+Over the finite values, in float64; mean and variance of the pieces are joined by the rule of Chan, Golub and LeVeque, "Updating
+formulae and a pairwise algorithm for computing sample variances" (1979). Needs numpy.
+"""
+
+import math
+
+from ..errors import GdbextError
+
+MAX_BINS = 1000
+# For floats stored in 8 and 16 bits: (mask, largest pattern under it that is no NaN).
+_LAST_NUMBER = {
+    "bfloat16": (0x7FFF, 0x7F80), "float16": (0x7FFF, 0x7C00), "float8_e5m2": (0x7F, 0x7C), "float8_e4m3fn": (0x7F, 0x7E),
+    "float8_e8m0fnu": (0xFF, 0xFE),
+}  # fmt: skip
+
+
+def statistics(source, sample=None):
+    """-> ({min, max, mean, std, nan, inf, zeros, count}, sampled) of a `Source`.
+
+    `count`: the elements looked at. `std` divides by n-1. min and max of integers and bools are ints; min, max, mean and std are NaN
+    where no value is finite, and None for complex tensors. `sample`: look at about so many elements, in pieces spread evenly; `sampled`
+    says whether that left any out.
+    """
+    import numpy
+
+    total = _Moments()
+    nan = inf = zeros = count = 0
+    is_complex = source.dtype.kind == "complex"
+    with numpy.errstate(all="ignore"):
+        for values in _pieces(source, sample):
+            count += values.size
+            zeros += values.size - int(numpy.count_nonzero(values))
+            if is_complex:
+                bad = int(numpy.count_nonzero(numpy.isnan(values)))
+                nan, inf = nan + bad, inf + int(numpy.count_nonzero(numpy.isinf(values)))
+                continue
+            low, high = values.min(), values.max()
+            if values.dtype.kind == "f" and not (math.isfinite(low) and math.isfinite(high)):
+                finite = numpy.isfinite(values)
+                bad = int(numpy.count_nonzero(numpy.isnan(values)))
+                nan, inf = nan + bad, inf + values.size - int(numpy.count_nonzero(finite)) - bad
+                values = values[finite]
+                if not values.size:
+                    continue
+                low, high = values.min(), values.max()
+            total.add(values, low.item(), high.item())
+    found = {"min": total.low, "max": total.high, "mean": total.mean, "std": total.std}
+    if is_complex:
+        found = dict.fromkeys(found)
+    return {**found, "nan": nan, "inf": inf, "zeros": zeros, "count": count}, count < source.numel
+
+
+def _pieces(source, sample):
+    """The elements as flat arrays: all, or about `sample` in pieces spread evenly."""
+    boxes = source.boxes()
+    if sample is not None and sample < source.numel:
+        if sample < 1:
+            raise GdbextError(f"-sample {sample}: at least one element must be looked at")
+        boxes = list(boxes)
+        wanted = min(len(boxes), max(8, -(-sample * len(boxes) // source.numel)))
+        boxes, each = [boxes[i * len(boxes) // wanted] for i in range(wanted)], max(1, sample // wanted)
+        return (source.numbers(box).ravel("K")[:each] for box in boxes)
+    return (source.numbers(box).ravel("K") for box in boxes)
+
+
+class _Moments:
+    """count, mean and sum of squared deviations, piece by piece."""
+
+    def __init__(self):
+        self.count, self.average, self.squares, self.low, self.high = 0, 0.0, 0.0, math.nan, math.nan
+
+    def add(self, values, low, high):
+        import numpy
+
+        if values.dtype.kind == "b":
+            low, high = int(low), int(high)
+        self.low = low if not self.count else min(self.low, low)
+        self.high = high if not self.count else max(self.high, high)
+        wide = values.astype(numpy.float64)
+        mean = float(wide.mean())
+        wide -= mean
+        squares = float(numpy.dot(wide, wide))
+        n, m = self.count, values.size
+        delta = mean - self.average
+        self.squares += squares + (delta * delta * n * m / (n + m) if n else 0.0)
+        self.average += delta * m / (n + m)
+        self.count = n + m
+
+    @property
+    def mean(self):
+        return self.average if self.count else math.nan
+
+    @property
+    def std(self):
+        return math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else math.nan
+
+
+def histogram(source, low, high, bins=20, sample=None):
+    """-> {edges: [bins + 1 floats], counts: [bins ints]} of the finite values, `low` and `high` being the least and the largest."""
+    import numpy
+
+    if source.dtype.kind == "complex":
+        raise GdbextError("a complex tensor has no order, so no histogram")
+    if not 0 < bins <= MAX_BINS:
+        raise GdbextError(f"{bins} bins: give 1 to {MAX_BINS}")
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return {"edges": [], "counts": []}
+    low, high = float(low), float(high)
+    counts = numpy.zeros(bins, numpy.int64)
+    width = high / bins - low / bins  # no overflow at float64's ends
+    with numpy.errstate(all="ignore"):
+        for values in _pieces(source, sample):
+            wide = values.astype(numpy.float64)
+            wide = wide[numpy.isfinite(wide)]
+            if not width:
+                at = numpy.zeros(wide.size, numpy.int64)
+            elif math.isfinite(high - low):
+                at = ((wide - low) / width).astype(numpy.int64)
+            else:
+                at = (wide / width - low / width).astype(numpy.int64)
+            counts += numpy.bincount(numpy.clip(at, 0, bins - 1), minlength=bins)
+    edges = [low + width * i for i in range(bins)] + [high]
+    return {"edges": edges, "counts": counts.tolist()}
+
+
+def has_nan(source):
+    """Whether any element is NaN; at the speed of reading."""
+    import numpy
+
+    if source.dtype.kind not in ("float", "complex"):
+        return False
+    mask, last = _LAST_NUMBER.get(source.dtype.name, (0, 0))
+    for box in source.boxes():
+        stored = source.read(box)
+        if mask:
+            bits = stored.view(numpy.uint16) if source.dtype.itemsize == 2 else stored
+            if int((bits & bits.dtype.type(mask)).max()) > last:
+                return True
+        elif numpy.isnan(source.numbers(box) if stored.dtype.kind == "u" else stored).any():
+            return True
+    return False

@@ -1,0 +1,118 @@
+"""Boxes cover a tensor of any strides exactly once, and reading them gives what numpy's own view gives."""
+
+import random
+
+import pytest
+
+from gdbext.errors import GdbextError
+from gdbext.target.fake import FakeTarget
+from gdbext.torch import arrays, dtypes, stats
+from gdbext.torch.tensor import Quantizer, Tensor
+
+numpy = pytest.importorskip("numpy")
+DATA = 0x200000
+
+
+def made(base, view, dtype="int32"):
+    """A `Tensor` that is `view` of `base`, a flat array."""
+    size = base.itemsize
+    offset = (view.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // size
+    return Tensor(
+        FakeTarget({DATA: base.tobytes()}), None, 8, kind="c10::TensorImpl", device="cpu", shape=view.shape,
+        stride=tuple(s // size for s in view.strides), dtype=dtypes.DTYPES[dtype], storage_offset=offset, numel=view.size,
+        storage=8, storage_data=DATA, storage_bytes=base.nbytes,
+    )  # fmt: skip
+
+
+def views(count):
+    rng = random.Random(5)
+    base = numpy.arange(6000, dtype=numpy.int32)
+    for _ in range(count):
+        shape = [rng.randint(1, 7) for _ in range(rng.randint(0, 4))]
+        full = [n * rng.randint(1, 3) for n in shape]
+        size = int(numpy.prod(full)) if full else 1
+        if size > 6000:
+            continue
+        view = base[:size].reshape(full)
+        cut = tuple(slice(rng.randint(0, f - n), None, rng.randint(1, max(1, f // n))) for n, f in zip(shape, full))
+        view = view[cut + (...,)].transpose(rng.sample(range(len(shape)), len(shape)))
+        if rng.random() < 0.3 and view.ndim:
+            view = numpy.broadcast_to(view, (3,) + view.shape)
+        yield base, view
+
+
+@pytest.mark.parametrize("piece,gap", [(1 << 20, 1 << 14), (64, 16), (16, 4), (256, 1 << 14), (4, 0)])
+def test_boxes_tile_any_view(monkeypatch, piece, gap):
+    monkeypatch.setattr(arrays, "PIECE", piece)
+    monkeypatch.setattr(arrays, "GAP", gap)
+    seen = 0
+    for base, view in views(60):
+        source = arrays.of_tensor(made(base, view))
+        times, values = numpy.zeros(view.shape, int), numpy.full(view.shape, -1)
+        for box in source.boxes():
+            part = source.numbers(box)
+            assert part.nbytes <= max(piece, 4)
+            times[box] += 1
+            values[box] = part
+        assert (times == 1).all() and (values == view).all()
+        seen += view.size
+        if source.is_row_major and view.size:
+            flat = numpy.concatenate([source.numbers(box).reshape(-1) for box in source.boxes()])
+            assert (flat == view.reshape(-1)).all()
+    assert seen > 1000
+
+
+def test_a_box_cut_for_another_order_is_read_in_halves(monkeypatch):
+    monkeypatch.setattr(arrays, "PIECE", 64)
+    base = numpy.arange(6000, dtype=numpy.int32)
+    view = base.reshape(60, 100).T
+    source = arrays.of_tensor(made(base, view))
+    assert (source.numbers((slice(0, 100), slice(3, 40))) == view[:, 3:40]).all()
+
+
+def test_strides_that_reach_outside_the_storage_are_refused():
+    base = numpy.arange(100, dtype=numpy.int32)
+    tensor = made(base, base[:50])
+    for stride, offset in ((3, 0), (1, 60), (-1, 10), (1 << 60, 0)):
+        tensor.stride, tensor.storage_offset = (stride,), offset
+        with pytest.raises(GdbextError, match="storage"):
+            stats.statistics(arrays.of_tensor(tensor))
+
+
+def test_channels_of_a_sliced_quantizer_follow_the_slice():
+    base = numpy.arange(24, dtype=numpy.uint8)
+    tensor = made(base, base.reshape(4, 6), "quint8")
+    tensor.quantizer = Quantizer("per_channel_affine", [0.5, 1.0, 2.0, 4.0], [0, 3, 200, 1], 0)
+    whole = (base.reshape(4, 6).astype(int) - [[0], [3], [200], [1]]) * [[0.5], [1.0], [2.0], [4.0]]
+
+    def read(part):
+        source = arrays.of_tensor(part)
+        return numpy.concatenate([source.numbers(box) for box in source.boxes()])
+
+    assert (read(tensor) == whole).all()
+    assert (read(tensor.sliced("1:, ::2")) == whole[1:, ::2]).all()
+    assert (read(tensor.sliced("2")) == whole[2]).all()
+
+
+def test_moments_of_pieces_are_those_of_the_whole(monkeypatch):
+    monkeypatch.setattr(arrays, "PIECE", 256)
+    values = numpy.random.default_rng(1).normal(1e6, 1e-3, 5000)
+    values[[3, 700]] = numpy.nan, -numpy.inf
+    finite = values[numpy.isfinite(values)]
+    found, _ = stats.statistics(arrays.of_tensor(made(values, values, "float64")))
+    assert (found["nan"], found["inf"], found["min"], found["max"]) == (1, 1, finite.min(), finite.max())
+    assert abs(found["std"] / finite.std(ddof=1) - 1) < 1e-6 and abs(found["mean"] / finite.mean() - 1) < 1e-14
+    hist = stats.histogram(arrays.of_tensor(made(values, values, "float64")), found["min"], found["max"], 7)
+    assert sum(hist["counts"]) == 4998 and len(hist["edges"]) == 8
+
+
+def test_float64s_whole_range_has_a_histogram():
+    values = numpy.array([-1.7e308, 0.0, 1.7e308])
+    hist = stats.histogram(arrays.of_tensor(made(values, values, "float64")), -1.7e308, 1.7e308, 3)
+    assert hist["counts"] == [1, 1, 1]
+
+
+def test_two_float4_values_of_a_byte_are_both_counted():
+    base = numpy.array([0x21, 0xF0], numpy.uint8)
+    found, _ = stats.statistics(arrays.of_tensor(made(base, base, "float4_e2m1fn_x2")))
+    assert (found["min"], found["max"], found["zeros"], found["count"]) == (-6.0, 1.0, 1, 4)
