@@ -1,17 +1,18 @@
 """pytensor: a torch tensor of the process, from a Python expression, a C++ one or an address."""
 
+import os
 import re
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..lazy import room
 from ..render.jsonline import Address
 from ..render.text import PLAIN, escape, size
-from .base import Answer, Command, Option
+from .base import Answer, Args, Command, Option
 from .pyprint import ANY, value_of
 from .wheels import need
 
 objects, layouts, reprs, tensors = room("cpython.objects"), room("torch.layout"), room("torch.repr"), room("torch.tensor")
-arrays, statistics = room("torch.arrays"), room("torch.stats")
+arrays, statistics, files, comparing = room("torch.arrays"), room("torch.stats"), room("torch.files"), room("torch.compare")
 
 _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
 
@@ -113,6 +114,13 @@ class PyTensor(Command):
         [-1.27083,  1.48958) 53621040 ##################################################
         [ 1.48958,     4.25]  6650722 #######
 
+      (gdb) pytensor self.w -save before.pt
+      (gdb) pytensor self.w -compare before.pt
+        different from before.pt in 3 of 1048576 elements
+        first at [0, 17]: 0.5 against 0.25
+        largest difference 0.25 at [0, 17], relative 1, 8388608 ulps
+      (gdb) pytensor self.w -compare TP1:self.w
+
     Statistics are in float64 over all elements, or the slice's; a tensor of any size is read in small pieces. They need numpy in
     gdb's Python (python3 -m gdbext install)."""
 
@@ -126,6 +134,9 @@ class PyTensor(Command):
         Option("stats", help="min, max, mean, std (n-1) of the finite values, and how many are NaN, infinite, zero"),
         Option("hist", help="a histogram of the finite values"),
         Option("bins", "int", "bars of the histogram (20)", default=20, metavar="N"),
+        Option("save", "str", "write it to F.npy, F.safetensors or F.pt (which torch.load reads)", metavar="F"),
+        Option("force", help="-save replaces a file that is there"),
+        Option("compare", "str", "with X: an expression, a file (F.npy, F.pt:NAME), WHAT:EXPR of another process or core", metavar="X"),
         Option("sample", "int", "look at about N elements, in pieces spread over the tensor", metavar="N"),
         Option("py", help="EXPR is a Python expression, no other"),
         Option("cxx", help="EXPR is a C++ expression of gdb, no other"),
@@ -138,11 +149,14 @@ class PyTensor(Command):
         if args.py and args.cxx:
             raise GdbextError("-py and -cxx exclude each other")
         tensor, how, rt = resolve(session, args)
+        whole = tensor
         if args.slice is not None:
             tensor = tensor.sliced(args.slice)
         partial = session.partial(tensor.target) + tensor.notes
         data = {**describe(tensor), "unavailable": tensor.unavailable or None, "resolved": how, "sampled": False}
         work = self.work(args, tensor, data, partial)
+        if args.compare is not None:
+            work.append(self.compare(session, args, whole, tensor, data, partial))
         text = why = None
         if args.repr or not (args.json or work):
             if tensor.own_repr:
@@ -171,25 +185,78 @@ class PyTensor(Command):
 
     def work(self, args, tensor, data, partial):
         """What the options ask for beside the repr, into `data` -> [function of `Style` that shows it]."""
-        asked = [name for name in ("stats", "hist") if getattr(args, name)]
+        asked = [name for name in ("stats", "hist", "save") if getattr(args, name)]
         if not asked:
             return []
         need("numpy", "-" + asked[0])
         source, shown = arrays.of_tensor(tensor), []
-        if tensor.layout.startswith("sparse_"):
-            partial.append(f"over the {source.numel} values that it stores")
-        stats, data["sampled"] = statistics.statistics(source, args.sample)
-        if data["sampled"]:
-            partial.append(f"sampled: {stats['count']} of {source.numel} elements")
+        if args.stats or args.hist:
+            if tensor.layout.startswith("sparse_"):
+                partial.append(f"over the {source.numel} values that it stores")
+            stats, data["sampled"] = statistics.statistics(source, args.sample)
+            if data["sampled"]:
+                partial.append(f"sampled: {stats['count']} of {source.numel} elements")
         if args.stats:
             data["stats"] = stats
             shown.append(lambda style: _stats_text(stats, data["sampled"], style))
         if args.hist:
-            if stats["min"] is None:
-                raise GdbextError("a complex tensor has no order, so no histogram")
             data["hist"] = statistics.histogram(source, stats["min"], stats["max"], args.bins, args.sample)
             shown.append(lambda style: _hist_text(data["hist"], style))
+        if args.save:
+            path = os.path.expanduser(args.save)
+            size_, dtype = files.save(tensor, path, args.force)
+            data["saved"] = {"file": path, "bytes": size_, "dtype": dtype}
+            note = "" if dtype == data["dtype"] else f" as {dtype}, dequantized or resolved"
+            shown.append(lambda style: f"  saved to {style.file(escape(path))}: {size(size_)}{note}")
         return shown
+
+    def compare(self, session, args, whole, tensor, data, partial):
+        need("numpy", "-compare")
+        other = _other(session, args, whole, tensor, partial)
+        data["compare"] = found = comparing.compare(arrays.of_tensor(tensor), other)
+        return lambda style: _compare_text(found, tensor.numel, args.compare, style)
+
+
+def _compare_text(found, numel, other, style):
+    reason = f"  ({found['reason']})" if found["reason"] else ""
+    if found["equal"]:
+        return f"  {style.good('equal')} to {escape(other)} in all {numel} elements{reason}"
+    if found["different"] is None:
+        return f"  {style.bad('different')} from {escape(other)}: {found['reason']}"
+    first, second = map(_number, found["values"])
+    parts = [f"{style.bad('different')} from {escape(other)} in {found['different']} of {numel} elements{reason}",
+             f"first at {found['first_index']}: {first} against {second}",
+             f"largest difference {_number(found['max_abs_diff'])} at {found['max_abs_index']}, relative {_number(found['max_rel_diff'])}"]  # fmt: skip
+    if found["ulps"] is not None:
+        parts[-1] += f", {found['ulps']} ulps"
+    if found["nan_different"]:
+        parts.append(f"NaN on one side alone in {found['nan_different']}")
+    return "\n".join("  " + p for p in parts)
+
+
+def _other(session, args, whole, tensor, partial):
+    """The `Source` that -compare names: a file, an expression of another process or core, or one of this."""
+    named = files.split_name(os.path.expanduser(args.compare))
+    if named is not None and os.path.exists(named[0]):
+        return files.read(*named)
+    trial = Args(vars(args), args.compare)
+    found = re.match(r"([\w./~+-]+):(?=\S)", args.compare)
+    if found and not _is_module(session, args, found.group(1)):
+        what = os.path.expanduser(found.group(1))
+        trial = Args({**vars(args), "on": what}, args.compare[found.end() :])
+    elif named is not None:
+        raise GdbextError(f"-compare {args.compare}: there is no file {named[0]}")
+    other = resolve(session, trial)[0]
+    if other.target is not tensor.target:
+        partial += [p for p in session.partial(other.target) if p not in partial]
+    if args.slice is not None and other.shape == whole.shape:
+        other = other.sliced(args.slice)
+    return arrays.of_tensor(other)
+
+
+def _is_module(session, args, name):
+    rt = _runtime(session, args)
+    return rt is not None and rt.has_module((name,))
 
 
 def resolve(session, args):

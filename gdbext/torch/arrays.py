@@ -14,7 +14,7 @@ from .tensor import SPARSE, sparse_parts
 PIECE = 1 << 20  # bytes of memory read at once, and elements decoded at once: a piece stays in the processor's cache
 GAP = 1 << 14  # bytes: memory between the elements of a box that is read along with them
 MAX_RUNS = 1 << 16  # pieces of memory that one box may gather
-_NUMPY = {
+NUMPY = {
     "uint8": "u1", "int8": "i1", "int16": "i2", "int32": "i4", "int64": "i8", "uint16": "u2", "uint32": "u4", "uint64": "u8",
     "float16": "f2", "float32": "f4", "float64": "f8", "bool": "?", "complex64": "c8", "complex128": "c16", "qint8": "i1",
     "quint8": "u1", "qint32": "i4", "bfloat16": "u2", "complex32": "u4", "bcomplex32": "u4",
@@ -26,7 +26,7 @@ def stored_dtype(dtype):
     """numpy's dtype of the bytes that a `DType` is stored as; formats that numpy lacks are unsigned integers."""
     import numpy
 
-    return numpy.dtype("<" + _NUMPY.get(dtype.name, f"u{dtype.itemsize}"))
+    return numpy.dtype("<" + NUMPY.get(dtype.name, f"u{dtype.itemsize}"))
 
 
 class Source:
@@ -45,8 +45,13 @@ class Source:
     @property
     def is_row_major(self):
         """Whether its boxes come one after the other in row-major order."""
-        steps = [abs(s) for n, s in zip(self.shape, self.order) if n > 1]
-        return all(a >= b for a, b in zip(steps, steps[1:]))
+        dims = [d for d in memory_order(self.shape, self.order) if self.shape[d] > 1]
+        return dims == sorted(dims)
+
+    @property
+    def is_stored(self):
+        """Whether what `read` gives are the values themselves, in their dtype's own format."""
+        return self._decode is None
 
     def boxes(self):
         return _tile(self.shape, self.order, self.dtype.itemsize)
@@ -55,6 +60,11 @@ class Source:
         """The elements of a box as numbers: bool, ints, float32/float64 or complex, in the box's own shape."""
         stored = self.read(box)
         return self._decode(stored, box) if self._decode else decode(self.dtype, stored)
+
+
+def memory_order(shape, order):
+    """The dimensions from the widest in memory to the narrowest: boxes come in the row-major order of these."""
+    return sorted(range(len(shape)), key=lambda d: -abs(order[d]))
 
 
 def row_major(shape):
@@ -71,7 +81,7 @@ def _tile(shape, order, itemsize):
     if not math.prod(shape):
         return
     limit = PIECE // max(1, itemsize)
-    dims = sorted(range(len(shape)), key=lambda d: -abs(order[d]))
+    dims = memory_order(shape, order)
     span = count = 1  # of the dimensions that a box holds whole: elements from the first to the last in memory, and elements
 
     def apart(d):
@@ -126,7 +136,7 @@ def of_tensor(tensor):
             found = found.conj()
         return _dequantize(tensor.quantizer, found, box) if tensor.quantizer else found
 
-    return Source(tensor.shape, tensor.dtype, name, read, tensor.stride, numbers)
+    return Source(tensor.shape, tensor.dtype, name, read, tensor.stride, None if resolved(tensor) else numbers)
 
 
 def resolved(tensor):

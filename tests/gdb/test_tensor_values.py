@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import subprocess
 
 import pytest
 
@@ -109,3 +111,87 @@ def test_in_gdb_the_statistics_are_the_same(gdb, subject):
     for i, name in enumerate(["mix 3", "big strided"]):
         truth, found = subject.tensors[name]["stats"], said.json(i)["stats"]
         assert all(close(float(found[k]), v, 1e9) for k, v in truth.items()), (found, truth)
+
+
+# ---- files and comparison ----------------------------------------------------------------------------------------------
+LOAD = """
+import json, sys, numpy, torch
+from safetensors.torch import load_file
+found = {}
+for path in sys.argv[1:]:
+    if path.endswith(".pt"):
+        t = torch.load(path, weights_only=True)
+    elif path.endswith(".npy"):
+        t = torch.from_numpy(numpy.load(path))
+    else:
+        t = load_file(path)["tensor"]
+    found[path] = [str(t.dtype), list(t.shape), repr(t)]
+print(json.dumps(found))
+"""
+SAVED = ["float32 randn (7, 11)", "transposed", "expanded", "conj", "conj imag (neg)", "bfloat16 randn (7, 11)", "float16 randn (3, 4)", "quantized",
+         "bool bits (3, 4)", "int64 bits (5,)", "uint16 bits (3, 4)", "complex", "complex double", "float8_e4m3fn matrix", "float8_e5m2 all",
+         "float8_e8m0fnu all", "float8_e4m3fnuz matrix", "0-size 4-D", "bool 0-d", "parameter", "channels last", "permuted 6-D", "complex32 bits (5,)",
+         "float4"]  # fmt: skip
+
+
+def test_plain_torch_numpy_and_safetensors_load_what_is_saved(subject, torch_python, tmp_path):
+    written = {}
+    for i, name in enumerate(n for n in SAVED if n in subject.tensors):
+        for kind in (".npy", ".safetensors", ".pt"):
+            path = str(tmp_path / f"{i}{kind}")
+            try:
+                data = ask(subject, f"-save {path} tensors[{name!r}]").data["saved"]
+            except GdbextError as e:
+                assert "has no torch." in str(e) and kind != ".pt"
+                continue
+            written[path] = name, data["dtype"]
+    done = subprocess.run([torch_python, "-W", "ignore", "-c", LOAD, *written], stdout=subprocess.PIPE, text=True, check=True)
+    loaded = json.loads(done.stdout)
+    wrong = {}
+    for path, (name, dtype) in written.items():
+        truth = subject.tensors[name]
+        bare = re.sub(r", (grad_fn=<\w+>|requires_grad=True|device='cpu')", "", truth["repr"])
+        bare = re.sub(r"^Parameter containing:\n", "", bare)
+        expected = [dtype, truth["shape"], None if name == "quantized" else bare]
+        got = loaded[path][:2] + [None if name == "quantized" else loaded[path][2]]
+        if got != expected:
+            wrong[name, path[-5:]] = got, expected
+    assert not wrong
+    assert len({n for n, _ in written.values()}) > 20 and len(written) > 50
+
+
+def test_the_library_s_own_files_compare_equal_to_the_process(subject, torch_python, tmp_path):
+    make = (
+        "import sys, torch, numpy; from safetensors.torch import save_file; f = sys.argv[1]\n"
+        "t = torch.arange(-512, 512).reshape(32, 32); torch.save(t.t(), f + '/a.pt'); save_file({'x': t, 'y': t + 1}, f + '/a.safetensors')\n"
+        "numpy.save(f + '/a.npy', t.numpy()); torch.save({'w': torch.nn.Parameter(t.float()), 'l': [t.bfloat16()]}, f + '/b.pt')\n"
+        "torch.save(t, f + '/old.pt', _use_new_zipfile_serialization=False)\n"
+    )
+    subprocess.run([torch_python, "-c", make, str(tmp_path)], check=True)
+    name = "tensors['32 x 32 ints']"
+    for other, equal in (("a.safetensors:x", True), ("a.safetensors:y", False), ("a.npy", True), ("b.pt:w", True), ("a.pt", False)):
+        found = ask(subject, f"-compare {tmp_path}/{other} {name}").data["compare"]
+        assert found["equal"] is equal, other
+    assert found["different"] == 32 * 31 and found["first_index"] == [0, 1] and found["max_abs_diff"] == 31 * 31
+    found = ask(subject, f"-compare {tmp_path}/a.safetensors:y {name}").data["compare"]
+    assert (found["different"], found["first_index"], found["max_abs_diff"]) == (1024, [0, 0], 1)
+    with pytest.raises(GdbextError, match="old format"):
+        ask(subject, f"-compare {tmp_path}/old.pt {name}")
+    with pytest.raises(GdbextError, match="holds 2 tensors"):
+        ask(subject, f"-compare {tmp_path}/b.pt {name}")
+    with pytest.raises(GdbextError, match="there is no file"):
+        ask(subject, f"-compare {tmp_path}/none.pt {name}")
+
+
+def test_another_expression_another_process_and_a_slice_compare(subject, torch_python, tmp_path):
+    assert ask(subject, "-compare tensors['mul'] tensors['mul']").data["compare"]["equal"]
+    with running(torch_python, tmp_path) as other:  # the same seeds: the same tensors
+        line = f"-compare {other.pid}:tensors['transposed'] tensors['transposed'] -json"
+        data = json.loads(ask(subject, line).json("pytensor"))
+        assert data["compare"]["equal"] is True and data["partial"] == ["unstopped"]
+        data = ask(subject, f"-slice 1,:,2 -compare {other.pid}:tensors['transposed'] tensors['transposed']").data
+        assert data["compare"]["equal"] is True and data["shape"] == (3, 2)
+        data = ask(subject, f"-compare {other.pid}:tensors['mm'] tensors['parameter']").data["compare"]
+        assert data["different"] is None and "shapes differ" in data["reason"]
+    text = ask(subject, "-compare tensors['real'] tensors['conj']").people()
+    assert "different" in text or "shapes" in text

@@ -1,0 +1,108 @@
+"""Where and by how much two tensors differ, in one pass and in bounded memory. Needs numpy."""
+
+import math
+
+
+def compare(a, b):
+    """Two `Source`s -> {equal, different, first_index, max_abs_diff, max_rel_diff, max_abs_index, values, ulps, nan_different, reason}.
+
+    By value, whatever the dtypes; NaN equals NaN here (it says that nothing changed), and 0.0 equals -0.0. `first_index`: of the first
+    difference in row-major order, with its two `values`. `max_rel_diff`: |a - b| / |b| over the differences where b is not zero.
+    A NaN against a number counts as different (`nan_different`) and takes no part in the maxima. `ulps`: the most representable
+    values between two that differ, where both sides are floats of one dtype. Different shapes: `different` is None, `reason` says so.
+    """
+    import numpy
+
+    found = {"equal": True, "different": 0, "first_index": None, "max_abs_diff": 0.0, "max_rel_diff": 0.0, "max_abs_index": None,
+             "values": None, "ulps": None, "nan_different": 0, "reason": None}  # fmt: skip
+    if a.shape != b.shape:
+        reason = f"the shapes differ: {list(a.shape)} against {list(b.shape)}"
+        return {**found, "equal": False, "different": None, "max_abs_diff": None, "max_rel_diff": None, "reason": reason}
+    if a.dtype.name != b.dtype.name:
+        found["reason"] = f"the dtypes differ: torch.{a.dtype.name} against torch.{b.dtype.name}"
+    exact = a.is_stored and b.is_stored and a.dtype.name == b.dtype.name and a.dtype.kind == "float"
+    most, relative, ulps = -1, -1.0, -1
+    with numpy.errstate(all="ignore"):
+        for box in a.boxes():
+            x, y = numpy.atleast_1d(a.numbers(box)), numpy.atleast_1d(b.numbers(box))
+            different = x != y
+            if not different.any():
+                continue
+            different &= (x == x) | (y == y)  # not both NaN
+            places = numpy.nonzero(different)
+            if not len(places[0]):
+                continue
+
+            def index(at):
+                own = [int(p[at]) for p in places] if a.shape else []
+                return [i + (box[d].start if d < len(box) else 0) for d, i in enumerate(own)]
+
+            x, y = x[different], y[different]
+            found["different"] += x.size
+            if found["first_index"] is None or index(0) < found["first_index"]:
+                found["first_index"], found["values"] = index(0), [_plain(x[0]), _plain(y[0])]
+            numbers = numpy.nonzero((x == x) & (y == y))[0]
+            found["nan_different"] += x.size - numbers.size
+            if not numbers.size:
+                continue
+            x, y = x[numbers], y[numbers]
+            distance = _distance(x, y)
+            if distance.max() > most:
+                most = distance.max().item()
+                found["max_abs_index"] = index(numbers[distance.argmax()])
+            size = numpy.abs(y.astype(numpy.complex128 if y.dtype.kind == "c" else numpy.float64))
+            ratio = distance[size > 0] / size[size > 0]
+            if ratio.size:
+                relative = max(relative, float(numpy.where(numpy.isnan(ratio), math.inf, ratio).max()))
+            finite = numbers[numpy.isfinite(x) & numpy.isfinite(y)] if exact else ()
+            if len(finite):
+                ulps = max(ulps, _ulps(*(_stored(s, box)[different][finite] for s in (a, b)), a.dtype))
+    if found["different"]:
+        found["equal"] = False
+        found["max_abs_diff"] = most if most >= 0 else math.nan
+        found["max_rel_diff"] = relative if relative >= 0 else math.inf if most >= 0 else math.nan
+        found["ulps"] = ulps if ulps >= 0 else None
+    return found
+
+
+def _stored(source, box):
+    import numpy
+
+    found = numpy.atleast_1d(source.read(box))
+    if source.dtype.name == "float4_e2m1fn_x2":  # two values a byte: their halves as bytes whose top bit is the sign
+        return numpy.stack([(found & 7) | (found & 8) << 4, (found >> 4 & 7) | (found & 128)], -1)
+    return found
+
+
+def _plain(value):
+    """A JSON-able element."""
+    value = value.item()
+    return str(value) if isinstance(value, complex) else value
+
+
+def _distance(x, y):
+    """|x - y|, exact for integers of one signedness (as unsigned ones), else in float64."""
+    import numpy
+
+    kinds = x.dtype.kind + y.dtype.kind
+    if kinds in ("ii", "uu", "bb"):
+        wide = numpy.int64 if kinds == "ii" else numpy.uint64
+        x, y = x.astype(wide), y.astype(wide)
+        return numpy.maximum(x, y).view(numpy.uint64) - numpy.minimum(x, y).view(numpy.uint64)
+    wide = numpy.complex128 if "c" in kinds else numpy.float64
+    return numpy.abs(x.astype(wide) - y.astype(wide))
+
+
+def _ulps(x, y, dtype):
+    """The most steps between two stored floats: these formats order by sign and magnitude (float8_e8m0fnu has no sign)."""
+    import numpy
+
+    bits = 8 * dtype.itemsize
+    unsigned = numpy.dtype(f"u{dtype.itemsize}")
+    x, y = (v.view(unsigned).astype(numpy.uint64) for v in (x, y))
+    if dtype.name == "float8_e8m0fnu":
+        return int((numpy.maximum(x, y) - numpy.minimum(x, y)).max())
+    mask = numpy.uint64((1 << bits - 1) - 1)
+    same = (x > mask) == (y > mask)
+    x, y = x & mask, y & mask
+    return int(numpy.where(same, numpy.maximum(x, y) - numpy.minimum(x, y), x + y).max())
