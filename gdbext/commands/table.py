@@ -21,6 +21,7 @@ COMMANDS = {
     "pyexc": ("pyexc", "PyExc"),
     "pytasks": ("pytasks", "PyTasks"),
     "pytensor": ("pytensor", "PyTensor"),
+    "pytensors": ("pytensors", "PyTensors"),
     "llm-kv": ("llm_kv", "LlmKv"),
     "llm-requests": ("llm_requests", "LlmRequests"),
     "llm-addr": ("llm_addr", "LlmAddr"),

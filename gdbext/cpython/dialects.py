@@ -246,20 +246,20 @@ class Dialect:
     def dict_entries(self, rt, keys, values, limit):
         return _dict_entries(rt, self._keys, keys, values, limit, self._order)
 
-    def instance_entries(self, rt, obj):
-        """`[(name, value address)]`"""
+    def instance_pairs(self, rt, obj):
+        """`[(key address, value address)]` of an instance's own attributes."""
         try:
             pointer, values = self._place(rt, obj)
         except FaultError:
             return []
         if pointer:
-            pairs = rt.object(pointer).dict_entries()
-        elif values:
-            pairs = self.dict_entries(rt, _cached_keys(rt, obj.type), values, MAX_ITEMS)
-        else:
-            return []
+            return rt.object(pointer).dict_entries()
+        return self.dict_entries(rt, _cached_keys(rt, obj.type), values, MAX_ITEMS) if values else []
+
+    def instance_entries(self, rt, obj):
+        """`[(name, value address)]`"""
         found = []
-        for key, value in pairs:
+        for key, value in self.instance_pairs(rt, obj):
             try:
                 found.append((rt.object(key).string(), value))
             except GdbextError:

@@ -138,13 +138,17 @@ class TypeInfo:
     @property
     def module(self):
         """The `__module__` of a class, '' when it has none that is a str."""
-        value = self.namespace.get("__module__")
-        try:
-            if value:
-                return self.rt.object(value).string()
-        except GdbextError:
-            pass
-        return self.raw_name.rpartition(".")[0] or ("builtins" if not self.is_heap else "")
+
+        def read():
+            value = self.namespace.get("__module__")
+            try:
+                if value:
+                    return self.rt.object(value).string()
+            except GdbextError:
+                pass
+            return self.raw_name.rpartition(".")[0] or ("builtins" if not self.is_heap else "")
+
+        return self._memo("module", read)
 
     @property
     def qualname(self):

@@ -1,0 +1,288 @@
+"""pytensors: every live tensor of a process."""
+
+import json
+import os
+import tempfile
+
+from ..errors import GdbextError
+from ..lazy import room
+from ..render.jsonline import Address
+from ..render.text import escape, size, table
+from .base import Answer, Command, Option
+from .wheels import need
+
+census, arrays, statistics = room("torch.census"), room("torch.arrays"), room("torch.stats")
+
+SHOWN = 40  # rows without -all
+GROUP_STEPS = 3  # owners are summed up by so many leading steps of their paths
+SORTS = {
+    "bytes": lambda t: (-t["bytes"], t["owner"] or "~"),
+    "owner": lambda t: (t["owner"] is None, t["owner"] or "", t["address"]),
+    "dtype": lambda t: (t["dtype"], -t["bytes"]),
+    "shape": lambda t: (str(t["shape"]), t["address"]),
+    "device": lambda t: (t["device"], -t["bytes"]),
+    "address": lambda t: t["address"],
+}
+
+
+def _row(found):
+    t = found.tensor
+    return {
+        "address": Address(t.address),
+        "type": escape(t.type),
+        "shape": t.shape,
+        "dtype": "torch." + t.dtype.name,
+        "device": t.device,
+        "bytes": found.bytes,
+        "storage": Address(t.storage),
+        "storage_bytes": t.storage_bytes if found.holds_memory else 0,
+        "data_ptr": Address(t.data_ptr),
+        "owner": escape(found.owner.text) if found.owner else None,
+        "owner_shown": escape(found.owner.shown) if found.owner else None,
+        "owner_frame": escape(found.owner.note) if found.owner and found.owner.note else None,
+    }
+
+
+def group_of(owner):
+    """The leading steps of an owner's path: `self.runner.kv_caches[3]` and its neighbours are one group."""
+    depth = steps = 0
+    for i, c in enumerate(owner):
+        if c in ".[" and depth == 0 and i and ":" not in owner[i:]:
+            steps += 1
+            if steps >= GROUP_STEPS:
+                return owner[:i]
+        depth += (c in "[(") - (c in "])")
+    return owner.rpartition("[")[0] or owner if owner.endswith("]") else owner
+
+
+def _sums(rows, key, name):
+    """[{name: …, tensors, bytes}] by bytes; a storage counts for the first tensor that has it."""
+    sums, seen = {}, set()
+    for row in rows:
+        own = sums.setdefault(key(row), [0, 0])
+        own[0] += 1
+        if row["storage"] not in seen:
+            seen.add(row["storage"])
+            own[1] += row["storage_bytes"] or 0
+    return [{name: k, "tensors": n, "bytes": b} for k, (n, b) in sorted(sums.items(), key=lambda s: -s[1][1])]
+
+
+def difference(old, new):
+    """What changed between two lists of rows: {total_bytes, groups: [{shape, dtype, device, tensors, bytes}], new: […], gone: […]}.
+
+    A tensor is the same when address, shape and dtype are; `groups` count how many more (or fewer) there are of each shape, the largest
+    growth first, which finds leaks also where addresses are used again.
+    """
+
+    def identity(row):
+        return int(str(row["address"]), 0) if isinstance(row["address"], str) else int(row["address"]), str(row["shape"]), row["dtype"]
+
+    def plain(row):
+        return {**row, "shape": list(row["shape"]) if row["shape"] is not None else None}
+
+    old, new = [plain(r) for r in old], [plain(r) for r in new]
+    before, after, groups = {identity(r) for r in old}, {identity(r) for r in new}, {}
+    for sign, rows in ((-1, old), (1, new)):
+        for row in rows:
+            own = groups.setdefault((str(row["shape"]), row["dtype"], row["device"]), [row["shape"], 0, 0])
+            own[1] += sign
+            own[2] += sign * row["bytes"]
+    changed = [
+        {"shape": shape, "dtype": dtype, "device": device, "tensors": n, "bytes": b}
+        for (_, dtype, device), (shape, n, b) in groups.items()
+        if n or b
+    ]
+    return {
+        "groups": sorted(changed, key=lambda g: (-g["bytes"], str(g["shape"]))),
+        "new": [r for r in new if identity(r) not in before],
+        "gone": [r for r in old if identity(r) not in after],
+    }
+
+
+class PyTensors(Command):
+    """List every live torch tensor of the process: shape, bytes, device, and a path that pytensor takes.
+
+      (gdb) pytensors -min-bytes 1000000
+      owner                                     shape               dtype     device       bytes
+      self.runner.kv_caches[0]                  [2, 128, 8, 64]     bfloat16  cpu        1.0 GiB
+      self.runner.model.embed_tokens.weight     [32000, 512]        bfloat16  cpu       31.2 MiB
+      2 tensors, 1.0 GiB in 2 storages on cpu
+      (gdb) pytensors -nan                  the first that holds a NaN; with -all, every one
+      (gdb) pytensors -save before.json     and later
+      (gdb) pytensors -diff before.json     what grew meanwhile
+
+    Found by walking the garbage collector's lists in memory. A path that begins in a Python frame that is not the selected one is
+    given by address, which pytensor takes as well; the frame stands beside it. Tensors that only C++ holds have no Python object and are
+    not listed; what no path leads to has none. A storage that several tensors share is counted once. -nan needs numpy."""
+
+    name = "pytensors"
+    group = "tensors"
+    options = (
+        Option("nan", help="those that hold a NaN: the first found, or all with -all"),
+        Option("all", help="every row, however many"),
+        Option("sort", tuple(SORTS), "by this, bytes first", default="bytes", metavar="S"),
+        Option("min-bytes", "int", "only tensors of at least N bytes", default=0, metavar="N"),
+        Option("device", "str", "only those on this device: cpu, cuda, cuda:0", metavar="D"),
+        Option("save", "str", "write the listing to a file, for -diff", metavar="FILE"),
+        Option("force", help="-save replaces a file that is there"),
+        Option("diff", "str", "what changed since the listing in FILE (of -save, or of -json)", metavar="FILE"),
+    )
+
+    def run(self, session, args):
+        if args.nan:
+            need("numpy", "-nan")
+        rt = session.runtime(args.on)
+        before = _load(args.diff) if args.diff else None
+        partial = session.partial(rt.target)
+        found = census.live(rt, partial)
+        found = [f for f in found if f.bytes >= args.min_bytes and (args.device is None or _on(f.tensor.device, args.device))]
+        bad = {}
+        if args.nan:
+            found, bad = self.with_nan(found, args.all, partial)
+        census.name_owners(rt, found, _frames(session, rt, args.on))
+        rows = []
+        for f in found:
+            row = _row(f)
+            if f.tensor.address in bad:
+                row["nan"] = bad[f.tensor.address]
+            rows.append(row)
+        rows.sort(key=SORTS[args.sort])
+        data = {
+            "tensors": rows,
+            "total_bytes": census.total_bytes(found),
+            "devices": _sums(rows, lambda r: r["device"], "device"),
+            "owners": _sums(rows, lambda r: group_of(r["owner_shown"]) if r["owner"] else None, "owner"),
+        }
+        if any(r["device"].startswith("cuda") for r in rows):
+            partial.append("the CUDA caching allocator's own totals are not found in memory: in the process, torch.cuda.memory_stats() has them")
+        if args.save:
+            data["saved"] = _save(args.save, data, args.force)
+        if before is not None:
+            data["diff"] = {**difference(before, rows), "total_bytes": data["total_bytes"] - _total(before)}
+
+        def people(style):
+            parts = [_table(rows, args, style)] if before is None else [_diff_text(data["diff"], args, style)]
+            parts.append(_totals(data, rows, args, style))
+            return "\n".join(p for p in parts if p)
+
+        return Answer(data, people, partial)
+
+    @staticmethod
+    def with_nan(found, every, partial):
+        """-> ([Found], {address: how many NaN})"""
+        kept, counts, failed = [], {}, []
+        for f, why in census.with_nan(found, lambda t: statistics.has_nan(arrays.of_tensor(t))):
+            if why:
+                failed.append(why)
+                continue
+            kept.append(f)
+            counts[f.tensor.address] = statistics.statistics(arrays.of_tensor(f.tensor))[0]["nan"]
+            if not every:
+                break
+        if failed:
+            partial.append(f"{len(failed)} tensors' values cannot be read, the first: {failed[0]}")
+        return kept, counts
+
+
+def _on(device, wanted):
+    return device == wanted or device.partition(":")[0] == wanted
+
+
+def _frames(session, rt, on):
+    """[(PyFrame, whether it is selected)]: the selected frame, the rest of its thread, the other threads."""
+    found, selected = [], None
+    try:
+        selected = session.frame(on)
+        found = [(selected, True)] + [(f, False) for f in session.frames(on) if f is not selected]
+    except GdbextError:
+        pass  # no thread runs Python: modules still hold tensors
+    for thread in rt.threads():
+        try:
+            found += [(f, False) for f in rt.frames(thread) if all(f is not known for known, _ in found)]
+        except GdbextError:
+            continue
+    return found
+
+
+def _load(path):
+    """The rows of a saved listing."""
+    try:
+        with open(os.path.expanduser(path)) as f:
+            data = json.loads(f.read(1 << 30))
+        rows = data["tensors"]
+        for row in rows:
+            int(row["address"], 0), row["shape"], row["dtype"], row["device"], row["bytes"] + 0, row["storage"]
+        return rows
+    except OSError as e:
+        raise GdbextError(f"-diff {path}: {e.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise GdbextError(f"-diff {path}: no listing of pytensors; make one with: pytensors -save {path}") from None
+
+
+def _total(rows):
+    return sum({r["storage"]: r.get("storage_bytes") or 0 for r in rows}.values())
+
+
+def _save(path, data, force):
+    path = os.path.expanduser(path)
+    text = Answer(data, "").json(PyTensors.name) + "\n"
+    try:
+        if not force and os.path.lexists(path):
+            raise GdbextError(f"-save {path}: the file is there already; -force replaces it")
+        handle, partly = tempfile.mkstemp(prefix=".gdbext-", dir=os.path.dirname(os.path.abspath(path)))
+        with os.fdopen(handle, "w") as f:
+            f.write(text)
+        os.replace(partly, path)
+    except OSError as e:
+        raise GdbextError(f"-save {path}: {e.strerror or e}") from None
+    return path
+
+
+def _owner_text(row):
+    if row["owner"] is None:
+        return row["address"].__format__("#x")
+    return row["owner_shown"] + (f"  ({row['owner_frame']})" if row["owner_frame"] else "")
+
+
+def _cells(row, style):
+    shape = "?" if row["shape"] is None else str(list(row["shape"]))
+    nan = f"{row['nan']} NaN" if "nan" in row else ""
+    return [style.name(_owner_text(row)), row["type"] if row["type"] != "Tensor" else "", shape, row["dtype"][6:], row["device"],
+            size(row["bytes"]), style.bad(nan)]  # fmt: skip
+
+
+HEAD = ["owner", "type", "shape", "dtype", "device", "bytes", "nan"]
+
+
+def _table(rows, args, style):
+    shown = rows if args.all else rows[:SHOWN]
+    if not shown:
+        return "no tensor holds a NaN" if args.nan else "no tensors"
+    text = table([_cells(r, style) for r in shown], HEAD, style, right=("bytes",))
+    return text + (style.dim(f"\n… {len(rows) - len(shown)} more: -all") if len(shown) < len(rows) else "")
+
+
+def _diff_text(diff, args, style):
+    groups = diff["groups"] if args.all else diff["groups"][:SHOWN]
+    cells = [[f"{g['tensors']:+d}", ("-" if g["bytes"] < 0 else "+") + size(abs(g["bytes"])), "?" if g["shape"] is None else str(g["shape"]),
+              g["dtype"][6:], g["device"]] for g in groups]  # fmt: skip
+    parts = [table(cells, ["tensors", "bytes", "shape", "dtype", "device"], style, right=("tensors", "bytes"))] if cells else ["nothing changed"]
+    fresh = diff["new"] if args.all else diff["new"][:SHOWN]
+    if fresh:
+        parts.append(style.title("new:") + "\n" + table([_cells(r, style) for r in fresh], HEAD, style, right=("bytes",)))
+    total = diff["total_bytes"]
+    parts.append(f"{len(diff['new'])} new, {len(diff['gone'])} gone, {'-' if total < 0 else '+'}{size(abs(total))} in all")
+    return "\n".join(parts)
+
+
+def _totals(data, rows, args, style):
+    if args.nan:
+        return "" if args.all or not rows else style.dim("(the first; -all looks at every tensor)")
+    lines = []
+    for d in data["devices"]:
+        count = len({r["storage"] for r in rows if r["device"] == d["device"] and r["storage_bytes"]})
+        lines.append(f"{d['tensors']} tensors, {size(d['bytes'])} in {count} storages on {d['device'] or 'no device'}")
+    held = [o for o in data["owners"] if o["owner"] and o["bytes"]][:8]
+    if len(held) > 1:
+        lines.append(style.title("by owner: ") + ", ".join(f"{o['owner']} {size(o['bytes'])}" for o in held))
+    return "\n".join(lines)

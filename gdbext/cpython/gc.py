@@ -1,0 +1,81 @@
+"""Every container object of a process: CPython's garbage collector links all that may hold others, this walks its lists.
+
+Modules/gcmodule.c, Python/gc.c, pycore_gc.h: a PyGC_Head of two words stands before each tracked object; `_gc_next` links a ring that begins
+in the generation's own head, its low two bits are the collector's marks. 3.9 to 3.15 keep three rings (3.14.0's young, old[0], old[1]
+lie where the three generations lie) and one of objects that gc.freeze() put away. Free-threaded builds have no rings.
+"""
+
+import struct
+
+from ..errors import FaultError, GdbextError, LayoutError
+
+MAX_OBJECTS = 200_000_000
+WINDOW = 16  # log2 of the bytes read at once
+MAX_WINDOWS = 4096  # kept: 256 MiB
+
+
+class Windows:
+    """Memory in aligned windows of 64 KiB, each read once: for readers that touch many small objects."""
+
+    def __init__(self, target):
+        self.target, self._held = target, {}
+
+    def window(self, number):
+        """The bytes from `number << WINDOW` on; none where a mapping begins or ends inside it."""
+        held = self._held
+        found = held.get(number)
+        if found is None:
+            try:
+                found = self.target.read(number << WINDOW, 1 << WINDOW)
+            except FaultError:
+                found = b""
+            if len(held) >= MAX_WINDOWS:
+                held.clear()
+            held[number] = found
+        return found
+
+
+def rings(rt):
+    """Addresses of the heads of all rings of all interpreters. `GdbextError` for a build that has none."""
+    L = rt.layout
+    if L.free_threaded:
+        raise GdbextError(f"Python {L.name} is free-threaded: its collector keeps no lists to walk")
+    found = []
+    for interp in rt.interpreters():
+        found += [interp + L["interp.gc.generations"] + i * L["gcgen.__size"] + L["gcgen.head"] for i in range(3)]
+        found.append(interp + L["interp.gc.permanent_generation"] + L["gcgen.head"])
+    return found
+
+
+def collecting(rt):
+    """Whether a collection is under way: then some objects are on lists that only its C stack knows."""
+    return any(rt.target.u32(interp + rt.layout["interp.gc.collecting"]) & 1 for interp in rt.interpreters())
+
+
+def tracked(rt):
+    """Yields (address, type's address) of every tracked object, about 0.5 us each.
+
+    `LayoutError` where a ring does not close, `FaultError` where it leads out of memory.
+    """
+    L, windows = rt.layout, Windows(rt.target)
+    head_size, next_at, type_at = L["gc.head.__size"], L["gc.head._gc_next"], L["object.ob_type"]
+    window, mask, unpack = windows.window, (1 << WINDOW) - 1, struct.Struct("<Q").unpack_from
+    size = head_size + type_at + 8
+    for head in rings(rt):
+        (at,) = struct.unpack("<Q", rt.target.read(head + next_at, 8))
+        at &= ~3
+        count, mark, marked = 0, 0, 0  # Brent's search for a cycle that does not lead through the head
+        while at != head:
+            inside = at & mask
+            if at < 4096:
+                raise LayoutError(f"the garbage collector's list at {head:#x} leads to {at:#x}")
+            blob = window(at >> WINDOW)
+            if inside + size > len(blob):
+                blob, inside = rt.target.read(at, size), 0
+            yield at + head_size, unpack(blob, inside + head_size + type_at)[0]
+            at = unpack(blob, inside + next_at)[0] & ~3
+            count += 1
+            if at == mark or count > MAX_OBJECTS:
+                raise LayoutError(f"the garbage collector's list at {head:#x} does not come back to its head")
+            if count >= marked:
+                mark, marked = at, max(64, 2 * count)

@@ -1,0 +1,228 @@
+"""Who holds an object: the shortest path of attributes and items that leads to it from a frame's variable or a module's global.
+
+Breadth first, from the roots given, until all that is wanted is found or a budget is spent. Paths are expressions of this pack
+(expressions.py). Followed are dicts, lists, tuples, deques, attributes and slots; what only running code would reach is not.
+"""
+
+import collections
+
+from ..errors import GdbextError
+from .objects import BYTES, DICT, LIST, LONG, MEMBER_OBJECT, STR, TUPLE, TYPE
+
+MAX_EDGES = 200_000  # followed per search, which bounds it to about a second
+MAX_WIDE = 20_000  # members of one container
+MODULE_TABLES = ("_parameters", "_buffers", "_modules")  # of torch.nn.Module, whose entries are attributes
+_LEAVES = STR | LONG | BYTES | TYPE
+
+
+class Root:
+    """Where a path begins: `text`, an expression for the object at `address`; `note`: where that is no place that is selected now."""
+
+    __slots__ = ("text", "address", "note", "shown")
+
+    def __init__(self, text, address, note="", shown=""):
+        self.text, self.address, self.note, self.shown = text, address, note, shown or text
+
+
+class Path:
+    """`text`: the expression; `shown`: as people know it (`self.x` where `text` has an address); `note`: the frame it begins in."""
+
+    __slots__ = ("text", "shown", "note")
+
+    def __init__(self, text, shown, note):
+        self.text, self.shown, self.note = text, shown, note
+
+
+def frame_roots(frame, selected):
+    """`[Root]` of a frame's variables. Those of a frame that is not selected go by address, because their names mean others here; a
+    module's own go by the module."""
+    found, module = [], _module_of(frame)
+    for name, value in frame.locals():
+        if value is None or not name.isidentifier():
+            continue
+        if module:
+            found.append(Root(f"{module}:{name}", value.address))
+        elif selected:
+            found.append(Root(name, value.address))
+        else:
+            found.append(Root(f"({value.address:#x})", value.address, f"frame {frame.level}, {frame.function}", name))
+    return found
+
+
+def _module_of(frame):
+    """The name of the module that a frame runs the body of, '' for any other frame."""
+    own, rt = frame.namespace(), frame.rt
+    try:
+        name = frame.globals().item("__name__").string(200)
+        contents = rt.module(name)
+    except GdbextError:
+        return ""
+    same = own is not None and contents is not None and own.address == contents.address
+    return name if same and all(p.isidentifier() for p in name.split(".")) else ""
+
+
+class ModuleRoot(Root):
+    """A module's global whose name, the str at `key`, is read only if a path begins here."""
+
+    __slots__ = ("rt", "module", "key")
+
+    def __init__(self, rt, module, key, address):
+        self.rt, self.module, self.key, self.address, self.note = rt, module, key, address, ""
+
+    @property
+    def text(self):
+        name = _text(self.rt, self.key)
+        return f"{self.module}:{name}" if name is not None and name.isidentifier() else None
+
+    shown = text
+
+
+def module_roots(rt, last=("torch", "numpy", "sympy", "transformers")):
+    """Yields a `Root` for every global of every module: `__main__` first, the packages of `last` at the end."""
+    modules = rt.modules()
+    for name in sorted(modules, key=lambda n: (n != "__main__", n.partition(".")[0] in last)):
+        if not all(part.isidentifier() for part in name.split(".")):
+            continue
+        try:
+            contents = rt.module(name)
+            pairs = contents.dict_entries(MAX_WIDE) if contents is not None else ()
+        except GdbextError:
+            continue
+        for key, value in pairs:
+            yield ModuleRoot(rt, name, key, value)
+
+
+def _text(rt, address):
+    """The str at an address, once per stop; None for another object."""
+    memo = rt.target.cached("short strings", dict)
+    if address not in memo:
+        try:
+            memo[address] = rt.object(address).string(200)
+        except GdbextError:
+            memo[address] = None
+    return memo[address]
+
+
+class _Kinds:
+    """How the objects of each type are followed: a function (search, object) or None, found out once per type."""
+
+    def __init__(self, rt):
+        self.rt, self.known = rt, {}
+
+    def of(self, address):
+        try:
+            pointer = self.rt.target.u64(address + self.rt.layout["object.ob_type"])
+        except GdbextError:
+            return None
+        if pointer not in self.known:
+            try:
+                self.known[pointer] = self._classify(self.rt.type(pointer)) if pointer % 8 == 0 and pointer else None
+            except GdbextError:
+                self.known[pointer] = None
+        return self.known[pointer]
+
+    def _classify(self, info):
+        if info.flags & _LEAVES or info.builtin_name in ("NoneType", "float", "module", "code", "function", "builtin_function_or_method"):
+            return None
+        if info.flags & DICT:
+            return _dict
+        if info.flags & (LIST | TUPLE) or "collections.deque" in info.builtin_bases():
+            return _sequence
+        return _instance if info.is_heap else None
+
+
+def _key(rt, address):
+    """The text of a dict's key inside brackets, None for one that no expression names."""
+    text = _text(rt, address)
+    if text is not None:
+        return repr(text) if len(text) < 200 and text.isprintable() else None
+    try:
+        value = rt.object(address).plain()
+    except GdbextError:
+        return None
+    return repr(value) if isinstance(value, (int, tuple)) else None
+
+
+def _dict(rt, obj):
+    for key, value in obj.dict_entries(MAX_WIDE):
+        yield value, ("[", key)
+
+
+def _sequence(rt, obj):
+    for i, value in enumerate(obj.element_addresses(MAX_WIDE)):
+        yield value, ("#", i)
+
+
+def _instance(rt, obj):
+    pairs = rt.dialect.instance_pairs(rt, obj)
+    own = {_text(rt, key): value for key, value in pairs}
+    for name, value in own.items():
+        if name in MODULE_TABLES and MODULE_TABLES[0] in own and rt.object(value).type.flags & DICT:
+            for key, member in rt.object(value).dict_entries(MAX_WIDE):
+                text = _text(rt, key)
+                if text is not None:
+                    plain = text.isidentifier() and text not in own
+                    yield member, (".", text) if plain else (".", f"{name}[{text!r}]")
+        elif name is not None and name.isidentifier():
+            yield value, (".", name)
+    for name, (offset, kind) in obj.type.slots.items():
+        if kind in MEMBER_OBJECT and name not in ("__weakref__", "__dict__") and name not in own:
+            value = rt.target.u64(obj.address + offset)
+            if value:
+                yield value, (".", name)
+
+
+def find(rt, wanted, roots, max_edges=MAX_EDGES):
+    """-> {address: `Path`} for those addresses in `wanted` that are reached from `roots`, the nearest first."""
+    kinds, left = _Kinds(rt), set(wanted)
+    parents, queue, edges = {}, collections.deque(), 0  # address -> (parent's address or Root, step)
+
+    def reach(value, parent, step):
+        if value in parents:
+            return
+        followed = kinds.of(value) is not None
+        if followed or value in left:
+            parents[value] = (parent, step)
+            left.discard(value)
+        if followed:
+            queue.append(value)
+
+    for root in roots:
+        edges += 1
+        if not left or edges > max_edges // 2:
+            break
+        reach(root.address, root, None)
+    while queue and left and edges < max_edges:
+        address = queue.popleft()
+        try:
+            for value, step in kinds.of(address)(rt, rt.object(address)):
+                edges += 1
+                if value:
+                    reach(value, address, step)
+        except GdbextError:
+            continue  # damaged, or changed while it is read: what is elsewhere can still be found
+    found = {}
+    for address in wanted:
+        path = _path(rt, parents, address)
+        if path is not None:
+            found[address] = path
+    return found
+
+
+def _path(rt, parents, address):
+    steps, at = [], address
+    while at in parents:
+        parent, step = parents[at]
+        if isinstance(parent, Root):
+            if parent.text is None:
+                return None
+            tail = "".join(reversed(steps))
+            return Path(parent.text + tail, parent.shown + tail, parent.note)
+        kind, what = step
+        if kind == "[":
+            what = _key(rt, what)
+            if what is None:
+                return None
+        steps.append(f".{what}" if kind == "." else f"[{what}]")
+        at = parent
+    return None

@@ -1,0 +1,130 @@
+"""Every live Python tensor of a process, who holds it, and what its storages take."""
+
+import struct
+
+from ..cpython import gc, holders
+from ..errors import FaultError, GdbextError, LayoutError
+from .tensor import TENSOR_BASES, read_tensor
+
+MAX_BASES = 256
+
+
+def tensor_addresses(rt):
+    """Addresses of all tensor objects that the garbage collector knows, which is all of them. See cpython/gc.py for the errors."""
+    base = _base_type(rt)
+    if not base:
+        return []
+    known, found = {}, []
+    for address, kind in gc.tracked(rt):
+        wanted = known.get(kind)
+        if wanted is None:
+            wanted = known[kind] = _inherits(rt, kind, base)
+        if wanted:
+            found.append(address)
+    return found
+
+
+def _base_type(rt):
+    """The address of the type that all tensors inherit from; 0 where torch is not imported."""
+    torch = rt.module("torch")
+    try:
+        own = rt.type(torch.item("Tensor").address) if torch is not None else None
+    except GdbextError:
+        return 0
+    return next((b.address for b in own.bases() if b.raw_name in TENSOR_BASES), 0) if own is not None else 0
+
+
+def _inherits(rt, kind, base):
+    """Whether a type has `base` in its MRO; by three reads, because a process has thousands of types."""
+    L, t = rt.layout, rt.target
+    try:
+        mro = t.u64(kind + L["type.tp_mro"])
+        count = t.i64(mro + L["varobj.ob_size"])
+        return 0 < count <= MAX_BASES and base in t.words(mro + L["tuple.ob_item"], count)
+    except (FaultError, struct.error):
+        return False
+
+
+class Found:
+    """A live tensor: `tensor`, its `bytes` (of its elements) and `owner`, a `holders.Path` or None."""
+
+    __slots__ = ("tensor", "owner")
+
+    def __init__(self, tensor, owner=None):
+        self.tensor, self.owner = tensor, owner
+
+    @property
+    def bytes(self):
+        return (self.tensor.numel or 0) * self.tensor.dtype.itemsize
+
+    @property
+    def holds_memory(self):
+        return bool(self.tensor.storage_data)
+
+
+def live(rt, partial):
+    """`[Found]` without owners, in the collector's order; tensors that do not add up are counted in `partial`."""
+    found, bad = [], []
+    addresses = tensor_addresses(rt)
+    if gc.collecting(rt):
+        partial.append("a garbage collection is under way: objects that it looks at are not listed")
+    for address in addresses:
+        try:
+            found.append(Found(read_tensor(rt, address)))
+        except (FaultError, LayoutError) as e:
+            bad.append(str(e))
+    if bad:
+        partial.append(f"{len(bad)} of {len(addresses)} tensors cannot be read, the first: {bad[0]}")
+    return found
+
+
+def name_owners(rt, found, frames):
+    """Sets `owner` of each `Found`. `frames`: [(PyFrame, whether it is selected)], the selected one first."""
+    by_address = {f.tensor.address: f for f in found}
+    for roots in (_frame_roots(frames), holders.module_roots(rt)):
+        left = {a for a, f in by_address.items() if f.owner is None}
+        if left:
+            for address, path in holders.find(rt, left, roots).items():
+                by_address[address].owner = path
+
+
+def _frame_roots(frames):
+    roots = []
+    for frame, selected in frames:
+        try:
+            roots += holders.frame_roots(frame, selected)
+        except GdbextError:
+            continue  # a frame in the making
+    return roots
+
+
+def total_bytes(found):
+    """Bytes of all storages that have memory, each counted once, however many tensors share it."""
+    return sum({f.tensor.storage: f.tensor.storage_bytes or 0 for f in found if f.holds_memory}.values())
+
+
+def with_nan(found, has_nan):
+    """Yields those `Found` that hold a NaN; `has_nan` is asked once for memory that several share. Tensors whose values cannot be
+    read yield (Found, why)."""
+    clean = {}
+    for f in found:
+        t = f.tensor
+        if t.dtype.kind not in ("float", "complex") or not t.numel or t.device.startswith("meta"):
+            continue
+        key, size = (t.storage, t.dtype.name), t.dtype.itemsize
+        if t.stride is not None and t.shape is not None:
+            lo = t.storage_offset * size
+            hi = lo + (1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride))) * size
+            if any(a <= lo and hi <= b for a, b in clean.get(key, ())):
+                continue
+        else:
+            lo = hi = 0
+        try:
+            bad = has_nan(t)
+        except GdbextError as e:
+            yield f, str(e)
+            continue
+        if bad:
+            yield f, ""
+        elif hi - lo == f.bytes and t.storage:
+            clean.setdefault(key, []).append((lo, hi))
