@@ -67,7 +67,7 @@ class Elf:
             kind, flags, offset, vaddr, _, filesz, memsz = struct.unpack_from("<IIQQQQQ", self.data, at)
             self.segments.append(Segment(kind, flags, offset, vaddr, filesz, memsz))
         self.arch = ARCH.get(self.machine, f"machine {self.machine}")
-        self._sections = None
+        self._heads = self._sections = None
         self._tables = None
         self._functions = {}
 
@@ -87,23 +87,31 @@ class Elf:
 
     # ---- sections and symbols ----------------------------------------------------------------------------------
     @property
+    def section_heads(self):
+        """The section table as `[(name, type, address, file offset, size, link, info, entsize)]`; [] in a file without one, or with one that
+        is cut off."""
+        if self._heads is None:
+            heads, count = [], self._shnum
+            if self._shoff and self._shoff + 64 <= len(self.data) and self._shentsize >= 64:
+                first = struct.unpack_from("<IIQQQQIIQQ", self.data, self._shoff)
+                count = count or first[5]  # more sections than the field holds
+                if self._shoff + count * self._shentsize <= len(self.data):
+                    heads = [struct.unpack_from("<IIQQQQIIQQ", self.data, self._shoff + i * self._shentsize) for i in range(count)]
+            strings = self._shstrndx if self._shstrndx != 0xFFFF or not heads else heads[0][6]
+            base = heads[strings][4] if strings < len(heads) else len(self.data)
+            self._heads = [(self.string(base + h[0]), h[1], h[3], h[4], h[5], h[6], h[7], h[9]) for h in heads]
+        return self._heads
+
+    def string(self, offset, limit=65536):
+        """The text at a file offset up to its NUL."""
+        end = self.data.find(b"\0", offset, offset + limit)
+        return self.data[offset : end if end >= 0 else offset].decode("utf-8", "replace")
+
+    @property
     def sections(self):
         """`{name: (address, file offset, size, link, entsize)}`; {} in a file without section headers."""
         if self._sections is None:
-            self._sections = {}
-            heads = []
-            for i in range(self._shnum if self._shoff else 0):
-                at = self._shoff + i * self._shentsize
-                if at + 64 > len(self.data):
-                    heads = []
-                    break
-                heads.append(struct.unpack_from("<IIQQQQIIQQ", self.data, at))
-            if self._shstrndx < len(heads):
-                names = heads[self._shstrndx]
-                for h in heads:
-                    start = names[4] + h[0]
-                    end = self.data.find(b"\0", start)
-                    self._sections[self.data[start:end].decode("latin-1")] = (h[3], h[4], h[5], h[6], h[9])
+            self._sections = {name: (address, offset, size, link, entsize) for name, _, address, offset, size, link, _, entsize in self.section_heads}
         return self._sections
 
     def symbol(self, name):
@@ -241,6 +249,10 @@ class Elf:
 
     def function_at(self, vaddr):
         """The function that an address lies in by the symbols' sizes, ''; for code without call-frame information."""
+        return self.function_and_start(vaddr)[0]
+
+    def function_and_start(self, vaddr):
+        """(function that an address lies in by the symbols' sizes, the address it begins at), ('', 0) where there is none."""
         key = ("at", vaddr)
         if key not in self._functions:
             best = (0, "")
@@ -249,11 +261,11 @@ class Elf:
                     if best[0] < value <= vaddr:
                         name, info, _, shndx, _, size = struct.unpack_from("<IBBHQQ", self.data, offset + 24 * index)
                         if shndx and info & 15 in (0, 2, 10) and (vaddr < value + size or not size and vaddr - value < 4096):
-                            text = self.data[str_offset + name : self.data.find(b"\0", str_offset + name)].decode("utf-8", "replace")
-                            best = (value, text)
+                            best = (value, self.string(str_offset + name))
             if not best[1] and self.debug_file is not None:
-                best = (0, self.debug_file.function_at(vaddr))
-            self._functions[key] = best[1]
+                self._functions[key] = self.debug_file.function_and_start(vaddr)
+            else:
+                self._functions[key] = best[1], best[0]
         return self._functions[key]
 
     # ---- notes ---------------------------------------------------------------------------------------------------

@@ -53,6 +53,9 @@ def prepare(parts, environ):
         for gdb in gdbs:
             if subprocess.run([*wheels, "--gdb", gdb], cwd=ROOT, env={**environ, **found}, stdin=subprocess.DEVNULL).returncode:
                 say(f"test: {gdb} goes without numpy; tests that need it will say so")
+        missing = [name for name in ("cuda-gdb", "nvcc") if not os.path.exists(os.path.join(cache_folder(), "cuda", name))]
+        if missing and subprocess.run([os.path.join(ROOT, "scripts", "get-cuda"), *missing], stdin=subprocess.DEVNULL).returncode:
+            say("test: tests that need cuda-gdb or nvcc will say so")
     if "engines" in parts:
         for name in START:
             environment(name)

@@ -1,8 +1,11 @@
 """For tests with a real gdb: `gdb(commands, …)` runs one and returns what each command said."""
 
 import functools
+import os
+import shutil
 
 import pytest
+from lib.environments import cache_folder
 
 from gdbrun import run_gdb
 
@@ -10,3 +13,18 @@ from gdbrun import run_gdb
 @pytest.fixture
 def gdb(gdb_path):
     return functools.partial(run_gdb, gdb_path)
+
+
+def fetched(*path):
+    """What scripts/get-cuda put into the cache folder, or None."""
+    found = os.path.join(cache_folder(), "cuda", *path)
+    return found if os.path.exists(found) else None
+
+
+@pytest.fixture
+def cuda_gdb():
+    """As `gdb`, with NVIDIA's cuda-gdb."""
+    found = os.environ.get("GDBEXT_TEST_CUDA_GDB") or fetched("cuda-gdb", "bin", "cuda-gdb") or shutil.which("cuda-gdb")
+    if not found:
+        pytest.skip("no cuda-gdb: run scripts/get-cuda")
+    return functools.partial(run_gdb, found)

@@ -1,0 +1,151 @@
+"""llm-gpucore: a CUDA core dump, read without a GPU and without cuda-gdb."""
+
+import os
+
+from ..lazy import room
+from ..render import names
+from ..render.jsonline import Address
+from ..render.text import escape, size
+from .base import Answer, Command, Option, UsageError
+
+gpucore = room("kernels.gpucore")
+
+SHOWN = 16  # faults and kernels in text
+
+SETUP = """\
+# Before the engine starts, in the environment of its workers (they read it when CUDA is initialised):
+export CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1
+export CUDA_COREDUMP_SHOW_PROGRESS=1
+export CUDA_COREDUMP_FILE=/tmp/gpucore.%h.%p.%t
+# Without these two flags the file is as large as the GPU memory in use, with them it holds no tensor's values:
+export CUDA_COREDUMP_GENERATION_FLAGS={flags}
+# For a hang: a dump on request, of a process that still runs.
+export CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1
+export CUDA_COREDUMP_PIPE=/tmp/corepipe.%h.%p
+
+# A hung engine: one byte into the pipe of each worker whose GPU is to be dumped, then wait for the file (llm-ranks tells the pids)
+for pipe in /tmp/corepipe.$(hostname).*; do [ -p "$pipe" ] && printf x > "$pipe"; done
+llm-gpucore /tmp/gpucore.HOST.PID.TIME
+
+# Not while cuda-gdb is attached to the process: it takes the exceptions itself. Under Ray set them in the runtime_env of the
+# workers; in a container mount /tmp so that the file outlives it.
+{release}"""
+
+FLAGS = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory"
+RELEASES = (
+    # first release, what differs there
+    ((11, 4), "CUDA 11.4 to 12.4: the CPU core comes along; CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION=0 leaves it out. "
+              "Before the flags (12.4 or older drivers ignore unknown ones) CUDA_ENABLE_LIGHTWEIGHT_COREDUMP=1 leaves all memory out."),
+    ((12, 5), "CUDA 12.5 to 12.9: CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION is deprecated: add skip_abort to the flags and no CPU core comes along. "
+              "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP still works."),
+    ((13, 0), "CUDA 13: CUDA_ENABLE_LIGHTWEIGHT_COREDUMP is gone: the flags alone decide. skip_abort lets the process live on after the dump."),
+)  # fmt: skip
+
+
+class LlmGpuCore(Command):
+    """Show what a CUDA core dump holds: devices, kernels, and the threads that faulted, without a GPU.
+
+      (gdb) llm-gpucore gpucore.gpu-7.4123.1763740000
+      device 0  NVIDIA H100 80GB HBM3  sm_90  132 SMs
+      CUDA_EXCEPTION_14 "Warp Illegal Address" in vllm::paged_attention_v1_kernel<…>
+        block (5,3,0) thread (39,0,0)  device 0 SM 17 warp 1 lane 7
+        at 0x7f1234500100 <vllm::paged_attention_v1_kernel<…>+0x100>
+
+    A dump on request of a hung engine has no fault: then the kernels and where their warps stand are what tells. -setup prints the
+    environment that makes an engine write such files, for each CUDA release, and how to get one from a hung engine.
+
+    In cuda-gdb that has this very core open (target cudacore FILE) the focus moves to the first fault."""
+
+    name = "llm-gpucore"
+    group = "kernels"
+    operand = "FILE"
+    completes = "file"
+    reads = False
+    alone = True
+    options = (
+        Option("setup", help="print the environment that makes an engine write a GPU core"),
+        Option("cuda", "str", "with -setup: for this release only, such as 12.8", metavar="RELEASE"),
+    )
+
+    def run(self, session, args):
+        if args.setup:
+            return setup(args)
+        if not args.rest:
+            raise UsageError("llm-gpucore: give the file, such as: llm-gpucore /tmp/gpucore.gpu-7.4123.1763740000 (how to get one: llm-gpucore -setup)")
+        core = gpucore.open_core(os.path.expanduser(args.rest.strip("'\"")))
+        data = {
+            "file": core.path,
+            "devices": [{"index": d.index, "name": escape(d.name), "architecture": escape(d.architecture), "sms": d.sms,
+                         "exception": gpucore.exception_name(d.exception)} for d in core.devices],
+            "kernels": [{"name": function(k.name), "device": k.device.index, "grid": k.grid, "block": k.block, "exception": gpucore.exception_name(k.exception),
+                         "id": k.id, "entry": Address(k.entry), "host_tid": k.host_tid, "blocks": k.blocks, "warps": k.warps,
+                         "places": [{"warps": n, "pc": Address(pc), "function": function(name), "offset": offset} for n, pc, name, offset in k.places]}
+                        for k in core.kernels],
+            "faults": [{"device": f.device.index, "kernel": function(f.kernel.name) if f.kernel else None, "block": f.block, "thread": f.thread,
+                        "pc": None if f.pc is None else Address(f.pc), "address": None if f.address is None else Address(f.address),
+                        "exception": gpucore.exception_name(f.exception), "function": function(f.function), "offset": f.offset, "precise": f.precise,
+                        "sm": f.sm, "warp": f.warp, "lane": f.lane, "threads": f.lanes, "grid": f.kernel.id if f.kernel else None,
+                        "text": escape(f.text)} for f in core.faults],
+            "global_memory": sum(length for _, length in core.memory),
+        }  # fmt: skip
+        focused = session.focus_core(core) if hasattr(session, "focus_core") else ""
+        return Answer(data, lambda style: people(data, style) + (f"\n{focused}" if focused else ""), core.problems)
+
+
+def function(mangled):
+    return escape(names.demangle(mangled)) if mangled else ""
+
+
+def short(name, limit=100):
+    """A demangled name for one line."""
+    return names.short(name, limit) if name else "??"
+
+
+def people(data, style):
+    lines = []
+    for d in data["devices"]:
+        lines.append(f"device {d['index']}  {style.title(d['name'])}  {d['architecture']}  {d['sms']} SMs")
+    triples = lambda t: "(" + ",".join(map(str, t)) + ")"  # noqa: E731
+    place = lambda pc, name, offset: style.address(hex(pc)) + (f" <{short(name, 60)}+{offset:#x}>" if name else " (no function known)")  # noqa: E731
+    for f in data["faults"][:SHOWN]:
+        lines.append(style.bad(f["exception"] or "an exception of unknown kind") + (f" in {style.name(short(f['kernel']))}" if f["kernel"] is not None else ""))
+        who = f"block {triples(f['block'])} " if f["block"] else ""
+        who += f"thread {triples(f['thread'])}" if f["thread"] else "no thread named" if f["block"] else "no block named"
+        more = "" if f["threads"] < 2 else f" and {f['threads'] - 1} more of its warp"
+        where = "".join(f" {k} {f[k]}" for k in ("warp", "lane") if f[k] is not None)
+        lines.append(f"  {who}{more}  device {f['device']} SM {f['sm']}{where}")
+        if f["pc"] is not None:
+            lines.append(f"  at {place(f['pc'], f['function'], f['offset'])}" + ("" if f["precise"] else style.dim("  (where the thread stands: the exception is imprecise)")))
+        lines.append(f"  touched {style.address(hex(f['address']))}" if f["address"] is not None else style.dim("  the core does not say which address was touched"))
+        if f["text"]:
+            lines.append("  " + f["text"])
+    if len(data["faults"]) > SHOWN:
+        lines.append(f"… {len(data['faults']) - SHOWN} more warps faulted")
+    if not data["faults"]:
+        lines.append("no thread faulted: a dump on request shows where each kernel stands")
+    for k in data["kernels"][:SHOWN]:
+        lines.append(f"kernel {style.name(short(k['name']))}  device {k['device']} grid {k['id']}: {triples(k['grid'])} blocks of {triples(k['block'])}, "
+                     f"{k['blocks']} blocks in {k['warps']} warps resident")  # fmt: skip
+        for p in k["places"]:
+            lines.append(f"  {p['warps']} warps at {place(p['pc'], p['function'], p['offset'])}")
+    if len(data["kernels"]) > SHOWN:
+        lines.append(f"… {len(data['kernels']) - SHOWN} more kernels")
+    if not data["kernels"]:
+        lines.append("no kernel was running")
+    if data["global_memory"]:
+        lines.append(f"{size(data['global_memory'])} of global memory in the file")
+    return "\n".join(lines)
+
+
+def setup(args):
+    wanted = RELEASES
+    if args.cuda:
+        major, _, minor = args.cuda.partition(".")
+        if not (major.isdigit() and (minor or "0").isdigit()):
+            raise UsageError(f"-cuda {args.cuda}: give a release such as 12.8")
+        release = (int(major), int(minor or 0))
+        wanted = [r for r in RELEASES if r[0] <= release][-1:]
+        if not wanted:
+            raise UsageError(f"-cuda {args.cuda}: GPU cores need CUDA 11.4 or newer")
+    text = SETUP.format(flags=FLAGS, release="\n".join("# " + line for _, line in wanted))
+    return Answer({"setup": text, "releases": [{"from": ".".join(map(str, first)), "text": line} for first, line in wanted]}, text)

@@ -1,0 +1,286 @@
+"""CUDA core dumps, read with the standard library alone: devices, grids, blocks, faulting threads, program counters.
+
+Source of the format: cudacoredump.h of the public cuda-gdb sources ("Public format description"). The file is ELF64; tables are sections
+of type 0x80000000 + n whose sh_link names the parent table's section and sh_info the row in it. Rows grow from driver to driver: they are
+walked by sh_entsize, and only the fields that every release has (`_ROWS`) or that a row is long enough for (`_LATER`) are read.
+
+A core is untrusted: rows, lanes and names are bounded, whatever points out of the file is refused or left out with a reason.
+"""
+
+import collections
+import struct
+
+from ..errors import GdbextError, LayoutError, NotFoundError
+from ..target import elf
+
+EM_CUDA, OSABI = 190, (0x33, 0x41)  # 0x41: what CUDA 13 marks its code with; no core of it was seen yet
+MAX_ROWS = 1 << 20  # of one kind: a GPU of 256 SMs with 64 warps of 32 lanes has half of them
+MAX_FAULTS = 4096
+MAX_IMAGES = 2 << 30  # bytes of modules looked into for names
+NO_GRID = "no grid of that number is in the file"
+
+(GLOBAL, SHARED, REGISTERS, IMAGE, RELOCATED, DEVICES, CONTEXTS, SMS, GRIDS, BLOCKS, WARPS, LANES, MODULES, META) = (
+    0x80000000 + n for n in (2, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 16, 22)
+)
+
+# table: (what it is called in messages, struct format, names of the fields)
+_ROWS = {
+    DEVICES: ("device table", "<QQQ12I", "name type sm_type id bus pci_device sms warps_per_sm lanes_per_warp registers predicates "
+                                         "sm_major sm_minor instruction_size status"),
+    CONTEXTS: ("context table", "<4Q2I", "id shared_window local_window global_window device tid"),
+    MODULES: ("module table", "<Q", "handle"),
+    GRIDS: ("grid table", "<7Q12I", "id context function entry module parent parameters type origin status registers gx gy gz bx by bz "
+                                    "blocking tid"),
+    SMS: ("SM table", "<2I", "id pad"),
+    BLOCKS: ("block table", "<Q4I", "grid x y z pad"),
+    WARPS: ("warp table", "<Q6I", "error_pc id valid active broken error_valid pad"),
+    LANES: ("lane table", "<2Q8I", "pc physical_pc id x y z exception depth syscall_depth cc"),
+}  # fmt: skip
+# table: (row length that has them, offset, struct format, names of the fields)
+_LATER = {SMS: (48, 8, "<2IQ4IQ", "exception error_valid error_pc cluster_valid cx cy cz text")}
+_TUPLES = {kind: collections.namedtuple("Row", names + (" " + _LATER[kind][3] if kind in _LATER else "")) for kind, (_, _, names) in _ROWS.items()}
+
+# CUDBGException_t of cudadebugger.h, as the cuda-gdb manual words them.
+EXCEPTIONS = {
+    1: "Lane Illegal Address", 2: "Lane User Stack Overflow", 3: "Device Hardware Stack Overflow", 4: "Warp Illegal Instruction",
+    5: "Warp Out-of-range Address", 6: "Warp Misaligned Address", 7: "Warp Invalid Address Space", 8: "Warp Invalid PC",
+    9: "Warp Hardware Stack Overflow", 10: "Device Illegal Address", 11: "Lane Misaligned Address", 12: "Warp Assert",
+    13: "Lane Syscall Error", 14: "Warp Illegal Address", 15: "Lane Nonmigratable Atomic", 16: "Lane Invalid Atomic",
+    17: "Cluster Out-of-range Address", 18: "Cluster Block Not Present", 19: "Warp Stack Canary", 20: "Warp Tensor Memory Access Check",
+    21: "Warp Tensor Memory Leak", 22: "Warp Call Requires Newer Driver",
+}  # fmt: skip
+
+
+def exception_name(code):
+    """`CUDA_EXCEPTION_14 "Warp Illegal Address"`, None for 0."""
+    if not code:
+        return None
+    return f'CUDA_EXCEPTION_{code} "{EXCEPTIONS[code]}"' if code in EXCEPTIONS else f"CUDA_EXCEPTION_{code}"
+
+
+class Device:
+    """`index`: its row; `name`, `architecture` (sm_90) as the file says; `sms`: how many are there."""
+
+    def __init__(self, index, name, architecture, sms, pci, exception=None):
+        self.index, self.name, self.architecture, self.sms, self.pci, self.exception = index, name, architecture, sms, pci, exception
+
+
+class Kernel:
+    """One grid. `grid`, `block`: extents (x, y, z); `blocks`, `warps`: how many of each were resident; `places`: where those warps
+    stand, `[(warps, pc, function, offset)]`, the most first; `exception`: that of its first faulting thread or None."""
+
+    def __init__(self, device, row, name):
+        self.device, self.id, self.name, self.entry = device, row.id, name, row.entry
+        self.grid, self.block = (row.gx, row.gy, row.gz), (row.bx, row.by, row.bz)
+        self.host_tid, self.parameters = row.tid, b""
+        self.blocks = self.warps = 0
+        self.places, self.exception = [], None
+
+
+class Fault:
+    """A thread that raised an exception. `pc`: of the instruction at fault where the warp says so (`precise`), else where the thread
+    stands; `function` + `offset` (bytes) are the same by the module's symbols; `address`: what it touched, None where the core does not tell;
+    `lanes`: how many threads of the warp raised it, of which this is the first."""
+
+    def __init__(self, device, kernel, block, thread, sm, warp, lane, exception, pc, precise, function, offset, lanes, address=None, text=""):
+        self.device, self.kernel, self.block, self.thread, self.sm, self.warp, self.lane = device, kernel, block, thread, sm, warp, lane
+        self.exception, self.pc, self.precise, self.function, self.offset = exception, pc, precise, function, offset
+        self.lanes, self.address, self.text = lanes, address, text
+
+
+class GpuCore:
+    """A CUDA core dump. `devices`, `kernels`, `faults` (each a list); `memory`: `[(address, size)]` of global memory that it holds; `problems`:
+    reasons why the answer is not the whole truth. `NotFoundError` for a file that is no core of a GPU."""
+
+    def __init__(self, path):
+        self.path = path
+        self.elf = elf.Elf(path)
+        if self.elf.machine != EM_CUDA or self.elf.type != elf.ET_CORE:
+            what = "a core of the CPU side: open it with core-file" if self.elf.type == elf.ET_CORE else "no core dump"
+            raise NotFoundError(f"{path}: no CUDA core dump, but {what}; see: llm-gpucore -setup")
+        if self.elf.data[7] not in OSABI:
+            raise LayoutError(f"{path}: a CUDA core dump of ABI {self.elf.data[7]:#x}, which this pack does not know (it knows 0x33 and 0x41)")
+        self.problems, self._images, self._names, self._room = [], {}, {}, MAX_IMAGES
+        self._heads = self.elf.section_heads
+        if not self._heads:
+            raise LayoutError(f"{path}: cut off: its section table is not there ({len(self.elf.data)} bytes); the dump did not finish")
+        self._strings = next((h for h in self._heads if h[0] == ".strtab" and h[1] == 3), None)
+        self._children = collections.defaultdict(list)  # (section, row or None) -> [section]
+        for i, head in enumerate(self._heads):
+            self._children[head[5], head[6]].append(i)
+        self._of_type = collections.defaultdict(list)
+        for i, head in enumerate(self._heads):
+            self._of_type[head[1]].append(i)
+        self.devices, self.kernels, self.faults = [], [], []
+        self._left = {kind: MAX_ROWS for kind in _ROWS}
+        if not self._of_type[DEVICES]:
+            raise LayoutError(f"{path}: a CUDA core dump without a device table; the dump did not finish")
+        for table in self._of_type[DEVICES]:
+            for row, device in enumerate(self._rows(table)):
+                self._device(table, row, device)
+        self.memory = [(self._heads[i][2], self._heads[i][4]) for i in self._of_type[GLOBAL]]
+
+    # ---- rows ----------------------------------------------------------------------------------------------------
+    def _extent(self, index):
+        """(file offset, size in bytes) of what the file has of a section."""
+        _, _, _, offset, size, _, _, _ = self._heads[index]
+        if offset + size > len(self.elf.data):
+            self._problem(f"section {self._heads[index][0] or index} is cut off")
+        return min(offset, len(self.elf.data)), max(0, min(size, len(self.elf.data) - offset))
+
+    def _rows(self, index):
+        kind, entsize = self._heads[index][1], self._heads[index][7]
+        what, layout, _ = _ROWS[kind]
+        need = struct.calcsize(layout)
+        if entsize < need:
+            raise LayoutError(f"{self.path}: rows of {entsize} bytes in the {what}, at least {need} were expected")
+        data, make, later = self.elf.data, _TUPLES[kind], _LATER.get(kind)
+        start, size = self._extent(index)
+        count = size // entsize
+        if count > self._left[kind]:
+            self._problem(f"more than {MAX_ROWS} rows in {what}s: the rest is left out")
+            count = self._left[kind]
+        self._left[kind] -= count
+        for at in range(start, start + count * entsize, entsize):
+            fields = struct.unpack_from(layout, data, at)
+            if later:
+                fields += struct.unpack_from(later[2], data, at + later[1]) if entsize >= later[0] else (0,) * len(later[3].split())
+            yield make(*fields)
+
+    def _under(self, kind, index, row):
+        """The sections of a type that hang on a row of a table."""
+        return [i for i in self._children.get((index, row), ()) if self._heads[i][1] == kind]
+
+    def _text(self, offset):
+        if self._strings is None or not 0 < offset < self._strings[4]:
+            return ""
+        return self.elf.string(self._strings[3] + offset, 4096)
+
+    def _problem(self, text):
+        if text not in self.problems and len(self.problems) < 20:
+            self.problems.append(text)
+
+    # ---- from tables to what they mean ---------------------------------------------------------------------------
+    def _device(self, table, row, raw):
+        architecture = self._text(raw.sm_type) or f"sm_{raw.sm_major}{raw.sm_minor}"
+        device = Device(raw.id, self._text(raw.name) or self._text(raw.type) or "?", architecture, raw.sms, (raw.bus, raw.pci_device))
+        self.devices.append(device)
+        modules = {}
+        for contexts in self._under(CONTEXTS, table, row):
+            for i, _ in enumerate(self._rows(contexts)):
+                for section in self._under(MODULES, contexts, i):
+                    for j, module in enumerate(self._rows(section)):
+                        modules.setdefault(module.handle, self._under(RELOCATED, section, j))
+        grids = {}
+        for section in self._under(GRIDS, table, row):
+            for grid in self._rows(section):
+                name, _ = self._function(grid.entry, modules.get(grid.module))
+                kernel = Kernel(device, grid, name)
+                grids[grid.id] = kernel, modules.get(grid.module)
+                self.kernels.append(kernel)
+        for section in self._under(SMS, table, row):
+            for i, sm in enumerate(self._rows(section)):
+                self._sm(section, i, sm, device, grids)
+        for kernel, images in grids.values():
+            counted = collections.Counter(kernel.places)
+            kernel.places = [(n, pc, *self._function(pc, images)) for pc, n in counted.most_common(4)]
+        if device.exception is None:
+            device.exception = next((f.exception for f in self.faults if f.device is device), None)
+
+    def _sm(self, section, row, sm, device, grids):
+        said = len(self.faults)
+        for blocks in self._under(BLOCKS, section, row):
+            for i, block in enumerate(self._rows(blocks)):
+                kernel, images = grids.get(block.grid, (None, None))
+                if kernel is None:
+                    self._problem(f"block ({block.x},{block.y},{block.z}) of SM {sm.id}: {NO_GRID}")
+                    continue
+                kernel.blocks += 1
+                for warps in self._under(WARPS, blocks, i):
+                    for j, warp in enumerate(self._rows(warps)):
+                        kernel.warps += 1
+                        self._warp(warps, j, warp, sm, block, device, kernel, images)
+        if sm.exception and len(self.faults) == said:
+            # An SM's own exception that no lane tells of: the SM and perhaps the instruction are all there is.
+            function, offset = self._function(sm.error_pc, None) if sm.error_valid else ("", None)
+            self._fault(Fault(device, None, None, None, sm.id, None, None, sm.exception, sm.error_pc if sm.error_valid else None, bool(sm.error_valid),
+                              function, offset, 0, text=self._text(sm.text)))  # fmt: skip
+
+    def _warp(self, section, row, warp, sm, block, device, kernel, images):
+        first, raised, place = None, 0, None
+        for lanes in self._under(LANES, section, row):
+            for lane in self._rows(lanes):
+                if lane.id < 32 and not warp.valid >> lane.id & 1:
+                    continue
+                if place is None:
+                    place = lane.pc
+                if lane.exception:
+                    raised += 1
+                    first = first or lane
+        if place is not None:
+            kernel.places.append(place)
+        if first is None and not warp.error_valid:
+            return
+        pc = warp.error_pc if warp.error_valid else first.pc
+        code = first.exception if first is not None else sm.exception
+        function, offset = self._function(pc, images)
+        self._fault(Fault(device, kernel, (block.x, block.y, block.z), (first.x, first.y, first.z) if first is not None else None, sm.id, warp.id,
+                          first.id if first is not None else None, code, pc, bool(warp.error_valid), function, offset, raised,
+                          text=self._text(sm.text)))  # fmt: skip
+
+    def _fault(self, fault):
+        if len(self.faults) >= MAX_FAULTS:
+            self._problem(f"more than {MAX_FAULTS} faulting warps: the rest is left out")
+            return
+        if fault.kernel is not None and fault.kernel.exception is None:
+            fault.kernel.exception = fault.exception
+        # The text of newer drivers may hold what was touched; no row does.
+        words = fault.text.replace(",", " ").split()
+        near = [words[i + 1].rstrip(".") for i in range(len(words) - 1) if words[i].lower().rstrip(":") == "address"]
+        fault.address = next((int(w, 16) for w in near if w.startswith("0x") and set(w[2:].lower()) <= set("0123456789abcdef") and 2 < len(w) <= 18), None)
+        self.faults.append(fault)
+
+    # ---- names ---------------------------------------------------------------------------------------------------
+    def _function(self, pc, images):
+        """(mangled name or '', offset in bytes or None) of a program counter; `images`: sections of the modules to look in first."""
+        if pc not in self._names:
+            for index in list(images or ()) + [i for i in self._of_type[RELOCATED] if i not in (images or ())]:
+                found = self._image(index)
+                name, start = found.function_and_start(pc) if found is not None else ("", 0)
+                if name:
+                    self._names[pc] = name, pc - start
+                    break
+            else:
+                self._names[pc] = "", None
+        return self._names[pc]
+
+    def _image(self, index):
+        if index not in self._images:
+            self._images[index] = None
+            start, size = self._extent(index)
+            if size > self._room:
+                self._problem(f"more than {MAX_IMAGES >> 20} MiB of modules: functions of the rest have no names")
+                return None
+            self._room -= size
+            try:
+                self._images[index] = elf.Elf(f"{self.path}, module {self._heads[index][0]}", self.elf.data[start : start + size])
+            except (NotFoundError, struct.error):
+                self._problem(f"module {self._heads[index][0]}: no ELF image, its functions have no names")
+        return self._images[index]
+
+    def read(self, address, size):
+        """Bytes of global memory that the core holds; `GdbextError` where it does not (`skip_global_memory`, or not a device address)."""
+        for i in self._of_type[GLOBAL]:
+            _, _, start, offset, length, _, _, _ = self._heads[i]
+            if start <= address and address + size <= start + length and offset + address - start + size <= len(self.elf.data):
+                return self.elf.data[offset + address - start : offset + address - start + size]
+        why = "it holds no global memory (CUDA_COREDUMP_GENERATION_FLAGS=skip_global_memory?)" if not self.memory else "no segment of it has that range"
+        raise GdbextError(f"{self.path}: cannot read {size} bytes of device memory at {address:#x}: {why}")
+
+
+def open_core(path):
+    """A `GpuCore`; `NotFoundError` or `LayoutError`, one line, for anything that is none or is too damaged to tell."""
+    try:
+        return GpuCore(path)
+    except struct.error as e:
+        raise LayoutError(f"{path}: damaged: {e}") from None

@@ -1,0 +1,50 @@
+"""llm-gpucore inside gdb, and beside NVIDIA's own cuda-gdb on the same (fake) cores: same kernel, block, thread, exception, pc."""
+
+import re
+import struct
+
+import gpucores
+from gpucores import Grid
+
+V1 = "_ZN4vllm25paged_attention_v1_kernelIfLi64ELi16EEEvPT_PKS1_fPKib"
+MODULE = gpucores.cubin({V1: 384})
+FAULT = [Grid(V1, (8, 4, 1), (64, 1, 1), [((0, 0, 0), []), ((5, 1, 0), [(1, 7, 14)])])]
+
+
+def write(path, grids=FAULT):
+    gpucores.write_core(path, MODULE, grids, memory=[(0x7F2000000000, struct.pack("<8f", *range(8)))])
+    return path
+
+
+def test_any_gdb_reads_it_and_says_in_one_line_what_is_none(gdb, tmp_path):
+    path = write(tmp_path / "gpu.core")
+    (tmp_path / "other").write_text("nothing")
+    said = gdb([f"llm-gpucore -json {path}", f"llm-gpucore {tmp_path}/other", "llm-gpucore", "llm-gpucore -setup -cuda 13.0"])
+    assert said.json(0)["faults"][0]["block"] == [5, 1, 0]
+    assert said.outputs[1].count("\n") == 0 and "not a 64-bit" in said.outputs[1]
+    assert said.outputs[2].count("\n") == 0 and "llm-gpucore -setup" in said.outputs[2]
+    assert "export CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1" in said.outputs[3] and "CUDA 13" in said.outputs[3]
+
+
+def test_cuda_gdb_says_the_same(cuda_gdb, tmp_path):
+    path = write(tmp_path / "gpu.core")
+    said = cuda_gdb([f"llm-gpucore -json {path}", f"target cudacore {path}", "python gdb.pretty_printers.clear()", "print/x $errorpc", "info symbol $pc",
+                     'interpreter-exec mi "-cuda-info-kernels"'])  # fmt: skip
+    ours = said.json(0)
+    (fault,), (kernel,) = ours["faults"], ours["kernels"]
+    focus = re.search(r"block \((.*?)\), thread \((.*?)\), device (\d+), sm (\d+), warp (\d+), lane (\d+)", said.outputs[1])
+    numbers = [[int(n) for n in focus.group(i).split(",")] for i in range(1, 7)]
+    assert numbers == [fault["block"], fault["thread"], [fault["device"]], [fault["sm"]], [fault["warp"]], [fault["lane"]]]
+    assert fault["exception"].endswith('"' + re.search("CUDA Exception: (.*)", said.outputs[1]).group(1) + '"')
+    assert said.outputs[3].endswith("= " + fault["pc"]) and fault["precise"]
+    assert said.outputs[4].startswith(kernel["name"] + " + ")
+    place = kernel["places"][0]
+    assert said.outputs[4].startswith(f"{place['function']} + {place['offset']} ")
+    row = said.outputs[5]
+    assert 'gridDim="(8,4,1)"' in row and 'blockDim="(64,1,1)"' in row and [8, 4, 1] == kernel["grid"] and [64, 1, 1] == kernel["block"]
+
+
+def test_cuda_gdb_agrees_that_nothing_faulted(cuda_gdb, tmp_path):
+    path = write(tmp_path / "gpu.core", [Grid(V1, (8, 4, 1), (64, 1, 1), [((0, 0, 0), []), ((5, 1, 0), [])])])
+    said = cuda_gdb([f"llm-gpucore -json {path}", f"target cudacore {path}"])
+    assert said.json(0)["faults"] == [] and "Exception" not in said.outputs[1] and "kernel 0, grid 1" in said.outputs[1]
