@@ -26,7 +26,7 @@ setup(
     python_requires=">=3.8",
     packages=find_packages(include=["gdbext", "gdbext.*"]) + ["gdbext.gdbinit"],
     package_dir={"gdbext.gdbinit": "gdbinit.d"},
-    package_data={"gdbext": ["layouts/*.json", "layouts/**/*.json"], "gdbext.gdbinit": ["*.gdb"]},
+    package_data={"gdbext": ["layouts/*.json", "layouts/**/*.json", "kernels/*.json"], "gdbext.gdbinit": ["*.gdb"]},
     entry_points={"console_scripts": ["gdbext=gdbext.__main__:entry"]},
     zip_safe=False,
 )

@@ -25,6 +25,7 @@ COMMANDS = {
     "llm-kv": ("llm_kv", "LlmKv"),
     "llm-requests": ("llm_requests", "LlmRequests"),
     "llm-addr": ("llm_addr", "LlmAddr"),
+    "llm-kernels": ("llm_kernels", "LlmKernels"),
     "llm-gpucore": ("llm_gpucore", "LlmGpuCore"),
 }
 

@@ -1,0 +1,82 @@
+"""llm-kernels: which attention kernels a process has and where one can stop at them."""
+
+import os
+import re
+
+from ..errors import GdbextError
+from ..lazy import room
+from ..render.jsonline import Address
+from ..render.text import escape, table
+from .base import Answer, Command, Option, UsageError
+
+catalogues = room("kernels.catalogue")
+
+
+def compiled(pattern):
+    """A user's regular expression, or a `UsageError`."""
+    try:
+        return re.compile(pattern)
+    except re.error as e:
+        raise UsageError(f"{pattern!r} is no regular expression: {e}") from None
+
+
+def searched(session, args, pattern=None):
+    """`catalogue.search` of the process that a command reads; -> (target, rows, entries, reasons for partial)."""
+    target = session.target(args.on)
+    rt, partial = None, session.partial(target)
+    try:
+        rt = session.runtime(args.on)
+    except GdbextError:
+        pass  # no Python there: then no Triton either
+    rows, entries, unread = target.cached(("kernels", pattern and pattern.pattern), lambda: catalogues.search(target, pattern, rt))
+    return target, rows, entries, partial + [f"{len(unread)} libraries could not be read: {', '.join(sorted(map(os.path.basename, unread))[:4])}"] * bool(unread)
+
+
+class LlmKernels(Command):
+    """List the attention and KV-cache kernels that a process has, and where one can stop at them.
+
+      (gdb) llm-kernels
+      kernel                             role       backend            where  instances  library
+      vllm::paged_attention_v1_kernel    attention  csrc               host         486  _C.abi3.so
+      flash::flash_fwd_splitkv_kernel    attention  flash-attention 2  host         800  _vllm_fa2_C.abi3.so
+      kernel_unified_attention           attention  triton             driver            vllm.v1.attention.ops.triton_unified_attention
+      launches pass: cudaLaunchKernel (libcudart.so.12), cuLaunchKernelEx (libcuda.so.1)
+
+    where says what llm-break can do: host: it stops at this very kernel's own launching code; driver: the kernel is launched by name through
+    the driver, every launch is looked at; device: only GPU code names it, as after strip: the same. With REGEX, kernels whose
+    whole demangled name fits it, those that launch anything else included; -instances lists each template instance with its address.
+
+    No symbol is loaded into gdb: the libraries' own tables are searched, a gigabyte takes a second or two."""
+
+    name = "llm-kernels"
+    group = "kernels"
+    operand = "[REGEX]"
+    options = (Option("instances", help="each template instance with its address"),)
+
+    def run(self, session, args):
+        pattern = compiled(args.rest) if args.rest else None
+        _, rows, entries, partial = searched(session, args, pattern)
+        data = {
+            "kernels": [{"name": escape(r.name), "library": escape(r.library), "engine": r.engine or None, "backend": r.kernel.backend or None, "where": r.where,
+                         "role": r.kernel.role, "launch": r.kernel.launch, "releases": r.kernel.releases or None, "instances": r.instances,
+                         "module": escape(r.module) or None,
+                         "locations": [{"address": Address(p.address), "kind": p.kind, "name": escape(p.signature.text)} for p in r.places]} for r in rows],
+            "entries": [{"name": n, "address": Address(a), "library": escape(path)} for n, a, path in entries],
+        }  # fmt: skip
+
+        def text(style):
+            lines = []
+            if data["kernels"]:
+                lines.append(table([[style.name(k["name"]), k["role"], k["backend"] or "", k["where"], str(k["instances"] or ""),
+                                     os.path.basename(k["library"]) or k["module"] or ""] for k in data["kernels"]],
+                                   ["kernel", "role", "backend", "where", "instances", "library"], style, right=("instances",)))  # fmt: skip
+            else:
+                lines.append("no kernel that fits is in its libraries" if pattern else "no attention kernel that the catalogue knows is in its libraries")
+            if args.instances:
+                for k in data["kernels"]:
+                    lines += [f"  {style.address(hex(at['address']))} {at['kind']:<8} {at['name']}" for at in k["locations"]]
+            seen = dict.fromkeys(f"{e['name']} ({os.path.basename(e['library'])})" for e in data["entries"])
+            lines.append("launches pass: " + ", ".join(seen) if seen else style.dim("no launch function of CUDA or HIP is mapped"))
+            return "\n".join(lines)
+
+        return Answer(data, text, partial)

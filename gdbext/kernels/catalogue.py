@@ -1,0 +1,220 @@
+"""Which attention and cache kernels there are, by engine, backend and release, and which of them a process has.
+
+The names are data (catalogue.json, with their sources). A library is looked through by its own symbol tables, mapped and searched for the
+mangled identifiers: nothing is loaded into gdb, a gigabyte of libraries takes a second or two.
+"""
+
+import copy
+import json
+import os
+import re
+
+from ..errors import GdbextError, NotFoundError
+from . import signatures
+
+# Functions that every launch of a kernel passes, by what they take (kernels/launch.py knows how).
+RUNTIME_ENTRIES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel", "cudaLaunchKernel_ptsz", "cudaLaunchKernelExC_ptsz",
+                   "cudaLaunchCooperativeKernel_ptsz", "hipLaunchKernel", "hipExtLaunchKernel")  # fmt: skip
+DRIVER_ENTRIES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchKernel_ptsz", "cuLaunchKernelEx_ptsz", "cuLaunchCooperativeKernel",
+                  "hipModuleLaunchKernel")  # fmt: skip
+ENTRIES = RUNTIME_ENTRIES + DRIVER_ENTRIES
+MAX_LOCATIONS = 20000
+
+
+class Kernel:
+    """One name of the catalogue. `kernel`: identifier; `launch`: "runtime", "driver" or "cpu"; `role`, `engine`, `backend`, `releases`, `focus`,
+    `source` as catalogue.json says."""
+
+    def __init__(self, group, row):
+        self.kernel, self.role, self.releases, self.focus = row["kernel"], row["role"], row["releases"], row.get("focus", "")
+        self.within, self.library = row.get("within", ""), re.compile(group.get("library") or "$^")
+        self.engine, self.backend, self.launch, self.source = group["engine"], group["backend"], group["launch"], group["source"]
+        parts = self.kernel.split("::")
+        self.word = parts[0]
+
+    def as_launcher(self):
+        """The host function of the same name."""
+        other = copy.copy(self)
+        other.role, other.focus = "launcher", ""
+        return other
+
+    def fits(self, signature):
+        """Whether a symbol is an instance of it."""
+        if self.within:
+            return signature.base == self.within and any(re.search(rf"\b{self.word}\b", t) for t in signature.template)
+        if self.kernel.endswith("*"):
+            return signature.base.startswith(self.kernel[:-1])
+        return signature.path[-len(self.kernel.split("::")) :] == self.kernel.split("::")
+
+    @property
+    def needle(self):
+        """What a mangled name of it holds: the identifier with its length before it."""
+        return (f"{len(self.word)}{self.word}" if not self.word.endswith("*") else self.word[:-1]).encode()
+
+
+class Catalogue:
+    def __init__(self, data):
+        self.kernels = [Kernel(group, row) for group in data["groups"] for row in group["kernels"]]
+        self.libraries = [(re.compile(row["path"]), row["engine"]) for row in data["libraries"]]
+        self.sources = data["sources"]
+        self.by_word = {}
+        for kernel in self.kernels:
+            self.by_word.setdefault(kernel.word, []).append(kernel)
+
+    def engine_of(self, path):
+        """The engine that a library belongs to, '' for none."""
+        return next((engine for pattern, engine in self.libraries if pattern.search(path)), "")
+
+    def named(self, name):
+        """The entries of a kernel's identifier, as Triton and the driver know it (its own suffixes cut off)."""
+        found = [k for k in self.kernels if k.kernel == name or k.kernel.endswith("*") and name.startswith(k.kernel[:-1])]
+        return found or [k for k in self.kernels if k.launch == "driver" and re.fullmatch(re.escape(k.kernel) + r"(_0d|_[0-9a-f]{8,})[\w]*", name)]
+
+
+_loaded = []
+
+
+def catalogue():
+    if not _loaded:
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "catalogue.json"), encoding="utf-8") as f:
+            _loaded.append(Catalogue(json.load(f)))
+    return _loaded[0]
+
+
+class Place:
+    """An address where one instance of a kernel can be stopped at. `kind`: "stub" (nvcc's launching stub), "wrapper" (the kernel's host
+    function, which calls the stub), "function" (a launcher or a CPU function)."""
+
+    __slots__ = ("address", "size", "symbol", "signature", "kind")
+
+    def __init__(self, address, size, symbol, signature, kind):
+        self.address, self.size, self.symbol, self.signature, self.kind = address, size, symbol, signature, kind
+
+
+class Row:
+    """A kernel in a library. `where`: "host" (places to stop at), "device" (only its GPU code is there), "driver" (launched by name).
+    `places`: [`Place`], addresses of the process; `instances`: how many different ones."""
+
+    def __init__(self, kernel, name, library, engine, where, places=(), module=""):
+        self.kernel, self.name, self.library, self.engine, self.where = kernel, name, library, engine, where
+        self.places, self.module = list(places), module
+
+    @property
+    def instances(self):
+        return len({p.signature.text for p in self.places})
+
+
+def look_through(elf, path, bias=0, pattern=None):
+    """`[Row]` of one library. `pattern`: a compiled regular expression of demangled names instead of the catalogue's own; `bias`: what to add to the
+    file's addresses."""
+    book = catalogue()
+    launches = launches_kernels(elf)
+    wanted = [k for k in book.kernels if k.launch == ("runtime" if launches else "cpu")]
+    wanted.sort(key=lambda k: not k.library.search(path))
+    engine = book.engine_of(path)
+    rows = {}
+    needles = {k.needle for k in wanted} if pattern is None else {k.needle for k in wanted} | ({b"__device_stub_"} if launches else set())
+    for symbol, value, size in elf.symbols_named(sorted(needles)):
+        signature = signatures.parse(symbol)
+        if ".cold" in signature.clone or not signature.path:
+            continue
+        kernel = next((k for k in wanted if k.fits(signature)), None)
+        if kernel is None:
+            if not (pattern is not None and signature.stub):
+                continue
+            kernel = Kernel({"engine": "", "backend": "", "launch": "runtime", "source": ""}, {"kernel": signature.base, "role": "other", "releases": ""})
+        if signature.clone and kernel.launch != "cpu":
+            continue
+        if pattern is not None and not pattern.search(signature.text):
+            continue
+        if any("at::Tensor" in p for p in signature.parameters or ()) and kernel.launch == "runtime" and kernel.role != "launcher":
+            kernel = kernel.as_launcher()  # vLLM names some host functions as their kernels
+        kind = "stub" if signature.stub else "function" if kernel.role == "launcher" or kernel.launch == "cpu" else "wrapper"
+        key = kernel.kernel, kernel.backend, signature.name if not kernel.within else kernel.kernel
+        if key not in rows:
+            rows[key] = Row(kernel, key[2], path, kernel.engine or engine, "host")
+        if len(rows[key].places) < MAX_LOCATIONS:
+            rows[key].places.append(Place(value + bias, size, symbol, signature, kind))
+    if launches and not rows:
+        rows = {k.kernel: Row(k, k.kernel, path, k.engine or engine, "device") for k in _in_device_code(elf, wanted) if pattern is None or pattern.search(k.kernel)}
+    return list(rows.values())
+
+
+def launches_kernels(elf):
+    """Whether a library launches through the CUDA (or HIP) runtime, its own static copy included."""
+    return any(elf.data.find(word, base, min(base + size, len(elf.data))) >= 0 for _, _, base, size in elf._symbol_tables()
+               for word in (b"cudaLaunchKernel", b"hipLaunchKernel", b"__cudaRegisterFatBinary"))  # fmt: skip
+
+
+def _in_device_code(elf, wanted):
+    """Kernels that only the GPU code of a stripped library names."""
+    section = elf.sections.get(".nv_fatbin")
+    if section is None:
+        return []
+    start, end = section[1], section[1] + section[2]
+    return [k for k in wanted if k.role != "launcher" and elf.data.find(k.needle, start, end) >= 0]
+
+
+def entries(module):
+    """`[(entry's name, address in the process)]` of the launch functions that a module itself holds."""
+    book = module.elf
+    found = book.symbols_named([b"LaunchKernel", b"LaunchCooperativeKernel"])
+    known = set(ENTRIES)
+    # A versioned name in .symtab carries its version.
+    return [(name.split("@")[0], value + module.bias) for name, value, _ in found if name.split("@")[0] in known]
+
+
+def search(target, pattern=None, rt=None):
+    """`([Row], [(entry, address, library)], {library: why it could not be read})` of a process. `rt`: its Python runtime where it has one, for the kernels
+    that Triton makes."""
+    rows, gates, unread = [], [], {}
+    for module in target.modules():
+        try:
+            elf = module.elf
+            rows += look_through(elf, module.path, module.bias, pattern)
+            gates += [(name, address, module.path) for name, address in entries(module)]
+        except NotFoundError as e:
+            if ".so" in module.name:
+                unread[module.path] = str(e)
+    if rt is not None:
+        rows += _triton(rt, pattern)
+    order = {"attention": 0, "reduce": 1, "cache": 2, "plan": 3, "launcher": 4, "other": 5}
+    rows.sort(key=lambda r: (order[r.kernel.role], r.where, r.library, r.name))
+    return rows, sorted(set(gates)), unread
+
+
+def _triton(rt, pattern):
+    """Rows of the Triton kernels among the globals of the process's Python modules: they are launched by the driver, by name."""
+    book, found = catalogue(), []
+    names = {}
+    for kernel in book.kernels:
+        if kernel.launch == "driver":
+            names.setdefault(kernel.kernel, []).append(kernel)
+    for module, contents in _modules(rt):
+        if not re.search(r"triton|attention|\.ops\.|\.kernels\.", module):
+            continue
+        engine = module.split(".")[0]
+        for name, kernels in names.items():
+            if pattern is not None and not pattern.search(name):
+                continue
+            try:
+                value = contents.item(name)
+            except GdbextError:
+                continue
+            if value.type.name != "JITFunction":
+                continue
+            kernel = next((k for k in kernels if k.engine == engine), kernels[0])
+            own = engine if engine in ("vllm", "sglang", "lmdeploy") else kernel.engine
+            found.append(Row(kernel, name, "", own, "driver", module=module))
+    return found
+
+
+def _modules(rt):
+    """(name, contents) of the imported modules."""
+    for name in rt.modules():
+        try:
+            contents = rt.module(name)
+        except GdbextError:
+            continue
+        if contents is not None:
+            yield name, contents
