@@ -49,6 +49,9 @@ class GdbSession(Session):
     def inferior_of(self, pid):
         return next((i.num for i in gdb.inferiors() if i.pid == pid and pid), None)
 
+    def selected_pid(self):
+        return gdb.selected_inferior().pid or None
+
     def tid(self, on=None):
         if on is not None:
             target = self.target(on)

@@ -70,6 +70,10 @@ class Session:
         """gdb's number of the inferior that holds `pid`, or None."""
         return None
 
+    def selected_pid(self):
+        """The pid of the process that gdb has selected, or None."""
+        return None
+
     @staticmethod
     def partial(target):
         """The reasons that stand in `partial` because of the kind of target."""

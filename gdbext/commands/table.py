@@ -27,6 +27,7 @@ COMMANDS = {
     "llm-addr": ("llm_addr", "LlmAddr"),
     "llm-kernels": ("llm_kernels", "LlmKernels"),
     "llm-gpucore": ("llm_gpucore", "LlmGpuCore"),
+    "llm-snapshot": ("llm_snapshot", "LlmSnapshot"),
 }
 
 

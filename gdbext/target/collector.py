@@ -13,6 +13,7 @@ import bisect
 import importlib
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -29,6 +30,8 @@ WALK_LIMIT = 0.2  # seconds that the last round may follow pointers while the pr
 STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
 RED_ZONE = 128  # below it: System V ABI x86-64, 3.2.2
 MAX_PAGES = 1 << 14
+MAX_RUN = 256 << 20  # bytes copied as one piece
+SPARE_DISK = 256 << 20  # bytes that a snapshot leaves free
 LINK_MAPS = 4096
 READER = "gdbext.cpython.rehearsal"
 
@@ -41,12 +44,12 @@ class _Recorder(ProcTarget):
     """The running process; `wanted` gathers the pages that a reader asks for. `deadline` (monotonic): after it every read
     faults."""
 
-    def __init__(self, pid, wanted, deadline=None):
+    def __init__(self, pid, wanted, deadline=None, limit=MAX_PAGES):
         super().__init__(pid)
-        self.wanted, self.deadline, self.copies = wanted, deadline, {}
+        self.wanted, self.deadline, self.limit, self.copies = wanted, deadline, limit, {}
 
     def _read(self, address, size):
-        if len(self.wanted) > MAX_PAGES or (self.deadline and time.monotonic() > self.deadline):
+        if len(self.wanted) > self.limit or (self.deadline and time.monotonic() > self.deadline):
             raise FaultError(address, size, "enough for one snapshot")
         pages = _pages(address, size)
         data = super()._read(pages[0], PAGE * len(pages))  # where a byte can be read, all of its page can
@@ -148,10 +151,10 @@ class _Stop:
 
 def _stop_and_copy(pid, wanted, maps, timeout, walk=None):
     got = _Stop()
+    room = ptrace.Ranges(_runs(wanted))
     stopped = ptrace.Stopped(pid, timeout)
     arch = "aarch64" if ptrace.MACHINE == "aarch64" else "x86-64"
     sp_name = ptrace.STACK_POINTER[arch]
-    ranges = _runs(wanted)
     ends = [(m.start, m.end) for m in maps if "w" in m.perms]
     with stopped:
         stacks = []
@@ -165,8 +168,9 @@ def _stop_and_copy(pid, wanted, maps, timeout, walk=None):
                 low = registers[sp_name] - RED_ZONE & -PAGE
                 end = next((e for s, e in ends if s <= registers[sp_name] < e), low + STACK_BYTES)
                 stacks.append((low, min(end - low, STACK_BYTES)))
-        ranges = ranges + stacks
-        copied = ptrace.read_ranges(pid, ranges)
+        tops = ptrace.Ranges(stacks)
+        tops.read(pid)
+        room.read(pid)
         if walk:
             walk()
         raw = read_proc(pid, "maps")  # parsed later; read now, since a thread's stack may be new
@@ -174,7 +178,7 @@ def _stop_and_copy(pid, wanted, maps, timeout, walk=None):
     got.text = raw.decode("utf-8", "surrogateescape")
     got.maps = parse_maps(got.text)
     got.stray = stopped
-    for (address, _), data in zip(ranges, copied):
+    for address, data in room.pieces() + tops.pieces():
         for i in range(0, len(data) - PAGE + 1, PAGE):
             got.memory[address + i] = data[i : i + PAGE]
     return got
@@ -184,11 +188,39 @@ def _runs(pages):
     """[(address, size)] of adjoining pages."""
     found = []
     for page in sorted(pages):
-        if found and found[-1][0] + found[-1][1] == page:
+        if found and found[-1][0] + found[-1][1] == page and found[-1][1] < MAX_RUN:
             found[-1] = (found[-1][0], found[-1][1] + PAGE)
         else:
             found.append((page, PAGE))
     return found
+
+
+def resident(pid, maps, limit):
+    """The pages of private memory that are in use and not as in their file -> (set of page addresses, `[(Mapping, bytes left
+    out)]`): what was written, and what the loader wrote before it made it read-only (vtables).
+
+    Python's objects lie between everything else, so all of it is taken, small mappings first, up to `limit` bytes; what is then
+    left out is big, and seldom Python's. Source: Documentation/admin-guide/mm/pagemap.rst."""
+    pages, left, total = set(), [], 0
+    private = [m for m in maps if "r" in m.perms and "p" in m.perms and not m.path.startswith(("/dev/", "[v"))]
+    try:
+        file = open(f"/proc/{pid}/pagemap", "rb", buffering=0)
+    except OSError:
+        return pages, [(m, m.end - m.start) for m in private]
+    with file:
+        for m in sorted(private, key=lambda m: m.end - m.start):
+            used = []
+            for at in range(m.start, m.end, PAGE << 16):
+                count = min(1 << 16, (m.end - at) // PAGE)
+                entries = memoryview(os.pread(file.fileno(), 8 * count, at // PAGE * 8)).cast("Q")
+                # bits 63 and 62: in memory, in swap; 61: a page of the file, or shared
+                used += [at + i * PAGE for i, entry in enumerate(entries) if entry >> 62 and not entry >> 61 & 1]
+            if total + PAGE * len(used) > limit:
+                left.append((m, PAGE * len(used)))
+                continue
+            total += PAGE * len(used)
+            pages.update(used)
+    return pages, left
 
 
 def _thread_facts(target):
@@ -201,11 +233,16 @@ def _reader(name):
     return module.read
 
 
-def take(pid, path, label="", timeout=1.0, reader=READER):
+def take(pid, path, label="", timeout=1.0, reader=READER, words=(), heap=0):
     """Takes a snapshot of `pid` into `path` from this process (not from inside gdb: see `collect`). Returns `Result`.
 
-    `reader`: the module whose `read(target)` reads what the copy has to hold beside registers and stacks."""
-    read_python = _reader(reader)
+    `reader`: the module whose `read(target, *words)` reads what the copy has to hold beside registers and stacks; `heap`: bytes
+    of other private memory that are copied too, see `resident`."""
+    read = _reader(reader)
+
+    def read_python(target):
+        return read(target, *words)
+
     state = ptrace.status(pid)
     if state is None:
         raise NotFoundError(f"process {pid} does not exist (any more)")
@@ -219,18 +256,23 @@ def take(pid, path, label="", timeout=1.0, reader=READER):
     live = _Recorder(pid, set())
     live._open()  # says who lacks which permission, before anything is stopped
     facts = _thread_facts(live)
-    rehearsal = _Recorder(pid, wanted)
+    rehearsal = _Recorder(pid, wanted, limit=MAX_PAGES + heap // PAGE)
     read_loader(rehearsal, auxv)
     read_python(rehearsal)
     for m in maps:
         if m.path == "[vdso]":
             wanted.update(range(m.start, m.end, PAGE))
+    heap_pages = set()
+    if heap:
+        heap_pages, left = resident(pid, maps, heap)
+        partial += [f"{text_size(n)} at {m.start:#x} left out (-max-bytes)" for m, n in left if n > 1 << 20]
+    need_disk(path, PAGE * (len(wanted) + len(heap_pages)))
     got = copy = None
     for round_ in range(ROUNDS):
         writable = _Writable(maps)
-        pages = {p for p in wanted if p in writable}
+        pages = {p for p in wanted if p in writable} | heap_pages
         # What grows, a frame stack say, grows next door.
-        pages |= {p + d for p in pages for d in (-PAGE, PAGE) if p + d in writable}
+        pages |= {p + d for p in wanted for d in (-PAGE, PAGE) if p + d in writable}
         last = round_ == ROUNDS - 1
         walked = _Recorder(pid, set())
 
@@ -271,10 +313,12 @@ def take(pid, path, label="", timeout=1.0, reader=READER):
     argv = live.argv()
     note = {
         "pid": pid, "label": label, "maps": text, "argv": argv, "threads": facts, "pauses": pauses,
-        "time": time.time(), "partial": partial,
+        "time": time.time(), "partial": partial, "heap": bool(heap),
     }  # fmt: skip
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
+        need_disk(path, PAGE * len(memory))
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # memory holds secrets: the user's alone
         threads = [(t, got.registers[t]) for t in order]
         size = snapshot.write_core(temporary, live.arch, pid, threads, maps, memory, auxv, argv, note)
         os.replace(temporary, path)
@@ -287,6 +331,24 @@ def take(pid, path, label="", timeout=1.0, reader=READER):
     while not got.stray.settle() and time.monotonic() < deadline:
         time.sleep(0.01)
     return Result(pid, path, size, pauses, partial, len(order))
+
+
+def need_disk(path, size):
+    """`GdbextError` where writing `size` bytes to `path` would fill the disk."""
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as e:
+        raise GdbextError(f"{path}: {e.strerror}: name another file with -o") from None
+    if free < size + SPARE_DISK:
+        raise GdbextError(
+            f"{path}: the snapshot needs {text_size(size)} and {text_size(SPARE_DISK)} to spare, {text_size(free)} are free: "
+            "name a file on another disk with -o, or give a smaller -max-bytes"
+        )
+
+
+def text_size(count):
+    return f"{count / (1 << 20):.1f} MiB"
 
 
 class _Writable:
@@ -309,25 +371,44 @@ def _add(memory, live, page):
 
 
 # ---- from a parent ---------------------------------------------------------------------------------------------------
-def collect(pid, path, label="", timeout=60):
-    """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`."""
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    command = [find_python(), "-m", "gdbext.target.collector", str(pid), "-o", os.path.abspath(path), "--label", label]
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    try:
-        done = subprocess.run(
-            command, cwd=root, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
+class Running:
+    """A collector process at work on `pid`. `finish()` waits for it."""
+
+    def __init__(self, pid, path, label="", reader=READER, words=(), heap=0):
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        command = [find_python(), "-m", "gdbext.target.collector", str(pid), "-o", os.path.abspath(path), "--label", label]
+        command += ["--reader", reader, "--heap", str(heap)] + [f"--word={w}" for w in words]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        self.pid, self.path = pid, path
+        self.process = subprocess.Popen(
+            command, cwd=root, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-    except subprocess.TimeoutExpired:
-        raise GdbextError(f"process {pid}: the collector did not finish in {timeout} s; the process runs on") from None
-    try:
-        answer = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise GdbextError(f"process {pid}: the collector failed ({last}); the process runs on") from None
-    if "error" in answer:
-        raise GdbextError(answer["error"])
-    return Result(pid, path, answer["bytes"], answer["pauses"], answer["partial"], answer["threads"])
+
+    def finish(self, timeout=60):
+        """Its `Result`; `GdbextError` when it failed or did not end in `timeout` seconds (it is ended then, the process runs
+        on)."""
+        try:
+            out, err = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise GdbextError(f"process {self.pid}: the collector did not finish in {timeout} s; the process runs on") from None
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.communicate()
+        try:
+            answer = json.loads(out.splitlines()[-1])
+        except (ValueError, IndexError):
+            last = (err.strip().splitlines() or [f"exit status {self.process.returncode}"])[-1]
+            raise GdbextError(f"process {self.pid}: the collector failed ({last}); the process runs on") from None
+        if "error" in answer:
+            raise GdbextError(answer["error"])
+        return Result(self.pid, self.path, answer["bytes"], answer["pauses"], answer["partial"], answer["threads"])
+
+
+def collect(pid, path, label="", timeout=60, **options):
+    """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`. `options`: as for
+    `Running`."""
+    return Running(pid, path, label, **options).finish(timeout)
 
 
 def main(words=None):
@@ -337,9 +418,12 @@ def main(words=None):
     parser.add_argument("pid", type=int)
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--label", default="")
+    parser.add_argument("--reader", default=READER, help="the module that reads what the copy has to hold")
+    parser.add_argument("--word", action="append", default=[], help="an argument of the reader")
+    parser.add_argument("--heap", type=int, default=0, help="bytes of other private memory to copy at most")
     args = parser.parse_args(words)
     try:
-        result = take(args.pid, args.output, args.label)
+        result = take(args.pid, args.output, args.label, reader=args.reader, words=args.word, heap=args.heap)
     except GdbextError as e:
         print(json.dumps({"error": str(e)}))
         return 1

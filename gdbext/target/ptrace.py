@@ -6,9 +6,11 @@ and a process in a group-stop (state T) stays in it. Numbers: Linux include/uapi
 
 import ctypes
 import errno
+import mmap
 import os
 import platform
 import struct
+import sys
 import time
 
 from ..errors import GdbextError, NotFoundError
@@ -21,6 +23,7 @@ SIGSTOP_BIT = 1 << 18
 MACHINE = platform.machine()
 DEBUGREG_OFFSET = 848  # struct user (x86-64): u_debugreg
 IOV_MAX = 1024
+MAX_CALL = 0x7FFFF000  # bytes that Linux copies in one call
 
 # Order of the general registers in NT_PRSTATUS: struct user_regs_struct (x86-64), struct user_pt_regs (aarch64).
 REGISTERS = {
@@ -241,37 +244,54 @@ def clear_debug_registers(tid):
 
 
 # ---- memory in few calls ---------------------------------------------------------------------------------------------
+class Ranges:
+    """Room for `[(address, size)]`, each below 2 GiB, made before a process is stopped so that the stop lasts no longer than the copying."""
+
+    def __init__(self, ranges):
+        self.ranges, self.got = list(ranges), [0] * len(ranges)
+        self._offsets, at = [], 0
+        for _, size in self.ranges:
+            self._offsets.append(at)
+            at += size
+        populate = getattr(mmap, "MAP_POPULATE", 0x8000 if sys.platform == "linux" else 0)
+        self._buffer = mmap.mmap(-1, at, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | populate) if at else None
+
+    def read(self, pid):
+        """Fills it: process_vm_readv, 1,024 ranges a call. What cannot be read stays out."""
+        if self._buffer is None:
+            return
+        anchor = ctypes.c_char.from_buffer(self._buffer)
+        base, ranges, offsets, got, i = ctypes.addressof(anchor), self.ranges, self._offsets, self.got, 0
+        while i < len(ranges):
+            n, size = 1, ranges[i][1]
+            while n < IOV_MAX and i + n < len(ranges) and size + ranges[i + n][1] < MAX_CALL:
+                size += ranges[i + n][1]
+                n += 1
+            local = (_Iovec * n)(*[(base + offsets[i + k], ranges[i + k][1]) for k in range(n)])
+            remote = (_Iovec * n)(*[ranges[i + k] for k in range(n)])
+            done = _libc.process_vm_readv(pid, local, n, remote, n, 0)
+            if done < 0:
+                if ctypes.get_errno() == errno.ESRCH:
+                    break
+                done = 0
+            k = 0
+            while k < n and done >= ranges[i + k][1]:
+                got[i + k] = ranges[i + k][1]
+                done -= got[i + k]
+                k += 1
+            if k < n:  # this one faults, perhaps half-way
+                got[i + k] = done
+                k += 1
+            i += k
+
+    def pieces(self):
+        """`[(address, memoryview)]`, each as long as could be read."""
+        view = memoryview(self._buffer) if self._buffer is not None else memoryview(b"")
+        return [(a, view[o : o + g]) for (a, _), o, g in zip(self.ranges, self._offsets, self.got)]
+
+
 def read_ranges(pid, ranges):
-    """`[(address, size)]` -> `[bytes]`, each as long as could be read (b"" for nothing): process_vm_readv, 1,024 ranges a
-    call."""
-    total = sum(size for _, size in ranges)
-    if not total:
-        return [b"" for _ in ranges]
-    buffer = ctypes.create_string_buffer(total)
-    base = ctypes.addressof(buffer)
-    offsets, at = [], 0
-    for _, size in ranges:
-        offsets.append(at)
-        at += size
-    got = [0] * len(ranges)
-    i = 0
-    while i < len(ranges):
-        n = min(IOV_MAX, len(ranges) - i)
-        local = (_Iovec * n)(*[(base + offsets[i + k], ranges[i + k][1]) for k in range(n)])
-        remote = (_Iovec * n)(*[ranges[i + k] for k in range(n)])
-        done = _libc.process_vm_readv(pid, local, n, remote, n, 0)
-        if done < 0:
-            if ctypes.get_errno() == errno.ESRCH:
-                break
-            done = 0
-        k = 0
-        while k < n and done >= ranges[i + k][1]:
-            got[i + k] = ranges[i + k][1]
-            done -= got[i + k]
-            k += 1
-        if k < n:  # this one faults, perhaps half-way
-            got[i + k] = done
-            k += 1
-        i += k
-    view = memoryview(buffer)
-    return [bytes(view[o : o + g]) for o, g in zip(offsets, got)]
+    """`[(address, size)]` -> `[bytes]`, each as long as could be read (b"" for nothing)."""
+    room = Ranges(ranges)
+    room.read(pid)
+    return [bytes(data) for _, data in room.pieces()]

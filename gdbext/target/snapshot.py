@@ -7,6 +7,7 @@ names and states, the pause. Sources: System V ABI chapter 5, Linux fs/binfmt_el
 
 import bisect
 import json
+import os
 import struct
 
 from ..errors import FaultError, GdbextError, NotFoundError
@@ -20,6 +21,7 @@ PSINFO_SIZE, PSINFO_NAME, PSINFO_ARGS = 136, 40, 56
 MACHINES = {"x86-64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64}
 MAX_SEGMENTS = 65000
 MAX_PATH = 1 << 20
+ZERO = b"\0" * PAGE
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -54,7 +56,11 @@ def write_core(path, arch, pid, threads, mappings, memory, auxv=b"", argv=(), no
         f.write(b"\0" * (-f.tell() % PAGE))
         for _, _, _, data in pieces:
             for page in data:
-                f.write(page)
+                if page == ZERO:
+                    f.seek(PAGE, os.SEEK_CUR)  # a hole: reads as zeros, takes no disk
+                else:
+                    f.write(page)
+        f.truncate()
         return f.tell()
 
 
@@ -289,7 +295,7 @@ class CoreFileTarget(Target):
             return self._psinfo[PSINFO_ARGS:PSINFO_SIZE].split(b"\0")[0].decode("utf-8", "surrogateescape").split()
 
     def environ(self):
-        if self.note:
+        if self.note and not self.note.get("heap"):
             raise GdbextError(f"{self.describe()}: a snapshot leaves the environment out: it may hold secrets")
         return dict(pair.partition("=")[::2] for pair in self._vectors()[1] if "=" in pair)
 
@@ -301,8 +307,14 @@ class CoreFileTarget(Target):
             stack = self.mapping_at(pointers.get(31, 0))  # AT_EXECFN: a string at the top of the stack
         if stack is None or not self._auxv:
             raise GdbextError(f"{self.describe()}: its command line is not in it")
-        low = max(stack.start, stack.end - (4 << 20))
-        data = self.read(low, stack.end - low)
+        pieces, low = [], stack.end  # its top: the pages below may never have been used, and are then not in the file
+        while low > max(stack.start, stack.end - (4 << 20)):
+            page = self.read_partial(low - PAGE, PAGE)
+            if len(page) < PAGE:
+                break
+            low -= PAGE
+            pieces.append(page)
+        data = b"".join(reversed(pieces))
         at = data.rfind(self._auxv[:48])
         if at < 0 or at % 8:
             raise GdbextError(f"{self.describe()}: its command line is not in it")

@@ -1,0 +1,86 @@
+"""llm-snapshot: small cores of running processes."""
+
+import os
+import re
+
+from ..errors import GdbextError
+from ..lazy import room
+from ..render.text import escape, seconds, size
+from . import several
+from .base import Answer, Command, Option, UsageError
+
+looks, rehearsal = room("stacks.looks"), room("stacks.rehearsal")
+HEAP = 512 << 20
+
+
+class LlmSnapshot(Command):
+    """Write a small core of one or all ranks and let them run on; it is opened later like any core.
+
+    Each process is stopped without a signal, copied and released; it runs on while the copy is written, also when gdb or the
+    collector dies half-way. A snapshot holds registers and stacks of all threads, the interpreter, the private memory that
+    Python's objects live in, the memory map and the command line. Big mappings, where tensors are, stay out as soon as the whole
+    would be more than -max-bytes; -with adds what an expression names, values of tensors included.
+
+      (gdb) llm-snapshot TP0
+      TP0  gdbext-TP0-4242.core  48.2 MiB  (41.7 MiB on disk)  stood still 61.20 ms
+      (gdb) core-file gdbext-TP0-4242.core         or: llm-bt -all -on gdbext-TP0-4242.core
+
+    The file holds what the memory holds, prompts too: it is readable by you alone. It is complete or not there at all, and is
+    not written where the disk would have less than 256 MiB left. With several processes -o names a folder."""
+
+    name = "llm-snapshot"
+    group = "hang"
+    operand = "WHAT..."
+    completes = "what"
+    reads = False
+    alone = True
+    options = (
+        Option("o", "str", "the file to write; for several processes a folder", metavar="FILE"),
+        Option("max-bytes", "int", "of private memory to copy, big mappings left out first (default 512 MiB; 0: stacks and interpreter only)", HEAP, "N"),
+        Option("with", "str", "a Python expression of the main thread whose value is copied too; may be repeated", metavar="EXPR", repeat=True),
+    )
+
+    def run(self, session, args):
+        if not args.rest:
+            raise UsageError("llm-snapshot: which process? an index or label of llm-ranks, a pid, or all")
+        if args.max_bytes < 0:
+            raise UsageError("llm-snapshot: -max-bytes is 0 or more")
+        found = several.subjects(session, args.rest)
+        if any(isinstance(one, str) for one in found):
+            raise GdbextError(f"{args.rest} is a core file already")
+        taken = [looks.look_of(one) for one in found]
+        paths = _paths(taken, args.o)
+        looks.take(taken, paths, [rehearsal.KV] + getattr(args, "with"), args.max_bytes, open_copies=False)
+        done = [look for look in taken if look.target]
+        if not done:
+            raise GdbextError("; ".join(dict.fromkeys(look.reason for look in taken)))
+        shots = [{"label": look.label, "file": look.file, "pid": look.pid, "bytes": look.bytes,
+                  "disk_bytes": os.stat(look.file).st_blocks * 512} for look in done]  # fmt: skip
+        data = {"snapshots": shots, "pauses": looks.pauses(taken), "failed": looks.failed(taken)}
+        partial = [f"{look.name}: {reason}" for look in done for reason in look.partial]
+        partial += [f"{len(done)} of {len(taken)} processes"] if len(done) < len(taken) else []
+
+        def text(style):
+            width = max(len(look.name) for look in taken)
+            lines = []
+            for look, shot in zip(done, shots):
+                lines.append(f"{style.name(escape(look.name).ljust(width))}  {style.file(escape(look.file))}  {size(look.bytes)}"
+                             f"  ({size(shot['disk_bytes'])} on disk)  stood still {seconds(sum(look.pauses))}")  # fmt: skip
+            lines += [style.bad(f"{escape(f['label']) or f['pid']}  not taken: {escape(f['reason'])}") for f in data["failed"]]
+            return "\n".join(lines)
+
+        return Answer(data, text, partial)
+
+
+def _paths(taken, wanted):
+    names = [f"gdbext-{re.sub(r'[^A-Za-z0-9._-]', '_', look.label) + '-' if look.label else ''}{look.pid}.core" for look in taken]
+    if wanted is None:
+        return [os.path.abspath(name) for name in names]
+    wanted = os.path.abspath(os.path.expanduser(wanted))
+    if len(taken) == 1 and not os.path.isdir(wanted):
+        return [wanted]
+    try:
+        os.makedirs(wanted, mode=0o700, exist_ok=True)
+    except OSError as e:
+        raise GdbextError(f"{wanted}: {e.strerror}: name a folder for {len(taken)} snapshots with -o") from None
+    return [os.path.join(wanted, name) for name in names]

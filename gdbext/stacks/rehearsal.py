@@ -1,0 +1,52 @@
+"""What a collector wants copied for llm-stacks, llm-locks, llm-hang and llm-snapshot: what those will read, read once for the sake
+of where it lies."""
+
+from ..cpython import expressions, rehearsal
+from ..cpython.objects import Object
+from ..cpython.reprs import NORMAL, Repr
+from ..cpython.runtime import open_runtime
+from ..engines import kv_view
+from ..errors import GdbextError
+from ..torch import tensor as tensors
+
+KV = "-kv"  # no expression begins so
+CHUNK = 1 << 20
+
+
+def read(target, *words):
+    """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache, else Python expressions
+    (names of any frame of the main thread), read with the values of the tensors they give."""
+    error = rehearsal.read(target)
+    for word in words:
+        try:
+            if word == KV:
+                _cache(target)
+            else:
+                _value(open_runtime(target), word)
+        except GdbextError as e:
+            error = error or f"{'KV cache' if word == KV else word}: {e}"
+    return error
+
+
+def _cache(target):
+    if open_runtime(target).has_module(tuple(kv_view.READERS)):
+        try:
+            kv_view.View(target, lambda role: []).cache()
+        except GdbextError:
+            pass  # a worker has no scheduler; what one has and cannot be read, llm-kv on the snapshot will say
+
+
+def _value(rt, text):
+    threads = rt.threads()
+    frames = rt.frames(threads[0]) if threads else []
+    value = expressions.evaluate(rt, text, frames[0] if frames else None, frames[1:])
+    if not isinstance(value, Object):
+        return
+    Repr(NORMAL)(value)
+    for one in [value] + (value.elements(4096) if value.isa("list", "tuple") else []):
+        if tensors.is_tensor(one):
+            tensor = tensors.read_tensor(rt, one.address)
+            if not tensor.unavailable and tensor.storage_data and tensor.storage_bytes:
+                end = tensor.storage_data + tensor.storage_bytes
+                for at in range(tensor.storage_data, end, CHUNK):
+                    rt.target.read(at, min(CHUNK, end - at))

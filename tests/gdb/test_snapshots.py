@@ -1,0 +1,183 @@
+"""llm-snapshot: what a snapshot answers is what the live process answers; the file is private, whole or not there, and leaves the
+disk room."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gdbext.commands import table
+from gdbext.commands.session import Session
+from gdbext.errors import FaultError, GdbextError
+from gdbext.target import collector
+from gdbext.target.snapshot import CoreFileTarget
+from gdbrun import run_gdb
+from heartbeats import eventually, heartbeats
+from pysubjects import SUBJECTS
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def answer(line):
+    """The JSON of a command run in this process."""
+    name, _, rest = line.partition(" ")
+    command = table.load(name)
+    return json.loads(command().answer(Session(), command.parse(rest)).json(name))
+
+
+@pytest.fixture(scope="module")
+def subject():
+    child = subprocess.Popen([sys.executable, os.path.join(SUBJECTS, "commands.py")], stdout=subprocess.PIPE, text=True)
+    truth = json.loads(child.stdout.readline())
+    time.sleep(0.3)
+    yield child.pid, truth
+    child.kill()
+    child.communicate()
+
+
+LOOK = ["pybt -all -locals -json", "llm-bt -all -json", "llm-bt -all -raw -json", "pyprint items -json", "pyprint items[1].name -json",
+        "pyprint threading:main_thread -json", "pyprint sys:flags.optimize -json", "pyprint json:dumps.__defaults__ -json", "pylocals -json"]  # fmt: skip
+
+
+def plain(said):
+    data = json.loads(json.dumps(said))
+    for thread in data.get("threads", ()):
+        for key in ("state", "label", "name"):
+            thread.pop(key, None)
+    data.pop("partial")
+    return data
+
+
+def test_a_snapshot_answers_what_the_live_process_answers(subject, gdb_path, tmp_path):
+    pid, truth = subject
+    file = str(tmp_path / "snapshot")
+    said = answer(f"llm-snapshot {pid} -o {file} -json")
+    assert said["snapshots"][0]["file"] == file and said["snapshots"][0]["bytes"] == os.path.getsize(file) and said["failed"] == []
+    assert said["pauses"] == [{"pid": pid, "seconds": said["pauses"][0]["seconds"]}] and said["pauses"][0]["seconds"] > 0
+    live = run_gdb(gdb_path, LOOK, ["-p", str(pid)], before=["set auto-solib-add off"])
+    dead = run_gdb(gdb_path, LOOK, ["-c", file], before=["set auto-solib-add off"])
+    on = [answer(line.replace(" ", f" -on {file} ", 1)) for line in LOOK]
+    for index, command in enumerate(LOOK):
+        assert plain(live.json(index)) == plain(dead.json(index)), command
+        assert plain(live.json(index)) == plain(on[index]), command
+    assert on[3]["repr"] == truth["items"]
+    main = next(th for th in on[0]["threads"] if th["tid"] == pid)
+    assert [[f["function"], f["line"]] for f in main["frames"]] == truth["main"]
+    snapshot = CoreFileTarget(file)
+    assert snapshot.argv()[-1].endswith("commands.py") and snapshot.environ()["PATH"] == os.environ["PATH"]
+
+
+def test_the_file_is_private_and_takes_no_disk_for_zeros(tmp_path):
+    code = "import time, mmap; m = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\nm[:] = bytes(64 << 20); m[0] = 7\nprint('up', flush=True); time.sleep(1000)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    try:
+        child.stdout.readline()
+        os.umask(os.umask(0))
+        said = answer(f"llm-snapshot {child.pid} -o {tmp_path / 'shot'} -json")["snapshots"][0]
+        status = os.stat(said["file"])
+        assert status.st_mode & 0o777 == 0o600 and status.st_size > 64 << 20 and said["disk_bytes"] < 32 << 20
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_big_memory_stays_out_unless_asked_for(torch_python, tmp_path):
+    code = (
+        "import torch, time\nt = torch.arange(160 << 20, dtype=torch.uint8)\nsmall = torch.arange(5)\nname = 'x' * 50\n"
+        "def wait():\n    print('up', flush=True); time.sleep(1000)\nwait()"
+    )
+    child = subprocess.Popen([torch_python, "-c", code], stdout=subprocess.PIPE)
+    try:
+        child.stdout.readline()
+        time.sleep(0.3)
+        files = [str(tmp_path / n) for n in "abc"]
+        trimmed = answer(f"llm-snapshot {child.pid} -max-bytes {128 << 20} -o {files[0]} -json")
+        asked = answer(f"llm-snapshot {child.pid} -max-bytes {128 << 20} -with t -o {files[1]} -json")
+        wrong = answer(f"llm-snapshot {child.pid} -with zork -o {files[2]} -json")
+        assert any("left out" in reason for reason in trimmed["partial"]) and any("zork" in reason for reason in wrong["partial"])
+        assert asked["snapshots"][0]["bytes"] - trimmed["snapshots"][0]["bytes"] > 150 << 20
+        for file, there in zip(files, (False, True, True)):
+            tensor = answer(f"pytensor -on {file} -json __main__:t")
+            data, target = int(tensor["data_ptr"], 16), CoreFileTarget(file)
+            assert tensor["shape"] == [160 << 20] and answer(f"pyprint -on {file} -json __main__:name")["repr"] == repr("x" * 50)
+            if there:
+                assert target.read(data + 1000, 300) == bytes(i & 255 for i in range(1000, 1300))
+                assert target.read(data + (100 << 20), 8) == bytes(range(8))
+            else:
+                with pytest.raises(FaultError):
+                    target.read(data + (100 << 20), 8)
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_the_kv_cache_in_a_snapshot_is_that_of_the_live_process(torch_python, tmp_path):
+    if subprocess.run([torch_python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"], check=False).returncode:
+        pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")
+    child = subprocess.Popen([torch_python, os.path.join(SUBJECTS, "blockpools.py"), "100"], stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, text=True)  # fmt: skip
+    try:
+        assert next((line for line in child.stdout if line.startswith('{"pid"')), ""), "the subject ended before it said anything"
+        file = str(tmp_path / "shot")
+        said = answer(f"llm-snapshot {child.pid} -o {file} -json")
+        assert said["pauses"][0]["seconds"] < 60
+        for line in ("llm-kv -pool pools['used']", "llm-kv check -pool pools['leak']", "llm-kv block 5 -pool pools['used']",
+                     "llm-kv check -pool pools['size10000']"):  # fmt: skip
+            words = line.split(" ", 1)
+            live, dead = (answer(f"{words[0]} -on {on} -json {words[1]}") for on in (child.pid, file))
+            live.pop("partial"), dead.pop("partial")
+            assert live == dead, line
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_several_processes_and_one_that_is_gone(tmp_path):
+    with heartbeats(tmp_path, 2) as (one, two):
+        zombie = subprocess.Popen([sys.executable, "-c", ""])
+        eventually(lambda: open(f"/proc/{zombie.pid}/stat").read().split()[2] == "Z", "the zombie")
+        said = answer(f"llm-snapshot {one.pid} {two.pid} {zombie.pid} -o {tmp_path / 'shots'} -max-bytes 0 -json")
+        assert {s["pid"] for s in said["snapshots"]} == {one.pid, two.pid} and "2 of 3 processes" in said["partial"]
+        assert [f["pid"] for f in said["failed"]] == [zombie.pid] and "zombie" in said["failed"][0]["reason"]
+        assert sorted(os.listdir(tmp_path / "shots")) == sorted(f"gdbext-{p.pid}.core" for p in (one, two))
+        assert one.runs() and two.runs()
+        zombie.wait()
+
+
+def test_a_disk_that_would_be_filled_is_refused_and_what_is_there_stays(tmp_path, monkeypatch):
+    with heartbeats(tmp_path, 1) as (one,):
+        file = tmp_path / "shot"
+        file.write_text("kept")
+        usage = shutil.disk_usage(tmp_path)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=collector.SPARE_DISK + 4096))
+        with pytest.raises(GdbextError, match="name a file on another disk"):
+            collector.take(one.pid, str(file), reader="gdbext.stacks.rehearsal", heap=64 << 20)
+        assert file.read_text() == "kept" and one.runs()
+        assert [n for n in os.listdir(tmp_path) if "tmp" in n] == []
+
+
+def test_a_killed_collector_leaves_no_half_file_and_the_process_runs_on(tmp_path):
+    with heartbeats(tmp_path, 1) as (one,):
+        file = tmp_path / "shots" / "shot"
+        file.parent.mkdir()
+        for delay in (0.1, 0.15, 0.2, 0.25, 0.3, 0.4):
+            work = collector.Running(one.pid, str(file), reader="gdbext.stacks.rehearsal", heap=1 << 30)
+            time.sleep(delay)
+            work.process.send_signal(signal.SIGKILL)
+            work.process.communicate()
+            assert one.runs()
+            if file.exists():
+                assert CoreFileTarget(str(file)).threads()
+
+
+def test_bad_words_give_one_clear_line(tmp_path):
+    for line, wanted in (("llm-snapshot", "which process"), ("llm-snapshot 999999999", "no process"), ("llm-snapshot 1 -max-bytes -5", "0 or more"),
+                         (f"llm-snapshot {os.getppid()} -o /nowhere/at/all", "-o")):  # fmt: skip
+        with pytest.raises(GdbextError, match=wanted) as e:
+            answer(line)
+        assert "\n" not in str(e.value)
