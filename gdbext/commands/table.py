@@ -28,6 +28,7 @@ COMMANDS = {
     "llm-kernels": ("llm_kernels", "LlmKernels"),
     "llm-gpucore": ("llm_gpucore", "LlmGpuCore"),
     "llm-snapshot": ("llm_snapshot", "LlmSnapshot"),
+    "llm-stacks": ("llm_stacks", "LlmStacks"),
 }
 
 

@@ -8,6 +8,7 @@ from ..cpython.runtime import open_runtime
 from ..engines import kv_view
 from ..errors import GdbextError
 from ..torch import tensor as tensors
+from .threads import distributed_label
 
 KV = "-kv"  # no expression begins so
 CHUNK = 1 << 20
@@ -17,6 +18,10 @@ def read(target, *words):
     """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache, else Python expressions
     (names of any frame of the main thread), read with the values of the tensors they give."""
     error = rehearsal.read(target)
+    try:
+        distributed_label(open_runtime(target))
+    except GdbextError:
+        pass  # no Python, or none that is known: the reason stands in `error`
     for word in words:
         try:
             if word == KV:

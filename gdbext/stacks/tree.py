@@ -1,0 +1,117 @@
+"""Stacks of many threads and processes as one prefix tree, and sets of ranks as short text. Pure: knows no process.
+
+A *member* is (process name, tid); its stack is a list of frames, outermost first here, that have `key`, `where` and `function`.
+"""
+
+import re
+
+
+class Node:
+    """A frame that all its `members` have in common, with everything outside it. `lines`: the lines at which they stand there."""
+
+    __slots__ = ("frame", "children", "members", "lines", "ends")
+
+    def __init__(self, frame=None):
+        self.frame, self.children, self.members, self.lines, self.ends = frame, {}, [], [], []
+
+    def processes(self):
+        return list(dict.fromkeys(name for name, _ in self.members))
+
+    def branches(self):
+        """The children, the biggest first."""
+        return sorted(self.children.values(), key=lambda n: (-len(n.members), n.frame.key))
+
+    def run(self):
+        """This node and those below it, as long as the same members have them: `[Node]`."""
+        found = [self]
+        while len(found[-1].children) == 1 and not found[-1].ends:
+            found.append(next(iter(found[-1].children.values())))
+        return found
+
+    def chains(self):
+        """What is below as `(depth, [Node])`: runs of frames, indented once where the members part."""
+        todo = [(0, child) for child in self.branches()]
+        while todo:
+            depth, child = todo.pop(0)
+            run = child.run()
+            yield depth, run
+            todo = [(depth + 1, c) for c in run[-1].branches()] + todo
+
+
+def build(stacks):
+    """`[(member, frames innermost first)]` -> the root `Node`. Frames are equal by function and file; lines are gathered."""
+    root = Node()
+    for member, frames in stacks:
+        node = root
+        node.members.append(member)
+        for frame in reversed(frames):
+            child = node.children.get(frame.key)
+            if child is None:
+                child = node.children[frame.key] = Node(frame)
+            child.members.append(member)
+            if frame.line is not None and frame.line not in child.lines:
+                child.lines.append(frame.line)
+            node = child
+        node.ends.append(member)
+    return root
+
+
+def rank_set(names):
+    """["TP0", "TP1", "TP2", "TP6", "EngineCore"] -> "EngineCore, TP0-2,6"."""
+    groups, singles = {}, []
+    for name in dict.fromkeys(names):
+        found = re.fullmatch(r"(.*[A-Za-z])(\d{1,9})", name)
+        if found:
+            groups.setdefault(found.group(1), []).append(int(found.group(2)))
+        else:
+            singles.append(name)
+    parts = singles
+    for prefix, numbers in groups.items():
+        runs = []
+        for n in sorted(set(numbers)):
+            if runs and runs[-1][1] == n - 1:
+                runs[-1][1] = n
+            else:
+                runs.append([n, n])
+        parts = parts + [prefix + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)]
+    return ", ".join(parts)
+
+
+def where(node):
+    """`file.py:12,17` of a node."""
+    base = node.frame.file.rpartition("/")[2]
+    if node.frame.kind != "python" or not node.lines:
+        return base
+    return base + ":" + ",".join(str(n) for n in sorted(node.lines)[:4]) + (",…" if len(node.lines) > 4 else "")
+
+
+def common(root):
+    """Of a tree of one thread per process: where they part. -> (the deepest `Node` that all have, the biggest branch below it or
+    None, its processes, the others). For fewer than two members: None."""
+    if len(root.members) < 2:
+        return None
+    node = root
+    while True:
+        whole = [c for c in node.children.values() if len(c.members) == len(root.members)]
+        if not whole or node.ends:
+            break
+        node = whole[0]
+    best = node.branches()[:1]
+    names = root.processes()
+    if not best:
+        return node, None, names, []
+    reached = best[0].processes()
+    return node, best[0], reached, [n for n in names if n not in reached]
+
+
+def folded(stacks):
+    """Lines for flame graphs: `outer;inner count`, from `[(heads, frames innermost first)]`; the words of `heads` come first."""
+    counts = {}
+    for head, frames in stacks:
+        line = ";".join([_plain(word) for word in head] + [_plain(f.function or "??") + f" ({_plain(f.where)})" for f in reversed(frames)])
+        counts[line] = counts.get(line, 0) + 1
+    return [f"{line} {count}" for line, count in sorted(counts.items())]
+
+
+def _plain(text):
+    return re.sub(r"[;\s\x00-\x1f]+", " ", text)

@@ -1,0 +1,121 @@
+"""llm-stacks on real processes: the tree says what each process says of itself, idle pools fold, who is missing is named, all run on."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+from gdbext.commands import table
+from gdbext.commands.session import Session
+from gdbrun import run_gdb
+from heartbeats import eventually, heartbeats
+from pysubjects import PYTHONS, SUBJECTS
+
+
+def run(line):
+    name, _, rest = line.partition(" ")
+    command = table.load(name)
+    return command().answer(Session(), command.parse(rest))
+
+
+def answer(line):
+    return json.loads(run(line).json(line.split(" ")[0]))
+
+
+@contextlib.contextmanager
+def pools(*words, python=sys.executable):
+    """-> [truth] of one running pool.py per word."""
+    found = [subprocess.Popen([python, os.path.join(SUBJECTS, "pool.py"), *word.split()], stdout=subprocess.PIPE, text=True) for word in words]
+    try:
+        truths = [json.loads(p.stdout.readline()) for p in found]
+        time.sleep(0.3)
+        yield truths
+    finally:
+        for p in found:
+            p.kill()
+            p.communicate()
+
+
+def functions(group):
+    return [f["function"].rpartition(".")[2] for f in group["frames"] if f["kind"] == "python"]
+
+
+def test_the_groups_are_what_the_processes_say_and_pools_fold():
+    for python in PYTHONS[:1] + PYTHONS[-1:]:
+        with pools("a", "b", python=python) as truths:
+            pids = [t["pid"] for t in truths]
+            said = answer(f"llm-stacks {pids[0]},{pids[1]} -json")
+            assert (said["ranks_read"], said["ranks_total"], said["failed"]) == (2, 2, []) and {p["pid"] for p in said["pauses"]} == set(pids)
+            main = next(g for g in said["groups"] if functions(g) == truths[0]["stack"])
+            assert sorted(m["pid"] for m in main["members"]) == sorted(pids) and all(m["tid"] == m["pid"] for m in main["members"])
+            assert main["frames"][0]["kind"] == "native" and any(re.search("nanosleep|select", f["function"]) for f in main["frames"]), main["frames"][:4]
+            idle = [g for g in said["groups"] if g["idle"]]
+            assert sum(len(g["members"]) for g in idle if "_worker" in functions(g)) == 6, [functions(g) for g in said["groups"]]
+            assert not any(g["idle"] for g in said["groups"] if "other" in functions(g) or "inner" in functions(g))
+            assert all(g["frames"][-1]["reliable"] for g in said["groups"])
+
+
+def test_text_page_and_folded_lines_show_the_same_and_escape_names(tmp_path):
+    with pools("a", "b") as truths:
+        html, folded = tmp_path / "page.html", tmp_path / "lines"
+        text = run(f"llm-stacks {truths[0]['pid']} {truths[1]['pid']} -html {html} -folded {folded}").people()
+        assert f"{truths[0]['pid']}, {truths[1]['pid']}" in text or f"{truths[1]['pid']}, {truths[0]['pid']}" in text
+        assert re.search(r"idle: 6 × ThreadPoolExecutor-0 in ", text) and "all run on" in text and "\x1b" not in text
+        page = html.read_text()
+        assert "<b>evil" not in page and "\x1b" not in page and "inner" in page and "<script" not in page and "src=" not in page
+        lines = folded.read_text().splitlines()
+        assert sum(int(line.rpartition(" ")[2]) for line in lines) == 10 and any(";inner (" in line and ";wait (" in line for line in lines)
+
+
+def test_who_is_missing_is_named_and_the_rest_is_read(tmp_path):
+    with pools("a") as truths, heartbeats(tmp_path, 1) as (beat,):
+        zombie = subprocess.Popen([sys.executable, "-c", ""])
+        eventually(lambda: open(f"/proc/{zombie.pid}/stat").read().split()[2] == "Z", "the zombie")
+        said = answer(f"llm-stacks {truths[0]['pid']} {zombie.pid} {beat.pid} -json")
+        assert (said["ranks_read"], said["ranks_total"]) == (2, 3) and [f["pid"] for f in said["failed"]] == [zombie.pid]
+        assert "2 of 3 processes" in said["partial"] and "zombie" in said["failed"][0]["reason"] and beat.runs()
+        zombie.wait()
+
+
+def test_samples_show_who_moves():
+    with pools("a", "b moving") as (still, moving):
+        said = answer(f"llm-stacks {still['pid']} {moving['pid']} -samples 6 -interval 0.07 -json")
+        moved = {m["pid"] for m in said["samples"]["moved"]}
+        assert moving["pid"] in moved and still["pid"] not in moved and said["samples"]["still"] >= 9
+
+
+def test_where_the_main_threads_part_is_said():
+    with pools("a", "b", "c moving") as (one, two, three):
+        said = answer(f"llm-stacks {one['pid']} {two['pid']} {three['pid']} -json")["common"]
+        assert len(said) <= 1  # the moving one may just be in the same call
+        for part in said:
+            assert part["function"] in ("wait", "inner")
+
+
+def test_the_same_in_gdb_and_on_what_gdb_holds_and_on_a_snapshot(gdb_path, tmp_path):
+    with pools("a", "b") as (one, two):
+        file = tmp_path / "shot"
+        answer(f"llm-snapshot {two['pid']} -max-bytes 0 -o {file} -json")
+        said = run_gdb(gdb_path, [f"llm-stacks -json {one['pid']} {two['pid']}", f"llm-attach {one['pid']}", "llm-stacks -json",
+                                  f"llm-stacks -json {one['pid']} {file}", "llm-detach"])  # fmt: skip
+        free, attached, both = said.json(0), said.json(2), said.json(3)
+        assert free["ranks_read"] == both["ranks_read"] == 2 and attached["ranks_read"] == 1
+        assert len(free["pauses"]) == 2 and attached["pauses"] == both["pauses"] == []
+
+        def mine(answer, pid):
+            return sorted([functions(g), sorted(m["tid"] for m in g["members"] if m["pid"] == pid)] for g in answer["groups"]
+                          if any(m["pid"] == pid for m in g["members"]))  # fmt: skip
+
+        assert mine(free, one["pid"]) == mine(attached, one["pid"]) == mine(both, one["pid"])
+        assert mine(free, two["pid"]) == mine(both, two["pid"])
+        eventually(lambda: open(f"/proc/{one['pid']}/stat").read().rpartition(")")[2].split()[0] == "S", "it to run on")
+
+
+def test_processes_run_on_while_they_are_looked_at_again_and_again(tmp_path):
+    with heartbeats(tmp_path, 2) as (one, two):
+        said = answer(f"llm-stacks {one.pid} {two.pid} -samples 5 -interval 0 -json")
+        assert said["ranks_read"] == 2 and {p["pid"] for p in said["pauses"]} == {one.pid, two.pid}
+        assert one.runs() and two.runs()

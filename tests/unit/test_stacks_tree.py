@@ -1,0 +1,65 @@
+"""The tree of many stacks, on stacks made up here."""
+
+import pytest
+
+from gdbext.render import html
+from gdbext.stacks import tree
+from gdbext.stacks.threads import Frame
+
+
+def stack(*outermost_first):
+    return [Frame("python", name, "f.py", line) for name, line in reversed([f if isinstance(f, tuple) else (f, 1) for f in outermost_first])]
+
+
+@pytest.mark.parametrize("names,text", [
+    (["TP0", "TP1", "TP2", "TP3", "TP6"], "TP0-3,6"), (["TP6", "TP0", "TP6"], "TP0,6"), (["EngineCore", "TP1"], "EngineCore, TP1"),
+    (["DP0.TP0", "DP0.TP1", "DP1.TP0"], "DP0.TP0-1, DP1.TP0"), (["R10", "R9", "R11"], "R9-11"), (["1234", "1235"], "1234, 1235"), ([], ""),
+    (["TP0"] * 5, "TP0"), (["x99999999999999"], "x99999999999999"), (["n1.TP0", "n2.TP0"], "n1.TP0, n2.TP0"),
+])  # fmt: skip
+def test_ranks_are_shown_as_sets(names, text):
+    assert tree.rank_set(names) == text
+
+
+def test_equal_beginnings_are_one_branch_and_lines_are_gathered():
+    root = tree.build([(("TP0", 1), stack("main", ("loop", 5), "reduce")), (("TP1", 2), stack("main", ("loop", 7), "reduce")),
+                       (("TP2", 3), stack("main", ("loop", 5)))])  # fmt: skip
+    runs = [(depth, [n.frame.function for n in run], run[0].processes()) for depth, run in root.chains()]
+    assert runs == [(0, ["main", "loop"], ["TP0", "TP1", "TP2"]), (1, ["reduce"], ["TP0", "TP1"])]
+    loop = root.branches()[0].run()[-1]
+    assert tree.where(loop) == "f.py:5,7" and loop.ends == [("TP2", 3)]
+
+
+def test_where_the_ranks_part():
+    root = tree.build([((f"TP{i}", i), stack("main", "loop", "sleep" if i == 2 else "reduce", "wait")) for i in range(4)])
+    node, best, reached, others = tree.common(root)
+    assert (node.frame.function, best.frame.function, reached, others) == ("loop", "reduce", ["TP0", "TP1", "TP3"], ["TP2"])
+
+
+def test_who_ends_in_the_common_frame_has_not_reached_the_next():
+    root = tree.build([(("TP0", 1), stack("main", "loop")), (("TP1", 2), stack("main", "loop", "reduce"))])
+    node, best, reached, others = tree.common(root)
+    assert (node.frame.function, best.frame.function, reached, others) == ("loop", "reduce", ["TP1"], ["TP0"])
+
+
+def test_no_parting_of_one_or_of_equals():
+    assert tree.common(tree.build([(("TP0", 1), stack("main"))])) is None
+    node, best, reached, others = tree.common(tree.build([((f"TP{i}", i), stack("main", "loop")) for i in range(3)]))
+    assert best is None and others == []
+
+
+def test_a_stack_as_deep_as_they_come_and_a_thousand_threads():
+    deep = stack(*["f"] * 3000)
+    root = tree.build([(("TP0", 1), deep), (("TP1", 1), deep[1:])])
+    assert sum(len(run) for _, run in root.chains()) == 3000
+    wide = tree.build([((f"TP{i % 8}", i), stack("main", f"f{i}")) for i in range(1000)])
+    assert len(list(wide.chains())) == 1001 and tree.rank_set(wide.processes()) == "TP0-7"
+
+
+def test_folded_lines_hold_no_separator_that_comes_from_a_process():
+    lines = tree.folded([(("TP0;x", "main\n"), stack("main", "a;b c"))] * 2)
+    assert lines == ["TP0 x;main ;main (f.py:1);a b c (f.py:1) 2"]
+
+
+def test_a_page_escapes_what_comes_from_a_process():
+    page = html.page("<t>", html.table(["a&b"], [["<script>alert(1)</script>\x1b[2J"]]))
+    assert "<script>" not in page and "\x1b" not in page and "&lt;script&gt;" in page and "a&amp;b" in page and "http" not in page.replace("http-equiv", "")
