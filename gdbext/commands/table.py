@@ -29,6 +29,7 @@ COMMANDS = {
     "llm-gpucore": ("llm_gpucore", "LlmGpuCore"),
     "llm-snapshot": ("llm_snapshot", "LlmSnapshot"),
     "llm-stacks": ("llm_stacks", "LlmStacks"),
+    "llm-locks": ("llm_locks", "LlmLocks"),
 }
 
 

@@ -8,7 +8,8 @@ from ..cpython.runtime import open_runtime
 from ..engines import kv_view
 from ..errors import GdbextError
 from ..torch import tensor as tensors
-from .threads import distributed_label
+from . import locks
+from .threads import ProcessView, distributed_label
 
 KV = "-kv"  # no expression begins so
 CHUNK = 1 << 20
@@ -19,9 +20,12 @@ def read(target, *words):
     (names of any frame of the main thread), read with the values of the tensors they give."""
     error = rehearsal.read(target)
     try:
-        distributed_label(open_runtime(target))
-    except GdbextError:
-        pass  # no Python, or none that is known: the reason stands in `error`
+        view = ProcessView(target)
+        if view.rt is not None:
+            distributed_label(view.rt)
+        locks.find(view)
+    except GdbextError as e:
+        error = error or str(e)
     for word in words:
         try:
             if word == KV:

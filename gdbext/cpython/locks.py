@@ -1,0 +1,259 @@
+"""Python's locks as bytes: `_thread.lock` and RLock, who holds an RLock, and which `with` blocks a frame is inside.
+
+A plain lock keeps no owner. But a frame inside `with lock:` keeps the lock's `__exit__` on its value stack, at a depth that the code's
+exception table tells for the instruction it stands at (3.11 and later; Objects/exception_handling_notes.txt) or its block stack
+does (3.9, 3.10). So who holds it in a `with` is read, not guessed.
+"""
+
+import os
+import re
+
+from ..errors import FaultError, GdbextError, LayoutError
+from .expressions import evaluate
+from .objects import Object
+
+_LOCKS = {"_thread.lock": "Lock", "_thread.RLock": "RLock"}
+_LEAVE = ("__exit__", "__aexit__")
+MAX_DEPTH = 4096
+MAX_BLOCKS = 20  # CO_MAXBLOCKS
+MAX_REACH = 400  # objects looked at per frame
+MAX_SOURCE = 4 << 20
+
+
+class Lock:
+    """A `_thread.lock` or RLock: `kind` "Lock" or "RLock", `address`, `locked`, `owner`: pthread id of an RLock's holder (0: free, or
+    a Lock, which keeps none), `futex`: the address that its waiters' futex calls name (0: each waits on its own, 3.14 and
+    later)."""
+
+    __slots__ = ("kind", "address", "locked", "owner", "futex")
+
+    def __init__(self, kind, address, locked, owner, futex):
+        self.kind, self.address, self.locked, self.owner, self.futex = kind, address, locked, owner, futex
+
+
+def read(obj):
+    """The `Lock` of an `Object`, None where it is of another type. Source: Modules/_threadmodule.c of each minor."""
+    kind = _LOCKS.get(obj.type.builtin_name)
+    if kind is None:
+        return None
+    L, t, at = obj.rt.layout, obj.rt.target, obj.address
+    if kind == "Lock":
+        if "lock.lock_lock" in L:
+            locked = t.u8(at + L["lock.locked"])
+            if locked > 1:
+                raise LayoutError(f"no lock at {at:#x}")
+            return Lock(kind, at, bool(locked), 0, t.u64(at + L["lock.lock_lock"]))
+        return Lock(kind, at, bool(t.u8(at + L["lock.lock"]) & 1), 0, 0)
+    if "rlock.rlock_lock" in L:
+        count = t.u64(at + L["rlock.rlock_count"])
+        return Lock(kind, at, count > 0, t.u64(at + L["rlock.rlock_owner"]) if count else 0, t.u64(at + L["rlock.rlock_lock"]))
+    locked = bool(t.u8(at + L["rlock.lock.mutex"]) & 1)
+    return Lock(kind, at, locked, t.u64(at + L["rlock.lock.thread"]) if locked else 0, 0)
+
+
+def parked_at(rt, futex):
+    """3.14 and later: the lock `Object` whose byte a thread is parked for, which waits on the word `futex` of a record on its own stack
+    (`struct wait_entry`, Python/parking_lot.c: park_arg, addr, semaphore); None where no lock is there."""
+    L = rt.layout
+    if "lock.lock" not in L:
+        return None
+    try:
+        byte = rt.target.u64(futex - 8)
+        for key in ("lock.lock", "rlock.lock.mutex"):
+            obj = rt.object(byte - L[key])
+            if byte > L[key] and _LOCKS.get(obj.type.builtin_name) == ("Lock" if key == "lock.lock" else "RLock"):
+                return obj
+    except GdbextError:
+        pass  # something else parks there: a mutex of the interpreter's own
+    return None
+
+
+# ---- the value stack of a frame --------------------------------------------------------------------------------------
+def _varint(data, at):
+    value = data[at] & 63
+    while data[at] & 64:
+        at += 1
+        value = value << 6 | data[at] & 63
+    return value, at + 1
+
+
+def handler_depth(table, lasti):
+    """How many values lie on the stack for sure at byte offset `lasti`: the depth that the handler covering it unwinds to; 0 where
+    none covers it."""
+    at, unit, depth = 0, lasti // 2, 0
+    while at < len(table):
+        try:
+            start, at = _varint(table, at)
+            length, at = _varint(table, at)
+            _, at = _varint(table, at)
+            packed, at = _varint(table, at)
+        except IndexError:
+            break
+        if start <= unit < start + length:
+            depth = max(depth, packed >> 1)
+    return depth
+
+
+def _sure_values(frame):
+    """The words on a frame's value stack that are surely alive, outermost first."""
+    rt, code = frame.rt, frame.code
+    L, t = rt.layout, rt.target
+    if "frameobj.f_iblock" in L:
+        count = t.i32(frame.address + L["frameobj.f_iblock"])
+        if not 0 <= count <= MAX_BLOCKS:
+            return []
+        size, level = L["tryblock.__size"], L["tryblock.b_level"]
+        at = frame.address + L["frameobj.f_blockstack"]
+        depth = max((t.i32(at + i * size + level) for i in range(count)), default=0)
+        base = t.u64(frame.address + L["frameobj.f_valuestack"])
+    elif "code.co_exceptiontable" in L and frame.step.lasti is not None:
+        table = rt.object(t.u64(code.address + L["code.co_exceptiontable"])).raw_bytes(1 << 20)
+        depth = handler_depth(table, frame.step.lasti)
+        base = frame.address + L["iframe.localsplus"] + 8 * t.i32(code.address + L["code.co_nlocalsplus"])
+    else:
+        return []
+    if not 0 < depth <= MAX_DEPTH or not base:
+        return []
+    return [rt.dialect.untag(word) for word in t.words(base, depth)]
+
+
+def entered(frame):
+    """The context managers in whose `with` block a `PyFrame` is: `[Object]`, outermost first."""
+    rt = frame.rt
+    L, t = rt.layout, rt.target
+    try:
+        values = _sure_values(frame)
+    except GdbextError:
+        return []
+    found = []
+    for i, address in enumerate(values):
+        if not address:
+            continue
+        try:
+            obj = rt.object(address)
+            kind, manager = obj.type.builtin_name, 0
+            if kind == "builtin_function_or_method":
+                name = t.cstring(t.u64(t.u64(address + L["cfunc.m_ml"])), 20).decode("latin-1")
+                manager = t.u64(address + L["cfunc.m_self"]) if name in _LEAVE else 0
+            elif kind == "method":
+                if _function_name(rt, t.u64(address + L["method.im_func"])) in _LEAVE:
+                    manager = t.u64(address + L["method.im_self"])
+            elif kind in ("function", "method_descriptor") and i + 1 < len(values):  # 3.14 and later: function, then self
+                if _function_name(rt, address) in _LEAVE:
+                    manager = values[i + 1]
+            if manager:
+                rt.object(manager).type  # noqa: B018  (an object stands there)
+                found.append(rt.object(manager))
+        except GdbextError:
+            continue
+    return found
+
+
+def _function_name(rt, address):
+    obj, L = rt.object(address), rt.layout
+    key = {"function": "func.func_name", "method_descriptor": "descr.d_name"}.get(obj.type.builtin_name)
+    return rt.object(rt.target.u64(address + L[key])).string(100) if key else ""
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+def reachable(frame, depth=2):
+    """`[(path, Object)]` of what a frame can name in a few steps: its variables, the globals its code uses, and attributes of both."""
+    rt, found, seen = frame.rt, [], set()
+
+    def add(path, obj, left):
+        if obj is None or obj.address in seen or len(found) >= MAX_REACH:
+            return
+        seen.add(obj.address)
+        try:
+            found.append((path, obj))
+            if left and obj.type.is_heap and not obj.isa("module", "type"):
+                for name, value in obj.fields()[:64]:
+                    if isinstance(value, Object):
+                        add(f"{path}.{name}", value, left - 1)
+            elif left and obj.isa("module"):
+                own = dict(obj.instance_entries())
+                for name in names:
+                    if name in own:
+                        add(f"{path}.{name}", rt.object(own[name]), left - 1)
+            elif left and obj.isa("list", "tuple", "dict"):
+                entries = obj.dict_entries(32) if obj.isa("dict") else enumerate(obj.element_addresses(32))
+                for key, value in entries:
+                    label = _short(rt, key) if obj.isa("dict") else key
+                    add(f"{path}[{label}]", rt.object(value), left - 1)
+        except GdbextError:
+            pass  # what cannot be read cannot be the lock
+
+    names = []
+    try:
+        names = [o.string(200) for o in rt.object(rt.target.u64(frame.code.address + rt.layout["code.co_names"])).elements(1000)]
+        for name, value in frame.locals():
+            add(name, value, depth)
+        if names and len(found) < MAX_REACH:
+            wanted = set(names)
+            for key, value in frame.globals().items():
+                name = key.string(200)
+                if name in wanted:
+                    add(name, value, depth)
+    except GdbextError:
+        pass
+    return found
+
+
+def _short(rt, key):
+    try:
+        return repr(rt.object(key).plain(1))[:40]
+    except GdbextError:
+        return "…"
+
+
+# ---- acquire and release ---------------------------------------------------------------------------------------------
+_ACQUIRE = re.compile(r"([A-Za-z_][\w.]*)\.acquire\(")
+
+
+def acquired(frame):
+    """`[(path, Object, line acquired, line released)]`: what the frame's source takes with `.acquire()` before the line it stands at and
+    gives back with `.release()` after it. [] where the source is not here."""
+    line = frame.line
+    source = _source(frame) if line is not None else None
+    if not source:
+        return []
+    first, found = frame.code.first, []
+    for number in range(first, line):
+        for path in _ACQUIRE.findall(source.get(number, "")):
+            given = [n for n, text in source.items() if n > number and f"{path}.release(" in text]
+            before = [n for n in given if n < line]
+            after = [n for n in given if n >= line]
+            if after and not before:
+                try:
+                    value = evaluate(frame.rt, path, frame)
+                except GdbextError:
+                    continue
+                if isinstance(value, Object):
+                    found.append((path, value, number, after[0]))
+    return found
+
+
+def _source(frame):
+    """`{line: text}` of a frame's function from its file here; None where that is not to be had."""
+    import inspect
+
+    path = frame.rt.target.local_file(frame.file)
+
+    def lines():
+        try:
+            if not os.path.isfile(path) or os.path.getsize(path) > MAX_SOURCE:
+                return []
+            with open(path, encoding="utf-8", errors="replace") as f:
+                return f.read().splitlines(keepends=True)
+        except OSError:
+            return []
+
+    every = frame.rt.target.cached(("source", path), lines)
+    start = frame.code.first - 1
+    if not 0 <= start < len(every):
+        return None
+    try:
+        block = every if frame.code.name == "<module>" else inspect.getblock(every[start:])
+    except (SyntaxError, IndentationError, FaultError):
+        return None
+    return {start + 1 + i: text.split("#")[0] for i, text in enumerate(block)}

@@ -1,0 +1,80 @@
+"""Cycles and chains of a wait-for graph, and the exception table that tells what is on a value stack."""
+
+import random
+import sys
+
+import pytest
+
+from gdbext.cpython.locks import handler_depth
+from gdbext.stacks.waits import Edge, cycles, root, sentence
+
+
+def edges(*pairs):
+    return [Edge(a, f"lock {a}{b}", "Lock", b, address=i + 1) for i, (a, b) in enumerate(pairs)]
+
+
+@pytest.mark.parametrize("pairs,expected", [
+    ((), []), (("ab", "bc"), []), (("ab", "ba"), ["ab"]), (("aa",), ["a"]), (("ab", "bc", "ca", "da"), ["abc"]),
+    (("ab", "ba", "cd", "dc"), ["ab", "cd"]), (("ab", "bc", "cb"), ["bc"]), (("ab", "ac", "ca"), ["ac"]), (("ab", "ac", "ba", "ca"), ["ab", "ac"]),
+])  # fmt: skip
+def test_every_cycle_once(pairs, expected):
+    assert sorted("".join(e.waiter for e in c) for c in cycles(edges(*pairs))) == expected
+
+
+def test_a_long_chain_and_a_long_ring():
+    ring = [(i, i + 1) for i in range(20000)]
+    assert cycles(edges(*ring)) == []
+    assert [len(c) for c in cycles(edges(*ring, (20000, 0)))] == [20001]
+
+
+def test_against_brute_force():
+    rng = random.Random(5)
+    for _ in range(300):
+        size = rng.randint(1, 7)
+        out = {i: rng.randrange(size) for i in range(size) if rng.random() < 0.8}
+        inside = set()
+        for start in range(size):
+            node = start
+            for _ in range(size):
+                node = out.get(node)
+                if node == start:
+                    inside.add(start)
+        found = cycles(edges(*out.items()))
+        assert {e.waiter for c in found for e in c} == inside and sum(len(c) for c in found) == len(inside)
+
+
+def test_the_end_of_a_chain():
+    all_ = edges("ab", "bc") + [Edge("c", "a queue", "Queue")]
+    node, way = root(all_, "a")
+    assert node == "c" and [e.lock for e in way] == ["lock ab", "lock bc", "a queue"]
+    assert root(edges("ab", "ba"), "a")[0] == "a" and root(all_, "z") == ("z", [])
+
+
+def test_a_cycle_is_a_sentence():
+    text = sentence(cycles(edges("ab", "ba"))[0], str)
+    assert text == "a waits for lock ab, which b holds; b waits for lock ba, which a holds: none of them can go on."
+    assert sentence(cycles(edges("aa"))[0], str) == "a waits for lock aa, which it holds itself."
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="no exception table before 3.11")
+def test_the_exception_table_is_read_as_python_reads_it():
+    import dis
+
+    def function(a, b):
+        with a:
+            for x in b:
+                with x:
+                    try:
+                        print(x)
+                    finally:
+                        print(b)
+        print(a)
+
+    def truth(code, offset):
+        entries = dis._parse_exception_table(code)
+        return max((e.depth for e in entries if e.start <= offset < e.end), default=0)
+
+    for code in (function.__code__, dis.dis.__code__, random.Random.sample.__code__):
+        for offset in range(0, len(code.co_code), 2):
+            assert handler_depth(code.co_exceptiontable, offset) == truth(code, offset)
+    assert handler_depth(b"\xff\xff\xff", 0) == 0 and handler_depth(b"", 10) == 0
