@@ -175,6 +175,10 @@ def reachable(frame, depth=2):
                 for name in names:
                     if name in own:
                         add(f"{path}.{name}", rt.object(own[name]), left - 1)
+            elif left and obj.type.builtin_name == "builtin_function_or_method":
+                owner = rt.target.u64(obj.address + rt.layout["cfunc.m_self"])
+                if owner:
+                    add(f"{path}.__self__", rt.object(owner), left - 1)
             elif left and obj.isa("list", "tuple", "dict"):
                 entries = obj.dict_entries(32) if obj.isa("dict") else enumerate(obj.element_addresses(32))
                 for key, value in entries:

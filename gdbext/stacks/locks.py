@@ -10,6 +10,7 @@ from .waits import Edge
 
 _MUTEX = re.compile(r"_*(pthread_mutex_(lock|timedlock|clocklock)|lll_lock_wait(_private)?|pthread_mutex_cond_lock)")
 _RWLOCK = re.compile(r"_*pthread_rwlock_")
+_ACQUIRES = re.compile(r"PyThread_acquire_lock|_?PyMutex_Lock")
 _COND = re.compile(r"_*pthread_cond_(wait|timedwait|clockwait)")
 MUTEX_OWNER, MUTEX_KIND = 8, 16  # glibc's struct __pthread_mutex_s, x86-64 and aarch64 (sysdeps/nptl/bits/struct_mutex.h)
 MUTEX_KINDS = 0x1FF
@@ -82,7 +83,7 @@ class Finder:
             pass
 
     def _mutex_names(self, thread, pattern):
-        return any(pattern.match(f.function or "") for f in thread.native[:5])
+        return any(pattern.match(f.function or "") for f in thread.native[:6])
 
     def _gil(self, thread):
         said, holder = self.rt.gil(thread.py.interp)
@@ -111,19 +112,21 @@ class Finder:
         """The edge to the `_thread.lock` or RLock that the thread's futex call waits for; None where no such lock is found."""
         parked = locks.parked_at(self.rt, futex)
         name, obj = "", parked
-        for frame in thread.python[:4]:
+        others = (frame for th in self.view.threads if th is not thread for frame in th.python)
+        for frame in (*thread.python[:4], *others):
+            if name or obj is not None and frame not in thread.python[:4]:
+                break
             for path, one in self._reachable(frame):
                 info = self._lock(one)
-                if info is None:
-                    continue
-                if info.address == parked.address if parked is not None else info.futex == futex:
-                    name, obj = path, one
+                if info is not None and (info.address == parked.address if parked is not None else info.futex == futex):
+                    name, obj = path if frame in thread.python[:4] else f"{path} of {frame.function}", one
                     break
-            if name:
-                break
-        if obj is None:
+        if obj is not None:
+            return self._lock_edge(thread, obj, name, thread.python[0])
+        if not self._mutex_names(thread, _ACQUIRES):
             return None
-        return self._lock_edge(thread, obj, name, thread.python[0])
+        note = "no frame of this process can name it, so who has it cannot be told"
+        return Edge(self.node(thread), f"a Python lock (semaphore {futex:#x})", "Lock", note=note, address=futex, where=str(thread.top or ""))
 
     def _lock(self, obj):
         try:
@@ -141,6 +144,13 @@ class Finder:
             return edge
         if info.kind == "RLock":
             self._by_ident(edge, info.owner)
+            owner = self.view.by_ident(info.owner)
+            if owner is not None and not any(self._holds(owner, f, info.address) for f in owner.python) and not self._names(owner, info.address):
+                edge.owner, edge.candidates = None, [edge.owner]
+                edge.note = (
+                    "the lock names this thread, but no frame of it can reach the lock: after a fork, the id of a thread that is gone may "
+                    "have been used again"
+                )
             return edge
         return self._holder_of(edge, info.address, thread)
 
