@@ -6,6 +6,7 @@ from .base import Answer, Command, clean
 GROUPS = (
     ("ranks", "Ranks: find, attach, resume"),
     ("python", "Python: stacks and objects"),
+    ("break", "Python: stop, step, log"),
     ("tensors", "Tensors"),
     ("kv", "KV cache"),
     ("kernels", "Kernels"),

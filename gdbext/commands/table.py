@@ -22,6 +22,7 @@ COMMANDS = {
     "pytasks": ("pytasks", "PyTasks"),
     "pytensor": ("pytensor", "PyTensor"),
     "pytensors": ("pytensors", "PyTensors"),
+    "pybreak": ("pybreak", "PyBreak"),
     "llm-kv": ("llm_kv", "LlmKv"),
     "llm-requests": ("llm_requests", "LlmRequests"),
     "llm-addr": ("llm_addr", "LlmAddr"),

@@ -57,6 +57,7 @@ class _State:
     held = {}  # pid -> Held, in the order of attaching
     guard = guards.Guard()
     guard_error = ""
+    watched = set()  # pids that the guard knows of although gdb attached them by itself
     saved = {}  # settings that stay changed while something is held
     listening = False
     busy = False  # attaching or detaching: gdb then reports resumptions that are none
@@ -182,6 +183,29 @@ def _inferior(h):
 def guard_error():
     """Why no guard watches, or ''."""
     return _State.guard_error
+
+
+def watch_over(pid):
+    """Tells the guard of a process that gdb itself attached: should gdb be killed, its debug registers are cleared and it runs on."""
+    if pid in _State.held:
+        return
+    try:
+        _State.guard.start()
+        _State.guard.own(pid, False)
+        _State.watched.add(pid)
+        _State.guard_error = ""
+    except GdbextError as e:
+        _State.guard_error = str(e)
+
+
+def unwatch(pid):
+    """It is gone, or gdb has let go of it."""
+    if pid in _State.watched:
+        _State.watched.discard(pid)
+        if not _State.guard_error:
+            _State.guard.free(pid)
+        if not _State.held and not _State.watched:
+            _State.guard.end()
 
 
 def attach(processes, which="main"):
@@ -408,7 +432,8 @@ def _give_back():
     for name, value in _State.saved.items():
         gdb.execute(f"set {name} {value}", to_string=True)
     _State.saved = {}
-    _State.guard.end()
+    if not _State.watched:
+        _State.guard.end()
 
 
 # ---- keeping the books on who stands still ---------------------------------------------------------------------------

@@ -139,14 +139,14 @@ class Step:
         self.address, self.code, self.lasti, self.owner, self.anchor, self.complete = address, code, lasti, owner, anchor, complete
 
 
-def _walk_frame_objects(rt, tstate):
+def _walk_frame_objects(rt, tstate, limit=MAX_FRAMES):
     """3.9, 3.10: a chain of PyFrameObjects. 3.10 counts instructions, 3.9 bytes; 3.10 has a cframe for each activation."""
     L, t = rt.layout, rt.target
     scale = 2 if rt.version >= (3, 10) else 1
-    anchors = _cframes(rt, tstate) if "tstate.cframe" in L else []
+    anchors = _cframes(rt, tstate) if "tstate.cframe" in L and limit > 1 else []
     address, seen = t.u64(tstate + L["tstate.frame"]), set()
     steps = []
-    while address and address not in seen and len(seen) < MAX_FRAMES:
+    while address and address not in seen and len(seen) < limit:
         seen.add(address)
         lasti = t.i32(address + L["frameobj.f_lasti"])
         steps.append(Step(address, t.u64(address + L["frameobj.f_code"]), lasti * scale if lasti >= 0 else -1, 0, 0))
@@ -167,14 +167,14 @@ def _cframes(rt, tstate):
     return found
 
 
-def _walk_cframes(rt, tstate):
+def _walk_cframes(rt, tstate, limit=MAX_FRAMES):
     """3.11: interpreter frames grouped by `is_entry`; the n-th group belongs to the n-th cframe."""
     L, t = rt.layout, rt.target
-    anchors, group = _cframes(rt, tstate), 0
+    anchors, group = _cframes(rt, tstate) if limit > 1 else [], 0
     cframe = t.u64(tstate + L["tstate.cframe"])
     address = t.u64(cframe + L["cframe.current_frame"]) if cframe else 0
     seen, size = set(), L["iframe.__size"]
-    while address and address not in seen and len(seen) < MAX_FRAMES:
+    while address and address not in seen and len(seen) < limit:
         seen.add(address)
         blob = t.read(address, size)
         code = _word(blob, L["iframe.f_code"])
@@ -186,7 +186,7 @@ def _walk_cframes(rt, tstate):
         address = _word(blob, L["iframe.previous"])
 
 
-def _walk_shims(rt, tstate):
+def _walk_shims(rt, tstate, limit=MAX_FRAMES):
     """3.12, 3.13: a shim frame that lies on the C stack (owner 3) ends each activation. 3.14+: see `_shim_owners`."""
     L, t = rt.layout, rt.target
     if "tstate.current_frame" in L:
@@ -197,7 +197,7 @@ def _walk_shims(rt, tstate):
     seen, size, group, found = set(), L["iframe.__size"], [], []
     code_key = "iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"
     at_key = "iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"
-    while address and address not in seen and len(seen) < MAX_FRAMES:
+    while address and address not in seen and len(seen) < MAX_FRAMES and len(found) < limit:
         seen.add(address)
         blob = t.read(address, size)
         owner = blob[L["iframe.owner"]]
@@ -233,9 +233,10 @@ def _step(rt, address, code, lasti, owner, anchor):
 class Dialect:
     """The strategies of one minor; each is a plain function."""
 
-    def __init__(self, keys, order, place, string_bits, walk, line, table_key, tag_mask=0):
+    def __init__(self, keys, order, place, string_bits, walk, line, spans, table_key, tag_mask=0):
         self._keys, self._order, self._place = keys, order, place
-        self.string_bits, self.walk, self.line, self.table_key, self.tag_mask = string_bits, walk, line, table_key, tag_mask
+        self.string_bits, self.walk, self.line, self.spans = string_bits, walk, line, spans
+        self.table_key, self.tag_mask = table_key, tag_mask
 
     def untag(self, word):
         """The object address in a frame's variable; 0 where it is empty or holds a tagged number."""
@@ -281,6 +282,7 @@ def for_version(version, free_threaded=False):
         string_bits=_string_bits_byte if free_threaded and version >= (3, 14) else _string_bits_low,
         walk=_walk_frame_objects if old else _walk_cframes if version == (3, 11) else _walk_shims,
         line=linetable.lnotab_line if version < (3, 10) else linetable.linetable_line if version < (3, 11) else linetable.location_line,
+        spans=linetable.lnotab_spans if version < (3, 10) else linetable.linetable_spans if version < (3, 11) else linetable.positions,
         table_key="code.co_lnotab" if version < (3, 10) else "code.co_linetable",
         tag_mask=3 if version >= (3, 14) else 0,
     )

@@ -28,11 +28,16 @@ class Code:
     def _text(self, key):
         return self.rt.object(self._pointer(key)).string(4096)
 
-    def line(self, lasti):
-        """The source line of the instruction at byte `lasti`; None where it has none."""
+    @property
+    def table(self):
+        """The line table's bytes, in the encoding of the version."""
         if self._table is None:
             self._table = self.rt.object(self._pointer(self.rt.dialect.table_key)).raw_bytes()
-        return self.rt.dialect.line(self._table, self.first, lasti)
+        return self._table
+
+    def line(self, lasti):
+        """The source line of the instruction at byte `lasti`; None where it has none."""
+        return self.rt.dialect.line(self.table, self.first, lasti)
 
     def _names(self, key):
         return [self.rt.object(a).string(1000) for a in self.rt.object(self._pointer(key)).element_addresses(MAX_VARIABLES)]

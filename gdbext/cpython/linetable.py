@@ -44,29 +44,69 @@ def _varint(table, i):
     return value, i
 
 
-def locations(table, first):
-    """3.11+: yields `(start, end, line)` in bytes of code, line None where there is none."""
+def positions(table, first):
+    """3.11+: yields `(start, end, line, (end line, column, end column))`, start and end in bytes of code, line None where there is none, a
+    column None where the table leaves it out."""
     line, at, i = first, 0, 0
     while i < len(table):
         head = table[i]
         i += 1
         code, length = head >> 3 & 15, (head & 7) + 1
-        shown = True
+        shown, last, column, end_column = True, None, None, None
         if code == 15:
             shown = False
         elif code in (13, 14):
             raw, i = _varint(table, i)
             line += -(raw >> 1) if raw & 1 else raw >> 1
             if code == 14:
-                for _ in range(3):
-                    _, i = _varint(table, i)
+                last, i = _varint(table, i)
+                column, i = _varint(table, i)
+                end_column, i = _varint(table, i)
         elif code >= 10:
             line += code - 10
+            column, end_column = table[i : i + 2] if i + 2 <= len(table) else (None, None)
             i += 2
         else:
+            second = table[i] if i < len(table) else 0
+            column = code << 3 | second >> 4
+            end_column = column + (second & 15)
             i += 1
-        yield at, at + 2 * length, line if shown else None
+        if code == 14:  # these three are kept one larger, so that 0 means none
+            column, end_column = column - 1 if column else None, end_column - 1 if end_column else None
+        yield at, at + 2 * length, line if shown else None, (line + (last or 0), column, end_column)
         at += 2 * length
+
+
+def locations(table, first):
+    """3.11+: yields `(start, end, line)` in bytes of code, line None where there is none."""
+    for start, end, line, _ in positions(table, first):
+        yield start, end, line
+
+
+def linetable_spans(table, first):
+    """3.10: as `positions` gives them, without columns."""
+    line, at = first, 0
+    for i in range(0, len(table) - 1, 2):
+        length, delta = table[i], table[i + 1]
+        delta = delta - 256 if delta > 127 else delta
+        if delta != -128:
+            line += delta
+        if length:
+            yield at, at + length, None if delta == -128 else line, None
+        at += length
+
+
+def lnotab_spans(table, first):
+    """3.9: as `positions` gives them, without columns; the last one's end is not known and given as its start + 2."""
+    line, at, began = first, 0, 0
+    for i in range(0, len(table) - 1, 2):
+        step, delta = table[i], table[i + 1]
+        at += step
+        if step and at > began:
+            yield began, at, line, None
+            began = at
+        line += delta - 256 if delta > 127 else delta
+    yield began, began + 2, line, None
 
 
 def location_line(table, first, lasti):

@@ -122,8 +122,11 @@ class Runtime:
         """`[PyFrame]` of a `PyThread`, innermost first, as Python itself would list them."""
 
         def read():
-            steps = self.dialect.walk(self, thread.address)
-            found = [PyFrame(self, s, i) for i, s in enumerate(s for s in steps if s.complete)]
+            steps = [s for s in self.dialect.walk(self, thread.address) if s.complete]
+            arrived = self.target.arrived
+            for step in steps:
+                step.lasti = arrived.get(step.address, step.lasti)
+            found = [PyFrame(self, s, i) for i, s in enumerate(steps)]
             for frame in found:
                 frame.stack = found
             return found

@@ -97,6 +97,7 @@ class Target:
     arch = "x86-64"  # or "aarch64"
     pid = None
     label = ""
+    arrived = {}  # {frame address: byte offset}: frames that stand at an instruction which their own memory does not name yet
 
     def __init__(self):
         self._pages = {}

@@ -13,6 +13,7 @@ from .unwind import MASK, NUMBERS, PC
 REGISTERS = {arch: names if PC[arch] in names else names + [PC[arch]] for arch, names in NUMBERS.items()}
 
 _changes = [0]
+arrived = {}  # {(pid, frame address): byte offset}, set by a Python breakpoint that stops
 
 
 def _changed(event=None):
@@ -112,6 +113,10 @@ class LiveGdbTarget(GdbTarget):
             stopped = not any(th.is_running() for th in self.inferior.threads() if th.is_valid())
             self._stopped_at = _changes[0] if stopped else None
         return self._stopped_at is not None
+
+    @property
+    def arrived(self):
+        return {address: offset for (pid, address), offset in arrived.items() if pid == self.pid}
 
     @property
     def epoch(self):

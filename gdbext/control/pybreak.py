@@ -1,0 +1,318 @@
+"""Python breakpoints: a file's line or a function becomes traps on bytecode, in every attached process, also before it is imported.
+
+A `Point` is what the user set. gdb lists it under its number, as a pending breakpoint that never resolves: `delete`, `disable` and `enable`
+work on it. Its traps are internal breakpoints (`traps.py`).
+"""
+
+import re
+
+import gdb
+
+from ..errors import GdbextError, NotFoundError
+from ..cpython import codes
+from ..cpython.expressions import evaluate
+from ..cpython.objects import Object
+from ..cpython.reprs import SHORT, Repr
+from ..render.text import escape
+from . import traps
+from .traps import CodeTrap, FunctionTrap, Process
+
+_WORK = "silent\npython __import__('gdbext.control.pybreak').control.pybreak.imported()\nif $_gdbext_go_on\ncontinue\nend"
+
+
+class Where:
+    """A parsed FILE:LINE, FUNCTION or MODULE:FUNCTION."""
+
+    def __init__(self, text):
+        self.text, self.file, self.line, self.module, self.function = text, "", None, "", ""
+        found = re.match(r"(.+):(\d+)$", text)
+        if found:
+            self.file, self.line = found.group(1), int(found.group(2))
+            return
+        module, colon, name = text.rpartition(":")
+        if colon and (module.endswith(".py") or "/" in module):
+            raise GdbextError(f"{text}: after a file comes a line number; a function is named by itself or as MODULE:FUNCTION")
+        if not re.match(r"[^\W\d][\w.]*$", name) or (colon and not re.match(r"[^\W\d][\w.]*$", module)):
+            raise GdbextError(f"{text!r} is no FILE:LINE, FUNCTION or MODULE:FUNCTION")
+        self.module, self.function = module, name
+
+    def places(self, rt, code=None):
+        """`[Place]` in a process, or in a module's `Code` that is about to run."""
+        if self.line is not None:
+            return codes.at_line(rt, self.file, self.line, None if code is None else [c for c, _ in codes.nested(code)])
+        return codes.at_function(rt, self.module, self.function, None if code is None else codes.nested(code))
+
+
+class Point:
+    """A breakpoint of ours. `hits`: passes at which the condition held; `pending`: in no process yet."""
+
+    points = {}  # number -> Point
+
+    def __init__(self, command, where, condition="", count=1, rank=""):
+        self.command, self.where, self.condition, self.count, self.rank = command, where, condition, count, rank
+        self.hits, self.traps, self.places, self.number, self.placeholder = 0, [], [], 0, None
+        self.last = None  # what the last stop was about
+
+    # ---- what it is ----------------------------------------------------------------------------------------------
+    @property
+    def pending(self):
+        return not self.places
+
+    @property
+    def title(self):
+        return f"{self.command} {self.number}" if self.number else self.command
+
+    def data(self):
+        """The contract's fields."""
+        first = self.places[0] if self.places else None
+        return {
+            "number": self.number, "command": self.command, "file": escape(first.code.file if first else self.where.file),
+            "line": first.line if first else self.where.line, "function": escape(first.code.qualname if first else self.where.function),
+            "pending": self.pending, "hits": self.hits, "condition": self.condition, "count": self.count,
+            "places": len(self.places), "processes": [t.process.pid for t in self.traps],
+        }  # fmt: skip
+
+    # ---- setting it ----------------------------------------------------------------------------------------------
+    def take(self, processes):
+        """Takes a number and sets traps wherever its place is there already; takes all of it back where that fails."""
+        found = [(process, self.where.places(process.rt)) for process in processes]
+        for process, places in found:
+            if places:
+                process.need(len(places), f"{self.command} {self.where.text}")
+        text = " ".join([self.command, self.where.text] + (["if", self.condition] if self.condition else []))
+        self.placeholder = _make_placeholder(text)
+        self.number = self.placeholder.number
+        Point.points[self.number] = self
+        try:
+            for process, places in found:
+                self.arm(process, places)
+        except BaseException:
+            self.placeholder.delete()
+            traps.sweep()
+            raise
+        _listen()
+        _watch_imports()
+
+    def arm(self, process, places):
+        """Sets a trap on each `Place` of one process."""
+        armed = {t.place.address for t in self.traps if t.process is process}
+        fresh = [p for p in places if p.address not in armed]
+        if fresh:
+            process.need(len(fresh), self.title)
+        for place in fresh:
+            self.traps.append(CodeTrap(process, place, self.title, lambda standing, place=place: self.reached(standing, place)))
+            self.places.append(place)
+
+    def end(self):
+        """No trap of it counts any more. gdb's breakpoints go at the next `sweep`."""
+        for trap in self.traps:
+            trap.end(disarm=True)
+        self.traps = []
+        Point.points.pop(self.number, None)
+
+    # ---- at the trap ---------------------------------------------------------------------------------------------
+    def reached(self, standing, place):
+        """-> whether to stop. Inside stop(): reads only."""
+        if self.condition and not self.holds(standing):
+            return False
+        self.hits += 1
+        if self.hits < self.count:
+            return False
+        return self.act(standing, place)
+
+    def holds(self, standing):
+        """Whether the condition is true; one that cannot be told counts as true, and the stop says why."""
+        try:
+            value = evaluate(standing.process.rt, self.condition, standing.frame)
+            return truth(value)
+        except traps.READ_ERRORS as e:
+            traps.note(f"its condition cannot be told: {e}")
+            return True
+
+    def act(self, standing, place):
+        """What a hit does: a `pybreak` stops."""
+        traps.arrived(standing)
+        self.last = f"{self.title}: {where_text(standing, place)}, hit {self.hits}"
+        return True
+
+
+def truth(value):
+    """What Python's `bool()` of a value read from the process would be, as far as memory tells."""
+    if not isinstance(value, Object):
+        return bool(value)
+    try:
+        return bool(value.plain())
+    except GdbextError:
+        pass
+    try:
+        return bool(value.len())
+    except GdbextError:
+        return True
+
+
+def where_text(standing, place):
+    thread = f"thread {standing.tid}" + (f' "{escape(standing.thread.name)}"' if standing.thread.name else "")
+    label = f"{escape(standing.process.label)} " if standing.process.label else ""
+    return f"{escape(place.code.qualname)} at {escape(place.code.file)}:{place.line}, {label}{thread}"
+
+
+def text_of(rt, name, value, limits=SHORT, private=frozenset()):
+    """A value for one line of a log."""
+    if isinstance(value, Object):
+        return escape(Repr(limits, private).named(name, value))
+    return escape(value if isinstance(value, str) else repr(value))
+
+
+# ---- gdb's list of breakpoints ---------------------------------------------------------------------------------------
+_made = []
+
+
+def _make_placeholder(text):
+    """A pending breakpoint under a name that no function has (it holds a space), so gdb numbers and lists what is ours."""
+    gdb.execute(f"python __import__('gdbext.control.pybreak').control.pybreak._make({text!r})", to_string=True)
+    if not _made:
+        raise GdbextError("gdb did not make a breakpoint")
+    return _made.pop()
+
+
+def _make(text):
+    _made.append(gdb.Breakpoint(function=text))
+
+
+class _State:
+    listening = False
+
+
+def _listen():
+    if _State.listening:
+        return
+    _State.listening = True
+    gdb.events.breakpoint_deleted.connect(_on_deleted)
+    gdb.events.breakpoint_modified.connect(_on_modified)
+    gdb.events.stop.connect(_on_stop)
+    gdb.events.exited.connect(_on_exit)
+
+
+def _on_deleted(breakpoint):
+    point = Point.points.get(breakpoint.number)
+    if point is not None:
+        point.end()
+
+
+def _on_modified(breakpoint):
+    point = Point.points.get(breakpoint.number)
+    if point is not None:
+        for trap in point.traps:
+            if trap.is_valid() and trap.enabled != breakpoint.enabled:
+                trap.enabled = breakpoint.enabled
+
+
+def _on_stop(event):
+    """Says in one line why it stopped."""
+    for breakpoint in getattr(event, "breakpoints", ()):
+        for point in Point.points.values():
+            if breakpoint in point.traps and point.last:
+                gdb.write(point.last + "\n")
+                point.last = None
+    for text in traps.notes():
+        gdb.write(f"  ({text})\n")
+
+
+def _on_exit(event):
+    """A process that ended takes its traps with it; what was set in it waits for the next one."""
+    for point in Point.points.values():
+        gone = [t for t in point.traps if not t.alive or t.process.inferior.num == event.inferior.num]
+        if gone:
+            addresses = [t.place for t in gone]
+            point.traps = [t for t in point.traps if t not in gone]
+            point.places = [p for p in point.places if p not in addresses]
+
+
+# ---- modules that are imported later ---------------------------------------------------------------------------------
+_resolved = []  # (Point, Process, [Place]) found inside stop(), to be armed at the stop
+
+
+def _watch_imports():
+    """One register in each process for as long as a point waits there: PyEval_EvalCode is what runs a module's code."""
+    for process in list(Process.known.values()):
+        waiting = [p for p in Point.points.values() if _waits(p, process)]
+        own = [t for t in process.traps if isinstance(t, FunctionTrap) and t.owner == IMPORTS]
+        if waiting and not own:
+            trap = FunctionTrap(process, "PyEval_EvalCode", IMPORTS, lambda code, process=process: _on_import(process, code))
+            trap.commands = _WORK
+        elif own and not waiting:
+            own[0].end(disarm=True)
+    traps.sweep()
+
+
+IMPORTS = "waiting for an import"
+
+
+def _waits(point, process):
+    return not any(t.process is process for t in point.traps) and (not point.rank or point.rank in (process.label, str(process.pid)))
+
+
+def _on_import(process, code):
+    """Inside stop(): whether the code that is about to run is what a point waits for."""
+    rt = process.rt
+    found = []
+    for point in Point.points.values():
+        if not _waits(point, process):
+            continue
+        module = rt.code(code)
+        if module.name != "<module>" or point.where.line is not None and not codes.same_file(point.where.file, module.file):
+            continue
+        try:
+            places = point.where.places(rt, module)
+        except NotFoundError as e:
+            gdb.write(f"{point.title}: {e}\n")
+            continue
+        if places:
+            found.append((point, process, places))
+    _resolved.extend(found)
+    return bool(found)
+
+
+def imported():
+    """Run by gdb at the stop of an import that somebody waited for: sets the traps; `$_gdbext_go_on` tells whether to go on."""
+    go_on = 1
+    while _resolved:
+        point, process, places = _resolved.pop()
+        try:
+            if not Point.points.get(point.number) is point:
+                continue
+            last = not any(p is not point and _waits(p, process) for p in Point.points.values())
+            if last:  # its register is free again, and may be the one that is needed
+                for trap in [t for t in process.traps if t.owner == IMPORTS]:
+                    trap.enabled = False
+            point.arm(process, places)
+            gdb.write(f"{point.title}: {escape(places[0].code.file)} is imported now, set at line {places[0].line}\n")
+        except GdbextError as e:
+            gdb.write(f"{point.title}: {e}\n")
+            go_on = 0
+    _watch_imports()
+    gdb.set_convenience_variable("_gdbext_go_on", go_on)
+
+
+# ---- for the commands ------------------------------------------------------------------------------------------------
+def processes(labels, rank=""):
+    """`[Process]` for a point: every live inferior, or the one that `rank` (a label or pid) names."""
+    found = [i for i in gdb.inferiors() if i.pid]
+    if rank:
+        found = [i for i in found if rank in (labels.get(i.pid), str(i.pid), str(i.num))]
+        if not found:
+            raise GdbextError(f"{rank} is not attached: see llm-attach")
+    if not found:
+        raise GdbextError("no process is selected: llm-attach one, or start one with start or run")
+    return [Process.of(i, labels.get(i.pid, "")) for i in found]
+
+
+def split(text):
+    """`WHERE if COND` -> (where, condition)"""
+    found = re.match(r"(.*?)\s+if\s+(.*)$", text, re.S)
+    where, condition = (found.group(1), found.group(2)) if found else (text, "")
+    return Where(where.strip()), condition.strip()
+
+
+def listed():
+    return [p for _, p in sorted(Point.points.items())]

@@ -1,0 +1,301 @@
+"""Debug registers as traps: on a Python instruction's bytes, on a word that changes, on a C function. Nothing is written to the process.
+
+gdb sets and clears the registers (`awatch`, `watch`, `hbreak` of internal breakpoints); a trap's `stop()` only reads, through /proc, and
+never asks gdb to do anything: in gdb's default all-stop mode the other threads may still be running then. x86-64 has four registers in
+every thread; gdb gives each trap one of them in all threads of its process.
+"""
+
+import atexit
+import platform
+import struct
+
+import gdb
+
+from ..errors import FaultError, GdbextError
+from ..cpython.frames import PyFrame
+from ..cpython.runtime import open_runtime
+from ..target import live_gdb
+from ..target.proc import ProcTarget
+from ..target.unwind import _table
+from . import attach
+
+REGISTERS = 4
+MACHINES = ("x86_64",)
+TWICE = 64  # bytes of code: two loads of one instruction's fetch lie closer than this
+READ_ERRORS = (GdbextError, gdb.error, struct.error, UnicodeError)  # gdb.MemoryError is a gdb.error
+_HARDWARE = ("BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT", "BP_ACCESS_WATCHPOINT", "BP_HARDWARE_BREAKPOINT")
+
+
+class View(ProcTarget):
+    """A process's memory while one of its threads stands in a trap: `epoch` ends with the next trap."""
+
+    def __init__(self, pid, label=""):
+        super().__init__(pid, label)
+        self.count = 0
+
+    @property
+    def epoch(self):
+        return self.count
+
+
+class Standing:
+    """A thread in a trap: `tid`, `pc`, `frame` (its innermost `PyFrame`), `tstate`."""
+
+    def __init__(self, process, thread, pc, tstate, frame):
+        self.process, self.thread, self.pc, self.tstate, self.frame = process, thread, pc, tstate, frame
+        self.tid = thread.ptid[1] or thread.ptid[2]
+
+
+class Process:
+    """One inferior with traps in it."""
+
+    known = {}  # inferior number -> Process
+
+    def __init__(self, inferior, label=""):
+        self.inferior, self.pid, self.label = inferior, inferior.pid, label
+        self.view = View(self.pid, label)
+        self.rt = open_runtime(self.view)
+        if self.rt.layout.free_threaded:
+            raise GdbextError(f"{self.name}: in a free-threaded Python each thread runs its own copy of the bytecode, which a watch does not cover")
+        self.traps = []
+        self._states, self._in_eval = {}, {}
+
+    @classmethod
+    def of(cls, inferior, label=""):
+        """The `Process` of an inferior; `GdbextError` (one line) where traps cannot be set in it."""
+        found = cls.known.get(inferior.num)
+        if found is not None and found.pid == inferior.pid and found.inferior.is_valid():
+            return found
+        if not inferior.pid:
+            raise GdbextError("no process is selected: llm-attach one, or start one with run")
+        if platform.machine() not in MACHINES:
+            raise GdbextError(f"Python breakpoints use debug registers as x86-64 has them; this machine is {platform.machine()}")
+        if not live_gdb._is_local():
+            raise GdbextError("the process is on another machine: Python breakpoints need its /proc here")
+        if live_gdb.core_file(inferior):
+            raise GdbextError("a core file does not run: there is nothing to stop")
+        cls.known[inferior.num] = found = cls(inferior, label)
+        found._guard()
+        return found
+
+    def _guard(self):
+        """The guard clears debug registers where gdb is killed: it must know of a process that gdb attached by itself too."""
+        attach.watch_over(self.pid)
+
+    @property
+    def name(self):
+        return self.label or f"process {self.pid}"
+
+    def fresh(self):
+        """What was read before counts no longer."""
+        self.view.count += 1
+        for memo in (self.rt._types, self.rt._codes, self.rt._objects):
+            memo.clear()
+
+    # ---- registers -----------------------------------------------------------------------------------------------
+    def used(self):
+        """`[what]`: who uses a debug register of this process."""
+        own = [t.owner for t in self.traps if t.alive and t.enabled]
+        kinds = {getattr(gdb, k) for k in _HARDWARE if hasattr(gdb, k)}
+        return own + [f"gdb's breakpoint {b.number}" for b in gdb.breakpoints() or () if b.is_valid() and b.enabled and b.type in kinds]
+
+    def need(self, count, what):
+        """Raises `GdbextError` where fewer than `count` registers are free."""
+        used = self.used()
+        if len(used) + count > REGISTERS:
+            taken = ", ".join(dict.fromkeys(used)) or "none"
+            raise GdbextError(f"{what} needs {count} of the {REGISTERS} debug registers of {self.name}, {REGISTERS - len(used)} are free (taken: {taken}); delete one of those")
+
+    # ---- who stands there ----------------------------------------------------------------------------------------
+    def standing(self):
+        """`Standing` of the thread that gdb has selected, or None when it runs no Python."""
+        self.fresh()
+        thread, pc = gdb.selected_thread(), int(gdb.parse_and_eval("(unsigned long)$pc"))
+        for tstate in self._tstates(int(gdb.parse_and_eval("(unsigned long)$fs_base"))):
+            step = next(iter(self.rt.dialect.walk(self.rt, tstate, limit=1)), None)
+            if step is not None:
+                return Standing(self, thread, pc, tstate, PyFrame(self.rt, step, 0))
+        return None
+
+    def _tstates(self, pthread):
+        """Thread states of an operating-system thread, by the pthread that each names."""
+        key = self.rt.layout["tstate.thread_id"]
+        known = self._states.get(pthread)
+        if known:
+            try:
+                if self.view.u64(known[0] + key) == pthread and len(known) == 1:
+                    return known
+            except FaultError:
+                pass
+        found = [a for i in self.rt.interpreters() for a in self.rt._thread_states(i) if self.view.u64(a + key) == pthread]
+        if len(found) > 1:  # subinterpreters: the one that holds its interpreter's lock runs
+            holders = {self.rt.gil(i)[1] for i in self.rt.interpreters()}
+            found.sort(key=lambda a: a not in holders)
+        self._states[pthread] = found
+        return found
+
+    def in_eval(self, pc):
+        """Whether `pc` lies in the interpreter's loop; where that is spread over many functions (tail calls), anywhere in its library."""
+        if pc not in self._in_eval:
+            if len(self._in_eval) > 100_000:
+                self._in_eval.clear()
+            self._in_eval[pc] = self._look(pc)
+        return self._in_eval[pc]
+
+    def _look(self, pc):
+        library = self.rt.library
+        if not library.base <= pc < library.end:
+            return False
+        table, loop = _table(library.elf), library.elf.symbol("_PyEval_EvalFrameDefault")
+        if table is None or not loop:
+            return True
+        whole = table.find(loop + 8192)
+        if whole is None or whole[0] != loop:
+            return True
+        here = table.find(pc - library.bias)
+        return here is not None and here[0] == loop
+
+
+# ---- the traps themselves --------------------------------------------------------------------------------------------
+class Trap(gdb.Breakpoint):
+    """One debug register. `owner`: what the user knows it as; `hit(standing)` -> whether to stop there."""
+
+    def __init__(self, process, spec, kind, owner, **more):
+        process.need(1, owner)
+        self.process, self.owner, self.alive = process, owner, False
+        with live_gdb.selected(process.inferior):
+            super().__init__(spec, type=kind, internal=True, **more)
+        self.silent = True
+        self.alive = True
+        process.traps.append(self)
+
+    def stop(self):
+        if not self.alive:
+            return False
+        try:
+            return bool(self.reached())
+        except READ_ERRORS as e:
+            return self.failed(e)
+
+    def failed(self, error):
+        """A reading that failed inside stop(): stops, with the reason."""
+        note(str(error))
+        return True
+
+    def end(self, disarm=False):
+        """Out of use at once; gdb's own breakpoint goes at the next `sweep`, which may not be now (stop(), events). `disarm`: its register
+        is given back at once."""
+        self.alive = False
+        if disarm and self.is_valid():
+            self.enabled = False
+        if self in self.process.traps:
+            self.process.traps.remove(self)
+        _dead.append(self)
+
+
+class CodeTrap(Trap):
+    """Stops as an instruction is about to run. `hit(standing)` is asked once per pass."""
+
+    def __init__(self, process, place, owner, hit):
+        super().__init__(process, f"*(short *) {place.address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_ACCESS)
+        self.place, self.hit = place, hit
+        self._old = process.rt.version < (3, 11)
+        self._last = {}
+
+    def reached(self):
+        found = self.process.standing()
+        if found is None or not self.process.in_eval(found.pc):
+            return False  # its bytes were read by something else: a copy for co_code, say
+        step = found.frame.step
+        if step.code != self.place.code.address:
+            return False  # 3.10 shares one bytecode between equal functions
+        if step.lasti == self.place.offset and not self._old:
+            return False  # the instruction runs already, and specialises itself
+        before, now = self._last.get(found.tid), (step.address, step.lasti, found.pc)
+        self._last[found.tid] = now
+        if before and before[:2] == now[:2] and before[2] < found.pc < before[2] + TWICE:
+            return False  # the second load of one fetch: opcode and argument are read one after the other
+        step.lasti = self.place.offset
+        found.frame.code = self.process.rt.code(step.code)
+        return self.hit(found)
+
+
+class WordTrap(Trap):
+    """Stops when 8 bytes of memory change. `hit(standing)` -> whether to stop."""
+
+    def __init__(self, process, address, owner, hit):
+        super().__init__(process, f"*(long *) {address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_WRITE)
+        self.address, self.hit = address, hit
+
+    def reached(self):
+        return self.hit(self.process.standing())
+
+
+class FunctionTrap(Trap):
+    """Stops at an instruction of C code, by a hardware breakpoint. `hit(first argument)` -> whether to stop."""
+
+    def __init__(self, process, symbol, owner, hit):
+        if not hasattr(gdb, "BP_HARDWARE_BREAKPOINT"):
+            raise GdbextError("this gdb cannot set hardware breakpoints from Python (gdb 12 can)")
+        address = process.view.symbol(symbol, [process.rt.library])
+        super().__init__(process, f"*{address:#x}", gdb.BP_HARDWARE_BREAKPOINT, owner)
+        self.hit = hit
+
+    def reached(self):
+        self.process.fresh()
+        return self.hit(int(gdb.parse_and_eval("(unsigned long)$rdi")))
+
+
+_dead, _notes = [], []
+
+
+def note(text):
+    """A line for the next stop's message."""
+    _notes.append(text)
+
+
+def notes():
+    """The notes since the last call."""
+    found = list(_notes)
+    _notes.clear()
+    return found
+
+
+def sweep():
+    """Deletes gdb's breakpoints of traps that have ended. Not inside stop() or an event."""
+    while _dead:
+        trap = _dead.pop()
+        if trap.is_valid():
+            trap.delete()
+
+
+def arrived(standing):
+    """At the trap the frame still names the instruction before: whatever reads this stop is told the one about to run."""
+    live_gdb.arrived[(standing.process.pid, standing.frame.address)] = standing.frame.step.lasti
+
+
+def _on_cont(_):
+    live_gdb.arrived.clear()
+
+
+def _on_exit(event):
+    number = event.inferior.num
+    process = Process.known.pop(number, None)
+    if process is not None:
+        for trap in list(process.traps):
+            trap.end()
+        attach.unwatch(process.pid)
+
+
+def _at_exit():
+    """gdb 13 crashes where internal breakpoints made here outlive its Python."""
+    for process in Process.known.values():
+        for trap in list(process.traps):
+            trap.end()
+    sweep()
+
+
+atexit.register(_at_exit)
+gdb.events.cont.connect(_on_cont)
+gdb.events.exited.connect(_on_exit)
+gdb.events.before_prompt.connect(sweep)

@@ -1,0 +1,247 @@
+"""Which code objects a file's line or a function's name stands for, and at which of their bytes that line begins.
+
+Code objects are found by the one word that each begins with: the address of PyCode_Type. The whole private memory is searched for
+it, so closures, functions behind decorators and those of a module that was loaded again are found, whoever holds them.
+"""
+
+import struct
+
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+
+CHUNK = 1 << 24
+MAX_MAPPING = 1 << 32  # larger anonymous mappings hold tensors; they are left out, and said so
+MAX_CODES = 1_000_000
+MAX_DEPTH = 50
+
+
+class Place:
+    """Where a watch belongs: `code` (a `Code`), `offset` in bytes of its bytecode, `address` of that instruction's two bytes, `line`."""
+
+    def __init__(self, code, offset, line):
+        self.code, self.offset, self.line = code, offset, line
+        self.address = bytecode(code) + offset
+
+
+def bytecode(code):
+    """The address of a code object's instructions as the interpreter runs them."""
+    rt = code.rt
+    if "code.co_code_adaptive" in rt.layout:
+        return code.address + rt.layout["code.co_code_adaptive"]
+    return rt.target.u64(code.address + rt.layout["code.co_code"]) + rt.layout["bytes.ob_sval"]
+
+
+# ---- lines -----------------------------------------------------------------------------------------------------------
+def runs(code):
+    """`[(offset, line, position)]`: where a line begins, each time it does; by offset. `position` tells copies of one statement from
+    other parts of it: None where the version keeps no columns."""
+    found, before = [], object()
+    for start, _, line, position in code.rt.dialect.spans(code.table, code.first):
+        if line != before and line is not None:
+            found.append((start, line, position))
+        before = line
+    return found
+
+
+def starts(code, line):
+    """`[Place]` where a line of this code object is begun: its first instruction and the copies that the compiler made of it."""
+    own = [(start, position) for start, at, position in runs(code) if at == line]
+    if not own:
+        return []
+    first, position = own[0]
+    unit = _unit(code, first)
+    found = [first]
+    for start, other in own[1:]:
+        same = other == position and _unit(code, start)[1] == unit[1] if position is not None else _unit(code, start) == unit
+        if same:
+            found.append(start)
+    return [Place(code, start, line) for start in found]
+
+
+def _unit(code, offset):
+    return code.rt.target.read(bytecode(code) + offset, 2)
+
+
+def entry(code):
+    """The `Place` where a function's own work begins: after RESUME, at the first line that is not the `def`'s."""
+    spans = [s for s in code.rt.dialect.spans(code.table, code.first) if s[2] is not None]
+    if "code._co_firsttraceable" not in code.rt.layout:
+        line = next((s[2] for s in spans if s[1] > s[0]), code.first)
+        return Place(code, 0, line)
+    resume = 2 * code.rt.target.i32(code.address + code.rt.layout["code._co_firsttraceable"])
+    head = next((s[2] for s in spans if s[0] <= resume < s[1]), code.first)
+    later = [s for s in spans if s[0] > resume]
+    if not later:
+        raise LayoutError(f"{code.qualname} has no instruction after its first")
+    start, _, line, _ = next((s for s in later if s[2] != head), later[0])
+    return Place(code, start, line)
+
+
+# ---- all code objects ------------------------------------------------------------------------------------------------
+class Found:
+    """All code objects of a process: `by_file`: {co_filename: [address]}; `left_out`: why some may be missing."""
+
+    def __init__(self):
+        self.by_file, self.left_out = {}, []
+
+
+def every(rt):
+    """`Found`, once per epoch."""
+    return rt.target.cached("code objects", lambda: _every(rt))
+
+
+def _every(rt):
+    L, found, names = rt.layout, Found(), {}
+    name_at, size = L["code.co_filename"], L["code.__size"]
+    for address, data, at in instances(rt, "PyCode_Type", found.left_out):
+        if at + size > len(data):
+            try:
+                data, at = rt.target.read(address, size), 0
+            except FaultError:
+                continue
+        (pointer,) = struct.unpack_from("<Q", data, at + name_at)
+        if pointer not in names:
+            names[pointer] = _string(rt, pointer)
+        if names[pointer] is not None:
+            found.by_file.setdefault(names[pointer], []).append(address)
+    return found
+
+
+def _string(rt, pointer):
+    try:
+        if rt.object(pointer).type.builtin_name != "str":
+            return None
+        return rt.object(pointer).string(4096)
+    except GdbextError:
+        return None
+
+
+def instances(rt, symbol, left_out):
+    """Yields `(address, data, offset in data)` of what looks like an object of the static type that a symbol names."""
+    kind = rt.target.symbol(symbol, [rt.library])
+    pattern, shift, count = struct.pack("<Q", kind), rt.layout["object.ob_type"], 0
+    for m in rt.target.mappings():
+        if m.perms[:2] != "rw" or m.perms[3:4] == "s" or (m.path.startswith("/") and m.path != rt.library.path) or m.path.startswith("[v"):
+            continue
+        if m.end - m.start > MAX_MAPPING:
+            left_out.append(f"{m.end - m.start >> 30} GiB at {m.start:#x} were not searched for code")
+            continue
+        for start in range(m.start, m.end, CHUNK):
+            data = rt.target.read_partial(start, min(CHUNK, m.end - start))
+            at = data.find(pattern)
+            while at >= 0:
+                address = start + at - shift
+                if address % 8 == 0 and at >= shift:
+                    yield address, data, at - shift
+                    count += 1
+                    if count > MAX_CODES:
+                        left_out.append(f"more than {MAX_CODES} code objects")
+                        return
+                at = data.find(pattern, at + 8 - (start + at) % 8)
+
+
+def _codes(rt, addresses):
+    found = []
+    for address in addresses:
+        try:
+            code = rt.code(address)
+            if 0 <= code.first < 1 << 24 and rt.target.u64(address) >> 62 != 3:
+                found.append(code)
+        except (GdbextError, UnicodeError):
+            continue  # freed since, or no code object at all
+    return found
+
+
+# ---- from what the user types ----------------------------------------------------------------------------------------
+def same_file(wanted, path):
+    """Whether a file that the user names is this `co_filename`: all of it, or its last parts."""
+    return path == wanted or path.endswith("/" + wanted.lstrip("./"))
+
+
+def at_line(rt, file, line, codes=None):
+    """`[Place]` of FILE:LINE; [] where no code of that file is there (yet). `codes`: look among these `Code`s only.
+
+    `NotFoundError` where the file is there and the line has no code."""
+    if codes is None:
+        paths = [p for p in every(rt).by_file if same_file(file, p)]
+        if len(paths) > 1:
+            raise GdbextError(f"{file} is {', '.join(sorted(paths)[:4])}: write more of the path")
+        codes = _codes(rt, every(rt).by_file[paths[0]]) if paths else []
+    else:
+        codes = [c for c in codes if same_file(file, c.file)]
+    found = [p for c in codes for p in starts(c, line)]
+    if codes and not found:
+        lines = sorted({at for c in codes for _, at, _ in runs(c)})
+        after = next((at for at in lines if at > line), None)
+        hint = f"; the next line with code is {after}" if after else f"; the last line with code is {lines[-1]}" if lines else ""
+        raise NotFoundError(f"line {line} of {codes[0].file} has no code{hint} (code that ran once, a module's own, is gone)")
+    return _without_copies(found)
+
+
+def _without_copies(places):
+    seen = {}
+    for p in places:
+        seen.setdefault(p.address, p)
+    return list(seen.values())
+
+
+def plain(qualname):
+    return qualname.replace(".<locals>", "")
+
+
+def at_function(rt, module, name, codes=None):
+    """`[Place]` of a function's entry, by qualified name (`Scheduler.schedule`, `outer.inner`), in `module` ("" = any)."""
+    last = name.rpartition(".")[2]
+    if codes is not None:  # `[(Code, qualified name)]` of a module that is being loaded
+        found = [c for c, own in codes if own == name or own.endswith("." + name) and "." not in name]
+        return [entry(c) for c in found]
+    files = every(rt).by_file
+    if module:
+        path = _file_of(rt, module)
+        if path is None:
+            return []
+        files = {path: files.get(path, [])}
+    if "code.co_qualname" in rt.layout:
+        return _without_copies([entry(c) for c in _codes(rt, (a for f in files.values() for a in f)) if c.name == last and plain(c.qualname) == name])
+    return _without_copies([entry(c) for c in _by_functions(rt, files, name, last)])
+
+
+def _by_functions(rt, files, name, last):
+    """3.9, 3.10: only functions know qualified names."""
+    wanted = {c.address: c for c in _codes(rt, (a for f in files.values() for a in f)) if c.name == last}
+    if "." not in name and len({c.file for c in wanted.values()}) == 1 and len({c.first for c in wanted.values()}) == 1:
+        return list(wanted.values())
+    found, L = {}, rt.layout
+    for address, _, _ in instances(rt, "PyFunction_Type", []):
+        try:
+            code = rt.target.u64(address + L["func.func_code"])
+            if code in wanted and plain(rt.object(rt.target.u64(address + L["func.func_qualname"])).string(4096)) == name:
+                found[code] = wanted[code]
+        except GdbextError:
+            continue
+    return list(found.values())
+
+
+def _file_of(rt, module):
+    contents = rt.module(module)
+    if contents is None:
+        return None
+    try:
+        return contents.item("__file__").string(4096)
+    except GdbextError:
+        return None
+
+
+def nested(code):
+    """`[(Code, qualified name)]` of a code object and all that lie in it, for a module that is about to run."""
+    found, waiting = [], [(code, "", 0)]
+    while waiting and len(found) < MAX_CODES:
+        here, name, depth = waiting.pop()
+        found.append((here, name))
+        if depth >= MAX_DEPTH:
+            continue
+        consts = code.rt.object(code.rt.target.u64(here.address + code.rt.layout["code.co_consts"]))
+        for member in consts.elements(100_000):
+            if member.type.builtin_name == "code":
+                inner = code.rt.code(member.address)
+                waiting.append((inner, (name + "." if name else "") + inner.name, depth + 1))
+    return found
