@@ -23,6 +23,8 @@ COMMANDS = {
     "pytensor": ("pytensor", "PyTensor"),
     "pytensors": ("pytensors", "PyTensors"),
     "pybreak": ("pybreak", "PyBreak"),
+    "pylog": ("pylog", "PyLog"),
+    "pytrace": ("pylog", "PyTrace"),
     "llm-kv": ("llm_kv", "LlmKv"),
     "llm-requests": ("llm_requests", "LlmRequests"),
     "llm-addr": ("llm_addr", "LlmAddr"),

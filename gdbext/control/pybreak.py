@@ -10,7 +10,7 @@ import gdb
 
 from ..errors import GdbextError, NotFoundError
 from ..cpython import codes
-from ..cpython.expressions import evaluate
+from ..cpython.expressions import evaluate, last_name
 from ..cpython.objects import Object
 from ..cpython.reprs import SHORT, Repr
 from ..render.text import escape
@@ -95,6 +95,7 @@ class Point:
 
     def arm(self, process, places):
         """Sets a trap on each `Place` of one process."""
+        process.forget_private()
         armed = {t.place.address for t in self.traps if t.process is process}
         fresh = [p for p in places if p.address not in armed]
         if fresh:
@@ -156,11 +157,9 @@ def where_text(standing, place):
     return f"{escape(place.code.qualname)} at {escape(place.code.file)}:{place.line}, {label}{thread}"
 
 
-def text_of(rt, name, value, limits=SHORT, private=frozenset()):
-    """A value for one line of a log."""
-    if isinstance(value, Object):
-        return escape(Repr(limits, private).named(name, value))
-    return escape(value if isinstance(value, str) else repr(value))
+def text_of(process, expression, value, show_content=False):
+    """A value for one line of a log; private content is counted unless `show_content`."""
+    return escape(Repr(SHORT, process.private(show_content)).named(last_name(expression), value))
 
 
 # ---- gdb's list of breakpoints ---------------------------------------------------------------------------------------

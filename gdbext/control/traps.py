@@ -14,6 +14,7 @@ import gdb
 from ..errors import FaultError, GdbextError
 from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
+from ..engines.private import names_for
 from ..target import live_gdb
 from ..target.proc import ProcTarget
 from ..target.unwind import _table
@@ -21,7 +22,7 @@ from . import attach
 
 REGISTERS = 4
 MACHINES = ("x86_64",)
-TWICE = 64  # bytes of code: two loads of one instruction's fetch lie closer than this
+TWICE = 24  # bytes of machine code: the two loads of one fetch lie closer, those of two fetches do not
 READ_ERRORS = (GdbextError, gdb.error, struct.error, UnicodeError)  # gdb.MemoryError is a gdb.error
 _HARDWARE = ("BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT", "BP_ACCESS_WATCHPOINT", "BP_HARDWARE_BREAKPOINT")
 
@@ -58,7 +59,7 @@ class Process:
         if self.rt.layout.free_threaded:
             raise GdbextError(f"{self.name}: in a free-threaded Python each thread runs its own copy of the bytecode, which a watch does not cover")
         self.traps = []
-        self._states, self._in_eval = {}, {}
+        self._states, self._in_eval, self._private = {}, {}, None
 
     @classmethod
     def of(cls, inferior, label=""):
@@ -92,12 +93,23 @@ class Process:
         for memo in (self.rt._types, self.rt._codes, self.rt._objects):
             memo.clear()
 
+    def private(self, show_content=False):
+        """Names whose content is not shown: those of an engine's prompts and tokens."""
+        if show_content:
+            return frozenset()
+        if self._private is None:
+            self._private = names_for(self.rt)
+        return self._private
+
+    def forget_private(self):
+        self._private = None  # an engine may have been imported since
+
     # ---- registers -----------------------------------------------------------------------------------------------
     def used(self):
         """`[what]`: who uses a debug register of this process."""
         own = [t.owner for t in self.traps if t.alive and t.enabled]
         kinds = {getattr(gdb, k) for k in _HARDWARE if hasattr(gdb, k)}
-        return own + [f"gdb's breakpoint {b.number}" for b in gdb.breakpoints() or () if b.is_valid() and b.enabled and b.type in kinds]
+        return own + [f"gdb's breakpoint {b.number}" for b in gdb.breakpoints() or () if b.is_valid() and b.number > 0 and b.enabled and b.type in kinds]
 
     def need(self, count, what):
         """Raises `GdbextError` where fewer than `count` registers are free."""

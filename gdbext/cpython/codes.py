@@ -4,6 +4,8 @@ Code objects are found by the one word that each begins with: the address of PyC
 it, so closures, functions behind decorators and those of a module that was loaded again are found, whoever holds them.
 """
 
+import json
+import os
 import struct
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
@@ -12,6 +14,7 @@ CHUNK = 1 << 24
 MAX_MAPPING = 1 << 32  # larger anonymous mappings hold tensors; they are left out, and said so
 MAX_CODES = 1_000_000
 MAX_DEPTH = 50
+MAX_BYTECODE = 1 << 24
 
 
 class Place:
@@ -74,6 +77,49 @@ def entry(code):
         raise LayoutError(f"{code.qualname} has no instruction after its first")
     start, _, line, _ = next((s for s in later if s[2] != head), later[0])
     return Place(code, start, line)
+
+
+# ---- instructions ----------------------------------------------------------------------------------------------------
+_opcodes = {}
+
+
+def opcodes(version):
+    """What layouts/opcodes.json (scripts/make-cpython-opcodes) says of a minor; `LayoutError` where it says nothing."""
+    if not _opcodes:
+        with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "opcodes.json")) as f:
+            _opcodes.update(json.load(f))
+    name = "{}.{}".format(*version)
+    if name not in _opcodes:
+        raise LayoutError(f"the instructions of CPython {name} are not known here; add them with: scripts/make-cpython-opcodes python{name}")
+    return _opcodes[name]
+
+
+def instructions(code):
+    """`[(offset, opcode, argument byte)]` as the interpreter has them now: specialised, without the cache entries between them."""
+    rt = code.rt
+    if "code.co_code_adaptive" in rt.layout:
+        size = 2 * rt.target.u64(code.address + rt.layout["varobj.ob_size"])
+    else:
+        size = rt.object(rt.target.u64(code.address + rt.layout["code.co_code"])).len()
+    if not 0 < size <= MAX_BYTECODE:
+        raise LayoutError(f"the code object at {code.address:#x} claims {size} bytes of code")
+    raw, caches, found, at = rt.target.read(bytecode(code), size), opcodes(rt.version)["caches"], [], 0
+    while at < size - 1:
+        found.append((at, raw[at], raw[at + 1]))
+        at += 2 + 2 * caches.get(str(raw[at]), 0)
+    return found
+
+
+def returns(code):
+    """`[(Place, index of the constant or None)]`: the instructions that leave a function with a value."""
+    known = opcodes(code.rt.version)
+    found = []
+    for at, opcode, argument in instructions(code):
+        if opcode in known["return_value"]:
+            found.append((Place(code, at, code.line(at)), None))
+        elif opcode in known["return_const"]:
+            found.append((Place(code, at, code.line(at)), argument))
+    return found
 
 
 # ---- all code objects ------------------------------------------------------------------------------------------------

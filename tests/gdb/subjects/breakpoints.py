@@ -1,0 +1,171 @@
+"""Waits for a word in the file that its argument names, runs places that a debugger may stop at, and says afterwards what happened.
+
+`tally` counts each place's passes by itself; it is printed at the end, after `finished()`. The first line says what the compiler made of
+the functions: {name: [offsets of the instructions]}."""
+
+import dis
+import functools
+import importlib
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+
+ROUNDS = 300
+tally = {}
+
+
+def count(name):
+    tally[name] = tally.get(name, 0) + 1
+
+
+def work(number):
+    step = number + 1
+    double = step * 2  # LINE work
+    return double
+
+
+class Machine:
+    """Methods, branches, loops."""
+
+    def run(self, number):
+        total = 0
+        for each in range(3):
+            total += each  # LINE loop
+        if number % 2:
+            kind = "odd"
+        else:
+            kind = "even"
+        count("run")
+        return kind  # LINE kind
+
+    def two(self, number):
+        if number % 3:
+            return "a", number
+        return "b", number
+
+
+def wrapper(function):
+    @functools.wraps(function)
+    def inner(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return inner
+
+
+@wrapper
+@wrapper
+def decorated(number, *, key):
+    count("decorated")
+    return number + key
+
+
+def outer(add):
+    def closure(number):
+        result = number + add  # LINE closure
+        count("closure")
+        return result
+
+    return closure
+
+
+def generator(limit):
+    for each in range(limit):
+        count("generator")
+        yield each  # LINE generator
+
+
+def catches(number):
+    try:
+        fails(number)
+    except ValueError as error:
+        return str(error)
+    finally:
+        count("catches")
+
+
+def fails(number):
+    if number % 10 == 0:
+        raise ValueError(f"number {number}")
+    return number
+
+
+def in_thread(name, rounds):
+    for number in range(rounds):
+        threaded(name, number)
+
+
+def threaded(name, number):
+    text = f"{name} {number}"
+    return text  # LINE threaded
+
+
+def finished():
+    return "finished"
+
+
+def run():
+    machine, one, ten = Machine(), outer(1), outer(10)
+    for number in range(ROUNDS):
+        work(number)
+        machine.run(number)
+        machine.two(number)
+        decorated(number, key=1)
+        one(number)
+        ten(number)
+        catches(number)
+    for each in generator(ROUNDS):
+        pass
+    threads = [threading.Thread(target=in_thread, args=(f"t{i}", 20), name=f"t{i}") for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def late(folder):
+    """A module that is not there when the debugger asks for it, then loaded again."""
+    path = os.path.join(folder, "late_module.py")
+    with open(path, "w") as f:
+        f.write("VALUE = 1\n\n\nclass Late:\n    def call(self, number):\n        doubled = number * 2\n        return doubled\n")
+    sys.path.insert(0, folder)
+    sys.dont_write_bytecode = True
+    module = importlib.import_module("late_module")
+    return [module.Late().call(n) for n in range(5)]
+
+
+def main():
+    functions = {"work": work, "two": Machine.two, "fails": fails, "run": run, "generator": generator, "late": late}
+    made = {name: [i.offset for i in dis.get_instructions(f) if i.opname != "CACHE"] for name, f in functions.items()}
+    print(json.dumps({"pid": os.getpid(), "offsets": made, "version": list(sys.version_info[:3])}), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        while True:
+            word = told()
+            if word == "run":
+                run()
+            elif word == "late":
+                late(folder)
+            elif word == "spin":
+                threading.Thread(target=run_forever, daemon=True).start()
+            finished()
+            print(json.dumps(tally), flush=True)
+
+
+def told():
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    with open(sys.argv[1]) as f:
+        word = f.read().strip()
+    os.remove(sys.argv[1])
+    return word
+
+
+def run_forever():
+    machine = Machine()
+    while True:
+        machine.run(1)
+
+
+main()
