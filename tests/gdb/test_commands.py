@@ -122,7 +122,7 @@ def test_settings_do_not_change_and_calls_stay_off(subject, gdb):
 
 
 def test_help_apropos_completion_and_pipes(gdb):
-    said = gdb(["apropos llm-", "help pybt", "complete pyb", "complete pybt -l", "pipe llm | cat", "llm -json"])
+    said = gdb(["apropos llm-", "help pybt", "complete pybt", "complete pybt -l", "pipe llm | cat", "llm -json"])
     assert "llm-ranks" in said.outputs[0] and "(gdb) pybt" in said.outputs[1] and said.outputs[2] == "pybt"
     assert "pybt -locals" in said.outputs[3] and "pybt" in said.outputs[4] and "\x1b" not in said.outputs[4]
     assert {"pybt", "llm-ranks", "pytensor"} <= {c["name"] for c in said.json(5)["commands"]}
