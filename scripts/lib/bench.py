@@ -9,6 +9,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -78,6 +79,7 @@ def tools(gdb, python, pid):
     return {
         "gdbext: llm-attach, pybt -all": gdb_line(gdb, f"source {INIT}", f"llm-attach {pid}", "pybt -all", "llm-detach"),
         "gdbext: llm-attach, llm-bt -all": gdb_line(gdb, f"source {INIT}", f"llm-attach {pid}", "llm-bt -all", "llm-detach"),
+        "gdbext outside gdb: llm-stacks": [sys.executable, "-m", "gdbext", "llm-stacks", str(pid)],
         "py-spy dump": [spy, "dump", "--pid", str(pid)],
         "py-spy dump --native": [spy, "dump", "--native", "--pid", str(pid)],
         "pystack remote": [stack, "remote", str(pid)],
@@ -86,18 +88,32 @@ def tools(gdb, python, pid):
     }
 
 
+def core_tools(gdb, python, core, executable):
+    """{row: command} on a core file of a process that ran `executable`."""
+    quick = ("-iex", "set auto-solib-add off")
+    return {
+        "gdbext: core-file, llm-bt -all": gdb_line(gdb, f"source {INIT}", "llm-bt -all", arguments=[*quick, "-c", core]),
+        "gdbext outside gdb: llm-bt -all -on CORE": [sys.executable, "-m", "gdbext", "llm-bt", "-all", "-on", core],
+        "pystack core --native-all": [os.path.join(os.path.dirname(python), "pystack"), "core", "--native-all", core, executable],
+        "gdb -c, thread apply all bt": gdb_line(gdb, "thread apply all bt", arguments=[executable, "-c", core]),
+    }
+
+
 def table(title, rows):
-    """A Markdown table of medians; `rows`: {name: [measurement]}."""
-    base = None
+    """A Markdown table of medians; `rows`: {name: [measurement]}. × is the pause beside the first row's, or, where nothing is stopped,
+    the wall time."""
+    middles = {name: {k: statistics.median(r[k] for r in runs) for k in ("pause", "wall", "cpu", "rss")} for name, runs in rows.items()}
+    by = "pause" if any(middle["pause"] for middle in middles.values()) else "wall"
+    base = next(iter(middles.values()))[by]
+    pause = by == "pause"
     say(f"\n{title}\n")
-    say("| tool | pause s | × | wall s | CPU s | MB | failed |")
-    say("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for name, runs in rows.items():
-        middle = {k: statistics.median(r[k] for r in runs) for k in ("pause", "wall", "cpu", "rss")}
-        base = base or middle
-        ratio = f"{middle['pause'] / base['pause']:.2f}" if base["pause"] else "-"
-        failed = sum(not r["ok"] for r in runs)
-        say(f"| {name} | {middle['pause']:.3f} | {ratio} | {middle['wall']:.2f} | {middle['cpu']:.2f} | {middle['rss']:.0f} | {failed or ''} |")
+    say(("| tool | pause s | × | wall s |" if pause else "| tool | wall s | × |") + " CPU s | MB | failed |")
+    say("| --- | ---: | ---: | ---: | ---: | ---: |" + (" ---: |" if pause else ""))
+    for name, middle in middles.items():
+        failed = sum(not r["ok"] for r in rows[name])
+        ratio = f"{middle[by] / base:.2f}" if base else "-"
+        times = f"{middle['pause']:.3f} | {ratio} | {middle['wall']:.2f}" if pause else f"{middle['wall']:.2f} | {ratio}"
+        say(f"| {name} | {times} | {middle['cpu']:.2f} | {middle['rss']:.0f} | {failed or ''} |")
 
 
 def bench_source(gdb, rounds):
@@ -117,6 +133,20 @@ def bench_stacks(gdb, rounds, label, pid, python):
             say(f"  round {number + 1} of {rounds}, {label}: {name}")
             rows[name].append(measure(line, pid))
     table(f"{label} (pid {pid}), median of {rounds} rounds", rows)
+
+
+def bench_core(gdb, rounds, label, pid, python):
+    with tempfile.TemporaryDirectory(prefix="gdbext-bench-") as folder:
+        core = os.path.join(folder, "core")
+        say(f"  gcore of {label} ...")
+        measure(gdb_line(gdb, f"gcore {core}", arguments=["-iex", "set auto-solib-add off", "-p", str(pid)]))
+        lines = core_tools(gdb, python, core, os.path.realpath(f"/proc/{pid}/exe"))
+        rows = {name: [] for name in lines}
+        for number in range(rounds):
+            for name, line in lines.items():
+                say(f"  round {number + 1} of {rounds}, core of {label}: {name}")
+                rows[name].append(measure(line))
+        table(f"A core of {label} ({os.stat(core).st_size >> 20} MiB), median of {rounds} rounds", rows)
 
 
 def main(words):
@@ -140,6 +170,7 @@ def main(words):
         titles = {title: pid for pid, title in engine.titles().items()}
         for title in ("VLLM::EngineCore", "VLLM::Worker_TP0"):
             bench_stacks(gdb, args.rounds, title, titles[title], python)
+        bench_core(gdb, args.rounds, "VLLM::EngineCore", titles["VLLM::EngineCore"], python)
     return 0
 
 
