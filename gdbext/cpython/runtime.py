@@ -259,14 +259,13 @@ class Runtime:
 
 
 def _python_modules(target):
-    """Mapped files that may hold CPython, the likeliest first: libpython, then python executables, then the rest."""
-    ranked = []
-    for m in target.modules():
-        rank = 0 if re.match(r"libpython3\.\d+", m.name) else 1 if re.match(r"python(3(\.\d+)?)?t?$", m.name) else 2
-        ranked.append((rank, m))
-    ranked.sort(key=lambda r: r[0])
-    likely = [m for rank, m in ranked if rank < 2]
-    return likely or [m for _, m in ranked[:1]]  # else the first file mapped: the executable, whatever its name
+    """Mapped files that may hold CPython, the likeliest first: libpython, then python executables, then the executable, whatever its
+    name, and every other file: programs are renamed, and libpython is built into them."""
+
+    def rank(module):
+        return 0 if re.match(r"libpython3\.\d+", module.name) else 1 if re.match(r"python(3(\.\d+)?)?t?( \(deleted\))?$", module.name) else 2
+
+    return sorted(target.modules(), key=rank)
 
 
 def _find_runtime(target):
@@ -283,7 +282,7 @@ def _find_runtime(target):
         if address is not None:
             return address, module
         tried.append(module.name)
-    why = f" (looked in {', '.join(tried[:4])})" if tried else ""
+    why = f" (looked in {', '.join(tried[:4])}{', …' if len(tried) > 4 else ''})" if tried else ""
     raise NotFoundError(f"{target.describe()} runs no CPython that can be found{why}")
 
 

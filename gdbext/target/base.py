@@ -5,7 +5,6 @@ Nothing writes. Errors are `FaultError` for memory and `NotFoundError` for thing
 """
 
 import os
-import re
 import struct
 
 from ..errors import FaultError, GdbextError, NotFoundError
@@ -13,6 +12,8 @@ from . import elf
 
 PAGE = 4096
 MAX_READ = 1 << 32  # one read never asks for more: a length that came out of a hostile process
+MAX_IMAGE = 1 << 30
+DELETED = " (deleted)"  # how the kernel marks a mapped file that has no name any more
 
 
 class Mapping:
@@ -30,18 +31,22 @@ class Mapping:
 class Module:
     """A file that the process has mapped: `path` as the process names it, `file` where this machine can open it.
 
-    `base` is the lowest address, `bias` what to add to the file's virtual addresses, `build_id` hex or ''.
+    `base` is the lowest address, `bias` what to add to the file's virtual addresses, `build_id` hex or ''. `file` is '' for one that
+    was deleted or replaced: `image()` then gives the bytes of its mapped pieces.
     """
 
-    def __init__(self, path, file, base, end):
+    def __init__(self, path, file, base, end, image=None):
         self.path, self.file, self.base, self.end = path, file, base, end
-        self._elf = None
+        self._elf, self._image = None, image
 
     @property
     def elf(self):
         """The parsed file; raises `NotFoundError` when it is gone or is no ELF file."""
-        if self._elf is None:
+        if self._elf is None and self.file:
             self._elf = elf.open_elf(self.file)
+        elif self._elf is None:
+            self._elf = elf.Elf(self.path, self._image())
+            self._elf.relocated_by = self.base - self._elf.lowest_address
         return self._elf
 
     @property
@@ -295,12 +300,32 @@ class Target:
                 run[1:] = [max(run[1], m.end), run[2] or "x" in m.perms, run[3] + 1]
         # Data files and copies that a program maps to read them have no executable piece; cores do not tell, so the most pieces win.
         best = {path: max(own, key=lambda r: (r[2], r[3])) for path, own in runs.items() if own}
-        found = [Module(path, self.local_file(path), run[0], run[1]) for path, run in best.items()]
+        found = []
+        for path, (base, end, _, _) in best.items():
+            file = self.deleted_file(path, base) if path.endswith(DELETED) else self.local_file(path)
+            found.append(Module(path, file, base, end, lambda path=path, base=base, end=end: self._image(path, base, end)))
         return sorted(found, key=lambda module: module.base)
+
+    def deleted_file(self, path, base):
+        """Where a mapped file that has no name any more can still be opened, '' where it cannot."""
+        return ""
+
+    def _image(self, path, base, end):
+        """The mapped pieces of a file by file offset, as the loader left them in memory; without section headers, which it does not map."""
+        data = bytearray()
+        for m in self.mappings():
+            if m.path == path and base <= m.start < end and m.offset + m.end - m.start <= MAX_IMAGE:
+                piece = self.read_partial(m.start, m.end - m.start)
+                data.extend(bytes(max(0, m.offset + len(piece) - len(data))))
+                data[m.offset : m.offset + len(piece)] = piece
+        if data[:4] != b"\x7fELF":
+            raise NotFoundError(f"{path}: the file is gone, and its head is not in {self.describe()}")
+        data[40:48], data[60:62] = bytes(8), bytes(2)  # e_shoff, e_shnum
+        return bytes(data)
 
     def local_file(self, path):
         """Where a file that the process names can be opened from here: through its own root when it lives in a container."""
-        path = re.sub(r" \(deleted\)$", "", path)
+        path = path[: -len(DELETED)] if path.endswith(DELETED) else path
         root = self.root()
         if root and os.path.exists(root + path):
             return root + path

@@ -1,5 +1,7 @@
 """A core file that gdb has open: bytes, threads and registers from the file itself (`snapshot.CoreFileTarget`)."""
 
+import gdb
+
 from ..errors import GdbextError
 from .live_gdb import core_file
 from .snapshot import CoreFileTarget
@@ -16,4 +18,13 @@ class CoreGdbTarget(CoreFileTarget):
             raise GdbextError("this inferior is no core file")
         super().__init__(path)
         self.inferior, self.label = inferior, label
+
+    def root(self):
+        """`set sysroot DIR`: where the files of another machine or container lie."""
+        folder = gdb.parameter("sysroot") or ""
+        return "" if folder.startswith("target:") else folder.rstrip("/")
+
+    @property
+    def epoch(self):
+        return self.root()
 

@@ -43,6 +43,8 @@ class Segment:
 class Elf:
     """One file, memory-mapped. Addresses are the file's own virtual addresses."""
 
+    relocated_by = 0  # what the loader has added to the pointers of PT_DYNAMIC, where the bytes come out of a process
+
     def __init__(self, path, data=None):
         """`data`: the file's bytes where they do not come from a file (the vdso)."""
         self.path, self.data = path, data
@@ -151,7 +153,10 @@ class Elf:
             if tag == 0:
                 break
             tags[tag] = value
-        symtab, strtab, strsz = (self.offset_of(tags.get(t)) if t != 10 else tags.get(t) for t in (6, 5, 10))
+        symtab, strtab = (self.offset_of(tags.get(t)) for t in (6, 5))
+        if symtab is None and strtab is None and self.relocated_by and 5 in tags and 6 in tags:
+            symtab, strtab = (self.offset_of(tags[t] - self.relocated_by) for t in (6, 5))
+        strsz = tags.get(10)
         if symtab is None or strtab is None or not strsz:
             return None
         count = (strtab - symtab) // 24 if strtab > symtab else 0  # linkers put the strings right after the symbols

@@ -161,6 +161,9 @@ class LiveGdbTarget(GdbTarget):
     def root(self):
         return self._proc.root() if self._proc is not None else ""
 
+    def deleted_file(self, path, base):
+        return self._proc.deleted_file(path, base) if self._proc is not None else ""
+
     def _need_local(self):
         if self._proc is None:
             raise GdbextError(f"{self.describe()} is on another machine: its /proc cannot be read from here")

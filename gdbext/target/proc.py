@@ -136,6 +136,13 @@ class ProcTarget(Target):
             return ""
         return f"/proc/{self.pid}/root"
 
+    def deleted_file(self, path, base):
+        if self.exe() == path:
+            return f"/proc/{self.pid}/exe"
+        m = self.mapping_at(base)
+        file = f"/proc/{self.pid}/map_files/{m.start:x}-{m.end:x}"  # for root alone
+        return file if os.access(file, os.R_OK) else ""
+
     def exe(self):
         try:
             return os.readlink(f"/proc/{self.pid}/exe")

@@ -12,7 +12,7 @@ import struct
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import elf, ptrace
-from .base import PAGE, Mapping, Target, Thread
+from .base import DELETED, PAGE, Mapping, Target, Thread
 from .proc import parse_maps
 
 NOTE, NOTE_TYPE, VERSION = b"GDBEXT", 1, 1
@@ -222,7 +222,7 @@ class CoreFileTarget(Target):
             i = bisect.bisect_right(self._starts, first.start) - 1 if first else -1
             s = self._loads[i] if i >= 0 else None
             if s is None or s.filesz < PAGE or s.vaddr != first.start:
-                return True
+                return not m.path.endswith(DELETED)
             head = self.file.data[s.offset : s.offset + PAGE]
             try:
                 with open(path, "rb") as f:
