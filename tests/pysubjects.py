@@ -6,13 +6,35 @@ A subject prints one line of JSON, its truth, then sleeps until it is ended.
 import contextlib
 import json
 import os
+import re
+import resource
+import shutil
+import signal
 import subprocess
 import sys
 
+from gdbext.cpython.runtime import open_runtime
 from gdbext.target.proc import ProcTarget
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gdb", "subjects")
 PYTHONS = [p for p in os.environ.get("GDBEXT_TEST_PYTHONS", "").split(":") if p] or [sys.executable]
+
+
+def unlimited_core(filter_bits="0x33"):
+    """For Popen's `preexec_fn`: the kernel writes a core, of the memory that coredump_filter names."""
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    with open("/proc/self/coredump_filter", "w") as f:
+        f.write(filter_bits)
+
+
+def kernel_core(process, folder):
+    """Aborts a process that runs in `folder`: the path of the core that the kernel wrote there; None, and nothing done, where it writes none."""
+    with open("/proc/sys/kernel/core_pattern") as f:
+        if not re.fullmatch(r"core(\.%p)?\s*", f.read()):
+            return None
+    process.send_signal(signal.SIGABRT)
+    process.wait(60)
+    return next((os.path.join(str(folder), name) for name in os.listdir(folder) if name.startswith("core")), None)
 
 
 class Damaged(ProcTarget):
@@ -28,17 +50,42 @@ class Damaged(ProcTarget):
         return bytes(raw)
 
 
+def copy(python, folder, name="", strip=False):
+    """-> (argv, more environment, path of the copy) that run an interpreter with a copy of the file that holds it, under `name`."""
+    code = "import sys; print(sys.base_prefix, flush=True); input()"
+    with subprocess.Popen([python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        prefix = process.stdout.readline().strip()
+        target = ProcTarget(process.pid)
+        argv, env, held = target.argv()[:-2], target.environ(), open_runtime(target).library.path
+        target.close()
+        process.kill()
+    path = os.path.join(str(folder), name or os.path.basename(held))
+    if strip:
+        subprocess.run(["strip", "-s", "-o", path, held], check=True)
+        os.chmod(path, 0o755)
+    else:
+        shutil.copy(held, path)
+    if ".so" in os.path.basename(held):  # the loader takes a library that is there already for the one of the same SONAME
+        return argv, {"LD_PRELOAD": path}, path
+    argv = [path if os.path.realpath(word) == held else word for word in argv]
+    return argv, {"PYTHONHOME": env.get("PYTHONHOME", prefix)}, path
+
+
 @contextlib.contextmanager
-def running(python, name, *arguments):
-    """-> (ProcTarget, truth) of a subject that has said its truth and is now still."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+def running(python, name, *arguments, env=None, **more):
+    """-> (ProcTarget, truth) of a subject that has said its truth and is now still. `python`: an interpreter or words that start one;
+    `more`: for Popen, whose object is the target's `process`."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    words = [python] if isinstance(python, str) else python
     process = subprocess.Popen(
-        [python, os.path.join(SUBJECTS, name), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True
-    )
+        [*words, os.path.join(SUBJECTS, name), *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**clean, **(env or {})}, text=True, **more,
+    )  # fmt: skip
     try:
         line = process.stdout.readline()
-        assert line, f"{python} {name} said nothing and ended with {process.wait(20)}"
+        assert line, f"{words} {name} said nothing and ended with {process.wait(20)}"
         target = ProcTarget(process.pid)
+        target.process = process
         try:
             yield target, json.loads(line)
         finally:

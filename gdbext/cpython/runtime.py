@@ -122,11 +122,17 @@ class Runtime:
         """`[PyFrame]` of a `PyThread`, innermost first, as Python itself would list them."""
 
         def read():
-            steps = [s for s in self.dialect.walk(self, thread.address) if s.complete]
-            arrived = self.target.arrived
-            for step in steps:
-                step.lasti = arrived.get(step.address, step.lasti)
-            found = [PyFrame(self, s, i) for i, s in enumerate(steps)]
+            try:
+                steps = [s for s in self.dialect.walk(self, thread.address) if s.complete]
+                arrived = self.target.arrived
+                for step in steps:
+                    step.lasti = arrived.get(step.address, step.lasti)
+                found = [PyFrame(self, s, i) for i, s in enumerate(steps)]
+            except FaultError as e:
+                if self.target.is_live or e.address >= 4096:
+                    raise
+                raise FaultError(e.address, e.size, "zeros where thread {} keeps its frames: this core was written without that memory (gdb's gcore "
+                                 "skips what has a guard page inside; the kernel's cores and llm-snapshot have it)".format(thread.tid)) from None  # fmt: skip
             for frame in found:
                 frame.stack = found
             return found

@@ -38,11 +38,15 @@ def split(words):
     return words[:count] or list(PARTS), words[count:]
 
 
+def fetched_pythons():
+    """Start scripts of the interpreters that scripts/get-pythons got."""
+    return sorted(glob.glob(os.path.join(cache_folder(), "pythons", "*", "bin", "python3.*")))
+
+
 def prepare(parts, environ):
     """-> the variables that tests go by (tests/conftest.py says what each holds), making what they name."""
-    fetched = sorted(glob.glob(os.path.join(cache_folder(), "pythons", "*", "bin", "python3.*")))  # by scripts/get-pythons
     found = {"GDBEXT_TEST_PYTHON": environment("tests"),
-             "GDBEXT_TEST_PYTHONS": environ.get("GDBEXT_TEST_PYTHONS") or ":".join(find_pythons((3, 9), more=fetched).values())}
+             "GDBEXT_TEST_PYTHONS": environ.get("GDBEXT_TEST_PYTHONS") or ":".join(find_pythons((3, 9), more=fetched_pythons()).values())}
     if set(parts) & {"gdb", "engines", "gpu"}:
         gdbs = need_gdb() + ([] if environ.get("GDBEXT_TEST_GDB") else newer_gdbs())
         found["GDBEXT_TEST_GDB"] = ":".join(gdbs)

@@ -1,13 +1,8 @@
 """Interpreters whose files are stripped, renamed, deleted or replaced, and cores that the kernel trimmed: the same frames as Python tells."""
 
-import contextlib
-import json
 import os
 import re
-import resource
 import shutil
-import signal
-import subprocess
 import sys
 
 import pytest
@@ -16,42 +11,7 @@ from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
 from gdbext.target.proc import ProcTarget
 from gdbext.target.snapshot import CoreFileTarget
-from pysubjects import PYTHONS, SUBJECTS
-
-
-def copy(python, folder, name="", strip=False):
-    """-> (argv, more environment, path of the copy) that run an interpreter with a copy of the file that holds it, under `name`."""
-    code = "import sys; print(sys.base_prefix, flush=True); input()"
-    with subprocess.Popen([python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        prefix = process.stdout.readline().strip()
-        target = ProcTarget(process.pid)
-        argv, env, held = target.argv()[:-2], target.environ(), open_runtime(target).library.path
-        process.kill()
-    path = os.path.join(str(folder), name or os.path.basename(held))
-    if strip:
-        subprocess.run([shutil.which("strip") or pytest.skip("no strip here"), "-s", "-o", path, held], check=True)
-        os.chmod(path, 0o755)
-    else:
-        shutil.copy(held, path)
-    if ".so" in os.path.basename(held):  # the loader takes a library that is there already for the one of the same SONAME
-        return argv, {"LD_PRELOAD": path}, path
-    argv = [path if os.path.realpath(word) == held else word for word in argv]
-    return argv, {"PYTHONHOME": env.get("PYTHONHOME", prefix)}, path
-
-
-@contextlib.contextmanager
-def running(argv, env, name="py_stacks.py", **more):
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    process = subprocess.Popen(
-        [*argv, os.path.join(SUBJECTS, name)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**clean, **env}, text=True, **more
-    )
-    try:
-        line = process.stdout.readline()
-        assert line, f"{argv} said nothing and ended with {process.wait(20)}"
-        yield process, json.loads(line)
-    finally:
-        process.kill()
-        process.communicate()
+from pysubjects import PYTHONS, copy, kernel_core, running, unlimited_core
 
 
 def check(target, truth):
@@ -68,12 +28,13 @@ def check(target, truth):
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+@pytest.mark.skipif(not shutil.which("strip"), reason="no strip here")
 def test_stripped_with_native_frames(gdb, python, tmp_path):
     argv, env, path = copy(python, tmp_path, strip=True)
-    with running(argv, env) as (process, truth):
-        rt = check(ProcTarget(process.pid), truth)
+    with running(argv, "py_stacks.py", env=env) as (target, truth):
+        rt = check(target, truth)
         assert rt.library.path == path and not rt.library.elf.has_static_symbols
-        ran = gdb(["llm-bt -all -json"], ["-p", str(process.pid)], before=["set auto-solib-add off"])
+        ran = gdb(["llm-bt -all -json"], ["-p", str(target.pid)], before=["set auto-solib-add off"])
     answer = ran.json(0)
     assert not [r for r in answer["partial"] if "counting" not in r]
     for thread in answer["threads"]:
@@ -86,47 +47,33 @@ def test_stripped_with_native_frames(gdb, python, tmp_path):
 @pytest.mark.parametrize("python", PYTHONS[:2] + PYTHONS[-1:], ids=os.path.basename)
 def test_renamed(python, tmp_path):
     argv, env, path = copy(python, tmp_path, name="engine-worker")
-    with running(argv, env) as (process, truth):
-        assert check(ProcTarget(process.pid), truth).library.path == path
+    with running(argv, "py_stacks.py", env=env) as (target, truth):
+        assert check(target, truth).library.path == path
 
 
 @pytest.mark.parametrize("way", ["gone", "replaced", "gone, its file not to be opened"])
 @pytest.mark.parametrize("python", PYTHONS[:1] + PYTHONS[2:3] + PYTHONS[-1:], ids=os.path.basename)
 def test_deleted(python, way, tmp_path, monkeypatch):
     argv, env, path = copy(python, tmp_path)
-    with running(argv, env) as (process, truth):
+    with running(argv, "py_stacks.py", env=env) as (target, truth):
         os.remove(path)
         if way == "replaced":
             shutil.copy(shutil.which("sleep"), path)
         if "opened" in way:
             monkeypatch.setattr(ProcTarget, "deleted_file", lambda self, path, base: "")
-        target = ProcTarget(process.pid)
         rt = check(target, truth)
         assert rt.library.path == path + " (deleted)"
         assert rt.library.elf.build_id and rt.library.symbol("PyUnicode_Type")
 
 
-def kernel_core(process, folder):
-    with open("/proc/sys/kernel/core_pattern") as f:
-        if not re.fullmatch(r"core(\.%p)?\s*", f.read()):
-            pytest.skip("the kernel writes no core files here")
-    process.send_signal(signal.SIGABRT)
-    process.wait(60)
-    found = [name for name in os.listdir(folder) if name.startswith("core")]
-    if not found:
-        pytest.skip("the kernel wrote no core file")
-    return os.path.join(str(folder), found[0])
+def core_of(process, folder):
+    return kernel_core(process, folder) or pytest.skip("the kernel writes no core files here")
 
 
 @pytest.mark.parametrize("bits", ["0x33", "0x21", "0x1", "0x7f", "0x30"])
 def test_cores_of_the_kernel_trimmed_by_coredump_filter(bits, tmp_path):
-    def unlimited():
-        resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        with open("/proc/self/coredump_filter", "w") as f:
-            f.write(bits)
-
-    with running([PYTHONS[2 % len(PYTHONS)]], {}, preexec_fn=unlimited, cwd=str(tmp_path)) as (process, truth):
-        core = kernel_core(process, tmp_path)
+    with running(PYTHONS[2 % len(PYTHONS)], "py_stacks.py", preexec_fn=lambda: unlimited_core(bits), cwd=str(tmp_path)) as (target, truth):
+        core = core_of(target.process, tmp_path)
     if int(bits, 16) & 1:
         check(CoreFileTarget(core), truth)
     else:  # without private memory there is no Python in it: that is said
@@ -137,14 +84,8 @@ def test_cores_of_the_kernel_trimmed_by_coredump_filter(bits, tmp_path):
 
 def test_a_core_whose_interpreter_is_gone_or_another_says_so_and_sysroot_finds_it(gdb, tmp_path):
     argv, env, path = copy(PYTHONS[2 % len(PYTHONS)], tmp_path)
-
-    def limited():
-        resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        with open("/proc/self/coredump_filter", "w") as f:
-            f.write("0x33")
-
-    with running(argv, env, preexec_fn=limited, cwd=str(tmp_path)) as (process, truth):
-        core = kernel_core(process, tmp_path)
+    with running(argv, "py_stacks.py", env=env, preexec_fn=unlimited_core, cwd=str(tmp_path)) as (target, truth):
+        core = core_of(target.process, tmp_path)
     check(CoreFileTarget(core), truth)
     root = str(tmp_path / "root")
     os.makedirs(root + os.path.dirname(path))

@@ -79,3 +79,12 @@ def test_names_of_threads_are_those_that_python_gave(subject):
     for thread in rt.threads():
         if str(thread.tid) in truth["names"]:
             assert rt.thread_name(thread) == f"at {truth['names'][str(thread.tid)]}"
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_every_kind_of_frame_in_one_stack(python):
+    with running(python, "py_stacks.py", "alone") as (target, truth):
+        rt = open_runtime(target)
+        (thread,) = rt.threads()
+        found = [(f.function, f.file, f.line) for f in rt.frames(thread)]
+    assert found[0][0] == "tell" and found[1:] == [tuple(f[:3]) for f in truth["main"]] and len(found) > 480

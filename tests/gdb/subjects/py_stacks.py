@@ -1,6 +1,9 @@
 """Threads parked at known places, and what `sys._current_frames()` says of them: `threads` is
 {native id: [[qualname, file, line, {local: ["repr", text] or ["type", name]}], ...]}, innermost first. A local that is not set is
-not listed. Then all stay."""
+not listed. Then all stay.
+
+    py_stacks.py [alone]     alone: one thread, in which each place calls the next: every kind of frame in one stack, told as `main`
+"""
 
 import asyncio
 import functools
@@ -18,6 +21,8 @@ SIMPLE = (int, str, float, bool, type(None), bytes, tuple, list, dict, set)
 
 def park():
     """Every thread ends here, waiting in C."""
+    if "alone" in sys.argv:
+        return PLACES.pop(0)() if PLACES else tell()
     ready.append(threading.get_ident())
     hold.wait()
 
@@ -344,6 +349,8 @@ def start(place):
 
 def in_signal_handler(signum, frame):
     interrupted = signum
+    if "alone" in sys.argv:
+        park()
     for place in PLACES:
         start(place)
     deadline = time.monotonic() + 60
