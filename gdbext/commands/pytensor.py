@@ -13,6 +13,7 @@ from .wheels import need
 
 objects, layouts, reprs, tensors = room("cpython.objects"), room("torch.layout"), room("torch.repr"), room("torch.tensor")
 arrays, statistics, files, comparing = room("torch.arrays"), room("torch.stats"), room("torch.files"), room("torch.compare")
+plots = room("torch.plot")
 
 _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
 
@@ -135,7 +136,8 @@ class PyTensor(Command):
         Option("hist", help="a histogram of the finite values"),
         Option("bins", "int", "bars of the histogram (20)", default=20, metavar="N"),
         Option("save", "str", "write it to F.npy, F.safetensors or F.pt (which torch.load reads)", metavar="F"),
-        Option("force", help="-save replaces a file that is there"),
+        Option("plot", "str", "draw it to F.png: a heat map with NaN and infinities marked, and a histogram", metavar="F"),
+        Option("force", help="-save and -plot replace a file that is there"),
         Option("compare", "str", "with X: an expression, a file (F.npy, F.pt:NAME), WHAT:EXPR of another process or core", metavar="X"),
         Option("sample", "int", "look at about N elements, in pieces spread over the tensor", metavar="N"),
         Option("py", help="EXPR is a Python expression, no other"),
@@ -185,12 +187,14 @@ class PyTensor(Command):
 
     def work(self, args, tensor, data, partial):
         """What the options ask for beside the repr, into `data` -> [function of `Style` that shows it]."""
-        asked = [name for name in ("stats", "hist", "save") if getattr(args, name)]
+        asked = [name for name in ("stats", "hist", "save", "plot") if getattr(args, name)]
         if not asked:
             return []
         need("numpy", "-" + asked[0])
+        if args.plot:
+            need("matplotlib", "-plot")
         source, shown = arrays.of_tensor(tensor), []
-        if args.stats or args.hist:
+        if args.stats or args.hist or args.plot:
             if tensor.layout.startswith("sparse_"):
                 partial.append(f"over the {source.numel} values that it stores")
             stats, data["sampled"] = statistics.statistics(source, args.sample)
@@ -202,6 +206,13 @@ class PyTensor(Command):
         if args.hist:
             data["hist"] = statistics.histogram(source, stats["min"], stats["max"], args.bins, args.sample)
             shown.append(lambda style: _hist_text(data["hist"], style))
+        if args.plot:
+            path, hist = os.path.expanduser(args.plot), None
+            if stats["min"] is not None:
+                hist = statistics.histogram(source, stats["min"], stats["max"], 60, args.sample)
+            plots.plot(source, hist, one_line(tensor), path, args.force)
+            data["plot"] = path
+            shown.append(lambda style: f"  drawn in {style.file(escape(path))}")
         if args.save:
             path = os.path.expanduser(args.save)
             size_, dtype = files.save(tensor, path, args.force)

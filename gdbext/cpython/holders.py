@@ -5,13 +5,17 @@ Breadth first, from the roots given, until all that is wanted is found or a budg
 """
 
 import collections
+import struct
 
 from ..errors import GdbextError
+from .gc import WINDOW, Windows
 from .objects import BYTES, DICT, LIST, LONG, MEMBER_OBJECT, STR, TUPLE, TYPE
 
-MAX_EDGES = 200_000  # followed per search, which bounds it to about a second
+MAX_EDGES = 150_000  # followed per search, which bounds it to about a second
 MAX_WIDE = 20_000  # members of one container
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")  # of torch.nn.Module, whose entries are attributes
+MASK = (1 << WINDOW) - 1
+_WORD = struct.Struct("<Q").unpack_from
 _LEAVES = STR | LONG | BYTES | TYPE
 
 
@@ -108,10 +112,13 @@ class _Kinds:
 
     def __init__(self, rt):
         self.rt, self.known = rt, {}
+        self.window, self.type_at = Windows(rt.target).window, rt.layout["object.ob_type"]
 
     def of(self, address):
+        at = address + self.type_at
+        blob, inside = self.window(at >> WINDOW), at & MASK
         try:
-            pointer = self.rt.target.u64(address + self.rt.layout["object.ob_type"])
+            pointer = _WORD(blob, inside)[0] if inside + 8 <= len(blob) else self.rt.target.u64(at)
         except GdbextError:
             return None
         if pointer not in self.known:

@@ -1,0 +1,97 @@
+"""A picture of a tensor: a heat map with NaN and infinities marked wherever they are, and a histogram. Needs numpy and matplotlib."""
+
+import math
+import os
+import tempfile
+
+from ..errors import GdbextError
+
+SIDE = 800  # cells of the heat map in each direction, at most
+MARKS = (("NaN", (1.0, 0.0, 1.0)), ("inf", (1.0, 0.0, 0.0)), ("-inf", (0.0, 0.6, 1.0)))
+
+
+def cells(source):
+    """-> (values, marks): 2-D float64 array of at most `SIDE` cells each way, and per kind of `MARKS` a bool array of the same shape.
+
+    Rows are all dimensions but the last, columns the last. A cell shows its first element; it is marked if any element in it is NaN or
+    infinite, so that a single one is seen however large the tensor is. Complex numbers show their absolute values.
+    """
+    import numpy
+
+    shape = source.shape or (1,)
+    steps, rows = [1] * len(shape), math.prod(shape[:-1])
+    steps[-1] = -(-shape[-1] // SIDE)
+    for d in range(len(shape) - 1):
+        steps[d] = min(shape[d], -(-rows // SIDE))
+        rows = rows // max(shape[d], 1) * -(-shape[d] // steps[d])
+    small = [-(-n // step) for n, step in zip(shape, steps)]
+    values = numpy.zeros(small)
+    marks = [numpy.zeros(small, bool) for _ in MARKS]
+    with numpy.errstate(all="ignore"):
+        for box in source.boxes():
+            part = source.numbers(box)
+            if part.ndim > len(box):
+                part = part[..., 0]  # float4: of the two values of a byte the first
+            part = numpy.abs(part) if part.dtype.kind == "c" else part
+            if not box:
+                box, part = (slice(0, 1),), part.reshape(1)
+            first = [-b.start % step for b, step in zip(box, steps)]
+            picked = part[tuple(slice(f, None, step) for f, step in zip(first, steps))]
+            at = [(b.start + f) // step for b, f, step in zip(box, first, steps)]
+            values[tuple(slice(a, a + n) for a, n in zip(at, picked.shape))] = picked
+            if part.dtype.kind == "f" and not numpy.isfinite(part).all():
+                for mark, test in zip(marks, (numpy.isnan(part), part == math.inf, part == -math.inf)):
+                    mark[tuple((p + b.start) // step for p, b, step in zip(numpy.nonzero(test), box, steps))] = True
+    flat = (-1, small[-1])
+    return values.reshape(flat), [m.reshape(flat) for m in marks]
+
+
+def plot(source, hist, title, path, force=False):
+    """Writes the picture; the file's ending chooses the format. `hist`: of stats.histogram, None where there is none."""
+    import matplotlib
+    import numpy
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    kind = os.path.splitext(path)[1].lower().lstrip(".")
+    figure = Figure(figsize=(11, 5), constrained_layout=True)
+    canvas = FigureCanvasAgg(figure)
+    if kind not in canvas.get_supported_filetypes():
+        raise GdbextError(f"-plot {path}: the file's name must end in one of {', '.join(sorted(canvas.get_supported_filetypes()))}")
+    if not source.numel:
+        raise GdbextError(f"-plot {path}: a tensor without elements has no picture")
+    if not force and os.path.lexists(path):
+        raise GdbextError(f"-plot {path}: the file is there already; -force replaces it")
+    values, marks = cells(source)
+    finite = values[numpy.isfinite(values)]
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
+    norm = matplotlib.colors.Normalize(low, high if high > low else low + 1)
+    rgba = matplotlib.colormaps["viridis"](norm(numpy.where(numpy.isfinite(values), values, low)))
+    map_, bars = figure.subplots(1, 2, width_ratios=(3, 2))
+    for mark, (name, colour) in zip(marks, MARKS):
+        if mark.any():
+            rgba[mark, :3] = colour
+            map_.plot([], [], "s", color=colour, label=name)
+    map_.imshow(rgba, aspect="auto", interpolation="nearest")
+    if any(m.any() for m in marks):
+        map_.legend(loc="upper right")
+    map_.set_title(title)
+    figure.colorbar(matplotlib.cm.ScalarMappable(norm, "viridis"), ax=map_)
+    if hist and hist["counts"]:
+        edges = hist["edges"]
+        widths = [(b - a) or 1.0 for a, b in zip(edges, edges[1:])]
+        bars.bar(edges[:-1], hist["counts"], widths, align="edge")
+        bars.set_title("finite values")
+    else:
+        bars.axis("off")
+    try:
+        handle, partly = tempfile.mkstemp(prefix=".gdbext-", dir=os.path.dirname(os.path.abspath(path)))
+        try:
+            with os.fdopen(handle, "wb") as f:
+                figure.savefig(f, format=kind, dpi=110)
+            os.replace(partly, path)
+        except BaseException:
+            os.unlink(partly)
+            raise
+    except OSError as e:
+        raise GdbextError(f"-plot {path}: {e.strerror or e}") from None
