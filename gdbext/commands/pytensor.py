@@ -276,7 +276,7 @@ def resolve(session, args):
         return (*_from_gdb(session, args), _runtime(session, args))
     if _ADDRESS.match(args.rest) and not args.py:
         rt = _runtime(session, args)
-        return (*_at_address(session.target(args.on), rt, int(args.rest, 0)), rt)
+        return (*at_address(session.target(args.on), rt, int(args.rest, 0)), rt)
     try:
         rt, value = value_of(session, args)
     except NotFoundError as e:
@@ -311,7 +311,7 @@ def _runtime(session, args):
     """The process's Python, or None: a C++ program has tensors too."""
     try:
         return session.runtime(args.on)
-    except (NotFoundError, LayoutError):
+    except GdbextError:
         return None
 
 
@@ -319,16 +319,27 @@ def _from_gdb(session, args):
     """A C++ expression: a pointer to or the number of an address, or an at::Tensor itself."""
     if not hasattr(session, "gdb_value"):
         raise GdbextError(f"{args.rest}: C++ expressions need gdb: run this inside gdb, or give an address")
-    value = session.gdb_value(args.rest)
-    try:
-        address = int(value)
-    except (RuntimeError, TypeError, ValueError):  # gdb.error is a RuntimeError: no scalar, then it is the object itself
-        address = int(value.address) if value.address is not None else 0
-    tensor, what = _at_address(session.target(args.on), _runtime(session, args), address)
+    address = address_of(session.gdb_value(args.rest))
+    tensor, what = at_address(session.target(args.on), _runtime(session, args), address)
     return tensor, "C++, " + what
 
 
-def _at_address(target, rt, address):
+def address_of(value):
+    """The address that a `gdb.Value` means: a number's or pointer's value, an object's own address, the impl of an at::Tensor that a
+    register or function result holds."""
+    try:
+        return int(value)
+    except (RuntimeError, TypeError, ValueError):  # gdb.error is a RuntimeError: no scalar, then it is the object itself
+        pass
+    if value.address is not None:
+        return int(value.address)
+    try:
+        return int(value["impl_"]["target_"])
+    except (RuntimeError, TypeError, ValueError):
+        raise GdbextError(f"a {value.type} is neither a tensor nor an address") from None
+
+
+def at_address(target, rt, address):
     """The tensor whose Python object, TensorImpl or at::Tensor stands at `address` -> (Tensor, which of them it was)."""
     if rt is not None:
         try:

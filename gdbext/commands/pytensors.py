@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 
 from ..errors import GdbextError
 from ..lazy import room
@@ -11,7 +10,7 @@ from ..render.text import escape, size, table
 from .base import Answer, Command, Option
 from .wheels import need
 
-census, arrays, statistics = room("torch.census"), room("torch.arrays"), room("torch.stats")
+census, arrays, statistics, files = room("torch.census"), room("torch.arrays"), room("torch.stats"), room("torch.files")
 
 SHOWN = 40  # rows without -all
 GROUP_STEPS = 3  # owners are summed up by so many leading steps of their paths
@@ -225,16 +224,8 @@ def _total(rows):
 
 def _save(path, data, force):
     path = os.path.expanduser(path)
-    text = Answer(data, "").json(PyTensors.name) + "\n"
-    try:
-        if not force and os.path.lexists(path):
-            raise GdbextError(f"-save {path}: the file is there already; -force replaces it")
-        handle, partly = tempfile.mkstemp(prefix=".gdbext-", dir=os.path.dirname(os.path.abspath(path)))
-        with os.fdopen(handle, "w") as f:
-            f.write(text)
-        os.replace(partly, path)
-    except OSError as e:
-        raise GdbextError(f"-save {path}: {e.strerror or e}") from None
+    with files.whole(path, "-save", force) as f:
+        f.write(Answer(data, "").json(PyTensors.name).encode() + b"\n")
     return path
 
 

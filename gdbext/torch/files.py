@@ -40,19 +40,47 @@ _DAMAGE = (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeErr
 
 
 # ---- writing -----------------------------------------------------------------------------------------------------------
+def refuse_existing(path, option, force):
+    """`GdbextError` where `path` is there and `force` is not; asked before any work is done."""
+    if not force and os.path.lexists(path):
+        raise GdbextError(f"{option} {path}: the file is there already; -force replaces it")
+
+
+@contextlib.contextmanager
+def whole(path, option, force=False):
+    """A binary file to write, which appears as `path` when the block is left well, and not at all otherwise."""
+    refuse_existing(path, option, force)
+    try:
+        handle, partly = tempfile.mkstemp(prefix=".gdbext-", dir=os.path.dirname(os.path.abspath(path)))
+        try:
+            with os.fdopen(handle, "w+b") as f:
+                yield f
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(partly, 0o666 & ~mask)
+            if force:
+                os.replace(partly, path)
+            else:
+                os.link(partly, path)  # fails where a file has come meanwhile
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(partly)
+    except OSError as e:
+        raise GdbextError(f"{option} {path}: {e.strerror or e}") from None
+
+
 def save(tensor, path, force=False):
     """Writes a tensor whose values can be read to `path`, whose ending chooses the format. -> (bytes, the torch dtype written).
 
     Conjugate and negative views are written resolved, quantized tensors as the float32 they stand for. The file appears whole or not at
     all; one that is there already is replaced only with `force`. `GdbextError` for a dtype that the format lacks.
     """
+    refuse_existing(path, "-save", force)
     kind = os.path.splitext(path)[1]
     if kind not in KINDS:
         raise GdbextError(f"-save {path}: the file's name must end in {', '.join(KINDS)}")
     if tensor.layout.startswith("sparse_"):
         raise GdbextError(f"-save {path}: a {tensor.layout} tensor has several parts, which are not saved here")
-    if not force and os.path.lexists(path):
-        raise GdbextError(f"-save {path}: the file is there already; -force replaces it")
     source = arrays.of_tensor(tensor)
     if arrays.resolved(tensor):
         dtype, read = source.dtype, source.read
@@ -66,26 +94,9 @@ def save(tensor, path, force=False):
     if dtype.name not in known:
         others = "as .pt" if kind == ".safetensors" or dtype.name not in _SAFETENSORS else "as .safetensors or .pt"
         raise GdbextError(f"-save {path}: a {kind} file has no torch.{dtype.name}: save it {others}")
-    folder = os.path.dirname(os.path.abspath(path))
-    try:
-        handle, partly = tempfile.mkstemp(prefix=".gdbext-", suffix=kind, dir=folder)
-        try:
-            with os.fdopen(handle, "w+b") as f:
-                write(f, source)
-                size = f.seek(0, os.SEEK_END)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(partly, 0o666 & ~mask)
-            if force:
-                os.replace(partly, path)
-            else:
-                os.link(partly, path)  # fails where a file has come meanwhile
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(partly)
-    except OSError as e:
-        raise GdbextError(f"-save {path}: {e.strerror or e}") from None
-    return size, "torch." + dtype.name
+    with whole(path, "-save", force) as f:
+        write(f, source)
+        return f.seek(0, os.SEEK_END), "torch." + dtype.name
 
 
 def _write_npy(f, source):

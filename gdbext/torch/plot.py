@@ -2,9 +2,9 @@
 
 import math
 import os
-import tempfile
 
 from ..errors import GdbextError
+from . import files
 
 SIDE = 800  # cells of the heat map in each direction, at most
 MARKS = (("NaN", (1.0, 0.0, 1.0)), ("inf", (1.0, 0.0, 0.0)), ("-inf", (0.0, 0.6, 1.0)))
@@ -60,8 +60,7 @@ def plot(source, hist, title, path, force=False):
         raise GdbextError(f"-plot {path}: the file's name must end in one of {', '.join(sorted(canvas.get_supported_filetypes()))}")
     if not source.numel:
         raise GdbextError(f"-plot {path}: a tensor without elements has no picture")
-    if not force and os.path.lexists(path):
-        raise GdbextError(f"-plot {path}: the file is there already; -force replaces it")
+    files.refuse_existing(path, "-plot", force)
     values, marks = cells(source)
     finite = values[numpy.isfinite(values)]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
@@ -84,14 +83,5 @@ def plot(source, hist, title, path, force=False):
         bars.set_title("finite values")
     else:
         bars.axis("off")
-    try:
-        handle, partly = tempfile.mkstemp(prefix=".gdbext-", dir=os.path.dirname(os.path.abspath(path)))
-        try:
-            with os.fdopen(handle, "wb") as f:
-                figure.savefig(f, format=kind, dpi=110)
-            os.replace(partly, path)
-        except BaseException:
-            os.unlink(partly)
-            raise
-    except OSError as e:
-        raise GdbextError(f"-plot {path}: {e.strerror or e}") from None
+    with files.whole(path, "-plot", force) as f:
+        figure.savefig(f, format=kind, dpi=110)
