@@ -14,8 +14,8 @@ def _load():
     parent = os.path.dirname(here)
     if parent not in sys.path:
         sys.path.insert(0, parent)
+    from gdbext import frame_filters, functions, printers
     from gdbext.commands import gdb_door, table
-    from gdbext.frame_filters import register
     from gdbext.setup.wheels import wheels_folder
 
     wheels = wheels_folder(sys.version_info[:2])
@@ -23,7 +23,8 @@ def _load():
         sys.path.append(wheels)  # last: what gdb's own Python brings goes first
     for command in table.load_all():
         gdb_door.register(command)
-    register()
+    for room in (frame_filters, functions, printers):
+        room.register()
 
 
 _load()

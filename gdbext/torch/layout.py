@@ -8,6 +8,7 @@ from ..errors import GdbextError, LayoutError, NotFoundError
 
 _PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "torch.json")
 _OLD_STRING = b"14torchCheckFailEPKcS2_jRKSs"  # c10::detail::torchCheckFail(…, std::string const&) as the old ABI mangles it
+_VERSION_FILES = (("version.py", r"^__version__\s*=\s*['\"]([^'\"]+)"), ("build-version", r"^(\d\S*)"))  # wheels, the libtorch zips
 _loaded = {}
 
 
@@ -109,13 +110,14 @@ def torch_version(target, rt=None):
     for m in target.modules():
         folder, _, name = m.path.rpartition("/")
         if name.startswith(("libtorch_cpu.so", "libtorch.so", "libc10.so")) and folder.endswith("/lib"):
-            try:
-                with open(target.local_file(folder[: -len("lib")] + "version.py")) as f:
-                    found = re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", f.read(65536), re.M)
-            except (OSError, UnicodeDecodeError):
-                continue
-            if found:
-                return found.group(1)
+            for file, pattern in _VERSION_FILES:
+                try:
+                    with open(target.local_file(folder[: -len("lib")] + file)) as f:
+                        found = re.search(pattern, f.read(65536), re.M)
+                except (OSError, UnicodeDecodeError):
+                    continue
+                if found:
+                    return found.group(1)
     raise NotFoundError(
         f"{target.describe()} has no torch: neither a module torch.version nor a mapped libtorch with its version.py"
     )

@@ -395,17 +395,26 @@ def _storage(target, table, t, pointer, refuse):
     if not pointer:
         return
     try:
-        kinds, _ = rtti.lineage(target, pointer)
-    except (FaultError, LayoutError):
-        raise refuse(f"its storage at {pointer:#x} is no StorageImpl: freed, or this is no tensor") from None
-    if "c10::StorageImpl" not in kinds:
-        raise refuse(f"its storage at {pointer:#x} is a {kinds[0]}")
-    t.storage_data = target.u64(pointer + table.offset("StorageImpl", "data_ptr_", "DataPtr", "ptr_", "UniqueVoidPtr", "data_"))
-    size = target.i64(pointer + table.offset("StorageImpl", "size_bytes_"))
-    if size < 0:
+        t.storage_data, t.storage_bytes, _ = read_storage(target, table, pointer)
+    except (FaultError, LayoutError) as e:
+        raise refuse(f"its storage: {e}") from None
+    if t.storage_bytes is None:
         t.notes.append("its storage's size is symbolic")
-    else:
-        t.storage_bytes = size
+
+
+def read_storage(target, table, address):
+    """-> (data pointer, bytes or None where that is symbolic, device) of the c10::StorageImpl at `address`; `LayoutError` when it is none."""
+    try:
+        kinds, _ = rtti.lineage(target, address)
+    except (FaultError, LayoutError):
+        raise LayoutError(f"no StorageImpl at {address:#x}: freed, or this is no tensor") from None
+    if "c10::StorageImpl" not in kinds:
+        raise LayoutError(f"no StorageImpl at {address:#x}: it is a {kinds[0]}")
+    pointer = address + table.offset("StorageImpl", "data_ptr_")
+    data = target.u64(pointer + table.offset("DataPtr", "ptr_", "UniqueVoidPtr", "data_"))
+    size = target.i64(address + table.offset("StorageImpl", "size_bytes_"))
+    kind, index = struct.unpack("<bb", target.read(pointer + table.offset("DataPtr", "device_"), 2))
+    return data, size if size >= 0 else None, device_name(table, kind, index) or "no device"
 
 
 def _autograd(target, table, t, meta):

@@ -1,0 +1,89 @@
+"""gdb's convenience functions of the pack, for `print`, `printf` and breakpoint conditions. What they need loads at their first use.
+
+They read memory alone: no gdb.execute and nothing called, so that a breakpoint's condition may use them.
+"""
+
+import gdb
+
+
+def _tensor(value):
+    """The `Tensor` that a `gdb.Value` means: a C++ tensor, an address, or a str with a Python expression."""
+    from ..commands.base import Args
+    from ..commands.gdb_door import session
+    from ..commands.pytensor import address_of, at_address, resolve
+    from ..errors import GdbextError
+
+    kind = value.type.strip_typedefs()
+    if kind.code == gdb.TYPE_CODE_ARRAY and kind.target().strip_typedefs().sizeof == 1:
+        args = Args({"py": True, "cxx": False, "any": False, "on": None}, value.string())
+        return resolve(session, args)[0]
+    try:
+        rt = session.runtime()
+    except GdbextError:
+        rt = None  # a C++ program
+    return at_address(session.target(), rt, address_of(value))[0]
+
+
+class _Function(gdb.Function):
+    def invoke(self, *arguments):
+        from ..errors import GdbextError
+
+        try:
+            return self.answer(*arguments)
+        except GdbextError as e:
+            raise gdb.GdbError(f"${self.name}: {e}") from None
+
+
+class TensorText(_Function):
+    """$tensor(EXPR): a torch tensor's repr on one line.
+
+    EXPR: an at::Tensor, an address, or a Python expression in quotes.
+      (gdb) print $tensor(t)
+      "tensor([[0., 1., 2.], [3., 4., 5.]])"
+      (gdb) print $tensor("self.seq_lens")"""
+
+    name = "tensor"
+
+    def answer(self, value):
+        from ..commands.gdb_door import session
+        from ..errors import GdbextError
+        from ..render.text import escape
+        from ..torch import repr as reprs
+
+        found = _tensor(value)
+        try:
+            rt = session.runtime()
+        except GdbextError:
+            rt = None
+        return escape(" ".join(reprs.tensor_repr(found, reprs.process_options(rt, found.table)).split()))
+
+
+class TensorItem(_Function):
+    """$tensor_item(EXPR, I, J, ...): one element of a torch tensor, as a number.
+
+      (gdb) print $tensor_item(t, 1, 2)
+      $1 = 5
+      (gdb) break decode if $tensor_item(seq_lens, 0) > 4096"""
+
+    name = "tensor_item"
+
+    def answer(self, value, *indices):
+        from ..errors import GdbextError
+
+        found = _tensor(value)
+        index = [int(i) for i in indices]
+        if found.shape is None or len(index) != len(found.shape):
+            raise GdbextError(f"a tensor of {len(found.shape or ())} dimensions needs as many indices, not {len(index)}")
+        for dim, (i, n) in enumerate(zip(index, found.shape)):
+            if not -n <= i < n:
+                raise GdbextError(f"index {i} is out of bounds for dimension {dim} with size {n}")
+        (element,) = found.values([tuple(i % n for i, n in zip(index, found.shape))])
+        if isinstance(element, complex):
+            raise GdbextError("the element is complex, which gdb has no number for; $tensor shows it")
+        return element
+
+
+def register():
+    """Adds the functions to this gdb."""
+    for kind in (TensorText, TensorItem):
+        kind(kind.name)

@@ -1,0 +1,33 @@
+"""Pretty-printers for torch's C++ types, where there is debug information. Loaded with the first value that one of them is for."""
+
+import re
+
+import gdb
+
+_OURS = re.compile(r"(const )?(c10|at|caffe2|torch::headeronly)::|std::optional<(at|c10)::")
+
+
+class _Collection:
+    """What gdb asks for each value that it prints; `info pretty-printer` and `disable pretty-printer` know it by its name."""
+
+    name = "gdbext"
+    enabled = True
+
+    def __call__(self, value):
+        if value.type.code == gdb.TYPE_CODE_PTR:
+            return None
+        kind = value.type.strip_typedefs()
+        if kind.code in (gdb.TYPE_CODE_REF, getattr(gdb, "TYPE_CODE_RVALUE_REF", -1)):
+            kind = kind.target().strip_typedefs()
+        name = kind.name or kind.tag
+        if name is None or not _OURS.match(name):
+            return None
+        from . import c10
+
+        return c10.printer(value, kind, name)
+
+
+def register():
+    """Adds the printers to this gdb, once."""
+    if not any(getattr(p, "name", "") == _Collection.name for p in gdb.pretty_printers):
+        gdb.pretty_printers.append(_Collection())
