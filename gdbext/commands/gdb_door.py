@@ -60,6 +60,42 @@ class GdbSession(Session):
         thread = gdb.selected_thread()
         return (thread.ptid[1] or thread.ptid[2]) if thread is not None else None
 
+    def target_of_inferior(self, inferior):
+        """The `Target` of a process or core that this gdb holds."""
+        return self._of_inferior(inferior)
+
+    def attached_inferior(self, what=None):
+        """The inferior that a WHAT names, the selected one without; one that has no process is fine where none is named."""
+        if what is None:
+            return gdb.selected_inferior()
+        found = self.resolve(what)
+        if len(found) != 1:
+            raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
+        pid = getattr(found[0], "pid", found[0])
+        for inferior in gdb.inferiors():
+            if inferior.pid and inferior.pid == pid:
+                return inferior
+        raise GdbextError(f"{what} is not attached: llm-attach {what} first")
+
+    def in_inferior(self, inferior):
+        """A `with` block in which an inferior is the selected one."""
+        from ..target.live_gdb import selected
+
+        return selected(inferior)
+
+    @staticmethod
+    def tells_of_libraries():
+        """Whether gdb reads the symbols of new libraries by itself, and so tells of them."""
+        return bool(gdb.parameter("auto-solib-add"))
+
+    def registers(self):
+        """{name: value} of the selected thread, at its innermost frame."""
+        from ..control.launchpoints import current_registers
+
+        if gdb.selected_thread() is None:
+            raise GdbextError("no thread is selected")
+        return current_registers(self.target())
+
     def gdb_value(self, text):
         """The `gdb.Value` of a C or C++ expression; calls into the process are refused while it is evaluated."""
         calls = gdb.parameter("may-call-functions")

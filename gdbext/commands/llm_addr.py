@@ -96,33 +96,45 @@ class LlmAddr(Command):
 
     def _kv(self, session, args, address):
         """-> (the contract's kv with its tensor, or None; reasons for partial)"""
+        find, why = self.finder(session, args)
+        found = find(address)
+        return found, why if found is not None else [p for p in why if p != "unstopped"]
+
+    def finder(self, session, args):
+        """-> (a function from an address to the contract's kv with its tensor, or None; reasons for partial): the engine is read once."""
         try:
             view, cache, workers, why = self._read(session, args)
         except NotFoundError:
-            return None, []  # no engine in this process: still an address
+            return lambda address: None, []  # no engine in this process: still an address
         except GdbextError as e:
-            return None, [f"KV cache not read: {e}"]
+            return lambda address: None, [f"KV cache not read: {e}"]
         workers.sort(key=lambda w: w.target is not view.target)
-        for worker in workers:
-            for layer in worker.layers:
-                found = layer.find(address)
-                if found is None:
-                    continue
-                part, place = found
-                group = cache.group(layer.group) if cache else None
-                pool = cache.pools[group.pool] if group else None
-                owners = cache.owners(group.pool).get(place["block"], []) if group else []
-                said = owners_data(o for o in owners if o[1] == group.id or len(cache.groups) == 1)
-                for o in said:
-                    o["token"] = o["index"] * group.block_size + place.get("slot", 0)
-                known = pool is not None and (pool.linked or pool.free_ids is not None) and pool.valid(place["block"])
-                kv = {"rank": worker.rank, "layer": layer.index, "name": escape(layer.name) or None, "part": part, **place, "owners": said,
-                      "free": bool(pool.free_bits()[place["block"]]) if known else None, "note": layer.note or None}  # fmt: skip
-                t = layer.tensor
-                kv["tensor"] = {"address": Address(t.address), "shape": t.shape, "stride": t.stride, "dtype": "torch." + t.dtype.name, "device": t.device,
-                                "offset": address - (t.storage_data + t.storage_offset * t.dtype.itemsize)}  # fmt: skip
-                return kv, view.partial + why
-        return None, [p for p in view.partial if p != "unstopped"]
+
+        def find(address):
+            for worker in workers:
+                for layer in worker.layers:
+                    found = layer.find(address)
+                    if found is not None:
+                        return self._place(cache, worker, layer, address, *found)
+            return None
+
+        return find, view.partial + why
+
+    @staticmethod
+    def _place(cache, worker, layer, address, part, place):
+        group = cache.group(layer.group) if cache else None
+        pool = cache.pools[group.pool] if group else None
+        owners = cache.owners(group.pool).get(place["block"], []) if group else []
+        said = owners_data(o for o in owners if o[1] == group.id or len(cache.groups) == 1)
+        for o in said:
+            o["token"] = o["index"] * group.block_size + place.get("slot", 0)
+        known = pool is not None and (pool.linked or pool.free_ids is not None) and pool.valid(place["block"])
+        kv = {"rank": worker.rank, "layer": layer.index, "name": escape(layer.name) or None, "part": part, **place, "owners": said,
+              "free": bool(pool.free_bits()[place["block"]]) if known else None, "note": layer.note or None}  # fmt: skip
+        t = layer.tensor
+        kv["tensor"] = {"address": Address(t.address), "shape": t.shape, "stride": t.stride, "dtype": "torch." + t.dtype.name, "device": t.device,
+                        "offset": address - (t.storage_data + t.storage_offset * t.dtype.itemsize)}  # fmt: skip
+        return kv
 
     @staticmethod
     def _object(target, address, data):

@@ -10,7 +10,7 @@ from ..render.text import escape
 from .base import CONTENT, Answer, Command, Option
 from .pybt import frame_data, frame_line, thread_head, variable_lines
 
-stacks = room("stacks.merge")
+stacks, launches = room("stacks.merge"), room("kernels.launch")
 
 
 def native_data(frame, level):
@@ -20,6 +20,25 @@ def native_data(frame, level):
         "line": frame.line, "pc": Address(frame.pc), "sp": Address(frame.sp), "library": escape(frame.library), "reliable": frame.reliable,
         "locals": [],
     }  # fmt: skip
+
+
+def kernel_data(target, thread, native):
+    """The kernel that a thread is about to launch as a frame of its own, None where it launches none."""
+    if not native or "LaunchKernel" not in native[0].function and "LaunchCooperative" not in native[0].function or not target.is_stopped:
+        return None
+    try:
+        found = launches.launch_at(target, target.registers(thread))
+    except GdbextError:
+        return None  # its frames are all there; llm-launch says what could not be read
+    if found is None:
+        return None
+    return {"level": 0, "kind": "kernel", "function": escape(found.name), "file": "", "line": None, "pc": Address(found.function), "sp": None, "library": "",
+            "reliable": True, "locals": [], "device": None, "grid": found.grid, "block": found.block, "thread": None}  # fmt: skip
+
+
+def kernel_line(frame, style):
+    where = "grid ({},{},{}) block ({},{},{})".format(*frame["grid"], *frame["block"])
+    return f"#{frame['level']:<3}{names.short(frame['function']) or hex(frame['pc'])} " + style.dim(f"<kernel, about to be launched: {where}>")
 
 
 def native_line(frame, style):
@@ -42,7 +61,8 @@ class Stack:
             self.error = str(e)
         frames = rt.frames(py) if py is not None else []
         merged, self.reasons = stacks.merge(rt, frames, native)
-        self.frames = []
+        kernel = kernel_data(target, thread, native)
+        self.frames = [kernel] if kernel else []
         for entry in merged:
             if entry.machinery and not raw and frames:
                 continue
@@ -77,6 +97,8 @@ class LlmBt(Command):
       #0  __futex_abstimed_wait_common (libc.so.6)
       #1  take_gil (libpython3.11.so.1.0)
       #2  ShmRingBuffer.acquire_read (…/shm_broadcast.py:497)
+
+    Where llm-break stopped at a launch, the kernel is the innermost frame.
 
     -all shows every thread of the process; native threads with the same stack are folded into one line with a count."""
 
@@ -149,7 +171,9 @@ def _thread_lines(thread, style, with_locals, count=1, alike=()):
         head = style.title(f"{count} threads alike: {', '.join(kinds)}") + f" ({some})"
     lines = [head]
     for frame in thread["frames"]:
-        if frame["kind"] == "python":
+        if frame["kind"] == "kernel":
+            lines.append(kernel_line(frame, style))
+        elif frame["kind"] == "python":
             lines.append(frame_line(frame, style))
             if with_locals:
                 lines += variable_lines(frame["locals"], style)

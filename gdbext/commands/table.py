@@ -29,10 +29,13 @@ COMMANDS = {
     "llm-requests": ("llm_requests", "LlmRequests"),
     "llm-addr": ("llm_addr", "LlmAddr"),
     "llm-kernels": ("llm_kernels", "LlmKernels"),
+    "llm-break": ("llm_break", "LlmBreak"),
+    "llm-launch": ("llm_launch", "LlmLaunch"),
     "llm-gpucore": ("llm_gpucore", "LlmGpuCore"),
     "llm-snapshot": ("llm_snapshot", "LlmSnapshot"),
     "llm-stacks": ("llm_stacks", "LlmStacks"),
     "llm-locks": ("llm_locks", "LlmLocks"),
+    "llm-gpucore": ("llm_gpucore", "LlmGpuCore"),
 }
 
 

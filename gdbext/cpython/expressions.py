@@ -24,14 +24,14 @@ _UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.i
 _FUNCTIONS = ("len", "type", "any", "all", "id", "min", "max", "sum")
 
 
-def evaluate(rt, text, frame=None, outer=(), last=None):
+def evaluate(rt, text, frame=None, outer=(), last=None, names=None):
     """The value of `text`: an `Object` or a plain Python value.
 
     `frame`: the `PyFrame` whose names count; `outer`: frames to take a name from that `frame` lacks (`-any`), nearest first;
-    `last`: the value of `$py`. Raises `GdbextError` with one line; a name that only an outer frame has is an error that
+    `last`: the value of `$py`; `names`: plain values that come before all others. Raises `GdbextError` with one line; a name that only an outer frame has is an error that
     names that frame.
     """
-    return _Evaluator(rt, text, frame, outer, last).run()
+    return _Evaluator(rt, text, frame, outer, last, names).run()
 
 
 def last_name(text):
@@ -49,10 +49,10 @@ def last_name(text):
 
 
 class _Evaluator:
-    def __init__(self, rt, text, frame, outer, last):
+    def __init__(self, rt, text, frame, outer, last, names=None):
         self.rt, self.frame, self.outer, self.last = rt, frame, list(outer), last
         self.source = _prepare(text.strip())
-        self.steps, self.scopes = 0, []
+        self.steps, self.scopes = 0, [names] if names else []
         if not self.source:
             raise GdbextError("no expression given")
 

@@ -104,23 +104,39 @@ class Row:
         return len({p.signature.text for p in self.places})
 
 
-def look_through(elf, path, bias=0, pattern=None):
-    """`[Row]` of one library. `pattern`: a compiled regular expression of demangled names instead of the catalogue's own; `bias`: what to add to the
-    file's addresses."""
+def look_through(elf, path, bias=0, pattern=None, word=""):
+    """`[Row]` of one library. `pattern`: a compiled regular expression that demangled names must fit, those of kernels that the catalogue does not know
+    included; `word`: a kernel's identifier, in the catalogue or not; `bias`: what to add to the file's addresses."""
+    cache = elf.__dict__.setdefault("kernel_rows", {})
+    key = path, pattern and pattern.pattern, word
+    if key not in cache:
+        cache[key] = _look_through(elf, path, pattern, word)
+    moved = []
+    for row in cache[key]:
+        moved.append(Row(row.kernel, row.name, row.library, row.engine, row.where,
+                         [Place(p.address + bias, p.size, p.symbol, p.signature, p.kind) for p in row.places], row.module))  # fmt: skip
+    return moved
+
+
+def _look_through(elf, path, pattern, word):
     book = catalogue()
     launches = launches_kernels(elf)
     wanted = [k for k in book.kernels if k.launch == ("runtime" if launches else "cpu")]
     wanted.sort(key=lambda k: not k.library.search(path))
     engine = book.engine_of(path)
     rows = {}
-    needles = {k.needle for k in wanted} if pattern is None else {k.needle for k in wanted} | ({b"__device_stub_"} if launches else set())
+    needles = {k.needle for k in wanted}
+    if launches and pattern is not None:
+        needles.add(b"__device_stub_")
+    if launches and word:
+        needles.add(f"{len(word)}{word}".encode())
     for symbol, value, size in elf.symbols_named(sorted(needles)):
         signature = signatures.parse(symbol)
         if ".cold" in signature.clone or not signature.path:
             continue
         kernel = next((k for k in wanted if k.fits(signature)), None)
         if kernel is None:
-            if not (pattern is not None and signature.stub):
+            if not (pattern is not None and signature.stub or word and signature.base == word and launches):
                 continue
             kernel = Kernel({"engine": "", "backend": "", "launch": "runtime", "source": ""}, {"kernel": signature.base, "role": "other", "releases": ""})
         if signature.clone and kernel.launch != "cpu":
@@ -134,7 +150,7 @@ def look_through(elf, path, bias=0, pattern=None):
         if key not in rows:
             rows[key] = Row(kernel, key[2], path, kernel.engine or engine, "host")
         if len(rows[key].places) < MAX_LOCATIONS:
-            rows[key].places.append(Place(value + bias, size, symbol, signature, kind))
+            rows[key].places.append(Place(value, size, symbol, signature, kind))
     if launches and not rows:
         rows = {k.kernel: Row(k, k.kernel, path, k.engine or engine, "device") for k in _in_device_code(elf, wanted) if pattern is None or pattern.search(k.kernel)}
     return list(rows.values())
@@ -158,20 +174,27 @@ def _in_device_code(elf, wanted):
 def entries(module):
     """`[(entry's name, address in the process)]` of the launch functions that a module itself holds."""
     book = module.elf
-    found = book.symbols_named([b"LaunchKernel", b"LaunchCooperativeKernel"])
-    known = set(ENTRIES)
-    # A versioned name in .symtab carries its version.
-    return [(name.split("@")[0], value + module.bias) for name, value, _ in found if name.split("@")[0] in known]
+    if not hasattr(book, "launch_entries"):
+        found = book.symbols_named([b"LaunchKernel", b"LaunchCooperativeKernel"])
+        # a versioned name in .symtab carries its version
+        book.launch_entries = [(name.split("@")[0], value) for name, value, _ in found if name.split("@")[0] in ENTRIES]
+    return [(name, value + module.bias) for name, value in book.launch_entries]
 
 
-def search(target, pattern=None, rt=None):
+def passes(elf, entry):
+    """Whether a library calls a launch function, as far as its symbol tables name it (CUDA 13 calls __cudaLaunchKernel, which jumps on)."""
+    words = [b"\0" + entry.encode() + b"\0", b"\0" + entry.encode() + b"@", b"\0__" + entry.encode() + b"\0", b"\0__" + entry.encode() + b"@"]
+    return any(elf.data.find(word, base, min(base + size, len(elf.data))) >= 0 for _, _, base, size in elf._symbol_tables() for word in words)
+
+
+def search(target, pattern=None, rt=None, word=""):
     """`([Row], [(entry, address, library)], {library: why it could not be read})` of a process. `rt`: its Python runtime where it has one, for the kernels
-    that Triton makes."""
+    that Triton makes; `pattern`, `word`: as in `look_through`."""
     rows, gates, unread = [], [], {}
     for module in target.modules():
         try:
             elf = module.elf
-            rows += look_through(elf, module.path, module.bias, pattern)
+            rows += look_through(elf, module.path, module.bias, pattern, word)
             gates += [(name, address, module.path) for name, address in entries(module)]
         except NotFoundError as e:
             if ".so" in module.name:
@@ -218,3 +241,29 @@ def _modules(rt):
             continue
         if contents is not None:
             yield name, contents
+
+
+PAGED = "paged-attention"  # of llm-break: whatever computes attention over the KV cache here
+
+
+def chosen(rows, name):
+    """The rows that a NAME of llm-break means: an identifier, a qualified name, "paged-attention", or a regular expression of whole names."""
+    if name == PAGED:
+        return [r for r in rows if r.kernel.role == "attention"]
+    exact = [r for r in rows if name in (r.kernel.kernel, r.name) or r.name.endswith("::" + name)]
+    if exact:
+        return exact
+    # The driver launches by name: a name of the catalogue is enough, also where no Python module that holds it could be read.
+    by_driver = [k for k in catalogue().kernels if k.launch == "driver" and k.kernel == name]
+    if by_driver:
+        return [Row(by_driver[0], name, "", by_driver[0].engine, "driver")]
+    try:
+        pattern = re.compile(name)
+    except re.error:
+        return []
+    found = []
+    for row in rows:
+        places = [p for p in row.places if pattern.search(p.signature.text)]
+        if places or not row.places and pattern.fullmatch(row.name):
+            found.append(Row(row.kernel, row.name, row.library, row.engine, row.where, places, row.module))
+    return found

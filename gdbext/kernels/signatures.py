@@ -30,7 +30,7 @@ def parse(symbol):
     stub = False
     text = names.demangle(symbol)
     at = text.find(STUB)
-    if at >= 0:
+    if at >= 0 and not text[:at].endswith("__wrapper"):
         stub = True
         inner = re.match(r"\w+", text[at + len(STUB) :])
         if inner and inner.group().startswith("_Z"):

@@ -122,6 +122,11 @@ class LiveGdbTarget(GdbTarget):
     def epoch(self):
         return _changes[0] if self.is_stopped else object()  # while it runs nothing that was read stays true
 
+    def forget(self):
+        super().forget()
+        if self._proc is not None:
+            self._proc.forget()  # what is read while the process runs comes from there
+
     def _read(self, address, size):
         if self._proc is not None and not self.is_stopped:
             return self._proc.read(address, size)

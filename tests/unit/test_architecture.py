@@ -23,7 +23,7 @@ MAY = {
     "kernels": {"kvcache", "cpython", "torch", "target", "layouts", "render", "engines"},
     "engines": {"kvcache", "cpython", "torch", "target", "layouts", "render"},
     "stacks": {"kvcache", "cpython", "torch", "target", "layouts", "render", "engines"},
-    "control": {"kvcache", "cpython", "torch", "target", "layouts", "render", "engines", "stacks"},
+    "control": {"kvcache", "cpython", "torch", "target", "layouts", "render", "engines", "stacks", "kernels"},
     "setup": {"commands", "target", "layouts", "render", "cpython", "torch"},  # runs commands outside gdb
 }
 ALL = set(MAY) | {"commands", "printers", "functions", "frame_filters"}

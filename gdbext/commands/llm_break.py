@@ -1,0 +1,181 @@
+"""llm-break: stop at an attention kernel's launch."""
+
+import os
+import re
+
+from ..errors import GdbextError, NotFoundError
+from ..lazy import room
+from ..render.jsonline import Address
+from ..render.text import escape, seconds
+from .base import Answer, Command, Option, UsageError
+from .llm_kernels import compiled
+
+catalogues, points = room("kernels.catalogue"), room("control.launchpoints")
+
+RESERVED = ("request", "step", "oom", "nan")
+
+
+class LlmBreak(Command):
+    """Stop the process where an attention kernel is launched; resumes nothing itself.
+
+      (gdb) llm-break paged-attention                     whatever this engine computes attention with
+      (gdb) llm-break paged_attention_v1_kernel if grid.y > 1 and args[4] == 8
+      (gdb) llm-break -trace 20 reshape_and_cache_flash_kernel      log 20 launches, stop at none
+      (gdb) continue
+      (gdb) llm-launch                                    kernel, grid, stream and every argument of the launch stopped at
+
+    NAME is a kernel's identifier, its qualified name, a regular expression of its whole name (llm-kernels shows them), or paged-attention. COND
+    knows grid, block, cluster (each with x, y, z), stream, shared_bytes, name, args[i] and, where debug information names them, the arguments.
+    gdb's own ignore, disable, enable and delete work on the numbers. Without NAME: what is set, and what looking at launches cost.
+
+    It stops on the host, before the GPU runs anything. Where the kernel has host code with symbols, launches of other kernels are not
+    disturbed; otherwise each launch of the process is looked at for a moment. The replay of a CUDA graph passes no launch: run with
+    enforce_eager (vLLM) or --disable-cuda-graph (SGLang). Nothing found: it waits for the library. -delete [NAME] takes it away, hidden parts
+    and what waits included."""
+
+    name = "llm-break"
+    group = "kernels"
+    operand = "[NAME [if COND]]"
+    reads = False
+    options = (
+        Option("rank", "str", "in this attached process instead of the selected one", metavar="R"),
+        Option("trace", "int", "log N launches and go on instead of stopping", metavar="N"),
+        Option("delete", help="take NAME (or everything) away"),
+    )
+
+    def complete(self, session, text):
+        return [catalogues.PAGED, *RESERVED] + sorted({k.kernel for k in catalogues.catalogue().kernels})
+
+    def run(self, session, args):
+        if not session.in_gdb:
+            raise GdbextError("llm-break needs a process that gdb holds: run it inside gdb")
+        name, condition = _split(args.rest)
+        if args.delete:
+            return _delete(name)
+        if not name:
+            return _list()
+        if name in RESERVED:
+            if name not in points.PRESETS:
+                raise GdbextError(f"llm-break {name}: no preset of that name is in this version; kernels: llm-kernels")
+            return points.PRESETS[name](session, args)
+        if args.trace is not None and args.trace < 1:
+            raise UsageError(f"llm-break: -trace {args.trace}: how many launches is a number from 1 on")
+        if condition:
+            import ast
+
+            try:
+                ast.parse(points.prepared(condition), mode="eval")
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
+                raise UsageError(f"llm-break: cannot parse the condition {condition!r}: {getattr(e, 'msg', e)}") from None
+        if not points.catalogue.chosen([], name) and not re.fullmatch(r"[\w:-]+", name):
+            compiled(name)
+        return _place(session, args, name, condition)
+
+
+def _split(text):
+    """`NAME if COND` -> (NAME, COND)"""
+    found = re.match(r"(.*?)(?:\s+if\s+(.*))?$", text.strip(), re.S)
+    name, condition = found.group(1).strip(), (found.group(2) or "").strip()
+    if re.search(r"\sif$", text):
+        raise UsageError("llm-break: there is nothing behind 'if'")
+    return name.strip("'\""), condition
+
+
+def _place(session, args, name, condition):
+    inferior = session.attached_inferior(args.rank)
+    watch = points.Watch(inferior, session.target_of_inferior, name, condition, args.trace or 0)
+    partial, gates = [], []
+    with session.in_inferior(inferior):
+        if inferior.pid:
+            target = watch.target
+            try:
+                watch.rt = session.runtime() if args.rank is None else None
+            except GdbextError:
+                pass  # no Python there: then no Triton either
+            rows, gates, unread = catalogues.search(target, None, watch.rt, points.word_of(name))
+            if not catalogues.chosen(rows, name):  # a kernel that the catalogue does not know
+                try:
+                    rows = catalogues.search(target, re.compile(name), None)[0]
+                except re.error:
+                    pass
+            if unread:
+                partial.append(f"{len(unread)} libraries could not be read: {', '.join(sorted(map(os.path.basename, unread))[:4])}")
+            watch.place(rows, gates)
+            watch.wait_for_libraries()
+    points.add(watch)
+    if not inferior.pid and not session.tells_of_libraries():
+        partial.append("auto-solib-add is off: gdb tells of no library of a process that does not run yet; give this again once it stands at main")
+    driver = any(r.kernel.launch == "driver" for r in watch.kernels)
+    if driver and not any(points.launch.is_driver(g.entry) for g in watch.gates):
+        partial.append("no driver is loaded yet: kernels launched by it are waited for")
+    data = {"name": name, "condition": condition or None, "pending": watch.pending, "breakpoints": _breakpoints(watch), "hidden": len(watch.stubs)}
+
+    def text(style):
+        lines = []
+        for b in data["breakpoints"]:
+            lines.append(f"Breakpoint {b['number']} at {style.address(hex(b['address']))}: {b['where']} in {os.path.basename(b['library'])}")
+        for row in watch.kernels[:24]:
+            many = f", {row.instances} instances" if row.instances > 1 else ""
+            lines.append(f"  {style.name(row.name)} ({row.kernel.backend or 'other'}{many}, {os.path.basename(row.library) or row.module})")
+        if len(watch.kernels) > 24:
+            lines.append(f"  … {len(watch.kernels) - 24} more kernels")
+        if watch.pending and watch.kernels:
+            lines.append("its GPU code is here, but neither its host code nor the runtime's launch functions have names (stripped, or not loaded yet): it waits for a library "
+                         "that has them")  # fmt: skip
+        elif watch.pending:
+            lines.append(f"no library here has {name} yet: it is set when one that has it is loaded")
+        if watch.by_name:
+            lines.append("every launch of the process is looked at for a moment (llm-break alone tells the cost): these kernels have no launching code of their own to stop at")
+        if any(g.entry for g in watch.gates):
+            lines.append(style.dim("host side, before the GPU runs; the replay of a CUDA graph passes no launch and is not seen"))
+        return "\n".join(lines)
+
+    return Answer(data, text, partial)
+
+
+def _breakpoints(watch):
+    kernels = list(dict.fromkeys(r.name for r in watch.kernels if r.kernel.launch != "cpu" and r.kernel.role != "launcher"))
+    found = []
+    for gate in watch.gates:
+        own = [points.signatures.parse(gate.symbol).name] if gate.symbol else kernels
+        found.append({"number": gate.number, "kernel": own[0] if len(own) == 1 else watch.name, "kernels": [escape(k) for k in own],
+                      "where": ("every launch through " if watch.always(gate) else "launches through ") + gate.entry if gate.entry else "function " + escape(own[0]),
+                      "address": Address(int(gate.location.lstrip("*"), 16)), "library": escape(gate.library)})  # fmt: skip
+    return found
+
+
+def _list():
+    rows = [{"name": w.name, "condition": w.condition or None, "pending": w.pending, "done": w.done, "breakpoints": _breakpoints(w), "hidden": len(w.stubs),
+             "logged": len(w.logged), **w.cost()} for w in points.watches()]  # fmt: skip
+
+    def text(style):
+        lines = []
+        for r in rows:
+            numbers = ", ".join(str(b["number"]) for b in r["breakpoints"]) or "pending"
+            lines.append(f"{numbers}: {style.name(r['name'])}" + (f" if {r['condition']}" if r["condition"] else "") + (f", {r['logged']} logged" if r["logged"] else ""))
+            lines.append("  " + cost_line(r))
+        return "\n".join(lines) or "no llm-break is set"
+
+    return Answer({"breakpoints": [b for r in rows for b in r["breakpoints"]], "set": rows}, text)
+
+
+def cost_line(cost):
+    """What looking at launches cost, in words."""
+    if not cost["launches_looked_at"]:
+        return "no launch was looked at yet"
+    line = f"{cost['stops']} stops, {cost['launches_looked_at']} launches looked at, {seconds(cost['seconds_each'])} each in our hands"
+    if cost["seconds_each_at_most"]:
+        line += f", {seconds(cost['seconds_each_at_most'])} from one to the next at best, gdb's own part and the program's included"
+    if cost["unnamed"]:
+        line += f"; {cost['unnamed']} of functions whose name is not known went by (the driver handed them out before llm-break was set)"
+    return line
+
+
+def _delete(name):
+    gone = [w for w in points.watches() if not name or w.name == name]
+    if name and not gone:
+        raise NotFoundError(f"no llm-break {name} is set; set are: {', '.join(w.name for w in points.watches()) or 'none'}")
+    numbers = [g.number for w in gone for g in w.gates]
+    for watch in gone:
+        watch.delete()
+    return Answer({"deleted": numbers, "breakpoints": []}, f"{len(gone)} taken away")

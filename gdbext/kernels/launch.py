@@ -1,0 +1,281 @@
+"""A kernel launch, decoded at the first instruction of the function that performs it: kernel, grid, block, stream, arguments.
+
+Where each thing stands at that instruction comes from the procedure-call standards (System V AMD64, AAPCS64) and the public headers:
+cudaLaunchKernel, cudaLaunchConfig_t (cuda_runtime_api.h, driver_types.h), cuLaunchKernel, CUlaunchConfig (cuda.h), hipLaunchKernel and
+hipModuleLaunchKernel, which take the same. dim3 is three 32-bit words, passed in two general registers.
+"""
+
+import struct
+
+from ..errors import FaultError, GdbextError, NotFoundError
+from . import signatures
+from .catalogue import entries
+
+MAX_ARGUMENTS = 256
+MAX_ATTRIBUTES = 64
+CLUSTER = 4  # cudaLaunchAttributeClusterDimension, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+UNKNOWN_COUNT = 12  # parameters shown of a kernel whose signature is not known, as far as they can be read
+
+# A place: ("register", half) with half 0 = the low 32 bits, 1 = the high ones, None = all; (n,) = stack word n past the return address.
+_RUNTIME = {
+    "x86-64": {"function": ("rdi", None), "grid": [("rsi", 0), ("rsi", 1), ("rdx", 0)], "block": [("rcx", 0), ("rcx", 1), ("r8", 0)],
+               "arguments": ("r9", None), "shared": (0,), "stream": (1,)},
+    "aarch64": {"function": ("x0", None), "grid": [("x1", 0), ("x1", 1), ("x2", 0)], "block": [("x3", 0), ("x3", 1), ("x4", 0)],
+                "arguments": ("x5", None), "shared": ("x6", None), "stream": ("x7", None)},
+}  # fmt: skip
+_DRIVER = {
+    "x86-64": {"function": ("rdi", None), "grid": [("rsi", 0), ("rdx", 0), ("rcx", 0)], "block": [("r8", 0), ("r9", 0), (0,)],
+               "shared": (1,), "stream": (2,), "arguments": (3,), "extra": (4,)},
+    "aarch64": {"function": ("x0", None), "grid": [("x1", 0), ("x2", 0), ("x3", 0)], "block": [("x4", 0), ("x5", 0), ("x6", 0)],
+                "shared": ("x7", 0), "stream": (0,), "arguments": (1,), "extra": (2,)},
+}  # fmt: skip
+_COOPERATIVE = {arch: {k: v for k, v in places.items() if k != "extra"} for arch, places in _DRIVER.items()}
+_RUNTIME_EX = {"x86-64": {"config": ("rdi", None), "function": ("rsi", None), "arguments": ("rdx", None)},
+               "aarch64": {"config": ("x0", None), "function": ("x1", None), "arguments": ("x2", None)}}  # fmt: skip
+_DRIVER_EX = {"x86-64": {"config": ("rdi", None), "function": ("rsi", None), "arguments": ("rdx", None), "extra": ("rcx", None)},
+              "aarch64": {"config": ("x0", None), "function": ("x1", None), "arguments": ("x2", None), "extra": ("x3", None)}}  # fmt: skip
+_ABI = {
+    "cudaLaunchKernel": _RUNTIME, "cudaLaunchCooperativeKernel": _RUNTIME, "hipLaunchKernel": _RUNTIME, "hipExtLaunchKernel": _RUNTIME,
+    "cudaLaunchKernelExC": _RUNTIME_EX, "cuLaunchKernel": _DRIVER, "hipModuleLaunchKernel": _DRIVER, "cuLaunchCooperativeKernel": _COOPERATIVE,
+    "cuLaunchKernelEx": _DRIVER_EX,
+}  # fmt: skip
+_INTEGERS = {"x86-64": ["rdi", "rsi", "rdx", "rcx", "r8", "r9"], "aarch64": [f"x{i}" for i in range(8)]}
+_SP = {"x86-64": ("rsp", 8), "aarch64": ("sp", 0)}  # the stack pointer and how far above it the caller's words begin
+
+
+class Argument:
+    """`type`: as the signature or DWARF has it, '' when not known; `value`: int, float, bool or text, None when it could not be read; `raw`: whether
+    it is just the bytes that stand there (hex text); `address`: where a parameter stands in the process, None in a register; `why`: what could not be read."""
+
+    def __init__(self, index, kind, value=None, raw=False, name="", address=None, why=""):
+        self.index, self.type, self.value, self.raw, self.name, self.address, self.why = index, kind, value, raw, name, address, why
+        self.points_to = None
+
+    @property
+    def pointer(self):
+        return not self.raw and isinstance(self.value, int) and not isinstance(self.value, bool) and signatures.is_pointer(self.type)
+
+
+class Launch:
+    """`entry`: the function stopped in; `function`: the kernel's handle or host address; `signature`: of the kernel, None when it is not known;
+    `grid`, `block`, `cluster`: extents (None for a CPU function, cluster for launches without); `shared_bytes`, `stream`: int;
+    `arguments`: [`Argument`]; `counted`: whether their number is known."""
+
+    def __init__(self, entry, function, signature):
+        self.entry, self.function, self.signature = entry, function, signature
+        self.grid = self.block = self.cluster = self.shared_bytes = self.stream = None
+        self.arguments, self.counted, self.problems = [], True, []
+        self.given_name = ""
+
+    @property
+    def name(self):
+        return self.signature.text if self.signature is not None else self.given_name
+
+    @property
+    def base(self):
+        return self.signature.base if self.signature is not None else self.given_name
+
+
+def is_driver(entry):
+    return entry.startswith("cu") and not entry.startswith("cuda") or entry.startswith("hipModule")
+
+
+def abi_of(entry, arch):
+    """The places of an entry on an architecture; `GdbextError` for one without a table."""
+    table = _ABI.get(entry[:-5] if entry.endswith("_ptsz") else entry)
+    if table is None or arch not in table:
+        raise GdbextError(f"launches through {entry} on {arch} are not known to this pack")
+    return table[arch]
+
+
+def function_of(target, entry, registers):
+    """The kernel's handle or host address alone: what a breakpoint looks at first."""
+    place = abi_of(entry, target.arch)["function"]
+    return registers[place[0]]
+
+
+def return_address(target, registers):
+    """Where a function returns to, at its first instruction."""
+    return target.u64(registers["rsp"]) if target.arch == "x86-64" else registers["x30"]
+
+
+def signature_at(target, function, registers):
+    """The `Signature` of the kernel that is launched: by the symbol at its host address, else by the stub that launches it; None."""
+    for address, exact in ((function, True), (return_address(target, registers), False)):
+        module = target.module_at(address)
+        if module is None:
+            continue
+        try:
+            symbol = module.elf.function_from(address - module.bias) if exact else module.elf.function_at(address - 1 - module.bias)
+        except NotFoundError:
+            continue
+        if symbol:
+            found = signatures.parse(symbol)
+            if exact or found.stub:
+                return found
+    return None
+
+
+def decode(target, entry, registers, signature=None, parameters=None):
+    """The `Launch` of a thread that stands at the first instruction of `entry`.
+
+    `registers`: {name: value} of general registers and the stack pointer; `signature`: of the kernel, looked up when not given; `parameters`:
+    [(name, type, size in bytes)] from DWARF where it is there. Memory that cannot be read is said in `problems`."""
+    places = abi_of(entry, target.arch)
+    sp, above = _SP[target.arch]
+
+    def word(place):
+        if len(place) == 1:
+            return target.u64(registers[sp] + above + 8 * place[0])
+        value = registers[place[0]]
+        return value if place[1] is None else value >> 32 & 0xFFFFFFFF if place[1] else value & 0xFFFFFFFF
+
+    function = word(places["function"])
+    launch = Launch(entry, function, signature if signature is not None else signature_at(target, function, registers))
+    if "config" in places:
+        _config(target, launch, word(places["config"]), is_driver(entry))
+    else:
+        launch.grid, launch.block = (tuple(word(p) & 0xFFFFFFFF for p in places[k]) for k in ("grid", "block"))
+        launch.shared_bytes, launch.stream = word(places["shared"]), word(places["stream"])
+        if is_driver(entry):
+            launch.shared_bytes &= 0xFFFFFFFF
+    pointers = word(places["arguments"])
+    if not pointers and "extra" in places and word(places["extra"]):
+        launch.problems.append("its arguments are in one buffer (CU_LAUNCH_PARAM_BUFFER_POINTER): they are not taken apart")
+        launch.counted = False
+        return launch
+    _arguments(target, launch, pointers, parameters)
+    return launch
+
+
+def _config(target, launch, at, driver):
+    """CUlaunchConfig and cudaLaunchConfig_t agree but for the width of the shared memory's size."""
+    blob = target.read(at, 56)
+    launch.grid, launch.block = struct.unpack_from("<3I", blob, 0), struct.unpack_from("<3I", blob, 12)
+    launch.shared_bytes = struct.unpack_from("<I" if driver else "<Q", blob, 24)[0]
+    launch.stream, attributes, count = struct.unpack_from("<QQI", blob, 32)
+    if count > MAX_ATTRIBUTES:
+        launch.problems.append(f"{count} launch attributes are more than make sense: not read")
+        return
+    for i in range(count):
+        blob = target.read(attributes + 72 * i, 20)
+        if struct.unpack_from("<I", blob)[0] == CLUSTER:
+            launch.cluster = struct.unpack_from("<3I", blob, 8)
+
+
+def _arguments(target, launch, pointers, parameters):
+    """args[i] points to parameter i; its type says how much of what stands there is the parameter."""
+    kinds = launch.signature.parameters if launch.signature is not None else None
+    if parameters is None and kinds is not None:
+        parameters = [("", kind, None) for kind in kinds]
+    launch.counted = parameters is not None
+    wanted = parameters if parameters is not None else [("", "", None)] * UNKNOWN_COUNT
+    for i, (name, kind, size) in enumerate(wanted[:MAX_ARGUMENTS]):
+        try:
+            address = target.u64(pointers + 8 * i)
+            launch.arguments.append(parameter(target, i, kind, address, name, size))
+        except FaultError as e:
+            if not launch.counted:
+                break
+            launch.arguments.append(Argument(i, kind, name=name, why=str(e)))
+            launch.problems.append(f"argument {i}: {e}")
+
+
+def parameter(target, index, kind, address, name="", size=None):
+    """An `Argument` whose parameter stands at `address`."""
+    known = signatures.scalar(kind)
+    if known is None:
+        raw = target.read_partial(address, min(size or 8, 64))
+        if not raw:
+            raise FaultError(address, size or 8)
+        return Argument(index, kind, raw.hex(), True, name, address)
+    return Argument(index, kind, struct.unpack("<" + known[1], target.read(address, known[0]))[0], False, name, address)
+
+
+# ---- plain functions: CPU kernels and launchers ------------------------------------------------------------------------
+_REFERENCED = ("at::Tensor", "std::__cxx11::basic_string<", "std::vector<", "std::optional<at::Tensor>", "c10::SymInt", "c10::List<", "std::tuple<",
+               "std::optional<c10::", "std::optional<std::", "c10::optional<at::Tensor>")  # fmt: skip
+
+
+def decode_call(target, name, registers, vector):
+    """The `Launch` of a plain C++ function at its first instruction, from its demangled parameter list. `vector(i)`: the low 8 bytes of vector register i,
+    or None where they are not known. A class by value whose passing the name does not tell ends what can be told."""
+    signature = signatures.parse(name)
+    launch = Launch(signature.name, 0, signature)
+    integers, sp, above = list(_INTEGERS[target.arch]), *_SP[target.arch]
+    state = {"vector": 0, "stack": registers[sp] + above}
+
+    def general():
+        if integers:
+            return struct.pack("<Q", registers[integers.pop(0)])
+        state["stack"] += 8
+        return target.read(state["stack"] - 8, 8)
+
+    def floating():
+        if state["vector"] < 8:
+            state["vector"] += 1
+            return vector(state["vector"] - 1)
+        state["stack"] += 8
+        return target.read(state["stack"] - 8, 8)
+
+    if len(signature.path) > 1 and signature.base == "operator()":
+        launch.arguments.append(Argument(0, signature.name.rpartition("::")[0] + "*", struct.unpack("<Q", general())[0], name="this"))
+    for kind in signature.parameters or ():
+        index = len(launch.arguments)
+        plain = kind.replace(" const", "").strip()
+        known = signatures.scalar(kind)
+        if known is not None:
+            blob = floating() if known[1] in "fd" else general()
+            value = None if blob is None else struct.unpack_from("<" + known[1], blob)[0]
+            launch.arguments.append(Argument(index, kind, value, why="" if blob is not None else "vector registers are not known here"))
+        elif plain.startswith(_REFERENCED):  # not trivially copyable: the caller passes the address of a copy
+            launch.arguments.append(Argument(index, kind + "&", struct.unpack("<Q", general())[0]))
+        elif plain.startswith(("c10::ArrayRef<", "std::basic_string_view<")):
+            launch.arguments.append(Argument(index, kind, "%#x, length %d" % (*struct.unpack("<Q", general()), *struct.unpack("<Q", general()))))
+        else:
+            launch.problems.append(f"argument {index} is a {kind} by value, whose passing only debug information tells: nothing is said from there on")
+            launch.counted = False
+            break
+    return launch
+
+
+# ---- what a stopped thread stands at ---------------------------------------------------------------------------------------
+def entry_at(target, pc):
+    """The launch function whose first instruction `pc` is, '' for none."""
+    module = target.module_at(pc)
+    if module is None:
+        return ""
+    try:
+        return next((name for name, address in entries(module) if address == pc), "")
+    except NotFoundError:
+        return ""
+
+
+def function_at(target, pc):
+    """The mangled name of a function of the catalogue whose first instruction `pc` is, '' for none."""
+    from .catalogue import catalogue
+
+    module = target.module_at(pc)
+    if module is None:
+        return ""
+    try:
+        symbol = module.elf.function_from(pc - module.bias)
+    except NotFoundError:
+        return ""
+    found = signatures.parse(symbol) if symbol else None
+    known = found is not None and any(k.fits(found) and (k.launch == "cpu" or k.role == "launcher" or any("at::Tensor" in p for p in found.parameters or ()))
+                                      for k in catalogue().by_word.get(found.base, []) + catalogue().by_word.get(found.path[-2] if len(found.path) > 1 else "", []))  # fmt: skip
+    return symbol if known else ""
+
+
+def launch_at(target, registers, vector=lambda i: None, parameters_of=None, signature=None):
+    """The `Launch` that a thread with these registers is about to perform, None when it stands nowhere near one. `parameters_of(signature, function)`: DWARF's word
+    on the parameters, or None."""
+    pc = registers["rip" if target.arch == "x86-64" else "pc"]
+    entry = entry_at(target, pc)
+    if entry:
+        function = function_of(target, entry, registers)
+        signature = signature or signature_at(target, function, registers)
+        return decode(target, entry, registers, signature, parameters_of(signature, function) if parameters_of and signature is not None else None)
+    name = function_at(target, pc)
+    return decode_call(target, name, registers, vector) if name else None

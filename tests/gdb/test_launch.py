@@ -1,0 +1,168 @@
+"""llm-break, llm-launch and llm-bt at real launches: each subject says of every launch what it passes, then passes it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import fetched
+
+SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
+WANTED = {"paged_attention_v1_kernel", "paged_attention_v2_kernel", "flash_fwd_kernel"}  # paged-attention, of those in paged.cu
+STOP = ["llm-launch -json", "continue"]
+
+
+def build(*line, cwd=None):
+    subprocess.run([str(w) for w in line], check=True, cwd=cwd, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A program that loads its kernels late, host code as nvcc 12 makes it, against a fake libcudart.so.12 and a fake libcuda.so.1."""
+    if not (shutil.which("gcc") and shutil.which("g++")):
+        pytest.skip("no gcc and g++")
+    at = tmp_path_factory.mktemp("launches")
+    build("gcc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcudart.so.12", "-o", at / "libcudart.so.12", f"{SUBJECTS}/fake_cudart.c")
+    build("gcc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", "-o", at / "libcuda.so.1", f"{SUBJECTS}/fake_cuda.c")
+    build("g++", "-shared", "-fPIC", "-O1", "-o", "libkernels.so", f"{SUBJECTS}/kernels12.cpp", "-L.", "-l:libcudart.so.12", "-Wl,-rpath,$ORIGIN", cwd=at)
+    build("gcc", "-O1", "-o", "launches", f"{SUBJECTS}/launches.c", "-L.", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN", "-ldl", "-lpthread", cwd=at)
+    return str(at / "launches")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Programs that nvcc 13 made, with NVIDIA's own runtime: {"shared", "static", "debug", "stripped": path}."""
+    nvcc = os.environ.get("GDBEXT_TEST_NVCC") or fetched("nvcc", "bin", "nvcc")
+    if not nvcc:
+        pytest.skip("no nvcc: run scripts/get-cuda nvcc")
+    at = tmp_path_factory.mktemp("paged")
+    libraries = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(nvcc))), "toolkit", "lib")
+    link = [f"-L{libraries}", "-Xlinker", f"-rpath={libraries}"]
+    build(nvcc, "-arch=sm_90", "-g", "-c", "-o", at / "paged.o", f"{SUBJECTS}/paged.cu")
+    build(nvcc, "-arch=sm_90", "-cudart", "shared", "-o", at / "debug", at / "paged.o", *link)
+    build(nvcc, "-arch=sm_90", "-cudart", "static", "-o", at / "static", at / "paged.o", *link)
+    build("strip", "-g", "-o", at / "shared", at / "debug")
+    build("strip", "-g", at / "static")
+    build("strip", "-o", at / "stripped", at / "debug")
+    return {name: str(at / name) for name in ("shared", "static", "debug", "stripped")}
+
+
+def truths(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith('{"kernel"') and '"shared"' in line]
+
+
+def same(said, truth):
+    """Whether llm-launch's answer is what the subject said it passes."""
+    zero = [0, 0, 0]
+    values = [int(a["value"], 16) if isinstance(a["value"], str) and a["value"].startswith("0x") else a["value"] for a in said["args"]]
+    return (truth["kernel"] in said["kernel"] and said["grid"] == truth["grid"] and said["block"] == truth["block"]
+            and (said["cluster"] or zero) == truth["cluster"] and said["shared_bytes"] == truth["shared"] and int(said["stream"], 16) == truth["stream"]
+            and all(v == t or isinstance(t, str) and v.startswith(t) for v, t in zip(values, truth["args"])) and len(values) >= len(truth["args"]))  # fmt: skip
+
+
+def stops(said):
+    """[(answer of llm-launch, truth)] of each stop, in order: what the subject wrote last before it was stopped."""
+    found = []
+    for i, output in enumerate(said.outputs):
+        if '"schema": "llm-launch/1"' in output:
+            found.append((said.json(i), truths("\n".join(said.outputs[:i]))[-1]))
+    return found
+
+
+@pytest.mark.parametrize("program", ["shared", "static", "debug", "stripped"])
+def test_one_stop_for_each_launch_with_all_values_right(gdb, compiled, program):
+    said = gdb(["llm-break paged-attention", "run", *STOP * 6, "llm-break -json"], [compiled[program], "-ex", "set args 2"])
+    wanted = [t for t in truths(said.text) if t["kernel"] in WANTED]
+    assert len(wanted) == 6 and '{"end": true}' in said.text
+    found = stops(said)
+    assert [truth for _, truth in found] == wanted
+    for answer, truth in found:
+        assert same(answer, truth), (answer, truth)
+        assert answer["arguments_counted"] and all(a["raw"] == isinstance(t, str) for a, t in zip(answer["args"], truth["args"]))
+    (cost,) = said.json()["set"]
+    assert cost["stops"] == 6 and cost["seconds_each"] > 0
+    if program != "stripped":  # launches that nobody asked for (other_kernel, reshape_and_cache) were not disturbed
+        assert cost["launches_looked_at"] == 6
+    if program == "debug":
+        assert [a["name"] for a in found[0][0]["args"]] == ["out", "q", "k_cache", "scale", "block_tables", "q_stride", "flag"]
+        params = found[2][0]["args"][0]
+        assert params["raw"] and len(params["value"]) == 2 * 64 and params["name"] == "p"
+
+
+def test_conditions_ignore_counts_and_another_kernel(gdb, compiled):
+    said = gdb(["break main", "run", "llm-break paged_attention_v1_kernel if grid.x == 8 and args[5] > 640 and stream == 5",
+                "llm-break -json vllm::reshape_and_cache_flash_kernel", "ignore 4 2", "continue", *STOP * 4], [compiled["shared"], "-ex", "set args 3"])  # fmt: skip
+    found = stops(said)
+    assert [(t["kernel"], t["args"][-2:]) for _, t in found if t["kernel"] != "paged_attention_v1_kernel"] == [("reshape_and_cache_flash_kernel", [-4096, 16])]
+    assert [t["args"][5] for _, t in found if t["kernel"] == "paged_attention_v1_kernel"] == [641, 642]
+    assert all(same(a, t) for a, t in found) and len(found) == 3
+
+
+def test_a_condition_that_cannot_be_answered_stops_and_says_why(gdb, compiled):
+    said = gdb(["break main", "run", "llm-break paged_attention_v1_kernel if args[99] == 1", "continue", "llm-launch -json", "llm-break x if ", "llm-break x if ("],
+               [compiled["shared"]])  # fmt: skip
+    assert "IndexError" in said.outputs[3] and same(said.json(4), truths(said.text)[0])
+    assert "nothing behind 'if'" in said.outputs[5] and "cannot parse the condition" in said.outputs[6]
+
+
+def test_trace_logs_and_goes_on(gdb, compiled):
+    said = gdb(["break main", "run", "llm-break -trace 4 paged-attention", "continue"], [compiled["shared"], "-ex", "set args 5"])
+    lines = [line for line in said.outputs[3].splitlines() if re.match(r"\[\d+\] ", line)]
+    assert [line[:4] for line in lines] == ["[1] ", "[2] ", "[3] ", "[4] "] and '{"end": true}' in said.outputs[3]
+    assert "grid (6,2,1) block (256,1,1) cluster (2,1,1) shared 65536 stream 0x5" in lines[2]
+
+
+@pytest.mark.parametrize("symbols", ["on", "off"])
+def test_a_library_that_is_loaded_later_and_the_form_of_cuda_12(gdb, small, symbols):
+    said = gdb(["break main", "run", "llm-break -json paged_attention_v1_kernel", "continue", *STOP * 4, "llm-break -json"], [small, "-ex", "set args 2"],
+               before=[f"set auto-solib-add {symbols}"])  # fmt: skip
+    assert said.json(2)["pending"] and said.json(2)["breakpoints"] == []
+    found = stops(said)
+    assert len(found) == 4 and all(same(a, t) for a, t in found) and {a["entry"] for a, _ in found} == {"cudaLaunchKernel", "cudaLaunchKernelExC"}
+    (cost,) = said.json()["set"]
+    assert cost["launches_looked_at"] == 4
+
+
+def test_driver_launches_are_known_by_the_name_they_were_asked_for_by(gdb, small):
+    said = gdb(["llm-break kernel_unified_attention", "run", *STOP * 3], [small])
+    found = stops(said)
+    assert [a["entry"] for a, _ in found] == ["cuLaunchKernel", "cuLaunchKernelEx"] and all(same(a, t) for a, t in found)
+    assert not found[0][0]["arguments_counted"] and all(a["raw"] for a in found[0][0]["args"])
+
+
+def test_functions_handed_out_before_are_counted_not_guessed(gdb, small):
+    said = gdb(["break ready", "run", "llm-break kernel_unified_attention", "continue", "llm-break"], [small])
+    assert '{"end": true}' in said.outputs[3] and "name is not known went by" in said.outputs[4]
+
+
+def test_several_threads_launch_at_once(gdb, small):
+    said = gdb(["llm-break paged_attention_v1_kernel", "run", *STOP * 20, "llm-break -json"], [small, "-ex", "set args 2 4"])
+    found = [a for a, _ in stops(said)]
+    assert len(found) == 16 and {a["args"][3]["value"] for a in found if a["entry"] == "cudaLaunchKernel"} == {100, 101}
+    assert said.json()["set"][0]["stops"] == 16
+
+
+def test_the_kernel_is_the_innermost_frame(gdb, small):
+    said = gdb(["llm-break paged_attention_v1_kernel", "run", "llm-bt -json", "llm-bt"], [small])
+    frames = said.json(2)["threads"][0]["frames"]
+    assert (frames[0]["kind"], frames[0]["grid"], frames[0]["block"]) == ("kernel", [8, 1, 1], [128, 1, 1])
+    assert [f["function"] for f in frames[1:4]] == ["cudaLaunchKernel", frames[0]["function"], "attend"] and [f["level"] for f in frames[:4]] == [0, 1, 2, 3]
+    assert "about to be launched" in said.outputs[3]
+
+
+def test_deleting_takes_the_hidden_parts_too(gdb, small):
+    said = gdb(["break ready", "run", "llm-break -json paged_attention_v1_kernel", "llm-break -delete", "maint info breakpoints", "llm-break", "llm-break -delete x",
+                "llm-break paged_attention_v1_kernel", "delete", "maint info breakpoints", "continue"], [small])  # fmt: skip
+    hidden = said.json(2)["breakpoints"][0]["address"][2:]
+    for i in (4, 9):
+        assert hidden not in said.outputs[i] and "paged_attention" not in said.outputs[i]
+    assert said.outputs[5] == "no llm-break is set" and "no llm-break x is set" in said.outputs[6] and '{"end": true}' in said.outputs[10]
+
+
+def test_what_cannot_be_is_one_line(gdb, small):
+    said = gdb(["llm-launch", "break main", "run", "llm-launch", "llm-break request", "llm-break (", "llm-break -trace 0 x", "llm-break -rank TP7 x"], [small])
+    for i, word in {0: "no process", 3: "stands at no launch", 4: "no preset", 5: "no regular expression", 6: "-trace 0", 7: "TP7"}.items():
+        assert word in said.outputs[i] and said.outputs[i].count("\n") == 0, said.outputs[i]
