@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 
+from lib.environments import cache_folder
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 INIT = os.path.join(ROOT, "gdbext", "init.py")
 MARK = "@@gdbext-test@@"
@@ -43,3 +45,9 @@ def run_gdb(gdb, commands, arguments=(), timeout=900, env=None, load=True, befor
         line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, env=clean, check=False
     )
     return GdbRun(done.stdout.decode("utf-8", "replace"), done.returncode)
+
+
+def fetched(*path):
+    """What scripts/get-cuda put into the cache folder, or None."""
+    found = os.path.join(cache_folder(), "cuda", *path)
+    return found if os.path.exists(found) else None

@@ -108,7 +108,8 @@ def _place(session, args, name, condition):
     driver = any(r.kernel.launch == "driver" for r in watch.kernels)
     if driver and not any(points.launch.is_driver(g.entry) for g in watch.gates):
         partial.append("no driver is loaded yet: kernels launched by it are waited for")
-    data = {"name": name, "condition": condition or None, "pending": watch.pending, "breakpoints": _breakpoints(watch), "hidden": len(watch.stubs)}
+    data = {"name": name, "condition": condition or None, "pending": watch.pending, "breakpoints": _breakpoints(watch), "hidden": len(watch.stubs),
+            "kernels": len(watch.kernels)}  # fmt: skip
 
     def text(style):
         lines = []

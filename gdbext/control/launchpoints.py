@@ -189,13 +189,13 @@ class Watch:
     def _watch_names(self):
         """A handle says nothing: what a function is called, is learnt where it is registered or asked for by name."""
         for module in self.target.modules():
-            if not catalogue.launches_kernels(module.elf) and not re.search(r"lib(cuda|amdhip64)\.so", module.name):
-                continue
-            for symbol, work in _NAMING.items():
-                try:
-                    address = module.symbol(symbol)
-                except NotFoundError:
+            try:
+                if not catalogue.launches_kernels(module.elf) and not re.search(r"lib(cuda|amdhip64)\.so", module.name):
                     continue
+                found = [(module.symbol(symbol), work) for symbol, work in _NAMING.items()]
+            except NotFoundError:
+                continue  # a mapped file that is no library
+            for address, work in found:
                 if address is not None and address not in self.naming:
                     self.naming.add(address)
                     self.stubs.append(_Hidden(address, lambda work=work: work(self)))

@@ -5,20 +5,13 @@ import os
 import shutil
 
 import pytest
-from lib.environments import cache_folder
 
-from gdbrun import run_gdb
+from gdbrun import fetched, run_gdb
 
 
 @pytest.fixture
 def gdb(gdb_path):
     return functools.partial(run_gdb, gdb_path)
-
-
-def fetched(*path):
-    """What scripts/get-cuda put into the cache folder, or None."""
-    found = os.path.join(cache_folder(), "cuda", *path)
-    return found if os.path.exists(found) else None
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import fetched
+from gdbrun import fetched
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
 WANTED = {"paged_attention_v1_kernel", "paged_attention_v2_kernel", "flash_fwd_kernel"}  # paged-attention, of those in paged.cu

@@ -1,0 +1,63 @@
+"""Kernels of real wheels, found and broken at: vLLM's CUDA wheel (looked at, not run) and vLLM's CPU library, loaded and computing."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from gdbrun import fetched
+
+SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
+
+
+@pytest.fixture(scope="module")
+def cuda_wheel():
+    """{file name: path} of vLLM 0.11.0's CUDA libraries."""
+    folder = fetched("vllm", "vllm")
+    if not folder:
+        pytest.skip("no CUDA wheel of vLLM: run scripts/get-cuda vllm (400 MB)")
+    return {name: os.path.join(at, name) for at, _, names in os.walk(folder) for name in names if name.endswith(".so")}
+
+
+@pytest.fixture(scope="module")
+def mapped(cuda_wheel):
+    libraries = [cuda_wheel[name] for name in ("_C.abi3.so", "_vllm_fa2_C.abi3.so", "_vllm_fa3_C.abi3.so", "_flashmla_C.abi3.so")]
+    process = subprocess.Popen([sys.executable, os.path.join(SUBJECTS, "maplib.py"), *libraries], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def instances(library, pattern):
+    """How many different host functions a library has by nm, names demangled."""
+    text = subprocess.run(["nm", "-C", "--defined-only", library], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return len({line.split(None, 2)[2] for line in text.splitlines() if re.search(pattern, line) and line.split()[1] in "tTwW"})
+
+
+def test_every_instance_of_the_cuda_wheel_is_found_and_watched(gdb, mapped, cuda_wheel):
+    said = gdb(["llm-kernels -json", "llm-break -json paged_attention_v1_kernel", "llm-break -json paged_attention_v2_kernel", "maint info breakpoints",
+                "llm-break -delete", "maint info breakpoints", "detach"], ["-p", str(mapped.pid)], before=["set auto-solib-add off"])  # fmt: skip
+    kernels = {(k["name"], os.path.basename(k["library"])): k for k in said.json(0)["kernels"]}
+    for name, library, pattern in (
+        ("vllm::paged_attention_v1_kernel", "_C.abi3.so", r" void vllm::paged_attention_v1_kernel<"),
+        ("vllm::reshape_and_cache_flash_kernel", "_C.abi3.so", r" void vllm::reshape_and_cache_flash_kernel<"),
+        ("flash::flash_fwd_splitkv_kernel", "_vllm_fa2_C.abi3.so", r" void flash::flash_fwd_splitkv_kernel<"),
+        ("FlashAttnFwdSm90", "_vllm_fa3_C.abi3.so", r" void cutlass::device_kernel<.*\bFlashAttnFwdSm90<"),
+    ):
+        assert kernels[name, library]["instances"] == instances(cuda_wheel[library], pattern) > 5, name
+    # no runtime is mapped, so there is nothing with a number to stop at yet: the hidden parts, a stub and a host function each, are all there,
+    # and one that tells of new libraries
+    assert said.json(1)["hidden"] == 2 * kernels["vllm::paged_attention_v1_kernel", "_C.abi3.so"]["instances"] + 1 == 973
+    places = {at["address"] for at in kernels["vllm::paged_attention_v1_kernel", "_C.abi3.so"]["locations"]}
+    hidden = {hex(int(a, 16)) for a in re.findall(r"^-\d+ +breakpoint +keep y +(0x[0-9a-f]+)", said.outputs[3], re.M)}
+    assert places <= hidden and not places & {hex(int(a, 16)) for a in re.findall(r"0x[0-9a-f]+", said.outputs[5])}
+
+
+def test_all_of_attention_is_a_matter_of_seconds(gdb, mapped):
+    said = gdb(["python import time; t = time.process_time()", "llm-break -json paged-attention", "python print('SECONDS', time.process_time() - t)",
+                "llm-break -delete"], ["-p", str(mapped.pid)], before=["set auto-solib-add off"])  # fmt: skip
+    assert said.json(1)["pending"] and said.json(1)["kernels"] > 10 and said.outputs[2].startswith("SECONDS")
+    print(said.outputs[2])
