@@ -6,12 +6,12 @@ from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..lazy import room
 from ..render.jsonline import Address
 from ..render.text import escape
-from .base import Answer, Command
+from .base import Answer, Command, Option
 from .llm_addr import LlmAddr
 from .llm_break import cost_line
 
 launches, signatures, points = room("kernels.launch"), room("kernels.signatures"), room("control.launchpoints")
-tensors, torch_layouts = room("torch.tensor"), room("torch.layout")
+tensors, torch_layouts, reprs = room("torch.tensor"), room("torch.layout"), room("torch.repr")
 
 MAX_TENSORS = 4096  # of the thread's Python variables, looked at for what an argument points to
 TEXT = 80
@@ -49,11 +49,12 @@ class LlmLaunch(Command):
 
     Types come from debug information where gdb has read it, else from the demangled signature; names of arguments from debug information alone.
     What neither tells is shown as the bytes that stand there, marked raw: of a structure passed by value 8 bytes. It is the host side: nothing of
-    this kernel has run on the GPU yet. At a CPU kernel or a launcher: the function's own arguments."""
+    this kernel has run on the GPU yet. At a CPU kernel or a launcher: the function's own arguments, each at::Tensor with its shape (-values: and values)."""
 
     name = "llm-launch"
     group = "kernels"
     reads = False
+    options = (Option("values", help="with the values of each tensor that an argument is, as torch prints them"),)
 
     def run(self, session, args):
         target, found = selected_launch(session)
@@ -63,6 +64,8 @@ class LlmLaunch(Command):
         for argument in found.arguments:
             if argument.pointer and argument.value:
                 argument.points_to = describe(argument, find, holders, target)
+                if args.values and argument.points_to and argument.points_to["kind"] == "tensor":
+                    argument.points_to["repr"] = holders.text(argument.points_to["impl"])
         data = launch_data(found)
         data["cost"] = next((w.cost() for w in points.watches() if w.stopped), None)
 
@@ -102,6 +105,7 @@ def launch_lines(found, data, style):
         to = a["points_to"]
         lines.append(f"  #{a['index']:<3}{(a['type'] or '?')[:width]:<{width}}  {(a['name'] + ' = ') if a['name'] else ''}{value}"
                      + (f"  {to['text']}" if to else ""))  # fmt: skip
+        lines += ["      " + line for line in (to or {}).get("repr", "").splitlines()]
     if not data["arguments_counted"]:
         lines.append(style.dim("  how many arguments there are and of which types is not known: words that can be read are shown"))
     if data.get("cost"):
@@ -150,13 +154,23 @@ class Holders:
                 inside = tensor, name, function
         return inside
 
+    def text(self, impl):
+        """The values of a tensor as torch prints them, or why they cannot be."""
+        try:
+            return reprs.tensor_repr(self.tensor(impl), reprs.process_options(self._runtime(), self.table))
+        except GdbextError as e:
+            return str(e)
+
+    def _runtime(self):
+        try:
+            return self.session.runtime()
+        except GdbextError:
+            return None
+
     def tensor(self, impl):
         """The at::Tensor with this TensorImpl."""
         if self.table is None:
-            try:
-                rt = self.session.runtime()
-            except GdbextError:
-                rt = None
+            rt = self._runtime()
             self.table = torch_layouts.for_process(self.target, rt)
         return tensors.read_tensor_impl(self.target, self.table, impl)
 
@@ -166,11 +180,11 @@ def describe(argument, find, holders, target):
     kind = argument.type.replace(" const", "").replace(" ", "")
     try:
         if kind in ("at::Tensor&", "at::Tensor*", "at::Tensor&&"):
-            return tensor_at(target.u64(argument.value), holders)
+            return tensor_at(target.u64(argument.value), find, holders)
         if kind == "std::optional<at::Tensor>&":
             if not target.u8(argument.value + 8):
                 return {"kind": "none", "text": "no tensor (std::nullopt)"}
-            return tensor_at(target.u64(argument.value), holders)
+            return tensor_at(target.u64(argument.value), find, holders)
         if kind.startswith("std::__cxx11::basic_string<char") and kind.endswith("&"):
             data, length = target.words(argument.value, 2)
             text = escape(target.read(data, min(length, TEXT)).decode("utf-8", "replace"))
@@ -179,8 +193,7 @@ def describe(argument, find, holders, target):
         return {"kind": "unreadable", "text": str(e)}
     kv = find(argument.value)
     if kv is not None:
-        place = ", ".join(f"{k} {kv[k]}" for k in ("block", "slot", "head") if kv.get(k) is not None)
-        return {"kind": "kv", "text": f"KV cache, {kv['rank']} layer {kv['layer']}, {kv['part']}, {place}", "kv": kv}
+        return {"kind": "kv", "text": kv_text(kv), "kv": kv}
     held = holders.holder(argument.value)
     if held is not None:
         tensor, name, function = held
@@ -200,11 +213,27 @@ def describe(argument, find, holders, target):
     return {"kind": "mapping", "text": f"in {escape(os.path.basename(mapping.path)) or 'anonymous memory'}"}
 
 
-def tensor_at(impl, holders):
-    return tensor_data(holders.tensor(impl))
+def kv_text(kv):
+    place = ", ".join(f"{k} {kv[k]}" for k in ("block", "slot", "head") if kv.get(k) is not None)
+    return f"KV cache, {kv['rank']} layer {kv['layer']}, {kv['part']}, {place}"
+
+
+def tensor_at(impl, find, holders):
+    """An at::Tensor: what it is, the variable that holds the same one, and the layer of the KV cache that it begins in."""
+    tensor = holders.tensor(impl)
+    told = tensor_data(tensor)
+    holder = next((h for h in holders.found() if h[0].impl == impl), None)
+    if holder is not None:
+        told["variable"], told["function"] = escape(holder[1]), escape(holder[2])
+        told["text"] += f", local {told['variable']} of {told['function']}"
+    kv = find(tensor.data_ptr) if tensor.data_ptr else None
+    if kv is not None:
+        told["kv"] = kv
+        told["text"] += ", " + kv_text(kv)
+    return told
 
 
 def tensor_data(tensor):
     kind = f"{list(tensor.shape)} {tensor.dtype.name}" + ("" if tensor.device == "cpu" else f" on {tensor.device}")
     return {"kind": "tensor", "text": kind, "shape": tensor.shape, "stride": tensor.stride, "dtype": "torch." + tensor.dtype.name, "device": tensor.device,
-            "data_ptr": Address(tensor.data_ptr), "impl": Address(getattr(tensor, "impl", 0) or 0)}  # fmt: skip
+            "data_ptr": Address(tensor.data_ptr), "impl": Address(tensor.impl)}  # fmt: skip

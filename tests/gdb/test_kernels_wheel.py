@@ -1,5 +1,6 @@
 """Kernels of real wheels, found and broken at: vLLM's CUDA wheel (looked at, not run) and vLLM's CPU library, loaded and computing."""
 
+import json
 import os
 import re
 import subprocess
@@ -61,3 +62,45 @@ def test_all_of_attention_is_a_matter_of_seconds(gdb, mapped):
                 "llm-break -delete"], ["-p", str(mapped.pid)], before=["set auto-solib-add off"])  # fmt: skip
     assert said.json(1)["pending"] and said.json(1)["kernels"] > 10 and said.outputs[2].startswith("SECONDS")
     print(said.outputs[2])
+
+
+@pytest.fixture(scope="module")
+def attention(torch_python, tmp_path_factory):
+    """vLLM's CPU attention in a process of its own, waiting for a line of input."""
+    if subprocess.run([torch_python, "-c", "import torch, os, vllm"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no vLLM in the environment with torch")
+    truth = tmp_path_factory.mktemp("attention") / "truth.json"
+    process = subprocess.Popen([torch_python, os.path.join(SUBJECTS, "cpu_attention.py"), str(truth)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    yield process, truth
+    process.kill()
+    process.wait()
+
+
+def test_vllms_cpu_attention_is_stopped_at_and_every_argument_is_right(gdb, attention):
+    process, truth = attention
+    said = gdb(["llm-kernels -json", "llm-break -json paged-attention", f"shell echo > /proc/{process.pid}/fd/0", "continue", "llm-launch -json", "llm-launch -values",
+                "llm-bt -json", "llm-break -delete", "detach"], ["-p", str(process.pid)], before=["set auto-solib-add off"])  # fmt: skip
+    names = {k["name"]: k for k in said.json(0)["kernels"]}
+    assert names["cpu_attention_with_kv_cache"]["where"] == "host" and names["cpu_attn_reshape_and_cache"]["role"] == "cache"
+    assert "cpu_attention_with_kv_cache" in {b["kernel"] for b in said.json(1)["breakpoints"]}
+    answer, told = said.json(4), json.loads(truth.read_text())
+    assert answer["kernel"].startswith("cpu_attention_with_kv_cache(") and answer["arguments_counted"] and answer["partial"] == []
+    order = ["query", "key_cache", "value_cache", "output", "query_start_loc", "seq_lens", 0.125, True, None, -1, "block_table", 0.5, "scheduler_metadata",
+             None, None, 1.0, 2.0, "auto"]  # fmt: skip
+    assert len(answer["args"]) == len(order)
+    for got, wanted in zip(answer["args"], order):
+        if wanted in told:
+            to = got["points_to"]
+            assert (to["shape"], to["dtype"], int(to["data_ptr"], 16)) == (told[wanted]["shape"], told[wanted]["dtype"], told[wanted]["data_ptr"]), wanted
+        elif wanted is None:
+            assert got["points_to"]["kind"] == "none"
+        elif wanted == "auto":
+            assert got["points_to"]["text"] == '"auto"'
+        else:
+            assert got["value"] == wanted
+    assert answer["args"][0]["points_to"]["variable"] == "query" and answer["args"][0]["points_to"]["function"] == "forward"
+    assert "%.4e" % told["query"]["values"][0] in said.outputs[5] and "tensor([[4, 2]], dtype=torch.int32)" in said.outputs[5]
+    frames = said.json(6)["threads"][0]["frames"]
+    assert frames[0]["function"].startswith("cpu_attention_with_kv_cache(") and [f["function"] for f in frames if f["kind"] == "python"][-2:] == ["forward", "<module>"]
+    assert process.stdout.readline() == b"done True\n"
