@@ -37,6 +37,7 @@ class GdbSession(Session):
                 if core_file(inferior):
                     from ..target.core_gdb import CoreGdbTarget as kind
                 known = self._opened[key] = kind(inferior, next((r.label for r in self.ranks if r.pid == inferior.pid), ""))
+            known.device_memory = self._device_memory()
         return known
 
     def open(self, what):
@@ -58,7 +59,7 @@ class GdbSession(Session):
             if getattr(target, "inferior", None) != gdb.selected_inferior():
                 return None
         thread = gdb.selected_thread()
-        return (thread.ptid[1] or thread.ptid[2]) if thread is not None else None
+        return (thread.ptid[1] or thread.ptid[2]) if thread else None
 
     def target_of_inferior(self, inferior):
         """The `Target` of a process or core that this gdb holds."""
@@ -66,6 +67,7 @@ class GdbSession(Session):
 
     def attached_inferior(self, what=None):
         """The inferior that a WHAT names, the selected one without; one that has no process is fine where none is named."""
+        self._need_frames()
         if what is None:
             return gdb.selected_inferior()
         found = self.resolve(what)
@@ -88,10 +90,60 @@ class GdbSession(Session):
         """Whether gdb reads the symbols of new libraries by itself, and so tells of them."""
         return bool(gdb.parameter("auto-solib-add"))
 
+    @staticmethod
+    def _device_memory():
+        """What reads GPU memory in this gdb, None where nothing does."""
+        try:
+            gdb.parameter("cuda break_on_launch")
+        except RuntimeError:
+            return None  # a gdb that knows no CUDA
+        from ..control.cudagdb import device
+
+        return device().read
+
+    def device_kernels(self):
+        """The kernels that run on the GPU, as cuda-gdb sees them; [] where nothing sees it."""
+        if self._device_memory() is None:
+            return []
+        return self.device().kernels()
+
+    def device(self):
+        """cuda-gdb's view of the GPU; `GdbextError` in a gdb that has none."""
+        from ..control.cudagdb import device
+
+        return device()
+
+    def focus_core(self, core):
+        """In cuda-gdb: opens a GPU core where nothing is open yet and focuses its first fault; what was done, in words, '' elsewhere."""
+        from ..control import cudagdb
+
+        if not cudagdb.is_cuda_gdb():
+            return ""
+        device = cudagdb.device()
+        if not device.open_core(core.path):
+            return "focus not moved: this cuda-gdb has a process; open the core in one of its own (target cudacore FILE)"
+        fault = next((f for f in core.faults if f.block), None)
+        if fault is None:
+            return ""
+        kernel = next((k for k in device.kernels() if k.grid_id == fault.kernel.id and k.device == fault.device.index), None)
+        if kernel is None or kernel.grid != fault.kernel.grid:
+            return "focus not moved: this cuda-gdb has another core open"
+        now = device.set_focus(kernel.id, fault.block, fault.thread)
+        return "focus: kernel {} block ({},{},{}) thread ({},{},{})".format(now.kernel, *now.block, *now.thread)
+
+    @staticmethod
+    def _need_frames():
+        from ..control.cudagdb import has_working_none
+
+        if not has_working_none():
+            raise GdbextError("this cuda-gdb's Python is broken (its None is not Python's own, as in Debian's 11.8): frames and values cannot be used; "
+                              "what reads memory alone works, also with -on PID")  # fmt: skip
+
     def registers(self):
         """{name: value} of the selected thread, at its innermost frame."""
         from ..control.launchpoints import current_registers
 
+        self._need_frames()
         if gdb.selected_thread() is None:
             raise GdbextError("no thread is selected")
         return current_registers(self.target())

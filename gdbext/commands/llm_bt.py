@@ -36,6 +36,20 @@ def kernel_data(target, thread, native):
             "reliable": True, "locals": [], "device": None, "grid": found.grid, "block": found.block, "thread": None}  # fmt: skip
 
 
+def running_data(kernel):
+    """A kernel on the device, as cuda-gdb sees it, as a frame."""
+    return {"level": 0, "kind": "kernel", "function": escape(kernel.name), "file": "", "line": None, "pc": None, "sp": None, "library": "", "reliable": True,
+            "locals": [], "device": kernel.device, "grid": kernel.grid, "block": kernel.block, "thread": None, "number": kernel.id, "current": kernel.current}  # fmt: skip
+
+
+def running_lines(running, style):
+    lines = [style.title("Kernels on the device") + style.dim(" (which thread launched one, cuda-gdb does not tell)")]
+    for k in running:
+        where = "device {} grid ({},{},{}) block ({},{},{})".format(k["device"], *k["grid"], *k["block"])
+        lines.append(f"{'*' if k['current'] else ' '} kernel {k['number']}  {names.short(k['function'])} " + style.dim(f"<{where}>"))
+    return lines
+
+
 def kernel_line(frame, style):
     where = "grid ({},{},{}) block ({},{},{})".format(*frame["grid"], *frame["block"])
     return f"#{frame['level']:<3}{names.short(frame['function']) or hex(frame['pc'])} " + style.dim(f"<kernel, about to be launched: {where}>")
@@ -112,6 +126,20 @@ class LlmBt(Command):
     )
 
     def run(self, session, args):
+        running = [running_data(k) for k in session.device_kernels()] if args.on is None else []
+        try:
+            answer = self.host(session, args)
+        except GdbextError as e:
+            if not running:
+                raise
+            answer = Answer({"threads": []}, lambda style: "", [str(e)])  # a GPU core has no host side
+        if running:
+            answer.data["kernels"], host = running, answer.text
+            answer.text = lambda style: "\n".join([t for t in [host(style)] if t] + running_lines(running, style))
+        return answer
+
+    def host(self, session, args):
+        """The host's threads."""
         target = session.target(args.on)
         rt, why = None, []
         try:

@@ -54,7 +54,7 @@ class LlmGpuCore(Command):
     A dump on request of a hung engine has no fault: then the kernels and where their warps stand are what tells. -setup prints the
     environment that makes an engine write such files, for each CUDA release, and how to get one from a hung engine.
 
-    In cuda-gdb that has this very core open (target cudacore FILE) the focus moves to the first fault."""
+    In cuda-gdb the core is opened where nothing else is (target cudacore FILE), and the focus moves to its first fault."""
 
     name = "llm-gpucore"
     group = "kernels"

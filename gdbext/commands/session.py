@@ -74,6 +74,10 @@ class Session:
         """The pid of the process that gdb has selected, or None."""
         return None
 
+    def device_kernels(self):
+        """The kernels that a debugger of the GPU sees running."""
+        return []
+
     @staticmethod
     def partial(target):
         """The reasons that stand in `partial` because of the kind of target."""

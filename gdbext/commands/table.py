@@ -31,6 +31,8 @@ COMMANDS = {
     "llm-kernels": ("llm_kernels", "LlmKernels"),
     "llm-break": ("llm_break", "LlmBreak"),
     "llm-launch": ("llm_launch", "LlmLaunch"),
+    "llm-focus": ("llm_focus", "LlmFocus"),
+    "llm-step": ("llm_focus", "LlmStep"),
     "llm-gpucore": ("llm_gpucore", "LlmGpuCore"),
     "llm-snapshot": ("llm_snapshot", "LlmSnapshot"),
     "llm-stacks": ("llm_stacks", "LlmStacks"),

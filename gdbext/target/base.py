@@ -103,6 +103,7 @@ class Target:
     pid = None
     label = ""
     arrived = {}  # {frame address: byte offset}: frames that stand at an instruction which their own memory does not name yet
+    device_memory = None  # read(address, size) of GPU memory, where the debugger can (cuda-gdb)
 
     def __init__(self):
         self._pages = {}
@@ -229,6 +230,10 @@ class Target:
             except FaultError:
                 found.append(None)
         return found
+
+    def read_device(self, ranges):
+        """As `read_many`, in the GPU's memory."""
+        return [self.device_memory(address, size) for address, size in ranges]
 
     def u8(self, address):
         return self.read(address, 1)[0]

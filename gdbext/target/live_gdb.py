@@ -46,10 +46,10 @@ class selected:
     def __exit__(self, *error):
         if self.was_inferior.is_valid() and gdb.selected_inferior() != self.was_inferior:
             gdb.execute(f"inferior {self.was_inferior.num}", to_string=True)
-        if self.was_thread is not None and self.was_thread.is_valid():
+        if self.was_thread and self.was_thread.is_valid():  # not "is not None": the None of cuda-gdb 11.8 is another
             if gdb.selected_thread() != self.was_thread:
                 self.was_thread.switch()
-            if self.was_frame is not None and self.was_frame.is_valid():
+            if self.was_frame and self.was_frame.is_valid():
                 self.was_frame.select()
 
 

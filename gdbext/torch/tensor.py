@@ -73,12 +73,12 @@ class Tensor:
             return f"the sizes of this {self.kind} are not in it"
         if kind == "meta" or self.is_zero or self.numel == 0:
             return ""
-        if kind == "cuda":
+        if kind == "cuda" and self.target.device_memory is None:
             return (
                 f"the values are in the memory of {self.device}, which gdb cannot read: attach with cuda-gdb and read there, "
                 f"for example: x/16bx (@global char*) {self.data_ptr:#x}"
             )
-        if kind != "cpu":
+        if kind not in ("cpu", "cuda"):
             return f"the values are in the memory of {self.device}, which gdb cannot read"
         if self.kind in SPARSE:
             return ""
@@ -134,7 +134,8 @@ class Tensor:
             else:
                 runs.append([o, o + size])
         found, i = {}, 0
-        for (start, end), blob in zip(runs, self.target.read_many([(self.storage_data + a, b - a) for a, b in runs])):
+        read_many = self.target.read_many if not self.device.startswith("cuda") else self.target.read_device
+        for (start, end), blob in zip(runs, read_many([(self.storage_data + a, b - a) for a, b in runs])):
             if blob is None:
                 raise FaultError(self.storage_data + start, end - start, "the tensor's memory was freed, or the core left it out")
             while i < len(offsets) and offsets[i] < end:

@@ -28,9 +28,9 @@ def test_any_gdb_reads_it_and_says_in_one_line_what_is_none(gdb, tmp_path):
 
 def test_cuda_gdb_says_the_same(cuda_gdb, tmp_path):
     path = write(tmp_path / "gpu.core")
-    said = cuda_gdb([f"llm-gpucore -json {path}", f"target cudacore {path}", "python gdb.pretty_printers.clear()", "print/x $errorpc", "info symbol $pc",
-                     'interpreter-exec mi "-cuda-info-kernels"'])  # fmt: skip
-    ours = said.json(0)
+    said = cuda_gdb(["python gdb.pretty_printers.clear()", f"target cudacore {path}", "echo", "print/x $errorpc", "info symbol $pc",
+                     'interpreter-exec mi "-cuda-info-kernels"', f"llm-gpucore -json {path}"])  # fmt: skip
+    ours = said.json(6)
     (fault,), (kernel,) = ours["faults"], ours["kernels"]
     focus = re.search(r"block \((.*?)\), thread \((.*?)\), device (\d+), sm (\d+), warp (\d+), lane (\d+)", said.outputs[1])
     numbers = [[int(n) for n in focus.group(i).split(",")] for i in range(1, 7)]
@@ -46,5 +46,5 @@ def test_cuda_gdb_says_the_same(cuda_gdb, tmp_path):
 
 def test_cuda_gdb_agrees_that_nothing_faulted(cuda_gdb, tmp_path):
     path = write(tmp_path / "gpu.core", [Grid(V1, (8, 4, 1), (64, 1, 1), [((0, 0, 0), []), ((5, 1, 0), [])])])
-    said = cuda_gdb([f"llm-gpucore -json {path}", f"target cudacore {path}"])
-    assert said.json(0)["faults"] == [] and "Exception" not in said.outputs[1] and "kernel 0, grid 1" in said.outputs[1]
+    said = cuda_gdb(["echo", f"target cudacore {path}", f"llm-gpucore -json {path}"])
+    assert said.json(2)["faults"] == [] and "Exception" not in said.outputs[1] and "kernel 0, grid 1" in said.outputs[1]

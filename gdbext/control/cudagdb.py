@@ -1,0 +1,177 @@
+"""cuda-gdb's view of the device, the same over its MI (every release), its command line (10.2 base) and its Python module (12.7 and later).
+
+`device()` is a `CudaGdb`, or an error of one line in a gdb that is none. Nothing here was run on a GPU by this project's own tests, which have
+GPU cores in cuda-gdb 11.8; gdb.cuda's functions are used where they are there, and asked for one by one.
+"""
+
+import os
+import re
+import tempfile
+
+import gdb
+
+from ..errors import FaultError, GdbextError, NotFoundError
+
+MAX_READ = 1 << 26
+_TRIPLE = r"\((\d+),(\d+),(\d+)\)"
+
+
+def is_cuda_gdb():
+    try:
+        gdb.parameter("cuda break_on_launch")
+        return True
+    except RuntimeError:
+        return False
+
+
+def is_rocgdb():
+    """AMD's gdb, by what it says it is."""
+    return "rocm" in gdb.execute("show version", to_string=True).split("\n", 1)[0].lower()
+
+
+def has_working_none():
+    """Debian's cuda-gdb 11.8 returns a None that is not Python's: frames and values cannot be used there."""
+    return gdb.execute("echo", False, True) is not None and gdb.execute("echo") is None
+
+
+def device():
+    """A `CudaGdb`; `GdbextError` in a gdb that cannot see a device."""
+    if is_cuda_gdb():
+        return CudaGdb()
+    if is_rocgdb():
+        raise GdbextError("this is rocgdb: its GPU waves are threads (info threads); the pack's device commands are for cuda-gdb and were never tried here")
+    raise GdbextError("this gdb does not see the GPU: run the same in cuda-gdb (the host side works here: llm-break, llm-launch)")
+
+
+class Running:
+    """A kernel that is on the device. `id`: cuda-gdb's number, `grid_id`: the launch's, `name`, `grid`, `block`: extents, `device`: number, `current`: in focus."""
+
+    def __init__(self, row):
+        self.id, self.grid_id, self.device = int(row["kernel"]), int(row["grid"]), int(row["device"])
+        self.grid, self.block = triple(row["gridDim"]), triple(row["blockDim"])
+        self.name = row.get("invocation") or row.get("name") or ""
+        self.name = re.sub(r"\(.*\)$", "", self.name) if "<" not in self.name else re.sub(r"\([^<>]*\)$", "", self.name)
+        self.status, self.current = row.get("status", ""), row.get("current", "").strip() == "*"
+
+
+def triple(text):
+    found = re.search(_TRIPLE, text)
+    if not found:
+        raise GdbextError(f"cuda-gdb said {text!r} where (x,y,z) was expected")
+    return tuple(int(n) for n in found.groups())
+
+
+def rows(text, name):
+    """[{field: value}] of an MI table, `name={...}` rows."""
+    return [dict(re.findall(r'([\w-]+)="((?:[^"\\]|\\.)*)"', body)) for body in re.findall(re.escape(name) + r'=\{((?:[^{}"]|"(?:[^"\\]|\\.)*")*)\}', text)]
+
+
+class Focus:
+    """Where cuda-gdb's device focus is: `kernel` (its number), `block`, `thread`, and the hardware's device, sm, warp, lane."""
+
+    def __init__(self, kernel, block, thread, sm=None, warp=None, lane=None, device_number=0):
+        self.kernel, self.block, self.thread, self.sm, self.warp, self.lane, self.device = kernel, block, thread, sm, warp, lane, device_number
+
+
+class CudaGdb:
+    """What can be asked of cuda-gdb. Errors of the debugger are `GdbextError` with its own words."""
+
+    def execute(self, command):
+        try:
+            return gdb.execute(command, to_string=True) or ""
+        except (gdb.error, RuntimeError) as e:
+            raise GdbextError(f"cuda-gdb says to '{command}': {str(e).strip()}") from None
+
+    def mi(self, command):
+        return self.execute(f'interpreter-exec mi "{command}"')
+
+    def kernels(self):
+        """[`Running`], none where nothing runs."""
+        found = rows(self.mi("-cuda-info-kernels"), "InfoCudaKernelsRow")
+        return [Running(row) for row in found]
+
+    def focus(self):
+        """The `Focus`, None where it is on the host."""
+        text = self.execute("cuda kernel grid block thread device sm warp lane")
+        kernel = re.search(r"kernel (\d+)", text)
+        if not kernel:
+            return None
+        numbers = {k: int(v) for k, v in re.findall(r"\b(device|sm|warp|lane) (\d+)", text)}
+        return Focus(int(kernel.group(1)), triple(re.search(r"block " + _TRIPLE, text).group()), triple(re.search(r"thread " + _TRIPLE, text).group()),
+                     numbers.get("sm"), numbers.get("warp"), numbers.get("lane"), numbers.get("device", 0))  # fmt: skip
+
+    def set_focus(self, kernel, block, thread=(0, 0, 0)):
+        """Moves the focus to a thread of a block; -> `Focus`. A block that is not resident is an error that says so."""
+        where = "cuda kernel {} block ({},{},{}) thread ({},{},{})".format(kernel, *block, *thread)
+        try:
+            gdb.execute(where, to_string=True)
+        except (gdb.error, RuntimeError):
+            pass  # what counts is where the focus is now: the wording differs from release to release
+        now = self.focus()
+        if now is None or now.kernel != kernel or now.block != tuple(block) or now.thread != tuple(thread):
+            raise NotFoundError("block ({},{},{}) is not on the device now: it has run already or is still to come (info cuda blocks lists those that are)".format(*block))
+        return now
+
+    def read(self, address, size):
+        """Bytes of global memory. Refused without a focus: cuda-gdb then answers zeros without an error."""
+        if self.focus() is None:
+            raise GdbextError("device memory is read under a device focus: llm-focus (or cuda kernel 0) first; without one cuda-gdb answers zeros")
+        if not 0 < size <= MAX_READ:
+            raise FaultError(address, size, "not a size")
+        reader = getattr(getattr(gdb, "cuda", None), "read_global_memory", None)
+        if reader is not None:
+            try:
+                return bytes(reader(address, size))
+            except (RuntimeError, gdb.error) as e:
+                raise FaultError(address, size, str(e).strip()) from None
+        # The bulk path of older ones. Only bytes that are there are written: a short file is a fault.
+        handle, path = tempfile.mkstemp()
+        os.close(handle)
+        try:
+            gdb.execute(f"dump binary value {path} *(@global unsigned char*){address:#x}@{size}", to_string=True)
+            with open(path, "rb") as f:
+                data = f.read()
+        except (gdb.error, RuntimeError) as e:
+            raise FaultError(address, size, str(e).strip()) from None
+        finally:
+            os.unlink(path)
+        if len(data) != size:
+            raise FaultError(address, size, "device memory, cuda-gdb gave less")
+        return data
+
+    def pc(self):
+        """The focused thread's program counter, or None."""
+        found = re.search(r"0x[0-9a-f]+", self.execute("output/x $pc"))
+        return int(found.group(), 16) if found else None
+
+    def warp(self, focus):
+        """(active lanes, divergent lanes) as masks of the focused warp, None where cuda-gdb does not tell."""
+        for line in self.execute(f"info cuda warps device {focus.device} sm {focus.sm} warp {focus.warp}").splitlines():
+            found = re.match(r"\*?\s*(\d+)\s+(0x[0-9a-f]+)\s+(0x[0-9a-f]+)", line)
+            if found and int(found.group(1)) == focus.warp:
+                return int(found.group(2), 16), int(found.group(3), 16)
+        return None
+
+    def has_lines(self):
+        """Whether the focused code has device line information."""
+        return bool(re.search(r"^Line \d+ ", self.execute("info line *$pc"), re.M))
+
+    def is_core(self):
+        return "CUDA core dump" in self.execute("info files")
+
+    def variable(self, name):
+        """An integer variable of the focused code, None where it cannot be read (no -G, optimised out, another scope)."""
+        try:
+            text = gdb.execute(f"output (long) {name}", to_string=True)
+        except (gdb.error, RuntimeError):
+            return None
+        return int(text) if re.fullmatch(r"-?\d+", text.strip()) else None
+
+    def open_core(self, path):
+        """Opens a GPU core where nothing else is open; -> whether it is open now."""
+        text = self.execute("info files")
+        if "CUDA core dump" not in text:
+            if gdb.selected_inferior().pid:
+                return False
+            self.execute(f"target cudacore {path}")
+        return True

@@ -1,0 +1,85 @@
+"""The device commands in NVIDIA's cuda-gdb on (fake) GPU cores, and refused in one line everywhere else."""
+
+import struct
+
+import gpucores
+from gpucores import Grid
+
+V1 = "_ZN4vllm25paged_attention_v1_kernelIfLi64ELi16EEEvPT_PKS1_fPKib"
+V2 = "_ZN4vllm25paged_attention_v2_kernelIfLi512EEEvPT_PKS1_"
+DECODE = "_ZN10flashinfer33BatchDecodeWithPagedKVCacheKernelILi2EEEvPf"
+PLAIN = "_Z12other_kernelPi"
+MODULE = gpucores.cubin({V1: 384, V2: 384, DECODE: 384, PLAIN: 128})
+TABLE = 0x7F2000000000
+
+
+def core(path, function, grid, blocks, faults=()):
+    gpucores.write_core(path, MODULE, [Grid(function, grid, (64, 1, 1), [(b, faults if b == blocks[-1] else []) for b in blocks])],
+                        memory=[(TABLE, struct.pack("<4i", 0, 2, 1, 2)), (TABLE + 4096, struct.pack("<8f", *range(8)))])  # fmt: skip
+    return f"target cudacore {path}"
+
+
+def test_focus_goes_to_the_block_of_a_sequence_and_head(cuda_gdb, tmp_path):
+    opened = core(tmp_path / "1", V1, (8, 4, 1), [(0, 0, 0), (5, 3, 0), (3, 1, 0)])
+    said = cuda_gdb([opened, "llm-focus -seq 3 -head 5 -json", "cuda block thread", "llm-focus -seq 1 -head 3", "print blockIdx", "llm-focus -seq 2 -head 5",
+                     "cuda block", "llm-focus -seq 4 -head 0", "llm-focus -seq 1", "llm-focus -seq 0 -head 0 -kernel 7"])  # fmt: skip
+    answer = said.json(1)
+    assert (answer["block"], answer["thread"], answer["arithmetic"]) == ([5, 3, 0], [0, 0, 0], ["x = head = 5", "y = sequence = 3"])
+    assert said.outputs[2] == "block (5,3,0), thread (0,0,0)"
+    assert "y = sequence = 1\nblock (3,1,0) thread (0,0,0)" in said.outputs[3]
+    for i, word in {5: "not on the device now", 7: "y goes from 0 to 3", 8: "give -seq S and -head H", 9: "no kernel 7; there are 0"}.items():
+        assert word in said.outputs[i] and said.outputs[i].count("\n") == 0
+    assert said.outputs[6] == "block (3,1,0)"  # a refused focus moves nothing
+
+
+def test_parts_and_tables_of_other_kernels(cuda_gdb, tmp_path):
+    said = cuda_gdb([core(tmp_path / "2", V2, (8, 4, 3), [(0, 0, 0), (5, 3, 2)]), "llm-focus -seq 3 -head 5 -part 2 -json"])
+    assert said.json(1)["block"] == [5, 3, 2] and "tokens 1024 to 1535" in said.json(1)["arithmetic"][2]
+    said = cuda_gdb([core(tmp_path / "3", DECODE, (4, 2, 1), [(0, 0, 0), (3, 1, 0)]), "llm-focus -seq 2 -head 5 -part 1", "llm-focus -seq 2 -head 5 -part 1 -queries-per-kv 4",
+                     f"llm-focus -seq 2 -head 5 -part 1 -queries-per-kv 4 -table {TABLE:#x} -json", f"llm-focus -seq 2 -head 5 -queries-per-kv 4 -table {TABLE + 64:#x}"])  # fmt: skip
+    assert "-queries-per-kv is needed" in said.outputs[1] and "-table ADDR is needed" in said.outputs[2]
+    assert said.json(3)["block"] == [3, 1, 0] and said.outputs[4].startswith("llm-focus: cannot read 16 bytes at")
+    said = cuda_gdb([core(tmp_path / "4", PLAIN, (4, 2, 1), [(0, 0, 0)]), "llm-focus -seq 0 -head 0"])
+    assert "not known: focus a block by number" in said.outputs[1]
+
+
+def test_gpucore_moves_the_focus_to_the_fault(cuda_gdb, tmp_path):
+    core(tmp_path / "5", V1, (8, 4, 1), [(0, 0, 0), (5, 3, 0)], [(1, 7, 14)])
+    said = cuda_gdb([f"llm-gpucore {tmp_path}/5", "llm-focus -seq 0 -head 0", f"llm-gpucore {tmp_path}/5", "cuda block thread"])
+    assert said.outputs[0].endswith("focus: kernel 0 block (5,3,0) thread (39,0,0)") and "block (0,0,0)" in said.outputs[1]
+    assert said.outputs[3] == "block (5,3,0), thread (39,0,0)"
+
+
+def test_the_backtrace_lists_the_kernels(cuda_gdb, tmp_path):
+    said = cuda_gdb([core(tmp_path / "6", V1, (8, 4, 1), [(0, 0, 0)]), "llm-bt -json", "llm-bt"])
+    (kernel,) = said.json(1)["kernels"]
+    assert (kernel["kind"], kernel["grid"], kernel["block"], kernel["device"]) == ("kernel", [8, 4, 1], [64, 1, 1], 0) and "paged_attention_v1_kernel" in kernel["function"]
+    assert "Kernels on the device" in said.outputs[2] and "* kernel 0" in said.outputs[2]
+
+
+def test_device_memory_is_read_under_a_focus_and_refused_without(cuda_gdb, tmp_path):
+    script = tmp_path / "read.py"
+    script.write_text(
+        "import gdb\nfrom gdbext.control import cudagdb\nfrom gdbext.errors import GdbextError\n"
+        "def read(address, size):\n"
+        "    try: print('READ', cudagdb.device().read(address, size).hex())\n"
+        "    except GdbextError as e: print('REFUSED', e)\n"
+    )
+    at = TABLE + 4096
+    said = cuda_gdb([f"source {script}", f"python read({at:#x}, 8)", core(tmp_path / "7", V1, (8, 4, 1), [(0, 0, 0)]), f"python read({at:#x}, 16)",
+                     f"python read({at + 0x100000:#x}, 16)", f"python read({at:#x}, -1)"])  # fmt: skip
+    assert said.outputs[1].startswith("REFUSED device memory is read under a device focus")
+    assert said.outputs[3] == "READ " + struct.pack("<4f", *range(4)).hex()
+    assert said.outputs[4].startswith("REFUSED cannot read") and said.outputs[5].startswith("REFUSED cannot read")
+
+
+def test_what_this_cuda_gdb_cannot_is_one_line(cuda_gdb, tmp_path):
+    said = cuda_gdb([core(tmp_path / "8", V1, (8, 4, 1), [(0, 0, 0)]), "llm-step", "llm-step sideways", "llm-break paged-attention", "llm-launch", "llm"])
+    for i, word in {1: "cannot be stepped", 2: "none of line, instruction, kv-block", 3: "", 4: ""}.items():
+        assert word in said.outputs[i] and said.outputs[i].count("\n") == 0 and "Traceback" not in said.outputs[i]
+    assert "llm-focus" in said.outputs[5]
+
+
+def test_plain_gdb_refuses_the_device_side_in_one_line(gdb):
+    said = gdb(["llm-focus -seq 0 -head 0", "llm-step"])
+    assert all("does not see the GPU" in o and o.count("\n") == 0 for o in said.outputs)
