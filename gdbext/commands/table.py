@@ -38,6 +38,7 @@ COMMANDS = {
     "llm-stacks": ("llm_stacks", "LlmStacks"),
     "llm-locks": ("llm_locks", "LlmLocks"),
     "llm-gpucore": ("llm_gpucore", "LlmGpuCore"),
+    "llm-hang": ("llm_hang", "LlmHang"),
 }
 
 

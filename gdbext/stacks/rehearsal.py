@@ -8,7 +8,7 @@ from ..cpython.runtime import open_runtime
 from ..engines import kv_view
 from ..errors import GdbextError
 from ..torch import tensor as tensors
-from . import locks
+from . import locks, observe
 from .threads import ProcessView, distributed_label
 
 KV = "-kv"  # no expression begins so
@@ -23,6 +23,7 @@ def read(target, *words):
         view = ProcessView(target)
         if view.rt is not None:
             distributed_label(view.rt)
+            observe.world(view.rt)
         locks.find(view)
     except GdbextError as e:
         error = error or str(e)

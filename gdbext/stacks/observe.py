@@ -1,0 +1,201 @@
+"""What several processes did during a short while: CPU clocks, states and Python stacks seen without stopping anything, then one
+look with every stack whole. `facts` of `verdict` are made from it."""
+
+import os
+import time
+
+from ..cpython import gil
+from ..cpython.runtime import open_runtime
+from ..engines.base import memory_environ
+from ..errors import GdbextError
+from ..target.proc import ProcTarget, read_proc
+from ..target.proctable import ProcTable, is_python_name
+from . import locks, looks, threads
+
+GIL_LOOKS = 12
+STACK_LOOKS = 4
+
+
+class Clock:
+    """A thread's clock: `run` seconds on a processor, `sleeps`: times it went to sleep of itself, `state`."""
+
+    __slots__ = ("run", "sleeps", "state")
+
+    def __init__(self, run, sleeps, state):
+        self.run, self.sleeps, self.state = run, sleeps, state
+
+
+def clocks(pid):
+    """{tid: Clock}; {} where the process is gone."""
+    found = {}
+    try:
+        tids = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for tid in tids:
+        try:
+            stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
+            status = read_proc(pid, f"task/{tid}/status")
+            try:
+                run = int(read_proc(pid, f"task/{tid}/schedstat").split()[0]) / 1e9
+            except (GdbextError, IndexError, ValueError):
+                run = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+            sleeps = next((int(line.split()[1]) for line in status.splitlines() if line.startswith(b"voluntary_ctxt")), 0)
+            found[int(tid)] = Clock(run, sleeps, stat[0].decode())
+        except (GdbextError, IndexError, ValueError):
+            continue  # it ended while we looked
+    return found
+
+
+class Seen:
+    """One process over the while: `look`, `view` (None: `why`), `edges`, `before` and `after` (`clocks`), `window` seconds between them,
+    `stacks`: {tid: [stack at each look]}, `gil`: `Samples` or None, `state`: of the process, `world`: (rank, size) of its
+    torch.distributed group or None."""
+
+    def __init__(self, look):
+        self.look, self.pid, self.rank = look, look.pid, look.rank
+        self.view, self.why, self.edges, self.before, self.after, self.window = None, "", [], {}, {}, 0.0
+        self.stacks, self.gil, self.state, self.world, self.partial = {}, None, "", None, []
+        self.zombies = []  # (pid, what happened to it) of children that have failed
+
+    @property
+    def name(self):
+        return self.view.name if self.view is not None else self.look.name
+
+    def ran(self, tid):
+        """Seconds that a thread ran during the while, None where that is not known."""
+        a, b = self.before.get(tid), self.after.get(tid)
+        return b.run - a.run if a and b else None
+
+    def woke(self, tid):
+        """How often a thread went to sleep anew during the while."""
+        a, b = self.before.get(tid), self.after.get(tid)
+        return b.sleeps - a.sleeps if a and b else 0
+
+    def moved(self, tid):
+        """Whether two looks show different Python stacks of a thread."""
+        return len(set(self.stacks.get(tid, ()))) > 1
+
+
+def watch(found, held, seconds):
+    """Looks at what `resolve` gave for `seconds`, then stops each process once, for milliseconds. -> [Seen]"""
+    seen = [Seen(looks.look_of(one)) for one in found]
+    live = [s for s, one in zip(seen, found) if not isinstance(one, str) and held(one) is None]
+    open_ = {}
+    for s in live:
+        s.state = _state(s.pid)
+        if s.state in ("", "Z", "X"):
+            continue
+        try:
+            open_[s.pid] = open_runtime(ProcTarget(s.pid))
+        except GdbextError:
+            pass  # no Python that can be read: clocks and native stacks are left
+    began = time.monotonic()
+    for s in live:
+        s.before = clocks(s.pid)
+    for number in range(STACK_LOOKS):
+        for s in live:
+            rt = open_.get(s.pid)
+            if rt is not None:
+                _python_stacks(s, rt)
+                _gil(s, rt, number)
+        left = began + seconds * (number + 1) / STACK_LOOKS - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+    for s in live:
+        s.zombies = failed_children(s.pid)
+        s.after = clocks(s.pid)
+        s.window = time.monotonic() - began
+    for rt in open_.values():
+        rt.target.close()
+    with looks.taken(found, held) as taken:
+        for s, look in zip(seen, taken):
+            s.look = look
+            s.pid = look.pid
+            now = _state(s.pid) if s in live else ""
+            s.state = now or s.state
+            if s in live and not now:
+                s.state = "X"  # it was there when we began
+            if look.target is None:
+                s.why = look.reason
+                continue
+            try:
+                s.view = threads.view_of(look)
+                s.edges, why = locks.find(s.view)
+                s.partial = s.view.partial + look.partial + why
+                s.world = world(s.view.rt) if s.view.rt is not None else None
+                for th in s.view.threads:
+                    if th.python:
+                        s.stacks.setdefault(th.tid, []).append(_key(th.python))
+            except GdbextError as e:
+                s.why = str(e)
+    return seen
+
+
+def _state(pid):
+    try:
+        return read_proc(pid, "stat").rpartition(b")")[2].split()[0].decode()
+    except (GdbextError, IndexError):
+        return ""
+
+
+def failed_children(pid):
+    """[(pid, what)] of Pythons that this process started, that have failed and that it has not asked about."""
+    table, found = ProcTable(), []
+    for child in table.children.get(pid, ()):
+        signal, status = child.exit_status & 0x7F, child.exit_status >> 8
+        if child.state == "Z" and (signal or status) and (is_python_name(child.comm) or "::" in child.comm):
+            found.append((child.pid, f"{child.comm}, killed by signal {signal}" if signal else f"{child.comm}, exit status {status}"))
+    return found
+
+
+def _key(frames):
+    return tuple((f.code.address, f.step.lasti) for f in frames)
+
+
+def _python_stacks(s, rt):
+    rt.target.forget()
+    try:
+        pythons = rt.threads()
+    except GdbextError:
+        return
+    for py in pythons:
+        try:
+            s.stacks.setdefault(py.tid, []).append(_key(rt.frames(py)))
+        except GdbextError:
+            s.stacks.setdefault(py.tid, []).append(("torn", time.monotonic()))  # it changed while it was read: it moves
+
+
+def _gil(s, rt, number):
+    try:
+        got = gil.sample(rt, GIL_LOOKS // STACK_LOOKS, 0.005)
+    except GdbextError:
+        return
+    if s.gil is None:
+        s.gil = got
+        return
+    s.gil.count += got.count
+    s.gil.free += got.free
+    for mine, theirs in ((s.gil.held, got.held), (s.gil.waited, got.waited)):
+        for tid, n in theirs.items():
+            mine[tid] = mine.get(tid, 0) + n
+
+
+def world(rt):
+    """(rank, size) of a torch.distributed process from os.environ, else from the frame that sets the group up; None for others."""
+    try:
+        if not rt.has_module(("torch.distributed",)):
+            return None
+        said = memory_environ(rt, ("RANK", "WORLD_SIZE"))
+        if said.get("RANK", "").isdigit() and said.get("WORLD_SIZE", "").isdigit():
+            return int(said["RANK"]), int(said["WORLD_SIZE"])
+        for thread in rt.threads()[:1]:
+            for frame in rt.frames(thread):
+                if frame.function == "init_process_group":
+                    own = dict(frame.locals())
+                    rank, size = (own[k].integer() for k in ("rank", "world_size"))
+                    if 0 <= rank < size:
+                        return rank, size
+    except (GdbextError, KeyError, AttributeError):
+        pass
+    return None

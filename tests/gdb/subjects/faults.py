@@ -1,0 +1,324 @@
+"""faults.py SCENARIO: one process that hangs, works or idles in a known way. Says {"pid", "culprits": [tid]} (of another pid: [pid, tid]),
+then does it."""
+
+import ctypes
+import gc
+import json
+import logging
+import os
+import queue
+import re
+import select
+import socket
+import sys
+import tempfile
+import threading
+import time
+
+libc, held_libc = ctypes.CDLL(None), ctypes.PyDLL(None)  # the second keeps the GIL
+tids = {}
+MAIN = threading.get_native_id()
+
+
+def say(*culprits, pid=None):
+    print(json.dumps({"pid": pid or os.getpid(), "culprits": [tids.get(c, c) for c in culprits]}), flush=True)
+
+
+def start(name, function, *args):
+    ready = threading.Event()
+
+    def body():
+        tids[name] = threading.get_native_id()
+        ready.set()
+        function(*args)
+
+    thread = threading.Thread(target=body, name=name, daemon=True)
+    thread.start()
+    ready.wait()
+    return thread
+
+
+def forever():
+    time.sleep(100000)
+
+
+def holding(lock, then=forever):
+    """A thread that has the lock and keeps it."""
+    has = threading.Event()
+
+    def hold():
+        with lock:
+            has.set()
+            then()
+
+    start("holder", hold)
+    has.wait()
+
+
+def abba_locks():
+    a, b, meet = threading.Lock(), threading.RLock(), threading.Barrier(2)
+
+    def one():
+        with a:
+            meet.wait()
+            with b:
+                pass
+
+    start("one", one)
+    say("one", MAIN)
+    with b:
+        meet.wait()
+        with a:
+            pass
+
+
+def abba_mutexes():
+    a, b, meet = (ctypes.c_uint64 * 6)(), (ctypes.c_uint64 * 6)(), threading.Barrier(2)
+
+    def take(x, y):
+        libc.pthread_mutex_lock(x)
+        meet.wait()
+        libc.pthread_mutex_lock(y)
+
+    start("one", take, a, b)
+    start("two", take, b, a)
+    say("one", "two")
+    forever()
+
+
+def same_lock_twice():
+    lock = threading.Lock()
+    say(MAIN)
+    with lock:
+        with lock:
+            pass
+
+
+def lock_kept():
+    lock = threading.Lock()
+    holding(lock)
+    say("holder")
+    with lock:
+        pass
+
+
+def lock_kept_in_recv():
+    lock, (near, far) = threading.Lock(), socket.socketpair()
+    holding(lock, lambda: near.recv(1))
+    say("holder")
+    with lock:
+        pass
+    del far
+
+
+def lock_kept_through_join():
+    lock = threading.RLock()
+    holding(lock)
+
+    def want():
+        lock.acquire()
+        lock.release()
+
+    worker = start("worker", want)
+    say("holder")
+    worker.join()
+
+
+def mutex_kept():
+    mutex, has = (ctypes.c_uint64 * 6)(), threading.Event()
+
+    def hold():
+        libc.pthread_mutex_lock(mutex)
+        has.set()
+        forever()
+
+    start("holder", hold)
+    has.wait()
+    say("holder")
+    libc.pthread_mutex_lock(mutex)
+
+
+def logging_lock():
+    handler = logging.StreamHandler(open(os.devnull, "w"))
+    log = logging.getLogger("engine")
+    log.addHandler(handler)
+    holding(handler.lock)
+    say("holder")
+    log.warning("step")
+
+
+def lock_orphaned_by_fork():
+    lock = threading.RLock()
+    holding(lock)
+    pid = os.fork()
+    if not pid:
+        lock.acquire()
+    say(pid=pid)
+    forever()
+
+
+def import_lock():
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "slow_module.py"), "w") as f:
+            f.write("import time\ntime.sleep(100000)\n")
+        sys.path.insert(0, folder)
+
+        def load():
+            import slow_module  # noqa: F401
+
+        start("importer", load)
+        time.sleep(0.3)
+        say("importer")
+        import slow_module  # noqa: F401
+
+
+def gil_kept_asleep():
+    start("other", lambda: [time.sleep(0.001) for _ in iter(int, 1)])
+    say(MAIN)
+    held_libc.sleep(100000)
+
+
+def gil_kept_at_work():
+    start("other", lambda: [time.sleep(0.001) for _ in iter(int, 1)])
+    say(MAIN)
+    re.match("(a+)+$", "a" * 60 + "b")
+
+
+def gil_and_mutex():
+    """One has a mutex and wants the GIL; another has the GIL and wants the mutex."""
+    mutex, has = (ctypes.c_uint64 * 6)(), threading.Event()
+
+    def first():
+        libc.pthread_mutex_lock(mutex)
+        has.set()
+        while True:
+            time.sleep(0.001)
+
+    start("first", first)
+    has.wait()
+    say("first", MAIN)
+    held_libc.pthread_mutex_lock(mutex)
+
+
+def full_queue():
+    q = queue.Queue(2)
+    q.put(1), q.put(2)
+
+    def consume(q):
+        forever()
+        q.get()
+
+    start("consumer", consume, q)
+    say("consumer")
+    q.put(3)
+
+
+def empty_queue_and_a_stuck_giver():
+    q = queue.Queue()
+
+    def give(q):
+        forever()
+        q.put(1)
+
+    start("giver", give, q)
+    say("giver")
+    q.get()
+
+
+def idle_queue():
+    q = queue.Queue()
+    import concurrent.futures
+
+    pool = concurrent.futures.ThreadPoolExecutor(2)
+    pool.submit(int).result()
+    say()
+    q.get()
+
+
+def idle_select():
+    near, far = socket.socketpair()
+    say()
+    while True:
+        select.select([near], [], [], 100)
+    del far
+
+
+def idle_polling():
+    say()
+    while True:
+        time.sleep(0.02)
+
+
+def at_work():
+    say(MAIN)
+    total = 0
+    while True:
+        for i in range(1000):
+            total += i * i % 7
+
+
+def spinning_in_place():
+    flag = threading.Event()
+    say(MAIN)
+    while not flag._flag:
+        pass
+
+
+def gc_storm():
+    keep = [[i] for i in range(300000)]
+    say(MAIN)
+    while True:
+        gc.collect()
+    del keep
+
+
+def slow_but_moving():
+    def step(n):
+        time.sleep(0.03)
+        return sum(i * i for i in range(20000 + n))
+
+    def other_step(n):
+        time.sleep(0.02)
+        return step(n)
+
+    say()
+    n = 0
+    while True:
+        n += 1
+        step(n)
+        other_step(n)
+
+
+def sleeps_for_good():
+    say()
+    forever()
+
+
+def nobody_notifies():
+    event = threading.Event()
+    say()
+    event.wait()
+
+
+def pool_waits_for_itself():
+    import concurrent.futures
+
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+
+    def outer():
+        return pool.submit(int).result()
+
+    future = pool.submit(outer)
+    say()
+    future.result()
+
+
+def stopped():
+    say()
+    forever()
+
+
+dead = stopped
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

@@ -1,0 +1,83 @@
+"""gloo_rank.py RANK WORLD PORT FOLDER: one rank of a torch.distributed gloo group. Reads words from standard input and does each:
+
+all_reduce, barrier, recv N | nap F, spin F, lock F, gil F: stays away in that manner until the file F is there | steps N. Prints "did WORD" after
+each; "up PID" first; "culprit TID" where another thread is to blame."""
+
+import ctypes
+import datetime
+import os
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+held_libc = ctypes.PyDLL(None)
+
+
+def nap(path):
+    while not os.path.exists(path):
+        time.sleep(0.05)
+
+
+def spin(path):
+    until, n = time.monotonic() + 30, 0
+    while time.monotonic() < until:
+        n += 1
+        if n % 1000 == 0 and os.path.exists(path):
+            break
+
+
+def lock(path):
+    """A lock that another thread keeps until the file is there."""
+    mine, has = threading.Lock(), threading.Event()
+
+    def keep():
+        with mine:
+            has.set()
+            nap(path)
+
+    thread = threading.Thread(target=keep, name="keeper", daemon=True)
+    thread.start()
+    has.wait()
+    print("culprit", thread.native_id, flush=True)
+    with mine:
+        pass
+
+
+def gil(path):
+    threading.Thread(target=lambda: [time.sleep(0.001) for _ in range(20000)], name="other", daemon=True).start()
+    time.sleep(0.2)
+    held_libc.sleep(int(path))
+
+
+def steps(count):
+    x = torch.ones(10)
+    for _ in range(int(count)):
+        time.sleep(0.05)
+        dist.all_reduce(x)
+
+
+def main():
+    rank, world, port = sys.argv[1:4]
+    os.environ.update(RANK=rank, WORLD_SIZE=world, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, OMP_NUM_THREADS="1")
+    torch.set_num_threads(1)
+    print("starting", os.getpid(), flush=True)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=900))
+    dist.barrier()
+    print("up", os.getpid(), flush=True)
+    for line in sys.stdin:
+        word, *rest = line.split()
+        if word == "all_reduce":
+            dist.all_reduce(torch.ones(10))
+        elif word == "barrier":
+            dist.barrier()
+        elif word == "recv":
+            dist.recv(torch.ones(10), src=int(rest[0]))
+        else:
+            {"nap": nap, "spin": spin, "lock": lock, "gil": gil, "steps": steps}[word](*rest)
+        print("did", word, flush=True)
+
+
+main()

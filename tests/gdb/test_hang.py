@@ -1,0 +1,249 @@
+"""llm-hang on processes that hang in known ways. Each verdict must be right or "unknown"; all but a few must be right.
+
+`pytest -s` prints the table that the README quotes.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gdbrun import run_gdb
+from heartbeats import eventually
+from pysubjects import SUBJECTS
+from test_stacks import answer, run
+
+# scenario -> the verdicts that are right; "culprit" is what the subject says of itself
+PLAIN = {
+    "abba_locks": "lock-cycle", "abba_mutexes": "lock-cycle", "same_lock_twice": "lock-cycle", "gil_and_mutex": "lock-cycle",
+    "lock_kept": "lock-held", "lock_kept_in_recv": "lock-held", "lock_kept_through_join": "lock-held", "mutex_kept": "lock-held",
+    "logging_lock": "lock-held", "lock_orphaned_by_fork": "lock-held", "import_lock": "lock-held", "gil_kept_asleep": "gil",
+    "gil_kept_at_work": "gil", "full_queue": "starved", "empty_queue_and_a_stuck_giver": "starved", "idle_queue": "idle", "idle_select": "idle",
+    "idle_polling": "idle", "at_work": "busy", "spinning_in_place": "busy", "gc_storm": "busy", "slow_but_moving": "busy", "stopped": "stopped",
+    "dead": "crashed", "sleeps_for_good": "unknown", "nobody_notifies": "unknown", "pool_waits_for_itself": "unknown",
+}  # fmt: skip
+TABLE = []
+
+
+def record(scenario, expected, said, wanted):
+    """Right: the verdict, and exactly the culprits. Wrong: another verdict than "unknown", or a culprit that is none."""
+    got = sorted({c.get("tid") or c["pid"] or c["label"] for c in said["culprits"]}, key=str)
+    verdict = said["verdict"]
+    right = verdict == expected and (got == sorted(set(wanted), key=str) or expected in ("idle", "busy", "unknown") and set(got) <= set(wanted) | {None}
+                                     or expected == "busy" and set(wanted) <= set(got))  # fmt: skip
+    TABLE.append((scenario, verdict, "right" if right else "unknown" if verdict == "unknown" else "WRONG", said["evidence"][:1]))
+    assert right or verdict == "unknown", f"{scenario}: {json.dumps(said, indent=1)}; wanted {expected} {wanted}"
+
+
+@contextlib.contextmanager
+def fault(scenario):
+    """-> (pid to look at, culprits' tids)"""
+    child = subprocess.Popen([sys.executable, os.path.join(SUBJECTS, "faults.py"), scenario], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    pid = child.pid
+    try:
+        truth = json.loads(child.stdout.readline())
+        pid = truth["pid"]
+        time.sleep(0.4)
+        yield pid, truth["culprits"]
+    finally:
+        for one in {pid, child.pid}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+        child.communicate()
+
+
+@pytest.mark.parametrize("scenario", PLAIN)
+def test_one_process(scenario):
+    with fault(scenario) as (pid, culprits):
+        if scenario == "stopped":
+            os.kill(pid, signal.SIGSTOP)
+            eventually(lambda: open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "T", "the stop")
+        if scenario == "dead":
+            os.kill(pid, signal.SIGKILL)
+            eventually(lambda: open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z", "its end")
+        said = answer(f"llm-hang {pid} -wait 0.8 -json")
+        if scenario in ("stopped", "dead", "lock_orphaned_by_fork"):
+            culprits = [pid]
+        record(scenario, PLAIN[scenario], said, culprits)
+        if scenario == "gc_storm":
+            assert any("garbage" in e for e in said["evidence"]) or said["verdict"] == "unknown", said["evidence"]
+        state = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0]
+        assert state in {"stopped": "T", "dead": "Z"}.get(scenario, "RSD")
+
+
+# ---- ranks -----------------------------------------------------------------------------------------------------------
+class Ranks:
+    """Gloo ranks that take words."""
+
+    def __init__(self, python, count, world, folder):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        command = [python, os.path.join(SUBJECTS, "gloo_rank.py")]
+        self.folder = str(folder)
+        self.processes = [subprocess.Popen([*command, str(r), str(world), str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                           stderr=subprocess.DEVNULL, text=True) for r in range(count)]  # fmt: skip
+        self.pids = [int(self.expect(r, "starting")[0]) for r in range(count)]
+
+    def expect(self, rank, word):
+        for line in self.processes[rank].stdout:
+            if line.split()[:1] == [word]:
+                return line.split()[1:]
+        raise AssertionError(f"rank {rank} ended without saying {word}")
+
+    def do(self, *words):
+        """One word for each rank; '' for none. Then time to get there."""
+        for process, word in zip(self.processes, words):
+            if word:
+                process.stdin.write(word + "\n")
+                process.stdin.flush()
+        time.sleep(0.7)
+
+    def flag(self, name):
+        return os.path.join(self.folder, name)
+
+    def meet(self, name, *words):
+        """Lets the absent rank come: sets the flag, and waits until all have done their words."""
+        open(self.flag(name), "w").close()
+        for rank, word in enumerate(words):
+            self.expect(rank, "did")
+
+    def hang(self):
+        return answer(f"llm-hang {' '.join(map(str, self.pids))} -wait 0.8 -json")
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture(scope="module")
+def ranks(torch_python, tmp_path_factory):
+    group = Ranks(torch_python, 3, 3, tmp_path_factory.mktemp("ranks"))
+    try:
+        for r in range(3):
+            group.expect(r, "up")
+        yield group
+    finally:
+        group.close()
+
+
+def test_ranks_that_wait_for_words_are_idle(ranks):
+    record("ranks idle", "idle", ranks.hang(), [])
+
+
+def test_an_absent_rank(ranks):
+    ranks.do("all_reduce", f"nap {ranks.flag('a')}", "all_reduce")
+    said = ranks.hang()
+    record("absent rank", "collective", said, [ranks.pids[1]])
+    assert said["victims"] == ["R0", "R2"] and said["culprits"][0]["label"] == "R1"
+    ranks.do("", "all_reduce", "")
+    ranks.meet("a", "all_reduce", "nap", "all_reduce")
+    ranks.expect(1, "did")
+
+
+def test_a_spinning_rank(ranks):
+    ranks.do(f"spin {ranks.flag('b')}", "barrier", "barrier")
+    record("spinning rank", "collective", ranks.hang(), [ranks.pids[0]])
+    ranks.do("barrier", "", "")
+    ranks.meet("b", "spin", "barrier", "barrier")
+    ranks.expect(0, "did")
+
+
+def test_a_rank_that_waits_for_a_lock(ranks):
+    ranks.do("all_reduce", "all_reduce", f"lock {ranks.flag('c')}")
+    keeper = int(ranks.expect(2, "culprit")[0])
+    said = ranks.hang()
+    record("rank behind a lock", "lock-held", said, [keeper])
+    assert {"R0", "R1"} <= set(said["victims"])
+    ranks.do("", "", "all_reduce")
+    ranks.meet("c", "all_reduce", "all_reduce", "lock")
+    ranks.expect(2, "did")
+
+
+def test_a_rank_that_keeps_its_gil(ranks):
+    ranks.do("all_reduce", "gil 6", "all_reduce")
+    record("rank keeps its GIL", "gil", ranks.hang(), [ranks.pids[1]])
+    ranks.do("", "all_reduce", "")
+    ranks.meet("d", "all_reduce", "gil", "all_reduce")
+    ranks.expect(1, "did")
+
+
+def test_a_stopped_rank(ranks):
+    ranks.do("all_reduce", "", "all_reduce")
+    os.kill(ranks.pids[1], signal.SIGSTOP)
+    try:
+        time.sleep(0.2)
+        said = ranks.hang()
+    finally:
+        os.kill(ranks.pids[1], signal.SIGCONT)
+    record("stopped rank", "stopped", said, [ranks.pids[1]])
+    assert said["victims"] == ["R0", "R2"]
+    ranks.do("", "all_reduce", "")
+    ranks.meet("e", "all_reduce", "all_reduce", "all_reduce")
+
+
+def test_slow_steps_that_go_on(ranks):
+    ranks.do("steps 60", "steps 60", "steps 60")
+    record("ranks slow but moving", "busy", ranks.hang(), ranks.pids)
+    ranks.meet("f", "steps", "steps", "steps")
+
+
+def test_ranks_that_were_not_named(ranks):
+    """Two of three ranks are looked at: the third, which is the culprit, is named by its rank."""
+    ranks.do("barrier", f"nap {ranks.flag('g')}", "barrier")
+    said = answer(f"llm-hang {ranks.pids[0]} {ranks.pids[2]} -wait 0.5 -json")
+    record("rank not looked at", "collective", said, ["R1"])
+    ranks.do("", "barrier", "")
+    ranks.meet("g", "barrier", "nap", "barrier")
+    ranks.expect(1, "did")
+
+
+def test_the_same_in_gdb(ranks, gdb_path):
+    ranks.do("all_reduce", "all_reduce", f"nap {ranks.flag('h')}")
+    said = run_gdb(gdb_path, [f"llm-hang -json {' '.join(map(str, ranks.pids))}"]).json()
+    assert said["verdict"] == "collective" and [c["tid"] for c in said["culprits"]] == [ranks.pids[2]] and len(said["pauses"]) == 3
+    text = run(f"llm-hang {' '.join(map(str, ranks.pids))} -wait 0.3").people()
+    assert "culprit: R2" in text and "victims: R0, R1" in text and "all run on" in text
+    ranks.do("", "", "all_reduce")
+    ranks.meet("h", "all_reduce", "all_reduce", "nap")
+    ranks.expect(2, "did")
+
+
+def test_a_rank_in_another_collective(ranks):
+    ranks.do("all_reduce", "all_reduce", "recv 0")
+    record("rank in another collective", "collective", ranks.hang(), [ranks.pids[2]])
+
+
+def test_a_dead_rank(ranks):
+    """Last: the group is lost with it."""
+    os.kill(ranks.pids[1], signal.SIGKILL)
+    time.sleep(0.3)
+    record("dead rank", "crashed", ranks.hang(), [ranks.pids[1]])
+
+
+def test_startup_that_waits_for_a_rank(torch_python, tmp_path):
+    group = Ranks(torch_python, 1, 2, tmp_path)
+    try:
+        time.sleep(1)
+        record("startup waits for a rank", "startup", group.hang(), ["R1"])
+    finally:
+        group.close()
+
+
+def test_nine_of_ten_are_right_and_none_is_wrong():
+    if len(TABLE) < 20:
+        pytest.skip("only a part of the scenarios was run")
+    wide = max(len(row[0]) for row in TABLE)
+    print()
+    for scenario, verdict, how, evidence in TABLE:
+        print(f"| {scenario.ljust(wide)} | {verdict.ljust(10)} | {how} | {' '.join(evidence)[:100]} |")
+    right = sum(row[2] == "right" for row in TABLE)
+    print(f"{right} of {len(TABLE)} right, {sum(row[2] == 'WRONG' for row in TABLE)} wrong")
+    assert not [row for row in TABLE if row[2] == "WRONG"] and right >= 0.9 * len(TABLE), TABLE
