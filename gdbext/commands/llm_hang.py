@@ -1,5 +1,7 @@
 """llm-hang: why it hangs, with evidence, or that this cannot be told."""
 
+import os
+
 from ..errors import GdbextError
 from ..lazy import room
 from ..render.text import escape
@@ -60,9 +62,9 @@ class LlmHang(Command):
         return Answer(data, text, partial)
 
 
-def examine(found, held, seconds):
+def examine(found, held, seconds, words=()):
     """-> (the JSON fields, `[observe.Seen]`)"""
-    seen = observe.watch(found, held, seconds)
+    seen = observe.watch(found, held, seconds, words)
     facts = [verdicts.of_seen(s) for s in seen]
     if not any(s.view for s in seen) and not any(f.state in ("Z", "X", "T", "t") for f in facts):
         raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
@@ -74,7 +76,7 @@ def examine(found, held, seconds):
         if node in nodes:
             return place(*nodes[node])
         s = by_name.get(node[0])
-        return {"host": place_host(), "label": escape(node[0]), "pid": s.pid if s is not None else None}
+        return {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else None}
 
     data = {
         "verdict": said.kind, "culprits": [culprit(n) for n in said.culprits], "evidence": [escape(e) for e in said.evidence],
@@ -84,12 +86,6 @@ def examine(found, held, seconds):
         "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if s.view is None],
     }  # fmt: skip
     return data, seen
-
-
-def place_host():
-    import os
-
-    return os.uname().nodename
 
 
 def verdict_lines(data, style, nodes):

@@ -39,6 +39,8 @@ COMMANDS = {
     "llm-locks": ("llm_locks", "LlmLocks"),
     "llm-gpucore": ("llm_gpucore", "LlmGpuCore"),
     "llm-hang": ("llm_hang", "LlmHang"),
+    "llm-watch": ("llm_watch", "LlmWatch"),
+    "llm-report": ("llm_report", "LlmReport"),
 }
 
 

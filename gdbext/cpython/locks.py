@@ -204,10 +204,12 @@ def reachable(frame, depth=2):
 
 
 def _short(rt, key):
+    """A dict's key for a lock's name: a number, or a short word. Longer text may be a user's and stays out."""
     try:
-        return repr(rt.object(key).plain(1))[:40]
+        text = repr(rt.object(key).plain(1))
     except GdbextError:
         return "…"
+    return text if re.fullmatch(r"-?\d{1,20}|'[\w.:-]{1,24}'", text) else "…"
 
 
 # ---- acquire and release ---------------------------------------------------------------------------------------------

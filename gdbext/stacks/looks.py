@@ -8,7 +8,7 @@ import os
 import tempfile
 
 from ..errors import GdbextError
-from ..target import collector
+from ..target import collector, elf
 from ..target.snapshot import CoreFileTarget
 
 READER = "gdbext.stacks.rehearsal"
@@ -72,9 +72,9 @@ def take(looks, paths, words=(), heap=0, reader=READER, open_copies=True):
 
 
 @contextlib.contextmanager
-def taken(found, held=lambda one: None):
-    """`[Look]` of what `resolve` gave. `held(one)`: the Target of a process that the debugger holds stopped, else None. The copies
-    are gone at the end of the `with` block."""
+def taken(found, held=lambda one: None, words=()):
+    """`[Look]` of what `resolve` gave. `held(one)`: the Target of a process that the debugger holds stopped, else None; `words`: what
+    else is to be copied (`rehearsal.read`). The files are gone at the end of the `with` block; targets in hand stay readable."""
     looks = [look_of(one) for one in found]
     with tempfile.TemporaryDirectory(prefix="gdbext-") as folder:
         for look, one in zip(looks, found):
@@ -84,5 +84,10 @@ def taken(found, held=lambda one: None):
                     look.label, look.pid = look.target.label, look.target.pid
             except GdbextError as e:
                 look.reason = str(e)
-        take(looks, [os.path.join(folder, str(i)) for i in range(len(looks))])
-        yield looks
+        paths = [os.path.join(folder, str(i)) for i in range(len(looks))]
+        try:
+            take(looks, paths, words)
+            yield looks
+        finally:
+            for path in paths:
+                elf.forget(path)

@@ -77,13 +77,13 @@ class Seen:
         return len(set(self.stacks.get(tid, ()))) > 1
 
 
-def watch(found, held, seconds):
-    """Looks at what `resolve` gave for `seconds`, then stops each process once, for milliseconds. -> [Seen]"""
+def watch(found, held, seconds, words=()):
+    """Looks at what `resolve` gave for `seconds`, then stops each process once, for milliseconds. -> [Seen]. `words` as for `looks.taken`."""
     seen = [Seen(looks.look_of(one)) for one in found]
     live = [s for s, one in zip(seen, found) if not isinstance(one, str) and held(one) is None]
     open_ = {}
     for s in live:
-        s.state = _state(s.pid)
+        s.state = state_of(s.pid)
         if s.state in ("", "Z", "X"):
             continue
         try:
@@ -108,11 +108,11 @@ def watch(found, held, seconds):
         s.window = time.monotonic() - began
     for rt in open_.values():
         rt.target.close()
-    with looks.taken(found, held) as taken:
+    with looks.taken(found, held, words) as taken:
         for s, look in zip(seen, taken):
             s.look = look
             s.pid = look.pid
-            now = _state(s.pid) if s in live else ""
+            now = state_of(s.pid) if s in live else ""
             s.state = now or s.state
             if s in live and not now:
                 s.state = "X"  # it was there when we began
@@ -132,7 +132,7 @@ def watch(found, held, seconds):
     return seen
 
 
-def _state(pid):
+def state_of(pid):
     try:
         return read_proc(pid, "stat").rpartition(b")")[2].split()[0].decode()
     except (GdbextError, IndexError):

@@ -1,0 +1,143 @@
+"""llm-watch: capture before the engine's own watchdog ends it."""
+
+import os
+import time
+
+from ..errors import GdbextError
+from ..lazy import room
+from ..render.text import escape, seconds
+from . import several
+from .base import Answer, Command, Option, UsageError
+from .llm_report import make
+from .llm_snapshot import HEAP
+
+expressions, looks, observe, proc, rehearsal, reprs, runtimes = (room(n) for n in (
+    "cpython.expressions", "stacks.looks", "stacks.observe", "target.proc", "stacks.rehearsal", "cpython.reprs", "cpython.runtime"))  # fmt: skip
+FINE = ("idle", "busy")
+
+
+class LlmWatch(Command):
+    """Watch engine processes without stopping them; when one makes no progress, capture snapshots of all and a report.
+
+    Reads states, CPU clocks and the main threads' Python stacks through /proc every -poll seconds; nothing is stopped. When a process has
+    ended, is stopped, or its main thread has stood in the same place for -after seconds, llm-hang looks at all of them (a pause of
+    milliseconds). A verdict of idle or busy is no hang: the watch goes on. Any other is captured into -o DIR: report.html and a
+    snapshot of each process, and the watch ends.
+
+      (gdb) llm-watch all -after 60 -o /var/tmp/hangs
+      TP1 has stood in the same place for 60.12 s: collective
+      captured: /var/tmp/hangs/20261121-161502/report.html, 4 snapshots
+
+    -counter EXPR takes a Python expression of the main thread, such as self.step_counter: while its value changes there is progress.
+    -for S ends the watch after S seconds with captured false. ^C ends it too."""
+
+    name = "llm-watch"
+    group = "hang"
+    operand = "[WHAT...]"
+    completes = "what"
+    reads = False
+    alone = True
+    options = (
+        Option("after", "float", "seconds without progress", 60.0, "S"),
+        Option("o", "str", "the folder for what is captured (default: here)", ".", "DIR"),
+        Option("poll", "float", "seconds between two looks", 1.0, "S"),
+        Option("for", "float", "end the watch after this many seconds", None, "S"),
+        Option("counter", "str", "a Python expression that changes with progress", None, "EXPR"),
+        Option("max-bytes", "int", "of memory per snapshot, as for llm-snapshot", HEAP, "N"),
+    )
+
+    def run(self, session, args):
+        if args.after <= 0 or not 0.01 <= args.poll <= 3600 or args.max_bytes < 0:
+            raise UsageError("llm-watch: -after is above 0, -poll 0.01 to 3600 seconds, -max-bytes 0 or more")
+        found = several.subjects(session, args.rest)
+        if any(isinstance(one, str) for one in found):
+            raise GdbextError("llm-watch watches processes that run; a core does not")
+        held = several.held(session)
+        if any(held(one) is not None for one in found):
+            raise GdbextError("a process that this gdb has attached does not run: llm-detach it first")
+        limit = getattr(args, "for")
+        end = time.monotonic() + limit if limit is not None else None
+        watched, quiet, looked = [Watched(one, args.counter) for one in found], 1.0, []
+        while True:
+            why = next((w for w in (one.look(args.after * quiet) for one in watched) if w), None)
+            if why:
+                data = self._capture(found, held, args, why)
+                looked.append({"why": why, "verdict": data["verdict"]})
+                if data["captured"]:
+                    return Answer({**data, "looks": looked}, lambda style: _text(data, style), data.pop("partial"))
+                quiet = min(quiet * 2, 16.0)  # an engine without work is not stopped again and again
+            elif any(one.progressed for one in watched):
+                quiet = 1.0
+            if end is not None and time.monotonic() >= end:
+                return Answer({"captured": False, "file": None, "snapshots": [], "looks": looked},
+                              lambda style: f"nothing to capture in {seconds(limit)}")  # fmt: skip
+            time.sleep(min(args.poll, max(0.0, end - time.monotonic())) if end is not None else args.poll)
+
+    def _capture(self, found, held, args, why):
+        """Looks, and writes what there is to write where the verdict is bad."""
+        folder = os.path.join(os.path.abspath(os.path.expanduser(args.o)), time.strftime("%Y%m%d-%H%M%S"))
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as e:
+            raise GdbextError(f"{folder}: {e.strerror}: name another folder with -o") from None
+        file = os.path.join(folder, "report.html")
+        data, _ = make(file, found, held, min(1.0, args.after))
+        if data["verdict"] in FINE:
+            os.unlink(file)
+            os.rmdir(folder)
+            return {**data, "captured": False}
+        shots = [looks.look_of(one) for one in found]
+        looks.take(shots, [os.path.join(folder, f"{s.label or 'process'}-{s.pid}.core") for s in shots], [rehearsal.KV], args.max_bytes, open_copies=False)
+        pauses = {p["pid"]: p["seconds"] for p in data["pauses"]}
+        for p in looks.pauses(shots):
+            pauses[p["pid"]] = pauses.get(p["pid"], 0) + p["seconds"]
+        return {
+            **data, "captured": True, "why": why, "file": file, "snapshots": [{"label": s.label, "file": s.file, "pid": s.pid, "bytes": s.bytes} for s in shots if s.target],
+            "pauses": [{"pid": pid, "seconds": s} for pid, s in pauses.items()], "failed": looks.failed(shots),
+            "partial": [f"{s.name}: no snapshot: {s.reason}" for s in shots if not s.target],
+        }  # fmt: skip
+
+
+class Watched:
+    """One process that runs: since when its main thread stands where it stands."""
+
+    def __init__(self, one, counter):
+        self.pid, self.name, self.counter = getattr(one, "pid", one), getattr(one, "label", "") or str(one), counter
+        self.mark, self.since, self.progressed = None, time.monotonic(), False
+
+    def look(self, after):
+        """Why it is time to look closer, '' while there is progress or patience."""
+        state = observe.state_of(self.pid)
+        self.progressed = False
+        if state in ("", "Z", "X"):
+            return f"{self.name} has ended"
+        now = time.monotonic()
+        mark = self._mark(state)
+        if mark != self.mark:
+            self.progressed, self.mark, self.since = self.mark is not None, mark, now
+        stood = now - self.since
+        if stood >= after:
+            self.since = now
+            return f"{self.name} " + ("is stopped" if state in ("T", "t") else f"has stood in the same place for {seconds(stood)}")
+        return ""
+
+    def _mark(self, state):
+        """What changes with progress: the value of the counter, else the main thread's Python stack."""
+        try:
+            target = proc.ProcTarget(self.pid)
+            try:
+                rt = runtimes.open_runtime(target)
+                frames = rt.frames(rt.threads()[0])
+                if self.counter:
+                    value = expressions.evaluate(rt, self.counter, frames[0], frames[1:])
+                    return repr(value) if not hasattr(value, "address") else reprs.Repr(reprs.SHORT)(value)
+                return (state in ("T", "t"), tuple((f.code.address, f.step.lasti) for f in frames))
+            finally:
+                target.close()
+        except (GdbextError, IndexError):
+            return ("torn", time.monotonic())  # it changed while it was read
+
+
+def _text(data, style):
+    return "\n".join([f"{escape(data['why'])}: {style.bad(data['verdict'])}", *("  " + e for e in data["evidence"]),
+                      f"captured: {style.file(data['file'])}, {len(data['snapshots'])} snapshots"])  # fmt: skip

@@ -1,0 +1,96 @@
+"""llm-watch captures what hangs and lets alone what idles or works; llm-report is one page without anybody's words in it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from gdbext.errors import GdbextError
+from gdbext.target.snapshot import CoreFileTarget
+from test_hang import fault
+from test_stacks import answer, run
+
+SECRET = "my-secret-prompt-text"
+
+
+def test_a_hang_is_captured_with_a_report_and_snapshots(tmp_path):
+    with fault("abba_locks") as (pid, culprits):
+        said = answer(f"llm-watch {pid} -after 0.5 -poll 0.1 -for 60 -max-bytes {64 << 20} -o {tmp_path} -json")
+        assert said["captured"] and said["verdict"] == "lock-cycle" and {c["tid"] for c in said["culprits"]} == set(culprits)
+        assert "same place" in said["why"] and said["file"].startswith(str(tmp_path)) and said["pauses"][0]["pid"] == pid
+        assert "lock-cycle" in open(said["file"]).read()
+        shot = CoreFileTarget(said["snapshots"][0]["file"])
+        assert shot.pid == pid and answer(f"pyprint -on {said['snapshots'][0]['file']} -json __main__:MAIN")["repr"] == str(pid)
+        assert os.stat(os.path.dirname(said["file"])).st_mode & 0o077 == 0
+        assert open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "S"
+
+
+@pytest.mark.parametrize("scenario", ["idle_queue", "slow_but_moving"])
+def test_what_idles_or_works_is_let_alone(scenario, tmp_path):
+    with fault(scenario) as (pid, _):
+        said = answer(f"llm-watch {pid} -after 0.4 -poll 0.1 -for 2.5 -o {tmp_path} -json")
+        assert not said["captured"] and said["file"] is None and os.listdir(tmp_path) == []
+        assert all(look["verdict"] in ("idle", "busy") for look in said["looks"])
+        assert bool(said["looks"]) == (scenario == "idle_queue") and len(said["looks"]) < 4
+
+
+def test_a_process_that_ends_is_noticed_at_once(tmp_path):
+    with fault("sleeps_for_good") as (pid, _), fault("at_work") as (other, _):
+        threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
+        said = answer(f"llm-watch {pid} {other} -after 100 -poll 0.1 -for 60 -max-bytes 0 -o {tmp_path} -json")
+        assert said["captured"] and said["verdict"] == "crashed" and [s["pid"] for s in said["snapshots"]] == [other]
+        assert [f["pid"] for f in said["failed"]] == [pid]
+
+
+def test_a_counter_that_changes_is_progress(tmp_path):
+    code = "import time\ndef loop():\n    n = 0\n    m = 0\n    while True:\n        time.sleep(0.02); n += 1\nprint('up', flush=True)\nloop()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    try:
+        child.stdout.readline()
+        time.sleep(0.2)
+        moving = answer(f"llm-watch {child.pid} -counter n -after 0.5 -poll 0.1 -for 2 -o {tmp_path} -json")
+        still = answer(f"llm-watch {child.pid} -counter m -after 0.5 -poll 0.1 -for 2 -o {tmp_path} -json")
+        assert moving["looks"] == [] and still["looks"]
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
+    code = (
+        f"import threading, time, queue\nlocks = {{'{SECRET} {SECRET}': threading.Lock()}}\n"
+        f"def wait(prompt):\n    lock = locks[prompt]\n    with lock:\n        pass\n"
+        f"def hold(prompt):\n    with locks[prompt]:\n        print('up', flush=True); time.sleep(1000)\n"
+        f"p = '{SECRET} {SECRET}'\nthreading.Thread(target=hold, args=(p,), name='<img src=x onerror=alert(1)>').start(); time.sleep(.3)\nwait(p)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, "--api-key=hidden-key"], stdout=subprocess.PIPE, env={**os.environ, "TOKEN": "hidden-token"})
+    try:
+        child.stdout.readline()
+        time.sleep(0.6)
+        page = tmp_path / "page.html"
+        said = answer(f"llm-report {page} {child.pid} -wait 0.3 -json")
+        text = page.read_text()
+        assert said["verdict"] == "lock-held" and said["file"] == str(page) and said["bytes"] == page.stat().st_size
+        for word in (SECRET, "hidden-key", "hidden-token", "<img", "<script"):
+            assert word not in text, word
+        assert "&lt;img" in text and "Verdict" in text and "lock-held" in text and "CPython" in text and str(child.pid) in text
+        assert not re.search(r"<[^>]*(src|href)=|https?://", text)
+        assert json.dumps(said).count(SECRET) == 0
+        assert "verdict: lock-held" in run(f"llm-report {page} {child.pid} -wait 0").people()
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_bad_words_give_one_clear_line(tmp_path):
+    for line, wanted in (("llm-report", "name the file"), (f"llm-report /nowhere/x.html {os.getpid()} -wait 0", "name another file"),
+                         (f"llm-watch {os.getpid()} -after 0", "-after"), (f"llm-watch {__file__}", "core"), ("llm-hang 999999999", "no process")):  # fmt: skip
+        with pytest.raises(GdbextError, match=wanted) as e:
+            answer(line)
+        assert "\n" not in str(e.value)
