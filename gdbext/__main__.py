@@ -80,6 +80,8 @@ def main(words):
 
         print(f"gdbext {__version__}")
         return 0
+    if name not in table.COMMANDS and name not in SETUP and f"llm-{name}" in table.COMMANDS:
+        name = f"llm-{name}"  # python -m gdbext stacks
     as_json = any(w in ("-json", "--json") for w in rest)
     try:
         if name in SETUP:

@@ -11,7 +11,7 @@ from .base import Answer, Command, Option, UsageError
 from .llm_bt import native_data
 from .pybt import frame_data
 
-looks, threads, tree, html = room("stacks.looks"), room("stacks.threads"), room("stacks.tree"), room("render.html")
+looks, nodes, threads, tree, html = (room(n) for n in ("stacks.looks", "stacks.nodes", "stacks.threads", "stacks.tree", "render.html"))
 MAX_SAMPLES = 1000
 LONG = 12  # frames of one run that are shown whole
 
@@ -34,7 +34,11 @@ class LlmStacks(Command):
 
     WHAT is all (the default), or ranks, pids and snapshot files, separated by blanks. Where only some answer, the others are
     named with the reason. -samples N looks N times and names the threads that moved between two looks and those that did not.
-    -html F writes one page that needs no network, -folded F one line per thread for flame graphs."""
+    -html F writes one page that needs no network, -folded F one line per thread for flame graphs.
+
+    Many machines: run it on each with what you run the engine with, and put the answers together; or let Ray do both:
+      srun bash -c 'python3 -m gdbext llm-stacks all --json > answers/$(hostname).json'; python3 -m gdbext llm-stacks -merge answers
+      python3 -m gdbext llm-stacks -ray"""
 
     name = "llm-stacks"
     group = "hang"
@@ -48,11 +52,15 @@ class LlmStacks(Command):
         Option("all", help="also every thread of idle pools, and long runs of frames in full"),
         Option("html", "str", "write a page with the tree", metavar="F"),
         Option("folded", "str", "write lines for flame graphs", metavar="F"),
+        Option("merge", "str", "put together the answers (*.json) of many machines instead of looking here", metavar="DIR"),
+        Option("ray", help="look at every node of the Ray cluster"),
     )
 
     def run(self, session, args):
         if not 1 <= args.samples <= MAX_SAMPLES or not 0 <= args.interval <= 60:
             raise UsageError(f"llm-stacks: -samples is 1 to {MAX_SAMPLES}, -interval 0 to 60 seconds")
+        if args.merge or args.ray:
+            return self._many(args)
         found = several.subjects(session, args.rest)
         movement, pauses = Movement(), {}
         for number in range(args.samples):
@@ -70,8 +78,17 @@ class LlmStacks(Command):
         )  # fmt: skip
         if args.samples > 1:
             data["samples"] = movement.data()
-        if failed:
-            partial.append(f"{len(views)} of {len(taken)} processes")
+        return self._answer(args, views, data, partial)
+
+    def _many(self, args):
+        merged = nodes.from_folder(args.merge) if args.merge else nodes.from_ray((args.rest or "all").split())
+        data = {**stacks_data(merged.processes), "ranks_read": len(merged.processes), "ranks_total": max(merged.total, len(merged.processes)),
+                "failed": merged.failed, "pauses": merged.pauses, "hosts": len({p.host for p in merged.processes})}  # fmt: skip
+        return self._answer(args, merged.processes, data, merged.partial)
+
+    def _answer(self, args, views, data, partial):
+        if data["failed"]:
+            partial.append(f"{data['ranks_read']} of {data['ranks_total']} processes")
         if args.folded:
             write(args.folded, "\n".join(tree.folded(folded_stacks(views))) + "\n")
         if args.html:
@@ -105,14 +122,20 @@ def read_all(taken):
 
 def place(view, thread=None):
     """The contract's *place*."""
-    data = {"host": os.uname().nodename, "label": view.name, "pid": view.pid}
+    data = {"host": getattr(view, "host", None) or os.uname().nodename, "label": view.name, "pid": view.pid, "role": role_of(view)}
     if thread is not None:
         data["tid"], data["name"] = thread.tid, escape(thread.name)
     return data
 
 
+def role_of(view):
+    return view.rank.role if view.rank is not None else getattr(view, "role", "")
+
+
 def thread_frames(thread):
-    """The contract's frames of a `ThreadView`."""
+    """The contract's frames of a thread."""
+    if hasattr(thread, "saved"):
+        return thread.saved
     found = []
     for level, entry in enumerate(thread.merged):
         data = frame_data(entry.python) if entry.python is not None else native_data(entry.native, level)
@@ -138,7 +161,7 @@ def alike(views):
     """`{role: [ProcessView]}`: which processes ought to do the same. Those that are no engine's count as alike."""
     found = {}
     for view in views:
-        found.setdefault(view.rank.role if view.rank is not None else "", []).append(view)
+        found.setdefault(role_of(view), []).append(view)
     return found
 
 

@@ -1,0 +1,160 @@
+"""Stacks of many machines: answers of llm-stacks as JSON, from files or from a Ray cluster's nodes, made into processes again.
+
+Nothing of ours listens anywhere: each node runs the same command line (srun, kubectl exec, mpirun, Ray), and its answer is a file.
+"""
+
+import json
+import os
+
+from ..errors import GdbextError, NotFoundError
+from .threads import Frame
+
+MAX_FILE = 256 << 20
+RAY_TIMEOUT = 120  # seconds for a node's answer
+
+
+class SavedThread:
+    """A thread of an answer: what `ThreadView` has that the tree asks for. `saved`: its frames as JSON has them."""
+
+    py = None
+
+    def __init__(self, tid, name, frames, saved, idle):
+        self.tid, self.name, self.frames, self.saved, self.idle, self.gil = tid, name, frames, saved, idle, "none"
+
+    @property
+    def top(self):
+        return next((f for f in self.frames if f.kind == "python"), next((f for f in self.frames if f.function), None))
+
+
+class SavedProcess:
+    """A process of an answer, like a `ProcessView`."""
+
+    rank = None
+
+    def __init__(self, host, label, pid, role):
+        self.host, self.name, self.pid, self.role, self.threads = host, label, pid, role, []
+
+    @property
+    def main(self):
+        return next((th for th in self.threads if th.tid == self.pid), None)
+
+
+class Merged:
+    """Answers together: `processes`, `failed`, `pauses`, `total` processes asked for, `partial`."""
+
+    def __init__(self):
+        self.processes, self.failed, self.pauses, self.total, self.partial = [], [], [], 0, []
+
+    def add(self, answer, source):
+        """Takes the parsed JSON of one node in; `source` names it in what failed."""
+        if not isinstance(answer, dict) or not str(answer.get("schema", "")).startswith("llm-stacks/"):
+            raise GdbextError(f"{source}: no answer of llm-stacks -json")
+        if "error" in answer:
+            self.failed.append({"label": source, "pid": None, "reason": str(answer["error"])})
+            return
+        found = {}
+        try:
+            for group in answer["groups"]:
+                frames = [Frame(f["kind"], f["function"], f["file"] if f["kind"] == "python" else f["library"], f["line"]) for f in group["frames"]]
+                for m in group["members"]:
+                    key = (m["host"], m["pid"])
+                    process = found.get(key)
+                    if process is None:
+                        process = found[key] = SavedProcess(m["host"], m["label"], m["pid"], m.get("role", ""))
+                    process.threads.append(SavedThread(m["tid"], m["name"], frames, group["frames"], group.get("idle", False)))
+            self.failed += [{"label": f"{source}: {f['label'] or f['pid']}", "pid": f["pid"], "reason": f["reason"]} for f in answer["failed"]]
+            self.pauses += answer["pauses"]
+            self.total += answer["ranks_total"]
+        except (KeyError, TypeError, AttributeError) as e:
+            raise GdbextError(f"{source}: an answer of llm-stacks that is not whole: {type(e).__name__} {e}") from None
+        self.processes += found.values()
+        self.partial += [f"{source}: {reason}" for reason in answer.get("partial", ())]
+
+    def finish(self):
+        """Names that two machines have are told apart by the machine."""
+        count = {}
+        for p in self.processes:
+            count[p.name] = count.get(p.name, 0) + 1
+        for p in self.processes:
+            if count[p.name] > 1:
+                p.name = f"{p.host}:{p.name}"
+        if not self.processes:
+            raise GdbextError("no process could be read: " + ("; ".join(dict.fromkeys(f"{f['label']}: {f['reason']}" for f in self.failed)) or "no answers"))
+        return self
+
+
+def from_folder(folder):
+    """`Merged` of every *.json file in a folder."""
+    try:
+        names = sorted(n for n in os.listdir(folder) if n.endswith(".json"))
+    except OSError as e:
+        raise GdbextError(f"{folder}: {e.strerror}: name the folder that holds the nodes' answers") from None
+    if not names:
+        raise NotFoundError(f"{folder}: no *.json file: write each node's answer there: python -m gdbext llm-stacks all --json > NODE.json")
+    merged = Merged()
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            if os.path.getsize(path) > MAX_FILE:
+                raise ValueError("too big")
+            with open(path, encoding="utf-8") as f:
+                answer = json.load(f)
+            merged.add(answer, name[:-5])
+        except (OSError, ValueError, RecursionError) as e:
+            merged.failed.append({"label": name[:-5], "pid": None, "reason": f"{name} cannot be read: {e}"})
+        except GdbextError as e:
+            merged.failed.append({"label": name[:-5], "pid": None, "reason": str(e)})
+    return merged.finish()
+
+
+def from_ray(words):
+    """`Merged` of every node of the Ray cluster that this machine belongs to: each runs `llm-stacks WORDS -json` in a task that is tied
+    to it. Needs the `ray` of the engine's own environment."""
+    try:
+        import ray
+        from ray.exceptions import RayError
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+    except ImportError:
+        raise GdbextError("-ray needs the package ray: run it with the engine's own python: PYTHON -m gdbext llm-stacks -ray") from None
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    started = not ray.is_initialized()
+    try:
+        if started:
+            ray.init(address="auto", log_to_driver=False, logging_level="ERROR", runtime_env={"py_modules": [package]})
+        nodes = [n for n in ray.nodes() if n["Alive"]]
+        asked = []
+        for node in nodes:
+            tied = NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
+            task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=tied)(_on_node)
+            asked.append((node["NodeManagerHostname"], task.remote(list(words))))
+        merged = Merged()
+        for host, reference in asked:
+            try:
+                merged.add(json.loads(ray.get(reference, timeout=RAY_TIMEOUT)), host)
+            except GdbextError as e:
+                merged.failed.append({"label": host, "pid": None, "reason": str(e)})
+            except (RayError, ValueError) as e:  # the node is named and the others are read
+                merged.failed.append({"label": host, "pid": None, "reason": f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[-1]}"})
+        return merged.finish()
+    except (RayError, ConnectionError, RuntimeError, ValueError) as e:
+        raise GdbextError(f"the Ray cluster cannot be reached: {str(e).splitlines()[0] if str(e) else type(e).__name__}") from None
+    finally:
+        if started and ray.is_initialized():
+            ray.shutdown()
+
+
+def _on_node(words):
+    """Runs on a node: the answer of llm-stacks there, as text."""
+    import os
+    import subprocess
+    import sys
+
+    import gdbext
+
+    root = os.path.dirname(os.path.dirname(os.path.abspath(gdbext.__file__)))
+    done = subprocess.run([sys.executable, "-m", "gdbext", "llm-stacks", *words, "--json"], cwd=root, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=110)  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        raise RuntimeError((done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1])
+    return lines[-1]
