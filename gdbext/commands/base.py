@@ -93,6 +93,7 @@ class Command:
     completes = ""  # "what", "expression", "file" or "": what the operand completes to
     reads = True  # takes -on WHAT
     resumes = False  # R of the contract
+    repeats = False  # Enter repeats it although it resumes
     alone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
     gdb_only = False  # acts on gdb's own inferiors: `python -m gdbext` has no use for it
 

@@ -236,7 +236,7 @@ def register(command):
 
         def __init__(self):
             super().__init__(command.name, _CLASSES.get(command.group, gdb.COMMAND_USER))
-            if command.resumes:
+            if command.resumes and not command.repeats:
                 self.dont_repeat()
 
         def invoke(self, argument, from_tty):

@@ -233,14 +233,16 @@ class CodeTrap(Trap):
 
 
 class WordTrap(Trap):
-    """Stops when 8 bytes of memory change. `hit(standing)` -> whether to stop."""
+    """Stops when a word of memory has changed. `hit(standing)` -> whether to stop; `size` 4 or 8 bytes."""
 
-    def __init__(self, process, address, owner, hit):
-        super().__init__(process, f"*(long *) {address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_WRITE)
+    def __init__(self, process, address, owner, hit, size=8):
+        kind = {4: "int", 8: "long"}[size]
+        super().__init__(process, f"*({kind} *) {address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_WRITE)
         self.address, self.hit = address, hit
 
     def reached(self):
-        return self.hit(self.process.standing())
+        found = self.process.standing()
+        return found is not None and self.hit(found)
 
 
 class FunctionTrap(Trap):

@@ -9,6 +9,7 @@ import os
 import struct
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from .frames import CO_OPTIMIZED
 
 CHUNK = 1 << 24
 MAX_MAPPING = 1 << 32  # larger anonymous mappings hold tensors; they are left out, and said so
@@ -51,6 +52,8 @@ def starts(code, line):
     if not own:
         return []
     first, position = own[0]
+    if code.flags & CO_OPTIMIZED and line == code.first and first <= _resume(code):
+        return [entry(code)]  # the line of the `def` stands for the function
     unit = _unit(code, first)
     found = [first]
     for start, other in own[1:]:
@@ -64,13 +67,19 @@ def _unit(code, offset):
     return code.rt.target.read(bytecode(code) + offset, 2)
 
 
+def _resume(code):
+    """The offset of the RESUME that a function begins with; -1 in versions without one."""
+    key = "code._co_firsttraceable"
+    return 2 * code.rt.target.i32(code.address + code.rt.layout[key]) if key in code.rt.layout else -1
+
+
 def entry(code):
     """The `Place` where a function's own work begins: after RESUME, at the first line that is not the `def`'s."""
     spans = [s for s in code.rt.dialect.spans(code.table, code.first) if s[2] is not None]
-    if "code._co_firsttraceable" not in code.rt.layout:
+    resume = _resume(code)
+    if resume < 0:
         line = next((s[2] for s in spans if s[1] > s[0]), code.first)
         return Place(code, 0, line)
-    resume = 2 * code.rt.target.i32(code.address + code.rt.layout["code._co_firsttraceable"])
     head = next((s[2] for s in spans if s[0] <= resume < s[1]), code.first)
     later = [s for s in spans if s[0] > resume]
     if not later:

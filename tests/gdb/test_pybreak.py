@@ -1,0 +1,230 @@
+"""Python breakpoints, logs and traces on real processes of all versions here; the subject counts its passes itself."""
+
+import contextlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gdbext.cpython import codes
+from gdbext.cpython.runtime import open_runtime
+from gdbext.target.proc import ProcTarget
+from gdbrun import ROOT, run_gdb
+from pysubjects import PYTHONS, SUBJECTS
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
+FILE = os.path.join(SUBJECTS, "breakpoints.py")
+with open(FILE) as _f:
+    LINES = {m.group(1): i for i, line in enumerate(_f, 1) for m in [re.search(r"# LINE (\w+)$", line)] if m}
+OFF = ["set auto-solib-add off", "set print thread-events off"]
+
+
+class Subject:
+    def __init__(self, python, folder):
+        self.go = str(folder / "go")
+        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        self.process = subprocess.Popen([python, FILE, self.go], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, text=True)
+        self.said = json.loads(self.process.stdout.readline())
+        self.pid = self.said["pid"]
+
+    def tell(self, word):
+        """The gdb command that makes it run something, once it is continued."""
+        return f"shell echo {word} > {self.go}.new && mv {self.go}.new {self.go}"
+
+    def tally(self):
+        """What it counted by itself, once it is through."""
+        return json.loads(self.process.stdout.readline())
+
+
+@contextlib.contextmanager
+def started(python, folder):
+    subject = Subject(python, folder)
+    try:
+        yield subject
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(subject.pid, signal.SIGKILL)
+        subject.process.kill()
+        subject.process.communicate()
+
+
+def logged(text, line):
+    """The texts that `pylog` printed for a line."""
+    return re.findall(rf"^\d+ \w+\.py:{line}  (.*)$", text, re.M)
+
+
+@pytest.fixture
+def session(tmp_path, gdb_path):
+    """-> function: commands with one subject -> (GdbRun, Subject's tally or None)"""
+
+    def run(commands, python=sys.executable, tally=True):
+        with started(python, tmp_path) as subject:
+            told = [subject.tell(c[1:]) if c.startswith("@") else c for c in commands]
+            said = run_gdb(gdb_path, told, ["-p", str(subject.pid)], timeout=60, before=OFF)
+            return said, subject.tally() if tally else None
+
+    return run
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_every_pass_is_seen_once_and_a_later_import_too(python, session):
+    said, tally = session(
+        [
+            f'pylog breakpoints.py:{LINES["work"]} "{{number}} {{step}}"',
+            f'pylog breakpoints.py:{LINES["loop"]} "{{number}} {{each}}"',
+            f'pylog breakpoints.py:{LINES["closure"]} "{{number}} {{add}}"',
+            "pybreak finished",
+            "@run",
+            "continue",
+            "pybt -json",
+            "delete 1 2 3",
+            "pybreak late_module.py:7 if number == 3",
+            "@late",
+            "continue",  # the end of the first run: its tally is written after it
+            "pyprint number, doubled",
+            "pybreak -json",
+            "delete",
+        ],
+        python,
+    )
+    first = said.outputs[5]
+    assert logged(first, LINES["work"]) == [f"{n} {n + 1}" for n in range(300)]
+    assert logged(first, LINES["loop"]) == [f"{n} {each}" for n in range(300) for each in range(3)]
+    assert logged(first, LINES["closure"]) == [f"{n} {add}" for n in range(300) for add in (1, 10)]
+    assert re.search(r"^pybreak 4: finished at .*breakpoints\.py:\d+, thread \d+.*, hit 1$", first, re.M), first
+    frames = said.json(6)["threads"][0]["frames"]
+    assert frames[0]["function"] == "finished" and frames[1]["function"] in ("main", "<module>")
+    assert "pending" in said.outputs[8] and "late_module.py is imported now, set at line 7" in said.outputs[10]
+    assert said.outputs[11] == "(3, 6)"
+    listed = {b["number"]: b for b in said.json(12)["breakpoints"]}
+    assert sorted(listed) == [4, 5] and (listed[5]["hits"], listed[5]["pending"], listed[5]["line"]) == (1, False, 7)
+    assert tally == {"run": 300, "decorated": 300, "closure": 600, "catches": 300, "generator": 300}
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_calls_are_traced_with_arguments_and_results(python, session):
+    said, _ = session(["pytrace Machine.two", "pybreak finished", "@run", "continue"], python)
+    lines = re.findall(r"^\d+ breakpoints\.py:\d+  (.*)$", said.outputs[3], re.M)
+    calls = [re.search(r"number=(\d+)\)$", line).group(1) for line in lines if line.startswith("-> ")]
+    results = [re.search(r"= (.*)$", line).group(1) for line in lines if line.startswith("<- ")]
+    assert calls == [str(n) for n in range(300)]
+    assert results == [repr(("a" if n % 3 else "b", n)) for n in range(300)]
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_instructions_are_told_apart_from_cache_entries(python, tmp_path):
+    with started(python, tmp_path) as subject:
+        with open(subject.go + ".new", "w") as f:
+            f.write("run")  # afterwards the instructions are specialised
+        os.rename(subject.go + ".new", subject.go)
+        subject.tally()
+        rt = open_runtime(ProcTarget(subject.pid))
+        for name, wanted in subject.said["offsets"].items():
+            (place,) = codes.at_function(rt, "", {"two": "Machine.two"}.get(name, name))
+            assert [at for at, _, _ in codes.instructions(place.code)] == wanted, name
+
+
+def test_every_thread_stops_also_one_that_starts_later(session):
+    said, _ = session([f'pylog breakpoints.py:{LINES["threaded"]} "{{text}}"', "pybreak finished", "@run", "continue"])
+    assert sorted(logged(said.outputs[3], LINES["threaded"])) == sorted(repr(f"t{t} {n}") for t in range(3) for n in range(20))
+
+
+def test_condition_count_and_the_function_behind_its_decorators(session):
+    said, _ = session(
+        [
+            "pybreak -count 3 decorated if number % 7 == 0",
+            "@run", "continue", "pyprint number, key", "delete 1",
+            f"pybreak breakpoints.py:{LINES['kind']} if kind == 'even' and number > 20", "continue", "pyprint number", "delete 2",
+            "pybreak generator", "continue", "pyprint limit", "pylocals -json",
+        ]
+    )  # fmt: skip
+    assert said.outputs[3] == "(14, 1)" and said.outputs[7] == "22" and said.outputs[11] == "300"
+    assert [v["name"] for v in said.json(12)["locals"]] == ["limit"]
+
+
+def test_registers_run_out_with_a_clear_word_and_come_back(session):
+    said, _ = session(
+        ["pybreak work", "pybreak outer", "pybreak fails", "pybreak finished", "pybreak decorated", "pybreak", "delete 1 2", "pybreak decorated", "delete", "pybreak"],
+        tally=False,
+    )
+    assert said.outputs[4] == (
+        f"pybreak decorated needs 1 of the 4 debug registers of process {re.search(r'process ([0-9]+)', said.outputs[4]).group(1)}, "
+        "0 are free (taken: pybreak 1, pybreak 2, pybreak 3, pybreak 4); delete one of those"
+    )
+    assert len(said.outputs[5].splitlines()) == 5 and said.outputs[7].startswith("pybreak 5:")
+    assert said.outputs[9].startswith("no Python breakpoints")
+
+
+@pytest.mark.parametrize(
+    "line, wanted",
+    [
+        ("pybreak breakpoints.py:18", "has no code; the next line with code is"),
+        ("pybreak breakpoints.py:99999", "has no code; the last line with code is"),
+        ("pybreak a b c", "is no FILE:LINE, FUNCTION or MODULE:FUNCTION"),
+        ("pybreak x.py:work", "after a file comes a line number"),
+        ("pybreak work if number ==", "cannot parse the condition"),
+        ("pybreak -rank TP7 work", "TP7 is not attached"),
+        ("pybreak -count 0 work", "-count is 1 or more"),
+        ('pylog work "{number"', "a brace is open"),
+        ("pylog work number", "takes a place and a quoted text"),
+        ("pytrace breakpoints.py:25", "takes a function"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(line, wanted, session):
+    said, _ = session([line, "info breakpoints"], tally=False)
+    assert wanted in said.outputs[0] and "\n" not in said.outputs[0] and "No breakpoints" in said.outputs[1]
+
+
+def test_an_expression_that_fails_in_the_stop_is_told_there(session):
+    said, _ = session(
+        ['pylog -limit 2 work "{nobody} {{}} {number}"', "pybreak finished if nothing > 3", "@run", "continue", "pyprint 1 + 1"]
+    )
+    texts = re.findall(r"^\d+ breakpoints\.py:\d+  (.*)$", said.outputs[3], re.M)
+    assert len(texts) == 2 and all(re.match(r"<.*nobody.*> \{\} \d$", t) for t in texts), texts
+    assert "its condition cannot be told" in said.outputs[3] and said.outputs[4] == "2"
+
+
+def test_events_as_json(session):
+    said, _ = session(['pylog -json -limit 3 work "n={number}"', "pybreak finished", "@run", "continue", "pylog -json"])
+    lines = [json.loads(line) for line in said.outputs[3].splitlines() if line.startswith("{")]
+    assert [line["events"][0]["text"] for line in lines] == ["n=0", "n=1", "n=2"] and lines[0]["schema"] == "pylog/1"
+    assert {"tid", "file", "line", "text"} <= set(lines[0]["events"][0])
+    assert [e["text"] for e in said.json(4)["events"]] == ["n=0", "n=1", "n=2"]
+
+
+def test_two_processes_one_breakpoint(tmp_path, gdb_path):
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    with started(sys.executable, tmp_path / "a") as one, started(sys.executable, tmp_path / "b") as two:
+        commands = [f"llm-attach -libraries none {one.pid}", f"llm-attach -libraries none {two.pid}"]
+        commands += ['pylog work "{number}"', f"pybreak -rank {two.pid} finished", one.tell("run"), two.tell("run")]
+        commands += ["llm-continue all", "python print('in', gdb.selected_inferior().pid)", "llm-detach"]
+        said = run_gdb(gdb_path, commands, timeout=60)
+        assert two.tally()["run"] == one.tally()["run"] == 300
+    found = re.findall(r"^(\d+) breakpoints\.py:\d+  (\d+)$", said.outputs[6], re.M)
+    assert [n for tid, n in found if int(tid) == two.pid] == [str(n) for n in range(300)]
+    assert {int(tid) for tid, _ in found} == {one.pid, two.pid} and f"in {two.pid}" in said.outputs[7]
+
+
+def test_a_process_with_an_armed_breakpoint_outlives_gdb(gdb_path, tmp_path):
+    """gdb is killed with SIGKILL while the line is armed and not reached; then it is."""
+    with started(sys.executable, tmp_path) as subject:
+        commands = ["source " + os.path.join(ROOT, "gdbext", "init.py"), "pybreak work", "echo armed\\n", "continue"]
+        line = [gdb_path, "-nx", "-q", "-iex", "set auto-solib-add off", "-p", str(subject.pid)]
+        gdb = subprocess.Popen(line + [a for c in commands for a in ("-ex", c)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for text in gdb.stdout:
+            if text.strip() == "armed":
+                break
+        time.sleep(0.5)
+        gdb.kill()
+        gdb.communicate()
+        time.sleep(0.5)
+        with open(subject.go + ".new", "w") as f:
+            f.write("run")
+        os.rename(subject.go + ".new", subject.go)
+        assert subject.tally()["run"] == 300
