@@ -237,7 +237,7 @@ def _watch_imports():
         waiting = [p for p in Point.points.values() if _waits(p, process)]
         own = [t for t in process.traps if isinstance(t, FunctionTrap) and t.owner == IMPORTS]
         if waiting and not own:
-            trap = FunctionTrap(process, "PyEval_EvalCode", IMPORTS, lambda code, process=process: _on_import(process, code))
+            trap = FunctionTrap(process, "PyEval_EvalCode", IMPORTS, lambda code, _, process=process: _on_import(process, code))
             trap.commands = _WORK
         elif own and not waiting:
             own[0].end(disarm=True)

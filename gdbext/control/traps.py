@@ -7,11 +7,12 @@ every thread; gdb gives each trap one of them in all threads of its process.
 
 import atexit
 import platform
+import re
 import struct
 
 import gdb
 
-from ..errors import FaultError, GdbextError
+from ..errors import FaultError, GdbextError, LayoutError
 from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.private import names_for
@@ -23,6 +24,8 @@ from . import attach
 REGISTERS = 4
 MACHINES = ("x86_64",)
 TWICE = 24  # bytes of machine code: the two loads of one fetch lie closer, those of two fetches do not
+DISPATCH = 40  # bytes of machine code: from the load of an instruction to the jump to its handler
+_DISPATCH = re.compile(rb"\xff[\xe0-\xe7\x20-\x24\x26\x27\x60-\x67\xa0-\xa7]", re.S)  # jmp *reg, jmp *mem
 READ_ERRORS = (GdbextError, gdb.error, struct.error, UnicodeError)  # gdb.MemoryError is a gdb.error
 _HARDWARE = ("BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT", "BP_ACCESS_WATCHPOINT", "BP_HARDWARE_BREAKPOINT")
 
@@ -147,7 +150,8 @@ class Process:
         return found
 
     def in_eval(self, pc):
-        """Whether `pc` lies in the interpreter's loop; where that is spread over many functions (tail calls), anywhere in its library."""
+        """Whether `pc` follows the load of an instruction that is about to run: in the interpreter's loop, or, where that is spread over
+        many functions (tail calls), just before a jump through a table. Other readers of the bytecode compare what they read."""
         if pc not in self._in_eval:
             if len(self._in_eval) > 100_000:
                 self._in_eval.clear()
@@ -159,13 +163,10 @@ class Process:
         if not library.base <= pc < library.end:
             return False
         table, loop = _table(library.elf), library.elf.symbol("_PyEval_EvalFrameDefault")
-        if table is None or not loop:
+        here = table.find(pc - library.bias) if table is not None and loop else None
+        if here is not None and here[0] == loop:
             return True
-        whole = table.find(loop + 8192)
-        if whole is None or whole[0] != loop:
-            return True
-        here = table.find(pc - library.bias)
-        return here is not None and here[0] == loop
+        return bool(_DISPATCH.search(self.view.read_partial(pc, DISPATCH)))
 
 
 # ---- the traps themselves --------------------------------------------------------------------------------------------
@@ -233,20 +234,26 @@ class CodeTrap(Trap):
 
 
 class WordTrap(Trap):
-    """Stops when a word of memory has changed. `hit(standing)` -> whether to stop; `size` 4 or 8 bytes."""
+    """Stops when a word of memory has changed. `hit(standing)` -> whether to stop; `size` 4 or 8 bytes; `raw`: `hit(new value)`."""
 
-    def __init__(self, process, address, owner, hit, size=8):
+    def __init__(self, process, address, owner, hit, size=8, raw=False):
         kind = {4: "int", 8: "long"}[size]
         super().__init__(process, f"*({kind} *) {address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_WRITE)
-        self.address, self.hit = address, hit
+        self.address, self.hit, self.raw = address, hit, raw
 
     def reached(self):
-        found = self.process.standing()
+        if self.raw:
+            self.process.fresh()
+            return self.hit(self.process.view.u64(self.address))
+        try:
+            found = self.process.standing()
+        except (FaultError, LayoutError):
+            return False  # the interpreter is just linking a frame in
         return found is not None and self.hit(found)
 
 
 class FunctionTrap(Trap):
-    """Stops at an instruction of C code, by a hardware breakpoint. `hit(first argument)` -> whether to stop."""
+    """Stops at an instruction of C code, by a hardware breakpoint. `hit(first, second argument)` -> whether to stop."""
 
     def __init__(self, process, symbol, owner, hit):
         if not hasattr(gdb, "BP_HARDWARE_BREAKPOINT"):
@@ -257,7 +264,7 @@ class FunctionTrap(Trap):
 
     def reached(self):
         self.process.fresh()
-        return self.hit(int(gdb.parse_and_eval("(unsigned long)$rdi")))
+        return self.hit(*(int(gdb.parse_and_eval(f"(unsigned long)${name}")) for name in ("rdi", "rsi")))
 
 
 _dead, _notes = [], []

@@ -102,6 +102,90 @@ def threaded(name, number):
     return text  # LINE threaded
 
 
+def stepped(number):
+    total = 0
+    for each in (1, 2):
+        total += each
+    if total > number:
+        total = helper(total)
+    else:
+        total = 0
+    try:
+        failing(total)
+    except ValueError as error:
+        total = len(str(error))
+    found = sorted([3, 1], key=by_key)
+    for made in two_items(number):
+        total += made
+    return total, found
+
+
+def helper(value):
+    doubled = value * 2
+    return doubled
+
+
+def failing(value):
+    text = f"wrong {value}"
+    raise ValueError(text)
+
+
+def by_key(item):
+    negative = -item
+    return negative
+
+
+def two_items(number):
+    yield number
+    yield number + 1
+
+
+def steps_of(function):
+    """[[event, function, line, how deep]] as sys.settrace tells them: each line, and for each return the line of the caller it goes to."""
+    told, depth = [], [0]
+
+    def trace(frame, event, argument):
+        if event == "call":
+            depth[0] += 1
+        elif event == "line":
+            told.append([event, frame.f_code.co_name, frame.f_lineno, depth[0]])
+        elif event == "return":
+            depth[0] -= 1
+            told.append([event, frame.f_back.f_code.co_name, frame.f_back.f_lineno, depth[0]])
+        return trace
+
+    sys.settrace(trace)
+    try:
+        function(1)
+    finally:
+        sys.settrace(None)
+    return told
+
+
+held = threading.Lock()
+
+
+def holds_lock():
+    with held:
+        time.sleep(0.5)
+        sum(range(100000))
+
+
+def waits_for_lock():
+    number = 1
+    with held:
+        number = 2
+    return number
+
+
+def lock():
+    thread = threading.Thread(target=holds_lock)
+    thread.start()
+    time.sleep(0.1)
+    waits_for_lock()
+    thread.join()
+
+
 def finished():
     return "finished"
 
@@ -137,6 +221,9 @@ def late(folder):
 
 
 def main():
+    if sys.argv[1] == "steps":  # in a process of its own: what was traced once keeps its instrumentation
+        print(json.dumps(steps_of(stepped)))
+        return
     functions = {"work": work, "two": Machine.two, "fails": fails, "run": run, "generator": generator, "late": late}
     made = {name: [i.offset for i in dis.get_instructions(f) if i.opname != "CACHE"] for name, f in functions.items()}
     print(json.dumps({"pid": os.getpid(), "offsets": made, "version": list(sys.version_info[:3])}), flush=True)
@@ -145,6 +232,10 @@ def main():
             word = told()
             if word == "run":
                 run()
+            elif word == "lock":
+                lock()
+            elif word == "step":
+                stepped(1)
             elif word == "late":
                 late(folder)
             elif word == "spin":

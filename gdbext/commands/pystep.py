@@ -1,0 +1,97 @@
+"""pynext, pystep, pyfinish, pyuntil: one line of Python further, all threads resumed."""
+
+from ..errors import GdbextError
+from ..render.text import escape
+from .base import Answer, Command, UsageError
+from .pybreak import control, labels
+
+
+class _Step(Command):
+    group = "break"
+    reads = False
+    resumes = True
+
+    def run(self, session, args):
+        control(session)
+        from ..control import pystep
+
+        import gdb
+
+        label = labels(session).get(gdb.selected_inferior().pid, "")
+        standing = self.step(session, pystep, label, args)
+        if standing is None:
+            return Answer({"frame": None}, "the step did not end: the process stopped for another reason (or ended)", ["the step did not end"])
+        frame = standing.frame
+        data = {"frame": {"index": 0, "function": escape(frame.function), "file": escape(frame.file), "line": frame.line}, "tid": standing.tid}
+        shown = pystep.text(standing)
+        return Answer(data, lambda style: shown)
+
+
+class PyNext(_Step):
+    """Run to the next line of Python in this function, or to its caller (R). Through calls it runs at full speed; all threads run.
+
+    Enter repeats it. Two debug registers are needed. A line of a loop in one line counts as one.
+
+        (gdb) pynext
+        Scheduler.schedule at /…/scheduler.py:413, thread 4242
+        413             num_scheduled_tokens: dict[str, int] = {}
+    """
+
+    name = "pynext"
+    repeats = True
+
+    def step(self, session, pystep, label, args):
+        return pystep.over(label)
+
+
+class PyUntil(_Step):
+    """Run until a later line of this function, past the end of a loop, or to its caller (R). All threads run.
+
+        (gdb) pyuntil
+        (gdb) pyuntil 430
+
+    With LINE: until that line or a later one of this function.
+    """
+
+    name = "pyuntil"
+    operand = "[LINE]"
+
+    def step(self, session, pystep, label, args):
+        if args.rest and not args.rest.isdigit():
+            raise UsageError(f"pyuntil: takes a line number of this function, not {args.rest!r}")
+        return pystep.over(label, only_forward=True, until=int(args.rest) if args.rest else None)
+
+
+class PyStep(_Step):
+    """Run to the next line of Python, also into a function that is called (R). All threads run.
+
+    Functions of the import machinery are not entered. Two debug registers are needed, three on Python 3.11 and 3.12.
+
+        (gdb) pystep
+        KVCacheManager.new_step_starts at /…/kv_cache_manager.py:501, thread 4242
+        501             self.coordinator.new_step_starts()
+    """
+
+    name = "pystep"
+    repeats = True
+
+    def step(self, session, pystep, label, args):
+        return pystep.into(label)
+
+
+class PyFinish(_Step):
+    """Run until the selected Python frame has returned to its caller, by a return or an exception (R). All threads run.
+
+        (gdb) pyfinish
+        EngineCore.step at /…/core.py:287, thread 4242
+        287         scheduler_output = self.scheduler.schedule()
+    """
+
+    name = "pyfinish"
+
+    def step(self, session, pystep, label, args):
+        try:
+            level = session.level()
+        except GdbextError:
+            level = 0
+        return pystep.out(label, level)

@@ -1,0 +1,246 @@
+"""Stepping in Python by debug registers: the interpreter writes into a frame which of its instructions it is about to run, so a watch on that
+word stops at each instruction of this one frame and runs at full speed through everything that it calls. All threads are resumed.
+"""
+
+import gdb
+
+from ..errors import FaultError, GdbextError, LayoutError
+from ..cpython.frames import PyFrame
+from ..render.text import escape
+from ..target import live_gdb
+from . import traps
+from .traps import Process, WordTrap
+
+ANCESTORS = 3  # callers that are watched: where a frame goes away by an exception, one of them goes on
+SKIPPED = "<frozen "  # the import machinery is not stepped into
+
+
+class Run:
+    """One step: traps that last until it ends."""
+
+    def __init__(self, process, label):
+        self.process, self.rt, self.label = process, process.rt, label
+        self.traps, self.ended = [], None  # ended: the `Standing` that ended it
+
+    def watch(self, address, hit, size=8, raw=False):
+        self.traps.append(WordTrap(self.process, address, self.label, lambda standing: self._note(standing, hit), size, raw))
+
+    def watch_frame(self, step, hit):
+        """`hit(standing)` at each instruction of a frame."""
+        L = self.rt.layout
+        if "frameobj.f_lasti" in L:
+            self.watch(step.address + L["frameobj.f_lasti"], hit, 4)
+        else:
+            self.watch(step.address + L["iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"], hit)
+
+    def _note(self, standing, hit):
+        if hit(standing):
+            self.ended = standing
+            return True
+        return False
+
+    def go(self):
+        """Resumes all threads until a trap ends it, something else stops the process, or it is gone; -> `Standing` or None."""
+        locking = gdb.parameter("scheduler-locking")
+        try:
+            if locking != "off":
+                gdb.execute("set scheduler-locking off", to_string=True)
+            gdb.execute("continue")
+        finally:
+            if locking != "off":
+                gdb.execute(f"set scheduler-locking {locking}", to_string=True)
+            for trap in self.traps:
+                trap.end(disarm=trap.is_valid())
+            self.traps = []
+            traps.sweep()
+        return self.ended
+
+
+def here(label):
+    """-> (Process, Standing, raw frames, innermost first) of the selected thread; `GdbextError` where it runs no Python."""
+    process = Process.of(gdb.selected_inferior(), label)
+    if gdb.selected_thread() is None:
+        raise GdbextError("no thread is selected")
+    standing = process.standing()
+    if standing is None:
+        raise GdbextError("the selected thread runs no Python: pythreads lists those that do")
+    steps = []
+    for step in process.rt.dialect.walk(process.rt, standing.tstate):
+        step.lasti = live_gdb.arrived.get((process.pid, step.address), step.lasti)
+        steps.append(step)
+    return process, standing, [s for s in steps if s.complete] or steps
+
+
+def _free(process, wanted, least, label):
+    free = traps.REGISTERS - len(process.used())
+    if free < least:
+        process.need(least, label)
+    return min(free, wanted)
+
+
+def over(label, only_forward=False, until=None):
+    """pynext, pyuntil: to another line of the selected thread's innermost frame, or to its caller."""
+    process, standing, steps = here(label)
+    frame = PyFrame(process.rt, steps[0], 0)
+    line, address, code = frame.line, steps[0].address, steps[0].code
+    run = Run(process, "pyuntil" if only_forward else "pynext")
+    count, jumped = _free(process, 1 + ANCESTORS, 2, run.label), _jumps(process.rt, steps[0])
+
+    def at_instruction(now):
+        top = now.frame.step
+        if jumped():
+            return False
+        if top.address != address or top.code != code:
+            return _left(now, address, code)
+        new = now.frame.line
+        if until is not None:
+            return new is not None and new >= until
+        if only_forward:
+            return new is not None and line is not None and new > line
+        return new is not None and new != line
+
+    run.watch_frame(steps[0], at_instruction)
+    for step in steps[1:count]:
+        run.watch_frame(step, lambda now, step=step: now.frame.step.address == step.address)
+    return run.go()
+
+
+def _jumps(rt, step):
+    """A function that says whether a frame's word was only moved on by a generator that ended: 3.12 adds `return_offset` to it then (Python/
+    bytecodes.c, FOR_ITER_GEN and RETURN_VALUE), and no instruction runs there. To be asked at each change of the word."""
+    if rt.version != (3, 12):
+        return lambda: False
+
+    def place():
+        return rt.target.u64(step.address + rt.layout["iframe.prev_instr"])
+
+    before = [place()]
+
+    def jumped():
+        old, before[0] = before[0], place()
+        by = rt.target.u16(step.address + rt.layout["iframe.return_offset"])
+        return by > 0 and before[0] == old + 2 * by
+
+    return jumped
+
+
+def _left(now, address, code):
+    """Whether a frame's memory belongs to another function by now. (In the middle of a call the new frame may be the current one
+    already while the old one's place is still being written.)"""
+    rt, L = now.process.rt, now.process.rt.layout
+    key = next(k for k in ("iframe.f_executable", "iframe.f_code", "frameobj.f_code") if k in L)
+    try:
+        if rt.target.u64(address + L[key]) & ~rt.dialect.tag_mask == code:
+            return False
+    except FaultError:
+        pass
+    traps.note("the frame was left on a way that could not be followed")
+    return True
+
+
+def out(label, level=0):
+    """pyfinish: until the frame at `level` has returned to its caller."""
+    process, standing, steps = here(label)
+    callers = steps[level + 1 :]
+    if not callers:
+        raise GdbextError("this is the outermost Python frame of the thread: it has no caller to go to")
+    run = Run(process, "pyfinish")
+    for step in callers[: _free(process, ANCESTORS, 1, run.label)]:
+        run.watch_frame(step, lambda now, step=step: now.frame.step.address == step.address)
+    return run.go()
+
+
+def into(label):
+    """pystep: to another line, into a function that is called, or to the caller."""
+    process, standing, steps = here(label)
+    rt, L = process.rt, process.rt.layout
+    frame = PyFrame(rt, steps[0], 0)
+    line, address, code, callers = frame.line, steps[0].address, steps[0].code, {s.address for s in steps[1:]}
+    run = Run(process, "pystep")
+    current, activation = _current(rt, standing.tstate)
+    process.need(2 + bool(activation), run.label)
+    entered, switched, jumped = [], [], _jumps(rt, steps[0])
+
+    def at_instruction(now):
+        top = now.frame.step
+        if jumped() or top.address != address or top.code != code:
+            return False
+        return now.frame.line is not None and now.frame.line != line
+
+    def at_switch(now):
+        top = now.frame.step
+        if now.tstate != standing.tstate or top.address == address:
+            return False
+        if top.address not in callers:
+            if now.frame.file.startswith(SKIPPED):
+                return False
+            entered.append(top)
+        return True
+
+    run.watch_frame(steps[0], at_instruction)
+    run.watch(current, at_switch)
+    if activation:  # 3.11, 3.12: a call by way of C starts another activation of the interpreter, whose frame is not linked in yet
+        run.watch(activation, lambda value: switched.append(value) or True, raw=True)
+    found = run.go()
+    if switched:
+        try:
+            now = process.standing()
+        except (FaultError, LayoutError):
+            now = None
+        if switched[-1] > current:  # the stack grows downwards: back in the caller's activation; the frame was there already, or is now
+            return into(label) if now is not None and now.frame.step.address == address else now
+        if now is None or now.frame.step.address == address:
+            run = Run(process, "pystep")
+            run.watch(switched[-1] + L["cframe.current_frame"], at_switch)
+            run.watch_frame(steps[0], at_instruction)
+            found = run.go()
+        elif at_switch(now):
+            found = now
+    if not entered:
+        return found
+    fresh = entered[-1]
+    key = "code._co_firsttraceable"
+    resume = 2 * process.view.i32(fresh.code + L[key]) if key in L else -1
+    before = rt.code(fresh.code).line(fresh.lasti) if fresh.lasti > resume else None  # a generator that goes on
+
+    def at_first_line(now):
+        here = now.frame.line
+        return now.frame.step.address == fresh.address and now.frame.step.lasti > resume and here is not None and here != before
+
+    run = Run(process, "pystep")
+    run.watch_frame(fresh, at_first_line)
+    ended = _jumps(rt, steps[0])
+    run.watch_frame(steps[0], lambda now: not ended() and now.frame.step.address == address)
+    found = run.go()
+    back = found is not None and found.frame.step.address == address and found.frame.line == line
+    return into(label) if back else found  # a generator was made, none of its lines ran
+
+
+def _current(rt, tstate):
+    """-> (address of the word that says which frame of a thread runs, of the one that changes with calls by way of C, or 0)."""
+    L = rt.layout
+    if "tstate.frame" in L:
+        return tstate + L["tstate.frame"], 0
+    if "tstate.current_frame" in L:
+        return tstate + L["tstate.current_frame"], 0
+    return rt.target.u64(tstate + L["tstate.cframe"]) + L["cframe.current_frame"], tstate + L["tstate.cframe"]
+
+
+def text(standing):
+    """Where a step ended, with the source line where this machine has the file."""
+    frame = standing.frame
+    head = f"{escape(frame.function)} at {escape(frame.file)}:{frame.line}, thread {standing.tid}"
+    source = source_line(standing.process.view.local_file(frame.file), frame.line)
+    return head + (f"\n{frame.line}\t{escape(source)}" if source is not None else "")
+
+
+def source_line(path, number):
+    """A line of a source file, None where it is not to be had."""
+    try:
+        with open(path, "rb") as f:
+            for at, line in enumerate(f, 1):
+                if at == number:
+                    return line.decode("utf-8", "replace").rstrip().expandtabs()
+    except (OSError, TypeError, ValueError):
+        pass
+    return None
