@@ -41,7 +41,6 @@ COMMANDS = {
     "llm-snapshot": ("llm_snapshot", "LlmSnapshot"),
     "llm-stacks": ("llm_stacks", "LlmStacks"),
     "llm-locks": ("llm_locks", "LlmLocks"),
-    "llm-gpucore": ("llm_gpucore", "LlmGpuCore"),
     "llm-hang": ("llm_hang", "LlmHang"),
     "llm-watch": ("llm_watch", "LlmWatch"),
     "llm-report": ("llm_report", "LlmReport"),
