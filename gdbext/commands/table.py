@@ -27,6 +27,7 @@ COMMANDS = {
     "pystep": ("pystep", "PyStep"),
     "pyfinish": ("pystep", "PyFinish"),
     "pyuntil": ("pystep", "PyUntil"),
+    "pycatch": ("pycatch", "PyCatch"),
     "pylog": ("pylog", "PyLog"),
     "pytrace": ("pylog", "PyTrace"),
     "llm-kv": ("llm_kv", "LlmKv"),

@@ -79,10 +79,7 @@ class Point:
         for process, places in found:
             if places:
                 process.need(len(places), f"{self.command} {self.where.text}")
-        text = " ".join([self.command, self.where.text] + (["if", self.condition] if self.condition else []))
-        self.placeholder = _make_placeholder(text)
-        self.number = self.placeholder.number
-        Point.points[self.number] = self
+        self.register(" ".join([self.command, self.where.text] + (["if", self.condition] if self.condition else [])))
         try:
             for process, places in found:
                 self.arm(process, places)
@@ -90,8 +87,14 @@ class Point:
             self.placeholder.delete()
             traps.sweep()
             raise
-        _listen()
         _watch_imports()
+
+    def register(self, text):
+        """Takes a number in gdb's list, where it stands as `text`."""
+        self.placeholder = _make_placeholder(text)
+        self.number = self.placeholder.number
+        Point.points[self.number] = self
+        _listen()
 
     def arm(self, process, places):
         """Sets a trap on each `Place` of one process."""
@@ -222,7 +225,7 @@ def _on_exit(event):
     for point in Point.points.values():
         gone = [t for t in point.traps if not t.alive or t.process.inferior.num == event.inferior.num]
         if gone:
-            addresses = [t.place for t in gone]
+            addresses = [t.place for t in gone if isinstance(t, CodeTrap)]
             point.traps = [t for t in point.traps if t not in gone]
             point.places = [p for p in point.places if p not in addresses]
 
@@ -248,7 +251,7 @@ IMPORTS = "waiting for an import"
 
 
 def _waits(point, process):
-    return not any(t.process is process for t in point.traps) and (not point.rank or point.rank in (process.label, str(process.pid)))
+    return isinstance(point.where, Where) and not any(t.process is process for t in point.traps) and (not point.rank or point.rank in (process.label, str(process.pid)))
 
 
 def _on_import(process, code):

@@ -131,6 +131,22 @@ def returns(code):
     return found
 
 
+def handlers(table):
+    """3.11+: `[(start, end)]` in bytes of code that an exception table covers (Objects/exception_handling_notes.txt)."""
+    found, numbers, value = [], [], 0
+    for byte in table:
+        if byte & 128 and numbers and len(numbers) % 4 == 0:
+            found.append((2 * numbers[0], 2 * (numbers[0] + numbers[1])))
+            numbers = []
+        value = value << 6 | byte & 63
+        if not byte & 64:
+            numbers.append(value)
+            value = 0
+    if len(numbers) == 4:
+        found.append((2 * numbers[0], 2 * (numbers[0] + numbers[1])))
+    return found
+
+
 # ---- all code objects ------------------------------------------------------------------------------------------------
 class Found:
     """All code objects of a process: `by_file`: {co_filename: [address]}; `left_out`: why some may be missing."""

@@ -162,6 +162,19 @@ def steps_of(function):
     return told
 
 
+def caught_by_nobody(number):
+    mine = {"number": number}
+    try:
+        return mine["missing"]
+    except ValueError:
+        return None
+
+
+def thread_that_dies():
+    catches(10)
+    caught_by_nobody(7)
+
+
 held = threading.Lock()
 
 
@@ -232,6 +245,11 @@ def main():
             word = told()
             if word == "run":
                 run()
+            elif word == "die":
+                thread = threading.Thread(target=thread_that_dies)
+                thread.start()
+                thread.join()
+                caught_by_nobody(8)
             elif word == "lock":
                 lock()
             elif word == "step":

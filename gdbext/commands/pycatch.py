@@ -1,0 +1,50 @@
+"""pycatch: stop where a Python exception is raised, or when nobody caught it."""
+
+import re
+
+from .base import Answer, Command, Option, UsageError
+from .pybreak import COUNT, RANK, check, control, labels
+
+
+class PyCatch(Command):
+    """Stop where a Python exception is raised (R). Nothing is written to the process.
+
+    TYPE: only this class and its subclasses (ValueError, torch.OutOfMemoryError). -uncaught stops when an exception leaves the last frame
+    that could have handled it, in any thread: the program's own, before threading or multiprocessing print it. One debug register,
+    with -uncaught two. A StopIteration that ends a loop is not raised in this sense. delete N removes it.
+
+        (gdb) pycatch -uncaught
+        pycatch 1: any exception, uncaught  (2 debug registers)
+        (gdb) continue
+        pycatch 1: KeyError: 'req-7' in Scheduler.finish_requests at /…/scheduler.py:1502, thread 4242 "EngineCore", hit 1
+        (gdb) pylocals
+    """
+
+    name = "pycatch"
+    group = "break"
+    operand = "[TYPE] [if COND]"
+    reads = False
+    resumes = True
+    options = [Option("uncaught", help="only those that nobody catches"), RANK, COUNT]
+
+    def run(self, session, args):
+        room = control(session)
+        from ..control import pycatch
+
+        found = re.match(r"([\w.]*)\s*(?:if\s+(.*))?$", args.rest, re.S)
+        if not found:
+            raise UsageError(f"pycatch: takes the name of an exception class, not {args.rest!r}")
+        kind, condition = found.group(1), found.group(2) or ""
+        if kind == "if":
+            raise UsageError("pycatch: a condition follows `if`")
+        check(condition)
+        point = pycatch.CatchPoint(kind, args.uncaught, condition, args.count, args.rank or "")
+        point.set_in(room.processes(labels(session), args.rank or ""))
+        data = point.data()
+
+        def text(style):
+            registers = f"{len(point.traps)} debug register{'s' if len(point.traps) != 1 else ''}"
+            named = f"{data['function']}{', uncaught' if args.uncaught else ''}{'  if ' + condition if condition else ''}"
+            return f"pycatch {data['number']}: {named}  ({registers})"
+
+        return Answer({"breakpoints": [data]}, text)
