@@ -27,6 +27,7 @@ COMMANDS = {
     "pystep": ("pystep", "PyStep"),
     "pyfinish": ("pystep", "PyFinish"),
     "pyuntil": ("pystep", "PyUntil"),
+    "llm-follow": ("llm_follow", "LlmFollow"),
     "pycatch": ("pycatch", "PyCatch"),
     "pylog": ("pylog", "PyLog"),
     "pytrace": ("pylog", "PyTrace"),

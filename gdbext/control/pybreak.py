@@ -5,6 +5,8 @@ work on it. Its traps are internal breakpoints (`traps.py`).
 """
 
 import re
+import sys
+import time
 
 import gdb
 
@@ -117,6 +119,8 @@ class Point:
     # ---- at the trap ---------------------------------------------------------------------------------------------
     def reached(self, standing, place):
         """-> whether to stop. Inside stop(): reads only."""
+        if self.rank and self.rank not in (label_of(standing.process), str(standing.process.pid), str(standing.process.inferior.num)):
+            return False
         if self.condition and not self.holds(standing):
             return False
         self.hits += 1
@@ -138,6 +142,22 @@ class Point:
         traps.arrived(standing)
         self.last = f"{self.title}: {where_text(standing, place)}, hit {self.hits}"
         return True
+
+
+def rank_may_be(point, process):
+    """Whether a point's -rank is this process, or may turn out to be: a process that has just started has no title yet."""
+    return not point.rank or not process.label or point.rank in (process.label, str(process.pid), str(process.inferior.num))
+
+
+def label_of(process):
+    """The process's label; one that has none is looked for once a second, as engines set their titles late."""
+    if not process.label and time.monotonic() > process.looked + 1:
+        from ..engines import discover
+
+        process.looked = time.monotonic()
+        ranks, _ = discover.discover()
+        process.label = next((r.label for r in ranks if r.pid == process.pid), "")
+    return process.label
 
 
 def truth(value):
@@ -192,7 +212,7 @@ def _listen():
     gdb.events.breakpoint_deleted.connect(_on_deleted)
     gdb.events.breakpoint_modified.connect(_on_modified)
     gdb.events.stop.connect(_on_stop)
-    gdb.events.exited.connect(_on_exit)
+    Process.when_gone.append(_on_gone)
 
 
 def _on_deleted(breakpoint):
@@ -220,14 +240,13 @@ def _on_stop(event):
         gdb.write(f"  ({text})\n")
 
 
-def _on_exit(event):
+def _on_gone(process):
     """A process that ended takes its traps with it; what was set in it waits for the next one."""
     for point in Point.points.values():
-        gone = [t for t in point.traps if not t.alive or t.process.inferior.num == event.inferior.num]
-        if gone:
-            addresses = [t.place for t in gone if isinstance(t, CodeTrap)]
-            point.traps = [t for t in point.traps if t not in gone]
-            point.places = [p for p in point.places if p not in addresses]
+        gone = [t for t in point.traps if t.process is process]
+        places = [t.place for t in gone if isinstance(t, CodeTrap)]
+        point.traps = [t for t in point.traps if t not in gone]
+        point.places = [p for p in point.places if p not in places]
 
 
 # ---- modules that are imported later ---------------------------------------------------------------------------------
@@ -251,7 +270,7 @@ IMPORTS = "waiting for an import"
 
 
 def _waits(point, process):
-    return isinstance(point.where, Where) and not any(t.process is process for t in point.traps) and (not point.rank or point.rank in (process.label, str(process.pid)))
+    return isinstance(point.where, Where) and not any(t.process is process for t in point.traps) and rank_may_be(point, process)
 
 
 def _on_import(process, code):
@@ -300,13 +319,20 @@ def imported():
 def processes(labels, rank=""):
     """`[Process]` for a point: every live inferior, or the one that `rank` (a label or pid) names."""
     found = [i for i in gdb.inferiors() if i.pid]
-    if rank:
+    if not found or follow_is_on():
+        from . import follow
+
+        follow.watch_starts()  # what is set now reaches a process as it starts
+    if rank and found and not follow_is_on():
         found = [i for i in found if rank in (labels.get(i.pid), str(i.pid), str(i.num))]
         if not found:
             raise GdbextError(f"{rank} is not attached: see llm-attach")
-    if not found:
-        raise GdbextError("no process is selected: llm-attach one, or start one with start or run")
     return [Process.of(i, labels.get(i.pid, "")) for i in found]
+
+
+def follow_is_on():
+    follow = sys.modules.get("gdbext.control.follow")
+    return follow is not None and follow.is_on()
 
 
 def split(text):

@@ -54,6 +54,7 @@ class Process:
     """One inferior with traps in it."""
 
     known = {}  # inferior number -> Process
+    when_gone = []  # functions of a Process that has ended or runs another program
 
     def __init__(self, inferior, label=""):
         self.inferior, self.pid, self.label = inferior, inferior.pid, label
@@ -61,7 +62,7 @@ class Process:
         self.rt = open_runtime(self.view)
         if self.rt.layout.free_threaded:
             raise GdbextError(f"{self.name}: in a free-threaded Python each thread runs its own copy of the bytecode, which a watch does not cover")
-        self.traps = []
+        self.traps, self.looked = [], 0.0
         self._states, self._in_eval, self._private = {}, {}, None
 
     @classmethod
@@ -103,6 +104,13 @@ class Process:
         if self._private is None:
             self._private = names_for(self.rt)
         return self._private
+
+    def gone(self):
+        """None of its traps counts any more."""
+        for trap in list(self.traps):
+            trap.end()
+        for tell in Process.when_gone:
+            tell(self)
 
     def forget_private(self):
         self._private = None  # an engine may have been imported since
@@ -183,8 +191,8 @@ class Trap(gdb.Breakpoint):
         process.traps.append(self)
 
     def stop(self):
-        if not self.alive:
-            return False
+        if not self.alive or gdb.selected_inferior().num != self.process.inferior.num:
+            return False  # the same address in another process
         try:
             return bool(self.reached())
         except READ_ERRORS as e:
@@ -300,12 +308,18 @@ def _on_cont(_):
 
 
 def _on_exit(event):
-    number = event.inferior.num
-    process = Process.known.pop(number, None)
+    process = Process.known.pop(event.inferior.num, None)
     if process is not None:
-        for trap in list(process.traps):
-            trap.end()
+        process.gone()
         attach.unwatch(process.pid)
+
+
+def _on_exec(event):
+    """Another program in the same process: gdb drops what it knew of the files, and our places are no places any more."""
+    for number, process in list(Process.known.items()):
+        if process.inferior.is_valid() and process.inferior.progspace == event.progspace:
+            del Process.known[number]
+            process.gone()
 
 
 def _at_exit():
@@ -319,4 +333,5 @@ def _at_exit():
 atexit.register(_at_exit)
 gdb.events.cont.connect(_on_cont)
 gdb.events.exited.connect(_on_exit)
+gdb.events.clear_objfiles.connect(_on_exec)
 gdb.events.before_prompt.connect(sweep)

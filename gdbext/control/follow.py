@@ -1,0 +1,158 @@
+"""From `gdb --args python serve.py`: every process that comes of it stays with this gdb, runs on, and gets the Python breakpoints.
+
+Two of gdb's own breakpoints, by name, so that gdb sets them again in every process: PyEval_EvalCode, where an interpreter that has just
+started runs its first code, and PyOS_AfterFork_Child, where a forked one goes on. A process stops there once, for the moment in which its
+traps are set. For a name to be found in a child gdb must read its libraries' symbols: auto-solib-add is on, and the first process that
+imports torch stands still for it once (the symbols of one file are read once and shared).
+"""
+
+import os
+
+import gdb
+
+from ..errors import GdbextError
+from ..target import ptrace
+from . import attach, pybreak
+from .traps import Process
+
+SETTINGS = {"follow-fork-mode": "parent", "detach-on-fork": "off", "schedule-multiple": "on", "follow-exec-mode": "same", "auto-solib-add": "on"}
+_WORK = "silent\npython __import__('gdbext.control.follow').control.follow.arrived()\ncontinue"
+
+
+class _State:
+    on = False
+    saved = {}
+    traps = []
+    known = {}  # inferior number -> pid whose traps are set
+    listening = False
+    quitting = False
+
+
+class Start(gdb.Breakpoint):
+    """`symbol`: where each new process stops once. `again`: also one that is known by pid (a forked child is)."""
+
+    def __init__(self, symbol):
+        super().__init__(function=symbol, internal=True)
+        self.silent = True
+        self.commands = _WORK
+
+    def stop(self):
+        inferior = gdb.selected_inferior()
+        return _State.known.get(inferior.num) != inferior.pid
+
+
+def watch_starts():
+    """Sets the two breakpoints where they are not set: for a pybreak before `run`, and for `llm-follow on`."""
+    if not _State.traps:
+        gdb.execute("python __import__('gdbext.control.follow').control.follow._make()", to_string=True)
+    if not _State.listening:
+        _State.listening = True
+        gdb.events.exited.connect(_on_exit)
+        Process.when_gone.append(lambda process: _State.known.pop(process.inferior.num, None))
+        if hasattr(gdb.events, "gdb_exiting"):  # gdb 12
+            gdb.events.gdb_exiting.connect(_on_quit)
+
+
+def _make():
+    _State.traps = [Start(name) for name in ("PyEval_EvalCode", "PyOS_AfterFork_Child")]
+
+
+def unwatch():
+    for trap in _State.traps:
+        if trap.is_valid():
+            trap.delete()
+    _State.traps = []
+
+
+def _on_exit(event):
+    """gdb stops everything when one process ends; the others were to run on."""
+    _State.known.pop(event.inferior.num, None)
+    if _State.on and not _State.quitting and hasattr(gdb.events, "gdb_exiting") and os.isatty(0):  # a script goes on by itself
+        gdb.post_event(_go_on_alone)
+
+
+def _go_on_alone():
+    if not gdb.selected_inferior().pid:  # gdb stays at the one that ended
+        go_on()
+
+
+def _on_quit(*_):
+    _State.quitting = True  # what is posted now would outlive gdb's Python
+
+
+def go_on():
+    """Resumes what is left, where all stand still because one process ended. -> whether anything is left."""
+    live = []
+    for inferior in gdb.inferiors():
+        state = ptrace.status(inferior.pid) if inferior.pid else None
+        if state is not None and state["state"] not in "ZX":
+            live.append(inferior)
+        elif inferior.pid:  # it ended while gdb dealt with another: gdb 13 cannot resume the rest before it has let go of it
+            try:
+                gdb.execute(f"detach inferiors {inferior.num}", to_string=True)
+            except gdb.error:
+                continue
+    if not live or any(t.is_running() for i in live for t in i.threads()):
+        return bool(live)
+    if gdb.selected_inferior() not in live:
+        gdb.execute(f"inferior {live[0].num}", to_string=True)
+    gdb.execute("continue")
+    return True
+
+
+def on():
+    """-> whether it was off."""
+    if _State.on:
+        return False
+    for name, value in SETTINGS.items():
+        _State.saved[name] = attach._setting(name)
+        gdb.execute(f"set {name} {value}", to_string=True)
+    _State.on = True
+    for inferior in gdb.inferiors():
+        if inferior.pid:
+            _State.known[inferior.num] = inferior.pid
+    watch_starts()
+    return True
+
+
+def off():
+    """-> whether it was on. Processes that are followed already stay."""
+    if not _State.on:
+        return False
+    for name, value in _State.saved.items():
+        gdb.execute(f"set {name} {value}", to_string=True)
+    _State.saved, _State.on = {}, False
+    unwatch()
+    return True
+
+
+def is_on():
+    return _State.on
+
+
+def arrived():
+    """Run by gdb where a new process has an interpreter: sets in it what waits, and lets it go on."""
+    inferior = gdb.selected_inferior()
+    try:
+        process = Process.of(inferior)
+    except GdbextError:
+        return  # too early: its next code stops again
+    _State.known[inferior.num] = inferior.pid
+    for point in pybreak.listed():
+        if not isinstance(point.where, pybreak.Where):
+            continue
+        try:
+            places = point.where.places(process.rt)
+            if places:
+                point.arm(process, places)
+        except GdbextError as e:
+            gdb.write(f"{point.title}: process {inferior.pid}: {e}\n")
+    try:
+        pybreak._watch_imports()
+    except GdbextError as e:
+        gdb.write(f"process {inferior.pid}: {e}\n")
+
+
+def followed():
+    """`[(inferior number, pid)]` that have arrived."""
+    return [(i.num, i.pid) for i in gdb.inferiors() if i.pid and _State.known.get(i.num) == i.pid]
