@@ -28,6 +28,7 @@ COMMANDS = {
     "pyfinish": ("pystep", "PyFinish"),
     "pyuntil": ("pystep", "PyUntil"),
     "llm-follow": ("llm_follow", "LlmFollow"),
+    "llm-inject": ("llm_inject", "LlmInject"),
     "pycatch": ("pycatch", "PyCatch"),
     "pylog": ("pylog", "PyLog"),
     "pytrace": ("pylog", "PyTrace"),

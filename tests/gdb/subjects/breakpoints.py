@@ -250,6 +250,8 @@ def main():
                 thread.start()
                 thread.join()
                 caught_by_nobody(8)
+            elif word == "stuck":
+                time.sleep(3600)
             elif word == "lock":
                 lock()
             elif word == "step":

@@ -1,0 +1,206 @@
+"""Runs a small script inside a live rank: what `llm-inject` stands on. The one part of the pack that writes to a process and lets it run code.
+
+3.14 and later: CPython's own remote execution (PEP 768, Modules/_remote_debugging): a path is written beside the main thread's state and a bit
+set that makes it look there at its next safe point. Earlier: gdb calls PyRun_SimpleString in the main thread, stopped where the interpreter
+begins an instruction: it holds the lock there and is between two steps of its own.
+"""
+
+import json
+import os
+import re
+import signal
+import stat
+import tempfile
+import threading
+import time
+
+import gdb
+
+from ..errors import FaultError, GdbextError, LayoutError
+from ..cpython import layout as layouts
+from ..cpython.runtime import open_runtime
+from ..target.proc import ProcTarget
+from . import pystep
+from .traps import REGISTERS, Process
+
+PLEASE_STOP = 1 << 5  # _PY_EVAL_PLEASE_STOP_BIT, Include/internal/pycore_ceval.h
+TOOLS = {
+    "debugpy": "import debugpy\nsaid['port'] = debugpy.listen(('127.0.0.1', port))[1]\n",
+    "pdb": (
+        "import pdb, socket, sys\n"
+        "server = socket.create_server(('127.0.0.1', port))\n"
+        "said['port'] = server.getsockname()[1]\n"
+        "tell()\n"
+        "talk, _ = server.accept()\n"
+        "server.close()\n"
+        "text = talk.makefile('rw', buffering=1)\n"
+        "pdb.Pdb(stdin=text, stdout=text, nosigint=True).set_trace(sys._getframe().f_back)\n"
+    ),
+    "faulthandler": "import faulthandler\nlog = open(result + '.log', 'w')\nfaulthandler.enable(log)\nfaulthandler.dump_traceback(log)\nlog.flush()\nsaid['file'] = log.name\n",
+}
+FRAME = """import json, os
+said = {{"ok": True, "pid": os.getpid()}}
+port, result = {port}, {result!r}
+def tell():
+    with open(result + ".new", "w") as f:
+        json.dump(said, f)
+    os.replace(result + ".new", result)
+try:
+{body}
+except BaseException as error:
+    said.update(ok=False, error=type(error).__name__ + ": " + str(error))
+tell()
+"""
+
+
+def script(body, port, result):
+    """The text of a script that runs `body` and writes what came of it to the file `result`."""
+    return FRAME.format(port=port, result=result, body="".join("    " + line + "\n" for line in body.splitlines()))
+
+
+class Place:
+    """Files that both this machine's user and the process see: `path` as the process names it, `here` as we do."""
+
+    def __init__(self, target):
+        root = target.root()
+        self.folder = tempfile.mkdtemp(prefix="gdbext-inject-", dir=root + "/tmp")
+        os.chmod(self.folder, stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO if os.stat(f"/proc/{target.pid}").st_uid != os.getuid() else stat.S_IRWXU)
+        self.root = root
+
+    def path(self, name):
+        return os.path.join(self.folder, name)[len(self.root) :]
+
+    def here(self, name):
+        return os.path.join(self.folder, name)
+
+
+def run(pid, body, port=0, timeout=10.0):
+    """Runs `body` in the process; -> what it said of itself (`ok`, `error`, `port`, …). `GdbextError` with the reason where it cannot be."""
+    target = ProcTarget(pid)
+    rt = open_runtime(target)
+    place = Place(target)
+    with open(place.here("run.py"), "w") as f:
+        f.write(script(body, port, place.path("result")))
+    inferior = next((i for i in gdb.inferiors() if i.pid == pid), None)
+    if rt.version >= (3, 14):
+        return _by_remote_execution(rt, target, place, inferior, timeout)
+    if inferior is None:
+        raise GdbextError(f"process {pid}: its CPython {rt.layout.name} has no remote execution (3.14 has): llm-attach it, then gdb can call a function")
+    return _by_call(inferior, place, timeout)
+
+
+def _read(place):
+    try:
+        with open(place.here("result")) as f:
+            return json.load(f)
+    except (OSError, ValueError):
+        return None
+
+
+# ---- 3.14 and later --------------------------------------------------------------------------------------------------
+def offsets(rt):
+    """The fields of `_Py_DebugOffsets.debugger_support`; `LayoutError` where this CPython has none."""
+    _, table = layouts._tables[(rt.layout.version, rt.layout.free_threaded)]
+    order = {k.partition(".")[2]: v for k, v in (table.get("debug_offsets") or {}).items() if k.startswith("debugger_support.")}
+    if not order:
+        raise LayoutError(f"CPython {rt.layout.name} is not known to have remote execution")
+    return {name: rt.target.u64(rt.address + at) for name, at in order.items()}
+
+
+def _by_remote_execution(rt, target, place, inferior, timeout):
+    where, main = offsets(rt), rt.threads()[0]
+    if not target.u32(main.interp + where["remote_debugging_enabled"]):
+        raise GdbextError(f"process {target.pid}: remote debugging is off in it (PYTHON_DISABLE_REMOTE_DEBUG, -X disable-remote-debug, or built without)")
+    support = main.address + where["remote_debugger_support"]
+    path = place.path("run.py").encode() + b"\0"
+    if len(path) > where["debugger_script_path_size"]:
+        raise GdbextError(f"the path {path!r} is longer than the {where['debugger_script_path_size']} bytes that CPython keeps for it")
+    with open(f"/proc/{target.pid}/mem", "r+b", buffering=0) as mem:
+        os.pwrite(mem.fileno(), path, support + where["debugger_script_path"])
+        os.pwrite(mem.fileno(), (1).to_bytes(4, "little"), support + where["debugger_pending_call"])
+        breaker = main.address + where["eval_breaker"]
+        target.forget()
+        os.pwrite(mem.fileno(), (target.u64(breaker) | PLEASE_STOP).to_bytes(8, "little"), breaker)
+        if inferior is not None and not any(t.is_running() for t in inferior.threads()):
+            return {"ok": None, "waits": "it runs as soon as the process is continued and its main thread reaches a safe point"}
+        said = _wait(place, timeout)
+        if said is None:  # taken back: nobody wants it to start an hour later
+            os.pwrite(mem.fileno(), (0).to_bytes(4, "little"), support + where["debugger_pending_call"])
+            raise GdbextError(f"process {target.pid}: its main thread did not reach a safe point of Python in {timeout:g} s (it is in C: llm-bt -on {target.pid} shows where); the request was taken back")
+    return said
+
+
+def _wait(place, timeout):
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        said = _read(place)
+        if said is not None:
+            return said
+        time.sleep(0.05)
+    return None
+
+
+# ---- earlier ---------------------------------------------------------------------------------------------------------
+def check_calls():
+    """Raises where this gdb must not call functions on this machine."""
+    if not gdb.parameter("may-call-functions"):
+        raise GdbextError("set may-call-functions is off: gdb may not call the function that this needs")
+    found = re.search(r"\d+", gdb.VERSION)
+    major = int(found.group()) if found else 0
+    with open("/proc/cpuinfo") as f:
+        if "amx_tile" in f.read() and major < 16:
+            raise GdbextError(f"gdb {gdb.VERSION} cannot call functions on a CPU with AMX (the failed call would break a thread's system call): use gdb 16 or later")
+
+
+def _by_call(inferior, place, timeout):
+    check_calls()
+    process = Process.of(inferior)
+    rt = process.rt
+    main, run_string, allocate = rt.threads()[0], _address(process, "PyRun_SimpleString"), _address(process, "malloc")
+    if main.tid == 0:
+        raise GdbextError("the main thread is not to be found among the process's threads")
+    if any(t.is_running() for t in inferior.threads()):
+        raise GdbextError(f"process {inferior.pid} is running in this gdb: interrupt it first")
+    run = pystep.Run(process, "llm-inject")
+    steps = list(rt.dialect.walk(rt, main.address))
+    for step in steps[: min(pystep.ANCESTORS, REGISTERS - len(process.used()))]:
+        run.watch_frame(step, lambda now: now.tstate == main.address)
+    if not run.traps:
+        process.need(1, "llm-inject")
+        raise GdbextError(f"process {inferior.pid}: its main thread runs no Python")
+    ended = threading.Event()
+    threading.Thread(target=_stop_after, args=(timeout, ended), daemon=True).start()
+    try:
+        done = run.go()
+    finally:
+        ended.set()
+    if done is None:
+        raise GdbextError(f"process {inferior.pid}: its main thread ran no line of Python in {timeout:g} s: it is stuck in C, or waits (llm-bt shows where)")
+    text = f"exec(compile(open({place.path('run.py')!r}).read(), {place.path('run.py')!r}, 'exec'), {{'__name__': '__gdbext__'}})\0".encode()
+    locking = gdb.parameter("scheduler-locking")
+    gdb.execute("set scheduler-locking off", to_string=True)
+    try:
+        buffer = int(gdb.parse_and_eval(f"((unsigned long (*)(unsigned long)) {allocate:#x})({len(text)})"))
+        inferior.write_memory(buffer, text)
+        result = int(gdb.parse_and_eval(f"((int (*)(unsigned long)) {run_string:#x})({buffer:#x})"))
+    except (gdb.error, gdb.MemoryError) as e:
+        raise GdbextError(f"process {inferior.pid}: the call failed: {str(e).splitlines()[0]}") from None
+    finally:
+        gdb.execute(f"set scheduler-locking {locking}", to_string=True)
+    said = _read(place)
+    if said is None:
+        raise GdbextError(f"process {inferior.pid}: the script did not run (PyRun_SimpleString gave {result})")
+    return said
+
+
+def _stop_after(timeout, ended):
+    """SIGINT to gdb itself, as Ctrl-C sends it, when nothing was reached in time."""
+    if not ended.wait(timeout):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def _address(process, name):
+    try:
+        return process.view.symbol(name)
+    except (GdbextError, FaultError):
+        raise GdbextError(f"{process.name}: the function {name} is not to be found in it") from None
