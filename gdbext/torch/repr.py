@@ -10,8 +10,9 @@ import math
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import dtypes
-from .tensor import MAX_VALUES, sparse_parts
+from .tensor import MAX_VALUES, NESTED, WRAPPERS, components, sparse_parts, wrapped
 
+MAX_DEPTH = 20  # wrappers around each other
 MAX_EDGE = 1000  # print options come from the process: bounded like everything else
 
 
@@ -172,13 +173,17 @@ def _size(shape):
     return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
 
 
-def tensor_repr(tensor, options=None):
+def tensor_repr(tensor, options=None, depth=0):
     """What `repr(t)` gives in the process. `GdbextError` where the values cannot be read.
 
     Subclasses print as torch.Tensor's own __repr__ prints them; one that defines another needs its code run.
     """
     options = options or Options()
-    prefix = "tensor(" if tensor.plain else tensor.type + "("
+    if tensor.kind in WRAPPERS:
+        return _wrapper_repr(tensor, options, depth)
+    if tensor.type in ("UninitializedParameter", "UninitializedBuffer"):
+        return f"<{tensor.type}>"
+    prefix = "nested_tensor(" if tensor.kind == NESTED else "tensor(" if tensor.plain else tensor.type + "("
     indent = len(prefix)
     dtype, default = tensor.dtype, options.default_dtype
     suffixes = []
@@ -208,7 +213,8 @@ def tensor_repr(tensor, options=None):
         body = values_text(tensor, options, indent)
     elif tensor.layout.startswith("sparse_"):
         parts = sparse_parts(tensor)
-        suffixes += ["size=" + _size(tensor.shape), f"nnz={parts[-1][1].shape[0]}"]
+        nnz = parts[-1][1].shape[0] if tensor.layout == "sparse_coo" else parts[1][1].shape[-1]
+        suffixes += ["size=" + _size(tensor.shape), f"nnz={nnz}"]
         if dtype.name not in expected:
             suffixes.append("dtype=torch." + dtype.name)
         texts = []
@@ -218,6 +224,9 @@ def tensor_repr(tensor, options=None):
         body = (",\n" + " " * indent).join(texts)
         suffixes.append("layout=torch." + tensor.layout)
         force_newline = tensor.layout == "sparse_coo"
+    elif tensor.kind == NESTED:
+        texts = (tensor_repr(part, options).split("\n") for part in components(tensor))
+        body = "[\n" + ",\n".join("\n".join("  " + line for line in lines) for lines in texts) + "\n]"
     elif tensor.numel == 0 and not tensor.unavailable:
         if len(tensor.shape) != 1:
             suffixes.append("size=" + _size(tensor.shape))
@@ -235,9 +244,22 @@ def tensor_repr(tensor, options=None):
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
     text = _with_suffixes(prefix + body, suffixes, indent, force_newline, options.linewidth)
-    if tensor.is_parameter:
-        text = "Parameter containing:\n" + (text if tensor.plain else f"Parameter({text})")
-    return text
+    if tensor.counts_as_parameter and not tensor.plain:
+        text = f"Parameter({text})"
+    return "Parameter containing:\n" + text if tensor.is_parameter else text
+
+
+def _wrapper_repr(tensor, options, depth):
+    """functorch's wrappers and functional tensors: the tensor inside, indented."""
+    if depth > MAX_DEPTH:
+        raise GdbextError(f"tensor at {tensor.address or tensor.impl:#x}: more than {MAX_DEPTH} wrappers around each other")
+    value, level, bdim = wrapped(tensor)
+    inside = tensor_repr(value, options, depth + 1)
+    if tensor.kind == "at::FunctionalTensorWrapper":
+        return f"_to_functional_tensor({inside})" if level < 0 else f"FunctionalTensor(lvl={level}, value=\\\n{inside})"
+    inside = "\n".join("    " + line if line.strip() else line for line in inside.split("\n"))
+    what = f"BatchedTensor(lvl={level}, bdim={bdim}" if bdim is not None else f"GradTrackingTensor(lvl={level}"
+    return f"{what}, value=\n{inside}\n)"
 
 
 def _with_suffixes(text, suffixes, indent, force_newline, linewidth):

@@ -22,6 +22,12 @@ TENSOR_BASES = ("torch._C.TensorBase", "torch._C._TensorBase")
 _LAYOUT_NAMES = {"Sparse": "sparse_coo", "SparseCsr": "sparse_csr", "SparseCsc": "sparse_csc", "SparseBsr": "sparse_bsr",
                  "SparseBsc": "sparse_bsc", "Mkldnn": "_mkldnn"}  # fmt: skip
 SPARSE = ("at::SparseTensorImpl", "at::SparseCsrTensorImpl")
+# Tensors around another one, which is their first member (ATen/functorch/BatchedTensorImpl.h, TensorWrapper.h, ATen/FunctionalTensorWrapper.h:
+# `Tensor value_; int64_t level_;`, then `int64_t bdim_` or `bool is_immutable_; std::shared_ptr<bool> is_alive_`), so it stands where TensorImpl ends; proved by being a TensorImpl.
+WRAPPERS = ("at::functorch::BatchedTensorImpl", "at::functorch::TensorWrapper", "at::FunctionalTensorWrapper")
+NESTED = "at::native::NestedTensorImpl"
+MAX_COMPONENTS = 10_000
+_PACKED = ("quint4x2", "quint2x4")  # several elements a byte
 _DENSE = ("c10::TensorImpl", "at::QTensorImpl")
 
 
@@ -39,7 +45,8 @@ class Tensor:
     type: str = ""  # the Python class's name, else the C++ class
     kind: str = ""  # the C++ class
     plain: bool = True  # exactly torch.Tensor or torch.nn.Parameter
-    is_parameter: bool = False
+    is_parameter: bool = False  # of torch.nn.Parameter's class
+    counts_as_parameter: bool = False  # isinstance(t, Parameter) holds by the flag `_is_param`
     shape: Optional[Tuple[int, ...]] = None
     stride: Optional[Tuple[int, ...]] = None
     dtype: object = None  # a DType
@@ -58,6 +65,7 @@ class Tensor:
     is_zero: bool = False  # ZeroTensor: all zeros, without memory
     quantizer: object = None
     own_repr: bool = False  # its class has a __repr__ of its own
+    parts_in: tuple = ()  # the attributes that hold tensors, of one whose values are in them
     notes: list = dataclasses.field(default_factory=list)
 
     @property
@@ -69,6 +77,12 @@ class Tensor:
     def unavailable(self):
         """Why the values cannot be read, in one clause; '' when they can be tried."""
         kind = self.device.partition(":")[0]
+        if self.kind in WRAPPERS:
+            return f"this {self.kind} is around another tensor, which has the values: pytensor {wrapped(self)[0].impl:#x}"
+        if self.parts_in:
+            return f"a {self.type} has its values in its attributes: look at its .{', .'.join(self.parts_in)}"
+        if self.kind == NESTED:
+            return "a nested tensor has no elements of its own; its components are in its repr"
         if self.shape is None:
             return f"the sizes of this {self.kind} are not in it"
         if kind == "meta" or self.is_zero or self.numel == 0:
@@ -82,6 +96,8 @@ class Tensor:
             return f"the values are in the memory of {self.device}, which gdb cannot read"
         if self.kind in SPARSE:
             return ""
+        if self.dtype.name in _PACKED and self.quantizer:
+            return f"torch.{self.dtype.name} packs several elements into a byte, which is not decoded here"
         if self.kind not in _DENSE or self.stride is None or self.layout != "strided":
             return f"a {self.layout} {self.kind} keeps its values in parts that are not decoded here"
         needed = (self.storage_offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride))) * self.dtype.itemsize
@@ -181,7 +197,7 @@ class Tensor:
         for n in shape:
             numel *= n
         sub = dataclasses.replace(self, shape=tuple(shape), stride=tuple(stride), storage_offset=offset, numel=numel)
-        sub.requires_grad, sub.grad_fn, sub.is_parameter = False, "", False
+        sub.requires_grad, sub.grad_fn, sub.is_parameter, sub.counts_as_parameter = False, "", False, False
         if self.plain:
             sub.type = "Tensor"
         if self.quantizer:
@@ -476,6 +492,52 @@ def inner(tensor, impl):
     return part
 
 
+def wrapped(tensor):
+    """-> (the `Tensor` that one of `WRAPPERS` is around, its level (-2: its functorch transform has ended), its batch dimension or None)."""
+    target, at = tensor.target, tensor.impl + tensor.table.size("TensorImpl")
+    value = read_tensor_impl(target, tensor.table, target.u64(at))
+    level = target.i64(at + 8)
+    bdim = target.i64(at + 16) if tensor.kind.endswith("BatchedTensorImpl") else None
+    if tensor.kind == "at::functorch::TensorWrapper" and not target.u8(target.u64(at + 24)):  # after a bool, is_alive_
+        level = -2
+    if not -3 < level < 1 << 20 or (bdim is not None and not 0 <= bdim < MAX_DIMS):
+        raise LayoutError(f"the {tensor.kind} at {tensor.impl:#x} has level {level}, batch dimension {bdim}")
+    return value, level, bdim
+
+
+def components(tensor):
+    """The `Tensor`s that a strided nested tensor consists of: views of its one storage (ATen/NestedTensorImpl.h)."""
+    table, target = tensor.table, tensor.target
+    sizes, strides, offsets = (
+        read_tensor_impl(target, table, target.u64(tensor.impl + table.offset("NestedTensorImpl", field)))
+        for field in ("nested_sizes_", "nested_strides_", "storage_offsets_")
+    )
+    if sizes.shape is None or offsets.shape is None or len(sizes.shape) != 2 and sizes.numel:
+        raise LayoutError(f"the nested tensor at {tensor.impl:#x} has sizes of shape {sizes.shape}")
+    count, dims = (offsets.numel, sizes.shape[1] if len(sizes.shape) == 2 else 0)
+    if count > MAX_COMPONENTS:
+        raise GdbextError(f"the nested tensor at {tensor.impl:#x} has {count} components, more than {MAX_COMPONENTS}")
+    if (dims and sizes.shape[0] != count) or strides.shape != sizes.shape:
+        raise LayoutError(f"the nested tensor at {tensor.impl:#x} has {count} offsets for sizes of shape {sizes.shape}")
+    grid = [(i, d) for i in range(count) for d in range(dims)]
+    lengths, steps, starts = sizes.values(grid), strides.values(grid), offsets.values([(i,) for i in range(count)])
+    found = []
+    for i in range(count):
+        shape, stride = tuple(lengths[i * dims : (i + 1) * dims]), tuple(steps[i * dims : (i + 1) * dims])
+        numel = 1
+        for n in shape:
+            if not 0 <= n < 1 << 62:
+                raise LayoutError(f"a component of the nested tensor at {tensor.impl:#x} has the size {n}")
+            numel *= n
+        found.append(
+            dataclasses.replace(
+                tensor, kind="c10::TensorImpl", plain=True, address=0, shape=shape, stride=stride, storage_offset=starts[i], numel=numel,
+                requires_grad=False, grad_fn="", is_parameter=False, notes=[], parts_in=(),
+            )  # fmt: skip
+        )
+    return found
+
+
 def sparse_parts(tensor):
     """The parts of a sparse tensor in the order that torch prints them: [(name, Tensor)], the last one "values"."""
     table, target = tensor.table, tensor.target
@@ -502,13 +564,29 @@ def _describe_python(t, obj):
     t.own_repr = _own_repr(info)
     t.plain = names[0] in (("torch", "Tensor"), ("torch.nn.parameter", "Parameter"))
     t.is_parameter = ("torch.nn.parameter", "Parameter") in names
+    t.counts_as_parameter = t.is_parameter or (not t.plain and is_flagged_parameter(obj))
     if t.grad_fn_object:
         try:
             t.grad_fn = obj.rt.object(t.grad_fn_object).type_name
         except GdbextError as e:
             t.notes.append(f"the name of its grad_fn cannot be read ({e})")
-    if ("torch._subclasses.fake_tensor", "FakeTensor") in names:
+    fake = ("torch._subclasses.fake_tensor", "FakeTensor") in names
+    if fake:
         _fake_device(t, obj)
+    elif not t.plain and (t.shape is None or (t.numel and not t.storage_data)) and t.kind == "c10::TensorImpl":
+        t.parts_in = _tensor_attributes(obj)
+
+
+def _tensor_attributes(obj):
+    """Names of the attributes that are tensors: where a wrapper subclass, a jagged nested tensor or a DTensor keeps its values."""
+    found = []
+    for name, value in obj.fields():
+        try:
+            if is_tensor(value):
+                found.append(name)
+        except (GdbextError, AttributeError):
+            continue  # a plain value, or damage beside the point
+    return tuple(found[:8])
 
 
 def _own_repr(info):
@@ -519,6 +597,14 @@ def _own_repr(info):
         if "__repr__" in base.namespace:
             return True
     return False
+
+
+def is_flagged_parameter(obj):
+    """Whether a tensor counts as a Parameter by its attribute `_is_param` alone, as subclasses do."""
+    try:
+        return obj.attr("_is_param").boolean()
+    except (GdbextError, AttributeError):
+        return False
 
 
 def _fake_device(t, obj):

@@ -117,18 +117,46 @@ def test_slices_print_as_torchs_own_views(subject):
     assert not wrong
 
 
-@pytest.mark.parametrize("name", ["sparse", "csr", "per channel"])
-def test_sparse_and_per_channel_tensors_print_as_torch_prints_them(subject, name):
-    if name not in subject.beyond:
-        pytest.skip(f"this torch makes no {name} tensors")
-    assert subject.repr(subject.read(name)) == subject.beyond[name]["repr"]
+# Kinds that torch prints by running code or from memory that is not laid out as a tensor's: what is said instead.
+REFUSED = {
+    "jagged": r"look at its \._values, \._offsets",
+    "mkldnn": "_mkldnn .*not decoded",
+    "packed quantized": "packs several elements into a byte",
+    "wrapper subclass": r"a Wrapper has its values in its attributes: look at its \.inner",
+}
+# Kinds that torch itself cannot print.
+RAW = {
+    "uint4": "tensor([0, 1, 2, 3, 4, 5, 6, 7], dtype=torch.uint4)",
+    "int2": "tensor([0, 1, 2, 3, 4, 5, 6, 7], dtype=torch.int2)",
+    "bits16": "tensor([ 256,  770, 1284, 1798], dtype=torch.bits16)",
+    "quint4x2": "tensor([0, 1, 2, 3, 4, 5, 6, 7], dtype=torch.quint4x2)",
+}
 
 
-def test_a_nested_tensor_is_refused_not_shown_with_wrong_sizes(subject):
-    tensor = subject.read("nested")
-    assert tensor.shape is None and tensor.numel is None and tensor.notes
-    with pytest.raises(GdbextError, match="NestedTensorImpl"):
-        subject.repr(tensor)
+def test_other_kinds_print_as_torch_prints_them(subject):
+    wrong, same = {}, 0
+    for name, truth in subject.beyond.items():
+        if name in REFUSED or truth["repr"] is None or name in ("own repr", "named"):
+            continue
+        found = subject.repr(subject.read(name))
+        same += found == truth["repr"]
+        if found != truth["repr"]:
+            wrong[name] = found, truth["repr"]
+    assert not wrong
+    assert same > 15
+
+
+def test_kinds_that_cannot_be_printed_are_said_in_one_line_and_described(subject):
+    for name, said in REFUSED.items():
+        if name in subject.beyond:
+            tensor = subject.read(name)
+            with pytest.raises(GdbextError, match=said) as e:
+                subject.repr(tensor)
+            assert "\n" not in str(e.value)
+            assert tensor.dtype.name == subject.beyond[name]["dtype"].replace("torch.", "")
+    assert {n: subject.repr(subject.read(n)) for n in RAW if n in subject.beyond} == {n: t for n, t in RAW.items() if n in subject.beyond}
+    own = ask(subject, hex(subject.beyond["own repr"]["address"]) + " -repr")
+    assert own.text == "Own([1., 1.])" and "has a __repr__ of its own" in own.partial[-1]
 
 
 def test_a_bare_impl_is_the_same_tensor(subject):

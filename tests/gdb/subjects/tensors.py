@@ -222,15 +222,85 @@ def resized():
     return t
 
 
+class Own(torch.Tensor):
+    """A subclass that prints itself."""
+
+    def __repr__(self):
+        return "Own!"
+
+
+class Wrapper(torch.Tensor):
+    """A subclass without memory: its tensor is in an attribute, as quantization libraries have it."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return func(*[a.inner if isinstance(a, Wrapper) else a for a in args], **(kwargs or {}))
+
+
+def caught(transform, x):
+    """The wrapper that a functorch transform hands to its function."""
+    held = []
+    transform(lambda t: (held.append(t), t.sum())[1])(x)
+    return held[0]
+
+
 def beyond():
-    """Kinds whose values are not promised: their metadata must be right or refused by name."""
-    yield "sparse", torch.eye(3).to_sparse()
-    yield "csr", torch.eye(3).to_sparse_csr()
-    yield "nested", torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
-    per_channel = torch.quantize_per_channel(
-        torch.randn(3, 4), torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 5, 10]), 0, torch.qint8
-    )
-    yield "per channel", per_channel
+    """Kinds beyond plain strided tensors, those that this torch makes: name -> tensor. Their repr is torch's, or they are refused."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    matrix = torch.arange(24.0).reshape(4, 6) * (torch.arange(24).reshape(4, 6) % 3 == 0)
+    makers = {
+        "sparse": lambda: torch.eye(3).to_sparse(),
+        "sparse uncoalesced": lambda: torch.sparse_coo_tensor([[0, 0, 1], [1, 1, 0]], [1.0, 2.0, 3.0], (2, 3)),
+        "sparse hybrid": lambda: torch.sparse_coo_tensor([[0, 2]], torch.randn(2, 3), (4, 3)),
+        "sparse empty": lambda: torch.sparse_coo_tensor(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0), (2, 3)),
+        "sparse grad": lambda: matrix.to_sparse().requires_grad_(),
+        "sparse bfloat16": lambda: matrix.bfloat16().to_sparse(),
+        "csr": lambda: torch.eye(3).to_sparse_csr(),
+        "csr big": lambda: torch.eye(3000).to_sparse_csr(),
+        "csr batch": lambda: torch.stack([matrix, matrix]).to_sparse_csr(),
+        "csc": lambda: matrix.to_sparse_csc(),
+        "bsr": lambda: matrix.to_sparse_bsr((2, 3)),
+        "bsc": lambda: matrix.to_sparse_bsc((2, 3)),
+        "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "nested 2-D": lambda: torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], dtype=torch.bfloat16),
+        "jagged": lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged),
+        "mkldnn": lambda: torch.ones(2, 3).to_mkldnn(),
+        "zero tensor": lambda: torch._efficientzerotensor((2, 3)),
+        "batched": lambda: caught(torch.vmap, torch.arange(6.0).reshape(2, 3)),
+        "gradient wrapper": lambda: caught(torch.func.grad, torch.arange(3.0)),
+        "functional": lambda: torch._to_functional_tensor(torch.arange(4.0)),
+        "per channel": lambda: torch.quantize_per_channel(
+            torch.randn(3, 4), torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 5, 10]), 0, torch.qint8
+        ),
+        "per channel float": lambda: torch.quantize_per_channel(
+            torch.randn(3, 4), torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.5, 1.0]), 0, torch.quint8
+        ),
+        "packed quantized": lambda: torch.quantize_per_channel(
+            torch.randn(4, 4), torch.tensor([0.1] * 4), torch.tensor([0.0] * 4), 0, torch.quint4x2
+        ),
+        "own repr": lambda: torch.ones(2).as_subclass(Own),
+        "wrapper subclass": lambda: Wrapper(torch.arange(3.0)),
+        "uninitialized": torch.nn.parameter.UninitializedParameter,
+        "named": lambda: torch.ones(2, 3, names=("a", "b")),
+    }
+    for name in ("uint4", "int2", "bits16", "quint4x2"):
+        makers[name] = lambda name=name: torch.arange(8, dtype=torch.uint8).view(getattr(torch, name))
+    with FakeTensorMode():
+        yield "fake cuda", torch.empty(2, 5, device="cuda:1", dtype=torch.bfloat16)
+        yield "fake parameter", torch.nn.Parameter(torch.empty(2, 5))
+    for name, make in makers.items():
+        try:
+            yield name, make()
+        except (RuntimeError, AttributeError, TypeError, NotImplementedError):
+            continue  # not in this torch
 
 
 SLICES = {
@@ -280,19 +350,19 @@ def statistics(t):
     }
 
 
-def describe(t):
+def describe(t, plain=True):
     def ask(make):
         try:
             return make()
-        except (RuntimeError, NotImplementedError, AttributeError, TypeError):
+        except (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError, AssertionError):
             return None
 
     return {
         "address": id(t),
-        "impl": t._cdata,
+        "impl": ask(lambda: t._cdata),
         "type": type(t).__name__,
-        "repr": ask(lambda: printed(t)),
-        "stats": ask(lambda: statistics(t)),
+        "repr": ask(lambda: printed(t) if plain else repr(t)),
+        "stats": ask(lambda: statistics(t)) if plain else None,
         "shape": ask(lambda: list(t.shape)),
         "stride": ask(lambda: list(t.stride())),
         "dtype": str(t.dtype),
@@ -303,8 +373,8 @@ def describe(t):
         "data_ptr": ask(t.data_ptr),
         "storage_bytes": ask(lambda: t.untyped_storage().nbytes()),
         "requires_grad": t.requires_grad,
-        "is_conj": t.is_conj(),
-        "is_neg": t.is_neg(),
+        "is_conj": ask(t.is_conj),
+        "is_neg": ask(t.is_neg),
         "grad_fn": type(t.grad_fn).__name__ if t.grad_fn is not None else "",
     }
 
@@ -342,9 +412,9 @@ def main():
             [name, s, repr(eval(f"t[{s}]", {"t": tensors[name].detach()}))] for name, found in SLICES.items() for s in found
         ]
     truth = {name: describe(t) for name, t in tensors.items()}
-    hard = {name: describe(t) for name, t in more.items()}
+    hard = {name: describe(t, False) for name, t in more.items()}
     with open(sys.argv[1], "w") as f:
-        json.dump({"torch": torch.__version__, "tensors": truth, "beyond": hard, "slices": slices}, f)
+        json.dump({"torch": torch.__version__, "tensors": truth, "beyond": hard, "slices": slices}, f, default=str)
     print("ready", flush=True)
     wait(tensors, tensors["huge kv"])
     return more
