@@ -18,11 +18,11 @@ class Windows:
     """Memory in aligned windows of 64 KiB, each read once: for readers that touch many small objects."""
 
     def __init__(self, target):
-        self.target, self._held = target, {}
+        self.target, self.held = target, {}
 
     def window(self, number):
         """The bytes from `number << WINDOW` on; none where a mapping begins or ends inside it."""
-        held = self._held
+        held = self.held
         found = held.get(number)
         if found is None:
             try:
@@ -59,21 +59,24 @@ def tracked(rt):
     """
     L, windows = rt.layout, Windows(rt.target)
     head_size, next_at, type_at = L["gc.head.__size"], L["gc.head._gc_next"], L["object.ob_type"]
-    window, mask, unpack = windows.window, (1 << WINDOW) - 1, struct.Struct("<Q").unpack_from
-    size = head_size + type_at + 8
+    mask, held = (1 << WINDOW) - 1, windows.held
+    node = struct.Struct(f"<{next_at}xQ{head_size + type_at - next_at - 8}xQ")  # one object's _gc_next and type
+    unpack, size = node.unpack_from, node.size
     for head in rings(rt):
         (at,) = struct.unpack("<Q", rt.target.read(head + next_at, 8))
         at &= ~3
         count, mark, marked = 0, 0, 0  # Brent's search for a cycle that does not lead through the head
         while at != head:
-            inside = at & mask
             if at < 4096:
                 raise LayoutError(f"the garbage collector's list at {head:#x} leads to {at:#x}")
-            blob = window(at >> WINDOW)
+            blob, inside = held.get(at >> WINDOW), at & mask
+            if blob is None:
+                blob = windows.window(at >> WINDOW)
             if inside + size > len(blob):
                 blob, inside = rt.target.read(at, size), 0
-            yield at + head_size, unpack(blob, inside + head_size + type_at)[0]
-            at = unpack(blob, inside + next_at)[0] & ~3
+            following, kind = unpack(blob, inside)
+            yield at + head_size, kind
+            at = following & ~3
             count += 1
             if at == mark or count > MAX_OBJECTS:
                 raise LayoutError(f"the garbage collector's list at {head:#x} does not come back to its head")

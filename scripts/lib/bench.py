@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 
+from . import bench_tensors
 from .engines import start_vllm
 from .environments import environment
 from .say import Failed, say
@@ -155,8 +156,13 @@ def main(words):
     parser.add_argument("--pid", type=int, action="append", help="measure on these processes instead of an engine of its own")
     parser.add_argument("--busy", action="store_true", help="with requests in flight; without, the engine has answered some and waits")
     parser.add_argument("--source-only", action="store_true", help="only what loading the pack costs")
+    parser.add_argument("--tensors", action="store_true", help="only work with tensors' values")
+    parser.add_argument("--gib", type=float, default=1.0, help="size of the tensor of --tensors")
     args = parser.parse_args(words)
     gdb = need_gdb()[0]
+    if args.tensors:
+        bench_tensors.main(gdb, args.gib, args.rounds)
+        return 0
     bench_source(gdb, 11)
     if args.source_only:
         return 0
