@@ -286,6 +286,7 @@ def resolve(session, args):
             return (*_from_gdb(session, args), _runtime(session, args))
         except GdbextError:
             raise e from None
+    session.last = value
     if not isinstance(value, objects.Object):
         raise GdbextError(f"{args.rest} is a {type(value).__name__}, no tensor; pyprint shows it")
     if not tensors.is_tensor(value):

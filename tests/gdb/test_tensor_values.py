@@ -195,3 +195,12 @@ def test_another_expression_another_process_and_a_slice_compare(subject, torch_p
         assert data["different"] is None and "shapes differ" in data["reason"]
     text = ask(subject, "-compare tensors['real'] tensors['conj']").people()
     assert "different" in text or "shapes" in text
+
+
+def test_without_numpy_gdb_says_the_line_that_installs_it(gdb, subject, tmp_path):
+    said = gdb(["python import importlib.util; print(importlib.util.find_spec('numpy'))", "pytensor -stats small", "pytensor -repr small"],
+               ["-p", str(subject.pid)], before=LAZY, env={"GDBEXT_DATA": str(tmp_path)})  # fmt: skip
+    if said.outputs[0] != "None":
+        pytest.skip("this gdb's own Python brings numpy")
+    assert re.match(r"pytensor: -stats needs numpy, .*; run: python3 -m pip install --target \S+ .*numpy$", said.outputs[1])
+    assert said.outputs[2].startswith(subject.tensors["big strided"]["repr"])  # what needs none still works

@@ -53,7 +53,11 @@ def vllm_worker(proc):
         return None
     runner = proc.worker.worker.model_runner
     batch = runner.input_batch
+    weights = [*runner.model.parameters(), *runner.model.buffers()]
+    held = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in [*weights, *runner.kv_caches]}
     return {
+        "weights": [[id(t), list(t.shape), str(t.dtype), t.data_ptr()] for t in weights], "kv": [id(t) for t in runner.kv_caches],
+        "storages": sum(held.values()),
         "layers": [[t.data_ptr(), list(t.shape), list(t.stride()), str(t.dtype)] for t in runner.kv_caches],
         "rows": [{r: t.block_table.np[i, : t.num_blocks_per_row[i]].tolist() for i, r in enumerate(batch._req_ids) if r is not None}
                  for t in batch.block_table.block_tables],
