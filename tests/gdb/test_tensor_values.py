@@ -204,3 +204,14 @@ def test_without_numpy_gdb_says_the_line_that_installs_it(gdb, subject, tmp_path
         pytest.skip("this gdb's own Python brings numpy")
     assert re.match(r"pytensor: -stats needs numpy, .*; run: python3 -m pip install --target \S+ .*numpy$", said.outputs[1])
     assert said.outputs[2].startswith(subject.tensors["big strided"]["repr"])  # what needs none still works
+
+
+def test_a_core_is_compared_with_the_process_it_came_from(gdb, subject, tmp_path):
+    core = str(tmp_path / "core")
+    said = gdb([f"generate-core-file {core}", f"pytensor -json -compare {core}:tensors['transposed'] tensors['transposed']",
+                f"pytensor -json -compare {core}:tensors['conj'] tensors['complex']"], ["-p", str(subject.pid)], before=LAZY)  # fmt: skip
+    if "needs numpy" in said.text:
+        pytest.skip("this gdb's Python has no numpy: scripts/test installs it")
+    assert said.json(1)["compare"]["equal"] is True and said.json(1)["partial"] == []
+    found = said.json(2)["compare"]
+    assert found["equal"] is False and found["different"] == 12 and found["first_index"] == [0, 0] and found["max_abs_diff"] > 0
