@@ -101,6 +101,10 @@ class GdbSession(Session):
 
         return device().read
 
+    def sees_device(self):
+        """Whether this is a gdb that can stop in a kernel."""
+        return self._device_memory() is not None
+
     def device_kernels(self):
         """The kernels that run on the GPU, as cuda-gdb sees them; [] where nothing sees it."""
         if self._device_memory() is None:

@@ -28,7 +28,9 @@ class LlmBreak(Command):
     knows grid, block, cluster (each with x, y, z), stream, shared_bytes, name, args[i] and, where debug information names them, the arguments.
     gdb's own ignore, disable, enable and delete work on the numbers. Without NAME: what is set, and what looking at launches cost.
 
-    It stops on the host, before the GPU runs anything. Where the kernel has host code with symbols, launches of other kernels are not
+    In cuda-gdb it stops in the kernel itself (-host: at the launch, as everywhere else; stops on a GPU were never tried).
+
+    The launch is on the host, before the GPU runs anything. Where the kernel has host code with symbols, launches of other kernels are not
     disturbed; otherwise each launch of the process is looked at for a moment. The replay of a CUDA graph passes no launch: run with
     enforce_eager (vLLM) or --disable-cuda-graph (SGLang). Nothing found: it waits for the library. -delete [NAME] takes it away, hidden parts
     and what waits included."""
@@ -40,6 +42,7 @@ class LlmBreak(Command):
     options = (
         Option("rank", "str", "in this attached process instead of the selected one", metavar="R"),
         Option("trace", "int", "log N launches and go on instead of stopping", metavar="N"),
+        Option("host", help="in cuda-gdb: at the launch, as in plain gdb, instead of in the kernel"),
         Option("delete", help="take NAME (or everything) away"),
     )
 
@@ -55,9 +58,7 @@ class LlmBreak(Command):
         if not name:
             return _list()
         if name in RESERVED:
-            if name not in points.PRESETS:
-                raise GdbextError(f"llm-break {name}: no preset of that name is in this version; kernels: llm-kernels")
-            return points.PRESETS[name](session, args)
+            return _preset(session, args, name, condition)
         if args.trace is not None and args.trace < 1:
             raise UsageError(f"llm-break: -trace {args.trace}: how many launches is a number from 1 on")
         if condition:
@@ -72,6 +73,15 @@ class LlmBreak(Command):
         return _place(session, args, name, condition)
 
 
+def _preset(session, args, name, condition):
+    """What the reserved names stand for: control/presets.py, `place(session, args, name, condition) -> Answer`."""
+    try:
+        from ..control import presets
+    except ImportError:
+        raise GdbextError(f"llm-break {name}: no preset of that name is in this version; kernels: llm-kernels") from None
+    return presets.place(session, args, name, condition)
+
+
 def _split(text):
     """`NAME if COND` -> (NAME, COND)"""
     found = re.match(r"(.*?)(?:\s+if\s+(.*))?$", text.strip(), re.S)
@@ -84,7 +94,10 @@ def _split(text):
 def _place(session, args, name, condition):
     inferior = session.attached_inferior(args.rank)
     watch = points.Watch(inferior, session.target_of_inferior, name, condition, args.trace or 0)
-    partial, gates = [], []
+    partial, gates, rows = [], [], []
+    device = session.sees_device() and not args.host
+    if device and (condition or args.trace):
+        raise UsageError("llm-break: in cuda-gdb conditions and -trace are of the launch: add -host; in the kernel gdb's own 'condition N EXPR' works (slowly)")
     with session.in_inferior(inferior):
         if inferior.pid:
             target = watch.target
@@ -100,8 +113,11 @@ def _place(session, args, name, condition):
                     pass
             if unread:
                 partial.append(f"{len(unread)} libraries could not be read: {', '.join(sorted(map(os.path.basename, unread))[:4])}")
-            watch.place(rows, gates)
-            watch.wait_for_libraries()
+            if not device:
+                watch.place(rows, gates)
+                watch.wait_for_libraries()
+        if device:
+            watch.place_in_device(rows)
     points.add(watch)
     if not inferior.pid and not session.tells_of_libraries():
         partial.append("auto-solib-add is off: gdb tells of no library of a process that does not run yet; give this again once it stands at main")
@@ -114,7 +130,8 @@ def _place(session, args, name, condition):
     def text(style):
         lines = []
         for b in data["breakpoints"]:
-            lines.append(f"Breakpoint {b['number']} at {style.address(hex(b['address']))}: {b['where']} in {os.path.basename(b['library'])}")
+            at = f" at {style.address(hex(b['address']))}" if b["address"] is not None else f" {b['kernel']}"
+            lines.append(f"Breakpoint {b['number']}{at}: {b['where']}" + (f" in {os.path.basename(b['library'])}" if b["library"] else ""))
         for row in watch.kernels[:24]:
             many = f", {row.instances} instances" if row.instances > 1 else ""
             lines.append(f"  {style.name(row.name)} ({row.kernel.backend or 'other'}{many}, {os.path.basename(row.library) or row.module})")
@@ -142,6 +159,8 @@ def _breakpoints(watch):
         found.append({"number": gate.number, "kernel": own[0] if len(own) == 1 else watch.name, "kernels": [escape(k) for k in own],
                       "where": ("every launch through " if watch.always(gate) else "launches through ") + gate.entry if gate.entry else "function " + escape(own[0]),
                       "address": Address(int(gate.location.lstrip("*"), 16)), "library": escape(gate.library)})  # fmt: skip
+    for b in watch.device:
+        found.append({"number": b.number, "kernel": points.signatures.parse(b.name).name, "where": "in the kernel, on the device", "address": None, "library": escape(b.library)})
     return found
 
 

@@ -21,8 +21,8 @@ from ..kernels import catalogue, launch, signatures
 from ..target.elf import open_elf
 from ..target.unwind import MASK, NUMBERS
 
+MAX_DEVICE = 256  # breakpoints in device code, one for each template instance
 MAX_STUBS = 6000  # hidden breakpoints; placing more takes seconds, and each stop puts all of them into the process
-PRESETS = {}  # reserved names of llm-break, filled in by the rooms that have them: name -> function(session, args) -> Answer
 
 _watches = []
 _names = {}  # (pid, handle) -> name, of functions that the driver handed out while we looked
@@ -112,6 +112,14 @@ class Gate(gdb.Breakpoint):
             self.watch.spent += time.perf_counter() - start
 
 
+class InKernel(gdb.Breakpoint):
+    """cuda-gdb's own breakpoint in a kernel, by its whole name; it waits for the module that has it."""
+
+    def __init__(self, watch, name, library):
+        self.watch, self.name, self.library = watch, name, library
+        super().__init__(name)
+
+
 class Watch:
     """One llm-break. `gates`: breakpoints with numbers; `kernels`: rows it stops at; `by_name`: whether launches are told apart by name, the gate always
     open; `pending`: nothing of it is loaded yet; `looked`, `spent`, `nearest`: launches looked at, seconds in our hands and the
@@ -121,6 +129,7 @@ class Watch:
         """`target_of(inferior)`: the `Target` of the process that the inferior then is."""
         self.inferior, self.target_of, self.name, self.condition, self.trace = inferior, target_of, name, condition, trace
         self.gates, self.stubs, self.kernels, self.hosts, self.armed = [], [], [], {}, {}
+        self.device = []  # `InKernel`, in cuda-gdb
         self.entries, self.seen, self.by_name, self.done = set(), set(), False, False
         self.looked = self.stopped = self.unnamed = 0
         self.spent, self.nearest, self._before = 0.0, None, None
@@ -136,7 +145,7 @@ class Watch:
 
     @property
     def pending(self):
-        return not self.gates
+        return not self.gates and not self.device
 
     # ---- finding places ------------------------------------------------------------------------------------------
     def place(self, rows, entries):
@@ -157,6 +166,18 @@ class Watch:
             self.stubs += [_Hidden(a, lambda p=p: self._arm(p)) for a, p in places.items()]
         if self.kernels and any(r.kernel.launch != "cpu" and r.kernel.role != "launcher" for r in self.kernels):
             self._gates(entries)
+
+    def place_in_device(self, rows):
+        """In cuda-gdb: a breakpoint in each kernel itself, by the names that the host side has for the instances."""
+        self.kernels = [r for r in catalogue.chosen(rows, self.name) if r.kernel.launch != "cpu" and r.kernel.role != "launcher"]
+        names = dict.fromkeys((p.signature.text, r.library) for r in self.kernels for p in r.places)
+        names.update(dict.fromkeys((r.name, r.library) for r in self.kernels if not r.places))
+        if len(names) > MAX_DEVICE:
+            raise GdbextError(f"{self.name} is {len(names)} kernels, more than {MAX_DEVICE} breakpoints: name the instance (llm-kernels -instances {self.name}), or "
+                              f"stop at the launch: llm-break -host {self.name}")  # fmt: skip
+        for name, library in names or [(self.name, "")]:
+            _made.append(lambda name=name, library=library: self.device.append(InKernel(self, name, library)))
+            gdb.execute(f"python __import__('sys').modules[{__name__!r}]._made.pop()()", to_string=True)
 
     def _gates(self, entries):
         driver = any(r.kernel.launch == "driver" for r in self.kernels) or self.by_name
@@ -378,12 +399,12 @@ class Watch:
 
     # ---- its end -------------------------------------------------------------------------------------------------
     def disable(self):
-        for b in self.gates + self.stubs:
+        for b in self.gates + self.stubs + self.device:
             if b.is_valid():
                 b.enabled = False
 
     def delete(self):
-        for b in self.gates + self.stubs:
+        for b in self.gates + self.stubs + self.device:
             if b.is_valid():
                 b.delete()
         if self in _watches:
@@ -479,7 +500,17 @@ def _listen():
             if watch.inferior.is_valid() and watch.inferior.pid and watch.inferior.progspace == event.new_objfile.progspace:
                 _library(watch, event.new_objfile.filename)
 
+    def another(event):
+        # Detached and attached to another process: gdb tells of its threads, and would put the old addresses into it.
+        inferior = getattr(event, "inferior_thread", None) and event.inferior_thread.inferior
+        for watch in _watches:
+            if inferior is not None and inferior.num == watch.inferior.num and watch.searched is not None and inferior.pid not in (0, watch.searched):
+                watch.forget_process()
+                watch.searched = None
+
     gdb.events.exited.connect(gone)
+    if hasattr(gdb.events, "new_thread"):
+        gdb.events.new_thread.connect(another)
     gdb.events.new_objfile.connect(loaded)
     if hasattr(gdb.events, "breakpoint_deleted"):
         gdb.events.breakpoint_deleted.connect(deleted)

@@ -166,3 +166,18 @@ def test_what_cannot_be_is_one_line(gdb, small):
     said = gdb(["llm-launch", "break main", "run", "llm-launch", "llm-break request", "llm-break (", "llm-break -trace 0 x", "llm-break -rank TP7 x"], [small])
     for i, word in {0: "no process", 3: "stands at no launch", 4: "no preset", 5: "no regular expression", 6: "-trace 0", 7: "TP7"}.items():
         assert word in said.outputs[i] and said.outputs[i].count("\n") == 0, said.outputs[i]
+
+
+def test_another_process_gets_none_of_the_old_addresses(gdb, small):
+    """Detached, then attached to the same program again: what was set for the first process is not put into the second, but set anew."""
+    first, second = (subprocess.Popen([small, "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "WAIT": "1"}) for _ in range(2))
+    try:
+        said = gdb(["llm-break paged_attention_v1_kernel", "detach", f"attach {second.pid}", "llm-break", f"shell echo > /proc/{second.pid}/fd/0", "continue", "llm-launch -json"],
+                   ["-p", str(first.pid)])  # fmt: skip
+        assert "Cannot insert" not in said.text and "Cannot access" not in said.text
+        assert said.outputs[3].startswith("3, 4: paged_attention_v1_kernel") and "Breakpoint 3" in said.outputs[5]
+        assert said.json(6)["args"][3]["value"] == 100
+    finally:
+        for process in (first, second):
+            process.kill()
+            process.wait()

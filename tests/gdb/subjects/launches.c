@@ -1,5 +1,6 @@
 /* Launches attention kernels of libkernels.so, which it loads late, and kernels of the driver by name: for llm-break.
-   launches [rounds] [threads]   in each round and thread: attend, attend_by_address, then by the driver "other", "kernel_unified_attention" twice */
+   launches [rounds] [threads]   in each round and thread: attend, attend_by_address, then by the driver "other", "kernel_unified_attention" twice.
+   With WAIT in the environment it first waits for a line of input. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -44,6 +45,7 @@ int main(int argc, char **argv) {
   cuModuleGetFunction(&other, 0, "other");
   cuModuleGetFunction(&attention, 0, "kernel_unified_attention");
   ready();
+  if (getenv("WAIT")) getchar();
   for (int i = 0; i < threads; i++) pthread_create(&all[i], 0, work, 0);
   for (int i = 0; i < threads; i++) pthread_join(all[i], 0);
   puts("{\"end\": true}");
