@@ -131,7 +131,7 @@ class Watched:
                 if self.counter:
                     value = expressions.evaluate(rt, self.counter, frames[0], frames[1:])
                     return repr(value) if not hasattr(value, "address") else reprs.Repr(reprs.SHORT)(value)
-                return (state in ("T", "t"), tuple((f.code.address, f.step.lasti) for f in frames))
+                return (state in ("T", "t"), observe.stack_key(frames))
             finally:
                 target.close()
         except (GdbextError, IndexError):

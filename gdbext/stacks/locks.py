@@ -197,7 +197,7 @@ class Finder:
                 "took it, or it was locked when this process was forked, or by a thread that has ended"
             )
         else:
-            edge.note, edge.orphan = "no thread of this process holds it in any frame: " + ORPHANED, True
+            edge.note = "no thread of this process holds it in any frame: it is used as a signal, or " + ORPHANED
         return edge
 
     def _names(self, thread, address):

@@ -13,16 +13,17 @@ from ..target.proctable import ProcTable, is_python_name
 from . import locks, looks, threads
 
 GIL_LOOKS = 12
-STACK_LOOKS = 4
+STACK_LOOKS = 6
 
 
 class Clock:
-    """A thread's clock: `run` seconds on a processor, `sleeps`: times it went to sleep of itself, `state`."""
+    """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `sleeps`: times it went to sleep of
+    itself, `state`."""
 
-    __slots__ = ("run", "sleeps", "state")
+    __slots__ = ("run", "queued", "sleeps", "state")
 
-    def __init__(self, run, sleeps, state):
-        self.run, self.sleeps, self.state = run, sleeps, state
+    def __init__(self, run, queued, sleeps, state):
+        self.run, self.queued, self.sleeps, self.state = run, queued, sleeps, state
 
 
 def clocks(pid):
@@ -37,11 +38,11 @@ def clocks(pid):
             stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
             status = read_proc(pid, f"task/{tid}/status")
             try:
-                run = int(read_proc(pid, f"task/{tid}/schedstat").split()[0]) / 1e9
-            except (GdbextError, IndexError, ValueError):
-                run = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+                run, queued = (int(n) / 1e9 for n in read_proc(pid, f"task/{tid}/schedstat").split()[:2])
+            except (GdbextError, ValueError):
+                queued, run = 0.0, (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
             sleeps = next((int(line.split()[1]) for line in status.splitlines() if line.startswith(b"voluntary_ctxt")), 0)
-            found[int(tid)] = Clock(run, sleeps, stat[0].decode())
+            found[int(tid)] = Clock(run, queued, sleeps, stat[0].decode())
         except (GdbextError, IndexError, ValueError):
             continue  # it ended while we looked
     return found
@@ -66,6 +67,11 @@ class Seen:
         """Seconds that a thread ran during the while, None where that is not known."""
         a, b = self.before.get(tid), self.after.get(tid)
         return b.run - a.run if a and b else None
+
+    def wanted(self, tid):
+        """Seconds that a thread ran or waited for a processor, None where that is not known."""
+        a, b = self.before.get(tid), self.after.get(tid)
+        return b.run + b.queued - a.run - a.queued if a and b else None
 
     def woke(self, tid):
         """How often a thread went to sleep anew during the while."""
@@ -126,7 +132,7 @@ def watch(found, held, seconds, words=()):
                 s.world = world(s.view.rt) if s.view.rt is not None else None
                 for th in s.view.threads:
                     if th.python:
-                        s.stacks.setdefault(th.tid, []).append(_key(th.python))
+                        s.stacks.setdefault(th.tid, []).append(stack_key(th.python))
             except GdbextError as e:
                 s.why = str(e)
     return seen
@@ -149,8 +155,18 @@ def failed_children(pid):
     return found
 
 
-def _key(frames):
-    return tuple((f.code.address, f.step.lasti) for f in frames)
+def stack_key(frames):
+    """What of a Python stack stays equal while its thread stands: code, instruction, and the words of each frame's variables. A loop that
+    comes round to the same call has other objects in its variables by then."""
+    return tuple((f.code.address, f.step.lasti, _variables(f)) for f in frames)
+
+
+def _variables(frame):
+    rt = frame.rt
+    L, t = rt.layout, rt.target
+    count = rt.target.cached(("variables", frame.code.address), lambda: len(frame.code.variables))
+    at = frame.address + (L["frameobj.f_localsplus"] if "frameobj.f_localsplus" in L else L["iframe.localsplus"])
+    return t.read_partial(at, 8 * min(count, 256))
 
 
 def _python_stacks(s, rt):
@@ -161,7 +177,7 @@ def _python_stacks(s, rt):
         return
     for py in pythons:
         try:
-            s.stacks.setdefault(py.tid, []).append(_key(rt.frames(py)))
+            s.stacks.setdefault(py.tid, []).append(stack_key(rt.frames(py)))
         except GdbextError:
             s.stacks.setdefault(py.tid, []).append(("torn", time.monotonic()))  # it changed while it was read: it moves
 

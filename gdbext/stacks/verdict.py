@@ -37,18 +37,27 @@ _RING = re.compile(r"(?:^|\.)(acquire_read|acquire_write)$")
 _RESPONSE = re.compile(r"(?:^|\.)(get_response|collective_rpc|wait_for_response|_wait_for_response)$")
 
 
+# Where the processes of an engine wait for work: vLLM's core for requests, its workers for the core's broadcast.
+_AT_REST = {
+    "engine-core": re.compile(r"(?:^|\.)(_process_input_queue|_get_input|wait_for_input|_recv_inputs?)$"),
+    "worker": re.compile(r"(?:^|\.)(acquire_read|dequeue|recv_multipart|_recv)$"),
+    "scheduler": re.compile(r"(?:^|\.)(recv_requests|event_loop_\w+|self_check_during_idle|_maybe_sleep_on_idle|maybe_sleep_on_idle)$"),
+}
+
+
 class Fact:
     """One thread: `node`, `name`, `main`, `frames` innermost first, `python` (has Python frames), `idle`, `moved` (looks differ),
-    `load` (of a processor, None: not known), `woke`, `state`, `edge` (what it waits for, or None), `gil`."""
+    `load` (of a processor, None: not known), `woke`, `wanted` (the same, with the time it waited for one), `state`, `edge` (what it waits for, or None), `holds`: it had the GIL at every look."""
 
     def __init__(self, node, name="", main=False, frames=(), python=True, idle=False, moved=False, load=0.0, woke=0, state="S", edge=None, native=(),
-                 sampled=True):  # fmt: skip
+                 sampled=True, holds=False, wanted=None):  # fmt: skip
         self.node, self.name, self.main, self.frames, self.python, self.idle = node, name, main, list(frames), python, idle
         self.moved, self.load, self.woke, self.state, self.edge, self.native, self.sampled = moved, load, woke, state, edge, list(native), sampled
+        self.holds, self.wanted = holds, load if wanted is None else wanted
 
     @property
     def works(self):
-        return self.load is not None and self.load > RUNS
+        return self.load is not None and self.load > STILL and self.wanted > RUNS  # on a full machine few get what they want
 
     @property
     def still(self):
@@ -68,6 +77,11 @@ class Fact:
                     return found.group(1)
         native = self.find(_NATIVE_COLLECTIVE, "native")
         return native.function.split("(")[0] if native else ""
+
+    @property
+    def victim(self):
+        """Whether it stands where ranks wait for others: what it holds meanwhile is not what is wrong."""
+        return bool(self.collective) or self.does in ("device", "ring", "startup")
 
     @property
     def top(self):
@@ -131,7 +145,7 @@ class Verdict:
 
 def judge(all_facts):
     """The `Verdict` on a list of `Facts`."""
-    for rule in (_crashed, _stopped, _cycle, _hog, _held, _startup, _collective, _starved, _device, _busy, _idle):
+    for rule in (_crashed, _stopped, _cycle, _hog, _held, _startup, _collective, _device, _quiet_hog, _starved, _busy, _idle):
         found = rule(all_facts)
         if found is not None:
             return found
@@ -178,7 +192,7 @@ def _hog(facts):
             continue
         node, waiters = f.hog
         holder = f.thread(node)
-        if holder is None:
+        if holder is None or holder.victim:
             continue
         end, way = waits.root(_all_edges(facts), node)
         if way and way[-1].kind in LOCKS:
@@ -191,6 +205,16 @@ def _hog(facts):
             "it uses a processor meanwhile" if holder.works else "it does not run meanwhile: it sleeps, or waits, with the GIL held",
         ], _waiting(facts, [f]))  # fmt: skip
     return None
+
+
+def _quiet_hog(facts):
+    """A main thread that had the GIL at every look and did not run: a call that blocks without giving it back."""
+    found = [(f, t) for f in facts for t in f.threads if t.holds and not t.moved and t.load is not None and t.load < STILL and not t.victim]
+    if not found:
+        return None
+    return Verdict("gil", [t.node for _, t in found], [
+        f"{_name(facts, t.node)} holds the GIL at every look, does not run, and stands in {next((n for n in t.native if n), 'native code')}, called from {t.top}"
+        for _, t in found], _waiting(facts, [f for f, _ in found]))  # fmt: skip
 
 
 def _held(facts):
@@ -208,7 +232,9 @@ def _held(facts):
             if last.owner is None and last.kind not in LOCKS and last.kind != "GIL":
                 last = locked[-1]  # its owner waits for something that has no owner: a queue, an event
                 end = last.owner
-            if last.kind == "GIL" or (last.owner is None and not last.orphan and not last.candidates):
+            if last.kind == "GIL" or (last.owner is None and not last.orphan):
+                continue  # nobody can say who has it
+            if end is not None and last.owner is not None and _thread(facts, end) is not None and _thread(facts, end).victim:
                 continue
             found.append((not t.main, f, t, last, way, end))
     if not found:
@@ -218,11 +244,7 @@ def _held(facts):
     evidence = [f"{_name(facts, e.waiter)} waits for {e.lock} in {e.where}" for e in way if e.kind in LOCKS + ("GIL", "Thread")]
     if last.owner is None:
         evidence.append(last.note)
-        if last.orphan:
-            return Verdict("lock-held", [(f.name, None)], evidence, _waiting(facts, [f]) + _blocked(facts, [], {last.address}))
-        if len(last.candidates) == 1:
-            return Verdict("lock-held", [last.candidates[0]], evidence + [_says(_thread(facts, last.candidates[0]))], _waiting(facts, [f]))
-        return Verdict("unknown", [], ["a lock is held and its owner cannot be told: " + e for e in evidence[:1]] + evidence[1:])
+        return Verdict("lock-held", [(f.name, None)], evidence, _waiting(facts, [f]) + _blocked(facts, [], {last.address}))
     owner = _thread(facts, end)
     evidence.append(f"{_name(facts, end)} has it" + (f": {last.note}" if last.note else ""))
     if owner is not None:
@@ -353,8 +375,8 @@ def _rings(facts):
     """An engine core that waits for its workers' answer, and a worker that is not waiting for work."""
     cores = [f for f in facts if f.role == "engine-core" and f.main and any(t.find(_RESPONSE, "python") or t.find(_RING, "python") for t in f.threads)]
     workers = [f for f in facts if f.role == "worker" and f.main]
-    late = [f for f in workers if not f.main.find(_RING, "python") and not f.main.moved]
-    if cores and late and len(late) < len(workers) + 1:
+    late = [f for f in workers if not f.main.find(_RING, "python") and not f.main.moved and not f.main.works]
+    if cores and late:
         return Verdict("starved", [f.main.node for f in late], [f"{c.name} waits for its workers: {c.main.top}" for c in cores] +
                        [_says(f.main) for f in late], [f.name for f in facts if f not in late])  # fmt: skip
     return None
@@ -388,7 +410,7 @@ def _busy(facts):
             evidence.append("whether its loop ends cannot be told from here")
         return Verdict("busy", culprits, evidence)
     moving = [t for f in facts for t in f.threads if t.moved]
-    if moving and not all(t.does in ("input", "queue") for t in moving):
+    if moving and not all(t.does in ("input", "queue", "ring") for t in moving):
         return Verdict("busy", [t.node for t in moving[:4]], [f"{_name(facts, t.node)} moves from look to look, last in {t.top}" for t in moving[:4]])
     if moving and any(t.load is not None and t.load > STILL for t in moving):
         return Verdict("busy", [t.node for t in moving[:4]], [f"{_name(facts, t.node)} moves from look to look, last in {t.top}" for t in moving[:4]])
@@ -402,6 +424,8 @@ def _idle(facts):
     evidence = []
     for f, t in mains:
         waits_for = t.does
+        if f.role in _AT_REST and not t.find(_AT_REST[f.role], "python"):
+            return None  # an engine's process rests in one place only
         if t.edge is not None and t.edge.kind == "Queue" and t.edge.how in ("get",):
             evidence.append(f"{_name(facts, t.node)} waits for {t.edge.lock} in {t.edge.where}")
         elif waits_for in ("input", "ring"):
@@ -480,6 +504,8 @@ def of_seen(seen):
         found.append(Fact(
             node, th.name, th is seen.view.main, th.frames, bool(th.python), th.idle, seen.moved(th.tid), ran / total if ran is not None and total else None,
             seen.woke(th.tid), after.state if after else th.state or "S", edges.get(node), [n.function for n in th.native], len(seen.stacks.get(th.tid, ())) > 1,
+            bool(seen.gil and seen.gil.count and seen.gil.held.get(th.tid, 0) == seen.gil.count),
+            seen.wanted(th.tid) / total if ran is not None and total else None,
         ))  # fmt: skip
     return Facts(seen.view.name, role, seen.state, found, _hog_of(seen, found), seen.world, zombies=seen.zombies)
 

@@ -1,0 +1,145 @@
+"""The verdict's rules on facts made up here: who is a victim is never the culprit, what cannot be told is "unknown"."""
+
+import pytest
+
+from gdbext.stacks.threads import Frame
+from gdbext.stacks.verdict import Fact, Facts, judge
+from gdbext.stacks.waits import Edge
+
+C10D = "/x/torch/distributed/distributed_c10d.py"
+
+
+def python(*names, file="engine.py"):
+    return [Frame("python", n, file, 1) for n in names]
+
+
+def inside(op="all_reduce", caller="forward"):
+    return [Frame("native", "c10d::Work::wait", "libtorch_cpu.so"), *python(op, file=C10D), *python(caller, "loop")]
+
+
+def process(name, frames=(), native=(), edge=None, role="worker", state="S", world=None, hog=None, zombies=(), **main):
+    tid = sum(map(ord, name)) * 100
+    main.setdefault("load", 0.0)
+    threads = [Fact((name, tid), "MainThread", True, frames, edge=edge, native=native, **main)]
+    return Facts(name, role, state, threads, hog, world, zombies=zombies)
+
+
+def node(name):
+    return (name, sum(map(ord, name)) * 100)
+
+
+def add(facts, tid, name, edge=None, **more):
+    more.setdefault("load", 0.0)
+    facts.threads.append(Fact((facts.name, tid), name, False, more.pop("frames", python("helper")), edge=edge, **more))
+    return facts
+
+
+SLEEP, READ, EPOLL = ("clock_nanosleep",), ("read",), ("epoll_wait",)
+
+
+def test_the_rank_that_is_not_there_is_the_culprit():
+    said = judge([process("TP0", inside()), process("TP1", python("sleep", "forward", "loop"), SLEEP), process("TP2", inside())])
+    assert (said.kind, said.culprits, said.victims) == ("collective", [node("TP1")], ["TP0", "TP2"])
+
+
+def test_a_rank_in_another_collective_is_the_culprit_and_two_against_two_are_all():
+    said = judge([process("TP0", inside()), process("TP1", inside("broadcast")), process("TP2", inside())])
+    assert (said.kind, said.culprits) == ("collective", [node("TP1")])
+    said = judge([process("TP0", inside()), process("TP1", inside("broadcast"))])
+    assert said.kind == "collective" and len(said.culprits) == 2
+
+
+def test_when_all_are_there_nobody_is_blamed():
+    said = judge([process("TP0", inside()), process("TP1", inside())])
+    assert (said.kind, said.culprits) == ("unknown", []) and "every rank" in " ".join(said.evidence)
+
+
+def test_ranks_that_come_and_go_are_at_work():
+    said = judge([process("TP0", inside(), moved=True, load=0.6), process("TP1", python("forward", "loop"), moved=True, load=0.5)])
+    assert said.kind == "busy"
+
+
+def test_a_lock_of_the_absent_rank_goes_before_the_collective():
+    edge = Edge(node("TP1"), "the Lock self.lock", "Lock", ("TP1", 7), "with", where="step (engine.py:3)")
+    late = add(process("TP1", python("step", "loop"), edge=edge), 7, "loader", frames=python("sleep", "load"), native=SLEEP)
+    said = judge([process("TP0", inside()), late, process("TP2", inside())])
+    assert (said.kind, said.culprits) == ("lock-held", [("TP1", 7)]) and {"TP0", "TP2"} <= set(said.victims)
+
+
+def test_a_lock_that_a_victim_holds_is_not_what_is_wrong():
+    """TP0's helper waits for a lock of its main thread, which waits in a collective for TP1."""
+    edge = Edge(("TP0", 7), "the Lock self.lock", "Lock", node("TP0"), "with", where="log (engine.py:3)")
+    said = judge([add(process("TP0", inside()), 7, "helper", edge), process("TP1", python("sleep", "loop"), SLEEP)])
+    assert (said.kind, said.culprits) == ("collective", [node("TP1")])
+
+
+def test_a_gil_that_a_victim_keeps_is_not_what_is_wrong():
+    tp0 = add(process("TP0", inside(), load=0.9, hog=(node("TP0"), [("TP0", 7)])), 7, "helper", Edge(("TP0", 7), "the GIL", "GIL", node("TP0")))
+    said = judge([tp0, process("TP1", python("sleep", "loop"), SLEEP)])
+    assert (said.kind, said.culprits) == ("collective", [node("TP1")])
+
+
+def test_who_keeps_the_gil_is_the_culprit_with_and_without_waiters():
+    hog = add(process("a", python("call"), SLEEP, role="", hog=(node("a"), [("a", 7)])), 7, "other", Edge(("a", 7), "the GIL", "GIL", node("a")))
+    assert (judge([hog]).kind, judge([hog]).culprits) == ("gil", [node("a")])
+    quiet = judge([process("EngineCore", python("call"), READ, role="engine-core", holds=True), process("TP0", python("acquire_read"), SLEEP)])
+    assert (quiet.kind, quiet.culprits) == ("gil", [node("EngineCore")])
+
+
+def test_a_lock_whose_owner_nobody_knows_blames_nobody():
+    for candidates in ([], [("a", 7)]):
+        edge = Edge(node("a"), "the Lock x", "Lock", None, candidates=candidates, note="a plain Lock keeps no owner")
+        said = judge([add(process("a", python("f"), edge=edge, role=""), 7, "other", native=SLEEP)])
+        assert (said.kind, said.culprits) == ("unknown", [])
+
+
+def test_an_orphaned_lock_blames_the_process():
+    edge = Edge(node("a"), "the RLock x", "RLock", None, orphan=True, note="its owner does not exist", address=5, where="f")
+    assert judge([process("a", python("f"), edge=edge, role="")]).culprits == [("a", None)]
+
+
+def test_a_waiter_that_moves_is_not_held_up():
+    edge = Edge(node("a"), "the Lock x", "Lock", ("a", 7), "with", where="f")
+    said = judge([add(process("a", python("f"), edge=edge, role="", moved=True, load=0.4), 7, "other", native=SLEEP)])
+    assert said.kind == "busy"
+
+
+@pytest.mark.parametrize("state,kind", [("Z", "crashed"), ("X", "crashed"), ("T", "stopped"), ("t", "stopped")])
+def test_what_does_not_live_or_run_goes_before_all(state, kind):
+    said = judge([process("TP0", inside()), process("TP1", state=state), process("TP2", inside())])
+    assert (said.kind, said.culprits, said.victims) == (kind, [("TP1", None)], ["TP0", "TP2"])
+
+
+def test_a_child_that_failed_counts_only_while_nothing_goes_on():
+    dead = [(99, "VLLM::Worker_TP1, killed by signal 9")]
+    assert judge([process("EngineCore", python("wait"), role="engine-core", zombies=dead)]).kind == "crashed"
+    assert judge([process("EngineCore", python("step"), role="engine-core", zombies=dead, moved=True, load=0.9)]).kind == "busy"
+
+
+def test_ranks_that_are_missing_are_named_by_rank():
+    said = judge([process("R0", inside(), role="", world=(0, 3)), process("R2", inside(), role="", world=(2, 3))])
+    assert (said.kind, said.culprits) == ("collective", [("R1", None)])
+    starting = [Frame("python", "_create_c10d_store", "rendezvous.py", 1), *python("init_process_group", file=C10D)]
+    said = judge([process("R0", starting, role="", world=(0, 2))])
+    assert (said.kind, said.culprits) == ("startup", [("R1", None)])
+
+
+def test_engine_processes_rest_in_one_place_only():
+    rest = [process("EngineCore", python("_process_input_queue", "run_busy_loop"), role="engine-core",
+                    edge=Edge(node("EngineCore"), "an item of the Queue q", "Queue", None, how="get")),
+            process("TP0", python("acquire_read", "dequeue", "worker_busy_loop"), SLEEP, woke=5), process("frontend", python("wait"), EPOLL, role="frontend")]  # fmt: skip
+    assert judge(rest).kind == "idle"
+    stuck = [process("EngineCore", python("read", "schedule"), READ, role="engine-core"), *rest[1:]]
+    assert judge(stuck).kind == "unknown"
+
+
+def test_a_worker_that_the_core_waits_for():
+    core = process("EngineCore", python("get_response", "collective_rpc", "step"), EPOLL, role="engine-core")
+    said = judge([core, process("TP0", python("acquire_read", "dequeue"), SLEEP), process("TP1", python("open", "load_lora"), READ)])
+    assert (said.kind, said.culprits) == ("starved", [node("TP1")])
+    assert judge([core, process("TP0", python("forward"), load=0.9)]).kind == "busy"
+
+
+def test_nothing_to_go_by_is_unknown():
+    assert judge([]).kind == "unknown" and judge([Facts("1", why="no permission")]).kind == "unknown"
+    assert judge([process("a", python("f"), SLEEP, role="")]).kind == "unknown"
