@@ -71,6 +71,11 @@ def test_parts_of_a_stack_variables_and_a_front_ends_questions(gdb, tmp_path):
     assert inner.outputs[3].startswith("^done") and "interrupted" not in inner.outputs[3]
 
 
+def as_gdb_says(lines):
+    """With any frame filter gdb says `at` where it says `from` without one, before a library that has no symbols of its source."""
+    return [re.sub(r" at (/\S+\.so\S*)$", r" from \1", line) for line in lines]
+
+
 @pytest.mark.parametrize(
     "breaks",
     [
@@ -90,11 +95,12 @@ def test_a_failure_costs_no_frame_of_gdbs(gdb, breaks):
     rest = "\n".join(line for line in lines if not line.startswith("gdbext-python: "))
     shown = [line for line in rest.splitlines() if line.startswith("#")]
     raw = [line for line in ran.outputs[1].splitlines() if line.startswith("#")]
+    shown, raw = as_gdb_says(shown), as_gdb_says(raw)
     if "7" in breaks:  # half of it was fine
         assert levels("\n".join(shown))[-1] == levels("\n".join(raw))[-1]
     else:
         assert shown == raw
-    assert [line for line in broken.outputs[4].splitlines() if line.startswith("#")] == raw
+    assert as_gdb_says(line for line in broken.outputs[4].splitlines() if line.startswith("#")) == raw
     assert len(levels(broken.outputs[3])) == 4
 
 
@@ -104,7 +110,7 @@ def test_a_program_without_python_is_left_alone(gdb):
             ran = gdb([ON, "bt", "bt -no-filters"], ["-p", str(process.pid)])
         finally:
             process.kill()
-    assert ran.outputs[1] == ran.outputs[2] and ran.outputs[1].startswith("#0")
+    assert as_gdb_says(ran.outputs[1].splitlines()) == as_gdb_says(ran.outputs[2].splitlines()) and ran.outputs[1].startswith("#0")
 
 
 def test_it_is_listed_and_off_until_asked_for(gdb):
