@@ -210,7 +210,7 @@ class PyTensor(Command):
             path, hist = os.path.expanduser(args.plot), None
             if stats["min"] is not None:
                 hist = statistics.histogram(source, stats["min"], stats["max"], 60, args.sample)
-            plots.plot(source, hist, one_line(tensor), path, args.force)
+            plots.plot(source, hist, tensors.one_line(tensor), path, args.force)
             data["plot"] = path
             shown.append(lambda style: f"  drawn in {style.file(escape(path))}")
         if args.save:

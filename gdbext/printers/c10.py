@@ -10,7 +10,6 @@ import re
 import gdb
 
 from ..commands.gdb_door import session
-from ..commands.pytensor import one_line
 from ..errors import GdbextError, LayoutError
 from ..render.text import escape
 from ..torch import dtypes, layout as layouts, tensor as tensors
@@ -61,7 +60,7 @@ def described(tensor):
     """ "Tensor[2, 3] float32 cpu" """
     if tensor.dtype.name == "undefined":
         return "undefined tensor"
-    return one_line(tensor).replace("c10::TensorImpl[", "Tensor[", 1)
+    return tensors.one_line(tensor).replace("c10::TensorImpl[", "Tensor[", 1)
 
 
 class TensorPrinter(_Printer):

@@ -1,5 +1,7 @@
 """The collector's lists and the paths to objects, on every CPython here, against what the process says of itself."""
 
+import time
+
 import pytest
 
 from gdbext.cpython import gc, holders
@@ -12,6 +14,9 @@ from pysubjects import PYTHONS, running
 @pytest.fixture(params=PYTHONS)
 def process(request):
     with running(request.param, "py_gc.py") as (target, truth):
+        while target.threads()[0].state != "S":  # what it does until it waits makes and frees objects
+            time.sleep(0.01)
+            target.forget()
         yield open_runtime(target), truth
 
 

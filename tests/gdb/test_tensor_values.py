@@ -215,3 +215,15 @@ def test_a_core_is_compared_with_the_process_it_came_from(gdb, subject, tmp_path
     assert said.json(1)["compare"]["equal"] is True and said.json(1)["partial"] == []
     found = said.json(2)["compare"]
     assert found["equal"] is False and found["different"] == 12 and found["first_index"] == [0, 0] and found["max_abs_diff"] > 0
+
+
+def test_a_picture_is_drawn_or_the_line_that_installs_matplotlib_is_said(subject, tmp_path):
+    path = str(tmp_path / "kv.png")
+    try:
+        answer = ask(subject, f"-plot {path} tensors['mix 3']")
+    except GdbextError as e:
+        assert re.match(r"-plot needs matplotlib, .*; run: .*pip install matplotlib$", str(e))
+        return
+    assert answer.data["plot"] == path
+    with open(path, "rb") as f:
+        assert f.read(8) == b"\x89PNG\r\n\x1a\n"
