@@ -4,6 +4,7 @@ import struct
 
 from ..cpython import gc, holders
 from ..errors import FaultError, GdbextError, LayoutError
+from . import layout as layouts
 from .tensor import TENSOR_BASES, read_tensor
 
 MAX_BASES = 256
@@ -63,7 +64,9 @@ class Found:
 
 
 def live(rt, partial):
-    """`[Found]` without owners, in the collector's order; tensors that do not add up are counted in `partial`."""
+    """`[Found]` without owners, in the collector's order; tensors that do not add up are counted in `partial`. `NotFoundError` where
+    the process has no torch."""
+    layouts.for_process(rt.target, rt)  # says so where there is no torch, or none that is known
     found, bad = [], []
     addresses = tensor_addresses(rt)
     if gc.collecting(rt):

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 
 import pytest
 
@@ -13,7 +14,7 @@ from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
 from gdbext.target.proc import ProcTarget
 from test_tensors import LAZY
-from pysubjects import SUBJECTS
+from pysubjects import SUBJECTS, running
 
 
 class Live:
@@ -136,6 +137,11 @@ def test_a_file_that_is_no_listing_is_refused(live, tmp_path, text):
     path.write_text(text)
     with pytest.raises(GdbextError, match="no listing of pytensors"):
         live.ask(f"-diff {path}")
+
+
+def test_a_process_without_torch_is_said():
+    with running(sys.executable, "py_gc.py") as (target, _), pytest.raises(GdbextError, match="has no torch"):
+        PyTensors().answer(Session(), PyTensors.parse(f"-on {target.pid}"))
 
 
 def test_owners_are_grouped_by_their_leading_steps():
