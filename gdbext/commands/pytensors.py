@@ -145,6 +145,7 @@ class PyTensors(Command):
             if f.tensor.address in bad:
                 row["nan"] = bad[f.tensor.address]
             rows.append(row)
+        _say_sharers(rows)
         rows.sort(key=SORTS[args.sort])
         data = {
             "tensors": rows,
@@ -181,6 +182,13 @@ class PyTensors(Command):
         if failed:
             partial.append(f"{len(failed)} tensors' values cannot be read, the first: {failed[0]}")
         return kept, counts
+
+
+def _say_sharers(rows):
+    """A tensor that no path leads to but whose storage another one shares says whose: `shares_with`."""
+    known = {r["storage"]: r["owner_shown"] for r in reversed(rows) if r["owner"] and r["storage_bytes"]}
+    for row in rows:
+        row["shares_with"] = known.get(row["storage"]) if row["owner"] is None else None
 
 
 def _on(device, wanted):
@@ -231,7 +239,7 @@ def _save(path, data, force):
 
 def _owner_text(row):
     if row["owner"] is None:
-        return row["address"].__format__("#x")
+        return f"{int(row['address']):#x}" + (f"  (storage of {row['shares_with']})" if row["shares_with"] else "")
     return row["owner_shown"] + (f"  ({row['owner_frame']})" if row["owner_frame"] else "")
 
 

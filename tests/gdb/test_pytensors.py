@@ -68,6 +68,7 @@ def test_each_owner_is_a_path_that_pytensor_takes(live):
     data = live.ask().data
     without = [int(r["address"]) for r in data["tensors"] if r["owner"] is None]
     assert sorted(without) == sorted(live.truth["without_path"])
+    assert "__main__:expanded" in [r["shares_with"] for r in data["tensors"]]
     rt = open_runtime(ProcTarget(live.pid))
     frame = rt.frames(rt.threads()[0])[0]
     for row in data["tensors"]:

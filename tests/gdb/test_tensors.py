@@ -305,3 +305,15 @@ def test_a_core_of_the_process_gives_the_same(gdb, subject, tmp_path):
 def test_nothing_is_called_in_the_process(gdb, subject):
     said = gdb(["set may-call-functions off", "pytensor -repr small"], ["-p", str(subject.pid)], before=LAZY)
     assert said.outputs[-1].startswith(subject.tensors["big strided"]["repr"])
+
+
+def test_convenience_functions_take_python_expressions_and_addresses(gdb, subject):
+    address = subject.tensors["32 x 32 ints"]["address"]
+    said = gdb(["print $tensor(\"tensors['offset view']\")", "print $tensor_item(\"tensors['32 x 32 ints']\", 1, 2)", f"print $tensor_item({address}, -1, -1) + 1",
+                "print $tensor(\"nosuch\")", f"print $tensor_item({address}, 40, 0)", "print $tensor_item(\"tensors['complex 0-d']\")"],
+               ["-p", str(subject.pid)], before=LAZY)  # fmt: skip
+    text = " ".join(subject.tensors["offset view"]["repr"].split())
+    assert said.outputs[0] == f'$1 = "{text}"'
+    assert said.outputs[1].endswith("= -478") and said.outputs[2].endswith("= 512")
+    assert said.outputs[3].startswith("$tensor: there is no name nosuch") and "out of bounds" in said.outputs[4] and "complex" in said.outputs[5]
+    assert not any("\n" in text for text in said.outputs[:5])
