@@ -8,7 +8,7 @@ import struct
 
 from ..errors import FaultError, GdbextError, LayoutError
 from . import linetable
-from .objects import INLINE_VALUES, MANAGED_DICT, MAX_ITEMS
+from .objects import INLINE_VALUES, MANAGED_DICT, MAX_ITEMS, MAX_NAME
 
 MAX_FRAMES = 20000
 MAX_THREADS = 100000
@@ -262,7 +262,7 @@ class Dialect:
         found = []
         for key, value in self.instance_pairs(rt, obj):
             try:
-                found.append((rt.object(key).string(), value))
+                found.append((rt.object(key).string(MAX_NAME), value))
             except GdbextError:
                 continue  # a key that is no str: not an attribute
         return found

@@ -5,6 +5,7 @@ from ..errors import FaultError, GdbextError, LayoutError
 CO_FAST_HIDDEN, CO_FAST_LOCAL, CO_FAST_CELL, CO_FAST_FREE = 0x10, 0x20, 0x40, 0x80
 CO_OPTIMIZED = 1
 MAX_VARIABLES = 65536
+MAX_TABLE = 1 << 24  # bytes of a line table: a function of a million lines has less
 
 
 class Code:
@@ -32,7 +33,10 @@ class Code:
     def table(self):
         """The line table's bytes, in the encoding of the version."""
         if self._table is None:
-            self._table = self.rt.object(self._pointer(self.rt.dialect.table_key)).raw_bytes()
+            table = self.rt.object(self._pointer(self.rt.dialect.table_key))
+            if table.len() > MAX_TABLE:
+                raise LayoutError(f"the code object at {self.address:#x} claims a line table of {table.len()} bytes")
+            self._table = table.raw_bytes()
         return self._table
 
     def line(self, lasti):

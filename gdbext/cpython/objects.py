@@ -14,6 +14,7 @@ LONG, LIST, TUPLE, BYTES, STR, DICT, EXCEPTION, TYPE = (1 << n for n in range(24
 HEAPTYPE, MANAGED_DICT, INLINE_VALUES = 1 << 9, 1 << 4, 1 << 2
 MAX_ITEMS = 20_000_000  # no list, dict or string of an engine is longer; a bigger count is damage
 MAX_BASES = 256
+MAX_NAME = 4096  # characters of an attribute, class or module name that are read
 DEQUE_BLOCK = 64  # Modules/_collectionsmodule.c BLOCKLEN
 
 MAX_STATIC_TYPES = 500  # 200 of CPython's own, 10 of extensions, in 3.12 to 3.15
@@ -82,7 +83,7 @@ class TypeInfo:
                 return {}
             for key, value in self.rt.object(address).dict_entries():
                 try:
-                    found[self.rt.object(key).string()] = value
+                    found[self.rt.object(key).string(MAX_NAME)] = value
                 except GdbextError:
                     continue
             return found
@@ -143,7 +144,7 @@ class TypeInfo:
             value = self.namespace.get("__module__")
             try:
                 if value:
-                    return self.rt.object(value).string()
+                    return self.rt.object(value).string(MAX_NAME)
             except GdbextError:
                 pass
             return self.raw_name.rpartition(".")[0] or ("builtins" if not self.is_heap else "")
@@ -154,7 +155,7 @@ class TypeInfo:
     def qualname(self):
         if self.is_heap:
             try:
-                return self.rt.object(self.rt.target.u64(self.address + self.rt.layout["heaptype.ht_qualname"])).string()
+                return self.rt.object(self.rt.target.u64(self.address + self.rt.layout["heaptype.ht_qualname"])).string(MAX_NAME)
             except GdbextError:
                 pass
         return self.name
@@ -516,7 +517,7 @@ class Object:
         """The field names of a namedtuple, [] for any other tuple."""
         found = self.type.lookup("_fields")
         try:
-            return [o.string() for o in self.rt.object(found).elements(1000)] if found else []
+            return [o.string(MAX_NAME) for o in self.rt.object(found).elements(1000)] if found else []
         except GdbextError:
             return []
 

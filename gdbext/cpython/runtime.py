@@ -5,7 +5,7 @@ import re
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import dialects, layout as layouts
 from .frames import Code, PyFrame
-from .objects import Object, TypeInfo
+from .objects import MAX_NAME, Object, TypeInfo
 
 MAX_INTERPRETERS = 1000
 PTHREAD_TID = 720  # glibc's struct pthread on x86-64: the tid; proved against the thread list before use
@@ -200,7 +200,7 @@ class Runtime:
             found = {}
             for key, value in self.object(self._modules_address(self.interpreters()[0])).items():
                 try:
-                    found[key.string()] = value
+                    found[key.string(MAX_NAME)] = value
                 except GdbextError:
                     continue
             return found
