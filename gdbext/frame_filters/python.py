@@ -53,7 +53,7 @@ class PythonFrame(Entry):
         return self.python.line
 
     def address(self):
-        return None
+        return super().address() if _flat() else None  # the activation's own; DAP wants one
 
     def frame_args(self):
         return None
@@ -65,11 +65,19 @@ class PythonFrame(Entry):
             return [Variable("error", str(e))]
 
 
+class Name(str):
+    """A variable's name where gdb's DAP server asks for a symbol's."""
+
+    @property
+    def print_name(self):
+        return str(self)
+
+
 class Variable:
     """gdb's protocol for one variable: a name and a value."""
 
     def __init__(self, name, text):
-        self.name, self.text = name, text
+        self.name, self.text = Name(name), text
 
     def symbol(self):
         return self.name

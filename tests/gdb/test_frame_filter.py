@@ -1,5 +1,6 @@
 """gdb's own `bt` with the frame filter gdbext-python: the Python frames that Python itself tells, and never less than gdb had."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import pytest
 
+from gdbrun import INIT
 from pysubjects import PYTHONS, running
 
 ON = "enable frame-filter global gdbext-python"
@@ -117,3 +119,58 @@ def test_it_is_listed_and_off_until_asked_for(gdb):
     ran = gdb(["info frame-filter", ON, "info frame-filter", "python import sys; print('gdbext.frame_filters.python' in sys.modules)"])
     assert re.search(r"No +gdbext-python", ran.outputs[0]) and re.search(r"Yes +gdbext-python", ran.outputs[2])
     assert ran.outputs[3] == "False"
+
+
+class Dap:
+    """A gdb that speaks the Debug Adapter Protocol."""
+
+    def __init__(self, gdb):
+        words = [gdb, "-nx", "-q", "-i=dap"]
+        for command in ("set debuginfod enabled off", "set auto-load off", f"source {INIT}", ON):
+            words += ["-iex", command]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.count = 0
+
+    def send(self, command, **arguments):
+        self.count += 1
+        body = json.dumps({"seq": self.count, "type": "request", "command": command, "arguments": arguments}).encode()
+        self.process.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        self.process.stdin.flush()
+        return self.count
+
+    def answer(self, number):
+        while True:
+            head = b"".join(iter(lambda: self.process.stdout.readline().strip(), b""))
+            assert head, "gdb said no more"
+            said = json.loads(self.process.stdout.read(int(head.partition(b":")[2])))
+            if said["type"] == "response" and said["request_seq"] == number:
+                assert said["success"], said
+                return said.get("body")
+
+    def ask(self, command, **arguments):
+        return self.answer(self.send(command, **arguments))
+
+
+def test_a_front_end_that_speaks_dap_gets_python_frames_and_their_variables():
+    gdbs = [g for g in os.environ.get("GDBEXT_TEST_GDB", "gdb").split(":") if g]
+    speaks = ["-nx", "-batch", "-ex", "python import gdb.dap.scopes"]
+    able = [g for g in gdbs if not subprocess.run([g, *speaks], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout]
+    if not able:
+        pytest.skip("no gdb here speaks DAP (gdb 14 and later)")
+    with running(sys.executable, "py_stacks.py") as (target, truth):
+        dap = Dap(able[0])
+        try:
+            dap.ask("initialize", adapterID="test")
+            attached = dap.send("attach", pid=target.pid)
+            dap.ask("configurationDone")
+            dap.answer(attached)
+            main = next(th["id"] for th in dap.ask("threads")["threads"] if th["id"] == 1)
+            frames = dap.ask("stackTrace", threadId=main)["stackFrames"]
+            python = [f for f in frames if f.get("source", {}).get("path", "").endswith(".py")]
+            assert [[f["name"], f["source"]["path"], f["line"]] for f in python[1:]] == [f[:3] for f in truth["main"]]
+            (scope,) = [s for s in dap.ask("scopes", frameId=python[1]["id"])["scopes"] if s["name"] == "Locals"]
+            held = {v["name"]: v["value"] for v in dap.ask("variables", variablesReference=scope["variablesReference"])["variables"]}
+            assert held["interrupted"] == '"10"' and held["signum"] == '"10"'
+        finally:
+            dap.process.kill()
+            dap.process.communicate()
