@@ -207,25 +207,33 @@ class Runtime:
 
         return self.target.cached("python modules", read)
 
+    def _imported(self, name):
+        """The `Object` of sys.modules[name], or None. Only names of the same length are read: there are thousands."""
+
+        def by_length():
+            found = {}
+            for key, value in self.object(self._modules_address(self.interpreters()[0])).dict_entries():
+                try:
+                    found.setdefault(self.target.u64(key + self.layout["ascii.length"]), []).append((key, value))
+                except FaultError:
+                    continue
+            return found
+
+        for key, value in self.target.cached("python modules by length", by_length).get(len(name), ()):
+            if self.object(key).equals(name):
+                return self.object(value)
+        return None
+
     def has_module(self, names):
-        """Whether a module of one of these names is imported; asks only for the names, so it costs little."""
-
-        def look():
-            wanted = {len(n): [m for m in names if len(m) == len(n)] for n in names}
-            try:
-                for key, _ in self.object(self._modules_address(self.interpreters()[0])).dict_entries():
-                    obj = self.object(key)
-                    if self.target.u64(key + self.layout["ascii.length"]) in wanted and any(obj.equals(n) for n in names):
-                        return True
-            except (FaultError, LayoutError):
-                pass  # a table in the middle of an update
-            return False
-
-        return self.target.cached(("has module", names), look)
+        """Whether a module of one of these names is imported."""
+        try:
+            return any(self._imported(name) is not None for name in names)
+        except (FaultError, LayoutError):
+            return False  # a table in the middle of an update
 
     def module(self, name):
         """The dict of an imported module as an `Object`, or None."""
-        found = self.modules().get(name)
+        found = self._imported(name)
         if found is None or not found.isa("module"):
             return None
         return self.object(self.target.u64(found.address + self.layout["module.md_dict"]))
