@@ -206,7 +206,8 @@ def _managers(rt, manager, lone_pool):
         holder = known(manager, "pool")
         holder = manager if holder is None or holder.isa("list") else holder
         pool = read_pool(rt, holder)
-        return [pool], [Group(0, "full", optional(manager, "block_size") or 0)], {0: _req_to_blocks(manager)}
+        pool[0].block_size = optional(manager, "block_size") or 0
+        return [pool], [Group(0, "full", pool[0].block_size)], {0: _req_to_blocks(manager)}
     pools, at, groups, owned = [], {}, [], {}
     for number, one in enumerate(single.elements(1000)):
         holder = path(one, "block_pool")

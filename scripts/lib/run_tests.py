@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from . import get_gdbs
+from . import get_gdbs, get_releases
 from .engines import START
 from .environments import cache_folder, environment
 from .say import Failed, say
@@ -60,6 +60,8 @@ def prepare(parts, environ):
         missing = [name for name in ("cuda-gdb", "nvcc") if not os.path.exists(os.path.join(cache_folder(), "cuda", name))]
         if missing and subprocess.run([os.path.join(ROOT, "scripts", "get-cuda"), *missing], stdin=subprocess.DEVNULL).returncode:
             say("test: tests that need cuda-gdb or nvcc will say so")
+        for release, why in get_releases.fetch_all().items():
+            say(f"test: tests of {release} will say that it is not here: {why}")
     if "engines" in parts:
         for name in START:
             environment(name)

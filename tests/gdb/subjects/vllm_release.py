@@ -1,0 +1,179 @@
+"""A vLLM release's own Scheduler, KVCacheManager and Requests at work: shared prefixes, decoding, a preemption, an abort; then it waits.
+
+  vllm_release.py FOLDER VERSION [GROUPS]      GROUPS: full | none (no prefix caching) | hybrid | mamba | pools (0.32 on)
+
+Says what is true of its objects by following them itself.
+"""
+
+import inspect
+import json
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import older_vllm  # noqa: E402
+from older_vllm import Config  # noqa: E402
+
+BLOCK, BLOCKS = 16, 24
+
+
+def fill(function, **values):
+    """Calls it with those of `values` that it has parameters for; what else it must have is None."""
+    parameters = inspect.signature(function).parameters
+    wanted = {n: p for n, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    return function(**{n: values.get(n) for n, p in wanted.items() if n in values or p.default is p.empty})
+
+
+def specs(interface, kind):
+    import torch
+
+    common = dict(block_size=BLOCK, num_kv_heads=2, head_size=8, dtype=torch.float32, use_mla=False)
+    full = fill(interface.FullAttentionSpec, **common)
+    if kind == "pools":
+        return [full, fill(interface.FullAttentionSpec, **common)]
+    if kind == "hybrid":
+        return [full, fill(interface.SlidingWindowSpec, sliding_window=32, **common)]
+    if kind == "mamba":
+        return [full, fill(interface.MambaSpec, shapes=((8, 16),), dtypes=(torch.float32,), block_size=BLOCK, page_size_padded=None)]
+    return [full]
+
+
+def scheduler_of(version, kind):
+    config = Config(
+        scheduler_config=Config(max_num_seqs=8, max_num_batched_tokens=512, max_model_len=256, policy="fcfs", long_prefill_token_threshold=0,
+                                enable_chunked_prefill=True, chunked_prefill_enabled=True, watermark=0.0, max_num_encoder_input_tokens=0,
+                                encoder_cache_size=0),
+        cache_config=Config(num_gpu_blocks=BLOCKS, block_size=BLOCK, enable_prefix_caching=kind != "none", prefix_caching_hash_algo="builtin",
+                            sliding_window=None),
+        parallel_config=Config(data_parallel_rank=0, data_parallel_index=0, pipeline_parallel_size=1, decode_context_parallel_size=1,
+                               prefill_context_parallel_size=1),
+        model_config=Config(max_model_len=256, is_encoder_decoder=False), observability_config=Config(), max_concurrent_batches=1,
+        num_speculative_tokens=0, num_prefill_lookahead_tokens=0, num_lookahead_tokens=0, aux_output_config=Config(),
+       ec_manager_config=Config(get_encoder_cache_manager_obj=lambda: None),
+    )  # fmt: skip
+    try:
+        from vllm.v1.core.sched.scheduler import Scheduler
+    except ImportError:
+        from vllm.v1.core.scheduler import Scheduler
+    values = dict(vars(config), vllm_config=config, structured_output_manager=older_vllm.stub("manager"), block_size=BLOCK, hash_block_size=BLOCK, log_stats=True)
+    values["lora_config"] = values["speculative_config"] = None
+    if "kv_cache_config" in inspect.signature(Scheduler.__init__).parameters:
+        from vllm.v1 import kv_cache_interface as interface
+
+        groups = [interface.KVCacheGroupSpec([f"layers.{g}.{i}" for i in range(2)], s) for g, s in enumerate(specs(interface, kind))]
+        values["kv_cache_config"] = fill(interface.KVCacheConfig, num_blocks=BLOCKS, tensors={}, kv_cache_tensors=[], kv_cache_groups=groups)
+    scheduler = fill(Scheduler, **values)
+    if kind == "pools":  # the second group gets a pool of its own, as 0.32's host tier does
+        from vllm.v1.core.single_type_kv_cache_manager import HiSparseSourceManager
+
+        HiSparseSourceManager.bind_host_pool(scheduler.kv_cache_manager.coordinator.single_type_managers[1], 2 * BLOCKS)
+    return scheduler
+
+
+def request_of(name, tokens):
+    from vllm.v1.core import kv_cache_utils
+    from vllm.v1.request import Request
+
+    hasher = None
+    if hasattr(kv_cache_utils, "get_request_block_hasher"):
+        hasher = kv_cache_utils.get_request_block_hasher(BLOCK, older_vllm.sha256_bytes)
+    sampling = Config(max_tokens=200)
+    inputs = Config(prompt_token_ids=tokens, prompt=None, multi_modal_data=None, mm_inputs=None, mm_hashes=None, mm_placeholders=None,
+                    multi_modal_inputs=None, multi_modal_hashes=None, multi_modal_placeholders=None)  # fmt: skip
+    return fill(Request, request_id=name, prompt_token_ids=tokens, sampling_params=sampling, arrival_time=time.time(), block_hasher=hasher, inputs=inputs)
+
+
+def step(scheduler):
+    """One step: the scheduler plans, and each request whose tokens are all computed gets a new one."""
+    plan = scheduler.schedule()
+    planned = plan.num_scheduled_tokens
+    getattr(scheduler, "scheduled_req_ids", set()).clear()  # as update_from_output of 0.7 does
+    for request in list(scheduler.running):
+        if request.request_id in planned and not hasattr(scheduler, "_update_after_schedule") and advances_late(scheduler):
+            request.num_computed_tokens += planned[request.request_id]
+        if hasattr(request, "num_in_flight_tokens"):
+            request.num_in_flight_tokens = 0
+        if request.num_computed_tokens >= request.num_tokens:
+            request.append_output_token_ids([7]) if takes_list(request) else request.append_output_token_ids(7)
+    if hasattr(scheduler, "processed_step_seq"):
+        scheduler.processed_step_seq = scheduler.sched_step_seq
+    return planned
+
+
+def advances_late(scheduler):
+    """Releases whose update_from_output, not schedule, counts computed tokens."""
+    return "num_computed_tokens += " not in inspect.getsource(type(scheduler).schedule)
+
+
+def takes_list(request):
+    return "list" in str(inspect.signature(request.append_output_token_ids)).lower() or "Sequence" in str(inspect.signature(request.append_output_token_ids))
+
+
+def story(scheduler):
+    from vllm.v1.core import kv_cache_utils
+
+    if hasattr(kv_cache_utils, "init_none_hash"):
+        kv_cache_utils.init_none_hash(older_vllm.sha256_bytes)
+    prefix = list(range(100, 132))  # two blocks that all share
+    for name, own in (("a", 20), ("b", 40), ("c", 8)):
+        scheduler.add_request(request_of(f"req-{name}", prefix + [ord(name)] * own))
+        step(scheduler)
+    for _ in range(20):
+        step(scheduler)
+    from vllm.v1.request import RequestStatus
+
+    scheduler.finish_requests("req-b", RequestStatus.FINISHED_ABORTED)
+    for name, own in (("d", 70), ("e", 80), ("f", 150)):
+        scheduler.add_request(request_of(f"req-{name}", prefix + [ord(name)] * own))
+    for _ in range(60):  # more than the pool holds: some are preempted, some wait
+        step(scheduler)
+        if any(r.status.name == "PREEMPTED" for r in scheduler.waiting):
+            break
+
+
+def pools_of(manager):
+    if not hasattr(manager, "coordinator"):
+        pool = manager.block_pool
+        return [pool] if hasattr(pool, "free_block_queue") else [manager]
+    found = {}
+    for one in manager.coordinator.single_type_managers:
+        found[id(one.block_pool)] = one.block_pool
+    return list(found.values())
+
+
+def truth_of_pool(pool):
+    blocks = pool.block_pool if isinstance(getattr(pool, "block_pool", None), list) else pool.blocks
+    queue, free = pool.free_block_queue, []
+    at = queue.fake_free_list_head.next_free_block if hasattr(queue, "fake_free_list_head") else queue.free_list_head
+    while at is not None and at.block_id >= 0:
+        free.append(at.block_id)
+        at = at.next_free_block
+    assert len(free) == queue.num_free_blocks
+    return {"size": len(blocks), "free": free, "ref_cnt": [b.ref_cnt for b in blocks], "hashed": [b.block_id for b in blocks if b._block_hash is not None]}
+
+
+def truth(scheduler):
+    manager = scheduler.kv_cache_manager
+    owners = manager.coordinator.single_type_managers if hasattr(manager, "coordinator") else [manager]
+    tables = [{r: [b.block_id for b in blocks] for r, blocks in one.req_to_blocks.items()} for one in owners]
+    requests = [*scheduler.running, *scheduler.waiting]
+    return {
+        "pools": [truth_of_pool(p) for p in pools_of(manager)], "tables": tables,
+        "running": [r.request_id for r in scheduler.running], "waiting": [r.request_id for r in scheduler.waiting],
+        "requests": {r.request_id: {"status": r.status.name, "prompt_tokens": r.num_prompt_tokens, "computed_tokens": r.num_computed_tokens,
+                                    "output_tokens": r.num_output_tokens} for r in requests},
+    }  # fmt: skip
+
+
+def main():
+    folder, version, kind = sys.argv[1], sys.argv[2], (sys.argv[3:] or ["full"])[0]
+    older_vllm.use(folder, version)
+    scheduler = scheduler_of(version, kind)
+    story(scheduler)
+    print(json.dumps({"pid": os.getpid(), **truth(scheduler)}), flush=True)
+    while True:
+        time.sleep(1000)
+
+
+main()

