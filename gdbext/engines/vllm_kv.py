@@ -14,6 +14,7 @@ from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..kvcache.addresses import order_of, strided_layer
 from ..kvcache.model import HEAD, NONE, TAIL, WILD, Cache, Group, Pool, Request, Table, Worker
 from ..torch.tensor import is_tensor, read_tensor
+from . import vllm_v0_kv
 from .columns_kv import Columns, Records, integers
 
 # what -> ((first release, path), ...), the newest first
@@ -31,11 +32,11 @@ PATHS = {
     "slot tensor": (("0.11.2", "slot_mapping.gpu"), ("0.9.2", "slot_mapping")),
     "request ids": (("0.8.5", "_req_ids"), ("0.6.6", "req_ids")),
 }
-# objects that a frame may hold -> the path from there to the scheduler, the manager or the pool
+# objects that a frame may hold -> the path from there to the scheduler; of several, with | between, the first that is there (V1 | V0)
 ROOTS = {
     "EngineCoreProc": "scheduler", "DPEngineCoreProc": "scheduler", "EngineCore": "scheduler", "EngineCoreActor": "scheduler",
-    "DPMoEEngineCoreActor": "scheduler", "InprocClient": "engine_core.scheduler", "LLMEngine": "engine_core.engine_core.scheduler",
-    "LLM": "llm_engine.engine_core.engine_core.scheduler", "Scheduler": "", "AsyncScheduler": "",
+    "DPMoEEngineCoreActor": "scheduler", "InprocClient": "engine_core.scheduler", "LLMEngine": "engine_core.engine_core.scheduler|scheduler",
+    "LLM": "llm_engine.engine_core.engine_core.scheduler|llm_engine.scheduler", "MQLLMEngine": "engine.scheduler", "_AsyncLLMEngine": "scheduler", "Scheduler": "", "AsyncScheduler": "",
 }  # fmt: skip
 WORKER_ROOTS = {  # frame's self -> path to the model runner
     "WorkerProc": "worker.worker.model_runner", "EngineCoreProc": "model_executor.driver_worker.worker.model_runner",
@@ -123,11 +124,23 @@ def _in_frames(rt, roots):
                 try:  # inner frames of a running thread hold anything
                     if not hasattr(value, "type") or value.type_name not in roots:
                         continue
-                    found = path(value, roots[value.type_name])
-                    if hasattr(found, "is_none") and not found.is_none():
-                        return found
+                    found = _led_to(value, roots[value.type_name])
                 except GdbextError:
                     continue
+                if found is not None:
+                    return found
+    return None
+
+
+def _led_to(value, places):
+    """The object at the first of the places that is there; a list's first element (V0 keeps a scheduler per pipeline stage); None."""
+    for place in places.split("|"):
+        try:
+            found = path(value, place)
+        except (NotFoundError, AttributeError):
+            continue
+        if hasattr(found, "is_none") and not found.is_none():
+            return found.item(0) if found.isa("list") else found
     return None
 
 
@@ -158,6 +171,8 @@ def read(rt, root=None, content=False):
     root = root or find_scheduler(rt)
     if root is None:
         raise NotFoundError(f"{rt.target.describe()}: no vLLM V1 scheduler in its frames: is it the engine core? see llm-ranks")
+    if vllm_v0_kv.is_scheduler(root):
+        return vllm_v0_kv.read(rt, root, version(rt), vllm_v0_kv.mid_update(rt, settled_frames), content)
     scheduler = manager = pool = None
     if known(root, "manager") is not None:
         scheduler, manager = root, known(root, "manager")

@@ -147,6 +147,8 @@ def _name_fault(pool, before, at, seen):
         block = twice[0]
         befores = [HEAD] * (pool.head_next == block) + [i for i, link in enumerate(pool.next) if link == block][:4]
         return "free-list-double", block, f"block {block} is in the free queue twice: after {' and after '.join(shown(b) for b in befores)}"
+    if 0 <= at < pool.count and pool.prev[at] == at:  # the last block, appended once more
+        return "free-list-double", at, f"block {at} is in the free queue twice: after {shown(before)} and after itself"
     where = before if before >= 0 else None
     if at == WILD or at == HEAD or at >= pool.count:
         return "free-list-wild", where, f"the next link of {shown(before)} leads to {shown(at)}"

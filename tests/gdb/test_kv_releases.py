@@ -1,4 +1,4 @@
-"""Older vLLM releases: each one's own Scheduler, KVCacheManager and BlockPool at work in a process, read through /proc and from a core.
+"""Older vLLM releases, V1 and V0: each one's own scheduler and KV-cache classes at work in a process, read through /proc and from a core.
 
 The sources come from scripts/get-releases; what a release imports besides its V1 core is a stub (subjects/older_vllm.py).
 """
@@ -11,6 +11,7 @@ import subprocess
 import pytest
 from lib.get_releases import fetched
 
+from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
 from gdbext.engines import vllm_kv
 from gdbext.kvcache import invariants, model
@@ -129,3 +130,55 @@ def test_a_core_says_the_same(torch_python, gdb_path, tmp_path, version, kind):
         assert one == other, command
     assert dead.json(0)["version"] == version and dead.json(1)["ok"] and dead.json(3)["order"] == said["pools"][0]["free"]
     assert dead.json(5)["request"]["tables"] == {str(g): tables["req-a"] for g, tables in enumerate(said["tables"])}
+
+
+@pytest.mark.parametrize("version,kind", [("0.6.0", "naive v1"), ("0.6.0", "cached v1"), ("0.6.0", "naive"), ("0.6.0", "cached"), ("0.7.3", "naive"),
+                                          ("0.7.3", "cached"), ("0.10.2", "cached")])  # fmt: skip
+def test_v0_reads_as_it_says_of_itself(torch_python, version, kind):
+    with running(torch_python, "vllm_v0_release.py", release("vllm", version), version, *kind.split()) as said:
+        cache = read(said["pid"])
+        requests = {r.request_id: r for r in cache.requests}
+        assert {n: r.blocks[0] for n, r in requests.items() if r.blocks} == said["tables"] and said["tables"]
+        assert list(dict.fromkeys(n.partition("/")[0] for n, r in requests.items() if r.queue == "running")) == said["running"]
+        assert [n for n, r in requests.items() if r.queue == "waiting"] == said["waiting"] and said["waiting"]
+        for name, true in said["requests"].items():
+            assert {k: getattr(requests[name], k) for k in true} == true, name
+        assert len(cache.pools) == len(said["pools"]) == 2 and cache.pools[1].name == "cpu"
+        for number, (pool, true) in enumerate(zip(cache.pools, said["pools"])):
+            assert pool.size == true["size"] and pool.block_size == 16
+            if "v1" in kind:  # its allocators keep only counters to be compared with
+                assert pool.num_free == true["num_free"] == len(set(pool.free_ids)) and sum(n > 0 for n in pool.ref_cnt) == pool.size - pool.num_free
+            else:
+                assert sorted(pool.free_ids) == true["free"] and pool.ref_cnt == true["ref_cnt"] and pool.cached() == true["cached"]
+        report = invariants.check(cache)
+        assert report.violations == [] and report.passing == [], [v.detail for v in report.violations]
+        head = next(r for r in cache.requests if r.queue == "waiting")
+        wanted = -(-(head.prompt_tokens + head.output_tokens) // 16)
+        assert head.blocked_by.startswith("blocks: needs" if wanted > cache.pools[0].num_free else "the next step")
+
+
+@pytest.mark.parametrize("version", ["0.10.2", ""])
+def test_faults_of_managers_and_requests_are_found(torch_python, installed, version):
+    folder, version = (release("vllm", version), version) if version else installed
+    with running(torch_python, "kv_faults.py", folder, version) as said:
+        target = ProcTarget(said["pid"])
+        rt = open_runtime(target)
+        frame = rt.frames(rt.threads()[0])[0]
+        for name, expected in said["expected"].items():
+            report = invariants.check(vllm_kv.read(rt, evaluate(rt, f"schedulers[{name!r}]", frame)))
+            first = [[v.rule, v.block, v.request_id] for v in report.violations[:1]]
+            assert first == ([expected] if expected else []), f"{name}: {[(v.rule, v.block, v.request_id, v.detail) for v in report.violations[:4]]}"
+        target.close()
+
+
+# functions that change pool and tables, and after how many of their lines to stop
+STOPS = ["block_pool.py:get_new_blocks:9", "block_pool.py:touch:4", "block_pool.py:free_blocks:4", "kv_cache_utils.py:popleft_n:9",
+         "kv_cache_utils.py:append_n:5", "kv_cache_utils.py:remove:6", "single_type_kv_cache_manager.py:allocate_new_blocks:5"]  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_stop_in_the_middle_of_an_update_is_said_and_is_no_fault(torch_python, installed, stop):
+    with running(torch_python, "kv_faults.py", *installed, stop) as said:
+        cache = read(said["pid"])
+        report = invariants.check(cache)
+        assert stop.split(":")[1] in cache.mid_update and report.violations == [], [(v.rule, v.detail) for v in report.violations]

@@ -158,9 +158,11 @@ def bad_count(cache):
     cache.pools[0].num_free -= 2
 
 
+LAST = healthy().pools[0].tail_prev
 FAULTS = {
     "double free at the end": (lambda c: append_again(c, 20), "free-list-double", 20),
     "double free at the front": (lambda c: prepend_again(c, 20), "free-list-double", 20),
+    "double free of the last": (lambda c: append_again(c, c.pools[0].tail_prev), "free-list-double", LAST),
     "leak": (lambda c: unqueue(c, 20), "leaked", 20),
     "ids swapped": (swap_ids, "block-id", 7),
     "negative count": (put("ref_cnt", 20, -1), "negative-ref", 20),

@@ -4,6 +4,7 @@
 STUB made here: a name that answers to anything and is false. Nothing below REAL is replaced.
 """
 
+import enum
 import hashlib
 import importlib.abc
 import importlib.machinery
@@ -89,18 +90,24 @@ class Counter:
         return self.counter - 1
 
 
-class Device:
-    """vllm.utils.Device"""
+class PyObjectCache:
+    """A cache of objects that caches none."""
 
-    import enum as _enum
+    def __init__(self, builder):
+        self.get_object = builder
 
-    members = _enum.Enum("Device", "GPU CPU")
+    def reset(self):
+        pass
+
+
+Device = enum.Enum("Device", "GPU CPU")
 
 
 KNOWN = {  # small helpers of vllm.utils and others that the real files compute with
     "vllm.logger": {"init_logger": logging.getLogger},
     "vllm.utils": {"cdiv": cdiv, "sha256": sha256, "sha256_cbor": sha256_bytes, "sha256_cbor_64bit": sha256, "GiB_bytes": 1 << 30,
-                   "round_up": lambda a, b: cdiv(a, b) * b, "Counter": Counter, "Device": Device.members,
+                   "round_up": lambda a, b: cdiv(a, b) * b, "Counter": Counter, "chunk_list": lambda items, n: [items[i : i + n] for i in range(0, len(items), n)],
+                   "Device": Device, "PyObjectCache": PyObjectCache,
                    "get_dtype_size": lambda dtype: dtype.itemsize, "is_list_of": lambda value, kind: all(isinstance(v, kind) for v in value),
                    "length_from_prompt_token_ids_or_embeds": lambda ids, embeds: len(ids)},
     "vllm.utils.torch_utils": {"get_dtype_size": lambda dtype: dtype.itemsize},

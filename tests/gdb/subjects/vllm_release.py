@@ -176,4 +176,5 @@ def main():
         time.sleep(1000)
 
 
-main()
+if __name__ == "__main__":
+    main()
