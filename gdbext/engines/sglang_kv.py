@@ -235,6 +235,8 @@ def _request(rt, obj, queue, table, page, content):
         request.allocated = request.prompt_tokens + max(0, request.output_tokens - 1)
     request.computed_tokens = committed if committed is not None else request.allocated or 0
     request.private = first(obj, "protected")
+    if request.private is None and request.row is not None and _there(obj, "prefix_indices"):  # before 0.5.6: whole pages of the prefix
+        request.private = length(rt, obj.attr("prefix_indices")) // page * page
     finished = _there(obj, "finished_reason")
     retracted = bool(optional(obj, "is_retracted", default=0))
     request.status = "finished" if finished else "retracted" if retracted else queue

@@ -108,6 +108,8 @@ def check(cache, workers=()):
     """Every rule that applies to what was read -> `Report`. `workers`: `model.Worker`s whose tables are compared."""
     found = _Findings()
     held, blocks = {}, 0
+    if cache.rows:
+        _rows(found, cache)  # first: a row of two requests gives both the same slots
     for number, pool in enumerate(cache.pools):
         blocks += pool.size if pool.count < pool.size else pool.count
         owners = cache.owners(number)
@@ -123,8 +125,6 @@ def check(cache, workers=()):
             _tree(found, pool)
         if pool.ref_cnt is None:
             _slots(found, cache, pool, owners)
-    if cache.rows:
-        _rows(found, cache)
     for worker in workers:
         _worker(found, cache, worker)
     leading = _fold(found.found)
@@ -136,7 +136,13 @@ def check(cache, workers=()):
 
 
 def _fold(found):
-    """What a broken free queue explains follows from it: blocks it no longer reaches, its counter, stray links."""
+    """What a broken free queue explains follows from it: blocks it no longer reaches, its counter, stray links. So do the slots that two
+    requests of one row seem to share."""
+    rows = next((v for v in found if v.rule == "row-shared"), None)
+    if rows is not None:
+        for v in [v for v in found if v.rule in ("slot-shared", "slots-lost")]:
+            rows.follows[v.rule] = rows.follows.get(v.rule, 0) + 1 + v.more
+            found.remove(v)
     for pool in {v.pool for v in found}:
         roots = [v for v in found if v.pool == pool and v.rule in STRUCTURE]
         if not roots:

@@ -1,6 +1,6 @@
 """Older vLLM releases, V1 and V0: each one's own scheduler and KV-cache classes at work in a process, read through /proc and from a core.
 
-The sources come from scripts/get-releases; what a release imports besides its V1 core is a stub (subjects/older_vllm.py).
+The sources come from scripts/get-releases; what a release imports besides its V1 core is a stub (subjects/older_engine.py).
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from lib.get_releases import fetched
 
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
-from gdbext.engines import vllm_kv
+from gdbext.engines import sglang_kv, vllm_kv
 from gdbext.kvcache import invariants, model
 from gdbext.target.proc import ProcTarget
 from gdbrun import run_gdb
@@ -182,3 +182,25 @@ def test_a_stop_in_the_middle_of_an_update_is_said_and_is_no_fault(torch_python,
         cache = read(said["pid"])
         report = invariants.check(cache)
         assert stop.split(":")[1] in cache.mid_update and report.violations == [], [(v.rule, v.detail) for v in report.violations]
+
+
+SGLANG = ["0.4.3.post4", "0.4.9", "0.5.3", "0.5.9", "0.5.16"]
+
+
+@pytest.mark.parametrize("version", SGLANG)
+def test_sglang_pools_and_radix_caches_whole_and_broken(torch_python, version):
+    with running(torch_python, "sglang_release.py", release("sglang", version), version) as said:
+        target = ProcTarget(said["pid"])
+        rt = open_runtime(target)
+        frame = rt.frames(rt.threads()[0])[0]
+        cache = sglang_kv.read(rt)
+        pool, requests = cache.pools[0], {r.request_id: r for r in cache.requests}
+        assert cache.version == version and pool.free_ids == said["free"] and pool.cached_ids == said["cached"] and cache.rows["free"] == said["free_rows"]
+        assert {n: r.slots for n, r in requests.items() if r.slots} == said["tables"]
+        assert [n for n, r in requests.items() if r.queue == "waiting"] == said["waiting"]
+        assert (pool.tree.evictable, pool.tree.protected, len(pool.tree.nodes)) == (said["evictable"], said["protected"], said["nodes"])
+        for name, expected in said["expected"].items():
+            report = invariants.check(sglang_kv.read(rt, evaluate(rt, f"schedulers[{name!r}]", frame)))
+            first = [[v.rule, v.block] for v in report.violations[:1]]
+            assert first == ([expected] if expected else []), f"{name}: {[(v.rule, v.block, v.detail) for v in report.violations[:4]]}"
+        target.close()

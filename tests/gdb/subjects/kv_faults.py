@@ -12,7 +12,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import older_vllm  # noqa: E402
+import older_engine  # noqa: E402
 import vllm_release  # noqa: E402
 
 
@@ -144,7 +144,7 @@ def vllm_status(name):
 
 def main():
     folder, version = sys.argv[1:3]
-    older_vllm.use(folder, version)
+    older_engine.use(folder, version)
     if len(sys.argv) > 3:
         scheduler = vllm_release.scheduler_of(version, "full")
         vllm_release.story(scheduler)

@@ -12,8 +12,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import older_vllm  # noqa: E402
-from older_vllm import Config  # noqa: E402
+import older_engine  # noqa: E402
+from older_engine import Config  # noqa: E402
 
 BLOCK, BLOCKS = 16, 24
 
@@ -56,7 +56,7 @@ def scheduler_of(version, kind):
         from vllm.v1.core.sched.scheduler import Scheduler
     except ImportError:
         from vllm.v1.core.scheduler import Scheduler
-    values = dict(vars(config), vllm_config=config, structured_output_manager=older_vllm.stub("manager"), block_size=BLOCK, hash_block_size=BLOCK, log_stats=True)
+    values = dict(vars(config), vllm_config=config, structured_output_manager=older_engine.stub("manager"), block_size=BLOCK, hash_block_size=BLOCK, log_stats=True)
     values["lora_config"] = values["speculative_config"] = None
     if "kv_cache_config" in inspect.signature(Scheduler.__init__).parameters:
         from vllm.v1 import kv_cache_interface as interface
@@ -77,7 +77,7 @@ def request_of(name, tokens):
 
     hasher = None
     if hasattr(kv_cache_utils, "get_request_block_hasher"):
-        hasher = kv_cache_utils.get_request_block_hasher(BLOCK, older_vllm.sha256_bytes)
+        hasher = kv_cache_utils.get_request_block_hasher(BLOCK, older_engine.sha256_bytes)
     sampling = Config(max_tokens=200)
     inputs = Config(prompt_token_ids=tokens, prompt=None, multi_modal_data=None, mm_inputs=None, mm_hashes=None, mm_placeholders=None,
                     multi_modal_inputs=None, multi_modal_hashes=None, multi_modal_placeholders=None)  # fmt: skip
@@ -114,7 +114,7 @@ def story(scheduler):
     from vllm.v1.core import kv_cache_utils
 
     if hasattr(kv_cache_utils, "init_none_hash"):
-        kv_cache_utils.init_none_hash(older_vllm.sha256_bytes)
+        kv_cache_utils.init_none_hash(older_engine.sha256_bytes)
     prefix = list(range(100, 132))  # two blocks that all share
     for name, own in (("a", 20), ("b", 40), ("c", 8)):
         scheduler.add_request(request_of(f"req-{name}", prefix + [ord(name)] * own))
@@ -168,7 +168,7 @@ def truth(scheduler):
 
 def main():
     folder, version, kind = sys.argv[1], sys.argv[2], (sys.argv[3:] or ["full"])[0]
-    older_vllm.use(folder, version)
+    older_engine.use(folder, version)
     scheduler = scheduler_of(version, kind)
     story(scheduler)
     print(json.dumps({"pid": os.getpid(), **truth(scheduler)}), flush=True)

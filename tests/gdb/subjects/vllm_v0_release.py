@@ -12,8 +12,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import older_vllm  # noqa: E402
-from older_vllm import Config  # noqa: E402
+import older_engine  # noqa: E402
+from older_engine import Config  # noqa: E402
 from vllm_release import fill  # noqa: E402
 
 BLOCK, BLOCKS = 16, 24
@@ -129,7 +129,7 @@ def truth(scheduler):
 
 def main():
     folder, version, kind = sys.argv[1:4]
-    older_vllm.use(folder, version)
+    older_engine.use(folder, version)
     scheduler = scheduler_of(kind == "cached", "v1" in sys.argv[4:])
     story(scheduler)
     print(json.dumps({"pid": os.getpid(), **truth(scheduler)}), flush=True)

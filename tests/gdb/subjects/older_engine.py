@@ -1,9 +1,10 @@
-"""Makes an older vLLM's own scheduler and KV-cache classes importable without its compiled parts.
+"""Makes an older engine's own scheduler and KV-cache classes importable without its compiled parts.
 
-`use(folder)`: from then on `vllm.v1.*` (and `vllm.core.*` of V0) are the release's own files, and whatever else of vllm they import is a
-STUB made here: a name that answers to anything and is false. Nothing below REAL is replaced.
+`use(folder, …)`: from then on the modules below `real` (of vLLM `vllm.v1.core`, `vllm.core` of V0 and what they compute with) are the
+release's own files, and whatever else of the package they import is a STUB made here: a name that answers to anything and is false.
 """
 
+import contextlib
 import enum
 import hashlib
 import importlib.abc
@@ -103,6 +104,14 @@ class PyObjectCache:
 Device = enum.Enum("Device", "GPU CPU")
 
 
+class Saver:
+    """TorchMemorySaverAdapter, switched off."""
+
+    create = classmethod(lambda cls, enable: cls)
+    region = staticmethod(lambda *names, **more: contextlib.nullcontext())
+
+
+SGLANG = ("sglang.srt.mem_cache",)
 KNOWN = {  # small helpers of vllm.utils and others that the real files compute with
     "vllm.logger": {"init_logger": logging.getLogger},
     "vllm.utils": {"cdiv": cdiv, "sha256": sha256, "sha256_cbor": sha256_bytes, "sha256_cbor_64bit": sha256, "GiB_bytes": 1 << 30,
@@ -113,21 +122,23 @@ KNOWN = {  # small helpers of vllm.utils and others that the real files compute 
     "vllm.utils.torch_utils": {"get_dtype_size": lambda dtype: dtype.itemsize},
     "vllm.v1.structured_output.request": {"StructuredOutputRequest": type("StructuredOutputRequest", (), {"from_sampling_params": staticmethod(lambda p: None)})},
     "vllm.inputs": {"SingletonInputsAdapter": lambda inputs: inputs},
+    "sglang.srt.torch_memory_saver_adapter": {"TorchMemorySaverAdapter": Saver},
+    "sglang.srt.utils.torch_memory_saver_adapter": {"TorchMemorySaverAdapter": Saver},
     "vllm.envs": Config(VLLM_USE_V1=True),
 }  # fmt: skip
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, package, real):
+        self.folder, self.packages, self.real = folder, (package, "triton", "sgl_kernel"), real  # none of their kernels is run
 
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] != "vllm":
+        if name.partition(".")[0] not in self.packages:
             return None
         base = os.path.join(self.folder, *name.split("."))
         package = os.path.isdir(base)
         file = os.path.join(base, "__init__.py") if package else base + ".py"
-        if any(name == r or name.startswith(r + ".") for r in REAL):
+        if any(name == r or name.startswith(r + ".") for r in self.real):
             if not os.path.exists(file):
                 return None  # not in this release
             return importlib.util.spec_from_file_location(name, file, submodule_search_locations=[base] if package else None)
@@ -153,11 +164,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__getattr__ = anything
 
 
-def use(folder, version):
-    sys.meta_path.insert(0, _Finder(folder))
-    import vllm
-
-    vllm.__version__ = version
+def use(folder, version, package="vllm", real=REAL):
+    sys.meta_path.insert(0, _Finder(folder, package, real))
+    importlib.import_module(package).__version__ = version
+    if package != "vllm":
+        return
     try:  # a real file whose one function asks a model for its multi-modal inputs
         from vllm.v1.core import encoder_cache_manager
 
