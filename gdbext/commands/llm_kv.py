@@ -427,13 +427,27 @@ def plot(path, maps):
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        raise GdbextError("-plot needs matplotlib in this Python: python -m gdbext install gets it") from None
-    figure, axes = pyplot.subplots(len(maps), 1, squeeze=False, figsize=(10, 5 * len(maps)))
+        raise GdbextError("-plot needs matplotlib, which this Python has not: pip install --target DIR matplotlib, and start with PYTHONPATH=DIR") from None
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    meaning = dict(picture.MEANINGS)
+    figure, axes = pyplot.subplots(len(maps), 1, squeeze=False, figsize=(11, 4 * len(maps)), layout="constrained")
     for axis, m in zip(axes[:, 0], maps):
-        width = max(1, math.isqrt(len(m["cells"])) * 2) if hasattr(math, "isqrt") else 64
+        width = max(1, math.isqrt(max(0, len(m["cells"]) - 1)) * 2) if len(m["cells"]) > 64 else max(1, len(m["cells"]))
         kinds = sorted(set(m["cells"]))
-        codes = [kinds.index(c) for c in m["cells"]] + [-1] * (-len(m["cells"]) % width)
-        axis.imshow([codes[i : i + width] for i in range(0, len(codes), width)], aspect="auto", interpolation="nearest", cmap="tab20")
-        axis.set_title(f"{m['pool']}: {len(m['cells'])} blocks; {' '.join(kinds)}")
-    figure.savefig(path)
-    pyplot.close(figure)
+        colours = [picture.COLOURS.get(k) or pyplot.get_cmap("tab20")(ord(k) % 20) for k in kinds]
+        codes = [kinds.index(c) for c in m["cells"]] + [len(kinds)] * (-len(m["cells"]) % width)
+        rows = [codes[i : i + width] for i in range(0, len(codes), width)]
+        axis.imshow(rows, aspect="auto", interpolation="nearest", cmap=ListedColormap([*colours, "white"]), vmin=0, vmax=len(kinds))
+        axis.set_title(f"{m['pool']}: {len(m['cells'])} blocks, {width} a row")
+        axis.set_yticks([])
+        names = {**meaning, **m["legend"]}
+        axis.legend([Patch(facecolor=c, edgecolor="grey") for c in colours], [names.get(k, "another request") for k in kinds], loc="center left",
+                    bbox_to_anchor=(1, 0.5), fontsize="small")  # fmt: skip
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as e:  # no such folder; an ending that is no picture
+        raise GdbextError(f"-plot {path}: {e}") from None
+    finally:
+        pyplot.close(figure)

@@ -3,6 +3,8 @@
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FREE, CACHED, SHARED, HELD, RESERVED, BAD = ".", "o", "*", "+", "0", "!"
 CELLS = 64 * 32
+MEANINGS = {FREE: "free", CACHED: "free and cached", SHARED: "shared", HELD: "no request's", RESERVED: "reserved", BAD: "free and owned"}
+COLOURS = {FREE: "#f2f2f2", CACHED: "#c9d8e8", SHARED: "#222222", HELD: "#888888", RESERVED: "#bbbb66", BAD: "#ff0000"}
 
 
 def states(cache, number):

@@ -204,3 +204,25 @@ def test_sglang_pools_and_radix_caches_whole_and_broken(torch_python, version):
             first = [[v.rule, v.block] for v in report.violations[:1]]
             assert first == ([expected] if expected else []), f"{name}: {[(v.rule, v.block, v.detail) for v in report.violations[:4]]}"
         target.close()
+
+
+def test_content_only_when_asked_for_and_a_picture(torch_python, gdb_path, tmp_path):
+    picture = str(tmp_path / "map.png")
+    commands = ["llm-requests -json", "llm-requests -show-content -json", "llm-kv request req-a -json", "llm-kv request req-a -show-content -json",
+                "llm-kv map -json", f"llm-kv map -plot {picture}", "llm-kv block 1", "llm-kv zork"]  # fmt: skip
+    with running(torch_python, "vllm_release.py", release("vllm", "0.24.0"), "0.24.0") as said:
+        got = run_gdb(gdb_path, commands, ["-p", str(said["pid"])], before=["set auto-solib-add off"])
+    assert "content" not in got.outputs[0] and "content" not in got.outputs[2] and "101, 102" not in got.outputs[0] + got.outputs[2]
+    tokens = list(range(100, 132)) + [ord("a")] * 20
+    output = [7] * said["requests"]["req-a"]["output_tokens"]
+    for content in (next(r for r in got.json(1)["requests"] if r["request_id"] == "req-a")["content"], got.json(3)["request"]["content"]):
+        assert content == {"prompt_token_ids": tokens, "output_token_ids": output}
+    cells = got.json(4)["maps"][0]["cells"]
+    assert [i for i, c in enumerate(cells) if c in ".o"] == sorted(said["pools"][0]["free"])
+    assert [i for i, c in enumerate(cells) if c == "*"] == [i for i, n in enumerate(said["pools"][0]["ref_cnt"]) if n > 1]
+    if os.path.exists(picture):
+        with open(picture, "rb") as f:
+            assert f.read(8) == b"\x89PNG\r\n\x1a\n"
+    else:  # gdb's Python has no matplotlib here
+        assert "-plot needs matplotlib" in got.outputs[5] and got.outputs[5].count("\n") == 0
+    assert "req-a: group 0, place 0 (tokens 0-15)" in got.outputs[6]
