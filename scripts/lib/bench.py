@@ -150,6 +150,26 @@ def bench_core(gdb, rounds, label, pid, python):
         table(f"A core of {label} ({os.stat(core).st_size >> 20} MiB), median of {rounds} rounds", rows)
 
 
+def bench_kv(gdb, rounds):
+    """llm-kv check over large pools: CPU beyond an attach that asks nothing."""
+    subject = os.path.join(ROOT, "scripts", "lib", "kv_subject.py")
+    for kind, size, option in (("vllm", 100_000, "-pool pool"), ("vllm", 1_000_000, "-pool pool"), ("sglang", 5_000_000, "")):
+        child = subprocess.Popen([environment(kind), subject, kind, str(size)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            if not any(line.startswith("READY") for line in child.stdout):
+                raise Failed(f"bench: {kind} with {size} did not start")
+            rows = {"llm-attach": [], "llm-attach, llm-kv check": []}
+            for _ in range(rounds):
+                for name, runs in rows.items():
+                    commands = [f"llm-attach {child.pid}", *([f"llm-kv check {option}"] if "check" in name else []), "llm-detach"]
+                    runs.append(measure(gdb_line(gdb, f"source {INIT}", *commands), child.pid))
+            plain, checked = (statistics.median(r["cpu"] for r in runs) for runs in rows.values())
+            table(f"{kind}, {size} {'blocks' if kind == 'vllm' else 'slots'}: llm-kv check {checked - plain:.2f} s of CPU beyond attach", rows)
+        finally:
+            child.kill()
+            child.communicate()
+
+
 def main(words):
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="how often each tool runs")
@@ -157,11 +177,15 @@ def main(words):
     parser.add_argument("--busy", action="store_true", help="with requests in flight; without, the engine has answered some and waits")
     parser.add_argument("--source-only", action="store_true", help="only what loading the pack costs")
     parser.add_argument("--tensors", action="store_true", help="only work with tensors' values")
+    parser.add_argument("--kv", action="store_true", help="only llm-kv check over 10^5 and 10^6 vLLM blocks and 5*10^6 SGLang slots")
     parser.add_argument("--gib", type=float, default=1.0, help="size of the tensor of --tensors")
     args = parser.parse_args(words)
     gdb = need_gdb()[0]
     if args.tensors:
         bench_tensors.main(gdb, args.gib, args.rounds)
+        return 0
+    if args.kv:
+        bench_kv(gdb, args.rounds)
         return 0
     bench_source(gdb, 11)
     if args.source_only:
