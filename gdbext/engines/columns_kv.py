@@ -98,7 +98,7 @@ def integers(rt, pointers):
     """The plain ints (bools too) that object addresses lead to, in order. `GdbextError` for another type."""
     L = rt.layout
     unique = pointers if len(pointers) < 64 else None
-    if unique is None and len(set(pointers)) < 4096:
+    if unique is None and len(set(pointers[:8192])) < 4096 and len(set(pointers)) < 4096:
         unique = set(pointers)
     if unique is not None:
         known = {p: rt.object(p).integer(max_digits=SMALL) for p in set(unique)}
@@ -112,11 +112,11 @@ def integers(rt, pointers):
         strangers = [p for p, k in zip(pointers, columns.words(L["object.ob_type"])) if rt.type(k).builtin_name not in ("int", "bool")]
         raise GdbextError(f"the {rt.object(strangers[0]).type_name} at {strangers[0]:#x} is no int")
     one = (1 << 3) if tagged else 1
-    found = [low & 0x3FFFFFFF if size == one else None for size, low in zip(columns.words(head), columns.words(digit & -8))]
-    if digit % 8:  # the digits begin in the upper half of their word
-        found = [w >> 32 & 0x3FFFFFFF if size == one else None for size, w in zip(columns.words(head), columns.words(digit & -8))]
-    for i, value in enumerate(found):
-        if value is None:
+    sizes, words = columns.words(head), columns.words(digit & -8)
+    shift = digit % 8  # 4 where the digits begin in the upper half of their word
+    found = [w >> 32 & 0x3FFFFFFF for w in words] if shift else [w & 0x3FFFFFFF for w in words]
+    if sizes.count(one) != len(sizes):  # zero, negative and large ones
+        for i in [i for i, size in enumerate(sizes) if size != one]:
             found[i] = rt.object(pointers[i]).integer(max_digits=SMALL)
     return found
 

@@ -1,5 +1,8 @@
 """What of an engine's KV cache can be read from one process and its siblings: the scheduler's `Cache`, and a `Worker` per shard."""
 
+import contextlib
+import gc
+
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import sglang_kv, vllm_kv
@@ -14,6 +17,18 @@ def reader_of(rt):
         if rt.module(name) is not None:
             return reader
     raise NotFoundError(f"{rt.target.describe()} has loaded none of {', '.join(READERS)}: no KV cache of theirs is in it")
+
+
+@contextlib.contextmanager
+def _uncollected():
+    """Without garbage collection: it would look through a million new tuples again and again, and none of them is garbage."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class View:
@@ -44,7 +59,8 @@ class View:
         """Reads again where the process runs on and changed under the reader: the scheduler stays where it is."""
         for tries_left in range(0 if rt.target.is_stopped else TRIES, -1, -1):
             try:
-                return self.reader.read(rt, root, self._content)
+                with _uncollected():
+                    return self.reader.read(rt, root, self._content)
             except (FaultError, LayoutError):
                 if not tries_left:
                     raise

@@ -273,6 +273,12 @@ def _hashes(found, pool):
     found.rule("hash-entry")
     found.rule("hash-missing")
     hashes, name, named = pool.hashes, pool.name, {}
+    mapped = [0] * pool.count
+    for token, blocks in pool.hash_map:
+        if len(blocks) == 1 and pool.valid(blocks[0]):
+            mapped[blocks[0]] = token
+    if mapped == hashes and len(pool.hash_map) == pool.count - mapped.count(0):
+        return  # each entry leads to a block of its own, which carries it, and no other block carries any
     for token, blocks in pool.hash_map:
         for i in blocks:
             if not pool.valid(i):
