@@ -57,7 +57,7 @@ class LlmBreak(Command):
             return _delete(name)
         if not name:
             return _list()
-        if name in RESERVED:
+        if name.partition(" ")[0] in RESERVED:
             return _preset(session, args, name, condition)
         if args.trace is not None and args.trace < 1:
             raise UsageError(f"llm-break: -trace {args.trace}: how many launches is a number from 1 on")
@@ -75,10 +75,8 @@ class LlmBreak(Command):
 
 def _preset(session, args, name, condition):
     """What the reserved names stand for: control/presets.py, `place(session, args, name, condition) -> Answer`."""
-    try:
-        from ..control import presets
-    except ImportError:
-        raise GdbextError(f"llm-break {name}: no preset of that name is in this version; kernels: llm-kernels") from None
+    from ..control import presets
+
     return presets.place(session, args, name, condition)
 
 

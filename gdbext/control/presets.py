@@ -1,0 +1,122 @@
+"""`llm-break request ID`, `step`, `oom`, `nan`: Python breakpoints at the places that engines/presets.py names."""
+
+import array
+
+from ..errors import GdbextError
+from ..cpython.expressions import evaluate
+from ..cpython.objects import Object
+from ..engines import presets as data
+from ..render.text import escape
+from . import pybreak, pycatch, traps
+
+MAX_ELEMENTS = 1 << 24
+# dtype name -> (array type code, mask of the exponent): all its bits set is an infinity or NaN
+EXPONENTS = {"float32": ("I", 0x7F800000), "float16": ("H", 0x7C00), "bfloat16": ("H", 0x7F80), "float64": ("Q", 0x7FF0000000000000)}
+
+
+class PresetPoint(pybreak.Point):
+    """A place of a preset. `once`: it stops the first time only, until it is set again."""
+
+    def __init__(self, where, condition, rank, once):
+        super().__init__("llm-break", where, condition, 1, rank)
+        self.once = once
+
+    def act(self, standing, place):
+        if self.once and self.hits > 1:
+            return False
+        return super().act(standing, place)
+
+
+class NanPoint(pybreak.Point):
+    """Stops where a tensor that is about to be used holds NaN or an infinity, as far as memory here tells."""
+
+    def __init__(self, where, expression, condition, rank):
+        super().__init__("llm-break", where, condition, 1, rank)
+        self.expression = expression
+
+    def reached(self, standing, place):
+        if self.condition and not self.holds(standing):
+            return False
+        try:
+            bad = not_finite(standing.process.rt, evaluate(standing.process.rt, self.expression, standing.frame))
+        except traps.READ_ERRORS as e:
+            if self.hits == 0:
+                traps.note(f"{self.expression} cannot be looked at: {e}; delete {self.number} if that stays so")
+                self.hits += 1
+                return self.act(standing, place)
+            return False
+        if not bad:
+            return False
+        self.hits += 1
+        traps.note(f"{self.expression} holds {bad}")
+        return self.act(standing, place)
+
+
+def not_finite(rt, value):
+    """"3 NaN, 1 infinite of 4096" for a tensor in memory that can be read, "" where all elements are finite. `GdbextError` otherwise."""
+    from ..torch import tensor as tensors
+
+    if not isinstance(value, Object) or not tensors.is_tensor(value):
+        raise GdbextError("it is no tensor")
+    found = tensors.read_tensor(rt, value.address)
+    if found.unavailable:
+        raise GdbextError(found.unavailable)
+    name = str(found.dtype.name).rpartition(".")[2]
+    if name not in EXPONENTS:
+        return ""
+    if not found.numel or found.numel > MAX_ELEMENTS:
+        raise GdbextError(f"{found.numel} elements are not looked through")
+    contiguous, step = True, 1
+    for size, stride in zip(reversed(found.shape), reversed(found.stride)):
+        contiguous, step = contiguous and (size == 1 or stride == step), step * size
+    if not contiguous:
+        raise GdbextError("its elements do not lie together")
+    code, mask = EXPONENTS[name]
+    words = array.array(code)
+    words.frombytes(rt.target.read(found.data_ptr, found.numel * words.itemsize))
+    odd = [w for w in words if w & mask == mask]
+    if not odd:
+        return ""
+    nan = sum(1 for w in odd if w & (mask & -mask) - 1)
+    return f"{nan} NaN, {len(odd) - nan} infinite of {found.numel}"
+
+
+def points(rt, name, condition="", rank=""):
+    """`[Point]` of a preset ("step", "request ID", "oom", "nan"), not set yet; `GdbextError` where this process has none."""
+    engine, known = data.of_process(rt)
+    if engine is None:
+        raise GdbextError(f"llm-break {name}: the process runs none of {', '.join(data.PRESETS)} (yet); pybreak stops anywhere")
+    word, _, which = name.partition(" ")
+    which = which.strip()
+    if word == "request" and not which:
+        raise GdbextError("llm-break request: which request? llm-requests lists the ids")
+    if word == "oom":
+        return [pycatch.CatchPoint(known["oom"], False, condition, 1, rank)]
+    if word == "nan":
+        return [NanPoint(pybreak.Where(f), expression, condition, rank) for f, expression in known["nan"]]
+    found = []
+    for function, own in known[word]:
+        own = own.format(id=repr(which))
+        both = f"({own}) and ({condition})" if own and condition else own or condition
+        found.append(PresetPoint(pybreak.Where(function), both, rank, word == "request"))
+    return found
+
+
+def place(session, args, name, condition):
+    """For the command: sets a preset in every attached process that has its engine; -> `Answer`."""
+    from ..commands.base import Answer
+    from ..commands.pybreak import labels, set_text
+
+    rank = getattr(args, "rank", "") or ""
+    processes = [p for p in pybreak.processes(labels(session), rank) if data.of_process(p.rt)[0]]
+    if not processes:
+        raise GdbextError(f"llm-break {escape(name)}: no attached process runs {' or '.join(data.PRESETS)}")
+    made = points(processes[0].rt, name, condition, rank)
+    for point in made:
+        if isinstance(point, pycatch.CatchPoint):
+            point.set_in(processes)
+        else:
+            point.take(processes)
+    rows = [p.data() for p in made]
+    fields = [{**r, "kernel": None, "where": "host"} for r in rows]
+    return Answer({"breakpoints": fields}, lambda style: "\n".join(set_text(r, style) for r in rows))

@@ -1,0 +1,61 @@
+"""A process that has imported a module called vllm, with the functions that the presets stop at; torch for the tensors."""
+
+import json
+import os
+import sys
+import time
+import types
+
+import torch
+
+sys.modules["vllm"] = types.ModuleType("vllm")
+
+
+class Output:
+    def __init__(self, names):
+        self.num_scheduled_tokens = {name: 1 for name in names}
+
+
+class Request:
+    def __init__(self, request_id):
+        self.request_id = request_id
+
+
+class Scheduler:
+    def schedule(self):
+        names = ["req-1-aa", "req-2-bb"]
+        return Output(names)
+
+    def update_from_output(self, scheduler_output):
+        count = len(scheduler_output.num_scheduled_tokens)
+        return count
+
+    def _free_request(self, request):
+        freed = request.request_id
+        return freed
+
+
+class GPUModelRunner:
+    def _sample(self, logits):
+        best = logits.argmax()
+        return best
+
+
+def main():
+    print(json.dumps({"pid": os.getpid()}), flush=True)
+    scheduler, runner, step = Scheduler(), GPUModelRunner(), 0
+    while True:
+        step += 1
+        output = scheduler.schedule()
+        scheduler.update_from_output(output)
+        logits = torch.ones(2, 8)
+        if step % 5 == 0:
+            logits[1, 3] = float("nan")
+            logits[0, 0] = float("inf")
+        runner._sample(logits)
+        if step % 7 == 0:
+            scheduler._free_request(Request("req-2-bb"))
+        time.sleep(0.01)
+
+
+main()

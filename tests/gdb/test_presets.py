@@ -1,0 +1,45 @@
+"""llm-break's reserved names: at the functions of an engine, shown on a process that has them; a tensor with NaN is real torch."""
+
+import json
+import os
+import platform
+import subprocess
+
+import pytest
+
+from gdbrun import run_gdb
+from pysubjects import SUBJECTS
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
+
+
+@pytest.fixture
+def subject(torch_python):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    process = subprocess.Popen([torch_python, os.path.join(SUBJECTS, "presets.py")], stdout=subprocess.PIPE, env=env, text=True)
+    try:
+        yield json.loads(process.stdout.readline())["pid"]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_step_request_and_nan(subject, gdb_path):
+    commands = [f"llm-attach -libraries none {subject}", "llm-break step", "llm-continue", "delete", "llm-break request req-2", "llm-continue", "llm-continue"]
+    commands += ["pyprint request.request_id", "delete", "llm-break nan", "llm-continue", "pyprint logits.dtype", "delete", "llm-break request", "llm-detach"]
+    said = run_gdb(gdb_path, commands, timeout=90)
+    assert "Scheduler.schedule" in said.outputs[1] and "llm-break 1: Scheduler.schedule at" in said.outputs[2]
+    assert len(said.outputs[4].splitlines()) == 2
+    assert "Scheduler.update_from_output at" in said.outputs[5] and "Scheduler._free_request at" in said.outputs[6]
+    assert said.outputs[7] == "'req-2-bb'"
+    assert "GPUModelRunner._sample at" in said.outputs[10] and "logits holds 1 NaN, 1 infinite of 16" in said.outputs[10]
+    assert "llm-requests lists the ids" in said.outputs[13]
+
+
+def test_a_process_without_an_engine_is_told_so(gdb_path):
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            said = run_gdb(gdb_path, [f"attach {process.pid}", "llm-break step"], timeout=30)
+        finally:
+            process.kill()
+    assert said.outputs[1].startswith("llm-break") and "\n" not in said.outputs[1]
