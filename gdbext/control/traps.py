@@ -30,6 +30,20 @@ READ_ERRORS = (GdbextError, gdb.error, struct.error, UnicodeError)  # gdb.Memory
 _HARDWARE = ("BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT", "BP_ACCESS_WATCHPOINT", "BP_HARDWARE_BREAKPOINT")
 
 
+def _in_mi():
+    """Whether an editor drives this gdb by MI: a silent stop would reach it without thread and reason."""
+    with open("/proc/self/cmdline", "rb") as f:
+        words = f.read().split(b"\0")
+    for i, word in enumerate(words):
+        found = re.match(rb"--?i(?:nterpreter)?(?:=(.*))?$", word)
+        if found and (found.group(1) if found.group(1) is not None else b"".join(words[i + 1 : i + 2])).startswith(b"mi"):
+            return True
+    return False
+
+
+IN_MI = _in_mi()
+
+
 class View(ProcTarget):
     """A process's memory while one of its threads stands in a trap: `epoch` ends with the next trap."""
 
@@ -186,7 +200,7 @@ class Trap(gdb.Breakpoint):
         self.process, self.owner, self.alive = process, owner, False
         with live_gdb.selected(process.inferior):
             super().__init__(spec, type=kind, internal=True, **more)
-        self.silent = True
+        self.silent = not IN_MI
         self.alive = True
         process.traps.append(self)
 
