@@ -20,6 +20,8 @@ class LlmBreak(Command):
 
       (gdb) llm-break paged-attention                     whatever this engine computes attention with
       (gdb) llm-break paged_attention_v1_kernel if grid.y > 1 and args[4] == 8
+      (gdb) llm-break request req-7      when that request was computed for the first time, and when it is freed
+      (gdb) llm-break nan                when logits hold NaN or an infinity; also: step, oom
       (gdb) llm-break -trace 20 reshape_and_cache_flash_kernel      log 20 launches, stop at none
       (gdb) continue
       (gdb) llm-launch                                    kernel, grid, stream and every argument of the launch stopped at
@@ -74,10 +76,12 @@ class LlmBreak(Command):
 
 
 def _preset(session, args, name, condition):
-    """What the reserved names stand for: control/presets.py, `place(session, args, name, condition) -> Answer`."""
+    """What the reserved names stand for: Python breakpoints, control/presets.py."""
     from ..control import presets
+    from .pybreak import labels, set_text
 
-    return presets.place(session, args, name, condition)
+    rows = [p.data() for p in presets.place(labels(session), name, condition, args.rank or "")]
+    return Answer({"breakpoints": [{**r, "kernel": None, "where": "host"} for r in rows]}, lambda style: "\n".join(set_text(r, style) for r in rows))
 
 
 def _split(text):

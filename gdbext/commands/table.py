@@ -29,6 +29,7 @@ COMMANDS = {
     "pyuntil": ("pystep", "PyUntil"),
     "llm-follow": ("llm_follow", "LlmFollow"),
     "llm-inject": ("llm_inject", "LlmInject"),
+    "llm-profile": ("llm_profile", "LlmProfile"),
     "pycatch": ("pycatch", "PyCatch"),
     "pylog": ("pylog", "PyLog"),
     "pytrace": ("pylog", "PyTrace"),

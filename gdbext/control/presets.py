@@ -102,13 +102,9 @@ def points(rt, name, condition="", rank=""):
     return found
 
 
-def place(session, args, name, condition):
-    """For the command: sets a preset in every attached process that has its engine; -> `Answer`."""
-    from ..commands.base import Answer
-    from ..commands.pybreak import labels, set_text
-
-    rank = getattr(args, "rank", "") or ""
-    processes = [p for p in pybreak.processes(labels(session), rank) if data.of_process(p.rt)[0]]
+def place(labels, name, condition="", rank=""):
+    """Sets a preset in every attached process that has its engine (`labels`: {pid: label}); -> its `[Point]`."""
+    processes = [p for p in pybreak.processes(labels, rank) if data.of_process(p.rt)[0]]
     if not processes:
         raise GdbextError(f"llm-break {escape(name)}: no attached process runs {' or '.join(data.PRESETS)}")
     made = points(processes[0].rt, name, condition, rank)
@@ -117,6 +113,4 @@ def place(session, args, name, condition):
             point.set_in(processes)
         else:
             point.take(processes)
-    rows = [p.data() for p in made]
-    fields = [{**r, "kernel": None, "where": "host"} for r in rows]
-    return Answer({"breakpoints": fields}, lambda style: "\n".join(set_text(r, style) for r in rows))
+    return made
