@@ -1,5 +1,6 @@
 """llm: what the pack has."""
 
+from ..errors import GdbextError
 from ..render.text import table
 from .base import Answer, Command, clean
 
@@ -15,16 +16,25 @@ GROUPS = (
 
 
 class Llm(Command):
-    """List the commands of gdbext by group.
+    """List the commands of gdbext by group; `llm guide` tells what to do in which trouble.
 
     (gdb) llm
+    (gdb) llm guide hang
     (gdb) help pybt"""
 
     name = "llm"
+    operand = "[guide [TOPIC]]"
     reads = False
     alone = True
 
+    def complete(self, session, text):
+        from .guide import GUIDE
+
+        return list(GUIDE) if text.startswith("guide ") else ["guide"]
+
     def run(self, session, args):
+        if args.rest:
+            return guide(args.rest)
         from . import table as registry
 
         rows = [{"name": c.name, "group": c.group, "summary": clean(c.__doc__).split("\n")[0]} for c in registry.load_all()]
@@ -38,3 +48,17 @@ class Llm(Command):
             return "\n".join(parts) + "\nhelp COMMAND tells more; every command takes -json."
 
         return Answer({"commands": rows}, text)
+
+
+def guide(words):
+    """The guide, or one topic of it."""
+    from .guide import GUIDE
+
+    first, _, topic = words.partition(" ")
+    topic = topic.strip()
+    if first != "guide" or (topic and topic not in GUIDE):
+        raise GdbextError(f"llm: takes nothing, or guide and one of {', '.join(GUIDE)}")
+    if topic:
+        return Answer({"guide": {topic: GUIDE[topic]}}, GUIDE[topic])
+    rows = [[name, text.split("\n")[0]] for name, text in GUIDE.items()]
+    return Answer({"guide": GUIDE}, lambda style: table([[style.name(n), t] for n, t in rows], ["llm guide", "trouble"], style))

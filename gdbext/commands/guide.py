@@ -1,0 +1,66 @@
+"""The debugging guide: for each trouble the commands in order. `llm guide TOPIC` shows one."""
+
+GUIDE = {
+    "hang": """It hangs: requests do not come back, or a rank waits in a collective.
+  llm-ranks                    which processes there are; a missing or stopped (T) rank is named
+  llm-hang all                 the verdict with its evidence, in well under a second of standstill
+  llm-stacks all               equal stacks folded: the rank that is elsewhere stands alone
+  llm-bt -all -on TP1          Python, native and kernel frames of the odd one out
+  llm-locks                    who waits for whom: GIL, pthread and Python locks
+Before anybody restarts it:    llm-snapshot all -o DIR, and look later, on another machine
+It will happen again:          llm-watch -after 60 -o DIR   captures before the engine's own watchdog kills the evidence""",
+    "crash": """It crashed, or left a core.
+  gdb -ex 'set auto-solib-add off' -ex 'core-file core.4242'   gdbext needs no symbols of libtorch
+  llm-bt                       the thread that died, Python and native together
+  pyexc                        exceptions in flight in every thread, with causes
+  pylocals, pyprint, pytensor  what it worked on
+Still running:                 pycatch -uncaught   stops at the last frame that could have handled it
+  (gdb) pycatch -uncaught
+  pycatch 1: any exception, uncaught  (2 debug registers)
+  (gdb) continue
+  pycatch 1: KeyError: 'missing' in caught_by_nobody at /srv/serve.py:173, thread 28111 "Thread-1 (threa", hit 1
+A CUDA core:                   llm-gpucore FILE   without a GPU""",
+    "nan": """NaN, infinities, "!!!!" as output.
+  llm-break nan                stops before sampling when logits hold NaN or an infinity
+  (gdb) continue
+  llm-break 4: GPUModelRunner._sample at /srv/gpu_model_runner.py:46, thread 5123 "python", hit 1
+    (logits holds 1 NaN, 1 infinite of 16)
+  pytensor logits -stats       how many, where, what the finite values are
+  pytensors -nan               every live tensor that holds one: weights, buffers, KV
+  pybreak gpu_model_runner.py:4242 if …   further up, until the first layer that makes it; -rank R on one rank
+Tensors on a GPU are read in cuda-gdb; in plain gdb the answer says so.""",
+    "tokens": """Wrong tokens, although nothing fails.
+  llm-requests -show-content   what the scheduler thinks each request is
+  llm-kv check -ranks          blocks owned twice, freed while used, hashed wrongly
+  llm-kv request ID            its block table; llm-kv block N: owners and addresses on each rank
+  pylog Scheduler.schedule "{len(self.running)} {self.running[0].request_id} {self.running[0].num_computed_tokens}"
+  (gdb) llm-continue
+  EngineCore 21913 scheduler.py:592  4 'request-58-ad8f0232' 178
+  EngineCore 21913 scheduler.py:592  4 'request-58-ad8f0232' 179
+  pytensor -compare FILE EXPR  a tensor of two runs or two ranks beside each other""",
+    "request": """One request: where is it, and what happens to it.
+  llm-requests                 its state, and what blocks it
+  llm-break request ID         stops when it was computed for the first time, and when it is freed
+  pybreak Scheduler.schedule if any("ID" in r.request_id and r.num_computed_tokens > 60 for r in self.running)
+  (gdb) llm-continue
+  pybreak 2: Scheduler.schedule at /…/vllm/v1/core/sched/scheduler.py:592, EngineCore thread 21913 "VLLM::EngineCor", hit 1
+  (gdb) pyprint len(self.running), self.running[0].request_id, self.running[0].num_computed_tokens
+  (4, 'request-25-88d033e8', 176)
+  (gdb) pynext
+  Scheduler.schedule at /…/vllm/v1/core/sched/scheduler.py:604, thread 21913
+  604	        scheduled_new_reqs: list[Request] = []
+The others wait meanwhile: llm-detach, or delete and llm-continue, before their timeouts.""",
+    "memory": """Memory grows.
+  pytensors -sort bytes        every live tensor, storage counted once, with who holds it; twice, with -diff FILE
+  llm-kv                       blocks used, cached, free; llm-kv check: blocks nobody owns and nobody freed
+  pytrace Scheduler._free_request       is it called for every request?
+  pylog FILE:LINE "{len(self.requests)}"  a container's length, each time a line runs; nobody edits the engine""",
+    "start-up": """It does not start, or a worker is missing.
+  llm-ranks                    who is there, by title, command line or memory
+  llm-stacks all               who waits in init_process_group, who has not come
+From the beginning:            gdb --args python serve.py
+  (gdb) llm-follow on          children stay with this gdb through fork and exec
+  (gdb) pybreak -rank TP1 gpu_worker.py:700     waits for the import, in every child
+  (gdb) run
+  pybreak 1: /…/gpu_worker.py is imported now, set at line 700""",
+}
