@@ -70,7 +70,9 @@ class PyBreak(Command):
         pybreak 1: Scheduler.schedule at /…/scheduler.py:412, EngineCore thread 4242 "VLLM::EngineCor", hit 1
         (gdb) pylocals
 
-    If gdb is killed, the guard clears the registers; a line that is reached thousands of times a second may be quicker than the guard.
+    If gdb is killed, the process lives: it is put in a group-stop that gdb overrides, so the kernel halts it as gdb goes, and the guard clears the
+    registers and lets it run on. Only a pass in that very instant ends it (a line that is reached thousands of times a second). Not
+    so for a process in the foreground of a terminal. gdb's handling of SIGSTOP and SIGCONT is nostop noprint pass meanwhile.
     """
 
     name = "pybreak"

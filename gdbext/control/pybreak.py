@@ -101,6 +101,7 @@ class Point:
     def arm(self, process, places):
         """Sets a trap on each `Place` of one process."""
         process.forget_private()
+        process.brace()
         armed = {t.place.address for t in self.traps if t.process is process}
         fresh = [p for p in places if p.address not in armed]
         if fresh:
@@ -113,8 +114,11 @@ class Point:
         """No trap of it counts any more. gdb's breakpoints go at the next `sweep`."""
         for trap in self.traps:
             trap.end(disarm=True)
-        self.traps = []
+        ours, self.traps = {t.process.inferior.num: t.process for t in self.traps}, []
         Point.points.pop(self.number, None)
+        for process in ours.values():
+            if not any(t.process is process for p in Point.points.values() for t in p.traps):
+                process.unbrace()
 
     # ---- at the trap ---------------------------------------------------------------------------------------------
     def reached(self, standing, place):

@@ -6,8 +6,10 @@ every thread; gdb gives each trap one of them in all threads of its process.
 """
 
 import atexit
+import os
 import platform
 import re
+import signal
 import struct
 
 import gdb
@@ -17,7 +19,7 @@ from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.private import names_for
 from ..target import live_gdb
-from ..target.proc import ProcTarget
+from ..target.proc import ProcTarget, read_proc
 from ..target.unwind import _table
 from . import attach
 
@@ -28,6 +30,15 @@ DISPATCH = 40  # bytes of machine code: from the load of an instruction to the j
 _DISPATCH = re.compile(rb"\xff[\xe0-\xe7\x20-\x24\x26\x27\x60-\x67\xa0-\xa7]", re.S)  # jmp *reg, jmp *mem
 READ_ERRORS = (GdbextError, gdb.error, struct.error, UnicodeError)  # gdb.MemoryError is a gdb.error
 _HARDWARE = ("BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT", "BP_ACCESS_WATCHPOINT", "BP_HARDWARE_BREAKPOINT")
+
+
+def in_foreground(pid):
+    """Whether a process is in the foreground of a terminal (proc(5): stat, pgrp and tpgid)."""
+    try:
+        fields = read_proc(pid, "stat").rpartition(b")")[2].split()
+        return int(fields[4]) != 0 and int(fields[2]) == int(fields[5])
+    except (GdbextError, IndexError, ValueError):
+        return True
 
 
 def _in_mi():
@@ -76,7 +87,7 @@ class Process:
         self.rt = open_runtime(self.view)
         if self.rt.layout.free_threaded:
             raise GdbextError(f"{self.name}: in a free-threaded Python each thread runs its own copy of the bytecode, which a watch does not cover")
-        self.traps, self.looked = [], 0.0
+        self.traps, self.looked, self.braced = [], 0.0, False
         self._states, self._in_eval, self._private = {}, {}, None
 
     @classmethod
@@ -121,6 +132,7 @@ class Process:
 
     def gone(self):
         """None of its traps counts any more."""
+        self.unbrace()
         for trap in list(self.traps):
             trap.end()
         for tell in Process.when_gone:
@@ -128,6 +140,31 @@ class Process:
 
     def forget_private(self):
         self._private = None  # an engine may have been imported since
+
+    # ---- should gdb be killed ------------------------------------------------------------------------------------
+    def brace(self):
+        """Puts the process in a group-stop that gdb, resuming it, overrides. Should gdb die, the kernel stops every thread before it runs
+        one more instruction (kernel/ptrace.c, __ptrace_unlink): none can run into an armed register before the guard has cleared it.
+
+        Not where a shell has it in its foreground: the shell would take its terminal back."""
+        if self.braced or in_foreground(self.pid) or attach.guard_error():
+            return
+        for name in ("SIGSTOP", "SIGCONT"):
+            if name not in _handled:
+                words = gdb.execute(f"info signals {name}", to_string=True).splitlines()[-1].split()
+                _handled[name] = [w if said == "Yes" else "no" + w for w, said in zip(("stop", "print", "pass"), words[1:4])]
+            gdb.execute(f"handle {name} nostop noprint pass", to_string=True)
+        os.kill(self.pid, signal.SIGSTOP)
+        self.braced = True
+
+    def unbrace(self):
+        """The group-stop ends."""
+        if self.braced:
+            self.braced = False
+            try:
+                os.kill(self.pid, signal.SIGCONT)
+            except OSError:
+                pass  # it has ended
 
     # ---- registers -----------------------------------------------------------------------------------------------
     def used(self):
@@ -290,6 +327,7 @@ class FunctionTrap(Trap):
 
 
 _dead, _notes = [], []
+_handled = {}  # signal -> the words of `handle` as the user had them, while a process is braced
 
 
 def note(text):
@@ -310,6 +348,11 @@ def sweep():
         trap = _dead.pop()
         if trap.is_valid():
             trap.delete()
+    if _handled and not any(p.braced for p in Process.known.values()):
+        for name, words in _handled.items():
+            if name == "SIGSTOP":  # SIGCONT may still be on its way to one that was braced
+                gdb.execute(f"handle {name} {' '.join(words)}", to_string=True)
+        _handled.clear()
 
 
 def arrived(standing):
@@ -339,6 +382,7 @@ def _on_exec(event):
 def _at_exit():
     """gdb 13 crashes where internal breakpoints made here outlive its Python."""
     for process in Process.known.values():
+        process.unbrace()
         for trap in list(process.traps):
             trap.end()
     sweep()

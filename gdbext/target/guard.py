@@ -232,7 +232,7 @@ def recover(held, tracer, gone):
     """Makes the processes of `held` (`{pid: [start, was_stopped, known]}`) run on after the death of `tracer`.
 
     `gone()` says whether the tracer has really ended: until then it may still hold them (writing a core file, say)."""
-    released = {}
+    released, tries = {}, {}
     while held:
         dead = gone()
         for pid, (start, was_stopped, known) in list(held.items()):
@@ -246,8 +246,9 @@ def recover(held, tracer, gone):
                 try:
                     disarm(pid, known)
                 except (GdbextError, OSError):
-                    if ptrace.tracers(pid) == {tracer}:
-                        continue
+                    tries[pid] = tries.get(pid, 0) + 1
+                    if ptrace.tracers(pid) == {tracer} or tries[pid] < 200:
+                        continue  # with a debug register armed it must not be resumed
             released[pid] = held.pop(pid)
         if held:
             time.sleep(0.001 if not dead else 0.01)

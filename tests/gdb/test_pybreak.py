@@ -228,3 +228,32 @@ def test_a_process_with_an_armed_breakpoint_outlives_gdb(gdb_path, tmp_path):
             f.write("run")
         os.rename(subject.go + ".new", subject.go)
         assert subject.tally()["run"] == 300
+
+
+def test_a_line_that_is_being_reached_does_not_kill_the_process_when_gdb_dies(gdb_path, tmp_path):
+    """The kernel stops it as gdb goes, the guard clears the registers, then it runs on."""
+    with started(sys.executable, tmp_path) as subject:
+        commands = ["source " + os.path.join(ROOT, "gdbext", "init.py"), 'pylog Machine.run "{number}"', subject.tell("spin"), "continue"]
+        line = [gdb_path, "-nx", "-q", "-batch", "-iex", "set auto-solib-add off", "-p", str(subject.pid)]
+        gdb = subprocess.Popen(line + [a for c in commands for a in ("-ex", c)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        seen = 0
+        for text in gdb.stdout:
+            seen += bool(re.match(r"\d+ breakpoints.py:\d+  1$", text))
+            if seen == 20:
+                break
+        time.sleep(0.02)  # between two passes
+        gdb.kill()
+        gdb.communicate()
+        deadline = time.monotonic() + 10
+        state = ""
+        while time.monotonic() < deadline and state not in ("S", "R"):
+            assert subject.process.poll() is None, "it died with its debugger"
+            time.sleep(0.2)
+            with open(f"/proc/{subject.pid}/stat") as f:
+                state = f.read().rpartition(")")[2].split()[0]
+        assert state in ("S", "R")
+        subject.tally()
+        with open(subject.go + ".new", "w") as f:
+            f.write("run")
+        os.rename(subject.go + ".new", subject.go)
+        assert subject.tally()["run"] >= 300

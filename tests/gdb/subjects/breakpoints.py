@@ -277,6 +277,7 @@ def run_forever():
     machine = Machine()
     while True:
         machine.run(1)
+        time.sleep(0.05)
 
 
 main()
