@@ -347,4 +347,5 @@ def split(text):
 
 
 def listed():
+    traps.sweep()
     return [p for _, p in sorted(Point.points.items())]

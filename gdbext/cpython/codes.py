@@ -210,10 +210,17 @@ def instances(rt, symbol, left_out):
                 at = data.find(pattern, at + 8 - (start + at) % 8)
 
 
-def _codes(rt, addresses):
-    found = []
+def _codes(rt, addresses, name=None):
+    """`[Code]` of those addresses, only the ones with this `co_name`."""
+    found, key, named = [], rt.layout["code.co_name"], {}
     for address in addresses:
         try:
+            if name is not None:
+                pointer = rt.target.u64(address + key)
+                if pointer not in named:
+                    named[pointer] = rt.object(pointer).equals(name)
+                if not named[pointer]:
+                    continue
             code = rt.code(address)
             if 0 <= code.first < 1 << 24 and rt.target.u64(address) >> 62 != 3:
                 found.append(code)
@@ -272,13 +279,13 @@ def at_function(rt, module, name, codes=None):
             return []
         files = {path: files.get(path, [])}
     if "code.co_qualname" in rt.layout:
-        return _without_copies([entry(c) for c in _codes(rt, (a for f in files.values() for a in f)) if c.name == last and plain(c.qualname) == name])
+        return _without_copies([entry(c) for c in _codes(rt, (a for f in files.values() for a in f), last) if plain(c.qualname) == name])
     return _without_copies([entry(c) for c in _by_functions(rt, files, name, last)])
 
 
 def _by_functions(rt, files, name, last):
     """3.9, 3.10: only functions know qualified names."""
-    wanted = {c.address: c for c in _codes(rt, (a for f in files.values() for a in f)) if c.name == last}
+    wanted = {c.address: c for c in _codes(rt, (a for f in files.values() for a in f), last)}
     if "." not in name and len({c.file for c in wanted.values()}) == 1 and len({c.first for c in wanted.values()}) == 1:
         return list(wanted.values())
     found, L = {}, rt.layout
