@@ -41,6 +41,7 @@ class LlmBreak(Command):
     group = "kernels"
     operand = "[NAME [if COND]]"
     reads = False
+    gdb_only = True
     options = (
         Option("rank", "str", "in this attached process instead of the selected one", metavar="R"),
         Option("trace", "int", "log N launches and go on instead of stopping", metavar="N"),

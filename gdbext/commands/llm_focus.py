@@ -59,6 +59,7 @@ class LlmFocus(Command):
     name = "llm-focus"
     group = "kernels"
     reads = False
+    gdb_only = True
     options = (
         Option("seq", "int", "sequence in the batch, from 0", metavar="S"),
         Option("head", "int", "attention head of the query, from 0", metavar="H"),
@@ -116,6 +117,7 @@ class LlmStep(Command):
     group = "kernels"
     operand = "[line|instruction|kv-block]"
     reads = False
+    gdb_only = True
     resumes = True
 
     def complete(self, session, text):

@@ -17,7 +17,7 @@ SETUP = """\
 export CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1
 export CUDA_COREDUMP_SHOW_PROGRESS=1
 export CUDA_COREDUMP_FILE=/tmp/gpucore.%h.%p.%t
-# Without these two flags the file is as large as the GPU memory in use, with them it holds no tensor's values:
+# Without skip_global_memory the file is as large as the GPU memory in use; with it, it holds no tensor's values:
 export CUDA_COREDUMP_GENERATION_FLAGS={flags}
 # For a hang: a dump on request, of a process that still runs.
 export CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1

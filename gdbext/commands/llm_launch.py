@@ -54,6 +54,7 @@ class LlmLaunch(Command):
     name = "llm-launch"
     group = "kernels"
     reads = False
+    gdb_only = True
     options = (Option("values", help="with the values of each tensor that an argument is, as torch prints them"),)
 
     def run(self, session, args):

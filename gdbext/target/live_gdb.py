@@ -93,7 +93,8 @@ class GdbTarget(Target):
                 frame = gdb.newest_frame()
                 return {name: int(frame.read_register(name)) & MASK for name in REGISTERS[self.arch]}
             except (gdb.error, ValueError) as e:
-                raise GdbextError(f"{self.describe()}: the registers of thread {thread.tid} cannot be read: {e}") from None
+                why = "this cuda-gdb's Python is broken (its None is not Python's own, as in Debian's 11.8)" if "should return gdb.UnwindInfo" in str(e) else e
+                raise GdbextError(f"{self.describe()}: the registers of thread {thread.tid} cannot be read: {why}") from None
 
 
 class LiveGdbTarget(GdbTarget):

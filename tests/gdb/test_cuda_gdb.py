@@ -1,6 +1,8 @@
 """The device commands in NVIDIA's cuda-gdb on (fake) GPU cores, and refused in one line everywhere else."""
 
 import struct
+import subprocess
+import sys
 
 import gpucores
 from gpucores import Grid
@@ -83,3 +85,20 @@ def test_what_this_cuda_gdb_cannot_is_one_line(cuda_gdb, tmp_path):
 def test_plain_gdb_refuses_the_device_side_in_one_line(gdb):
     said = gdb(["llm-focus -seq 0 -head 0", "llm-step"])
     assert all("does not see the GPU" in o and o.count("\n") == 0 for o in said.outputs)
+
+
+def test_what_reads_memory_works_on_a_live_process_too(cuda_gdb, tmp_path):
+    script = tmp_path / "subject.py"
+    script.write_text("import sys\ndef outer():\n    word = ['a', {'k': 2.5}]\n    print('ready', flush=True)\n    sys.stdin.read()\nouter()\n")
+    process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        said = cuda_gdb(["pybt -json", "pyprint word", "llm-kernels", "llm-bt", "llm-launch", "llm-break paged-attention"], ["-p", str(process.pid)],
+                        before=["set auto-solib-add off"])  # fmt: skip
+        assert [f["function"] for f in said.json(0)["threads"][0]["frames"]] == ["outer", "<module>"]
+        assert said.outputs[1] == "['a', {'k': 2.5}]" and "no attention kernel" in said.outputs[2] and "outer" in said.outputs[3]
+        for i in (4, 5):  # these need frames: where this cuda-gdb's are broken it says so, elsewhere they find nothing to do
+            assert said.outputs[i].count("\n") == 0 and "Unwinder" not in said.outputs[i]
+    finally:
+        process.kill()
+        process.wait()
