@@ -10,7 +10,7 @@ from .base import Answer, Command, Option
 from .llm_addr import LlmAddr
 from .llm_break import cost_line
 
-launches, signatures, points = room("kernels.launch"), room("kernels.signatures"), room("control.launchpoints")
+launches, signatures, points, triton = room("kernels.launch"), room("kernels.signatures"), room("control.launchpoints"), room("kernels.triton")
 tensors, torch_layouts, reprs = room("torch.tensor"), room("torch.layout"), room("torch.repr")
 
 MAX_TENSORS = 4096  # of the thread's Python variables, looked at for what an argument points to
@@ -23,16 +23,34 @@ def selected_launch(session):
     if not session.in_gdb or not target.is_stopped:
         raise GdbextError("a launch can be decoded only in a process that gdb holds stopped: llm-attach it, llm-break, continue")
     registers = session.registers()
-    known = points.last_stop()
-    found = launches.launch_at(target, registers, points.vector_register(target.arch), points.dwarf_parameters,
-                               known.signature if known is not None and known.function == _function(target, registers) else None)  # fmt: skip
+    known, function, parameters_of, signature = points.last_stop(), _function(target, registers), points.dwarf_parameters, None
+    if known is not None and known.function == function:
+        signature = known.signature
+    own = _by_triton(session, function) if launches.entry_at(target, _pc(target, registers)).startswith(("cuL", "hipM")) else None
+    if own is not None:
+        signature, parameters_of = own.signature, lambda *_: own.parameters
+    found = launches.launch_at(target, registers, points.vector_register(target.arch), parameters_of, signature)
+    if own is not None and found is not None:
+        found.counted = own.whole
     if found is None:
         raise NotFoundError("this thread stands at no launch: llm-break paged-attention, continue, and llm-launch where it stops")
     return target, found
 
 
+def _by_triton(session, function):
+    """What Triton's own objects say of a driver's function; None where there is no Python, or nothing of it."""
+    try:
+        return triton.compiled(session.runtime()).get(function)
+    except GdbextError:
+        return None
+
+
+def _pc(target, registers):
+    return registers["rip" if target.arch == "x86-64" else "pc"]
+
+
 def _function(target, registers):
-    entry = launches.entry_at(target, registers["rip" if target.arch == "x86-64" else "pc"])
+    entry = launches.entry_at(target, _pc(target, registers))
     return launches.function_of(target, entry, registers) if entry else 0
 
 
@@ -47,7 +65,8 @@ class LlmLaunch(Command):
         #2  float const*  0x7f2b4c0a1000  KV cache, TP0 layer 3, k, block 17, slot 0, head 0
         #3  float         0.125
 
-    Types come from debug information where gdb has read it, else from the demangled signature; names of arguments from debug information alone.
+    Types come from debug information where gdb has read it, else from the demangled signature; names of arguments from debug information, for Triton's kernels from its
+    own objects.
     What neither tells is shown as the bytes that stand there, marked raw: of a structure passed by value 8 bytes. It is the host side: nothing of
     this kernel has run on the GPU yet. At a CPU kernel or a launcher: the function's own arguments, each at::Tensor with its shape (-values: and values)."""
 

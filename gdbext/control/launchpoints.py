@@ -17,7 +17,7 @@ import gdb
 
 from ..cpython.expressions import evaluate
 from ..errors import FaultError, GdbextError, NotFoundError
-from ..kernels import catalogue, launch, signatures
+from ..kernels import catalogue, launch, signatures, triton
 from ..target.elf import open_elf
 from ..target.unwind import MASK, NUMBERS
 
@@ -25,6 +25,7 @@ MAX_DEVICE = 256  # breakpoints in device code, one for each template instance
 MAX_STUBS = 6000  # hidden breakpoints; placing more takes seconds, and each stop puts all of them into the process
 
 _watches = []
+LOOK_AGAIN = 2.0  # seconds: how often at most Triton's own objects are read for a function that nobody knows
 _names = {}  # (pid, handle) -> name, of functions that the driver handed out while we looked
 _made = []  # what is to be set next
 _last = [None]  # (tid, watch, launch) of the last stop of ours
@@ -130,6 +131,7 @@ class Watch:
         self.inferior, self.target_of, self.name, self.condition, self.trace = inferior, target_of, name, condition, trace
         self.gates, self.stubs, self.kernels, self.hosts, self.armed = [], [], [], {}, {}
         self.device = []  # `InKernel`, in cuda-gdb
+        self.compiled, self._compiled_at = {}, -LOOK_AGAIN  # by Triton: {handle: `Compiled`}
         self.entries, self.seen, self.by_name, self.done = set(), set(), False, False
         self.looked = self.stopped = self.unnamed = 0
         self.spent, self.nearest, self._before = 0.0, None, None
@@ -191,6 +193,8 @@ class Watch:
             self._gate(entry, address, library)
         if driver:  # or by name
             self._watch_names()
+            if self.rt is not None:
+                self.compiled, self._compiled_at = triton.compiled(self.rt), time.monotonic()
         for gate in self.gates:
             if gate.entry and not self.always(gate):
                 gate.open(bool(self.armed))
@@ -326,10 +330,14 @@ class Watch:
             self._shut(True)
         if self._within(tid, sp):
             return None
-        name = ""
+        name, parameters = "", None
         if signature is None and self.by_name or signature is None and launch.is_driver(gate.entry):
             name = _names.get((self.inferior.pid, function), "")
-            signature = signatures.parse(name) if name else self._host(function, registers)
+            own = self._by_triton(function, name) if launch.is_driver(gate.entry) else None
+            if own is not None:
+                signature, parameters = own.signature, own.parameters
+            else:
+                signature = signatures.parse(name) if name else self._host(function, registers)
             if signature is None:
                 self.unnamed += 1
                 return None
@@ -338,7 +346,7 @@ class Watch:
         if signature is None:
             return None
         self.last_seen[tid] = sp, launch.return_address(self.target, registers)
-        return launch.decode(self.target, gate.entry, registers, signature)
+        return launch.decode(self.target, gate.entry, registers, signature, parameters)
 
     def _within(self, tid, sp):
         """Whether this is the same launch again, further in: the runtime passes it to the driver."""
@@ -356,6 +364,17 @@ class Watch:
             found = launch.signature_at(self.target, function, registers)
             _names[known] = found.text if found is not None else ""
         return signatures.parse(_names[known]) if _names[known] else None
+
+    def _by_triton(self, function, name):
+        """What Triton's own objects say of a function: also of those that were loaded before we looked."""
+        if self.rt is None:
+            return None
+        if function not in self.compiled and not (name and not self._may_fit(name)) and time.monotonic() - self._compiled_at > LOOK_AGAIN:
+            self.compiled, self._compiled_at = triton.compiled(self.rt), time.monotonic()
+        return self.compiled.get(function)
+
+    def _may_fit(self, name):
+        return self._fits(signatures.parse(name))
 
     def _fits(self, signature):
         rows = [r for r in self.kernels if r.where != "host" or r.kernel.within or len(self.hosts) > MAX_STUBS]

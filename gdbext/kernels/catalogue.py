@@ -213,9 +213,7 @@ def _triton(rt, pattern):
     for kernel in book.kernels:
         if kernel.launch == "driver":
             names.setdefault(kernel.kernel, []).append(kernel)
-    for module, contents in _modules(rt):
-        if not re.search(r"triton|attention|\.ops\.|\.kernels\.", module):
-            continue
+    for module, contents in modules_with_kernels(rt):
         engine = module.split(".")[0]
         for name, kernels in names.items():
             if pattern is not None and not pattern.search(name):
@@ -232,9 +230,11 @@ def _triton(rt, pattern):
     return found
 
 
-def _modules(rt):
-    """(name, contents) of the imported modules."""
+def modules_with_kernels(rt):
+    """(name, contents) of the imported modules that may define kernels of Triton, by their names: thousands of others are left alone."""
     for name in rt.modules():
+        if not re.search(r"triton|attention|\bops\b|kernel|^__main__$", name):
+            continue
         try:
             contents = rt.module(name)
         except GdbextError:

@@ -80,7 +80,7 @@ def attention(torch_python, tmp_path_factory):
 def test_vllms_cpu_attention_is_stopped_at_and_every_argument_is_right(gdb, attention):
     process, truth = attention
     said = gdb(["llm-kernels -json", "llm-break -json paged-attention", f"shell echo > /proc/{process.pid}/fd/0", "continue", "llm-launch -json", "llm-launch -values",
-                "llm-bt -json", "llm-break -delete", "detach"], ["-p", str(process.pid)], before=["set auto-solib-add off"])  # fmt: skip
+                "llm-bt -json", "llm-break -delete", "detach"], ["-p", str(process.pid)], before=["set auto-solib-add off"], timeout=120)  # fmt: skip
     names = {k["name"]: k for k in said.json(0)["kernels"]}
     assert names["cpu_attention_with_kv_cache"]["where"] == "host" and names["cpu_attn_reshape_and_cache"]["role"] == "cache"
     assert "cpu_attention_with_kv_cache" in {b["kernel"] for b in said.json(1)["breakpoints"]}

@@ -181,3 +181,29 @@ def test_another_process_gets_none_of_the_old_addresses(gdb, small):
         for process in (first, second):
             process.kill()
             process.wait()
+
+
+def test_triton_kernels_loaded_before_are_known_by_tritons_own_objects(gdb, small, torch_python):
+    """Attached long after the driver handed its functions out: names, and names and types of arguments, come from Triton."""
+    if subprocess.run([torch_python, "-c", "import triton"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no triton beside torch")
+    libcuda = os.path.join(os.path.dirname(small), "libcuda.so.1")
+    process = subprocess.Popen([torch_python, os.path.join(SUBJECTS, "triton_launch.py"), libcuda], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        said = gdb(["llm-kernels -json unified", "llm-break -json paged-attention", f"shell echo > /proc/{process.pid}/fd/0", "continue", "llm-launch -json", "llm-bt -json",
+                    "llm-break -delete", "llm-break kernel_unified_attention if scale == 0.5", f"shell echo > /proc/{process.pid}/fd/0", "detach"],
+                   ["-p", str(process.pid)], before=["set auto-solib-add off"], timeout=120)  # fmt: skip
+        assert [(k["name"], k["where"], k["module"]) for k in said.json(0)["kernels"]] == [("kernel_unified_attention", "driver", "__main__")]
+        assert "cuLaunchKernel" in {b["where"].split()[-1] for b in said.json(1)["breakpoints"]}
+        answer = said.json(4)
+        assert (answer["kernel"], answer["grid"], answer["block"], answer["shared_bytes"]) == ("kernel_unified_attention", [6, 2, 1], [128, 1, 1], 777)
+        assert [(a["name"], a["type"], a["value"]) for a in answer["args"]] == [
+            ("output_ptr", "bf16*", "0x7000"), ("query_ptr", "float*", "0x8000"), ("scale", "float", 0.125), ("num_seqs", "int", -3), ("stride", "long", 1 << 40)]  # fmt: skip
+        assert answer["arguments_counted"] and answer["cost"]["launches_looked_at"] == 2
+        frames = said.json(5)["threads"][0]["frames"]
+        assert "launch" in [f["function"] for f in frames if f["kind"] == "python"]
+        assert process.stdout.readline() == b"done\n"
+    finally:
+        process.kill()
+        process.wait()

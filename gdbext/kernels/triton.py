@@ -1,0 +1,107 @@
+"""Kernels that Triton compiled, read from the objects it keeps of them: which driver function is which kernel, and what it takes.
+
+Source: triton/runtime/jit.py and triton/compiler/compiler.py of 3.0 to 3.9: a JITFunction keeps its compiled kernels in `device_caches`
+{device: (cache, …)}, before 3.3 in `cache` {device: cache}; a CompiledKernel has `function`, the driver's handle once it was loaded, `name`, and
+`src.signature` {argument: type}, where what was compiled in is a "constexpr" and is not passed.
+"""
+
+from ..errors import GdbextError
+from . import signatures
+from .catalogue import modules_with_kernels
+
+MAX_KERNELS = 8192
+MAX_PER_FUNCTION = 512
+_TYPES = {
+    "i1": "bool", "u1": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long", "u8": "unsigned char", "u16": "unsigned short",
+    "u32": "unsigned int", "u64": "unsigned long", "fp32": "float", "f32": "float", "fp64": "double", "fp16": "fp16", "bf16": "bf16",
+}  # fmt: skip
+_SIZES = {"fp16": 2, "bf16": 2}
+_POINTED = {"fp32": "float", "fp64": "double", "fp16": "fp16", "bf16": "bf16"}
+
+
+class Compiled:
+    """One compiled kernel. `function`: the driver's handle; `parameters`: [(name, C type, size in bytes)] of what is passed, in order;
+    `whole`: whether these are all (a tensor descriptor or a tuple among them ends what can be told)."""
+
+    def __init__(self, name, function, parameters, whole):
+        self.name, self.function, self.parameters, self.whole = name, function, parameters, whole
+
+    @property
+    def signature(self):
+        return signatures.Signature(self.name, [self.name], [], None, "", False)
+
+
+def compiled(rt):
+    """{handle: `Compiled`} of a process with Python; {} where Triton has loaded nothing."""
+    found = {}
+    for function in _functions(rt):
+        try:
+            caches = _caches(function)
+        except GdbextError:
+            continue
+        for cache in caches:
+            for kernel in _values(cache):
+                if len(found) >= MAX_KERNELS:
+                    return found
+                try:
+                    handle = kernel.attr("function")
+                    if not handle.is_none():
+                        one = _read(kernel, handle.integer())
+                        found[one.function] = one
+                except GdbextError:
+                    continue  # compiled by another thread just now, or another kind of object
+    return found
+
+
+def _functions(rt):
+    """The JITFunctions among the globals of modules that may have kernels, those inside autotuners and heuristics too."""
+    seen = set()
+    for _, contents in modules_with_kernels(rt):
+        try:
+            items = contents.items()
+        except GdbextError:
+            continue
+        for _, value in items:
+            for _ in range(4):  # Autotuner(Heuristics(JITFunction))
+                if value.type.name not in ("Autotuner", "Heuristics"):
+                    break
+                try:
+                    value = value.attr("fn")
+                except GdbextError:
+                    break
+            if value.type.name == "JITFunction" and value.address not in seen:
+                seen.add(value.address)
+                yield value
+
+
+def _caches(function):
+    try:
+        per_device = function.attr("device_caches")
+        return [entry.item(0) for entry in _values(per_device)]
+    except GdbextError:
+        return list(_values(function.attr("cache")))
+
+
+def _values(mapping):
+    for i, (_, value) in enumerate(mapping.items()):
+        if i >= MAX_PER_FUNCTION:
+            return
+        yield value
+
+
+def _read(kernel, handle):
+    parameters, whole = [], True
+    for name, kind in kernel.attr("src").attr("signature").items():
+        try:
+            text = kind.string(64)
+        except GdbextError:
+            whole = False
+            break
+        if text == "constexpr":
+            continue
+        c_type = (_POINTED.get(text[1:]) or _TYPES.get(text[1:], "void")) + "*" if text.startswith("*") else _TYPES.get(text)
+        if c_type is None:
+            whole = False
+            break
+        parameters.append((name.string(200), c_type, _SIZES.get(text)))
+    return Compiled(kernel.attr("name").string(1000), handle, parameters, whole)
