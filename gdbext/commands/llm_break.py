@@ -104,6 +104,8 @@ def _place(session, args, name, condition):
     with session.in_inferior(inferior):
         if inferior.pid:
             target = watch.target
+            if not target.is_live:
+                raise GdbextError(f"{target.describe()} does not run: nothing can be stopped in it (llm-launch decodes a launch that its threads stood at)")
             try:
                 watch.rt = session.runtime() if args.rank is None else None
             except GdbextError:

@@ -207,3 +207,15 @@ def test_triton_kernels_loaded_before_are_known_by_tritons_own_objects(gdb, smal
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_core_taken_at_a_launch_says_the_same(gdb, small, tmp_path):
+    core = str(tmp_path / "core")
+    live = gdb(["llm-break paged_attention_v1_kernel", "run", "llm-launch -json", f"gcore {core}", "kill"], [small])
+    dead = gdb(["llm-launch -json", "llm-bt -json", "llm-kernels -json", "llm-break paged_attention_v1_kernel"], [small, "-c", core])
+    told, found = live.json(2), dead.json(0)
+    for answer in (told, found):
+        answer.pop("cost")
+    assert told == found and same(found, truths(live.text)[0])
+    assert dead.json(1)["threads"][0]["frames"][0]["kind"] == "kernel" and dead.json(2)["kernels"][0]["instances"] == 1
+    assert "does not run" in dead.outputs[3] and dead.outputs[3].count("\n") == 0
