@@ -14,7 +14,6 @@ from .llm_locks import node_text, nodes_of
 from .llm_stacks import html_tree, parting, write
 
 html, kv_view, model, rehearsal, waits = (room(n) for n in ("render.html", "engines.kv_view", "kvcache.model", "stacks.rehearsal", "stacks.waits"))
-PACKAGES = ("vllm", "sglang", "tensorrt_llm", "lmdeploy", "torch", "triton", "transformers", "numpy")
 
 
 class LlmReport(Command):
@@ -115,10 +114,8 @@ def versions_table(views):
     for view in views:
         if view.rt is not None:
             found.setdefault("CPython", {}).setdefault(view.rt.layout.name, []).append(view.name)
-            for name in PACKAGES:
-                version = view.rt.release((name,))
-                if version:
-                    found.setdefault(name, {}).setdefault(version, []).append(view.name)
+            for name, version in rehearsal.versions(view.rt).items():
+                found.setdefault(name, {}).setdefault(version, []).append(view.name)
     for name, versions in found.items():
         rows.append([name, "; ".join(v if len(versions) == 1 else f"{v} ({', '.join(who)})" for v, who in versions.items())])
     return html.table(["what", "version"], rows)

@@ -12,11 +12,12 @@ from . import locks, observe
 from .threads import ProcessView, distributed_label
 
 KV = "-kv"  # no expression begins so
+PACKAGES = ("vllm", "sglang", "tensorrt_llm", "lmdeploy", "torch", "triton", "transformers", "numpy")
 CHUNK = 1 << 20
 
 
 def read(target, *words):
-    """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache, else Python expressions
+    """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, else Python expressions
     (names of any frame of the main thread), read with the values of the tensors they give."""
     error = rehearsal.read(target)
     try:
@@ -38,7 +39,21 @@ def read(target, *words):
     return error
 
 
+def versions(rt):
+    """{package: version} of the packages that matter to an engine and are loaded."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            version = rt.release((name,))
+        except GdbextError:
+            continue
+        if version:
+            found[name] = version
+    return found
+
+
 def _cache(target):
+    versions(open_runtime(target))
     if open_runtime(target).has_module(tuple(kv_view.READERS)):
         try:
             kv_view.View(target, lambda role: []).cache()

@@ -87,6 +87,14 @@ def test_folders_without_answers_give_one_clear_line(tmp_path):
         merge(tmp_path)
 
 
+def test_without_ray_one_line_says_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    command = table.load("llm-stacks")
+    with pytest.raises(GdbextError, match="engine's own python") as e:
+        command().answer(Session(), command.parse("-ray"))
+    assert "\n" not in str(e.value)
+
+
 def test_the_command_line_that_a_launcher_carries(tmp_path, root):
     (tmp_path / "a.json").write_text(json.dumps(node(3, 2, 2)))
     done = subprocess.run([sys.executable, "-m", "gdbext", "stacks", "--merge", str(tmp_path), "--json"], cwd=root, stdout=subprocess.PIPE, text=True, check=True)
