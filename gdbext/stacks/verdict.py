@@ -79,6 +79,12 @@ class Fact:
         return native.function.split("(")[0] if native else ""
 
     @property
+    def held_up(self):
+        """Whether it waited for its `edge` all the while: a lock that it only happened to wait for at the last look wakes it at once. Who
+        waits for the GIL wakes every 5 ms to ask for it."""
+        return self.edge is not None and not self.moved and (self.load is None or self.edge.kind == "GIL" or self.woke == 0)
+
+    @property
     def victim(self):
         """Whether it stands where ranks wait for others: what it holds meanwhile is not what is wrong."""
         return bool(self.collective) or self.does in ("device", "ring", "startup")
@@ -178,7 +184,7 @@ def _all_edges(facts):
 
 
 def _cycle(facts):
-    found = [c for c in waits.cycles(_all_edges(facts)) if not any(_thread(facts, e.waiter).moved for e in c)]
+    found = [c for c in waits.cycles(_all_edges(facts)) if all(_thread(facts, e.waiter).held_up for e in c)]
     if not found:
         return None
     nodes = [e.waiter for c in found for e in c]
@@ -222,20 +228,21 @@ def _held(facts):
     edges, found = _all_edges(facts), []
     for f in facts:
         for t in f.threads:
-            if t.edge is None or t.edge.kind not in LOCKS + ("GIL", "Thread") or t.moved:
+            if not t.held_up or t.edge.kind not in LOCKS + ("GIL", "Thread"):
                 continue
             end, way = waits.root(edges, t.node)
             last = way[-1] if way else None
             locked = [e for e in way if e.kind in LOCKS]
-            if not locked or any(_thread(facts, e.waiter) is None or _thread(facts, e.waiter).moved for e in way):
+            if not locked or any(_thread(facts, e.waiter) is None or not _thread(facts, e.waiter).held_up for e in way):
                 continue
             if last.owner is None and last.kind not in LOCKS and last.kind != "GIL":
                 last = locked[-1]  # its owner waits for something that has no owner: a queue, an event
                 end = last.owner
             if last.kind == "GIL" or (last.owner is None and not last.orphan):
                 continue  # nobody can say who has it
-            if end is not None and last.owner is not None and _thread(facts, end) is not None and _thread(facts, end).victim:
-                continue
+            owner = _thread(facts, end) if last.owner is not None else None
+            if owner is not None and (owner.victim or not t.main and (owner.works or owner.moved)):
+                continue  # who has it waits for other ranks, or is at work: a helper waits its turn
             found.append((not t.main, f, t, last, way, end))
     if not found:
         return None
@@ -248,7 +255,7 @@ def _held(facts):
     owner = _thread(facts, end)
     evidence.append(f"{_name(facts, end)} has it" + (f": {last.note}" if last.note else ""))
     if owner is not None:
-        evidence.append(_says(owner))
+        evidence.append(_says(owner) + (": it is at work and may only be slow" if owner.works or owner.moved else ""))
     return Verdict("lock-held", [end], evidence, _waiting(facts, [f]) + _blocked(facts, [end]))
 
 
@@ -347,7 +354,7 @@ def _collective(facts):
 def _starved(facts):
     for f in facts:
         for t in f.threads:
-            if t.edge is None or t.moved or t.edge.kind != "Queue" or t.edge.how != "put":
+            if not t.held_up or t.edge.kind != "Queue" or t.edge.how != "put":
                 continue
             takers = [f.thread(c) for c in t.edge.candidates]
             takers = [c for c in takers if c is not None and not (c.edge is not None and c.edge.how == "put")]
@@ -361,7 +368,7 @@ def _starved(facts):
                            [_name(facts, t.node)])  # fmt: skip
     for f in facts:  # a main thread that waits for what a thread beside it is to give, and that one stands still
         t = f.main
-        if t is None or t.edge is None or t.moved or t.edge.kind not in ("Queue", "Event", "Future", "Condition", "Barrier") or t.edge.how == "put":
+        if t is None or not t.held_up or t.edge.kind not in ("Queue", "Event", "Future", "Condition", "Barrier") or t.edge.how == "put":
             continue
         givers = [f.thread(c) for c in t.edge.candidates]
         stuck = [c for c in givers if c is not None and c.still and not c.idle and c.does not in ("input", "queue", "event")]

@@ -104,6 +104,17 @@ def test_a_waiter_that_moves_is_not_held_up():
     assert said.kind == "busy"
 
 
+def test_a_lock_that_was_waited_for_at_the_last_look_only_is_no_reason():
+    """A helper without Python, which no look at Python stacks covers, woke during the while: it met a lock by chance."""
+    def verdict(woke, load):
+        edge = Edge(("a", 7), "the mutex at 0x10", "mutex", ("a", 8))
+        main = process("a", python("f"), role="", moved=True, load=0.6)
+        return judge([add(add(main, 7, "omp", edge, python=False, woke=woke), 8, "omp", python=False, load=load)]).kind
+
+    assert verdict(40, 0.0) == "busy" and verdict(0, 0.0) == "lock-held"
+    assert verdict(0, 0.5) == "busy"  # who has it is at work
+
+
 @pytest.mark.parametrize("state,kind", [("Z", "crashed"), ("X", "crashed"), ("T", "stopped"), ("t", "stopped")])
 def test_what_does_not_live_or_run_goes_before_all(state, kind):
     said = judge([process("TP0", inside()), process("TP1", state=state), process("TP2", inside())])
