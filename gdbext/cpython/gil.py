@@ -13,7 +13,7 @@ from ..errors import FaultError, GdbextError
 from ..target.proc import read_proc
 
 FUTEX = {"x86-64": 202, "aarch64": 98}
-_FIRST_ARGUMENT, _PC = {"x86-64": "rdi", "aarch64": "x0"}, {"x86-64": "rip", "aarch64": "pc"}
+FIRST_ARGUMENT, _PC = {"x86-64": "rdi", "aarch64": "x0"}, {"x86-64": "rip", "aarch64": "pc"}
 _CALL = {"x86-64": b"\x0f\x05", "aarch64": b"\x01\x00\x00\xd4"}  # syscall; svc #0
 
 
@@ -38,7 +38,7 @@ def futex_of(target, thread):
     except FaultError:  # a core leaves code out: it comes from the file
         module = target.module_at(before)
         raw = module.elf.at(before - module.bias, len(call)) if module is not None else None
-    return registers[_FIRST_ARGUMENT[target.arch]] if raw == call else 0
+    return registers[FIRST_ARGUMENT[target.arch]] if raw == call else 0
 
 
 def waits(rt, py, thread):

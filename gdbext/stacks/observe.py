@@ -2,6 +2,7 @@
 look with every stack whole. `facts` of `verdict` are made from it."""
 
 import os
+import re
 import time
 
 from ..cpython import gil
@@ -57,6 +58,7 @@ class Seen:
         self.look, self.pid, self.rank = look, look.pid, look.rank
         self.view, self.why, self.edges, self.before, self.after, self.window = None, "", [], {}, {}, 0.0
         self.stacks, self.gil, self.state, self.world, self.partial = {}, None, "", None, []
+        self.pipe, self.writers = "", []  # the pipe that the main thread reads from, and the other processes looked at that write to it
         self.zombies = []  # (pid, what happened to it) of children that have failed
 
     @property
@@ -135,7 +137,34 @@ def watch(found, held, seconds, words=()):
                         s.stacks.setdefault(th.tid, []).append(stack_key(th.python))
             except GdbextError as e:
                 s.why = str(e)
+    _pipes([s for s in seen if s in live])
     return seen
+
+
+def _pipes(seen):
+    """Finds out who writes to the pipes that main threads read from. Source: proc(5), /proc/PID/fd and fdinfo."""
+    for s in seen:
+        main = s.view.main if s.view is not None else None
+        if main is None or not main.native or not re.match(r"_*(libc_)?read$", main.native[0].function or ""):
+            continue
+        try:
+            registers = s.view.target.registers(main.thread)
+            s.pipe = os.readlink(f"/proc/{s.pid}/fd/{registers[gil.FIRST_ARGUMENT[s.view.target.arch]]}")
+        except (GdbextError, OSError, KeyError):
+            continue
+        s.writers = [o for o in seen if o is not s and s.pipe.startswith("pipe:") and _writes(o.pid, s.pipe)]
+
+
+def _writes(pid, link):
+    try:
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            if os.readlink(f"/proc/{pid}/fd/{fd}") == link:
+                flags = re.search(rb"flags:\s+([0-7]+)", read_proc(pid, f"fdinfo/{fd}"))
+                if flags and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY:
+                    return True
+    except (GdbextError, OSError):
+        pass  # it has closed it, or may not be looked into
+    return False
 
 
 def state_of(pid):

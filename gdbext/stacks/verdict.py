@@ -129,8 +129,9 @@ class Facts:
     """One process: `name`, `role` ('' where it is no engine's), `state`, `threads` (the main one first), `hog`: (node that holds the GIL and
     never gives it back, [nodes that wait for it]) or None, `world`: (rank, size) or None, `why`: it could not be read."""
 
-    def __init__(self, name, role="", state="S", threads=(), hog=None, world=None, why="", zombies=()):
+    def __init__(self, name, role="", state="S", threads=(), hog=None, world=None, why="", zombies=(), pipe="", writers=()):
         self.name, self.role, self.state, self.threads, self.hog, self.world, self.why = name, role, state, list(threads), hog, world, why
+        self.pipe, self.writers = pipe, list(writers)  # what its main thread reads, and names of processes that write to that
         self.zombies = list(zombies)  # (pid, what) of children that have died
 
     @property
@@ -375,6 +376,13 @@ def _starved(facts):
         if len(stuck) == 1 and len([c for c in givers if c is not None]) == 1:
             return Verdict("starved", [stuck[0].node], [f"{_name(facts, t.node)} waits for {t.edge.lock} in {t.edge.where}",
                            "the only other thread that can reach it: " + _says(stuck[0])], [_name(facts, t.node)])  # fmt: skip
+    for f in facts:
+        t, writers = f.main, [o for o in facts if o.name in f.writers and o.main is not None]
+        if t is None or t.moved or t.does != "input" or len(writers) != 1:
+            continue
+        writer = writers[0].main
+        if writer.still and not writer.works and writer.does in ("sleep", "event", "other", "wait", "disk"):
+            return Verdict("starved", [writer.node], [f"{_says(t)} and reads {f.pipe}", f"the other end is held by {writers[0].name}: {_says(writer)}"], [f.name])
     return _rings(facts)
 
 
@@ -436,7 +444,7 @@ def _idle(facts):
         if t.edge is not None and t.edge.kind == "Queue" and t.edge.how in ("get",):
             evidence.append(f"{_name(facts, t.node)} waits for {t.edge.lock} in {t.edge.where}")
         elif waits_for in ("input", "ring"):
-            evidence.append(f"{_name(facts, t.node)} waits for input in {t.top}")
+            evidence.append(f"{_name(facts, t.node)} waits for input in {t.top}" + (f" from {f.pipe}" if f.pipe else ""))
         elif waits_for == "sleep" and (t.woke > 1 or t.moved):
             evidence.append(f"{_name(facts, t.node)} sleeps and wakes again ({t.woke} times) in {t.top}")
         elif t.moved and not t.works:
@@ -514,7 +522,7 @@ def of_seen(seen):
             bool(seen.gil and seen.gil.count and seen.gil.held.get(th.tid, 0) == seen.gil.count),
             seen.wanted(th.tid) / total if ran is not None and total else None,
         ))  # fmt: skip
-    return Facts(seen.view.name, role, seen.state, found, _hog_of(seen, found), seen.world, zombies=seen.zombies)
+    return Facts(seen.view.name, role, seen.state, found, _hog_of(seen, found), seen.world, zombies=seen.zombies, pipe=seen.pipe, writers=[w.name for w in seen.writers])
 
 
 def _hog_of(seen, found):

@@ -25,7 +25,7 @@ PLAIN = {
     "lock_kept": "lock-held", "lock_kept_in_recv": "lock-held", "lock_kept_through_join": "lock-held", "mutex_kept": "lock-held",
     "logging_lock": "lock-held", "lock_orphaned_by_fork": "lock-held", "import_lock": "lock-held", "gil_kept_asleep": "gil",
     "gil_kept_at_work": "gil", "full_queue": "starved", "empty_queue_and_a_stuck_giver": "starved", "idle_queue": "idle", "idle_select": "idle",
-    "idle_polling": "idle", "at_work": "busy", "spinning_in_place": "busy", "gc_storm": "busy", "slow_but_moving": "busy", "stopped": "stopped",
+    "idle_polling": "idle", "at_work": "busy", "spinning_in_place": "busy", "gc_storm": "busy", "slow_but_moving": "busy", "pipe_from_a_stuck_process": "starved", "stopped": "stopped",
     "dead": "crashed", "sleeps_for_good": "unknown", "nobody_notifies": "unknown", "pool_waits_for_itself": "unknown",
 }  # fmt: skip
 TABLE = []
@@ -52,7 +52,7 @@ def fault(scenario):
         time.sleep(0.4)
         yield pid, truth["culprits"]
     finally:
-        for one in {pid, child.pid}:
+        for one in {pid, child.pid, *(truth["culprits"] if scenario.startswith("pipe_") else ())}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(one, signal.SIGKILL)
         child.communicate()
@@ -67,7 +67,8 @@ def test_one_process(scenario):
         if scenario == "dead":
             os.kill(pid, signal.SIGKILL)
             eventually(lambda: open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z", "its end")
-        said = answer(f"llm-hang {pid} -wait 0.8 -json")
+        others = culprits if scenario.startswith("pipe_") else []
+        said = answer(f"llm-hang {pid} {' '.join(map(str, others))} -wait 0.8 -json")
         if scenario in ("stopped", "dead", "lock_orphaned_by_fork"):
             culprits = [pid]
         record(scenario, PLAIN[scenario], said, culprits)

@@ -313,6 +313,18 @@ def pool_waits_for_itself():
     future.result()
 
 
+def pipe_from_a_stuck_process():
+    """A child that is to write into a pipe and sleeps for good; both are to be looked at."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        forever()
+    os.close(write)
+    say(child)
+    os.read(read, 1)
+
+
 def stopped():
     say()
     forever()
