@@ -250,7 +250,9 @@ def text_lines(views, data, names, style, everything=False):
     stacks, idle = shown(views, everything)
     lines, by_tid = [], {(v.name, th.tid): th for v in views for th in v.threads}
     wide = 58
-    for depth, run in tree.build(stacks).chains():
+    mains = {(v.name, v.main.tid) for v in views if v.main is not None}
+    first, rest = ([s for s in stacks if (s[0] in mains) is which] for which in (True, False))
+    for depth, run in (chain for part in (first, rest) for chain in tree.build(part).chains()):
         who = tree.rank_set([name for name, _ in run[0].members])
         count = len(run[0].members)
         extra = "" if count == len(run[0].processes()) else f" ({count} threads)"
@@ -290,7 +292,10 @@ def text_lines(views, data, names, style, everything=False):
 def closing(data, names, style):
     """What each answer about several processes ends with: who could not be read, and how long each stood still."""
     lines = [style.bad(f"{escape(f['label']) or f['pid']}: not read: {escape(f['reason'])}") for f in data["failed"]]
-    if data["pauses"]:
+    if data["pauses"] and "hosts" in data:  # pids of many machines
+        most = max(p["seconds"] for p in data["pauses"])
+        lines.append(style.dim(f"stood still: {len(data['pauses'])} processes on {data['hosts']} machines, {seconds(most)} at most; all run on"))
+    elif data["pauses"]:
         some = ", ".join(f"{names.get(p['pid'], p['pid'])} {seconds(p['seconds'])}" for p in data["pauses"][:16])
         lines.append(style.dim(f"stood still: {some}" + (", …" if len(data["pauses"]) > 16 else "") + "; all run on"))
     return lines
