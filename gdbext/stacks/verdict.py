@@ -394,6 +394,12 @@ def _rings(facts):
     if cores and late:
         return Verdict("starved", [f.main.node for f in late], [f"{c.name} waits for its workers: {c.main.top}" for c in cores] +
                        [_says(f.main) for f in late], [f.name for f in facts if f not in late])  # fmt: skip
+    waiting = [f for f in workers if f.main.find(_RING, "python")]
+    stuck = [f for f in facts if f.role == "engine-core" and f.main and f.main.still and not f.main.works and not f.main.victim
+             and not f.main.find(_AT_REST["engine-core"], "python")]  # fmt: skip
+    if stuck and waiting and len(waiting) == len(workers):
+        return Verdict("starved", [f.main.node for f in stuck], [f"{tree.rank_set([f.name for f in waiting])} wait for the core's next step"] +
+                       [_says(f.main) for f in stuck], [f.name for f in facts if f not in stuck])  # fmt: skip
     return None
 
 

@@ -68,7 +68,7 @@ def test_one_process(scenario):
             os.kill(pid, signal.SIGKILL)
             eventually(lambda: open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z", "its end")
         others = culprits if scenario.startswith("pipe_") else []
-        said = answer(f"llm-hang {pid} {' '.join(map(str, others))} -wait 0.8 -json")
+        said = answer(f"llm-hang {pid} {' '.join(map(str, others))} -wait 0.6 -json")
         if scenario in ("stopped", "dead", "lock_orphaned_by_fork"):
             culprits = [pid]
         record(scenario, PLAIN[scenario], said, culprits)
@@ -116,7 +116,7 @@ class Ranks:
             self.expect(rank, "did")
 
     def hang(self):
-        return answer(f"llm-hang {' '.join(map(str, self.pids))} -wait 0.8 -json")
+        return answer(f"llm-hang {' '.join(map(str, self.pids))} -wait 0.6 -json")
 
     def close(self):
         for process in self.processes:

@@ -140,8 +140,9 @@ def test_engine_processes_rest_in_one_place_only():
                     edge=Edge(node("EngineCore"), "an item of the Queue q", "Queue", None, how="get")),
             process("TP0", python("acquire_read", "dequeue", "worker_busy_loop"), SLEEP, woke=5), process("frontend", python("wait"), EPOLL, role="frontend")]  # fmt: skip
     assert judge(rest).kind == "idle"
-    stuck = [process("EngineCore", python("read", "schedule"), READ, role="engine-core"), *rest[1:]]
-    assert judge(stuck).kind == "unknown"
+    stuck = judge([process("EngineCore", python("read", "schedule"), READ, role="engine-core"), *rest[1:]])
+    assert (stuck.kind, stuck.culprits) == ("starved", [node("EngineCore")])
+    assert judge([process("scheduler", python("read", "schedule"), READ, role="scheduler")]).kind == "unknown"
 
 
 def test_a_worker_that_the_core_waits_for():
