@@ -59,6 +59,7 @@ class Seen:
         self.view, self.why, self.edges, self.before, self.after, self.window = None, "", [], {}, {}, 0.0
         self.stacks, self.gil, self.state, self.world, self.partial = {}, None, "", None, []
         self.pipe, self.writers = "", []  # the pipe that the main thread reads from, and the other processes looked at that write to it
+        self.serves = []  # its children that write to it and were not looked at
         self.zombies = []  # (pid, what happened to it) of children that have failed
 
     @property
@@ -152,7 +153,11 @@ def _pipes(seen):
             s.pipe = os.readlink(f"/proc/{s.pid}/fd/{registers[gil.FIRST_ARGUMENT[s.view.target.arch]]}")
         except (GdbextError, OSError, KeyError):
             continue
-        s.writers = [o for o in seen if o is not s and s.pipe.startswith("pipe:") and _writes(o.pid, s.pipe)]
+        if not s.pipe.startswith("pipe:"):
+            continue
+        s.writers = [o for o in seen if o is not s and _writes(o.pid, s.pipe)]
+        known = {o.pid for o in seen}
+        s.serves = [f"{c.comm} ({c.pid})" for c in ProcTable().children.get(s.pid, ()) if c.pid not in known and _writes(c.pid, s.pipe)]
 
 
 def _writes(pid, link):

@@ -32,6 +32,7 @@ _STARTUP = re.compile(
 _STORE = re.compile(r"(?:^|\.)(init_process_group|_store_based_barrier|rendezvous|_tcp_rendezvous_handler|_env_rendezvous_handler|_create_c10d_store)$")
 _SLEEP = re.compile(r"_*(clock_)?nanosleep|time_sleep|pysleep|usleep|sleep$")
 _INPUT = re.compile(r"_*(epoll_p?wait2?|poll|ppoll|p?select|accept4?|recv(from|msg)?|read|pread64|io_getevents|sigtimedwait|sigwait)$")
+_ANSWER = re.compile(r"_*(libc_)?recv(from|msg)?$")
 _GC = re.compile(r"^(gc_collect|_PyGC_Collect|collect_generations|deduce_unreachable|gc_main|subtract_refs|move_unreachable)")
 _RING = re.compile(r"(?:^|\.)(acquire_read|acquire_write)$")
 _RESPONSE = re.compile(r"(?:^|\.)(get_response|collective_rpc|wait_for_response|_wait_for_response)$")
@@ -129,9 +130,10 @@ class Facts:
     """One process: `name`, `role` ('' where it is no engine's), `state`, `threads` (the main one first), `hog`: (node that holds the GIL and
     never gives it back, [nodes that wait for it]) or None, `world`: (rank, size) or None, `why`: it could not be read."""
 
-    def __init__(self, name, role="", state="S", threads=(), hog=None, world=None, why="", zombies=(), pipe="", writers=()):
+    def __init__(self, name, role="", state="S", threads=(), hog=None, world=None, why="", zombies=(), pipe="", writers=(), serves=()):
         self.name, self.role, self.state, self.threads, self.hog, self.world, self.why = name, role, state, list(threads), hog, world, why
-        self.pipe, self.writers = pipe, list(writers)  # what its main thread reads, and names of processes that write to that
+        # what its main thread reads; names of the processes that write to it; its children that do and were not looked at
+        self.pipe, self.writers, self.serves = pipe, list(writers), list(serves)
         self.zombies = list(zombies)  # (pid, what) of children that have died
 
     @property
@@ -156,7 +158,8 @@ def judge(all_facts):
         found = rule(all_facts)
         if found is not None:
             return found
-    return Verdict("unknown", [], [_says(f.main) for f in all_facts if f.main] + ["nothing that was seen tells why it stands there"])
+    answers = [f"{f.name} reads what its child {c} is to write: look at that one too" for f in all_facts for c in f.serves]
+    return Verdict("unknown", [], answers + [_says(f.main) for f in all_facts if f.main] + ["nothing that was seen tells why it stands there"])
 
 
 # ---- the rules, in the order of their rank ---------------------------------------------------------------------------
@@ -445,6 +448,8 @@ def _idle(facts):
     evidence = []
     for f, t in mains:
         waits_for = t.does
+        if f.serves or any(_ANSWER.match(n) for n in t.native[:3] if n):
+            return None  # it waits for the answer of somebody, who may hang
         if f.role in _AT_REST and not t.find(_AT_REST[f.role], "python"):
             return None  # an engine's process rests in one place only
         if t.edge is not None and t.edge.kind == "Queue" and t.edge.how in ("get",):
@@ -528,7 +533,7 @@ def of_seen(seen):
             bool(seen.gil and seen.gil.count and seen.gil.held.get(th.tid, 0) == seen.gil.count),
             seen.wanted(th.tid) / total if ran is not None and total else None,
         ))  # fmt: skip
-    return Facts(seen.view.name, role, seen.state, found, _hog_of(seen, found), seen.world, zombies=seen.zombies, pipe=seen.pipe, writers=[w.name for w in seen.writers])
+    return Facts(seen.view.name, role, seen.state, found, _hog_of(seen, found), seen.world, zombies=seen.zombies, pipe=seen.pipe, writers=[w.name for w in seen.writers], serves=seen.serves)
 
 
 def _hog_of(seen, found):

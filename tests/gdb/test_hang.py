@@ -27,6 +27,8 @@ PLAIN = {
     "gil_kept_at_work": "gil", "full_queue": "starved", "empty_queue_and_a_stuck_giver": "starved", "idle_queue": "idle", "idle_select": "idle",
     "idle_polling": "idle", "at_work": "busy", "spinning_in_place": "busy", "gc_storm": "busy", "slow_but_moving": "busy", "pipe_from_a_stuck_process": "starved", "stopped": "stopped",
     "dead": "crashed", "sleeps_for_good": "unknown", "nobody_notifies": "unknown", "pool_waits_for_itself": "unknown",
+    "answer_of_a_child": "unknown", "answer_over_a_socket": "unknown", "lock_with_a_time_limit": "unknown", "asyncio_blocked": "unknown",
+    "semaphore_of_nobody": "unknown", "lock_between_processes": "unknown", "waits_for_a_command": "unknown", "lock_used_as_a_signal": "unknown",
 }  # fmt: skip
 TABLE = []
 
@@ -44,7 +46,8 @@ def record(scenario, expected, said, wanted):
 @contextlib.contextmanager
 def fault(scenario):
     """-> (pid to look at, culprits' tids)"""
-    child = subprocess.Popen([sys.executable, os.path.join(SUBJECTS, "faults.py"), scenario], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    child = subprocess.Popen([sys.executable, os.path.join(SUBJECTS, "faults.py"), scenario], stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, text=True, start_new_session=True)  # fmt: skip
     pid = child.pid
     try:
         truth = json.loads(child.stdout.readline())
@@ -52,9 +55,7 @@ def fault(scenario):
         time.sleep(0.4)
         yield pid, truth["culprits"]
     finally:
-        for one in {pid, child.pid, *(truth["culprits"] if scenario.startswith("pipe_") else ())}:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(one, signal.SIGKILL)
+        os.killpg(child.pid, signal.SIGKILL)  # what it has forked too
         child.communicate()
 
 

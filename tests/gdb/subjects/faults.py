@@ -325,6 +325,82 @@ def pipe_from_a_stuck_process():
     os.read(read, 1)
 
 
+def answer_of_a_child():
+    """Waits for a child that nobody looks at."""
+    import multiprocessing
+
+    context = multiprocessing.get_context("fork")
+    q = context.Queue()
+    child = context.Process(target=forever, daemon=True)
+    child.start()
+    say()
+    q.get()
+
+
+def answer_over_a_socket():
+    near, far = socket.socketpair()
+    say()
+    near.recv(1)
+    del far
+
+
+def lock_with_a_time_limit():
+    lock = threading.Lock()
+    holding(lock)
+    say()
+    while not lock.acquire(timeout=0.05):
+        pass
+
+
+def asyncio_blocked():
+    import asyncio
+
+    async def main():
+        asyncio.get_running_loop().create_task(asyncio.sleep(1))
+        say()
+        forever()
+
+    asyncio.run(main())
+
+
+def semaphore_of_nobody():
+    semaphore = threading.Semaphore(0)
+    say()
+    semaphore.acquire()
+
+
+def lock_between_processes():
+    import multiprocessing
+
+    context = multiprocessing.get_context("fork")
+    lock, has = context.Lock(), context.Event()
+
+    def hold():
+        with lock:
+            has.set()
+            forever()
+
+    context.Process(target=hold, daemon=True).start()
+    has.wait()
+    say()
+    lock.acquire()
+
+
+def waits_for_a_command():
+    import subprocess
+
+    say()
+    subprocess.run(["sleep", "1000"], check=False)
+
+
+def lock_used_as_a_signal():
+    signal = threading.Lock()
+    signal.acquire()
+    start("helper", forever)
+    say()
+    signal.acquire()
+
+
 def stopped():
     say()
     forever()
