@@ -19,15 +19,38 @@ CHUNK = 1 << 20
 def read(target, *words):
     """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, else Python expressions
     (names of any frame of the main thread), read with the values of the tensors they give."""
-    error = rehearsal.read(target)
+    error = _stacks(target)
+    if hasattr(target, "missed"):  # the copy: what it lacks of the rest is not worth another stop
+        if words:
+            missed = set(target.missed)
+            error = error or _more(target, words)
+            target.missed.intersection_update(missed)
+        return error
+    return error or _more(target, words)
+
+
+def _stacks(target):
+    """What every answer needs: threads, their frames and names, the GIL."""
+    try:
+        view = ProcessView(target)
+    except GdbextError as e:
+        return str(e)
+    return next(iter(view.partial), "") or next((r for th in view.threads if target.is_stopped for r in th.reasons if "cannot read" in r), "")
+
+
+def _more(target, words):
+    """What locks, labels, expressions and the KV cache need."""
+    error = ""
     try:
         view = ProcessView(target)
         if view.rt is not None:
             distributed_label(view.rt)
             observe.world(view.rt)
         locks.find(view)
+        if words:
+            rehearsal.read(target)
     except GdbextError as e:
-        error = error or str(e)
+        error = str(e)
     for word in words:
         try:
             if word == KV:

@@ -99,8 +99,11 @@ class ProcessView:
         except GdbextError as e:
             self.partial.append(str(e))
         pythons = {}
-        for py in self.rt.threads() if self.rt else ():
-            pythons.setdefault(py.tid, py)
+        try:
+            for py in self.rt.threads() if self.rt else ():
+                pythons.setdefault(py.tid, py)
+        except GdbextError as e:
+            self.partial.append(f"its Python threads: {e}")
         for thread in sorted(target.threads(), key=lambda th: (th.tid != target.pid, th.tid not in pythons, th.tid)):
             self.threads.append(self._read(thread, pythons.get(thread.tid)))
 
@@ -126,11 +129,19 @@ class ProcessView:
                 view.gil = gil.state(self.rt, py, thread)
             except GdbextError as e:
                 view.reasons.append(str(e))
+        try:
+            self._merge(view)
+        except GdbextError as e:  # a frame that changed while it was copied: the native ones are left
+            view.reasons.append(str(e))
+            view.python = []
+            self._merge(view)
+        return view
+
+    def _merge(self, view):
         merged, reasons = merge.merge(self.rt, view.python, view.native)
-        view.reasons += reasons
         view.merged = [e for e in merged if not (e.machinery and view.python)]
         view.frames = [frame_of(e) for e in view.merged]
-        return view
+        view.reasons += reasons
 
     def thread(self, tid):
         return next((th for th in self.threads if th.tid == tid), None)
