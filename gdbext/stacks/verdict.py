@@ -70,12 +70,22 @@ class Fact:
 
     @property
     def collective(self):
-        """The name of the collective operation it is in, or ''."""
-        for frame in reversed(self.frames):
-            if frame.kind == "python" and frame.file.replace("\\", "/").endswith(_COLLECTIVE_FILES):
-                found = _COLLECTIVE.search(frame.function)
-                if found:
-                    return found.group(1)
+        """The name of the collective operation it waits in, or ''. Python code of others' inside that (a signal handler, a hook) means that
+        it does something else."""
+        name = ""
+        for frame in self.frames:
+            if frame.kind != "python":
+                continue
+            path = frame.file.replace("\\", "/")
+            ours = path.endswith(_COLLECTIVE_FILES)
+            if not ours and "/torch/" not in path and not path.endswith("/contextlib.py"):
+                break
+            found = _COLLECTIVE.search(frame.function) if ours else None
+            name = found.group(1) if found else name
+        if name:
+            return name
+        if any(f.file.endswith(_COLLECTIVE_FILES) and _COLLECTIVE.search(f.function or "") for f in self.frames if f.kind == "python"):
+            return ""
         native = self.find(_NATIVE_COLLECTIVE, "native")
         return native.function.split("(")[0] if native else ""
 

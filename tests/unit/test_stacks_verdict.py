@@ -49,6 +49,13 @@ def test_a_rank_in_another_collective_is_the_culprit_and_two_against_two_are_all
     assert said.kind == "collective" and len(said.culprits) == 2
 
 
+def test_who_does_something_else_inside_a_collective_does_not_wait_in_it():
+    """As seen on vLLM: a signal handler of the worker's, run while it was in all_gather, does not return."""
+    stuck = python("tell", file="sitecustomize.py") + inside("all_gather")[1:]
+    said = judge([process("TP0", inside(), load=0.9), process("TP1", stuck, ("open64",))])
+    assert (said.kind, said.culprits) == ("collective", [node("TP1")])
+
+
 def test_when_all_are_there_nobody_is_blamed():
     said = judge([process("TP0", inside()), process("TP1", inside())])
     assert (said.kind, said.culprits) == ("unknown", []) and "every rank" in " ".join(said.evidence)
