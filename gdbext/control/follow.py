@@ -7,6 +7,7 @@ imports torch stands still for it once (the symbols of one file are read once an
 """
 
 import os
+import time
 
 import gdb
 
@@ -82,6 +83,7 @@ def _on_quit(*_):
 
 def go_on():
     """Resumes what is left, where all stand still because one process ended. -> whether anything is left."""
+    time.sleep(0.1)  # what is just ending cannot be stopped, and looks alive until it has ended
     live = []
     for inferior in gdb.inferiors():
         state = ptrace.status(inferior.pid) if inferior.pid else None

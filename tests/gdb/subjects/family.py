@@ -1,7 +1,6 @@
-"""Forks and spawns children that reach a line three times each, then reaches it itself."""
+"""Forks a child and spawns one; each reaches a line three times, then this process reaches it itself."""
 
 import multiprocessing
-
 
 
 def child(n):
@@ -19,7 +18,7 @@ def step(n, i):
 if __name__ == "__main__":
     for how in ("fork", "spawn"):
         ctx = multiprocessing.get_context(how)
-        ps = [ctx.Process(target=child, args=(k,)) for k in (1, 2)]
+        ps = [ctx.Process(target=child, args=(k,)) for k in ((1,) if how == "fork" else (2,))]
         for p in ps:
             p.start()
         for p in ps:
