@@ -26,6 +26,11 @@ class GdbSession(Session):
             raise GdbextError("no process is selected: llm-attach one, open a core, or add -on WHAT (see llm-ranks)")
         return self._of_inferior(inferior)
 
+    def this_of(self, classes):
+        from ..target.dwarf_gdb import this_of
+
+        return this_of(classes)
+
     def _of_inferior(self, inferior):
         from ..target.live_gdb import LiveGdbTarget, core_file, selected
 

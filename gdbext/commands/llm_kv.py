@@ -10,6 +10,7 @@ from ..render.text import escape, table
 from .base import Answer, Command, Option, UsageError
 
 discover, kv_view, expressions = room("engines.discover"), room("engines.kv_view"), room("cpython.expressions")
+rtp_llm_kv = room("engines.rtp_llm_kv")
 model, invariants, picture = room("kvcache.model"), room("kvcache.invariants"), room("kvcache.picture")
 
 POOL = Option("pool", "str", "a Python expression of a Scheduler, KVCacheManager or BlockPool instead of the one that is found", metavar="EXPR")
@@ -43,7 +44,13 @@ def view_of(session, args):
         if not isinstance(value, Object):
             raise GdbextError(f"-pool {args.pool} is a {type(value).__name__}, no Scheduler, KVCacheManager or BlockPool")
         root = value
-    view = kv_view.View(target, siblings, root, getattr(args, "show_content", False))
+    try:
+        view = kv_view.View(target, siblings, root, getattr(args, "show_content", False))
+    except GdbextError:  # no Python engine: a C++ one, if a frame runs its methods
+        found = session.this_of(rtp_llm_kv.ENGINES) if args.on is None and root is None else None
+        if found is None:
+            raise
+        return kv_view.NativeView(target, found)
     view.unstopped(target)
     return view
 

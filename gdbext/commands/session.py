@@ -38,6 +38,10 @@ class Session:
             raise GdbextError(f"{on} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
         return self.open(found[0])
 
+    def this_of(self, classes):
+        """`(class, C++ object)` whose method a frame of the selected process runs, by debug information; None outside gdb."""
+        return None
+
     def resolve(self, what):
         """What a WHAT names: `[Rank, pid or core file]`, at least one."""
         from ..engines import discover

@@ -5,7 +5,7 @@ import gc
 
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from . import sglang_kv, vllm_kv
+from . import rtp_llm_kv, sglang_kv, vllm_kv
 
 TRIES = 60
 READERS = {"vllm": vllm_kv, "sglang": sglang_kv}
@@ -85,3 +85,20 @@ class View:
     def unstopped(self, target):
         if not target.is_stopped and "unstopped" not in self.partial:
             self.partial.append("unstopped")
+
+
+class NativeView:
+    """A C++ engine's cache, read by debug information. `found`: `(class, this)` of a frame, with members as engines/rtp_llm_kv.py wants them."""
+
+    def __init__(self, target, found):
+        self.target, self._found, self.partial = target, found, []
+
+    def cache(self):
+        return rtp_llm_kv.read(self._found)
+
+    def workers(self, num_blocks=None):
+        """None: where its layers lie is told by torch tensors that only the process's own Python or CUDA can be asked about."""
+        return []
+
+    def unstopped(self, target):
+        pass

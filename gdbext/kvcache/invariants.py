@@ -42,6 +42,7 @@ RULES = {  # name -> (what must hold, releases, whether a half-done update may b
     "table-range": ("block tables hold ids of the pool", _ALL + ", " + _SGL, False),
     "table-short": ("a request's table covers its computed tokens (full attention)", _ALL, True),
     "request-unknown": ("a request with blocks is known to the scheduler, or waits for a transfer", _ALL, True),
+    "busy-count": ("the counter of busy blocks is the number of blocks with references", "RTP-LLM", True),
     "tree-link": ("a node's parent is the node that lists it", "SGLang 0.4 to 0.5.9, later with the Python tree", True),
     "tree-key": ("a node's key begins with what it is filed under and is as long as its value", "as tree-link", True),
     "tree-lock": ("every ancestor of a locked node is locked", "as tree-link", True),
@@ -239,6 +240,10 @@ def _references(found, pool, owners):
         for i in stray:
             if i not in pool.foreign and not (refs[i] == 0 and i not in reserved):  # a lost block is told as lost
                 found.add("stray-links", f"block {i} is not free and has links: prev {shown(pool.prev[i])}, next {shown(pool.next[i])}", i, pool=name)
+    if pool.counters.get("busy") is not None:
+        found.rule("busy-count")
+        if pool.counters["busy"] != pool.counters["referenced"]:
+            found.add("busy-count", f"the counter says {pool.counters['busy']} busy blocks, {pool.counters['referenced']} have references", pool=name)
     held = 0
     for i, count in enumerate(refs):
         if count <= 0 or (i in owners and count == len(owners[i])):
