@@ -26,10 +26,10 @@ class GdbSession(Session):
             raise GdbextError("no process is selected: llm-attach one, open a core, or add -on WHAT (see llm-ranks)")
         return self._of_inferior(inferior)
 
-    def this_of(self, classes):
+    def this_of(self, classes, types):
         from ..target.dwarf_gdb import this_of
 
-        return this_of(classes)
+        return this_of(classes, types)
 
     def _of_inferior(self, inferior):
         from ..target.live_gdb import LiveGdbTarget, core_file, selected

@@ -21,7 +21,9 @@ class LlmAddr(Command):
         request-7: place 1 of its table, token 133
       (gdb) llm-addr -kv layer=3,block=17,slot=5,head=2     the other way: where it lies, on every rank
 
-    An address of a worker is looked up in the selected process first, then in its siblings. On a core only that process is there."""
+    An address of a worker is looked up in the selected process first, then in its siblings. On a core only that process is there.
+
+    Reads vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM by debug information."""
 
     name = "llm-addr"
     group = "kv"

@@ -47,7 +47,7 @@ def view_of(session, args):
     try:
         view = kv_view.View(target, siblings, root, getattr(args, "show_content", False))
     except GdbextError:  # no Python engine: a C++ one, if a frame runs its methods
-        found = session.this_of(rtp_llm_kv.ENGINES) if args.on is None and root is None else None
+        found = session.this_of(rtp_llm_kv.ENGINES, rtp_llm_kv.TYPES) if args.on is None and root is None else None
         if found is None:
             raise
         return kv_view.NativeView(target, found)
@@ -142,7 +142,9 @@ class LlmKv(Command):
 
     Works in the scheduler's process (vLLM: EngineCore), in a worker (the scheduler is then read as its sibling) and on cores of
     either. `used`: owned by requests or pinned; `cached`: named by the prefix cache, free or not. A stop in the middle of an
-    update is said (mid-update); what it explains is not called corruption."""
+    update is said (mid-update); what it explains is not called corruption.
+
+    Reads vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM by debug information."""
 
     name = "llm-kv"
     group = "kv"

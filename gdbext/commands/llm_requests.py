@@ -13,7 +13,9 @@ class LlmRequests(Command):
       request-7  running  RUNNING     133     32       132     101       2  1.24 s
       request-9  waiting  WAITING      64     64         0       0       0  0.31 s  blocks: needs 4 of group 0, 1 free; request-7 holds 2
 
-    Only the head of the queue waits for something of its own; the others wait for it. Token ids only with -show-content."""
+    Only the head of the queue waits for something of its own; the others wait for it. Token ids only with -show-content.
+
+    Reads vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM by debug information."""
 
     name = "llm-requests"
     group = "kv"

@@ -38,7 +38,7 @@ class Session:
             raise GdbextError(f"{on} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
         return self.open(found[0])
 
-    def this_of(self, classes):
+    def this_of(self, classes, types):
         """`(class, C++ object)` whose method a frame of the selected process runs, by debug information; None outside gdb."""
         return None
 

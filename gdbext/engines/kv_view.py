@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import re
 
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
@@ -9,6 +10,8 @@ from . import rtp_llm_kv, sglang_kv, vllm_kv
 
 TRIES = 60
 READERS = {"vllm": vllm_kv, "sglang": sglang_kv}
+RELEASES = "vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM by debug information"
+NEWEST = {"vllm": (0, 32), "sglang": (0, 5, 23)}  # the newest release whose own objects were read
 
 
 def reader_of(rt):
@@ -16,7 +19,7 @@ def reader_of(rt):
     for name, reader in READERS.items():
         if rt.module(name) is not None:
             return reader
-    raise NotFoundError(f"{rt.target.describe()} has loaded none of {', '.join(READERS)}: no KV cache of theirs is in it")
+    raise NotFoundError(f"{rt.target.describe()} has loaded none of {', '.join(READERS)}: no KV cache of theirs is in it. Read are {RELEASES}")
 
 
 @contextlib.contextmanager
@@ -60,7 +63,11 @@ class View:
         for tries_left in range(0 if rt.target.is_stopped else TRIES, -1, -1):
             try:
                 with _uncollected():
-                    return self.reader.read(rt, root, self._content)
+                    cache = self.reader.read(rt, root, self._content)
+                newest = NEWEST[cache.engine]
+                if tuple(int(n) for n in re.findall(r"\d+", cache.version)[: len(newest)]) > newest:
+                    cache.notes.append(f"{cache.engine} {cache.version} is newer than any that was tried: {RELEASES}")
+                return cache
             except (FaultError, LayoutError):
                 if not tries_left:
                     raise

@@ -9,7 +9,7 @@ from ..errors import GdbextError, LayoutError, NotFoundError
 from ..kvcache.model import Cache, Group, Pool, Request
 
 ENGINES = ("NormalEngine", "FIFOScheduler", "FIFOSchedulerBase", "KVCacheManager", "CacheManager", "BlockPool", "KVCacheAllocator")
-RELEASES = "RTP-LLM by debug information (4b8d39cd5 and the older CacheManager; read from source, tried on a stand-in)"
+TYPES = ("rtp_llm::BlockPool", "rtp_llm::CacheManager")  # a process whose debug information has none of them is not looked at
 # what -> paths from the object whose method runs; the first that is there counts
 MANAGER = ("resource_context_.cache_manager", "cache_manager_", "")
 POOL = ("allocator_.block_pool_", "block_pool_", "")  # from the KVCacheManager
@@ -21,7 +21,7 @@ BLOCK_LISTS = "batch_resource"  # vector<KVCacheResource> of BatchKVCacheResourc
 GROUPS = "group_block_ids"  # vector<shared_ptr<BlockIds>> of a KVCacheResource
 BLOCKS = "block_indices"  # vector<int32> of BlockIds
 FREE = ("free_block_ids_", "free_blocks_index_")  # std::set<int>: BlockPool; CacheManager
-SIZE = ("config_.block_num", "config_.block_nums")
+SIZE = ("config_.block_num", "config_.block_nums", "block_ref_counter_.total_block_nums_")
 TOKENS = ("config_.seq_size_per_block", "seq_size_per_block_")
 REQUESTS = ("request_ref_counter_", "query_ref_counter_")  # BlockRefCounter: references of streams
 CACHED = ("block_cache_ref_counter_",)

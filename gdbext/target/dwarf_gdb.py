@@ -168,9 +168,19 @@ def _placed(address, wanted):
     return gdb.Value(-(-address // wanted.alignof) * wanted.alignof).cast(wanted.pointer()).dereference()
 
 
-def this_of(classes):
-    """-> (class, Cxx) of the first frame of any thread that runs a method of one of `classes` (names without namespace), or None. What is
-    selected stays so."""
+def _known(name):
+    try:
+        gdb.lookup_type(name)
+    except gdb.error:
+        return False
+    return True
+
+
+def this_of(classes, types):
+    """-> (class, Cxx) of the first frame of any thread that runs a method of one of `classes` (names without namespace), or None. Frames are
+    looked at only where debug information knows one of `types`. What is selected stays so."""
+    if not any(_known(name) for name in types):
+        return None
     was_thread, was_frame = gdb.selected_thread(), None
     try:
         was_frame = gdb.selected_frame() if was_thread else None

@@ -13,13 +13,14 @@ FAULTS = {"none": None, "leak": ["leaked", 15], "freed-used": ["free-owned", 7],
           "negative": ["negative-ref", 9], "busy": ["busy-count", None]}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def fake(tmp_path_factory):
+@pytest.fixture(scope="module", params=["current", "older"])
+def fake(tmp_path_factory, request):
+    """The fake with KVCacheManager and BlockPool, and with the CacheManager of before."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("no g++")
     path = str(tmp_path_factory.mktemp("rtp") / "rtp_llm_fake")
-    subprocess.run([compiler, "-g", "-O0", "-std=c++17", SOURCE, "-o", path], check=True)
+    subprocess.run([compiler, "-g", "-O0", "-std=c++17", *(["-DOLDER"] if request.param == "older" else []), SOURCE, "-o", path], check=True)
     return path
 
 

@@ -1,9 +1,11 @@
 """Invariants over made-up pools: a healthy one is never flagged, whatever its history; an injected fault is, by the right rule and block."""
 
+import importlib
 import random
 
 import pytest
 
+from gdbext.engines import kv_view
 from gdbext.kvcache import invariants, model, picture
 from gdbext.kvcache.model import HEAD, NONE, TAIL, WILD, Cache, Group, Node, Pool, Request, Tree
 
@@ -406,3 +408,11 @@ def test_no_used_block_is_hidden_by_a_coarse_picture(cells, limit):
     for i, c in enumerate(cells):
         if c in "A*":
             assert whole[i // per] in "A*"
+
+
+# ---- what the commands say of themselves -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["llm_kv", "llm_requests", "llm_addr"])
+def test_help_names_the_releases_that_are_read(name):
+    module = importlib.import_module(f"gdbext.commands.{name}")
+    command = {"llm_kv": "LlmKv", "llm_requests": "LlmRequests", "llm_addr": "LlmAddr"}[name]
+    assert f"Reads {kv_view.RELEASES}." in " ".join(getattr(module, command).__doc__.split())

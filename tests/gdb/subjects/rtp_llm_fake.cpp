@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <list>
 #include <memory>
 #include <set>
@@ -47,7 +48,17 @@ struct NormalGenerateStream: GenerateStream {};
 using GenerateStreamPtr = std::shared_ptr<GenerateStream>;
 struct SchedulerBase { virtual ~SchedulerBase() {} };
 struct FIFOScheduler: SchedulerBase { std::list<GenerateStreamPtr> waiting_streams_, running_streams_; };
+struct CacheManager {  // until about 2026: free blocks and counters in the manager itself
+    int seq_size_per_block_ = 8;
+    std::set<int> free_blocks_index_;
+    BlockRefCounter block_ref_counter_, query_ref_counter_;
+    int available_blocks_ = 0;
+};
+#ifdef OLDER
+struct ResourceContext { std::shared_ptr<CacheManager> cache_manager = std::make_shared<CacheManager>(); };
+#else
 struct ResourceContext { std::shared_ptr<KVCacheManager> cache_manager = std::make_shared<KVCacheManager>(); };
+#endif
 struct EngineBase { virtual ~EngineBase() {} ResourceContext resource_context_; };
 struct NormalEngine: EngineBase {
     std::unique_ptr<SchedulerBase> scheduler_;
@@ -70,7 +81,12 @@ static GenerateStreamPtr stream(int64_t id, std::vector<int32_t> blocks, BlockPo
 
 int main(int argc, char** argv) {
     NormalEngine engine;
+    BlockPool copied;  // OLDER: what is built in it is handed to the manager below
+#ifdef OLDER
+    auto& pool = copied;
+#else
     auto& pool = *engine.resource_context_.cache_manager->allocator_->block_pool_;
+#endif
     pool.config_.block_num = 32;
     for (int i = 1; i < 32; i++) pool.free_block_ids_.insert(i);
     auto* scheduler = new FIFOScheduler;
@@ -86,5 +102,16 @@ int main(int argc, char** argv) {
     if (!strcmp(fault, "count-high")) pool.request_ref_counter_.ref_counter[3] = 4;
     if (!strcmp(fault, "negative")) pool.request_ref_counter_.ref_counter[9] = -1;
     if (!strcmp(fault, "busy")) pool.request_ref_counter_.busy_block_num_ += 2;
+#ifdef OLDER
+    auto& manager = *engine.resource_context_.cache_manager;
+    manager.free_blocks_index_ = pool.free_block_ids_;
+    manager.query_ref_counter_ = pool.request_ref_counter_;
+    manager.block_ref_counter_.total_block_nums_ = 32;
+    for (auto& counter : {pool.request_ref_counter_, pool.block_cache_ref_counter_})
+        for (auto& entry : counter.ref_counter)
+            for (int n = 0; n < entry.second; n++) manager.block_ref_counter_.add(entry.first);
+    if (!strcmp(fault, "negative")) manager.block_ref_counter_.ref_counter[9] = -1;
+    if (!strcmp(fault, "busy")) manager.block_ref_counter_.busy_block_num_ += 2;
+#endif
     engine.loop();
 }
