@@ -23,7 +23,8 @@ class LlmAddr(Command):
 
     An address of a worker is looked up in the selected process first, then in its siblings. On a core only that process is there.
 
-    Reads vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM by debug information."""
+    Reads vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM and
+    TensorRT-LLM by debug information."""
 
     name = "llm-addr"
     group = "kv"

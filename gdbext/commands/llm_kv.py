@@ -10,7 +10,6 @@ from ..render.text import escape, table
 from .base import Answer, Command, Option, UsageError
 
 discover, kv_view, expressions = room("engines.discover"), room("engines.kv_view"), room("cpython.expressions")
-rtp_llm_kv = room("engines.rtp_llm_kv")
 model, invariants, picture = room("kvcache.model"), room("kvcache.invariants"), room("kvcache.picture")
 
 POOL = Option("pool", "str", "a Python expression of a Scheduler, KVCacheManager or BlockPool instead of the one that is found", metavar="EXPR")
@@ -47,10 +46,11 @@ def view_of(session, args):
     try:
         view = kv_view.View(target, siblings, root, getattr(args, "show_content", False))
     except GdbextError:  # no Python engine: a C++ one, if a frame runs its methods
-        found = session.this_of(rtp_llm_kv.ENGINES, rtp_llm_kv.TYPES) if args.on is None and root is None else None
-        if found is None:
-            raise
-        return kv_view.NativeView(target, found)
+        for reader in kv_view.NATIVE if args.on is None and root is None else ():
+            found = session.this_of(reader.ENGINES, reader.TYPES)
+            if found is not None:
+                return kv_view.NativeView(target, reader, found)
+        raise
     view.unstopped(target)
     return view
 
@@ -144,7 +144,8 @@ class LlmKv(Command):
     either. `used`: owned by requests or pinned; `cached`: named by the prefix cache, free or not. A stop in the middle of an
     update is said (mid-update); what it explains is not called corruption.
 
-    Reads vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM by debug information."""
+    Reads vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM and
+    TensorRT-LLM by debug information."""
 
     name = "llm-kv"
     group = "kv"

@@ -15,7 +15,8 @@ class LlmRequests(Command):
 
     Only the head of the queue waits for something of its own; the others wait for it. Token ids only with -show-content.
 
-    Reads vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM by debug information."""
+    Reads vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM and
+    TensorRT-LLM by debug information."""
 
     name = "llm-requests"
     group = "kv"

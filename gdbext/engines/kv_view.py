@@ -6,11 +6,12 @@ import re
 
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from . import rtp_llm_kv, sglang_kv, vllm_kv
+from . import rtp_llm_kv, sglang_kv, trtllm_kv, vllm_kv
 
 TRIES = 60
 READERS = {"vllm": vllm_kv, "sglang": sglang_kv}
-RELEASES = "vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM by debug information"
+RELEASES = "vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM and TensorRT-LLM by debug information"
+NATIVE = (rtp_llm_kv, trtllm_kv)  # C++ engines, by debug information
 NEWEST = {"vllm": (0, 32), "sglang": (0, 5, 23)}  # the newest release whose own objects were read
 
 
@@ -95,13 +96,14 @@ class View:
 
 
 class NativeView:
-    """A C++ engine's cache, read by debug information. `found`: `(class, this)` of a frame, with members as engines/rtp_llm_kv.py wants them."""
+    """A C++ engine's cache, read by debug information: `reader` of `NATIVE`; `found`: `(class, this)` of a frame."""
 
-    def __init__(self, target, found):
-        self.target, self._found, self.partial = target, found, []
+    def __init__(self, target, reader, found):
+        self.target, self.partial = target, []
+        self._reader, self._found = reader, found
 
     def cache(self):
-        return rtp_llm_kv.read(self._found)
+        return self._reader.read(self._found)
 
     def workers(self, num_blocks=None):
         """None: where its layers lie is told by torch tensors that only the process's own Python or CUDA can be asked about."""

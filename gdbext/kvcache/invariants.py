@@ -42,6 +42,8 @@ RULES = {  # name -> (what must hold, releases, whether a half-done update may b
     "table-range": ("block tables hold ids of the pool", _ALL + ", " + _SGL, False),
     "table-short": ("a request's table covers its computed tokens (full attention)", _ALL, True),
     "request-unknown": ("a request with blocks is known to the scheduler, or waits for a transfer", _ALL, True),
+    "free-level": ("a free block waits in the queue of its own memory level", "TensorRT-LLM", False),
+    "free-iterator": ("a block knows its place in a free queue exactly while it stands in one", "TensorRT-LLM", True),
     "busy-count": ("the counter of busy blocks is the number of blocks with references", "RTP-LLM", True),
     "tree-link": ("a node's parent is the node that lists it", "SGLang 0.4 to 0.5.9, later with the Python tree", True),
     "tree-key": ("a node's key begins with what it is filed under and is as long as its value", "as tree-link", True),
@@ -116,6 +118,8 @@ def check(cache, workers=()):
         owners = cache.owners(number)
         _structure(found, pool)
         _free_queue(found, pool)
+        for rule, block, detail in pool.faults:
+            found.add(rule, detail, block, pool=pool.name)
         _tables(found, cache, number, pool)
         if pool.ref_cnt is not None:
             held[pool.name] = _references(found, pool, owners)

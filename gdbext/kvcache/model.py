@@ -63,6 +63,7 @@ class Pool:
     tree: Optional["Tree"] = None
     counters: Dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine itself counts
     notes: List[str] = dataclasses.field(default_factory=list)
+    faults: List[Tuple[str, Optional[int], str]] = dataclasses.field(default_factory=list)  # (rule, block, detail) that only a reader can see
     hash_text: Callable[[int], str] = str
     _walk: Optional[Walk] = None
 

@@ -36,6 +36,7 @@ class Cxx:
             elif kind.code == gdb.TYPE_CODE_PTR:
                 if int(value) == 0:
                     return None
+                value = value.cast(kind.target().strip_typedefs().pointer())  # gdb finds no dynamic type behind a typedef
                 value = value.cast(value.dynamic_type).dereference()
             elif kind.name and kind.name.startswith(("std::shared_ptr<", "std::__shared_ptr<")):
                 value = value["_M_ptr"]
@@ -66,11 +67,18 @@ class Cxx:
         except gdb.error as e:
             raise LayoutError(f"a {self.type_name} is no number: {e}") from None
 
+    def engaged(self):
+        """Whether a std::optional holds something."""
+        try:
+            return bool(self.value["_M_payload"]["_M_engaged"])
+        except gdb.error as e:
+            raise LayoutError(f"a {self.type_name} is no optional: {e}") from None
+
     def items(self, limit=MAX_ITEMS):
-        """Elements of a std::vector, list, set (Cxx) or of an unordered_map ((key, value) pairs). `LayoutError` for another type or a damaged one."""
+        """Elements of a std::vector, list, set (Cxx) or of a map or unordered_map ((key, value) pairs). `LayoutError` for another type or a damaged one."""
         kind = self.value.type.strip_typedefs()
         name = (kind.name or str(kind)).replace("std::__cxx11::", "std::")
-        walks = {"std::vector<": _vector, "std::list<": _list, "std::set<": _tree, "std::unordered_map<": _hashed}
+        walks = {"std::vector<": _vector, "std::list<": _list, "std::set<": _tree, "std::map<": _tree, "std::unordered_map<": _hashed}
         walk = next((w for start, w in walks.items() if name.startswith(start)), None)
         if walk is None:
             raise LayoutError(f"a {name} is no container that is known")
@@ -128,6 +136,7 @@ def _tree(value, kind, limit):
     impl = value["_M_t"]["_M_impl"]
     count = _checked(int(impl["_M_node_count"]), limit)
     key = kind.template_argument(0)
+    pairs = kind.name.startswith("std::map<")
     found, stack, at = [], [], impl["_M_header"]["_M_parent"]
     while int(at) or stack:  # in order
         while int(at):
@@ -136,7 +145,7 @@ def _tree(value, kind, limit):
                 raise LayoutError("a tree deeper than any of its size")
             at = at["_M_left"]
         at = stack.pop()
-        found.append(Cxx(_behind(at, key)))
+        found.append(_pair(at, key, kind.template_argument(1)) if pairs else Cxx(_behind(at, key)))
         if len(found) > count:
             raise LayoutError(f"a tree that counts {count} nodes and holds more")
         at = at["_M_right"]
@@ -153,10 +162,17 @@ def _hashed(value, kind, limit):
     while int(at):
         if len(found) >= count:
             raise LayoutError(f"a table that counts {count} entries and holds more")
-        first = _behind(at, key)
-        found.append((Cxx(first), Cxx(_placed(int(first.address) + key.sizeof, mapped))))  # a pair: the key, then what it leads to
+        found.append(_pair(at, key, mapped))
         at = at["_M_nxt"]
     return found
+
+
+def _pair(node, key, mapped):
+    """A std::pair in a node: the key, then, where its alignment lets it begin, what the key leads to. A key smaller than the other's alignment
+    stands where the pair begins."""
+    align = max(key.alignof, mapped.alignof)
+    start = -(-(int(node) + node.type.strip_typedefs().target().strip_typedefs().sizeof) // align) * align
+    return Cxx(_placed(start, key)), Cxx(_placed(start + key.sizeof, mapped))
 
 
 def _behind(node, wanted):

@@ -1,4 +1,4 @@
-"""RTP-LLM by debug information, on a compiled fake with its type and member names (subjects/rtp_llm_fake.cpp): live and from a core."""
+"""RTP-LLM and TensorRT-LLM by debug information, on compiled fakes with their type and member names (subjects/*_fake.cpp)."""
 
 import os
 import shutil
@@ -8,20 +8,25 @@ import pytest
 
 from gdbrun import run_gdb
 
-SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "rtp_llm_fake.cpp")
+SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
 FAULTS = {"none": None, "leak": ["leaked", 15], "freed-used": ["free-owned", 7], "zero-freed": ["null-freed", 0], "count-high": ["ref-above-owners", 3],
           "negative": ["negative-ref", 9], "busy": ["busy-count", None]}  # fmt: skip
+
+
+def compiled(name, folders, *options):
+    """The path of a fake's program; skips where there is no compiler."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no g++")
+    path = str(folders.mktemp(name) / name)
+    subprocess.run([compiler, "-g", "-O0", "-std=c++17", os.path.join(SUBJECTS, name + ".cpp"), *options, "-o", path], check=True)
+    return path
 
 
 @pytest.fixture(scope="module", params=["current", "older"])
 def fake(tmp_path_factory, request):
     """The fake with KVCacheManager and BlockPool, and with the CacheManager of before."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no g++")
-    path = str(tmp_path_factory.mktemp("rtp") / "rtp_llm_fake")
-    subprocess.run([compiler, "-g", "-O0", "-std=c++17", *(["-DOLDER"] if request.param == "older" else []), SOURCE, "-o", path], check=True)
-    return path
+    return compiled("rtp_llm_fake", tmp_path_factory, *(["-DOLDER"] if request.param == "older" else []))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -48,3 +53,32 @@ def test_blocks_streams_and_faults(fake, fault, gdb_path, tmp_path):
         assert block["block"]["ref_cnt"] == 3 and block["block"]["pins"] == 1 and [o["request_id"] for o in block["block"]["owners"]] == ["101", "102"]
         assert [(r["request_id"], r["queue"]) for r in requests["requests"]] == [("101", "running"), ("102", "running"), ("103", "waiting")]
         assert picture["maps"][0]["cells"].startswith("0**B...AA")
+
+
+TRT_FAULTS = {"none": None, "leak": ["leaked", 2], "count-low": ["ref-below-owners", 0], "freed-used": ["free-owned", 5], "wrong-level": ["free-level", 2],
+              "counter": ["free-count", None], "iterator": ["free-iterator", 8], "swapped": ["block-id", 3]}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trt_fake(tmp_path_factory):
+    return compiled("trtllm_fake", tmp_path_factory)
+
+
+@pytest.mark.parametrize("fault", TRT_FAULTS)
+def test_tensorrt_llm_windows_sequences_and_faults(trt_fake, fault, gdb_path):
+    child = subprocess.Popen([trt_fake, fault], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "READY\n"
+        said = run_gdb(gdb_path, ["llm-kv -json", "llm-kv check -json", "llm-kv block 1 -group 1 -json"], [trt_fake, str(child.pid)])
+    finally:
+        child.kill()
+        child.communicate()
+    check = said.json(1)
+    assert [[v["rule"], v["block"]] for v in check["violations"][:1]] == ([TRT_FAULTS[fault]] if TRT_FAULTS[fault] else []), check["violations"]
+    if fault == "none":
+        summary, block = said.json(0), said.json(2)
+        assert [(p["name"], p["num_blocks"], p["free"], p["block_size"]) for p in summary["pools"]] == [("window 128", 16, 11, 32), ("window 4096", 16, 11, 32)]
+        assert {r["request_id"]: r["tables"] for r in summary["requests"]} == {
+            "7": {"0": [0, 1, 2], "1": [0, 1, 2]}, "9": {"0": [0, 1, 5, 6], "1": [0, 1, 5, 6]},
+        }  # fmt: skip
+        assert block["block"]["ref_cnt"] == 2 and sorted(o["request_id"] for o in block["block"]["owners"]) == ["7", "9"]
