@@ -8,6 +8,7 @@ from ..lazy import room
 from ..render.jsonline import Address
 from ..render.text import escape, table
 from .base import Answer, Command, Option, UsageError
+from .wheels import need
 
 discover, kv_view, expressions = room("engines.discover"), room("engines.kv_view"), room("cpython.expressions")
 model, invariants, picture = room("kvcache.model"), room("kvcache.invariants"), room("kvcache.picture")
@@ -431,33 +432,29 @@ def describe_stats(s):
 
 
 def plot(path, maps):
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError:
-        raise GdbextError("-plot needs matplotlib, which this Python has not: pip install --target DIR matplotlib, and start with PYTHONPATH=DIR") from None
+    """Writes a picture of the maps; the file's ending chooses the format."""
+    matplotlib = need("matplotlib", "-plot")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    meaning = dict(picture.MEANINGS)
-    figure, axes = pyplot.subplots(len(maps), 1, squeeze=False, figsize=(11, 4 * len(maps)), layout="constrained")
-    for axis, m in zip(axes[:, 0], maps):
-        width = max(1, math.isqrt(max(0, len(m["cells"]) - 1)) * 2) if len(m["cells"]) > 64 else max(1, len(m["cells"]))
-        kinds = sorted(set(m["cells"]))
-        colours = [picture.COLOURS.get(k) or pyplot.get_cmap("tab20")(ord(k) % 20) for k in kinds]
-        codes = [kinds.index(c) for c in m["cells"]] + [len(kinds)] * (-len(m["cells"]) % width)
-        rows = [codes[i : i + width] for i in range(0, len(codes), width)]
+    figure = Figure(figsize=(11, 4 * len(maps)), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    for axis, m in zip(figure.subplots(len(maps), 1, squeeze=False)[:, 0], maps):
+        cells = m["cells"]
+        width = max(1, math.ceil(math.sqrt(len(cells))) * 2) if len(cells) > 64 else max(1, len(cells))
+        kinds = sorted(set(cells))
+        colours = [picture.COLOURS.get(k) or matplotlib.colormaps["tab20"](ord(k) % 20) for k in kinds]
+        codes = [kinds.index(c) for c in cells] + [len(kinds)] * (-len(cells) % width)
+        rows = [codes[i : i + width] for i in range(0, len(codes), width)] or [[0]]
         axis.imshow(rows, aspect="auto", interpolation="nearest", cmap=ListedColormap([*colours, "white"]), vmin=0, vmax=len(kinds))
-        axis.set_title(f"{m['pool']}: {len(m['cells'])} blocks, {width} a row")
+        axis.set_title(f"{m['pool']}: {len(cells)} blocks, {width} a row")
         axis.set_yticks([])
-        names = {**meaning, **m["legend"]}
+        names = {**picture.MEANINGS, **m["legend"]}
         axis.legend([Patch(facecolor=c, edgecolor="grey") for c in colours], [names.get(k, "another request") for k in kinds], loc="center left",
                     bbox_to_anchor=(1, 0.5), fontsize="small")  # fmt: skip
     try:
-        figure.savefig(path)
+        canvas.print_figure(path)
     except (OSError, ValueError) as e:  # no such folder; an ending that is no picture
         raise GdbextError(f"-plot {path}: {e}") from None
-    finally:
-        pyplot.close(figure)
