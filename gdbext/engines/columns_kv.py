@@ -10,6 +10,7 @@ from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 
 GAP = 1 << 15  # bytes: pieces nearer than this are read in one
 PIECE = 1 << 26
+FAR = 1 << 12  # bytes: no allocator lays objects of one kind further apart
 SMALL = 64  # ints of more digits are no counter
 
 
@@ -61,7 +62,14 @@ def _runs(addresses):
         start = i + 1
     if start < n:
         runs.append((addresses[start], n - start, differences[start] if n - start > 1 else 8))
-    return runs
+    return [piece for run in runs for piece in _near(*run)]
+
+
+def _near(start, count, step):
+    """The run itself; objects far from each other, that lie at one distance by chance, one by one."""
+    if abs(step) <= FAR:
+        return [(start, count, step)]
+    return [(start + i * step, 1, 8) for i in range(count)]
 
 
 def _pieces(target, runs, size):
@@ -72,8 +80,6 @@ def _pieces(target, runs, size):
         low, high = min(start, end), max(start, end) + size
         if low % 8 or step % 8 or low <= 0 or high >= 1 << 63:
             raise LayoutError(f"{start:#x} is no object's address")
-        if high - low > max(PIECE, count * 4096):
-            raise LayoutError(f"objects from {low:#x} to {high:#x} are no list of objects of one kind")
         spans.append((low, high, number))
     spans.sort()
     found, at = [None] * len(runs), 0

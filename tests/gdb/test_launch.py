@@ -164,7 +164,7 @@ def test_deleting_takes_the_hidden_parts_too(gdb, small):
 
 def test_what_cannot_be_is_one_line(gdb, small):
     said = gdb(["llm-launch", "break main", "run", "llm-launch", "llm-break request", "llm-break (", "llm-break -trace 0 x", "llm-break -rank TP7 x"], [small])
-    for i, word in {0: "no process", 3: "stands at no launch", 4: "no preset", 5: "no regular expression", 6: "-trace 0", 7: "TP7"}.items():
+    for i, word in {0: "no process", 3: "stands at no launch", 4: "runs no CPython", 5: "no regular expression", 6: "-trace 0", 7: "TP7"}.items():
         assert word in said.outputs[i] and said.outputs[i].count("\n") == 0, said.outputs[i]
 
 
