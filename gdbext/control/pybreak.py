@@ -12,8 +12,7 @@ import gdb
 
 from ..errors import GdbextError, NotFoundError
 from ..cpython import codes
-from ..cpython.expressions import evaluate, last_name
-from ..cpython.objects import Object
+from ..cpython.expressions import evaluate, last_name, truth
 from ..cpython.reprs import SHORT, Repr
 from ..render.text import escape
 from . import traps
@@ -162,20 +161,6 @@ def label_of(process):
         ranks, _ = discover.discover()
         process.label = next((r.label for r in ranks if r.pid == process.pid), "")
     return process.label
-
-
-def truth(value):
-    """What Python's `bool()` of a value read from the process would be, as far as memory tells."""
-    if not isinstance(value, Object):
-        return bool(value)
-    try:
-        return bool(value.plain())
-    except GdbextError:
-        pass
-    try:
-        return bool(value.len())
-    except GdbextError:
-        return True
 
 
 def where_text(standing, place):

@@ -198,13 +198,13 @@ class _Evaluator:
         value = None
         for part in node.values:
             value = self._value(part)
-            if self._truth(value) != isinstance(node.op, ast.And):
+            if truth(value) != isinstance(node.op, ast.And):
                 return value
         return value
 
     def _unaryop(self, node):
         if isinstance(node.op, ast.Not):
-            return not self._truth(self._value(node.operand))
+            return not truth(self._value(node.operand))
         return _UNARY[type(node.op)](self._plain(node.operand))
 
     def _binop(self, node):
@@ -219,7 +219,7 @@ class _Evaluator:
         return work(left, right)
 
     def _ifexp(self, node):
-        return self._value(node.body if self._truth(self._value(node.test)) else node.orelse)
+        return self._value(node.body if truth(self._value(node.test)) else node.orelse)
 
     def _compare(self, node):
         left = self._value(node.left)
@@ -280,7 +280,7 @@ class _Evaluator:
                 return numpy_objects.read_array(value).shape[0] if numpy_objects.is_array(value) else value.len()
             return len(value)
         if name in ("any", "all"):
-            return {"any": any, "all": all}[name](self._truth(v) for v in self._each(value))
+            return {"any": any, "all": all}[name](truth(v) for v in self._each(value))
         return {"min": min, "max": max, "sum": sum}[name](self._as_plain(v) for v in self._each(value))
 
     def _generatorexp(self, node):
@@ -299,7 +299,7 @@ class _Evaluator:
             self._bind(part.target, member, scope)
             self.scopes.append(scope)
             try:
-                if all(self._truth(self._value(test)) for test in part.ifs):
+                if all(truth(self._value(test)) for test in part.ifs):
                     yield from self._comprehended(node, depth + 1)
             finally:
                 self.scopes.remove(scope)
@@ -338,23 +338,25 @@ class _Evaluator:
             return value
         return value.plain()
 
-    def _truth(self, value):
-        if not isinstance(value, Object):
-            return bool(value)
-        try:
-            return bool(value.plain())
-        except GdbextError:
-            pass
-        try:
-            return value.len() > 0
-        except FaultError:
-            raise
-        except GdbextError:
-            if value.type.is_heap and (value.type.lookup("__bool__") or value.type.lookup("__len__")):
-                raise GdbextError(
-                    f"whether the {value.type_name} at {value.address:#x} counts as true is up to its own code; compare a field"
-                ) from None
-            return True
+
+def truth(value):
+    """What Python's `bool()` of a value read from the process is; `GdbextError` where only its own code could tell."""
+    if not isinstance(value, Object):
+        return bool(value)
+    try:
+        return bool(value.plain())
+    except GdbextError:
+        pass
+    try:
+        return value.len() > 0
+    except FaultError:
+        raise
+    except GdbextError:
+        if value.type.is_heap and (value.type.lookup("__bool__") or value.type.lookup("__len__")):
+            raise GdbextError(
+                f"whether the {value.type_name} at {value.address:#x} counts as true is up to its own code; compare a field"
+            ) from None
+        return True
 
 
 def _deep(obj, depth=4):

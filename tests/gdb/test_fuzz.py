@@ -18,7 +18,6 @@ from gdbext.commands.pyprint import PyPrint
 from gdbext.commands.pythreads import PyThreads
 from gdbext.commands.session import Session
 from gdbext.errors import GdbextError
-from gdbext.target import collector
 from gdbext.target.snapshot import CoreFileTarget
 from pysubjects import PYTHONS, kernel_core, running, unlimited_core
 
