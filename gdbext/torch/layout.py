@@ -66,17 +66,23 @@ class TorchLayout:
         return None if number is None else 1 << (self.row["backends"] + number - 1)
 
 
-def for_version(text, pre_cxx11_abi=False):
-    """The `TorchLayout` for a release as torch.__version__ gives it ("2.13.0+cpu"); `LayoutError` for one not known.
+def minor_of(text):
+    """"2.13" of torch.__version__ ("2.13.0+cpu"), "" where it is none."""
+    m = re.match(r"(\d+)\.(\d+)", text or "")
+    return f"{int(m.group(1))}.{int(m.group(2))}" if m else ""
+
+
+def for_version(text, pre_cxx11_abi=False, why=""):
+    """The `TorchLayout` for a release as torch.__version__ gives it ("2.13.0+cpu"); `LayoutError` for one not known, with `why` it
+    could not be made.
 
     `pre_cxx11_abi`: built with _GLIBCXX_USE_CXX11_ABI=0, where std::string is smaller (x86-64 wheels up to 2.6).
     """
-    m = re.match(r"(\d+)\.(\d+)", text or "")
-    minor = f"{int(m.group(1))}.{int(m.group(2))}" if m else ""
+    minor = minor_of(text)
     if minor not in _rows():
         rows = known()
         raise LayoutError(
-            f"torch {text or '(no version)'} has no layout here (known: {rows[0]} to {rows[-1]}); "
+            f"torch {text or '(no version)'} has no layout here (known: {rows[0]} to {rows[-1]}){'; ' + why if why else ''}; "
             f"make it with: scripts/make-torch-layouts --headers DIR, where DIR is that torch's own torch/include folder"
         )
     return TorchLayout(minor, _rows()[minor], pre_cxx11_abi)
@@ -124,5 +130,18 @@ def torch_version(target, rt=None):
 
 
 def for_process(target, rt=None):
-    """The `TorchLayout` of a process, once per epoch. `rt` is its `Runtime`, None where it runs no Python."""
-    return target.cached("torch layout", lambda: for_version(torch_version(target, rt), pre_cxx11_abi(target)))
+    """The `TorchLayout` of a process, once per epoch. `rt` is its `Runtime`, None where it runs no Python. One that the table does not
+    know is made from the headers beside its libtorch, where a compiler is."""
+
+    def find():
+        version, old = torch_version(target, rt), pre_cxx11_abi(target)
+        if minor_of(version) in _rows() or not minor_of(version):
+            return for_version(version, old)
+        from . import headers
+
+        try:
+            return TorchLayout(minor_of(version), headers.row_of(target, version), old)
+        except LayoutError as e:
+            return for_version(version, old, str(e))
+
+    return target.cached("torch layout", find)
