@@ -125,6 +125,7 @@ class CoreFileTarget(Target):
         if self.file.type != elf.ET_CORE:
             raise NotFoundError(f"{path}: an ELF file, but not a core")
         self.path, self.arch = path, self.file.arch
+        self._bytes = open(path, "rb", buffering=0)  # memory is read, not mapped: each page looked at would bring its neighbours along
         self._loads = sorted((s for s in self.file.segments if s.type == elf.PT_LOAD and s.memsz), key=lambda s: s.vaddr)
         self._starts = [s.vaddr for s in self._loads]
         self.truncated = any(s.offset + s.filesz > len(self.file.data) for s in self.file.segments)
@@ -185,7 +186,7 @@ class CoreFileTarget(Target):
         inside = at - s.vaddr
         if inside < s.filesz:
             start = s.offset + inside
-            data = self.file.data[start : start + min(left, s.filesz - inside)]
+            data = os.pread(self._bytes.fileno(), min(left, s.filesz - inside), start) if start < len(self.file.data) else b""
             if not data:
                 raise FaultError(address, size, f"the core {self.path} is cut short")
             return data
