@@ -9,6 +9,8 @@ from ..errors import GdbextError, LayoutError, NotFoundError
 _PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "torch.json")
 _OLD_STRING = b"14torchCheckFailEPKcS2_jRKSs"  # c10::detail::torchCheckFail(…, std::string const&) as the old ABI mangles it
 _VERSION_FILES = (("version.py", r"^__version__\s*=\s*['\"]([^'\"]+)"), ("build-version", r"^(\d\S*)"))  # wheels, the libtorch zips
+# sizeof(pthread_mutex_t) in glibc: an autograd Node has one before most of what it and its subclasses have. All else of the rows holds for both.
+_MUTEX = {"x86-64": 40, "aarch64": 48}
 _loaded = {}
 
 
@@ -27,8 +29,13 @@ def known():
 class TorchLayout:
     """Offsets, enumerations and bit-fields of one torch minor (`minor`: "2.13"). Offsets are bytes from the structure's start."""
 
-    def __init__(self, minor, row, pre_cxx11_abi=False):
+    def __init__(self, minor, row, pre_cxx11_abi=False, arch="x86-64"):
         self.minor, self.row = minor, {**row, **row.get("pre_cxx11_abi", {})} if pre_cxx11_abi else row
+        node = self.row.get("PyNode")
+        if node and arch in _MUTEX:
+            longer = _MUTEX[arch] - _MUTEX["x86-64"]
+            moved = {f: at + longer if f == "sizeof" or at > node["mutex_"] else at for f, at in node.items()}
+            self.row = {**self.row, "PyNode": moved}
         self._names = {}
 
     def offset(self, struct, field, *rest):
@@ -72,7 +79,7 @@ def minor_of(text):
     return f"{int(m.group(1))}.{int(m.group(2))}" if m else ""
 
 
-def for_version(text, pre_cxx11_abi=False, why=""):
+def for_version(text, pre_cxx11_abi=False, why="", arch="x86-64"):
     """The `TorchLayout` for a release as torch.__version__ gives it ("2.13.0+cpu"); `LayoutError` for one not known, with `why` it
     could not be made.
 
@@ -85,7 +92,7 @@ def for_version(text, pre_cxx11_abi=False, why=""):
             f"torch {text or '(no version)'} has no layout here (known: {rows[0]} to {rows[-1]}){'; ' + why if why else ''}; "
             f"make it with: scripts/make-torch-layouts --headers DIR, where DIR is that torch's own torch/include folder"
         )
-    return TorchLayout(minor, _rows()[minor], pre_cxx11_abi)
+    return TorchLayout(minor, _rows()[minor], pre_cxx11_abi, arch)
 
 
 def pre_cxx11_abi(target):
@@ -136,11 +143,11 @@ def for_process(target, rt=None):
     def find():
         version, old = torch_version(target, rt), pre_cxx11_abi(target)
         if minor_of(version) in _rows() or not minor_of(version):
-            return for_version(version, old)
+            return for_version(version, old, arch=target.arch)
         from . import headers
 
         try:
-            return TorchLayout(minor_of(version), headers.row_of(target, version), old)
+            return TorchLayout(minor_of(version), headers.row_of(target, version), old, target.arch)
         except LayoutError as e:
             return for_version(version, old, str(e))
 

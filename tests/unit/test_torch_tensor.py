@@ -369,3 +369,11 @@ def test_a_type_that_is_its_own_base_ends():
     made.put_vptr(vptr("at::QTensorImpl"))
     with pytest.raises(LayoutError, match="QTensorImpl"):
         made.read()
+
+
+@pytest.mark.parametrize("minor", layouts.known())
+def test_on_aarch64_only_what_follows_the_mutex_of_a_node_moves(minor):
+    here, there = layouts.for_version(minor).row, layouts.for_version(minor, arch="aarch64").row
+    assert {k for k in here if here[k] != there[k]} == {"PyNode"}
+    moved = {f: there["PyNode"][f] - at for f, at in here["PyNode"].items()}
+    assert moved["mutex_"] == moved["sequence_nr_"] == 0 and moved["next_edges_"] == moved["sizeof"] == 8
