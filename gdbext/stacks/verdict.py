@@ -547,14 +547,15 @@ def of_seen(seen):
 
 
 def _hog_of(seen, found):
-    """(node, waiters) where one thread held the GIL at every look while others waited at nearly all of them. Python makes a thread give
+    """(node, waiters) where one thread held the GIL at every look while others, that never had it, waited at half of them or more: a
+    waiter asks again every 5 ms, and on a machine at work it is some time until it waits again. Python makes a thread give
     the GIL back after 5 ms when another asks, so one that runs and never does is in C code; one that was not given a processor
     is no hog."""
     got = seen.gil
     if got is None or got.count < 6 or got.free or len(got.held) != 1:
         return None
     tid = next(iter(got.held))
-    waiters = [t for t, n in got.waited.items() if n >= 0.8 * got.count and t not in got.held]
+    waiters = [t for t, n in got.waited.items() if n >= 0.5 * got.count and t not in got.held]
     ran = seen.ran(tid)
     holder = next((t for t in found if t.node[1] == tid), None)
     if not waiters or holder is None or holder.moved:
