@@ -13,9 +13,10 @@ SCRIPT = os.path.join(ROOT, "gdbinit.d", "gdbext.gdb")
 
 
 def run(argv, home=None, cwd=None, **env):
-    environ = {**os.environ, "PYTHONPATH": ROOT, **env}
-    if home:
-        environ.update(HOME=str(home), XDG_CONFIG_HOME=str(home / ".config"), XDG_DATA_HOME=str(home / "data"))
+    own = {}
+    if home:  # with no GDBEXT_DATA: what other tests use must outlive an uninstall here
+        own = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config"), "XDG_DATA_HOME": str(home / "data"), "GDBEXT_DATA": ""}
+    environ = {**os.environ, "PYTHONPATH": ROOT, **own, **env}
     return subprocess.run([str(a) for a in argv], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=cwd, env=environ, timeout=300)
 
 
@@ -135,14 +136,14 @@ def test_a_gdb_that_is_not_there_or_does_not_run_is_one_line(tmp_path):
 
 def test_the_wheels_are_for_gdbs_own_python_and_gdb_finds_them(gdb_path, tmp_path):
     home = tmp_path
-    said = gdbext("install", "--gdb", gdb_path, "--json", home=home, GDBEXT_DATA="")
+    said = gdbext("install", "--gdb", gdb_path, "--json", home=home)
     assert said.returncode in (0, 3), said.stdout + said.stderr
     wheels = json.loads(said.stdout)["wheels"][0]
     assert "numpy" not in wheels["missing"] and wheels["folder"].startswith(str(home))
-    asked = run([gdb_path, "-q", "-batch", "-ex", "python import sys, numpy; print(numpy.__file__, sys.path[-1])"], home, GDBEXT_DATA="")
+    asked = run([gdb_path, "-q", "-batch", "-ex", "python import sys, numpy; print(numpy.__file__, sys.path[-1])"], home)
     where, last = asked.stdout.split()
     assert where.startswith(wheels["folder"]) and last == wheels["folder"]
-    assert gdbext("uninstall", home=home, GDBEXT_DATA="").returncode == 0 and not os.path.exists(wheels["folder"])
+    assert gdbext("uninstall", home=home).returncode == 0 and not os.path.exists(wheels["folder"])
 
 
 def test_commands_run_outside_gdb_with_status_and_json():
