@@ -43,17 +43,19 @@ def _demangler():
 def short(name, limit=100):
     """A function's name without its arguments, its template arguments folded when it is long."""
     text = demangle(name)
-    depth, out = 0, []
+    depth, braces, out = 0, 0, []
     if len(text) <= limit:
         return text
-    for c in text:
+    for c in text.replace("(anonymous namespace)", "{anonymous}"):
+        if depth == 0:
+            braces += (c == "{") - (c == "}")  # {lambda(int)#1} is a name, its parentheses are none of the arguments'
         if c == "<":
             if depth == 0:
                 out.append("<…>")
             depth += 1
         elif c == ">" and depth:
             depth -= 1
-        elif c == "(" and depth == 0 and out:
+        elif c == "(" and depth == 0 and braces == 0 and out:
             break
         elif depth == 0:
             out.append(c)
