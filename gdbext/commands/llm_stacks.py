@@ -185,7 +185,7 @@ def parting(views):
 
 
 class Movement:
-    """Who moves from look to look. A thread moves when a frame or a line of its stack, or its CPU clock, has changed."""
+    """Who moves from look to look. A thread moves when a frame or a line of its stack has changed."""
 
     def __init__(self):
         self.last, self.changes, self.looks = {}, {}, 0

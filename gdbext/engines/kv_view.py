@@ -9,6 +9,7 @@ from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import rtp_llm_kv, sglang_kv, trtllm_kv, vllm_kv
 
 TRIES = 60
+LOOKS = 8  # of them for what is not found: a running frame may show nothing just now, but an object that is nowhere stays so
 READERS = {"vllm": vllm_kv, "sglang": sglang_kv}
 RELEASES = "vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM and TensorRT-LLM by debug information"
 NATIVE = (rtp_llm_kv, trtllm_kv)  # C++ engines, by debug information
@@ -33,6 +34,17 @@ def _uncollected():
     finally:
         if enabled:
             gc.enable()
+
+
+def _settled(target, read):
+    """`read()`, again where the process runs on and changed under the reader."""
+    for tries_left in range(0 if target.is_stopped else TRIES, -1, -1):
+        try:
+            return read()
+        except GdbextError as e:
+            if not tries_left or not isinstance(e, (FaultError, LayoutError)) and tries_left <= TRIES - LOOKS:
+                raise
+            target.forget()
 
 
 class View:
@@ -60,19 +72,17 @@ class View:
         return self.reader.read(self.rt, None, self._content)  # says what is missing
 
     def _read(self, rt, root):
-        """Reads again where the process runs on and changed under the reader: the scheduler stays where it is."""
-        for tries_left in range(0 if rt.target.is_stopped else TRIES, -1, -1):
-            try:
-                with _uncollected():
-                    cache = self.reader.read(rt, root, self._content)
-                newest = NEWEST[cache.engine]
-                if tuple(int(n) for n in re.findall(r"\d+", cache.version)[: len(newest)]) > newest:
-                    cache.notes.append(f"{cache.engine} {cache.version} is newer than any that was tried: {RELEASES}")
-                return cache
-            except (FaultError, LayoutError):
-                if not tries_left:
-                    raise
-                rt.target.forget()
+        """The cache of a scheduler, which stays where it is."""
+
+        def read():
+            with _uncollected():
+                return self.reader.read(rt, root, self._content)
+
+        cache = _settled(rt.target, read)
+        newest = NEWEST[cache.engine]
+        if tuple(int(n) for n in re.findall(r"\d+", cache.version)[: len(newest)]) > newest:
+            cache.notes.append(f"{cache.engine} {cache.version} is newer than any that was tried: {RELEASES}")
+        return cache
 
     def workers(self, num_blocks=None):
         """A `Worker` per shard that can be read; what is missing goes to `partial`."""
@@ -80,7 +90,7 @@ class View:
         shards = self._targets("shards")
         for label, target in shards or [(self.target.label or "this process", self.target)]:
             try:
-                found.append(self.reader.read_worker(open_runtime(target), label, num_blocks))
+                found.append(_settled(target, lambda: self.reader.read_worker(open_runtime(target), label, num_blocks)))
                 self.unstopped(target)
             except GdbextError as e:
                 missing.append(f"{label}: {e}")

@@ -4,25 +4,24 @@
 import concurrent.futures
 import json
 import os
+import random
 import sys
 import threading
 import time
 
 
-def first():
-    time.sleep(0.05)
-
-
-def second():
-    time.sleep(0.05)
+def deeper(levels):
+    if levels:
+        deeper(levels - 1)
+    else:
+        time.sleep(0.02)
 
 
 def wait(moving):
     if not moving:
         time.sleep(1000)
     while True:
-        first()
-        second()
+        deeper(random.randrange(100))  # no two looks find the same depth, however they fall
 
 
 def inner(moving):
