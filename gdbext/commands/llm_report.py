@@ -11,9 +11,10 @@ from . import several
 from .base import Answer, Command, Option, UsageError
 from .llm_hang import examine
 from .llm_locks import node_text, nodes_of
-from .llm_stacks import html_tree, parting, write
+from .llm_stacks import html_tree, parting
 
-html, kv_view, model, rehearsal, waits = (room(n) for n in ("render.html", "engines.kv_view", "kvcache.model", "stacks.rehearsal", "stacks.waits"))
+files, html = room("render.files"), room("render.html")
+kv_view, model, rehearsal, waits = (room(n) for n in ("engines.kv_view", "kvcache.model", "stacks.rehearsal", "stacks.waits"))
 
 
 class LlmReport(Command):
@@ -50,7 +51,7 @@ def make(path, found, held, wait):
     """Writes the page. -> (the fields of llm-hang with `file` and `bytes`, `[ProcessView]`)"""
     data, seen = examine(found, held, wait, (rehearsal.KV,))
     views = [s.view for s in seen if s.view is not None]
-    write(path, page(data, seen, views))
+    files.write(path, "llm-report", page(data, seen, views))
     data["file"], data["bytes"] = os.path.abspath(os.path.expanduser(path)), os.path.getsize(os.path.expanduser(path))
     return data, views
 

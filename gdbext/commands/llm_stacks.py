@@ -11,7 +11,8 @@ from .base import Answer, Command, Option, UsageError
 from .llm_bt import native_data
 from .pybt import frame_data
 
-looks, nodes, threads, tree, html = (room(n) for n in ("stacks.looks", "stacks.nodes", "stacks.threads", "stacks.tree", "render.html"))
+looks, nodes, threads, tree = (room(f"stacks.{n}") for n in ("looks", "nodes", "threads", "tree"))
+files, html = room("render.files"), room("render.html")
 MAX_SAMPLES = 1000
 LONG = 12  # frames of one run that are shown whole
 
@@ -90,9 +91,9 @@ class LlmStacks(Command):
         if data["failed"]:
             partial.append(f"{data['ranks_read']} of {data['ranks_total']} processes")
         if args.folded:
-            write(args.folded, "\n".join(tree.folded(folded_stacks(views))) + "\n")
+            files.write(args.folded, "-folded", "\n".join(tree.folded(folded_stacks(views))) + "\n")
         if args.html:
-            write(args.html, html.page("llm-stacks", html_tree(views, data)))
+            files.write(args.html, "-html", html.page("llm-stacks", html_tree(views, data)))
         names = {view.pid: view.name for view in views}
 
         def text(style):
@@ -207,21 +208,6 @@ class Movement:
 
 def folded_stacks(views):
     return [((view.name, th.name), th.frames) for view in views for th in view.threads if th.frames]
-
-
-def write(path, content):
-    """A text file, whole or not there."""
-    path = os.path.expanduser(path)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as f:
-            f.write(content)
-        os.replace(temporary, path)
-    except OSError as e:
-        raise GdbextError(f"{path}: {e.strerror}: name another file") from None
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
 
 
 # ---- for people ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from ..render.text import escape, size, table
 from .base import Answer, Command, Option
 from .wheels import need
 
-census, arrays, statistics, files = room("torch.census"), room("torch.arrays"), room("torch.stats"), room("torch.files")
+census, arrays, statistics, files = room("torch.census"), room("torch.arrays"), room("torch.stats"), room("render.files")
 
 SHOWN = 40  # rows without -all
 GROUP_STEPS = 3  # owners are summed up by so many leading steps of their paths
@@ -232,7 +232,7 @@ def _total(rows):
 
 def _save(path, data, force):
     path = os.path.expanduser(path)
-    with files.whole(path, "-save", force) as f:
+    with files.writing(path, "-save", force) as f:
         f.write(Answer(data, "").json(PyTensors.name).encode() + b"\n")
     return path
 

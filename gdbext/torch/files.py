@@ -6,17 +6,16 @@ torch.load(weights_only=True) accepts, and read by an unpickler that knows a han
 """
 
 import ast
-import contextlib
 import json
 import math
 import os
 import pickle
 import struct
-import tempfile
 import zipfile
 import zlib
 
 from ..errors import GdbextError
+from ..render.files import refuse_existing, writing
 from . import arrays, dtypes
 
 KINDS = (".npy", ".safetensors", ".pt")
@@ -40,35 +39,6 @@ _DAMAGE = (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeErr
 
 
 # ---- writing -----------------------------------------------------------------------------------------------------------
-def refuse_existing(path, option, force):
-    """`GdbextError` where `path` is there and `force` is not; asked before any work is done."""
-    if not force and os.path.lexists(path):
-        raise GdbextError(f"{option} {path}: the file is there already; -force replaces it")
-
-
-@contextlib.contextmanager
-def whole(path, option, force=False):
-    """A binary file to write, which appears as `path` when the block is left well, and not at all otherwise."""
-    refuse_existing(path, option, force)
-    try:
-        handle, partly = tempfile.mkstemp(prefix=".gdbext-", dir=os.path.dirname(os.path.abspath(path)))
-        try:
-            with os.fdopen(handle, "w+b") as f:
-                yield f
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(partly, 0o666 & ~mask)
-            if force:
-                os.replace(partly, path)
-            else:
-                os.link(partly, path)  # fails where a file has come meanwhile
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(partly)
-    except OSError as e:
-        raise GdbextError(f"{option} {path}: {e.strerror or e}") from None
-
-
 def save(tensor, path, force=False):
     """Writes a tensor whose values can be read to `path`, whose ending chooses the format. -> (bytes, the torch dtype written).
 
@@ -94,7 +64,7 @@ def save(tensor, path, force=False):
     if dtype.name not in known:
         others = "as .pt" if kind == ".safetensors" or dtype.name not in _SAFETENSORS else "as .safetensors or .pt"
         raise GdbextError(f"-save {path}: a {kind} file has no torch.{dtype.name}: save it {others}")
-    with whole(path, "-save", force) as f:
+    with writing(path, "-save", force) as f:
         write(f, source)
         return f.seek(0, os.SEEK_END), "torch." + dtype.name
 

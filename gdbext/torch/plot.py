@@ -4,7 +4,7 @@ import math
 import os
 
 from ..errors import GdbextError
-from . import files
+from ..render import files
 
 SIDE = 800  # cells of the heat map in each direction, at most
 MARKS = (("NaN", (1.0, 0.0, 1.0)), ("inf", (1.0, 0.0, 0.0)), ("-inf", (0.0, 0.6, 1.0)))
@@ -83,5 +83,5 @@ def plot(source, hist, title, path, force=False):
         bars.set_title("finite values")
     else:
         bars.axis("off")
-    with files.whole(path, "-plot", force) as f:
+    with files.writing(path, "-plot", force) as f:
         figure.savefig(f, format=kind, dpi=110)
