@@ -289,7 +289,8 @@ class Target:
         return maps[i] if i >= 0 and maps[i].start <= address < maps[i].end else None
 
     def modules(self):
-        """The mapped files, one `Module` each, by address. Of a file mapped several times the run that is code counts."""
+        """The files that are mapped as programs, one `Module` each, by address: with a piece that is code or, where a core does not tell,
+        with several. Of a file mapped several times the run that is code counts."""
         return self.cached("modules", self._modules)
 
     def _modules(self):
@@ -306,7 +307,9 @@ class Target:
         # Data files and copies that a program maps to read them have no executable piece; cores do not tell, so the most pieces win.
         best = {path: max(own, key=lambda r: (r[2], r[3])) for path, own in runs.items() if own}
         found = []
-        for path, (base, end, _, _) in best.items():
+        for path, (base, end, code, pieces) in best.items():
+            if not code and pieces == 1:
+                continue
             file = self.deleted_file(path, base) if path.endswith(DELETED) else self.local_file(path)
             found.append(Module(path, file, base, end, lambda path=path, base=base, end=end: self._image(path, base, end)))
         return sorted(found, key=lambda module: module.base)

@@ -4,7 +4,9 @@ import array
 import collections
 import dataclasses
 import enum
+import mmap
 import os
+import shutil
 import types
 
 import pytest
@@ -272,3 +274,11 @@ def test_addresses_modules_and_the_last_result(target):
     assert evaluate(rt, "os:sep").plain() == os.sep and evaluate(rt, "os.path:sep").plain() == os.sep
     assert evaluate(rt, "$py[0]", last=rt.object(id(value))).plain() == 1
     assert evaluate(rt, "0x10 + 1") == 17
+
+
+def test_a_library_that_is_mapped_to_be_read_is_not_taken_for_the_one_that_runs(target, tmp_path):
+    copy = tmp_path / "libpython3.0.so"
+    shutil.copy(runtime(target).library.file, copy)
+    with open(copy, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ):
+        assert runtime(target).library.path != str(copy)
+        assert shown(target, [1, "two"]) == "[1, 'two']"
