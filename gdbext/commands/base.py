@@ -147,7 +147,8 @@ class Command:
             except UsageError:
                 continue
         if rest and not cls.operand:
-            raise UsageError(f"{cls.name}: takes no operand, got {rest!r}; see: help {cls.name}")
+            mend = f"another process is named by -on {rest.split()[0]}" if cls.reads else f"see: help {cls.name}"
+            raise UsageError(f"{cls.name}: takes no operand, got {rest!r}; {mend}")
         return Args(values, rest)
 
 

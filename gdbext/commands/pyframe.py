@@ -11,9 +11,12 @@ from .pybt import frame_data, frame_line, variable_lines, variables
 reprs = room("cpython.reprs")
 
 
+def _where(frame):
+    return {"index": frame.level, "function": escape(frame.function), "file": escape(frame.file), "line": frame.line}
+
+
 def _frame_answer(session, args, frame):
     data = frame_data(frame)
-    where = {"index": frame.level, "function": data["function"], "file": data["file"], "line": data["line"]}
 
     def text(style):
         lines = [frame_line(data, style)]
@@ -23,7 +26,7 @@ def _frame_answer(session, args, frame):
         return "\n".join(lines)
 
     found = variables(frame.locals(), session.private(frame.rt, args))
-    return Answer({"frame": where, "locals": found}, text, session.partial(frame.rt.target))
+    return Answer({"frame": _where(frame), "locals": found}, text, session.partial(frame.rt.target))
 
 
 def _move(session, args, level):
@@ -137,7 +140,7 @@ class PyList(Command):
         if not shown:
             raise GdbextError(f"{os.path.basename(frame.file)} has {len(text.splitlines())} lines, no line {at}")
         data = {
-            "file": escape(frame.file), "line": frame.line,
+            "frame": _where(frame), "file": escape(frame.file), "line": frame.line,
             "lines": [{"line": n, "text": escape(t, keep="\t")} for n, t in shown],
         }  # fmt: skip
 
@@ -177,11 +180,9 @@ class PyLocals(Command):
 
     def run(self, session, args):
         frame = session.frame(args.on)
-        data = frame_data(frame)
         found = variables(frame.locals(), session.private(frame.rt, args), reprs.FULL if args.full else None)
-        where = {"index": frame.level, "function": data["function"], "file": data["file"], "line": data["line"]}
         return Answer(
-            {"frame": where, "locals": found},
+            {"frame": _where(frame), "locals": found},
             lambda style: "\n".join(variable_lines(found, style, "")),
             session.partial(frame.rt.target),
         )

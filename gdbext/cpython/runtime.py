@@ -8,6 +8,7 @@ from .frames import Code, PyFrame
 from .objects import MAX_NAME, Object, TypeInfo
 
 MAX_INTERPRETERS = 1000
+FRAME_TRIES = 20  # looks at the stack of a thread that runs on, until one holds together
 PTHREAD_TID = 720  # glibc's struct pthread on x86-64: the tid; proved against the thread list before use
 
 
@@ -119,7 +120,7 @@ class Runtime:
 
     # ---- frames --------------------------------------------------------------------------------------------------
     def frames(self, thread):
-        """`[PyFrame]` of a `PyThread`, innermost first, as Python itself would list them."""
+        """`[PyFrame]` of a `PyThread`, innermost first, as Python itself would list them; read again where the thread ran on meanwhile."""
 
         def read():
             try:
@@ -137,7 +138,13 @@ class Runtime:
                 frame.stack = found
             return found
 
-        return self.target.cached(("python frames", thread.address), read)
+        for tries_left in range(0 if self.target.is_stopped else FRAME_TRIES, -1, -1):
+            try:
+                return self.target.cached(("python frames", thread.address), read)
+            except GdbextError:
+                if not tries_left:
+                    raise
+                self.target.forget()
 
     def thread_names(self):
         """`{thread state's pthread id: name}` as `threading` knows them; {} where it was never imported."""

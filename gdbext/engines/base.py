@@ -280,21 +280,10 @@ def _integer(owner, name):
 def outer_frame(runtime, functions):
     """The outermost frame of any thread whose function's last name part is in `functions`, or None."""
     for thread in runtime.threads()[:256]:
-        for frame in reversed(_settled_frames(runtime, thread)):
+        for frame in reversed(runtime.frames(thread)):
             if frame.function.rpartition(".")[2] in functions:
                 return frame
     return None
-
-
-def _settled_frames(runtime, thread):
-    """The frames of a thread that may be running: its inner ones change under the reader, so that a torn read is tried again."""
-    for attempt in range(8):
-        try:
-            return runtime.frames(thread)
-        except GdbextError as e:
-            error = e
-            runtime.target.forget()
-    raise error
 
 
 def frame_local(frame, *names):

@@ -57,7 +57,6 @@ READING = {"get_num_free_blocks", "get_cached_block", "get_usage", "get_all_free
            "request_block_hasher", "hash_block_tokens"}  # fmt: skip
 CPU_TRANSPOSED = ("vec",)  # ISAs of the CPU backend that store K element by element (proved by marks, facts section 2)
 MAX_REQUESTS = 100_000
-FRAME_TRIES = 20
 MAX_TOKENS_SHOWN = 4096
 
 
@@ -100,16 +99,11 @@ def version(rt):
 def settled_frames(rt):
     """Every thread's frames; those of a thread that runs on while it is read, and cannot be had, are left out."""
     for thread in rt.threads()[:256]:
-        for _ in range(0 if rt.target.is_stopped else FRAME_TRIES, -1, -1):
-            try:
-                frames = rt.frames(thread)
-                break
-            except GdbextError:
-                if rt.target.is_stopped:
-                    raise
-                rt.target.forget()
-                frames = []
-        yield frames
+        try:
+            yield rt.frames(thread)
+        except GdbextError:
+            if rt.target.is_stopped:
+                raise
 
 
 def _in_frames(rt, roots):
