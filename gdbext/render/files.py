@@ -33,7 +33,7 @@ def writing(path, option, force=False):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(partly)
     except OSError as e:
-        raise GdbextError(f"{option} {path}: {e.strerror or e}") from None
+        raise GdbextError(f"{option} {path}: {e.strerror or e}: name another file") from None
 
 
 def write(path, option, text):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -95,6 +96,26 @@ def within(ask, seconds):
 
 def eventually(ask, what, seconds=60):
     assert within(ask, seconds), f"waited {seconds} s for {what}"
+
+
+def asleep(*pids, seconds=60):
+    """Waits until every thread of the processes has slept for a while, at most so long: subjects have then come to where they stay. -> whether
+    they have."""
+
+    def switches():
+        texts = []
+        for pid in pids:
+            for tid in ptrace.tids(pid):
+                with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{tid}/status") as f:
+                    texts.append(re.findall(r"State:\t(\w)|voluntary_ctxt_switches:\t(\d+)", f.read()))
+        return texts
+
+    def still():
+        before = switches()
+        time.sleep(0.2)
+        return switches() == before and all(one[0][0] in "ST" for one in before)
+
+    return within(still, seconds)
 
 
 def stop(process):

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -14,7 +13,7 @@ from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import FaultError, GdbextError
 from gdbext.target import collector, ptrace
 from gdbext.target.snapshot import CoreFileTarget
-from heartbeats import busy, eventually, heartbeats, stop
+from heartbeats import asleep, busy, eventually, heartbeats, stop
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "parked.py")
 
@@ -22,17 +21,7 @@ SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "
 def told(process):
     """{tid: [[function, line]]} that a subject says of itself, once all its threads have gone to sleep."""
     truth = {int(tid): stack for tid, stack in json.loads(process.stdout.readline()).items()}
-
-    def switches():
-        texts = [open(f"/proc/{process.pid}/task/{t}/status").read() for t in truth]
-        return [re.findall(r"State:\t(\w)|voluntary_ctxt_switches:\t(\d+)", text) for text in texts]
-
-    def asleep():
-        before = switches()
-        time.sleep(0.2)
-        return switches() == before and all(one[0][0] == "S" for one in before)
-
-    eventually(asleep, "the subject's threads to park")
+    assert asleep(process.pid)
     return truth
 
 

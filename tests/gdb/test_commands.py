@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import pytest
+
+from gdbrun import run_gdb
+from heartbeats import asleep
 
 EVERY_GDB = True
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "commands.py")
@@ -23,8 +25,6 @@ def subject():
 
 @pytest.fixture(scope="module")
 def core(subject, gdb_path, tmp_path_factory):
-    from gdbrun import run_gdb
-
     path = str(tmp_path_factory.mktemp("core") / "core")
     run_gdb(gdb_path, [f"gcore {path}"], arguments=["-p", str(subject[0].pid)], load=False, before=["set auto-solib-add off"])
     assert os.path.exists(path)
@@ -89,7 +89,7 @@ def test_bad_input_gives_one_clear_line(subject, gdb):
 def test_without_a_process_and_on_what_is_no_python(gdb, tmp_path):
     sleeper = subprocess.Popen(["sleep", "300"])
     try:
-        time.sleep(0.2)
+        asleep(sleeper.pid)
         said = gdb(["pybt", f"pybt -on {sleeper.pid}", f"llm-bt -on {sleeper.pid}", "pyprint 1"])
         assert "no process is selected" in said.outputs[0] and "runs no CPython" in said.outputs[1] and "runs no CPython" in said.outputs[2]
         attached = gdb(["pybt", "llm-bt -json"], ["-p", str(sleeper.pid)])

@@ -14,8 +14,9 @@ import time
 
 import pytest
 
+from gdbext.target import ptrace
 from gdbrun import run_gdb
-from heartbeats import eventually
+from heartbeats import asleep, eventually
 from pysubjects import SUBJECTS
 from test_stacks import answer, run
 
@@ -52,7 +53,7 @@ def fault(scenario):
     try:
         truth = json.loads(child.stdout.readline())
         pid = truth["pid"]
-        time.sleep(0.4)
+        asleep(pid, seconds=2)  # some never do
         yield pid, truth["culprits"]
     finally:
         os.killpg(child.pid, signal.SIGKILL)  # what it has forked too
@@ -105,7 +106,8 @@ class Ranks:
             if word:
                 process.stdin.write(word + "\n")
                 process.stdin.flush()
-        time.sleep(0.7)
+        time.sleep(0.2)
+        asleep(*self.pids, seconds=1)  # some never do
 
     def flag(self, name):
         return os.path.join(self.folder, name)
@@ -181,7 +183,7 @@ def test_a_stopped_rank(ranks):
     ranks.do("all_reduce", "", "all_reduce")
     os.kill(ranks.pids[1], signal.SIGSTOP)
     try:
-        time.sleep(0.2)
+        eventually(lambda: ptrace.is_stopped(ranks.pids[1]), "the stop")
         said = ranks.hang()
     finally:
         os.kill(ranks.pids[1], signal.SIGCONT)
@@ -192,7 +194,7 @@ def test_a_stopped_rank(ranks):
 
 
 def test_slow_steps_that_go_on(ranks):
-    ranks.do("steps 60", "steps 60", "steps 60")
+    ranks.do("steps 150", "steps 150", "steps 150")
     record("ranks slow but moving", "busy", ranks.hang(), ranks.pids)
     ranks.meet("f", "steps", "steps", "steps")
 
@@ -226,14 +228,14 @@ def test_a_rank_in_another_collective(ranks):
 def test_a_dead_rank(ranks):
     """Last: the group is lost with it."""
     os.kill(ranks.pids[1], signal.SIGKILL)
-    time.sleep(0.3)
+    eventually(lambda: open(f"/proc/{ranks.pids[1]}/stat").read().rpartition(")")[2].split()[0] == "Z", "its end")
     record("dead rank", "crashed", ranks.hang(), [ranks.pids[1]])
 
 
 def test_startup_that_waits_for_a_rank(torch_python, tmp_path):
     group = Ranks(torch_python, 1, 2, tmp_path)
     try:
-        time.sleep(1)
+        asleep(*group.pids)
         record("startup waits for a rank", "startup", group.hang(), ["R1"])
     finally:
         group.close()

@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
 from gdbrun import run_gdb
+from heartbeats import asleep, eventually
 from pysubjects import PYTHONS, running
 from test_stacks import answer, run
 
@@ -21,7 +21,7 @@ def graph(said):
 def test_owners_and_cycles_are_what_the_process_says(python):
     with running(python, "lockgraph.py") as (target, truth):
         try:
-            time.sleep(0.3)
+            asleep(target.pid, truth["child"], seconds=3)  # some wait with a time limit
             said = answer(f"llm-locks {target.pid} -json")
             names = {tid: name for name, tid in truth["tids"].items()}
             found = graph(said)
@@ -50,7 +50,7 @@ def test_owners_and_cycles_are_what_the_process_says(python):
 def test_the_same_in_gdb_and_in_text(gdb_path):
     with running(sys.executable, "lockgraph.py") as (target, truth):
         try:
-            time.sleep(0.3)
+            asleep(target.pid, truth["child"], seconds=3)  # some wait with a time limit
             here = answer(f"llm-locks {target.pid} -json")
             gdb = run_gdb(gdb_path, [f"llm-locks -json {target.pid}", f"llm-attach {target.pid}", "llm-locks -json", "llm-detach"])
 
@@ -75,7 +75,7 @@ def test_who_waits_for_the_gil_and_who_has_it():
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     try:
         main = int(child.stdout.readline())
-        time.sleep(1)
+        eventually(lambda: len(answer(f"llm-locks {child.pid} -json")["edges"]) == 2, "both to want it")
         said = answer(f"llm-locks {child.pid} -json")
         assert {e["owner"]["tid"] for e in said["edges"]} == {main} and {e["kind"] for e in said["edges"]} == {"GIL"} and len(said["edges"]) == 2
     finally:

@@ -17,7 +17,7 @@ from gdbext.errors import FaultError, GdbextError
 from gdbext.target import collector
 from gdbext.target.snapshot import CoreFileTarget
 from gdbrun import run_gdb
-from heartbeats import eventually, heartbeats
+from heartbeats import asleep, eventually, heartbeats
 from pysubjects import SUBJECTS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -34,7 +34,7 @@ def answer(line):
 def subject():
     child = subprocess.Popen([sys.executable, os.path.join(SUBJECTS, "commands.py")], stdout=subprocess.PIPE, text=True)
     truth = json.loads(child.stdout.readline())
-    time.sleep(0.3)
+    asleep(child.pid)
     yield child.pid, truth
     child.kill()
     child.communicate()
@@ -94,7 +94,7 @@ def test_big_memory_stays_out_unless_asked_for(torch_python, tmp_path):
     child = subprocess.Popen([torch_python, "-c", code], stdout=subprocess.PIPE)
     try:
         child.stdout.readline()
-        time.sleep(0.3)
+        asleep(child.pid)
         files = [str(tmp_path / n) for n in "abc"]
         trimmed = answer(f"llm-snapshot {child.pid} -max-bytes {128 << 20} -o {files[0]} -json")
         asked = answer(f"llm-snapshot {child.pid} -max-bytes {128 << 20} -with t -o {files[1]} -json")

@@ -6,12 +6,11 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 from gdbext.commands import table
 from gdbext.commands.session import Session
 from gdbrun import run_gdb
-from heartbeats import eventually, heartbeats
+from heartbeats import asleep, eventually, heartbeats
 from pysubjects import PYTHONS, SUBJECTS
 
 
@@ -31,7 +30,7 @@ def pools(*words, python=sys.executable):
     found = [subprocess.Popen([python, os.path.join(SUBJECTS, "pool.py"), *word.split()], stdout=subprocess.PIPE, text=True) for word in words]
     try:
         truths = [json.loads(p.stdout.readline()) for p in found]
-        time.sleep(0.3)
+        asleep(*(p.pid for p, word in zip(found, words) if "moving" not in word))
         yield truths
     finally:
         for p in found:

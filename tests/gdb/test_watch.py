@@ -13,6 +13,7 @@ import pytest
 
 from gdbext.errors import GdbextError
 from gdbext.target.snapshot import CoreFileTarget
+from heartbeats import asleep
 from test_hang import fault
 from test_stacks import answer, run
 
@@ -72,7 +73,7 @@ def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", code, "--api-key=hidden-key"], stdout=subprocess.PIPE, env={**os.environ, "TOKEN": "hidden-token"})
     try:
         child.stdout.readline()
-        time.sleep(0.6)
+        asleep(child.pid)
         page = tmp_path / "page.html"
         said = answer(f"llm-report {page} {child.pid} -wait 0.3 -json")
         text = page.read_text()
