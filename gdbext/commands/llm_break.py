@@ -148,7 +148,7 @@ def _place(session, args, name, condition):
         elif watch.pending:
             lines.append(f"no library here has {name} yet: it is set when one that has it is loaded")
         if watch.by_name:
-            lines.append("every launch of the process is looked at for a moment (llm-break alone tells the cost): these kernels have no launching code of their own to stop at")
+            lines.append("every launch of the process is looked at for a moment (llm-break alone tells the cost): these kernels have no launching code with a name to stop at")
         if any(g.entry for g in watch.gates):
             lines.append(style.dim("host side, before the GPU runs; the replay of a CUDA graph passes no launch and is not seen"))
         return "\n".join(lines)

@@ -162,10 +162,10 @@ class Watch:
                 if p.kind == "function" and not p.signature.clone:
                     self._gate("", p.address, row.library, p.symbol)
         places = {p.address: p for row in launched for p in row.places}
-        self.hosts.update({a: p.signature for a, p in places.items() if p.kind == "wrapper"})
-        self.by_name = self.by_name or any(r.where != "host" for r in fresh) or len(places) > MAX_STUBS or any(r.kernel.within for r in launched)
+        self.hosts.update({a: p.signature for a, p in places.items() if p.kind in ("wrapper", "registered")})
+        self.by_name = self.by_name or any(r.where != "host" for r in fresh) or len(places) > MAX_STUBS or any(r.kernel.within or _registered(r) for r in launched)
         if len(places) <= MAX_STUBS:
-            self.stubs += [_Hidden(a, lambda p=p: self._arm(p)) for a, p in places.items()]
+            self.stubs += [_Hidden(a, lambda p=p: self._arm(p)) for a, p in places.items() if p.kind != "registered"]
         if self.kernels and any(r.kernel.launch != "cpu" and r.kernel.role != "launcher" for r in self.kernels):
             self._gates(entries)
 
@@ -377,7 +377,7 @@ class Watch:
         return self._fits(signatures.parse(name))
 
     def _fits(self, signature):
-        rows = [r for r in self.kernels if r.where != "host" or r.kernel.within or len(self.hosts) > MAX_STUBS]
+        rows = [r for r in self.kernels if r.where != "host" or r.kernel.within or _registered(r) or len(self.hosts) > MAX_STUBS]
         if any(r.kernel.fits(signature) or r.kernel.kernel == signature.base for r in rows):
             return True
         book = catalogue.catalogue()
@@ -447,6 +447,11 @@ class Watch:
 
 _NAMING = {"cuModuleGetFunction": Watch._asked, "cuLibraryGetKernel": Watch._asked, "cuLibraryGetFunction": Watch._asked, "hipModuleGetFunction": Watch._asked,
            "__cudaRegisterFunction": Watch._registered, "__hipRegisterFunction": Watch._registered, "__cudaGetKernel": Watch._handed_out}  # fmt: skip
+
+
+def _registered(row):
+    """Whether a row is of a stripped library: its launching code has no names to stop at."""
+    return any(p.kind == "registered" for p in row.places)
 
 
 def word_of(name):

@@ -10,7 +10,7 @@ import os
 import re
 
 from ..errors import GdbextError, NotFoundError
-from . import signatures
+from . import signatures, stripped
 
 # Functions that every launch of a kernel passes, by what they take (kernels/launch.py knows how).
 RUNTIME_ENTRIES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel", "cudaLaunchKernel_ptsz", "cudaLaunchKernelExC_ptsz",
@@ -83,7 +83,7 @@ def catalogue():
 
 class Place:
     """An address where one instance of a kernel can be stopped at. `kind`: "stub" (nvcc's launching stub), "wrapper" (the kernel's host
-    function, which calls the stub), "function" (a launcher or a CPU function)."""
+    function, which calls the stub), "registered" (the same of a stripped library: its stub may be anywhere), "function" (a launcher or a CPU function)."""
 
     __slots__ = ("address", "size", "symbol", "signature", "kind")
 
@@ -130,13 +130,18 @@ def _look_through(elf, path, pattern, word):
         needles.add(b"__device_stub_")
     if launches and word:
         needles.add(f"{len(word)}{word}".encode())
-    for symbol, value, size in elf.symbols_named(sorted(needles)):
+    registered = {}
+    if launches and not elf.has_static_symbols and stripped.code_of(elf) is not None:
+        texts = sorted(n.decode() for n in needles - {b"__device_stub_"})
+        registered = {a: name for a, name in stripped.code_of(elf).host_functions().items() if pattern is not None or any(t in name for t in texts)}
+    found = [(symbol, value, size) for symbol, value, size in elf.symbols_named(sorted(needles)) if value not in registered]
+    for symbol, value, size in found + [(name, a, 0) for a, name in registered.items()]:
         signature = signatures.parse(symbol)
         if ".cold" in signature.clone or not signature.path:
             continue
         kernel = next((k for k in wanted if k.fits(signature)), None)
         if kernel is None:
-            if not (pattern is not None and signature.stub or word and signature.base == word and launches):
+            if not (pattern is not None and (signature.stub or value in registered) or word and signature.base == word and launches):
                 continue
             kernel = Kernel({"engine": "", "backend": "", "launch": "runtime", "source": ""}, {"kernel": signature.base, "role": "other", "releases": ""})
         if signature.clone and kernel.launch != "cpu":
@@ -145,7 +150,7 @@ def _look_through(elf, path, pattern, word):
             continue
         if any("at::Tensor" in p for p in signature.parameters or ()) and kernel.launch == "runtime" and kernel.role != "launcher":
             kernel = kernel.as_launcher()  # vLLM names some host functions as their kernels
-        kind = "stub" if signature.stub else "function" if kernel.role == "launcher" or kernel.launch == "cpu" else "wrapper"
+        kind = "registered" if value in registered else "stub" if signature.stub else "function" if kernel.role == "launcher" or kernel.launch == "cpu" else "wrapper"
         key = kernel.kernel, kernel.backend, signature.name if not kernel.within else kernel.kernel
         if key not in rows:
             rows[key] = Row(kernel, key[2], path, kernel.engine or engine, "host")
@@ -159,7 +164,7 @@ def _look_through(elf, path, pattern, word):
 def launches_kernels(elf):
     """Whether a library launches through the CUDA (or HIP) runtime, its own static copy included."""
     return any(elf.data.find(word, base, min(base + size, len(elf.data))) >= 0 for _, _, base, size in elf._symbol_tables()
-               for word in (b"cudaLaunchKernel", b"hipLaunchKernel", b"__cudaRegisterFatBinary"))  # fmt: skip
+               for word in (b"cudaLaunchKernel", b"hipLaunchKernel", b"__cudaRegisterFatBinary")) or ".nv_fatbin" in elf.sections  # fmt: skip
 
 
 def _in_device_code(elf, wanted):
@@ -173,16 +178,23 @@ def _in_device_code(elf, wanted):
 
 def entries(module):
     """`[(entry's name, address in the process)]` of the launch functions that a module itself holds."""
-    book = module.elf
-    if not hasattr(book, "launch_entries"):
-        found = book.symbols_named([b"LaunchKernel", b"LaunchCooperativeKernel"])
+    return [(name, value + module.bias) for name, value in _entries(module.elf)]
+
+
+def _entries(elf):
+    if not hasattr(elf, "launch_entries"):
+        found = elf.symbols_named([b"LaunchKernel", b"LaunchCooperativeKernel"])
         # a versioned name in .symtab carries its version
-        book.launch_entries = [(name.split("@")[0], value) for name, value, _ in found if name.split("@")[0] in ENTRIES]
-    return [(name, value + module.bias) for name, value in book.launch_entries]
+        elf.launch_entries = [(name.split("@")[0], value) for name, value, _ in found if name.split("@")[0] in ENTRIES]
+        if not elf.launch_entries and not elf.has_static_symbols and stripped.code_of(elf) is not None:
+            elf.launch_entries = stripped.code_of(elf).runtime()
+    return elf.launch_entries
 
 
 def passes(elf, entry):
-    """Whether a library calls a launch function, as far as its symbol tables name it (CUDA 13 calls __cudaLaunchKernel, which jumps on)."""
+    """Whether a library calls a launch function, as far as its symbol tables name it (CUDA 13 calls __cudaLaunchKernel, which jumps on), or holds it."""
+    if any(name == entry for name, _ in _entries(elf)):
+        return True
     words = [b"\0" + entry.encode() + b"\0", b"\0" + entry.encode() + b"@", b"\0__" + entry.encode() + b"\0", b"\0__" + entry.encode() + b"@"]
     return any(elf.data.find(word, base, min(base + size, len(elf.data))) >= 0 for _, _, base, size in elf._symbol_tables() for word in words)
 

@@ -8,7 +8,7 @@ hipModuleLaunchKernel, which take the same. dim3 is three 32-bit words, passed i
 import struct
 
 from ..errors import FaultError, GdbextError, NotFoundError
-from . import signatures
+from . import signatures, stripped
 from .catalogue import entries
 
 MAX_ARGUMENTS = 256
@@ -100,7 +100,8 @@ def return_address(target, registers):
 
 
 def signature_at(target, function, registers):
-    """The `Signature` of the kernel that is launched: by the symbol at its host address, else by the stub that launches it; None."""
+    """The `Signature` of the kernel that is launched: by the symbol at its host address, else by the stub that launches it, or by what a stripped
+    library registers; None."""
     for address, exact in ((function, True), (return_address(target, registers), False)):
         module = target.module_at(address)
         if module is None:
@@ -113,7 +114,27 @@ def signature_at(target, function, registers):
             found = signatures.parse(symbol)
             if exact or found.stub:
                 return found
+        name = "" if symbol and exact else _registered(target, module, address, exact, function)
+        if name:
+            return signatures.parse(name)
     return None
+
+
+def _registered(target, module, address, exact, function):
+    """The mangled name of a stripped library's kernel: by its host function, or by the handle that the launching code keeps; ''."""
+    code = stripped.code_of(module.elf) if not module.elf.has_static_symbols else None
+    if code is None:
+        return ""
+    hosts = code.host_functions()
+    if exact:
+        return hosts.get(address - module.bias, "")
+    for slot, host in code.handles(address - 1 - module.bias) if hosts else ():
+        try:
+            if target.u64(slot + module.bias) == function:
+                return hosts[host]
+        except FaultError:
+            continue
+    return ""
 
 
 def decode(target, entry, registers, signature=None, parameters=None):

@@ -48,13 +48,9 @@ def parse(symbol):
 
 def split(text):
     """A comma-separated list, brackets respected."""
-    parts, depth, start = [], 0, 0
+    parts, open_, start = [], [], 0
     for i, c in enumerate(text):
-        if c in "<([{":
-            depth += 1
-        elif c in ")]}" or c == ">" and text[i - 1 : i] != "-":
-            depth -= 1
-        elif c == "," and depth == 0:
+        if _bracket(text, i, open_) is None and c == "," and not open_:
             parts.append(text[start:i].strip())
             start = i + 1
     last = text[start:].strip()
@@ -79,25 +75,44 @@ def _split_parameters(text):
     return text, None
 
 
+def _bracket(text, i, open_):
+    """Keeps `open_`, the brackets that stand open before text[i]; -> "open" or "close" where text[i] is one, None elsewhere: `>` in (8>0) and -> is none."""
+    c = text[i]
+    if c in "<([{":
+        open_.append(c)
+        return "open"
+    if c == ">":
+        if not open_ or open_[-1] != "<" or text[i - 1 : i] == "-":
+            return None
+        open_.pop()
+        return "close"
+    if c in ")]}":
+        while open_ and open_[-1] == "<":
+            open_.pop()  # it was a comparison
+        if open_:
+            open_.pop()
+        return "close"
+    return None
+
+
 def _path(head):
     """The qualified name's parts and the last one's template arguments; a return type before it is dropped."""
-    parts, template, current, depth, i, start = [], [], "", 0, 0, 0
+    parts, template, current, open_, i, start = [], [], "", [], 0, 0
     while i < len(head):
         c = head[i]
-        if head.startswith("operator", i) and depth == 0 and (i == 0 or not (head[i - 1].isalnum() or head[i - 1] == "_")):
+        if head.startswith("operator", i) and not open_ and (i == 0 or not (head[i - 1].isalnum() or head[i - 1] == "_")):
             symbol = re.match(r"operator(\(\)|\[\]|[-+*/%^&|~!=<>]+| [\w:]+)?", head[i:]).group()
             current += symbol
             i += len(symbol)
             continue
-        if c in "<({[":
-            if depth == 0:
-                start = i
-            depth += 1
-        elif c in ">)}]" and not (c == ">" and head[i - 1] == "-"):
-            depth -= 1
-            if depth == 0 and c == ">":
+        inside = bool(open_)
+        kind = _bracket(head, i, open_)
+        if kind == "open":
+            start = start if inside else i
+        elif kind == "close":
+            if not open_ and c == ">":
                 template = split(head[start + 1 : i])
-        elif depth == 0:
+        elif not open_:
             if c == " ":
                 parts, current, template = [], "", []  # what stood there was the return type
             elif c == ":" and head[i : i + 2] == "::":

@@ -111,8 +111,17 @@ class FrameTable:
 
     def find(self, vaddr):
         """-> (start of the function, `Row` of rules at `vaddr`), or None where no entry covers it."""
-        if vaddr in self._rows:
-            return self._rows[vaddr]
+        if vaddr not in self._rows:
+            self._rows[vaddr] = self._rules(vaddr)
+        return self._rows[vaddr]
+
+    def extent(self, vaddr):
+        """-> (first address, first address behind it) of the function around `vaddr`, or None where no entry covers it."""
+        found = self._entry(vaddr)
+        return found and (found[0], found[0] + found[1])
+
+    def _entry(self, vaddr):
+        """-> (start of the function, its size, its CIE, cursor, end of the entry) of the entry that covers an address, or None."""
         low, high, data = 0, self._count, self.elf.data
         while low < high:
             middle = (low + high) // 2
@@ -121,29 +130,29 @@ class FrameTable:
                 low = middle + 1
             else:
                 high = middle
-        found = None
-        if low:
-            start, entry = (v + self._base for v in struct.unpack_from("<ii", data, self._table + 8 * (low - 1)))
-            found = self._rules(entry, vaddr)
-        self._rows[vaddr] = found
-        return found
-
-    def _rules(self, vaddr, wanted):
-        at = self.elf.offset_of(vaddr)
+        if not low:
+            return None
+        entry = struct.unpack_from("<i", data, self._table + 8 * (low - 1) + 4)[0] + self._base
+        at = self.elf.offset_of(entry)
         if at is None:
             return None
-        cursor = _Bytes(self.elf.data, at, vaddr)
+        cursor = _Bytes(data, at, entry)
         length = cursor.take("I")
         if length in (0, 0xFFFFFFFF):
             return None
         end = cursor.at + length
         here = cursor.at
         cie_at = here - cursor.take("I")
-        cie = self._cie(cie_at, vaddr - at)
+        cie = self._cie(cie_at, entry - at)
         start = cursor.encoded(cie.encoding)
         size = cursor.encoded(cie.encoding & 15)
-        if not start <= wanted < start + size:
+        return (start, size, cie, cursor, end) if start <= vaddr < start + size else None
+
+    def _rules(self, wanted):
+        found = self._entry(wanted)
+        if found is None:
             return None
+        start, _, cie, cursor, end = found
         if cie.sized:
             skip = cursor.uleb()
             cursor.at += skip

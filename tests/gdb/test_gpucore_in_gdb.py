@@ -4,6 +4,7 @@ import re
 import struct
 
 import gpucores
+import pytest
 from gpucores import Grid
 
 V1 = "_ZN4vllm25paged_attention_v1_kernelIfLi64ELi16EEEvPT_PKS1_fPKib"
@@ -16,6 +17,7 @@ def write(path, grids=FAULT):
     return path
 
 
+@pytest.mark.every_gdb
 def test_any_gdb_reads_it_and_says_in_one_line_what_is_none(gdb, tmp_path):
     path = write(tmp_path / "gpu.core")
     (tmp_path / "other").write_text("nothing")

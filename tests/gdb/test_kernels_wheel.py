@@ -10,6 +10,9 @@ import pytest
 
 from gdbrun import fetched
 
+from gdbext.kernels import signatures, stripped
+from gdbext.target import elf
+
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
 
 
@@ -57,6 +60,17 @@ def test_every_instance_of_the_cuda_wheel_is_found_and_watched(gdb, mapped, cuda
     assert places <= hidden and not places & {hex(int(a, 16)) for a in re.findall(r"0x[0-9a-f]+", said.outputs[5])}
 
 
+def test_registering_code_says_the_same_as_the_symbols(cuda_wheel):
+    """What a stripped library is read by, tried where the symbols tell the truth: no host function gets another kernel's name."""
+    for library, least in (("_C.abi3.so", 3000), ("_vllm_fa2_C.abi3.so", 1200)):
+        found = elf.Elf(cuda_wheel[library])
+        hosts = stripped.code_of(found).host_functions()
+        assert len(hosts) >= least
+        for address, name in hosts.items():  # nvcc makes the host function static where it can: _ZN7cutlassL13device_kernel…
+            said, true = signatures.parse(name).path, signatures.parse(found.function_from(address)).path
+            assert said == true or said[0][:2] == true[0][:2] == "_Z", (said, true)  # some are too much for the demangler
+
+
 def test_all_of_attention_is_a_matter_of_seconds(gdb, mapped):
     said = gdb(["python import time; t = time.process_time()", "llm-break -json paged-attention", "python print('SECONDS', time.process_time() - t)",
                 "llm-break -delete"], ["-p", str(mapped.pid)], before=["set auto-solib-add off"])  # fmt: skip
@@ -77,6 +91,7 @@ def attention(torch_python, tmp_path_factory):
     process.wait()
 
 
+@pytest.mark.every_gdb
 def test_vllms_cpu_attention_is_stopped_at_and_every_argument_is_right(gdb, attention):
     process, truth = attention
     said = gdb(["llm-kernels -json", "llm-break -json paged-attention", f"shell echo > /proc/{process.pid}/fd/0", "continue", "llm-launch -json", "llm-launch -values",

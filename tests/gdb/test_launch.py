@@ -34,7 +34,7 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """Programs that nvcc 13 made, with NVIDIA's own runtime: {"shared", "static", "debug", "stripped": path}."""
+    """Programs that nvcc 13 made, with NVIDIA's own runtime: {"shared", "static", "debug", "stripped", "static-stripped": path}."""
     nvcc = os.environ.get("GDBEXT_TEST_NVCC") or fetched("nvcc", "bin", "nvcc")
     if not nvcc:
         pytest.skip("no nvcc: run scripts/get-cuda nvcc")
@@ -47,7 +47,8 @@ def compiled(tmp_path_factory):
     build("strip", "-g", "-o", at / "shared", at / "debug")
     build("strip", "-g", at / "static")
     build("strip", "-o", at / "stripped", at / "debug")
-    return {name: str(at / name) for name in ("shared", "static", "debug", "stripped")}
+    build("strip", "-o", at / "static-stripped", at / "static")
+    return {name: str(at / name) for name in ("shared", "static", "debug", "stripped", "static-stripped")}
 
 
 def truths(text):
@@ -72,7 +73,8 @@ def stops(said):
     return found
 
 
-@pytest.mark.parametrize("program", ["shared", "static", "debug", "stripped"])
+@pytest.mark.every_gdb
+@pytest.mark.parametrize("program", ["shared", "static", "debug", "stripped", "static-stripped"])
 def test_one_stop_for_each_launch_with_all_values_right(gdb, compiled, program):
     said = gdb(["llm-break paged-attention", "run", *STOP * 6, "llm-break -json"], [compiled[program], "-ex", "set args 2"])
     wanted = [t for t in truths(said.text) if t["kernel"] in WANTED]
@@ -84,7 +86,7 @@ def test_one_stop_for_each_launch_with_all_values_right(gdb, compiled, program):
         assert answer["arguments_counted"] and all(a["raw"] == isinstance(t, str) for a, t in zip(answer["args"], truth["args"]))
     (cost,) = said.json()["set"]
     assert cost["stops"] == 6 and cost["seconds_each"] > 0
-    if program != "stripped":  # launches that nobody asked for (other_kernel, reshape_and_cache) were not disturbed
+    if "stripped" not in program:  # launches that nobody asked for (other_kernel, reshape_and_cache) were not disturbed
         assert cost["launches_looked_at"] == 6
     if program == "debug":
         assert [a["name"] for a in found[0][0]["args"]] == ["out", "q", "k_cache", "scale", "block_tables", "q_stride", "flag"]
@@ -92,6 +94,21 @@ def test_one_stop_for_each_launch_with_all_values_right(gdb, compiled, program):
         assert params["raw"] and len(params["value"]) == 2 * 64 and params["name"] == "p"
 
 
+@pytest.mark.parametrize("program", ["stripped", "static-stripped"])
+def test_a_stripped_program_that_runs_already(gdb, compiled, program):
+    """Its kernels are registered before main: their names, and the launch functions of a runtime that is linked in, come from its code."""
+    said = gdb(["catch syscall write", "run", "delete", "llm-kernels -json", "llm-break -json paged_attention_v2_kernel", *["continue", "llm-launch -json"] * 2, "continue",
+                "llm-break -json"], [compiled[program], "-ex", "set args 2"])  # fmt: skip
+    kernels = {k["name"]: k for k in said.json(3)["kernels"]}
+    assert kernels["vllm::paged_attention_v2_kernel"]["where"] == "host" and kernels["vllm::paged_attention_v2_kernel"]["locations"][0]["kind"] == "registered"
+    assert {"flash::flash_fwd_kernel", "vllm::reshape_and_cache_flash_kernel"} <= set(kernels)
+    assert {"cudaLaunchKernel", "cudaLaunchKernelExC"} <= {e["name"] for e in said.json(3)["entries"]}
+    assert "cudaLaunchKernel" in {b["where"].split()[-1] for b in said.json(4)["breakpoints"]}
+    found = stops(said)
+    assert [t["kernel"] for _, t in found] == ["paged_attention_v2_kernel"] * 2 and all(same(a, t) for a, t in found) and '{"end": true}' in said.outputs[-2]
+
+
+@pytest.mark.every_gdb
 def test_conditions_ignore_counts_and_another_kernel(gdb, compiled):
     said = gdb(["break main", "run", "llm-break paged_attention_v1_kernel if grid.x == 8 and args[5] > 640 and stream == 5",
                 "llm-break -json vllm::reshape_and_cache_flash_kernel", "ignore 4 2", "continue", *STOP * 4], [compiled["shared"], "-ex", "set args 3"])  # fmt: skip
@@ -108,6 +125,7 @@ def test_a_condition_that_cannot_be_answered_stops_and_says_why(gdb, compiled):
     assert "nothing behind 'if'" in said.outputs[5] and "cannot parse the condition" in said.outputs[6]
 
 
+@pytest.mark.every_gdb
 def test_trace_logs_and_goes_on(gdb, compiled):
     said = gdb(["break main", "run", "llm-break -trace 4 paged-attention", "continue"], [compiled["shared"], "-ex", "set args 5"])
     lines = [line for line in said.outputs[3].splitlines() if re.match(r"\[\d+\] ", line)]
@@ -115,6 +133,7 @@ def test_trace_logs_and_goes_on(gdb, compiled):
     assert "grid (6,2,1) block (256,1,1) cluster (2,1,1) shared 65536 stream 0x5" in lines[2]
 
 
+@pytest.mark.every_gdb
 @pytest.mark.parametrize("symbols", ["on", "off"])
 def test_a_library_that_is_loaded_later_and_the_form_of_cuda_12(gdb, small, symbols):
     said = gdb(["break main", "run", "llm-break -json paged_attention_v1_kernel", "continue", *STOP * 4, "llm-break -json"], [small, "-ex", "set args 2"],
@@ -126,6 +145,7 @@ def test_a_library_that_is_loaded_later_and_the_form_of_cuda_12(gdb, small, symb
     assert cost["launches_looked_at"] == 4
 
 
+@pytest.mark.every_gdb
 def test_driver_launches_are_known_by_the_name_they_were_asked_for_by(gdb, small):
     said = gdb(["llm-break kernel_unified_attention", "run", *STOP * 3], [small])
     found = stops(said)
@@ -145,6 +165,7 @@ def test_several_threads_launch_at_once(gdb, small):
     assert said.json()["set"][0]["stops"] == 16
 
 
+@pytest.mark.every_gdb
 def test_the_kernel_is_the_innermost_frame(gdb, small):
     said = gdb(["llm-break paged_attention_v1_kernel", "run", "llm-bt -json", "llm-bt"], [small])
     frames = said.json(2)["threads"][0]["frames"]
@@ -168,6 +189,7 @@ def test_what_cannot_be_is_one_line(gdb, small):
         assert word in said.outputs[i] and said.outputs[i].count("\n") == 0, said.outputs[i]
 
 
+@pytest.mark.every_gdb
 def test_another_process_gets_none_of_the_old_addresses(gdb, small):
     """Detached, then attached to the same program again: what was set for the first process is not put into the second, but set anew."""
     first, second = (subprocess.Popen([small, "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "WAIT": "1"}) for _ in range(2))
@@ -209,6 +231,7 @@ def test_triton_kernels_loaded_before_are_known_by_tritons_own_objects(gdb, smal
         process.wait()
 
 
+@pytest.mark.every_gdb
 def test_a_core_taken_at_a_launch_says_the_same(gdb, small, tmp_path):
     core = str(tmp_path / "core")
     live = gdb(["llm-break paged_attention_v1_kernel", "run", "llm-launch -json", f"gcore {core}", "kill"], [small])

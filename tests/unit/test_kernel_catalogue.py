@@ -27,6 +27,11 @@ def test_signatures_come_apart(symbol, name, template, parameters):
     assert (found.name, found.template, found.parameters, found.stub) == (name, template, parameters, False)
 
 
+def test_a_comparison_among_the_template_arguments_closes_nothing():
+    found = signatures.parse("std::enable_if<(((8)>(0)))&&A<int>::b, void>::type vllm::poly_norm_kernel<c10::Half, ((4)<(8))>(c10::Half*, int)")
+    assert (found.path, found.template, found.parameters) == (["vllm", "poly_norm_kernel"], ["c10::Half", "((4)<(8))"], ["c10::Half*", "int"])
+
+
 def test_a_stub_is_its_kernel_and_a_clone_is_known():
     called = "__device_stub_" + V1
     for static in ("L", ""):
