@@ -234,10 +234,13 @@ class GpuCore:
             return
         if fault.kernel is not None and fault.kernel.exception is None:
             fault.kernel.exception = fault.exception
-        # The text of newer drivers may hold what was touched; no row does.
+        # No row of any release has a field for the address touched (cudacoredump.h up to r575 looked through); the text of newer drivers may hold it.
         words = fault.text.replace(",", " ").split()
         near = [words[i + 1].rstrip(".") for i in range(len(words) - 1) if words[i].lower().rstrip(":") == "address"]
         fault.address = next((int(w, 16) for w in near if w.startswith("0x") and set(w[2:].lower()) <= set("0123456789abcdef") and 2 < len(w) <= 18), None)
+        if fault.address is None and "Address" in EXCEPTIONS.get(fault.exception, ""):
+            self._problem("which address was touched is not known: a CUDA core has no field for it"
+                          + (", and the text its driver wrote names none" if fault.text else ", and its driver wrote no text (newer ones do)"))  # fmt: skip
         self.faults.append(fault)
 
     # ---- names ---------------------------------------------------------------------------------------------------
