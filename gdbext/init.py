@@ -7,7 +7,8 @@ import gdb
 
 
 def _load():
-    here = os.path.dirname(os.path.abspath(__file__))
+    # not __file__: where a Python script of the user's sources this, that is the script
+    here = os.path.dirname(os.path.abspath(_load.__code__.co_filename))
     if sys.version_info < (3, 8):
         gdb.write(f"gdbext: this gdb's Python is {sys.version.split()[0]}; it needs 3.8 or newer. Nothing was loaded.\n")
         return

@@ -61,7 +61,8 @@ class _State:
     saved = {}  # settings that stay changed while something is held
     listening = False
     busy = False  # attaching or detaching: gdb then reports resumptions that are none
-    schedule = None  # the user's schedule-multiple while a background continue runs
+    schedule = None  # the user's schedule-multiple while processes run
+    background = False  # they run behind the prompt: the stop gives it back
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------
@@ -463,8 +464,8 @@ def _on_stop(_):
         return
     for h in _State.held.values():
         h.stopped()
-    if _State.schedule is not None:
-        gdb.post_event(_restore_schedule)
+    if _State.schedule is not None and _State.background:
+        gdb.post_event(_restore_schedule)  # in the foreground `resume` does it: what is posted and never run crashes gdb 13 at its end
 
 
 def _on_exit(event):
@@ -503,13 +504,15 @@ def resume(pids=None, background=False):
     if _State.schedule is None:
         _State.schedule = _setting("schedule-multiple")
     gdb.execute(f"set schedule-multiple {together}", to_string=True)
+    _State.background = False
     try:
         gdb.execute("continue &" if background else "continue")
+        _State.background = background
     except gdb.error as e:
-        _restore_schedule()
         raise GdbextError(f"gdb could not continue: {str(e).splitlines()[-1]}") from None
-    if not background:
-        _restore_schedule()
+    finally:
+        if not _State.background:
+            _restore_schedule()
     return wanted
 
 

@@ -102,6 +102,13 @@ def test_continue_resumes_all_together_and_gives_the_setting_back(gdb, two):
     assert a.runs() and b.runs()
 
 
+def test_gdb_ends_well_after_a_stop(gdb, one):
+    run = gdb([f"llm-attach {one.pid}", "tbreak clock_nanosleep", "llm-continue", "show schedule-multiple", "llm-detach"])
+    assert "clock_nanosleep" in run.outputs[2] and "stopped again" in run.outputs[2] and "off" in run.outputs[3]
+    assert run.status == 0 and "Fatal" not in run.text, run.text
+    assert one.runs()
+
+
 def test_a_subset_cannot_be_continued_and_the_message_says_what_can(gdb, tmp_path):
     with heartbeats(tmp_path, 3) as found:
         pids = [p.pid for p in found]

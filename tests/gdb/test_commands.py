@@ -133,3 +133,11 @@ def test_loading_prints_at_most_one_line_and_may_be_repeated(gdb_path, root):
     line = [gdb_path, "-nx", "-q", "-batch", "-ex", f"source {init}", "-ex", f"source {init}", "-ex", "llm"]
     text = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True).stdout
     assert text.startswith("Ranks: find") or text.split("\n")[1].startswith("Ranks: find")
+
+
+def test_loading_from_a_python_script_of_the_user(gdb_path, root, tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(f"gdb.execute('source {os.path.join(root, 'gdbext', 'init.py')}')\n")
+    text = subprocess.run([gdb_path, "-nx", "-q", "-batch", "-x", str(script), "-ex", "llm"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          check=False, text=True).stdout  # fmt: skip
+    assert "Ranks: find" in text and "Traceback" not in text
