@@ -199,6 +199,12 @@ def watch_over(pid):
         _State.guard_error = str(e)
 
 
+def armed(pid, yes=True):
+    """Tells the guard that debug registers of a process are set (or are not any more)."""
+    if not _State.guard_error and (pid in _State.held or pid in _State.watched):
+        _State.guard.armed(pid, yes)
+
+
 def unwatch(pid):
     """It is gone, or gdb has let go of it."""
     if pid in _State.watched:

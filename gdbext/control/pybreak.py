@@ -100,7 +100,6 @@ class Point:
     def arm(self, process, places):
         """Sets a trap on each `Place` of one process."""
         process.forget_private()
-        process.brace()
         armed = {t.place.address for t in self.traps if t.process is process}
         fresh = [p for p in places if p.address not in armed]
         if fresh:
@@ -116,7 +115,7 @@ class Point:
         ours, self.traps = {t.process.inferior.num: t.process for t in self.traps}, []
         Point.points.pop(self.number, None)
         for process in ours.values():
-            if not any(t.process is process for p in Point.points.values() for t in p.traps):
+            if not process.traps:
                 process.unbrace()
 
     # ---- at the trap ---------------------------------------------------------------------------------------------

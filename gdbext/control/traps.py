@@ -87,7 +87,7 @@ class Process:
         self.rt = open_runtime(self.view)
         if self.rt.layout.free_threaded:
             raise GdbextError(f"{self.name}: in a free-threaded Python each thread runs its own copy of the bytecode, which a watch does not cover")
-        self.traps, self.looked, self.braced = [], 0.0, False
+        self.traps, self.looked, self.braced, self.armed = [], 0.0, False, False
         self._states, self._in_eval, self._private = {}, {}, None
 
     @classmethod
@@ -143,11 +143,16 @@ class Process:
 
     # ---- should gdb be killed ------------------------------------------------------------------------------------
     def brace(self):
-        """Puts the process in a group-stop that gdb, resuming it, overrides. Should gdb die, the kernel stops every thread before it runs
-        one more instruction (kernel/ptrace.c, __ptrace_unlink): none can run into an armed register before the guard has cleared it.
+        """Before a register is armed: tells the guard, and puts the process in a group-stop that gdb, resuming it, overrides. Should gdb die,
+        the kernel stops every thread before it runs one more instruction (kernel/ptrace.c, __ptrace_unlink): none can run into an armed
+        register before the guard has cleared it.
 
-        Not where a shell has it in its foreground: the shell would take its terminal back."""
-        if self.braced or in_foreground(self.pid) or attach.guard_error():
+        No group-stop where a shell has the process in its foreground: the shell would take its terminal back."""
+        if self.armed or attach.guard_error():
+            return
+        attach.armed(self.pid)
+        self.armed = True
+        if in_foreground(self.pid):
             return
         for name in ("SIGSTOP", "SIGCONT"):
             if name not in _handled:
@@ -158,7 +163,10 @@ class Process:
         self.braced = True
 
     def unbrace(self):
-        """The group-stop ends."""
+        """No register is armed any more: the group-stop ends."""
+        if self.armed:
+            self.armed = False
+            attach.armed(self.pid, False)
         if self.braced:
             self.braced = False
             try:
@@ -234,6 +242,7 @@ class Trap(gdb.Breakpoint):
 
     def __init__(self, process, spec, kind, owner, **more):
         process.need(1, owner)
+        process.brace()
         self.process, self.owner, self.alive = process, owner, False
         with live_gdb.selected(process.inferior):
             super().__init__(spec, type=kind, internal=True, **more)

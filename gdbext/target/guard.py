@@ -5,8 +5,15 @@ side waits for the end of gdb (end of the socket, or gdb's pidfd). Then, for eac
 kernel has taken the dead tracer away it stops the threads without a signal, clears debug registers, puts back the bytes of
 breakpoints, lets go, and sends SIGCONT to a process that gdb's SIGSTOP left stopped, also one whose SIGSTOP is still on its
 way. A process that stood in a group-stop before the attach is never resumed. Standard library only; no gdb.
+
+A process with armed debug registers is in danger earlier: a trap that a dying gdb does not fetch any more (it is milliseconds from SIGKILL until
+the kernel has freed gdb's memory and lets go of what it traced) becomes a SIGTRAP that ends it. So gdb's main thread holds a robust mutex that the
+guard waits for: the kernel hands it over as the first thing of that end (kernel/exit.c, exit_mm), and the guard halts the armed threads at once.
 """
 
+import ctypes
+import errno
+import mmap
 import os
 import re
 import select
@@ -15,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 if __name__ == "__main__":  # run as a script: this folder must not be searched first, its modules belong to a package
@@ -26,6 +34,8 @@ from gdbext.target import ptrace
 WATCH = 2.0  # seconds for which a released process is watched for a stop that was still on its way
 TRAPS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}  # int3, brk #0
 PIDFD_OPEN = 434
+TGKILL = {"x86_64": 234, "aarch64": 131}
+TRAP_BIT = 1 << signal.SIGTRAP - 1
 
 
 # ---- gdb's side ------------------------------------------------------------------------------------------------------
@@ -46,6 +56,38 @@ def find_python():
     raise NotFoundError("no python3 (3.8 or newer) found on PATH: install one")
 
 
+class Life:
+    """A robust mutex in memory that gdb and the guard share; gdb's main thread holds it to its end."""
+
+    ROBUST, SHARED = 1, 1  # pthread.h: PTHREAD_MUTEX_ROBUST, PTHREAD_PROCESS_SHARED
+    ours = None  # this process's own: kept for good, since the C library keeps a list of what a thread holds
+
+    def __init__(self, fd):
+        self.fd, self.memory = fd, mmap.mmap(fd, mmap.PAGESIZE)
+        self.mutex = ctypes.byref(ctypes.c_char.from_buffer(self.memory))
+
+    @classmethod
+    def held(cls):
+        """The `Life` of the calling thread; None where this system has none."""
+        libc = ptrace._libc
+        if cls.ours is None:
+            try:
+                fd = os.memfd_create("gdbext-guard")
+                os.ftruncate(fd, mmap.PAGESIZE)
+                life, kind = cls(fd), ctypes.create_string_buffer(64)
+                libc.pthread_mutexattr_init(kind), libc.pthread_mutexattr_setpshared(kind, cls.SHARED), libc.pthread_mutexattr_setrobust(kind, cls.ROBUST)
+                if libc.pthread_mutex_init(life.mutex, kind) or libc.pthread_mutex_lock(life.mutex):
+                    return None
+                cls.ours = life
+            except (OSError, AttributeError):
+                return None
+        return cls.ours
+
+    def ended(self):
+        """Waits for the end of the thread that holds it; False where that cannot be told."""
+        return ptrace._libc.pthread_mutex_lock(self.mutex) == errno.EOWNERDEAD
+
+
 class Guard:
     """Starts the guard process and talks to it. The only open end is this object's socket: its end is the signal."""
 
@@ -58,10 +100,12 @@ class Guard:
         if self._socket is not None:
             return
         ours, theirs = socket.socketpair()  # both close-on-exec: nothing that gdb starts keeps an end open
+        life = Life.held()
+        fds = [life.fd] if life else []
         try:
             # Its own session, so that Ctrl-C in gdb's terminal does not reach it; it forks once more, so gdb never waits for it.
             child = subprocess.Popen(
-                [find_python(), "-S", "-E", os.path.abspath(__file__), str(os.getpid())],
+                [find_python(), "-S", "-E", os.path.abspath(__file__), *map(str, fds), str(os.getpid())], pass_fds=fds,
                 stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd="/",
             )  # fmt: skip
             theirs.close()
@@ -99,6 +143,10 @@ class Guard:
         """The user let `pid` run: it need not be stopped again even if it was stopped before."""
         self._tell(f"ran {pid}")
 
+    def armed(self, pid, yes=True):
+        """Debug registers of `pid` are (not) set: its threads are halted as soon as gdb begins to end."""
+        self._tell(f"armed {pid} {int(yes)}")
+
     def free(self, pid):
         """`pid` is detached."""
         self._tell(f"free {pid}")
@@ -120,7 +168,7 @@ def recovering():
                 words = f.read().split(b"\0")[:-1]
         except OSError:
             continue
-        if len(words) > 1 and words[-2].endswith(b"/gdbext/target/guard.py") and words[-1].isdigit():
+        if len(words) > 1 and words[-1].isdigit() and any(w.endswith(b"/gdbext/target/guard.py") for w in words[:-1]):
             owner = ptrace.status(int(words[-1]))
             if owner is None or owner["state"] in "ZX":
                 found.append(int(pid))
@@ -205,6 +253,43 @@ def traps(pid):
     return found
 
 
+def halt(pid, tracer, number=signal.SIGSTOP):
+    """SIGSTOP for each thread of a process that `tracer`, on its way out, still holds: none runs into an armed register any more."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as f:
+            ours = b"\nTracerPid:\t%d\n" % tracer in f.read(4096)  # no more than this: each microsecond counts
+    except OSError:
+        return
+    if ours or not number:  # else it was let go in good order
+        for tid in ptrace.tids(pid):
+            ptrace._libc.syscall(TGKILL[ptrace.MACHINE], pid, tid, int(number))
+
+
+def drop_traps(pid, seconds=1.0):
+    """Takes SIGTRAPs that wait for delivery away from an untraced process in a group-stop: they came of registers that are clear by now."""
+    waiting = [t for t in ptrace.tids(pid) if (ptrace.status(pid, t) or {"pending": 0})["pending"] & TRAP_BIT]
+    if not waiting:
+        return 0
+    dropped, deadline = 0, time.monotonic() + seconds
+    for tid in waiting:
+        ptrace.call(ptrace.SEIZE, tid)
+    os.kill(pid, signal.SIGCONT)  # a signal is delivered to who runs
+    while waiting and time.monotonic() < deadline:
+        for tid in list(waiting):
+            found, code = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
+            if not found:
+                continue
+            number = os.WSTOPSIG(code) if os.WIFSTOPPED(code) and not code >> 16 else 0
+            dropped += number == signal.SIGTRAP
+            done = number == signal.SIGTRAP or not os.WIFSTOPPED(code)
+            if done:
+                waiting.remove(tid)
+            if os.WIFSTOPPED(code):
+                ptrace.call(ptrace.DETACH if done else ptrace.CONT, tid, 0, 0 if done else number)
+        time.sleep(0.0005)
+    return dropped
+
+
 def disarm(pid, known=()):
     """Clears debug registers and puts back breakpoint bytes of an untraced process, with its threads stopped for that moment.
 
@@ -245,6 +330,7 @@ def recover(held, tracer, gone):
             if not by:
                 try:
                     disarm(pid, known)
+                    drop_traps(pid)
                 except (GdbextError, OSError):
                     tries[pid] = tries.get(pid, 0) + 1
                     if ptrace.tracers(pid) == {tracer} or tries[pid] < 200:
@@ -272,15 +358,27 @@ def _pidfd(pid):
     return fd
 
 
-def serve(channel, tracer):
-    """Listens until `tracer` ends or closes the channel, then makes what it held run on."""
+def serve(channel, tracer, life=None):
+    """Listens until `tracer` ends or closes the channel, then makes what it held run on. `life`: the `Life` of `tracer`."""
     began = ptrace.start_time(tracer)
-    held, buffer, pidfd = {}, b"", _pidfd(tracer)
+    held, armed, buffer, pidfd = {}, set(), b"", _pidfd(tracer)
 
     def gone():
         state = ptrace.status(tracer)
         return ptrace.start_time(tracer) != began or state is None or state["state"] in "ZX"
 
+    def last_moments():
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # of this thread, where we may
+        except OSError:
+            pass
+        halt(os.getpid(), tracer, 0)  # what is done for the first time takes longer
+        if life.ended():
+            for pid in list(armed):
+                halt(pid, tracer)
+
+    if life is not None and ptrace.MACHINE in TGKILL:
+        threading.Thread(target=last_moments, daemon=True).start()
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     if pidfd >= 0:
@@ -302,6 +400,9 @@ def serve(channel, tracer):
                         pass  # gone, or not ours to read: the attach will say so
                 elif word == "free":
                     held.pop(pid, None)
+                    armed.discard(pid)
+                elif word == "armed":
+                    (armed.add if rest[0] == "1" else armed.discard)(pid)
                 elif word == "ran" and pid in held:
                     held[pid][1] = False
             if not data:
@@ -322,7 +423,8 @@ def main():
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     channel.sendall(b"ready %d" % os.getpid())
-    serve(channel, int(sys.argv[1]))
+    life = Life(int(sys.argv[1])) if len(sys.argv) > 2 else None
+    serve(channel, int(sys.argv[-1]), life)
 
 
 if __name__ == "__main__":

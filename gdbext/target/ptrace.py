@@ -15,7 +15,7 @@ import time
 
 from ..errors import GdbextError, NotFoundError
 
-PEEKUSER, POKEUSER, DETACH = 3, 6, 17
+PEEKUSER, POKEUSER, CONT, DETACH = 3, 6, 7, 17
 GETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4206, 0x4207
 NT_PRSTATUS = 1
 WALL = 0x40000000  # waitpid: threads of any kind

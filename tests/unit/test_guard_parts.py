@@ -136,3 +136,38 @@ def test_a_machine_without_python3_is_told_so(monkeypatch):
         guard.find_python()
     with pytest.raises(GdbextError, match="python3"):
         guard.Guard().start()
+
+
+def test_the_end_of_the_thread_that_holds_the_mutex_is_told():
+    """A process that holds it is killed; who waits for it learns so."""
+    code = "from gdbext.target import guard; import time; life = guard.Life.held(); print(life.fd, flush=True); time.sleep(600)"
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
+    try:
+        fd = os.open(f"/proc/{holder.pid}/fd/{int(holder.stdout.readline())}", os.O_RDWR)
+        waits = f"from gdbext.target import guard; print('up', flush=True); print(guard.Life({fd}).ended())"
+        waiter = subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE, cwd=ROOT, pass_fds=[fd], text=True)
+        assert waiter.stdout.readline() == "up\n"
+        holder.kill()
+        assert waiter.communicate(timeout=60)[0] == "True\n"
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_halt_stops_only_what_the_dying_tracer_holds(sleeper):
+    guard.halt(sleeper.pid, os.getpid())
+    assert not ptrace.is_stopped(sleeper.pid) and not ptrace.status(sleeper.pid)["pending"]
+    ptrace.call(ptrace.SEIZE, sleeper.pid)
+    guard.halt(sleeper.pid, os.getpid())
+    _, code = os.waitpid(sleeper.pid, ptrace.WALL)
+    assert os.WIFSTOPPED(code) and os.WSTOPSIG(code) == signal.SIGSTOP
+    ptrace.call(ptrace.DETACH, sleeper.pid)
+    assert within(lambda: ptrace.status(sleeper.pid)["state"] == "S")
+
+
+def test_a_trap_that_waits_for_its_delivery_is_taken_away(sleeper):
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    assert within(lambda: ptrace.is_stopped(sleeper.pid))
+    os.kill(sleeper.pid, signal.SIGTRAP)
+    assert guard.drop_traps(sleeper.pid, 30) == 1 and guard.drop_traps(sleeper.pid) == 0
+    assert within(lambda: ptrace.status(sleeper.pid)["state"] == "S") and sleeper.poll() is None
