@@ -192,6 +192,8 @@ def run(command, line):
         raise
     except gdb.error as e:
         raise gdb.GdbError(f"{command.name}: gdb says: {str(e).strip()}") from None
+    except UnicodeError:
+        raise gdb.GdbError(f"{command.name}: text that this gdb's host-charset cannot hold: set host-charset UTF-8") from None
     if text:
         text += "\n"
     for start in range(0, len(text), _CHUNK):
@@ -241,7 +243,7 @@ def register(command):
     """Makes one `Command` class a gdb command."""
 
     class Door(gdb.Command):
-        __doc__ = command.help()
+        __doc__ = command.help().replace("…", "...")  # gdb in the C locale takes ASCII only
 
         def __init__(self):
             super().__init__(command.name, _CLASSES.get(command.group, gdb.COMMAND_USER))

@@ -141,3 +141,13 @@ def test_loading_from_a_python_script_of_the_user(gdb_path, root, tmp_path):
     text = subprocess.run([gdb_path, "-nx", "-q", "-batch", "-x", str(script), "-ex", "llm"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           check=False, text=True).stdout  # fmt: skip
     assert "Ranks: find" in text and "Traceback" not in text
+
+
+def test_all_of_it_loads_and_speaks_where_no_locale_is_set(subject, gdb_path):
+    """As in most containers: gdb takes the C locale, and ASCII alone."""
+    child, _ = subject
+    before = ["set auto-solib-add off", "set python print-stack full"]
+    clean = {name: "" for name in os.environ if name == "LANG" or name.startswith("LC_")}
+    said = run_gdb(gdb_path, ["show host-charset", "llm", "help pyprint", "llm-bt -all"], ["-p", str(child.pid)], before=before, env={**clean, "LANG": "C"})
+    assert "ANSI" in said.outputs[0] and "llm-report" in said.outputs[1] and "..." in said.outputs[2]
+    assert "main" in said.outputs[3] and "Traceback" not in said.text
