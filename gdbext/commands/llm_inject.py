@@ -12,13 +12,17 @@ from .pybreak import control
 class LlmInject(Command):
     """Run debugpy, pdb, faulthandler or a script inside a running rank (U: writes to the process and runs code in it; needs -unsafe).
 
-    TOOL: debugpy (listens on a port; prints the configuration with which VS Code attaches), pdb (waits on a port for `nc`; the main thread
-    stands still until then and while you talk), faulthandler (enabled, with a dump of all threads in a file), or PYFILE, a file that is
-    run. WHAT is a pid or label. On CPython 3.14 and later by its own remote execution, attached or not; earlier by a call from gdb, so
-    llm-attach it first. It runs in the main thread: refused with the reason when that is stuck in C, or gdb cannot call functions here.
+    TOOL: debugpy (listens on a port of each rank; prints the configuration with which VS Code attaches), pdb (waits on a port for `nc`; the
+    main thread goes on until you connect and stands still while you talk; quit lets it go on), faulthandler (enabled, with a dump of all
+    threads in a file), or PYFILE, a file that is run. On CPython 3.14 and later by its own remote execution, attached or not; earlier
+    by a call from gdb, so llm-attach it first. It runs in the main thread: refused with the reason when that is stuck in C, or gdb cannot
+    call functions here. Where the engine's environment has no debugpy: pip install --target FOLDER debugpy, and add -path FOLDER.
 
-        (gdb) llm-inject -unsafe faulthandler EngineCore
-        faulthandler runs in EngineCore (pid 4242): dump of all threads in /tmp/gdbext-inject-x1/result.log
+        (gdb) llm-attach TP0
+        (gdb) llm-inject -unsafe debugpy TP0
+        debugpy runs in TP0 (pid 4242): port 36867; for launch.json:
+        {"name": "gdbext TP0", "type": "debugpy", "request": "attach", "connect": {"host": "127.0.0.1", "port": 36867}, "justMyCode": false}
+        (gdb) llm-detach
     """
 
     name = "llm-inject"
@@ -29,7 +33,8 @@ class LlmInject(Command):
     resumes = True
     options = [
         Option("unsafe", help="yes, write to the process and run code in it"),
-        Option("port", "int", "the port to listen on (default: any free one)", 0, metavar="N"),
+        Option("port", "int", "the port to listen on, N+1 in the second rank, ... (default: any free one)", 0, metavar="N"),
+        Option("path", "str", "a folder to look for modules in after the engine's own", metavar="FOLDER", repeat=True),
         Option("timeout", "float", "seconds to wait for the main thread", 10.0, metavar="S"),
     ]
 
@@ -41,22 +46,32 @@ class LlmInject(Command):
         if not what.strip():
             raise UsageError("llm-inject: takes a tool and a process: llm-inject -unsafe faulthandler TP0")
         body = self.body(inject, tool)
-        found = [getattr(one, "pid", one) for one in session.resolve(what.strip())]
-        if any(not isinstance(pid, int) for pid in found):
+        found = [(getattr(one, "pid", one), getattr(one, "label", "")) for one in session.resolve(what.strip())]
+        if any(not isinstance(pid, int) for pid, _ in found):
             raise GdbextError(f"{what.strip()} is a core file: nothing runs in it")
         if not args.unsafe:
             raise GdbextError("writes to the process and runs code in its main thread: add -unsafe if that is what you want")
-        started = [{"pid": pid, "tool": tool, **inject.run(pid, body, args.port, args.timeout)} for pid in found]
-        failed = [f"{s['tool']} in process {s['pid']}: {s['error']}" for s in started if s.get("ok") is False]
-        if failed and len(failed) == len(started):
+        paths = [os.path.abspath(folder) for folder in args.path]
+        started, failed = [], []
+        for number, (pid, label) in enumerate(found):
+            one = {"pid": pid, "label": label, "tool": tool}
+            try:
+                one.update(inject.run(pid, body, args.port and args.port + number, args.timeout, paths))
+                reason = one["error"] if one["ok"] is False else ""
+            except GdbextError as e:
+                reason = str(e)
+            if reason:
+                failed.append(f"{tool} in {name_of(one)}: {reason}" if reason == one.get("error") else reason)
+            else:
+                started.append(one)
+        if not started:
             raise GdbextError("; ".join(escape(f) for f in failed))
-        data = {"started": started, "port": started[0].get("port")}
-        return Answer(data, "\n".join(told(s) for s in started), failed)
+        return Answer({"started": started, "port": started[0].get("port")}, "\n".join(told(s) for s in started), [escape(f) for f in failed])
 
     @staticmethod
     def body(inject, tool):
         if tool in inject.TOOLS:
-            return inject.TOOLS[tool]
+            return inject.TOOLS[tool].strip()
         if not os.path.isfile(tool):
             raise GdbextError(f"{tool} is none of {', '.join(inject.TOOLS)} and no file")
         with open(tool, encoding="utf-8") as f:
@@ -64,16 +79,25 @@ class LlmInject(Command):
         return f"exec(compile({text!r}, {os.path.abspath(tool)!r}, 'exec'), {{'__name__': '__gdbext__'}})\n"
 
 
+def name_of(said):
+    return f"{escape(said['label'])} (pid {said['pid']})" if said["label"] else f"process {said['pid']}"
+
+
+def attach_configuration(said):
+    """What VS Code's launch.json takes to connect to a debugpy."""
+    name = f"gdbext {said['label'] or said['pid']}"
+    return {"name": name, "type": "debugpy", "request": "attach", "connect": {"host": "127.0.0.1", "port": said["port"]}, "justMyCode": False}
+
+
 def told(said):
     """What came of one, in words."""
-    head = f"{escape(said['tool'])} runs in process {said['pid']}"
+    head = f"{escape(said['tool'])} runs in {name_of(said)}"
     if said.get("ok") is None:
-        return f"{escape(said['tool'])} is set in process {said['pid']}: {said['waits']}"
+        return f"{escape(said['tool'])} is set in {name_of(said)}: {escape(said['waits'])}"
     if said.get("file"):
         return head + f": dump of all threads in {escape(said['file'])}"
     if said["tool"] == "debugpy":
-        attach = {"name": f"gdbext {said['pid']}", "type": "debugpy", "request": "attach", "connect": {"host": "127.0.0.1", "port": said["port"]}, "justMyCode": False}
-        return head + f": port {said['port']}\n" + json.dumps(attach)
+        return head + f": port {said['port']}; for launch.json:\n" + json.dumps(attach_configuration(said))
     if said["tool"] == "pdb":
-        return head + f": nc 127.0.0.1 {said['port']} (its main thread waits for it)"
+        return head + f": nc 127.0.0.1 {said['port']} (its main thread goes on until you connect)"
     return head

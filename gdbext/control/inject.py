@@ -24,38 +24,93 @@ from . import pystep
 from .traps import REGISTERS, Process
 
 PLEASE_STOP = 1 << 5  # _PY_EVAL_PLEASE_STOP_BIT, Include/internal/pycore_ceval.h
+# A script's part for each tool: it may use `port`, `result` (a path) and `said` (what is told of it).
 TOOLS = {
-    "debugpy": "import debugpy\nsaid['port'] = debugpy.listen(('127.0.0.1', port))[1]\n",
-    "pdb": (
-        "import pdb, socket, sys\n"
-        "server = socket.create_server(('127.0.0.1', port))\n"
-        "said['port'] = server.getsockname()[1]\n"
-        "tell()\n"
-        "talk, _ = server.accept()\n"
-        "server.close()\n"
-        "text = talk.makefile('rw', buffering=1)\n"
-        "pdb.Pdb(stdin=text, stdout=text, nosigint=True).set_trace(sys._getframe().f_back)\n"
-    ),
-    "faulthandler": "import faulthandler\nlog = open(result + '.log', 'w')\nfaulthandler.enable(log)\nfaulthandler.dump_traceback(log)\nlog.flush()\nsaid['file'] = log.name\n",
+    "debugpy": """
+try:
+    import debugpy
+except ImportError as error:
+    raise ImportError(str(error) + ": pip install debugpy beside the engine, or pip install --target FOLDER debugpy and add -path FOLDER") from None
+said["port"] = debugpy.listen(("127.0.0.1", port))[1]
+""",
+    # The main thread goes on until somebody connects: then pdb opens in it, by a pending call (Py_AddPendingCall), where it runs Python.
+    # Whoever hangs up or says quit leaves the program running: pdb's own quit would end it.
+    "pdb": """
+import ctypes, pdb, socket, sys, threading
+
+class Wire:
+    def __init__(self, talk):
+        self.text = talk.makefile("rw", encoding="utf-8", errors="replace")
+        self.flush = lambda: None
+
+    def write(self, text):
+        try:
+            self.text.write(text)
+            self.text.flush()
+        except (OSError, ValueError):
+            pass
+
+    def readline(self):
+        try:
+            return self.text.readline()
+        except (OSError, ValueError):
+            return ""
+
+class Pdb(pdb.Pdb):
+    def do_quit(self, argument):
+        self.clear_all_breaks()
+        self.set_continue()
+        self.stdin.text.close()
+        talk.close()
+        return 1
+
+    do_q = do_exit = do_EOF = do_quit
+
+def begin(_):
+    begun.set()
+    Pdb(stdin=wire, stdout=wire, nosigint=True, readrc=False).set_trace(sys._getframe().f_back)
+    return 0
+
+def wait():
+    global talk, wire
+    talk, _ = server.accept()
+    server.close()
+    wire = Wire(talk)
+    ctypes.pythonapi.Py_AddPendingCall(pending, None)
+    begun.wait()  # what runs is kept alive by this
+
+begun = threading.Event()
+pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(begin)
+server = socket.create_server(("127.0.0.1", port))
+said["port"] = server.getsockname()[1]
+threading.Thread(target=wait, name="gdbext-pdb", daemon=True).start()
+""",
+    "faulthandler": """
+import faulthandler
+log = open(result + ".log", "w")
+faulthandler.enable(log)
+faulthandler.dump_traceback(log)
+log.flush()
+said["file"] = log.name
+""",
 }
-FRAME = """import json, os
-said = {{"ok": True, "pid": os.getpid()}}
+FRAME = """import json, os, sys
 port, result = {port}, {result!r}
-def tell():
-    with open(result + ".new", "w") as f:
-        json.dump(said, f)
-    os.replace(result + ".new", result)
+said = {{"ok": True, "pid": os.getpid()}}
+sys.path += {paths!r}
 try:
 {body}
 except BaseException as error:
     said.update(ok=False, error=type(error).__name__ + ": " + str(error))
-tell()
+with open(result + ".new", "w") as f:
+    json.dump(said, f)
+os.replace(result + ".new", result)
 """
 
 
-def script(body, port, result):
-    """The text of a script that runs `body` and writes what came of it to the file `result`."""
-    return FRAME.format(port=port, result=result, body="".join("    " + line + "\n" for line in body.splitlines()))
+def script(body, port, paths, result):
+    """The text of a script that runs `body`, with the folders `paths` last on sys.path, and writes what came of it to the file `result`."""
+    return FRAME.format(port=port, result=result, paths=list(paths), body="".join("    " + line + "\n" for line in body.splitlines()))
 
 
 class Place:
@@ -74,13 +129,13 @@ class Place:
         return os.path.join(self.folder, name)
 
 
-def run(pid, body, port=0, timeout=10.0):
+def run(pid, body, port=0, timeout=10.0, paths=()):
     """Runs `body` in the process; -> what it said of itself (`ok`, `error`, `port`, …). `GdbextError` with the reason where it cannot be."""
     target = ProcTarget(pid)
     rt = open_runtime(target)
     place = Place(target)
     with open(place.here("run.py"), "w") as f:
-        f.write(script(body, port, place.path("result")))
+        f.write(script(body, port, paths, place.path("result")))
     inferior = next((i for i in gdb.inferiors() if i.pid == pid), None)
     if rt.version >= (3, 14):
         return _by_remote_execution(rt, target, place, inferior, timeout)
@@ -122,7 +177,7 @@ def _by_remote_execution(rt, target, place, inferior, timeout):
         target.forget()
         os.pwrite(mem.fileno(), (target.u64(breaker) | PLEASE_STOP).to_bytes(8, "little"), breaker)
         if inferior is not None and not any(t.is_running() for t in inferior.threads()):
-            return {"ok": None, "waits": "it runs as soon as the process is continued and its main thread reaches a safe point"}
+            return {"ok": None, "waits": f"it runs once the process is continued and its main thread reaches a safe point, and tells in {place.here('result')}"}
         said = _wait(place, timeout)
         if said is None:  # taken back: nobody wants it to start an hour later
             os.pwrite(mem.fileno(), (0).to_bytes(4, "little"), support + where["debugger_pending_call"])

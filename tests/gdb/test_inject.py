@@ -1,16 +1,21 @@
 """A script runs inside a process that was running already: by remote execution on 3.14 and later, by a guarded call before."""
 
+import functools
+import glob
 import json
 import os
 import platform
+import socket
 import subprocess
 import time
 
 import pytest
 
+from dapclient import Dap
 from gdbrun import run_gdb
+from lib.environments import existing
 from pysubjects import PYTHONS
-from test_pybreak import OFF, started
+from test_pybreak import FILE, LINES, OFF, started
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 
@@ -20,9 +25,26 @@ def calls_work():
         return "amx_tile" not in f.read()
 
 
+@functools.lru_cache(None)
+def version(python):
+    said = subprocess.run([python, "-c", "import sys; print(*sys.version_info[:2])"], stdout=subprocess.PIPE, text=True, check=True)
+    return tuple(map(int, said.stdout.split()))
+
+
 def is_new(python):
-    said = subprocess.run([python, "-c", "import sys; print(sys.version_info[:2] >= (3, 14))"], stdout=subprocess.PIPE, text=True, check=True)
-    return said.stdout.strip() == "True"
+    return version(python) >= (3, 14)
+
+
+# One that gdb calls into, one with remote execution.
+TWO_WAYS = [p for p in PYTHONS if not is_new(p) and version(p) >= (3, 10)][-1:] + [p for p in PYTHONS if is_new(p)][:1]
+
+
+def injected(gdb_path, subject, python, command):
+    """The answer of an `llm-inject -json` into a subject, which is not held by gdb any more."""
+    if not is_new(python) and not calls_work():
+        pytest.skip("this CPU has AMX: gdb before 16 cannot call functions on it")
+    attach = [] if is_new(python) else [f"attach {subject.pid}"]
+    return run_gdb(gdb_path, [*attach, f"llm-inject -unsafe -timeout 60 {command}"], timeout=100, before=OFF)
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
@@ -42,10 +64,97 @@ def test_a_file_runs_in_the_process_which_goes_on(python, gdb_path, tmp_path):
         else:
             assert said.json(at + 1)["started"][0]["ok"] is True, said.outputs[at + 1]
             assert json.loads(out.read_text()) == [pid, True]
-        with open(subject.go + ".new", "w") as f:
-            f.write("run")
-        os.rename(subject.go + ".new", subject.go)
+        subject.go_on("run")
         assert subject.tally()["run"] == 300
+
+
+@pytest.mark.parametrize("python", TWO_WAYS, ids=os.path.basename)
+def test_a_debugpy_client_stops_at_a_line_by_the_printed_configuration(python, gdb_path, tmp_path, monkeypatch):
+    """As VS Code does it: attach, setBreakpoints, configurationDone, stopped, stackTrace, scopes, variables, disconnect."""
+    if not existing("debugpy"):
+        pytest.skip("no environment with debugpy: run scripts/test gdb, which makes one")
+    monkeypatch.setenv("DEBUGPY_PROCESS_SPAWN_TIMEOUT", "120")
+    (packages,) = glob.glob(os.path.join(os.path.dirname(os.path.dirname(existing("debugpy"))), "lib", "python*", "site-packages"))
+    with started(python, tmp_path) as subject:
+        said = injected(gdb_path, subject, python, f"-path {packages} debugpy {subject.pid}")
+        (line,) = [text for text in said.outputs[-1].splitlines() if text.startswith("{")]
+        configuration = json.loads(line)
+        assert (configuration["type"], configuration["request"]) == ("debugpy", "attach")
+        client = Dap.connect(**configuration["connect"])
+        assert client.ask("initialize", adapterID="debugpy", pathFormat="path")["supportsConditionalBreakpoints"]
+        attached = client.send("attach", **configuration)
+        client.wait("initialized")
+        wanted = {"line": LINES["kind"], "condition": "number == 7"}
+        (made,) = client.ask("setBreakpoints", source={"path": FILE}, breakpoints=[wanted])["breakpoints"]
+        assert made["verified"]
+        client.ask("configurationDone")
+        client.answer(attached)
+        subject.go_on("run")
+        stopped = client.wait("stopped")
+        assert stopped["reason"] == "breakpoint"
+        frames = client.ask("stackTrace", threadId=stopped["threadId"])["stackFrames"]
+        assert [f["name"] for f in frames] == ["run", "run", "main", "<module>"] and frames[0]["line"] == LINES["kind"]
+        scope = client.ask("scopes", frameId=frames[0]["id"])["scopes"][0]
+        values = {v["name"]: v["value"] for v in client.ask("variables", variablesReference=scope["variablesReference"])["variables"]}
+        assert (values["number"], values["kind"], values["total"]) == ("7", "'odd'", "3")
+        assert client.ask("evaluate", expression="number * 6", frameId=frames[0]["id"])["result"] == "42"
+        client.ask("disconnect", terminateDebuggee=False)
+        client.close()
+        assert subject.tally()["run"] == 300
+
+
+class Terminal:
+    """What `nc` would be: `ask(line)` -> what pdb says up to its next prompt."""
+
+    def __init__(self, port):
+        self.talk = socket.create_connection(("127.0.0.1", port), 180)
+        self.talk.settimeout(180)
+        self.text = self.talk.makefile("rw")
+
+    def answer(self):
+        said = ""
+        while not said.endswith("(Pdb) "):
+            new = self.text.read(1)
+            assert new, said
+            said += new
+        return said
+
+    def tell(self, line):
+        self.text.write(line + "\n")
+        self.text.flush()
+
+    def ask(self, line):
+        self.tell(line)
+        return self.answer()
+
+    def close(self):
+        self.text.close()
+        self.talk.close()
+
+
+@pytest.mark.parametrize("ends", ["quit", "hangs up"])
+@pytest.mark.parametrize("python", TWO_WAYS, ids=os.path.basename)
+def test_pdb_opens_in_the_main_thread_and_whoever_leaves_it_ends_nothing(python, ends, gdb_path, tmp_path):
+    with started(python, tmp_path) as subject:
+        said = injected(gdb_path, subject, python, f"-json pdb {subject.pid}")
+        terminal = Terminal(said.json()["port"])
+        assert "told()" in terminal.answer()
+        assert "main()" in terminal.ask("where") and "Breakpoint 1 at" in terminal.ask(f"break {FILE}:{LINES['kind']}, number == 7")
+        subject.go_on("run")
+        assert f"breakpoints.py({LINES['kind']})run()" in terminal.ask("continue")
+        assert "(7, 'odd')" in terminal.ask("p number, kind")
+        if ends == "quit":
+            terminal.tell("quit")
+        else:
+            terminal.close()
+        assert subject.tally()["run"] == 300
+
+
+@pytest.mark.parametrize("python", TWO_WAYS[-1:], ids=os.path.basename)
+def test_a_debugpy_that_is_not_there_is_told_with_the_way_to_get_it(python, gdb_path, tmp_path):
+    with started(python, tmp_path) as subject:
+        said = injected(gdb_path, subject, python, f"debugpy {subject.pid}")
+        assert "No module named 'debugpy'" in said.outputs[-1] and "-path FOLDER" in said.outputs[-1] and "\n" not in said.outputs[-1].strip()
 
 
 def test_faulthandler_and_an_error_in_the_script(gdb_path, tmp_path):
@@ -60,12 +169,24 @@ def test_faulthandler_and_an_error_in_the_script(gdb_path, tmp_path):
         assert "RuntimeError: from inside" in said.outputs[len(attach) + 1] and "none of debugpy, pdb, faulthandler and no file" in said.outputs[len(attach) + 2]
 
 
+def sleeps_for_good(pid):
+    """Waits until a process does not come back from its sleep a hundred times a second."""
+
+    def switches():
+        with open(f"/proc/{pid}/status") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("voluntary_ctxt_switches"))
+
+    before, deadline = -1, time.monotonic() + 60
+    while before != switches():
+        assert time.monotonic() < deadline, "it goes on waking up"
+        before = switches()
+        time.sleep(0.5)
+
+
 def test_a_main_thread_that_is_stuck_in_c_is_said(gdb_path, tmp_path):
     with started(PYTHONS[-1], tmp_path) as subject:
-        with open(subject.go + ".new", "w") as f:
-            f.write("stuck")
-        os.rename(subject.go + ".new", subject.go)
-        time.sleep(0.5)
+        subject.go_on("stuck")
+        sleeps_for_good(subject.pid)
         attach = [] if is_new(PYTHONS[-1]) else [f"attach {subject.pid}"]
         said = run_gdb(gdb_path, [*attach, f"llm-inject -unsafe -timeout 1 faulthandler {subject.pid}"], timeout=40, before=OFF)
     assert "main thread" in said.outputs[-1] and "\n" not in said.outputs[-1].strip()

@@ -1,0 +1,65 @@
+"""Speaks the Debug Adapter Protocol as an editor does, over two streams: a socket's (debugpy) or a process's (gdb -i=dap)."""
+
+import json
+import socket
+
+
+class Dap:
+    """`ask(command, …)` -> the body of the answer; `wait(event, …)` -> the body of the next event of that name."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+        self.count, self.events, self.answers = 0, [], {}
+
+    @classmethod
+    def connect(cls, host, port, timeout=180):
+        talk = socket.create_connection((host, port), timeout)
+        talk.settimeout(timeout)
+        stream = talk.makefile("rwb")
+        return cls(stream, stream)
+
+    def send(self, command, **arguments):
+        """-> the number by which the answer is known."""
+        self.count += 1
+        text = json.dumps({"seq": self.count, "type": "request", "command": command, "arguments": arguments}).encode()
+        self.writer.write(b"Content-Length: %d\r\n\r\n" % len(text) + text)
+        self.writer.flush()
+        return self.count
+
+    def ask(self, command, **arguments):
+        return self.answer(self.send(command, **arguments))
+
+    def answer(self, number):
+        while number not in self.answers:
+            self._read()
+        found = self.answers.pop(number)
+        assert found["success"], f"{found['command']}: {found.get('message')} {found.get('body')}"
+        return found.get("body") or {}
+
+    def wait(self, event, wanted=lambda body: True):
+        while True:
+            for found in self.events:
+                if found["event"] == event and wanted(found.get("body") or {}):
+                    self.events.remove(found)
+                    return found.get("body") or {}
+            self._read()
+
+    def _read(self):
+        length = 0
+        while True:
+            line = self.reader.readline()
+            assert line, f"the adapter closed its end; events: {self.events[-5:]}"
+            if not line.strip():
+                break
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                length = int(value)
+        message = json.loads(self.reader.read(length))
+        if message["type"] == "event":
+            self.events.append(message)
+        elif message["type"] == "response":
+            self.answers[message["request_seq"]] = message
+
+    def close(self):
+        for stream in {self.reader, self.writer}:
+            stream.close()
