@@ -20,7 +20,7 @@ TORCH = "2.13.0"
 #   ("remove", [packages])              pip uninstall
 #   ("write", path in site-packages, text)
 TESTS = [
-    ("pip", "test tools", ["pytest>=8", "hypothesis", "pexpect", "setproctitle", "numpy", "ml_dtypes", "safetensors", "pygments",
+    ("pip", "test tools", ["pytest>=8", "hypothesis", "pexpect", "setproctitle", "numpy", "ml_dtypes", "safetensors", "matplotlib", "pygments",
                            "pyelftools", "py-spy", "pystack", "setuptools", "wheel"]),
 ]
 
