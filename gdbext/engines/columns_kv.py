@@ -4,12 +4,15 @@ Objects made one after the other lie in memory at one distance, in runs as long 
 run is sliced out of a large read in one step.
 """
 
-from itertools import repeat
+import array
+import functools
+import operator
+from itertools import chain, compress, count, repeat
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 
 GAP = 1 << 15  # bytes: pieces nearer than this are read in one
-PIECE = 1 << 26
+PIECE = 1 << 20
 FAR = 1 << 12  # bytes: no allocator lays objects of one kind further apart
 SMALL = 64  # ints of more digits are no counter
 
@@ -24,20 +27,41 @@ class Columns:
 
     def words(self, offset):
         """The 64-bit word at `offset` of each, in order."""
-        if offset % 8 or not 0 <= offset <= self.size - 8:
-            raise LayoutError(f"there is no word at +{offset} of objects of {self.size} bytes")
+        return self._column(offset, 8, self.pieces)
+
+    def halves(self, offset):
+        """The 32-bit word at `offset` of each, in order."""
+        views = {id(view): view.cast("B").cast("I") for _, view in self.pieces}
+        return self._column(offset, 4, [(base, views[id(view)]) for base, view in self.pieces])
+
+    def _column(self, offset, width, pieces):
         found = []
-        for (start, count, step), (base, view) in zip(self.runs, self.pieces):
-            at = (start + offset - base) >> 3
-            if count == 1:
-                found.append(view[at])
-            elif step > 0:
-                found += view[at : at + (count - 1) * (step >> 3) + 1 : step >> 3].tolist()
+        for count, part in self._parts(offset, width, pieces):
+            found += part.tolist() if part.nbytes == count * width else part.tolist() * count
+        return found
+
+    def _parts(self, offset, width, pieces):
+        """For each run its count and a view of the words at `offset`; of objects that are one and the same, only one word."""
+        if offset % width or not 0 <= offset <= self.size - width:
+            raise LayoutError(f"there is no word at +{offset} of objects of {self.size} bytes")
+        for (start, count, step), (base, view) in zip(self.runs, pieces):
+            at, step = (start + offset - base) // width, step // width
+            end = at + (count - 1) * step
+            if step > 0:
+                yield count, view[at : end + 1 : step]
             elif step < 0:
-                last = at + (count - 1) * (step >> 3)
-                found += view[last : at + 1 : -(step >> 3)].tolist()[::-1]
+                yield count, view[at : end - 1 if end else None : step]
             else:
-                found.extend(repeat(view[at], count))
+                yield count, view[at : at + 1]
+
+    def others(self, offset, value):
+        """`[(position, word)]` of those whose word at `offset` is not `value`: nothing is made of those whose word is."""
+        found, at, same = [], 0, memoryview(array.array("Q", [value]) * max((count for _, count, _ in self.runs), default=0))
+        for count, part in self._parts(offset, 8, self.pieces):
+            if part != same[: len(part)]:
+                words = part.tolist() if len(part) == count else part.tolist() * count
+                found += [(i, word) for i, word in enumerate(words, at) if word != value]
+            at += count
         return found
 
 
@@ -46,9 +70,9 @@ def _runs(addresses):
     if not addresses:
         return []
     runs, n = [], len(addresses)
-    differences = [b - a for a, b in zip(addresses, addresses[1:])]
-    # positions where the distance changes, found by comparing the list with itself: this is C, mostly
-    changes = [i for i, (a, b) in enumerate(zip(differences, differences[1:]), 1) if a != b]
+    differences = list(map(operator.sub, addresses[1:], addresses))
+    # positions where the distance changes, found by comparing the list with itself
+    changes = list(compress(count(1), map(operator.ne, differences, differences[1:])))
     start = 0
     for i in changes + [n - 1]:
         # differences[start:i] are equal: objects start … i
@@ -100,30 +124,56 @@ def _pieces(target, runs, size):
     return found
 
 
+class Places:
+    """At which place of the list `addresses` a pointer leads; `marks`: `{other address: what to say of it}`.
+
+    Looked up by address / 16: an int hashes to itself and a dict goes by the low bits, which would be 0 in all of them.
+    """
+
+    def __init__(self, addresses, marks):
+        low = functools.reduce(operator.or_, chain(addresses, marks), 0)
+        self.shift = 0 if low & 15 else 4
+        self._table = dict(zip(self._keys(addresses), range(len(addresses))))
+        self.different = len(self._table)
+        self._table.update(zip(self._keys(marks), marks.values()))
+
+    def _keys(self, pointers):
+        return map(operator.rshift, pointers, repeat(self.shift))
+
+    def get(self, pointer, default):
+        found = self._table.get(pointer >> self.shift, default)
+        return default if pointer & (1 << self.shift) - 1 else found
+
+    def of(self, pointers, default):
+        """The place of each, at the speed of C where all have one."""
+        try:
+            found = list(map(self._table.__getitem__, self._keys(pointers)))
+        except KeyError:
+            found = None
+        if found is None or functools.reduce(operator.or_, pointers, 0) & (1 << self.shift) - 1:
+            found = [self.get(p, default) for p in pointers]
+        return found
+
+
 def integers(rt, pointers):
     """The plain ints (bools too) that object addresses lead to, in order. `GdbextError` for another type."""
     L = rt.layout
-    unique = pointers if len(pointers) < 64 else None
-    if unique is None and len(set(pointers[:8192])) < 4096 and len(set(pointers)) < 4096:
-        unique = set(pointers)
-    if unique is not None:
-        known = {p: rt.object(p).integer(max_digits=SMALL) for p in set(unique)}
-        return [known[p] for p in pointers]
+    few = set(pointers) if len(set(pointers[:8192])) < 4096 else ()
+    if 0 < len(few) < 4096 or not pointers:
+        known = {p: rt.object(p).integer(max_digits=SMALL) for p in few}
+        return list(map(known.__getitem__, pointers))
     tagged = "long.long_value.lv_tag" in L
     head = L["long.long_value.lv_tag"] if tagged else L["varobj.ob_size"]
     digit = L["long.long_value.ob_digit"] if tagged else L["long.ob_digit"]
     columns = Columns(rt.target, pointers, (digit + 8 + 7) & -8)
-    kinds = set(columns.words(L["object.ob_type"]))
-    if any(rt.type(k).builtin_name not in ("int", "bool") for k in kinds):
+    kind = rt.object(pointers[0]).type
+    if kind.builtin_name not in ("int", "bool") or columns.others(L["object.ob_type"], kind.address):
         strangers = [p for p, k in zip(pointers, columns.words(L["object.ob_type"])) if rt.type(k).builtin_name not in ("int", "bool")]
-        raise GdbextError(f"the {rt.object(strangers[0]).type_name} at {strangers[0]:#x} is no int")
-    one = (1 << 3) if tagged else 1
-    sizes, words = columns.words(head), columns.words(digit & -8)
-    shift = digit % 8  # 4 where the digits begin in the upper half of their word
-    found = [w >> 32 & 0x3FFFFFFF for w in words] if shift else [w & 0x3FFFFFFF for w in words]
-    if sizes.count(one) != len(sizes):  # zero, negative and large ones
-        for i in [i for i, size in enumerate(sizes) if size != one]:
-            found[i] = rt.object(pointers[i]).integer(max_digits=SMALL)
+        if strangers:
+            raise GdbextError(f"the {rt.object(strangers[0]).type_name} at {strangers[0]:#x} is no int")
+    found = columns.halves(digit)
+    for i, _ in columns.others(head, (1 << 3) if tagged else 1):  # zero, negative and large ones
+        found[i] = rt.object(pointers[i]).integer(max_digits=SMALL)
     return found
 
 
@@ -140,9 +190,7 @@ class Records:
         info = _common_type(rt, addresses)
         self.type = info
         self.columns = Columns(rt.target, addresses, info.basicsize + (-info.basicsize) % 8)
-        kinds = self.columns.words(rt.layout["object.ob_type"])
-        if kinds.count(info.address) != len(kinds):
-            self.foreign = [i for i, k in enumerate(kinds) if k != info.address]
+        self.foreign = [i for i, _ in self.columns.others(rt.layout["object.ob_type"], info.address)]
 
     def has(self, name):
         return bool(self.addresses) and (name in self.type.slots or name in self._entries())
@@ -162,6 +210,23 @@ class Records:
             for i in self.foreign:
                 found[i] = 0
         return found
+
+    def integers(self, name, absent):
+        """The plain ints that a member holds; `absent` for what is another class."""
+        if self.addresses and name in self.type.slots and not self.foreign:
+            offset = self.type.slots[name][0]
+            common = self.rt.target.u64(self.addresses[-1] + offset)
+            others = self.columns.others(offset, common)
+            if len(others) < len(self.addresses) // 16:  # nearly all hold one and the same int
+                found = [self.rt.object(common).integer(max_digits=SMALL)] * len(self.addresses)
+                for (i, _), value in zip(others, integers(self.rt, [word for _, word in others])):
+                    found[i] = value
+                return found
+        pointers = self.column(name)
+        if 0 not in pointers:
+            return integers(self.rt, pointers)
+        values = iter(integers(self.rt, [p for p in pointers if p]))
+        return [next(values) if p else absent for p in pointers]
 
     def _entries(self):
         """Columns of objects with an instance dict: those of equal shape share their keys, so that only values differ."""

@@ -8,6 +8,7 @@ says since when.
 import re
 import struct
 import time
+from itertools import compress
 
 from ..cpython import numpy_objects
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
@@ -15,7 +16,7 @@ from ..kvcache.addresses import order_of, strided_layer
 from ..kvcache.model import HEAD, NONE, TAIL, WILD, Cache, Group, Pool, Request, Table, Worker
 from ..torch.tensor import is_tensor, read_tensor
 from . import vllm_v0_kv
-from .columns_kv import Columns, Records, integers
+from .columns_kv import Columns, Places, Records, integers
 
 # what -> ((first release, path), ...), the newest first
 PATHS = {
@@ -184,7 +185,7 @@ def read(rt, root=None, content=False):
             request = requests.get(request_id)
             if request is None:
                 request = requests[request_id] = Request(request_id, known=scheduler is None)
-            request.blocks[group] = [index.get(b, WILD) for b in blocks]
+            request.blocks[group] = index.of(blocks, WILD)
     cache = Cache("vllm", version(rt), [p for p, _ in pools], groups, list(requests.values()), mid_update(rt), queues=scheduler is not None)
     _pins(cache, scheduler, manager, pools)
     if scheduler is not None:
@@ -258,7 +259,7 @@ def _req_to_blocks(owner):
 
 
 def read_pool(rt, holder, name="pool"):
-    """-> (`Pool`, {address: block id, or a negative mark for None and the queue's ends}) of a BlockPool, or of a KVCacheManager of 0.6.6 that is one itself."""
+    """-> (`Pool`, `Places` of its blocks, with negative marks for None and the queue's ends) of a BlockPool, or of a KVCacheManager of 0.6.6 that is one itself."""
     blocks = known(holder, "blocks")
     if blocks is None or not blocks.isa("list"):
         raise GdbextError(f"the {holder.type_name} at {holder.address:#x} has no list of blocks")
@@ -267,65 +268,51 @@ def read_pool(rt, holder, name="pool"):
     pool.counters["enable_caching"] = bool(optional(holder, "enable_caching", default=0))
     records = Records(rt, addresses)
     pool.foreign = records.foreign
-    index = {a: i for i, a in enumerate(addresses)}
-    if len(index) != len(addresses):
+    queue = path(holder, "free_block_queue") if addresses else None
+    index = Places(addresses, _marks(rt, queue) if addresses else {})
+    if index.different != len(addresses):
         pool.notes.append("a block stands in the pool's list more than once")
     try:
-        null = holder.attr("null_block").address
-        pool.reserved = (index[null],) if null in index else ()
+        null = index.get(holder.attr("null_block").address, WILD)
+        pool.reserved = (null,) if null >= 0 else ()
     except GdbextError:
         pool.reserved = ()
     if addresses:
-        pool.ids = _plain(rt, records, "block_id", -1)
-        pool.ref_cnt = _plain(rt, records, "ref_cnt", 0)
+        pool.ids = records.integers("block_id", -1)
+        pool.ref_cnt = records.integers("ref_cnt", 0)
         if records.has("is_null"):
-            pool.null_ids = [i for i, v in enumerate(_plain(rt, records, "is_null", 0)) if v]
-        _links(rt, pool, path(holder, "free_block_queue"), records, index)
+            pool.null_ids = list(compress(range(pool.count), records.integers("is_null", 0)))
+        _links(pool, queue, records, index)
         _hash_map(rt, pool, holder, records, index)
     else:
         pool.reserved, pool.ref_cnt, pool.prev, pool.next = (), [], [], []
     return pool, index
 
 
-def _plain(rt, records, name, absent):
-    pointers = records.column(name)
-    if 0 in pointers:  # foreign entries
-        values = iter(integers(rt, [p for p in pointers if p]))
-        return [next(values) if p else absent for p in pointers]
-    return integers(rt, pointers)
+def _marks(rt, queue):
+    """{address: mark} of what a link may be instead of a block."""
+    marks = {_none(rt): NONE, 0: NONE}
+    if _name(queue, "head").startswith("fake"):
+        marks.update({queue.attr(_name(queue, "head")).address: HEAD, queue.attr(_name(queue, "tail")).address: TAIL})
+    return marks
 
 
-def _links(rt, pool, queue, records, index):
+def _links(pool, queue, records, index):
     pool.num_free = optional(queue, "num_free_blocks")
-    none = _none(rt)
     head, tail = queue.attr(_name(queue, "head")), queue.attr(_name(queue, "tail"))
-    marks = {none: NONE, 0: NONE}
-    fake = _name(queue, "head").startswith("fake")
-    if fake:
-        marks.update({head.address: HEAD, tail.address: TAIL})
-    lookup = index  # a copy of a million entries costs as much as all look-ups: the marks stay in it
-    lookup.update(marks)
-    pool.prev, pool.next = (_looked_up(lookup, records.column(name)) for name in ("prev_free_block", "next_free_block"))
-    if fake:
-        pool.head_next = lookup.get(head.attr("next_free_block").address, WILD)
-        pool.tail_prev = lookup.get(tail.attr("prev_free_block").address, WILD)
+    pool.prev, pool.next = (index.of(records.column(name), WILD) for name in ("prev_free_block", "next_free_block"))
+    if _name(queue, "head").startswith("fake"):
+        pool.head_next = index.get(head.attr("next_free_block").address, WILD)
+        pool.tail_prev = index.get(tail.attr("prev_free_block").address, WILD)
         return
     # ends that are None are told as the ends of later releases, so that one walk serves both
-    first, last = lookup.get(head.address, WILD), lookup.get(tail.address, WILD)
+    first, last = index.get(head.address, WILD), index.get(tail.address, WILD)
     pool.head_next = TAIL if first == NONE else first
     pool.tail_prev = HEAD if last == NONE else last
     if first >= 0 and pool.prev[first] == NONE:
         pool.prev[first] = HEAD
     if last >= 0 and pool.next[last] == NONE:
         pool.next[last] = TAIL
-
-
-def _looked_up(table, pointers):
-    """`table[p]` of each, WILD where it is not there: at the speed of C where all are."""
-    try:
-        return list(map(table.__getitem__, pointers))
-    except KeyError:
-        return [table.get(p, WILD) for p in pointers]
 
 
 def _name(queue, what):
@@ -351,33 +338,33 @@ def _hash_map(rt, pool, holder, records, index):
     found = known(holder, "hash map")
     pool.has_hash_map = found is not None
     entries = found.dict_entries() if found is not None else []
-    canonical = {k: k for k, _ in entries}
-    canonical.update({_none(rt): 0, 0: 0})
-    column, extra = records.column("_block_hash"), []
+    keys, column, extra, none = [k for k, _ in entries], records.column("_block_hash"), [], _none(rt)
+    blocks = index.of([v for _, v in entries], WILD)
+    pool.hash_map = list(zip(keys, zip(blocks)))
+    pool.hash_text = lambda token: _hash_text(rt, token)
     if _has(holder, "cached_block_hashes_by_block"):
         for block, names in holder.attr("cached_block_hashes_by_block").items():
             extra.append((block.integer(max_digits=2), names.element_addresses(100_000)))
+    lone = min(blocks, default=0) >= 0
+    if lone and not extra and column.count(none) == pool.count - len(keys) and list(map(column.__getitem__, blocks)) == keys:
+        pool.hashes = [0] * pool.count  # each entry leads to a block that carries this very object, and no other block carries any
+        for block, key in zip(blocks, keys):
+            pool.hashes[block] = key
+        return
+    canonical = {**dict(zip(keys, keys)), none: 0, 0: 0}
     strangers = set(column).difference(canonical)
     strangers.update(p for _, names in extra for p in names if p not in canonical)
     if strangers:  # equal hashes may be different objects: then their content decides
-        keys = [k for k, _ in entries]
         by_content = dict(zip(_contents(rt, keys), keys))
         strangers = sorted(strangers)
         for pointer, content in zip(strangers, _contents(rt, strangers)):
             canonical[pointer] = by_content.setdefault(content, pointer)
     pool.hashes = list(map(canonical.__getitem__, column))
     pool.extra_hashes = {b: {canonical[p] for p in names} for b, names in extra}
-    for key, value in entries:
-        block = index.get(value)
-        if block is not None:
-            pool.hash_map.append((key, [block]))
-            continue
+    for at in () if lone else [i for i, block in enumerate(blocks) if block < 0]:  # no block: a dict of several
+        key, value = entries[at]
         inner = rt.object(value)
-        if inner.isa("dict"):
-            pool.hash_map.append((key, [index.get(v, WILD) for _, v in inner.dict_entries()]))
-        else:
-            pool.hash_map.append((key, [WILD]))
-    pool.hash_text = lambda token: _hash_text(rt, token)
+        pool.hash_map[at] = (key, index.of([v for _, v in inner.dict_entries()], WILD) if inner.isa("dict") else [WILD])
 
 
 def _contents(rt, addresses):
@@ -553,8 +540,9 @@ def _pins(cache, scheduler, manager, pools):
     for entry in scheduler.attr("deferred_frees").elements(100_000):
         for address in entry.item(1).element_addresses():
             for pool, index in pools:
-                if address in index:
-                    pool.pins[index[address]] = pool.pins.get(index[address], 0) + 1
+                block = index.get(address, WILD)
+                if block >= 0:
+                    pool.pins[block] = pool.pins.get(block, 0) + 1
 
 
 def _set(obj, name):

@@ -6,6 +6,8 @@ engine stands in the middle of an update, its finding is set apart (`Report.pass
 """
 
 import dataclasses
+import operator
+from itertools import compress
 from typing import Dict, List, Optional
 
 from .model import NONE, WILD, shown
@@ -227,8 +229,9 @@ def _references(found, pool, owners):
     if not pool.may_pin:
         found.rule("ref-above-owners")
     bits, refs, reserved, name = pool.free_bits(), pool.ref_cnt, set(pool.reserved) | set(pool.foreign), pool.name
-    # one pass in C for the common case: a free block has no references, any other has some
-    suspects = [i for i, (free, count) in enumerate(zip(bits, refs)) if (count != 0) == free or count < 0]
+    suspects = ()  # a free block has no references, any other has some: compared at the speed of C
+    if bytearray(map(operator.not_, refs)) != bits or min(refs, default=0) < 0:
+        suspects = [i for i, (free, count) in enumerate(zip(bits, refs)) if (count != 0) == free or count < 0]
     for i in suspects:
         if i in reserved:
             continue
@@ -239,7 +242,8 @@ def _references(found, pool, owners):
                 found.add("free-referenced", f"block {i} is free and has {refs[i]} references", i, pool=name)
         elif i not in owners:
             found.add("leaked", f"block {i} has no references and is not free: it is lost", i, pool=name)
-    if pool.linked:
+    # a queue that was followed without a fault gave each of its blocks two links
+    if pool.linked and (pool.walk().fault or pool.prev.count(NONE) != bits.count(0) or pool.next.count(NONE) != bits.count(0)):
         stray = [i for i, (p, n, free) in enumerate(zip(pool.prev, pool.next, bits)) if not free and (p != NONE or n != NONE)]
         for i in stray:
             if i not in pool.foreign and not (refs[i] == 0 and i not in reserved):  # a lost block is told as lost
@@ -249,10 +253,9 @@ def _references(found, pool, owners):
         if pool.counters["busy"] != pool.counters["referenced"]:
             found.add("busy-count", f"the counter says {pool.counters['busy']} busy blocks, {pool.counters['referenced']} have references", pool=name)
     held = 0
-    for i, count in enumerate(refs):
-        if count <= 0 or (i in owners and count == len(owners[i])):
-            continue
-        if i in reserved:
+    for i in compress(range(len(refs)), refs):
+        count = refs[i]
+        if count <= 0 or (i in owners and count == len(owners[i])) or i in reserved:
             continue
         extra = count - len(owners.get(i, ())) - pool.pins.get(i, 0)
         if i not in owners:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gdbext.engines.columns_kv import Columns
+from gdbext.engines.columns_kv import Columns, Places
 from gdbext.errors import FaultError, LayoutError
 from gdbext.target.fake import FakeTarget
 
@@ -37,3 +37,21 @@ def test_what_is_no_object_or_cannot_be_read_is_an_error():
         Columns(memory(), [LOW, 0x500000], 32)
     with pytest.raises(LayoutError, match="no word at"):
         Columns(memory(), [LOW], 32).words(32)
+
+
+def test_halves_and_others_are_those_of_each_object():
+    addresses = [LOW + 64 * i for i in range(100)] + [HIGH + 48 * i for i in range(20)][::-1] + [LOW, LOW]
+    columns = Columns(memory(), addresses, 32)
+    assert columns.halves(4) == [a >> 32 for a in addresses] and columns.halves(8) == [a + 8 & 0xFFFFFFFF for a in addresses]
+    assert columns.others(16, LOW + 64 * 7 + 16) == [(i, a + 16) for i, a in enumerate(addresses) if i != 7]
+    assert columns.others(0, 5) == list(enumerate(addresses))
+
+
+@pytest.mark.parametrize("apart,shift", [(48, 4), (40, 0)])
+def test_places_of_pointers_and_what_is_no_place(apart, shift):
+    addresses = [HIGH + apart * i for i in (5, 0, 3, 3, 9)]
+    places = Places(addresses, {0: -1, LOW: -2})
+    assert places.shift == shift and places.different == 4
+    assert places.of([addresses[4], addresses[1], 0, LOW], -4) == [4, 1, -1, -2]
+    assert places.of([addresses[4] + 8, addresses[0] + 1, HIGH + 16, 7], -4) == [-4] * 4 and places.of([addresses[0], addresses[0] + 1], -4) == [0, -4]
+    assert places.get(addresses[2], -4) == 3 and places.get(addresses[2] + 1, -4) == -4
