@@ -41,18 +41,18 @@ def in_foreground(pid):
         return True
 
 
-def _in_mi():
-    """Whether an editor drives this gdb by MI: a silent stop would reach it without thread and reason."""
+def _has_front_end():
+    """Whether an editor drives this gdb, by MI or DAP: a silent stop would reach it without thread and reason."""
     with open("/proc/self/cmdline", "rb") as f:
         words = f.read().split(b"\0")
     for i, word in enumerate(words):
         found = re.match(rb"--?i(?:nterpreter)?(?:=(.*))?$", word)
-        if found and (found.group(1) if found.group(1) is not None else b"".join(words[i + 1 : i + 2])).startswith(b"mi"):
+        if found and (found.group(1) if found.group(1) is not None else b"".join(words[i + 1 : i + 2])).startswith((b"mi", b"dap")):
             return True
     return False
 
 
-IN_MI = _in_mi()
+FRONT_END = _has_front_end()
 
 
 class View(ProcTarget):
@@ -246,7 +246,7 @@ class Trap(gdb.Breakpoint):
         self.process, self.owner, self.alive = process, owner, False
         with live_gdb.selected(process.inferior):
             super().__init__(spec, type=kind, internal=True, **more)
-        self.silent = not IN_MI
+        self.silent = not FRONT_END
         self.alive = True
         process.traps.append(self)
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -97,6 +98,16 @@ class Engine:
             except OSError:
                 continue
         return found
+
+    def answered(self):
+        """(tokens, requests) that it has answered since it was ready."""
+        with open(self.ready_file + ".tokens", "rb") as f:
+            return struct.unpack("<QQ", f.read(16))
+
+    def finished(self):
+        """The ids of the requests that it has answered."""
+        with open(self.ready_file + ".finished") as f:
+            return f.read().split()
 
     def alive(self):
         return self._supervisor.poll() is None

@@ -2,7 +2,8 @@
 
     serve_sglang.py --model FOLDER --ready FILE --port N [--tp N] [--requests N]
 
-Writes FILE, one JSON object with the server's pid, once requests are in flight. Ends on SIGTERM, and when the server ends.
+Writes FILE, one JSON object with the server's pid, once requests are in flight. FILE.tokens holds two 64-bit numbers, the tokens and requests
+answered so far; FILE.finished the ids of the latter. Ends on SIGTERM, and when the server ends.
 """
 
 import argparse
@@ -13,6 +14,8 @@ import subprocess
 import sys
 import threading
 import time
+
+from tally import Tally
 
 SERVER = """--load-format dummy --skip-tokenizer-init --device cpu --attention-backend torch_native --sampling-backend pytorch
     --disable-overlap-schedule --disable-cuda-graph --dtype float32 --max-total-tokens 4096 --max-running-requests 16
@@ -29,16 +32,34 @@ def ask(port, method, path, body=None, timeout=120):
         connection.close()
 
 
-def keep_asking(port, number):
+def stream(port, body, tally, timeout=600):
+    """One request, its tokens counted as they come; whether it was answered to its end."""
+    connection, seen = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout), 0
+    try:
+        connection.request("POST", "/generate", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        for line in answer:
+            if line.startswith(b"data: {"):
+                now = json.loads(line[6:])["meta_info"]["completion_tokens"]
+                tally.tokens(now - seen)
+                seen = now
+        return seen == body["sampling_params"]["max_new_tokens"]
+    finally:
+        connection.close()
+
+
+def keep_asking(port, number, tally):
     """One request after the other, in a thread of its own; a failed one is tried again after a pause."""
     while True:
         body = {"rid": f"request-{number}-{time.monotonic_ns()}", "input_ids": [5 + (number + i) % 64 for i in range(32)],
                 "sampling_params": {"max_new_tokens": 300 + 32 * number, "ignore_eos": True, "temperature": 0}}
         try:
-            status, _ = ask(port, "POST", "/generate", body, timeout=600)
-        except (OSError, http.client.HTTPException):
-            status = None
-        if status != 200:
+            whole = stream(port, body, tally)
+        except (OSError, http.client.HTTPException, ValueError, KeyError):
+            whole = False
+        if whole:
+            tally.finished(body["rid"])
+        else:
             time.sleep(0.5)
 
 
@@ -61,8 +82,9 @@ def main():
         except (OSError, http.client.HTTPException):
             pass
         time.sleep(0.3)
+    tally = Tally(options.ready)
     for number in range(options.requests):
-        threading.Thread(target=keep_asking, args=(options.port, number), daemon=True).start()
+        threading.Thread(target=keep_asking, args=(options.port, number, tally), daemon=True).start()
     time.sleep(2)  # until they are in the scheduler
     with open(options.ready + ".new", "w") as f:
         json.dump({"pid": server.pid, "tp": options.tp, "port": options.port}, f)

@@ -2,7 +2,8 @@
 
     serve_vllm.py --model FOLDER --ready FILE [--tp N] [--requests N] [--rest]
 
-Writes FILE, one JSON object, once requests are in flight; with --rest, once they are done: then nothing more is asked. Ends on SIGTERM.
+Writes FILE, one JSON object, once requests are in flight; with --rest, once they are done: then nothing more is asked. FILE.tokens holds two
+64-bit numbers, the tokens and requests answered so far; FILE.finished the ids of the latter. Ends on SIGTERM.
 """
 
 import argparse
@@ -11,6 +12,8 @@ import json
 import os
 import signal
 import sys
+
+from tally import Tally
 
 
 def main():
@@ -28,7 +31,7 @@ def main():
     llm = LLM(model=options.model, load_format="dummy", skip_tokenizer_init=True, max_model_len=256, enforce_eager=True,
               dtype="float32", tensor_parallel_size=options.tp)
     engine = llm.llm_engine
-    names = itertools.count()
+    names, tally = itertools.count(), Tally(options.ready)
 
     def add():
         number = next(names)
@@ -51,7 +54,9 @@ def main():
             signal.pause()
     for step in itertools.count(1):
         for output in engine.step():
+            tally.tokens(1)
             if output.finished:
+                tally.finished(output.request_id)
                 add()
         if step == 5:
             ready()

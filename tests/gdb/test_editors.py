@@ -1,4 +1,4 @@
-"""What an editor sees: gdb driven by MI as VS Code's cpptools does it, with the pack loaded."""
+"""What an editor sees: gdb driven by MI as VS Code's cpptools does it, and by gdb's own DAP, with the pack loaded."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from gdbrun import INIT
+from test_frame_filter import Dap, gdbs_that_speak_dap
 from test_pybreak import started
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
@@ -85,3 +86,30 @@ def test_stacks_tensors_and_stops_reach_an_editor_through_mi(gdb_path, tmp_path)
         finally:
             mi.process.kill()
             mi.process.communicate()
+
+
+def test_a_python_breakpoint_set_through_dap_stops_the_thread_with_a_reason(tmp_path):
+    for gdb in gdbs_that_speak_dap():
+        with started(sys.executable, tmp_path) as subject:
+            dap = Dap(gdb)
+            repl = lambda text, dap=dap: dap.ask("evaluate", expression=text, context="repl")["result"]  # noqa: E731
+            try:
+                dap.ask("initialize", adapterID="test")
+                attached = dap.send("attach", pid=subject.pid)
+                dap.ask("configurationDone")
+                dap.answer(attached)
+                assert dap.event("stopped")["reason"] == "attach"
+                repl("set style enabled off")
+                assert repl("pybreak work").startswith("pybreak 1: ")
+                with open(subject.go + ".new", "w") as f:
+                    f.write("run")
+                os.rename(subject.go + ".new", subject.go)
+                dap.ask("continue", threadId=1)
+                stopped = dap.event("stopped")
+                assert stopped["reason"] == "data breakpoint" and stopped["threadId"] == 1 and stopped["allThreadsStopped"], stopped
+                assert repl("pylocals").strip() == "number = 0" and re.match(r"work at .*breakpoints\.py:26, thread", repl("pynext"))
+                assert dap.event("stopped")["reason"] == "data breakpoint"
+                assert repl("pyprint number, step").strip() == "(0, 1)"
+            finally:
+                dap.process.kill()
+                dap.process.communicate()

@@ -129,7 +129,7 @@ class Dap:
         for command in ("set debuginfod enabled off", "set auto-load off", f"source {INIT}", ON):
             words += ["-iex", command]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.count = 0
+        self.count, self.events = 0, []
 
     def send(self, command, **arguments):
         self.count += 1
@@ -138,25 +138,45 @@ class Dap:
         self.process.stdin.flush()
         return self.count
 
+    def read(self):
+        """The next message; events are kept."""
+        head = b"".join(iter(lambda: self.process.stdout.readline().strip(), b""))
+        assert head, "gdb said no more"
+        said = json.loads(self.process.stdout.read(int(head.partition(b":")[2])))
+        if said["type"] == "event":
+            self.events.append(said)
+        return said
+
     def answer(self, number):
         while True:
-            head = b"".join(iter(lambda: self.process.stdout.readline().strip(), b""))
-            assert head, "gdb said no more"
-            said = json.loads(self.process.stdout.read(int(head.partition(b":")[2])))
+            said = self.read()
             if said["type"] == "response" and said["request_seq"] == number:
                 assert said["success"], said
                 return said.get("body")
+
+    def event(self, name):
+        """What the next event of that name says."""
+        while True:
+            found = next((e for e in self.events if e["event"] == name), None)
+            if found:
+                self.events.remove(found)
+                return found["body"]
+            self.read()
 
     def ask(self, command, **arguments):
         return self.answer(self.send(command, **arguments))
 
 
-def test_a_front_end_that_speaks_dap_gets_python_frames_and_their_variables():
+def gdbs_that_speak_dap():
+    """The gdbs here from 14 on; skips where there is none."""
     gdbs = [g for g in os.environ.get("GDBEXT_TEST_GDB", "gdb").split(":") if g]
     speaks = ["-nx", "-batch", "-ex", "python import gdb.dap.scopes"]
     able = [g for g in gdbs if not subprocess.run([g, *speaks], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout]
-    if not able:
-        pytest.skip("no gdb here speaks DAP (gdb 14 and later)")
+    return able or pytest.skip("no gdb here speaks DAP (gdb 14 and later)")
+
+
+def test_a_front_end_that_speaks_dap_gets_python_frames_and_their_variables():
+    able = gdbs_that_speak_dap()
     with running(sys.executable, "py_stacks.py") as (target, truth):
         dap = Dap(able[0])
         try:
