@@ -9,6 +9,7 @@ from ..render.text import escape
 from .base import Answer, Command, Option, UsageError
 
 catalogues, rules, signatures = room("kernels.catalogue"), room("kernels.focus"), room("kernels.signatures")
+parameters, triton = room("kernels.parameters"), room("kernels.triton")
 cuda = room("control.cudagdb")
 
 KINDS = ("line", "instruction", "kv-block")
@@ -52,9 +53,10 @@ class LlmFocus(Command):
         y = sequence = 3
       block (5,3,0) thread (0,0,0)  device 0 sm 0 warp 2 lane 0
 
-    -seq counts sequences in the batch as the kernel sees it. Kernels that look up which request a block serves need -table, the device address of that
-    array: request_indices (FlashInfer), query_start_loc (Triton's unified attention). Persistent kernels (FlashAttention 3) map no block to a
-    sequence. Nothing is resumed. In plain gdb: refused, it does not see the GPU."""
+    -seq counts sequences in the batch as the kernel sees it. Which request a block serves is looked up where the kernel does: FlashInfer's request_indices is
+    found in its parameters, Triton's query_start_loc, BLOCK_Q and heads in its parameters and the objects that Triton keeps in the process; where these are
+    not to be had (a GPU core alone has no Python), -table, -block-q, -queries-per-kv and -heads tell them. Persistent kernels (FlashAttention 3) map no block
+    to a sequence. Nothing is resumed. In plain gdb: refused, it does not see the GPU."""
 
     name = "llm-focus"
     group = "kernels"
@@ -87,8 +89,11 @@ class LlmFocus(Command):
         kernel, entry = chosen(device, args.kernel)
         if entry is None or not entry.focus:
             raise NotFoundError(f"{escape(kernel.name)}: how its blocks are laid out is not known: focus a block by number with: cuda block (x,y,z)")
+        if not kernel.current:
+            device.execute(f"cuda kernel {kernel.id}")  # its parameters are those of the kernel in focus
         question = rules.Question(args.seq, args.head, args.part, kernel.grid, args.heads, args.queries_per_kv, args.block_q,
-                                  int(args.table, 16) if args.table else None, device.read)  # fmt: skip
+                                  int(args.table, 16) if args.table else None, device.read, lambda: parameters.read(device),
+                                  lambda: triton_facts(session, device, kernel), device.variable, kernel.name)  # fmt: skip
         block, lines = rules.block_of(entry.focus, question)
         now = device.set_focus(kernel.id, block)
         data = {"kernel": escape(kernel.name), "number": kernel.id, "grid": kernel.grid, "block": block, "thread": now.thread, "arithmetic": lines,
@@ -100,6 +105,20 @@ class LlmFocus(Command):
                                                                          f"warp {now.warp} lane {now.lane}"])  # fmt: skip
 
         return Answer(data, text)
+
+
+def triton_facts(session, device, kernel):
+    """The `parameters.Facts` of a kernel that Triton compiled."""
+    name = signatures.parse(kernel.name).base
+    try:
+        own = [c for c in triton.compiled(session.runtime()).values() if c.name == name]
+    except GdbextError as e:
+        return parameters.Facts(why=f"what was compiled in is in Triton's own objects, and there is no Python to read them from ({e})")
+    try:
+        data = parameters.read(device)
+    except GdbextError:
+        data = b""
+    return parameters.Facts([parameters.of_triton(c, data) for c in own], f"Triton has no compiled kernel {name} in this process")
 
 
 class LlmStep(Command):

@@ -11,6 +11,7 @@ import tempfile
 import gdb
 
 from ..errors import FaultError, GdbextError, NotFoundError
+from ..kernels import parameters
 
 MAX_READ = 1 << 26
 _TRIPLE = r"\((\d+),(\d+),(\d+)\)"
@@ -124,11 +125,19 @@ class CudaGdb:
                 return bytes(reader(address, size))
             except (RuntimeError, gdb.error) as e:
                 raise FaultError(address, size, str(e).strip()) from None
-        # The bulk path of older ones. Only bytes that are there are written: a short file is a fault.
+        return self._dumped("global", address, size)
+
+    def parameter_bytes(self, offset, size):
+        """Bytes of the focused kernel's parameters, from the first one on."""
+        return self._dumped("parameter", parameters.first_address(self.capability()[0]) + offset, size)
+
+    @staticmethod
+    def _dumped(space, address, size):
+        """The bulk path that every release has. Only bytes that are there are written: a short file is a fault."""
         handle, path = tempfile.mkstemp()
         os.close(handle)
         try:
-            gdb.execute(f"dump binary value {path} *(@global unsigned char*){address:#x}@{size}", to_string=True)
+            gdb.execute(f"dump binary value {path} *(@{space} unsigned char*){address:#x}@{size}", to_string=True)
             with open(path, "rb") as f:
                 data = f.read()
         except (gdb.error, RuntimeError) as e:
@@ -138,6 +147,15 @@ class CudaGdb:
         if len(data) != size:
             raise FaultError(address, size, "device memory, cuda-gdb gave less")
         return data
+
+    def capability(self):
+        """(major, minor) of the focused device's compute capability."""
+        current = self.focus()
+        for row in rows(self.mi("-cuda-info-devices"), "InfoCudaDevicesRow"):
+            found = re.search(r"sm_(\d+)(\d)", row.get("sm_type", "") or row.get("smType", ""))
+            if found and (current is None or row.get("device") in (None, str(current.device))):
+                return int(found.group(1)), int(found.group(2))
+        raise GdbextError("cuda-gdb does not tell the compute capability of the device in focus (info cuda devices)")
 
     def pc(self):
         """The focused thread's program counter, or None."""

@@ -1,40 +1,35 @@
 """Which block of a kernel works on a given sequence and attention head: the arithmetic of each kernel, shown as it is done.
 
-Each rule is that of the kernels' sources (catalogue.json names them and which rule a kernel follows). A rule that needs a table of the
-kernel's own (which request a block serves) reads it through `Question.table`.
+Each rule is that of the kernels' sources (catalogue.json names them and which rule a kernel follows). What a rule needs beyond the grid (which
+request a block serves, how many heads share a block) it takes from what the kernel was launched with, kernels/parameters.py, or from the user.
 """
 
 import struct
 
 from ..errors import GdbextError, NotFoundError
+from . import parameters
 
 PARTITION = 512  # tokens in a partition of paged_attention_v2
 MAX_TABLE = 1 << 16  # entries of a table that is searched
 
 
 class Question:
-    """What is asked: `seq`, `head` and `part` (partition, KV split, segment or query block; None where not given), the kernel's `grid`, and what only the user
-    can tell: `heads` (of the query), `kv_heads`, `queries` (query heads to a KV head), `rows` (query rows in a block, BLOCK_Q), `table`: the address of the
-    kernel's index array on the device; `read(address, size)` reads there."""
+    """What is asked: `seq`, `head` and `part` (partition, KV split, segment or query block; None where not given), the kernel's `grid`, and what the user may
+    tell: `heads` (of the query), `queries` (query heads to a KV head), `rows` (query rows in a block, BLOCK_Q), `table`: the address of the kernel's index array
+    on the device; `read(address, size)` reads there. What the user does not tell comes from `launched()`, the bytes of the kernel's parameters, and from
+    `facts()`, the `parameters.Facts` of a kernel that Triton compiled; `variable(name)` is a variable by the kernel's own debug information, or None; `name`: the kernel's, with its template arguments."""
 
-    def __init__(self, seq, head, part, grid, heads=None, queries=None, rows=None, table=None, read=None):
+    def __init__(self, seq, head, part, grid, heads=None, queries=None, rows=None, table=None, read=None, launched=None, facts=None, variable=None, name=""):
         self.seq, self.head, self.part, self.grid = seq, head, part, tuple(grid)
         self.heads, self.queries, self.rows, self.table, self.read = heads, queries, rows, table, read
+        self.name = name
+        self.launched, self.facts, self.variable = launched, facts or parameters.Facts, variable or (lambda name: None)
 
-    def need(self, name, why):
-        value = getattr(self, name)
-        if value is None:
-            option = {"rows": "block-q", "queries": "queries-per-kv"}.get(name, name)
-            raise GdbextError(f"-{option} is needed: {why}")
-        return value
-
-    def words(self, count):
-        """`count` 32-bit integers of the table."""
-        if self.table is None or self.read is None:
-            raise GdbextError("-table ADDR is needed: the device address of the kernel's own index array (its argument; llm-launch shows arguments at the launch)")
+    def words(self, address, count):
+        """`count` 32-bit integers on the device."""
         if not 0 < count <= MAX_TABLE:
             raise GdbextError(f"a table of {count} entries is more than makes sense")
-        return struct.unpack(f"<{count}i", self.read(self.table, 4 * count))
+        return struct.unpack(f"<{count}i", self.read(address, 4 * count))
 
 
 def block_of(rule, question):
@@ -65,12 +60,22 @@ def _seqs_heads(q):
 
 def _stage1(q):
     part = q.part or 0
-    each, why = 1, "one head in each"
+    return (q.seq, q.head, part), [f"x = sequence = {q.seq}", f"y = head = {q.head}", f"z = KV split = {part}"]
+
+
+def _grouped(q):
+    """_fwd_grouped_kernel_stage1: a block has min(BLOCK_H, query heads to a KV head) heads."""
+    part = q.part or 0
     if q.heads is not None:
-        each = -(-q.heads // q.grid[1])
-        why = f"{q.heads} heads in {q.grid[1]} blocks"
+        each, why = -(-q.heads // q.grid[1]), f"{q.heads} heads in {q.grid[1]} blocks"
+    else:
+        facts = q.facts().narrowed(lambda f: "q_head_num" not in f or -(-f["q_head_num"] // min(f.get("BLOCK_H", 1), f.get("kv_group_num", 1))) == q.grid[1])
+        both = [facts.get("BLOCK_H"), facts.get("kv_group_num")]
+        if None in both:
+            raise GdbextError("-heads N is needed, the query heads of the model on this rank: " + facts.reason("BLOCK_H" if both[0] is None else "kv_group_num"))
+        each, why = min(both), "the smaller of BLOCK_H = {} and kv_group_num = {}, by Triton".format(*both)
     y = q.head // each
-    return (q.seq, y, part), [f"x = sequence = {q.seq}", f"y = head / {each} = {y} ({why}; -heads N for grouped kernels)", f"z = KV split = {part}"]
+    return (q.seq, y, part), [f"x = sequence = {q.seq}", f"y = head / {each} = {y} ({why})", f"z = KV split = {part}"]
 
 
 def _extend(q):
@@ -79,13 +84,19 @@ def _extend(q):
 
 
 def _unified(q):
-    rows = q.need("rows", "query rows in a block (BLOCK_Q of the launch; llm-launch does not see constants of Triton)")
-    starts = q.words(q.seq + 2)
-    queries = q.need("queries", "query heads to a KV head")
+    facts = q.facts().narrowed(lambda f: "num_query_heads" not in f or f["num_query_heads"] == q.grid[1] * f.get("num_queries_per_kv", 0))
+    rows, queries, table = (given if given is not None else facts.get(name) for given, name in
+                            ((q.rows, "BLOCK_Q"), (q.queries, "num_queries_per_kv"), (q.table, "query_start_len_ptr")))  # fmt: skip
+    for value, option, name in ((rows, "-block-q N", "BLOCK_Q"), (queries, "-queries-per-kv N", "num_queries_per_kv"),
+                                (table, "-table ADDR, the device address of query_start_loc,", "query_start_len_ptr")):  # fmt: skip
+        if value is None:
+            raise GdbextError(f"{option} is needed: {facts.reason(name)}")
+    starts = q.words(table, q.seq + 2)
     first = starts[q.seq] // rows + q.seq
     row_block = (q.part or 0) if q.grid[2] <= 1 else 0
     segment = (q.part or 0) if q.grid[2] > 1 else 0
-    lines = [f"x = query_start_loc[{q.seq}] / {rows} + {q.seq} + row block {row_block} = {starts[q.seq]} / {rows} + {q.seq} + {row_block} = {first + row_block}",
+    lines = [] if q.rows and q.queries and q.table else [f"BLOCK_Q = {rows}, num_queries_per_kv = {queries}, query_start_loc at {table:#x} (by Triton's own objects)"]
+    lines += [f"x = query_start_loc[{q.seq}] / {rows} + {q.seq} + row block {row_block} = {starts[q.seq]} / {rows} + {q.seq} + {row_block} = {first + row_block}",
              f"y = KV head = head / {queries} = {q.head // queries}", f"z = segment = {segment}"]  # fmt: skip
     length = starts[q.seq + 1] - starts[q.seq]
     if row_block * rows >= max(length, 1):
@@ -94,17 +105,36 @@ def _unified(q):
 
 
 def _flashinfer(q, place):
-    queries = q.need("queries", "query heads to a KV head")
-    served = q.words(q.grid[0])
+    lines, mask, queries, table = [], 0, q.queries, q.table
+    if queries is None or table is None:
+        found, source = _flashinfer_parameters(q, place)
+        kv_heads, mask = q.grid[1 if place == "y" else 2], found["block_valid_mask"]
+        queries, table = queries or found["num_qo_heads"] // kv_heads, table or found["request_indices"]
+        lines = [f"num_qo_heads = {found['num_qo_heads']}, {kv_heads} KV heads in the grid, request_indices at {table:#x} ({source})"]
+    served = list(q.words(table, q.grid[0]))
+    if mask:  # a CUDA graph's grid is larger than the batch
+        served = [seq if valid else -1 for seq, valid in zip(served, q.read(mask, q.grid[0]))]
     blocks = [i for i, seq in enumerate(served) if seq == q.seq]
     if not blocks:
         raise NotFoundError(f"no block of the grid serves request {q.seq}: request_indices holds {', '.join(map(str, served[:16]))}{', …' if len(served) > 16 else ''}")
     part = q.part or 0
     if part >= len(blocks):
         raise GdbextError(f"request {q.seq} is cut into {len(blocks)} parts: there is no part {part}")
-    lines = [f"x: request_indices[{blocks[part]}] = {q.seq}" + (f", its part {part} of {len(blocks)}" if len(blocks) > 1 else ""),
-             f"{place} = KV head = head / {queries} = {q.head // queries}"]  # fmt: skip
+    lines += [f"x: request_indices[{blocks[part]}] = {q.seq}" + (f", its part {part} of {len(blocks)}" if len(blocks) > 1 else ""),
+              f"{place} = KV head = head / {queries} = {q.head // queries}"]  # fmt: skip
     return blocks[part], q.head // queries, lines
+
+
+def _flashinfer_parameters(q, place):
+    """`({"num_qo_heads", "request_indices", "block_valid_mask"}, where from)`"""
+    names = ("num_qo_heads", "request_indices", "block_valid_mask")
+    told = {name: q.variable("params." + name) for name in names}
+    if None not in told.values():
+        return told, "debug information"
+    if q.launched is None:
+        raise GdbextError("-queries-per-kv N and -table ADDR (request_indices) are needed: the kernel's parameters cannot be read here")
+    found, known = parameters.flashinfer("flashinfer-decode" if place == "y" else "flashinfer-prefill", q.launched(), q.grid, q.name)
+    return found, f"its parameters, {known['structure']} of FlashInfer {known['releases']}, proved by the grid"
 
 
 def _flashinfer_decode(q):
@@ -123,12 +153,24 @@ def _flash_fwd(q):
 
 
 def _flash_splitkv(q):
-    heads = q.heads
+    heads = q.heads if q.heads is not None else _flash_heads(q)
     if heads is None and q.part is None:
         return (0, q.seq, q.head), ["x = block of query rows = 0", f"y = sequence = {q.seq} (one split: z is the head; -heads N where there are several)", f"z = head = {q.head}"]
-    heads = q.need("heads", "with several splits z = sequence * heads + head")
+    if heads is None:
+        raise GdbextError("-heads N is needed, the query heads of the model on this rank: with several splits z = sequence * heads + head")
     part = q.part or 0
     return (0, part, q.seq * heads + q.head), ["x = block of query rows = 0", f"y = split = {part}", f"z = {q.seq} * {heads} + {q.head} = {q.seq * heads + q.head}"]
+
+
+def _flash_heads(q):
+    """Query heads where the grid is (rows, splits, batch * heads), else None. By Flash_fwd_params, which begins with Qkv_params: three pointers, nine strides
+    of 64 bits, then h, h_k and their ratio (csrc/flash_attn/src/flash.h of 2.0.0 to 2.8.3)."""
+    heads = q.variable("params.h")
+    if heads is None and q.launched is not None:
+        data = q.launched()
+        heads, kv_heads, ratio = struct.unpack_from("<3i", data, 96) if len(data) >= 108 else (0, 0, 0)
+        heads = heads if heads > 0 and kv_heads > 0 and heads == kv_heads * ratio else None
+    return heads if heads and q.grid[2] > heads and q.grid[2] % heads == 0 else None
 
 
 def _token(q):
@@ -136,7 +178,7 @@ def _token(q):
 
 
 RULES = {
-    "heads-seqs": _heads_seqs, "heads-seqs-512": _heads_seqs_512, "seqs-heads": _seqs_heads, "stage1": _stage1, "extend": _extend, "unified": _unified,
+    "heads-seqs": _heads_seqs, "heads-seqs-512": _heads_seqs_512, "seqs-heads": _seqs_heads, "stage1": _stage1, "grouped": _grouped, "extend": _extend, "unified": _unified,
     "flashinfer-decode": _flashinfer_decode, "flashinfer-prefill": _flashinfer_prefill, "flash-fwd": _flash_fwd, "flash-splitkv": _flash_splitkv,
     "token": _token,
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 Source: triton/runtime/jit.py and triton/compiler/compiler.py of 3.0 to 3.9: a JITFunction keeps its compiled kernels in `device_caches`
 {device: (cache, …)}, before 3.3 in `cache` {device: cache}; a CompiledKernel has `function`, the driver's handle once it was loaded, `name`, and
-`src.signature` {argument: type}, where what was compiled in is a "constexpr" and is not passed.
+`src.signature` {argument: type}, where what was compiled in is a "constexpr" and is not passed, and `src.constants` {its place: value}.
 """
 
 from ..errors import GdbextError
@@ -20,11 +20,11 @@ _POINTED = {"fp32": "float", "fp64": "double", "fp16": "fp16", "bf16": "bf16"}
 
 
 class Compiled:
-    """One compiled kernel. `function`: the driver's handle; `parameters`: [(name, C type, size in bytes)] of what is passed, in order;
-    `whole`: whether these are all (a tensor descriptor or a tuple among them ends what can be told)."""
+    """One compiled kernel. `function`: the driver's handle; `parameters`: [(name, C type, size in bytes or None where the type tells)] of what is passed, in order;
+    `whole`: whether these are all (a tensor descriptor or a tuple among them ends what can be told); `constants`: {name: int} of what was compiled in."""
 
-    def __init__(self, name, function, parameters, whole):
-        self.name, self.function, self.parameters, self.whole = name, function, parameters, whole
+    def __init__(self, name, function, parameters, whole, constants):
+        self.name, self.function, self.parameters, self.whole, self.constants = name, function, parameters, whole, constants
 
     @property
     def signature(self):
@@ -104,4 +104,21 @@ def _read(kernel, handle):
             whole = False
             break
         parameters.append((name.string(200), c_type, _SIZES.get(text)))
-    return Compiled(kernel.attr("name").string(1000), handle, parameters, whole)
+    return Compiled(kernel.attr("name").string(1000), handle, parameters, whole, _constants(kernel.attr("src")))
+
+
+def _constants(source):
+    """{name: int} of the whole numbers and truth values that were compiled in."""
+    found = {}
+    try:
+        names = [name.string(200) for name in source.attr("fn").attr("arg_names").elements()]
+        for key, value in source.attr("constants").items():
+            if value.type.name not in ("int", "bool"):
+                continue
+            if key.type.name == "tuple":  # (place,), from 3.2 on
+                key = key.item(0)
+            name = key.string(200) if key.type.name == "str" else names[key.integer()]
+            found[name] = value.integer()
+    except (GdbextError, IndexError):
+        pass  # of another release: then nothing is known of them
+    return found

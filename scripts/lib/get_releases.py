@@ -59,25 +59,32 @@ def fetch(release):
     if os.path.isdir(home):
         return home
     with tempfile.TemporaryDirectory() as scratch:
-        backend = os.path.join(scratch, "backend", "setuptools")
-        os.makedirs(backend)
-        for name, text in (("__init__.py", ""), ("build_meta.py", BACKEND)):
-            with open(os.path.join(backend, name), "w") as f:
-                f.write(text)
-        done = subprocess.run(
-            [environment("tests"), "-m", "pip", "download", "-q", "--no-deps", FORM[engine], ":all:", "--no-build-isolation",
-             "--dest", scratch, f"{engine}=={version}"],
-            env={**os.environ, "PYTHONPATH": os.path.dirname(backend)}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        files = glob.glob(os.path.join(scratch, engine + "-*"))
-        if done.returncode or len(files) != 1:
-            raise Failed(f"get-releases: {release}: {(done.stderr.strip() or 'pip gave no file').splitlines()[-1]}")
+        path = download(release, scratch)
         shutil.rmtree(home + ".new", ignore_errors=True)
-        count = unpack(files[0], engine, home + ".new")
+        count = unpack(path, engine, home + ".new")
     if not count:
         raise Failed(f"get-releases: {release} holds no .py of a package {engine}")
     os.rename(home + ".new", home)
     return home
+
+
+def download(release, scratch):
+    """A release's sdist or wheel. -> its path, in the folder `scratch`."""
+    engine, _, version = release.partition("-")
+    backend = os.path.join(scratch, "backend", "setuptools")
+    os.makedirs(backend)
+    for name, text in (("__init__.py", ""), ("build_meta.py", BACKEND)):
+        with open(os.path.join(backend, name), "w") as f:
+            f.write(text)
+    done = subprocess.run(
+        [environment("tests"), "-m", "pip", "download", "-q", "--no-deps", FORM[engine], ":all:", "--no-build-isolation",
+         "--dest", scratch, f"{engine}=={version}"],
+        env={**os.environ, "PYTHONPATH": os.path.dirname(backend)}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    files = glob.glob(os.path.join(scratch, engine + "-*"))
+    if done.returncode or len(files) != 1:
+        raise Failed(f"get-releases: {release}: {(done.stderr.strip() or 'pip gave no file').splitlines()[-1]}")
+    return files[0]
 
 
 def fetch_all(releases=None):
@@ -98,7 +105,7 @@ def fetch_all(releases=None):
 def unpack(path, engine, home):
     """Writes the .py files of the package out of a sdist (below its top folder) or a wheel. -> how many."""
     count = 0
-    for name, read in _members(path):
+    for name, read in members(path):
         parts = name.split("/")
         if parts[0] != engine or not name.endswith(".py") or ".." in parts:
             continue
@@ -110,7 +117,7 @@ def unpack(path, engine, home):
     return count
 
 
-def _members(path):
+def members(path):
     """(name below the top folder, a function that reads it) of an archive's files."""
     if path.endswith(".whl"):
         with zipfile.ZipFile(path) as archive:

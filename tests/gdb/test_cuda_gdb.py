@@ -15,8 +15,8 @@ MODULE = gpucores.cubin({V1: 384, V2: 384, DECODE: 384, PLAIN: 128})
 TABLE = 0x7F2000000000
 
 
-def core(path, function, grid, blocks, faults=()):
-    gpucores.write_core(path, MODULE, [Grid(function, grid, (64, 1, 1), [(b, faults if b == blocks[-1] else []) for b in blocks])],
+def core(path, function, grid, blocks, faults=(), parameters=b""):
+    gpucores.write_core(path, MODULE, [Grid(function, grid, (64, 1, 1), [(b, faults if b == blocks[-1] else []) for b in blocks])], parameters=parameters,
                         memory=[(TABLE, struct.pack("<4i", 0, 2, 1, 2)), (TABLE + 4096, struct.pack("<8f", *range(8)))])  # fmt: skip
     return f"target cudacore {path}"
 
@@ -39,10 +39,20 @@ def test_parts_and_tables_of_other_kernels(cuda_gdb, tmp_path):
     assert said.json(1)["block"] == [5, 3, 2] and "tokens 1024 to 1535" in said.json(1)["arithmetic"][2]
     said = cuda_gdb([core(tmp_path / "3", DECODE, (4, 2, 1), [(0, 0, 0), (3, 1, 0)]), "llm-focus -seq 2 -head 5 -part 1", "llm-focus -seq 2 -head 5 -part 1 -queries-per-kv 4",
                      f"llm-focus -seq 2 -head 5 -part 1 -queries-per-kv 4 -table {TABLE:#x} -json", f"llm-focus -seq 2 -head 5 -queries-per-kv 4 -table {TABLE + 64:#x}"])  # fmt: skip
-    assert "-queries-per-kv is needed" in said.outputs[1] and "-table ADDR is needed" in said.outputs[2]
+    for i in (1, 2):  # its parameters are zeros here
+        assert "none of the known layouts of FlashInfer's parameters" in said.outputs[i] and "give -queries-per-kv N and -table ADDR" in said.outputs[i]
     assert said.json(3)["block"] == [3, 1, 0] and said.outputs[4].startswith("llm-focus: cannot read 16 bytes at")
     said = cuda_gdb([core(tmp_path / "4", PLAIN, (4, 2, 1), [(0, 0, 0)]), "llm-focus -seq 0 -head 0"])
     assert "not known: focus a block by number" in said.outputs[1]
+
+
+def test_flashinfers_own_parameters_tell_which_block_serves_whom(cuda_gdb, tmp_path):
+    """BatchDecodeParams of FlashInfer (include/flashinfer/attention/default_decode_params.cuh), as a compiler lays it out: 8 query heads, 2 KV heads, 4 blocks."""
+    data = struct.pack("<2Q14I9Q5i4f4x5Q?7x", 0x7F3000000000, 0, *[16] * 14, *[0x7F3000000000] * 9, 4, 8, 1024, 128, -1, 0.0, 0.09, 1.0, 1e-4, TABLE, TABLE, TABLE, TABLE, 0, True)
+    said = cuda_gdb([core(tmp_path / "9", DECODE, (4, 2, 1), [(0, 0, 0), (3, 1, 0), (1, 0, 0)], parameters=data), "llm-focus -seq 2 -head 5 -part 1 -json", "llm-focus -seq 2 -head 1"])
+    answer = said.json(1)
+    assert answer["block"] == [3, 1, 0] and f"num_qo_heads = 8, 2 KV heads in the grid, request_indices at {TABLE:#x}" in answer["arithmetic"][0]
+    assert "x: request_indices[1] = 2, its part 0 of 2" in said.outputs[2] and "block (1,0,0)" in said.outputs[2]
 
 
 def test_gpucore_moves_the_focus_to_the_fault(cuda_gdb, tmp_path):

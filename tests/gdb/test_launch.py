@@ -4,8 +4,10 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 
+import gpucores
 import pytest
 
 from gdbrun import fetched
@@ -221,7 +223,8 @@ def test_triton_kernels_loaded_before_are_known_by_tritons_own_objects(gdb, smal
         answer = said.json(4)
         assert (answer["kernel"], answer["grid"], answer["block"], answer["shared_bytes"]) == ("kernel_unified_attention", [6, 2, 1], [128, 1, 1], 777)
         assert [(a["name"], a["type"], a["value"]) for a in answer["args"]] == [
-            ("output_ptr", "bf16*", "0x7000"), ("query_ptr", "float*", "0x8000"), ("scale", "float", 0.125), ("num_seqs", "int", -3), ("stride", "long", 1 << 40)]  # fmt: skip
+            ("output_ptr", "bf16*", "0x7000"), ("query_ptr", "float*", "0x8000"), ("scale", "float", 0.125), ("num_seqs", "int", -3), ("stride", "long", 1 << 40),
+            ("query_start_len_ptr", "int*", "0x9000")]  # fmt: skip
         assert answer["arguments_counted"] and answer["cost"]["launches_looked_at"] == 2
         frames = said.json(5)["threads"][0]["frames"]
         assert "launch" in [f["function"] for f in frames if f["kind"] == "python"]
@@ -229,6 +232,30 @@ def test_triton_kernels_loaded_before_are_known_by_tritons_own_objects(gdb, smal
     finally:
         process.kill()
         process.wait()
+
+
+def test_focus_takes_from_triton_what_was_compiled_in(gdb, cuda_gdb, small, torch_python, tmp_path):
+    """cuda-gdb on the core of a process with Triton's own objects and a (fake) GPU core: nothing is given by hand but the sequence and the head."""
+    if subprocess.run([torch_python, "-c", "import triton"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no triton beside torch")
+    libcuda, table = os.path.join(os.path.dirname(small), "libcuda.so.1"), 0x7F2000000000
+    process = subprocess.Popen([torch_python, os.path.join(SUBJECTS, "triton_launch.py"), libcuda], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        gdb([f"gcore {tmp_path}/cpu"], ["-p", str(process.pid)], before=["set auto-solib-add off"], load=False)
+    finally:
+        process.kill()
+        process.wait()
+    passed = struct.pack("<QQfiqQ", 0x7000, 0x8000, 0.125, 3, 640, table)
+    grid = gpucores.Grid("kernel_unified_attention", (5, 2, 1), (64, 1, 1), [((0, 0, 0), []), ((2, 1, 0), [])])
+    gpucores.write_core(tmp_path / "gpu", gpucores.cubin({"kernel_unified_attention": 384}), [grid], memory=[(table, struct.pack("<4i", 0, 1, 38, 39))], parameters=passed)
+    both = cuda_gdb([f"target core {tmp_path}/cpu {tmp_path}/gpu", "llm-focus -seq 1 -head 5 -part 1 -json", "cuda block"], [torch_python], before=["set auto-solib-add off"])
+    answer = both.json(1)
+    assert answer["block"] == [2, 1, 0] and "block (2,1,0)" in both.outputs[2]
+    assert answer["arithmetic"][0] == f"BLOCK_Q = 16, num_queries_per_kv = 4, query_start_loc at {table:#x} (by Triton's own objects)"
+    alone = cuda_gdb([f"target cudacore {tmp_path}/gpu", "llm-focus -seq 1 -head 5", f"llm-focus -seq 1 -head 5 -part 1 -block-q 16 -queries-per-kv 4 -table {table:#x} -json"])
+    assert "-block-q N is needed: what was compiled in is in Triton's own objects" in alone.outputs[1] and alone.outputs[1].count("\n") == 0
+    assert alone.json(2)["block"] == [2, 1, 0]
 
 
 @pytest.mark.every_gdb

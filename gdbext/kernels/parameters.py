@@ -1,0 +1,132 @@
+"""What a kernel on the device was launched with, read from its parameter memory: the tables and numbers that its blocks go by.
+
+FlashInfer passes one structure by value (layouts/flashinfer.json, from its sources): which of its layouts it is, and where the fields that count
+begin behind those of the attention variant, is proved by the launch itself: the grid is padded_batch_size by KV heads. Triton passes its arguments
+one after the other, each aligned to its own size; which they are, and what was compiled in, its own objects tell (kernels/triton.py).
+"""
+
+import json
+import os
+import re
+import struct
+
+from ..errors import GdbextError, NotFoundError
+
+MOST = 4096  # bytes of parameters a kernel can have (32764 from CUDA 12.1 on: attention kernels are far below)
+_SIZE = {"I": 4, "i": 4, "f": 4, "?": 1, "Q": 8}
+_loaded = {}
+
+
+def first_address(major):
+    """Where the parameters begin in a GPU's parameter memory, by the first number of its compute capability: EIATTR_PARAM_CBANK of what nvcc 13.0 makes."""
+    return 0x160 if major < 9 else 0x210 if major == 9 else 0x380
+
+
+def layouts(rule):
+    """The rows of layouts/flashinfer.json for a rule of kernels/focus.py."""
+    if not _loaded:
+        path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "flashinfer.json")
+        with open(path, encoding="utf-8") as f:
+            _loaded.update(json.load(f)["rules"])
+    return _loaded[rule]
+
+
+def _fields(data, at, wanted):
+    """{name: value} of fields in a row from `at` on, each aligned to its size; None where the bytes end before they do."""
+    found = {}
+    for name, kind in wanted:
+        at = -(-at // _SIZE[kind]) * _SIZE[kind]
+        if at + _SIZE[kind] > len(data):
+            return None
+        found[name] = struct.unpack_from("<" + kind.replace("?", "B"), data, at)[0]
+        at += _SIZE[kind]
+    return found
+
+
+def _plausible(fields, values, grid, kv_heads):
+    """Whether values can be those of a launch: the grid is padded_batch_size by KV heads, a row of q holds all heads, what is an address lies where a GPU has its memory."""
+    heads, each, row = values["num_qo_heads"], values["q_stride_h"], values["q_stride_n"]
+    if not (values["padded_batch_size"] == grid[0] and heads and heads % kv_heads == 0 and each >= 16 and each % 8 == 0 and heads * each <= row and row % each == 0
+            and values.get("num_kv_heads", kv_heads) == kv_heads and values["request_indices"] and -1 <= values["window_left"] < 1 << 28):  # fmt: skip
+        return False
+    fits = {"Q": lambda v: v == 0 or 1 << 32 <= v < 1 << 57, "?": lambda v: v < 2, "I": lambda v: v < 1 << 31, "f": lambda v: v == 0 or 1e-20 < abs(v) < 1e20}
+    return all(fits.get(kind, lambda v: True)(values[name]) for name, kind in fields)
+
+
+def flashinfer(rule, data, grid, name=""):
+    """`({field: value}, {"structure", "releases"})` of FlashInfer's parameters; `name`: of the kernel, whose template arguments may name the structure.
+    `NotFoundError` where no known layout fits the launch."""
+    kv_heads = grid[1] if rule == "flashinfer-decode" else grid[2]
+    rows = [row for row in layouts(rule) if re.search(rf"\b{row['structure']}\b", name)] or layouts(rule)
+    fitting = {}
+    for row in rows:
+        for at in range(0, len(data) - 3, 4):
+            found = _fields(data, at, row["fields"])
+            if found is None:
+                break
+            if _plausible(row["fields"], found, grid, kv_heads):
+                known = {"structure": row["structure"], "releases": f"{row['first']} to {row['last']}"}
+                fitting.setdefault((found["num_qo_heads"], found["request_indices"], found["block_valid_mask"]), (found, known))
+    if len(fitting) != 1:
+        many = "none of the known layouts of FlashInfer's parameters" if not fitting else f"more than one of the known layouts ({len(fitting)})"
+        raise NotFoundError(f"{many} (releases {rows[0]['first']} to {rows[-1]['last']}) fits this launch: give -queries-per-kv N and -table ADDR, the "
+                            "device address of request_indices")  # fmt: skip
+    return next(iter(fitting.values()))
+
+
+def of_triton(compiled, data):
+    """{name: value} of one `triton.Compiled`: what was compiled in, and the arguments as they stand in parameter memory (`data`, b"" where it cannot be read)."""
+    from . import signatures
+
+    found, at = dict(compiled.constants), 0
+    for name, kind, size in compiled.parameters:
+        size, layout = (size, None) if size else signatures.scalar(kind)
+        at = -(-at // size) * size
+        if at + size > len(data):
+            break
+        if layout is not None:
+            found[name] = struct.unpack_from("<" + layout, data, at)[0]
+        at += size
+    return found
+
+
+class Facts:
+    """What several candidates say, kernels of one name that differ in what was compiled in; a value counts when all of them agree on it."""
+
+    def __init__(self, candidates=(), why=""):
+        """`candidates`: [{name: value}]; `why`: the reason where there is none."""
+        self.candidates, self.why = list(candidates), why
+
+    def narrowed(self, fits):
+        """Those that fit the launch."""
+        return Facts([c for c in self.candidates if fits(c)], "no compiled kernel of this name fits the grid" if self.candidates else self.why)
+
+    def get(self, *names):
+        """The value of the first of `names` that all have and agree on, else None."""
+        for name in names:
+            values = {c.get(name) for c in self.candidates}
+            if len(values) == 1 and None not in values:
+                return values.pop()
+        return None
+
+    def reason(self, name):
+        """Why there is no value."""
+        if not self.candidates:
+            return self.why or "no process with the kernel's own objects is here"
+        values = sorted({str(c.get(name)) for c in self.candidates})
+        if len(values) > 1:
+            return f"{len(self.candidates)} kernels of this name were compiled, with {name} {', '.join(values[:6])}"
+        return f"the kernel has no {name}"
+
+
+def read(device, limit=MOST):
+    """The parameter bytes of the kernel in focus, as many as there are; `GdbextError` where they cannot be read."""
+    data, step = b"", 256
+    while step >= 4 and len(data) < limit:
+        try:
+            data += device.parameter_bytes(len(data), step)
+        except GdbextError:
+            if not data and step == 4:
+                raise
+            step //= 2
+    return data
