@@ -32,8 +32,8 @@ def missing():
 
 def pytest_collection_modifyitems(items):
     why = missing()
-    for item in items:
-        if why:
+    for item in items:  # of the whole session, other folders' too
+        if why and os.path.dirname(str(item.fspath)) == os.path.dirname(os.path.abspath(__file__)):
             item.add_marker(pytest.mark.skip(reason=why))
 
 
@@ -43,11 +43,29 @@ def cuda_gdb():
     return functools.partial(run_gdb, _tool("cuda-gdb"))
 
 
-@pytest.fixture(scope="session")
-def program(tmp_path_factory):
-    """subjects/paged.cu, compiled for this GPU with device debug information."""
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "paged.cu")
+
+
+def build(folder, arch="native"):
+    """subjects/paged.cu, compiled for this GPU: {"debug": with device debug information, "shared", "static", "stripped", "static-stripped": with none}."""
     nvcc = _tool("nvcc") or fetched("nvcc", "bin", "nvcc")
-    out = str(tmp_path_factory.mktemp("gpu") / "paged")
-    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "paged.cu")
-    subprocess.run([nvcc, "-arch=native", "-G", "-g", "-cudart", "shared", "-o", out, source], check=True, timeout=300)
-    return out
+    home = os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))
+    libraries = [at for at in (os.path.join(home, *p) for p in (("lib64",), ("targets", "x86_64-linux", "lib"), ("toolkit", "lib"), ("lib",))) if os.path.isdir(at)]
+    link = [word for at in libraries for word in (f"-L{at}", "-Xlinker", f"-rpath={at}")]
+    made = {name: os.path.join(str(folder), name) for name in ("debug", "shared", "static", "stripped", "static-stripped")}
+    for name, options in (("debug", ["-G", "-g", "-cudart", "shared"]), ("shared", ["-O2", "-cudart", "shared"]), ("static", ["-O2", "-cudart", "static"])):
+        subprocess.run([nvcc, f"-arch={arch}", *options, "-o", made[name], SOURCE, *link], check=True, timeout=300)
+    for name in ("shared", "static"):
+        subprocess.run(["strip", "-o", made["stripped" if name == "shared" else "static-stripped"], made[name]], check=True)
+    return made
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("gpu"))
+
+
+@pytest.fixture(scope="session")
+def program(programs):
+    """The one with device debug information."""
+    return programs["debug"]

@@ -13,27 +13,40 @@ import pytest
 
 from gdbrun import run_gdb
 
+from gdbext.errors import GdbextError
+from gdbext.kernels import gpucore
+
+
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "paged.cu")
+
 
 def truth(text):
     return json.loads(re.search(r'\{"q".*\}', text).group())
 
 
-def test_the_launch_is_stopped_at_on_the_host(gdb_path, program):
-    said = run_gdb(gdb_path, ["llm-break paged-attention", "run", "llm-launch -json", "llm-bt", "continue"], [program])
+@pytest.mark.parametrize("name", ["debug", "shared", "static", "stripped", "static-stripped"])
+def test_the_launch_is_stopped_at_on_the_host(gdb_path, programs, name):
+    """With a driver the runtime hands out handles and passes the launch on to the driver: still one stop, with the same values."""
+    said = run_gdb(gdb_path, ["llm-break paged-attention", "run", "llm-launch -json", "llm-bt", "continue"], [programs[name]])
     answer, told = said.json(2), truth(said.text)
+    assert "paged_attention_v1_kernel" in answer["kernel"]
     assert answer["grid"] == [8, 4, 1] and answer["block"] == [32, 1, 1]
     assert [int(a["value"], 16) for a in answer["args"][1:4]] == [told["q"], told["k_cache"], told["block_tables"]]
     assert "about to be launched" in said.outputs[3] and '{"error": 0}' in said.outputs[4]
 
 
 def test_the_kernel_is_stopped_in_focused_and_stepped(cuda_gdb, program):
-    said = cuda_gdb(["llm-break paged_attention_v1_kernel", "run", "llm-bt -json", "llm-focus -seq 3 -head 5 -json", "print blockIdx", "llm-step -json",
-                     "llm-step instruction -json", "llm-step kv-block -json", "kill"], [program])  # fmt: skip
+    with open(SOURCE) as f:
+        line = next(i for i, text in enumerate(f, 1) if "const long physical" in text)  # the first of the loop over KV blocks
+    said = cuda_gdb(["llm-break paged_attention_v1_kernel", "run", "llm-bt -json", "llm-break -delete", "llm-focus -seq 3 -head 5 -json", "print blockIdx", "llm-step -json",
+                     "llm-step instruction -json", f"tbreak paged.cu:{line} if blockIdx.x == 5 && blockIdx.y == 3 && threadIdx.x == 0", "continue",
+                     "llm-step kv-block -json", "llm-step kv-block -json", "kill"], [program])  # fmt: skip
     assert any("paged_attention_v1_kernel" in k["function"] and k["grid"] == [8, 4, 1] for k in said.json(2)["kernels"])
-    assert said.json(3)["block"] == [5, 3, 0] and "x = 5, y = 3" in said.outputs[4]
-    for i in (5, 6, 7):
+    assert said.json(4)["block"] == [5, 3, 0] and "x = 5, y = 3" in said.outputs[5]
+    for i in (6, 7, 10, 11):
         step = said.json(i)
         assert (step["sequence"], step["head"], step["active_lanes"]) == (3, 5, 32)
+    assert [said.json(i)["kv_block"] for i in (10, 11)] == [1, 2]  # a sequence of 64 tokens has four
 
 
 def test_a_device_tensor_is_read_under_focus(cuda_gdb, program, tmp_path):
@@ -63,20 +76,26 @@ def test_a_core_that_the_driver_wrote_reads_the_same_as_in_cuda_gdb(cuda_gdb, pr
     assert any(f["block"] == block and f["sm"] == int(focus.group(4)) and f["warp"] == int(focus.group(5)) for f in answer["faults"]), (block, thread)
 
 
-def test_a_hung_kernel_is_dumped_on_request(cuda_gdb, program, tmp_path):
-    process = subprocess.Popen([program, "hang"], cwd=tmp_path, env=environment(cuda_gdb), stdout=subprocess.DEVNULL)
+def whole(core):
+    """Whether a core is there to its end."""
     try:
-        pipe, end = tmp_path / f"corepipe.{process.pid}", time.monotonic() + 120
-        while not pipe.exists():
-            assert time.monotonic() < end and process.poll() is None, "the driver made no pipe"
-            time.sleep(0.1)
-        time.sleep(2)
-        pipe.write_bytes(b"x")
-        while not glob.glob(str(tmp_path / "gpucore.*")):
-            assert time.monotonic() < end, "the driver wrote no core"
-            time.sleep(0.1)
-        time.sleep(5)
-        (core,) = glob.glob(str(tmp_path / "gpucore.*"))
+        return gpucore.open_core(core).kernels and not gpucore.open_core(core).problems
+    except GdbextError:
+        return False
+
+
+def test_a_hung_kernel_is_dumped_on_request(cuda_gdb, program, tmp_path):
+    process = subprocess.Popen([program, "hang"], cwd=tmp_path, env=environment(cuda_gdb), stdout=subprocess.PIPE)
+    try:
+        assert b'"q"' in process.stdout.readline() and b"running" in process.stdout.readline()
+        pipe, end = tmp_path / f"corepipe.{process.pid}", time.monotonic() + 300
+        assert pipe.exists(), f"the driver made no pipe, but {os.listdir(tmp_path)}"
+        with open(pipe, "wb", buffering=0) as f:
+            f.write(b"x")
+        core = str(tmp_path / f"gpucore.{process.pid}")
+        while not whole(core):
+            assert time.monotonic() < end, f"the driver wrote no core, but {os.listdir(tmp_path)}"
+            time.sleep(0.5)
         answer = cuda_gdb([f"llm-gpucore -json {core}"]).json()
         assert any("paged_attention_v1_kernel" in k["name"] and k["places"] for k in answer["kernels"])
     finally:
@@ -86,13 +105,12 @@ def test_a_hung_kernel_is_dumped_on_request(cuda_gdb, program, tmp_path):
 
 def test_torch_shows_the_values_of_a_cuda_tensor(cuda_gdb, torch_python, tmp_path):
     code = ("import torch,time\nt = torch.arange(12., device='cuda').reshape(3, 4)\ntorch.cuda.synchronize()\n"
-            "@torch.no_grad()\ndef wait():\n    x = t\n    torch.cuda._sleep(1 << 40)\n    torch.cuda.synchronize()\nprint('ready', flush=True)\nwait()\n")
+            "def wait():\n    x = t\n    torch.cuda._sleep(1 << 40)\n    print('ready', flush=True)\n    torch.cuda.synchronize()\nwait()\n")
     if subprocess.run([torch_python, "-c", "import torch; assert torch.cuda.is_available()"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("the environment's torch is built without CUDA")
     process = subprocess.Popen([torch_python, "-c", code], stdout=subprocess.PIPE)
     try:
-        assert process.stdout.readline() == b"ready\n"
-        time.sleep(2)
+        assert process.stdout.readline() == b"ready\n"  # the kernel is launched; attaching takes longer than its start
         said = cuda_gdb(["cuda kernel 0", "pytensor -json t", "pytensor -repr t"], ["-p", str(process.pid)], before=["set auto-solib-add off"])
         assert said.json(1)["shape"] == [3, 4] and "[ 4.,  5.,  6.,  7.]" in said.outputs[2]
     finally:
