@@ -252,8 +252,33 @@ class Watch:
         text = self.target.cstring(self._argument(registers, 2), 4096)
         self._when_back(registers, self._argument(registers, 0), text.decode("utf-8", "replace"))
 
-    def _when_back(self, registers, slot, name):
-        """A call that fills `slot` has begun: what is in it when the call returns is called `name`."""
+    def _entry_asked(self):
+        """cuGetProcAddress(name, &function, …): a runtime gets the driver's functions so, and they need not be those that have symbols."""
+        registers = self._now()
+        name = self.target.cstring(self._argument(registers, 0), 256).decode("utf-8", "replace")
+        if name in _NAMING or name in catalogue.DRIVER_ENTRIES:
+            self._when_back(registers, self._argument(registers, 1), name, self._entry_handed_out)
+
+    def _entry_handed_out(self, address, name):
+        if name in _NAMING:
+            if address not in self.naming:
+                self.naming.add(address)
+                self.stubs.append(_Hidden(address, lambda: _NAMING[name](self)))
+        elif address not in self.entries:
+            self.entries.add(address)
+            launch.handed_out[self.inferior.pid, address] = name
+            module = self.target.module_at(address)
+            self._in_stop = True
+            try:
+                self._gate(name, address, module.path if module is not None else "")
+            finally:
+                self._in_stop = False
+
+    def _named(self, handle, name):
+        _names[self.inferior.pid, handle] = name
+
+    def _when_back(self, registers, slot, name, then=None):
+        """A call that fills `slot` has begun: what is in it when the call returns is called `name`; `then(what is in it, name)` deals with it."""
         waiting = self.returns.setdefault(launch.return_address(self.target, registers), {})
         if not waiting:
             address = launch.return_address(self.target, registers)
@@ -262,7 +287,7 @@ class Watch:
                 hidden = self.returned[address] = _Hidden(address, lambda: self._back(address))
                 self.stubs.append(hidden)
             hidden.enabled = True
-        waiting[_tid()] = slot, name
+        waiting[_tid()] = slot, name, then or self._named
 
     def _back(self, address):
         self.target.forget()
@@ -270,9 +295,11 @@ class Watch:
         found = waiting.pop(_tid(), None)
         if found is not None:
             try:
-                _names[self.inferior.pid, self.target.u64(found[0])] = found[1]
+                value = self.target.u64(found[0])
             except FaultError:
-                pass  # the call refused its own argument
+                value = 0  # the call refused its own argument
+            if value:
+                found[2](value, found[1])
         if not waiting:
             self.returned[address].enabled = False
 
@@ -328,7 +355,7 @@ class Watch:
             signature = armed[1]
         if not self.armed:
             self._shut(True)
-        if self._within(tid, sp):
+        if self._within(gate, tid, sp, registers):
             return None
         name, parameters = "", None
         if signature is None and self.by_name or signature is None and launch.is_driver(gate.entry):
@@ -345,14 +372,16 @@ class Watch:
                 return None
         if signature is None:
             return None
-        self.last_seen[tid] = sp, launch.return_address(self.target, registers)
+        self.last_seen[tid] = sp, launch.return_address(self.target, registers), gate, registers
         return launch.decode(self.target, gate.entry, registers, signature, parameters)
 
-    def _within(self, tid, sp):
-        """Whether this is the same launch again, further in: the runtime passes it to the driver."""
+    def _within(self, gate, tid, sp, registers):
+        """Whether this is the same launch again, further in: the runtime passes it to the driver, an exported function jumps to the real one."""
         seen = self.last_seen.get(tid)
-        if seen is None or sp >= seen[0] or self.target.arch != "x86-64":
+        if seen is None or sp > seen[0] or self.target.arch != "x86-64":
             return False
+        if sp == seen[0] and (gate is seen[2] or any(registers[r] != seen[3][r] for r in ("rdi", "rsi", "rdx", "rcx", "r8", "r9"))):
+            return False  # one after the other, from the same place
         try:
             return self.target.u64(seen[0]) == seen[1]
         except FaultError:
@@ -445,7 +474,7 @@ class Watch:
         return {"launches_looked_at": self.looked, "seconds_each": each, "seconds_each_at_most": self.nearest, "stops": self.stopped, "unnamed": self.unnamed}
 
 
-_NAMING = {"cuModuleGetFunction": Watch._asked, "cuLibraryGetKernel": Watch._asked, "cuLibraryGetFunction": Watch._asked, "hipModuleGetFunction": Watch._asked,
+_NAMING = {"cuGetProcAddress": Watch._entry_asked, "cuGetProcAddress_v2": Watch._entry_asked, "cuModuleGetFunction": Watch._asked, "cuLibraryGetKernel": Watch._asked, "cuLibraryGetFunction": Watch._asked, "hipModuleGetFunction": Watch._asked,
            "__cudaRegisterFunction": Watch._registered, "__hipRegisterFunction": Watch._registered, "__cudaGetKernel": Watch._handed_out}  # fmt: skip
 
 

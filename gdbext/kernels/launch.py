@@ -261,8 +261,13 @@ def decode_call(target, name, registers, vector):
 
 
 # ---- what a stopped thread stands at ---------------------------------------------------------------------------------------
+handed_out = {}  # (pid, address) -> launch function, of those that a driver gave by cuGetProcAddress while llm-break looked on
+
+
 def entry_at(target, pc):
     """The launch function whose first instruction `pc` is, '' for none."""
+    if (getattr(target, "pid", None), pc) in handed_out:
+        return handed_out[target.pid, pc]
     module = target.module_at(pc)
     if module is None:
         return ""

@@ -31,6 +31,7 @@ def small(tmp_path_factory):
     build("gcc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", "-o", at / "libcuda.so.1", f"{SUBJECTS}/fake_cuda.c")
     build("g++", "-shared", "-fPIC", "-O1", "-o", "libkernels.so", f"{SUBJECTS}/kernels12.cpp", "-L.", "-l:libcudart.so.12", "-Wl,-rpath,$ORIGIN", cwd=at)
     build("gcc", "-O1", "-o", "launches", f"{SUBJECTS}/launches.c", "-L.", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN", "-ldl", "-lpthread", cwd=at)
+    build("gcc", "-O1", "-o", "by_pointer", f"{SUBJECTS}/by_pointer.c", "-Wl,-rpath,$ORIGIN", "-ldl", "-s", cwd=at)
     return str(at / "launches")
 
 
@@ -153,6 +154,15 @@ def test_driver_launches_are_known_by_the_name_they_were_asked_for_by(gdb, small
     found = stops(said)
     assert [a["entry"] for a, _ in found] == ["cuLaunchKernel", "cuLaunchKernelEx"] and all(same(a, t) for a, t in found)
     assert not found[0][0]["arguments_counted"] and all(a["raw"] for a in found[0][0]["args"])
+
+
+@pytest.mark.every_gdb
+def test_a_driver_that_hands_out_its_functions_by_name_is_followed(gdb, small):
+    """As a runtime that is linked in gets them: neither they nor who calls them have symbols. A launch that passes two of them is one stop."""
+    said = gdb(["llm-break kernel_unified_attention", "run", *STOP * 3, "llm-break -json"], [os.path.join(os.path.dirname(small), "by_pointer")])
+    found = stops(said)
+    assert [t["grid"][0] for _, t in found] == [1, 2, 7] and all(same(a, t) for a, t in found) and '{"end": true}' in said.outputs[-2]
+    assert said.json()["set"][0]["stops"] == 3
 
 
 def test_functions_handed_out_before_are_counted_not_guessed(gdb, small):
