@@ -7,7 +7,7 @@ from . import several
 from .base import Answer, Command
 from .llm_stacks import closing, place, read_all
 
-looks, locks, waits = room("stacks.looks"), room("stacks.locks"), room("stacks.waits")
+between, looks, locks, waits = room("stacks.between"), room("stacks.looks"), room("stacks.locks"), room("stacks.waits")
 
 
 class LlmLocks(Command):
@@ -42,6 +42,7 @@ class LlmLocks(Command):
                 found, why = locks.find(view)
                 edges += found
                 partial += why
+            between.resolve(views, edges)
         nodes = nodes_of(views)
         round_ = waits.cycles(edges)
         data = {

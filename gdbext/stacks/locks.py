@@ -6,14 +6,17 @@ import re
 from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
+from . import between
 from .waits import Edge
 
 _MUTEX = re.compile(r"_*(pthread_mutex_(lock|timedlock|clocklock)|lll_lock_wait(_private)?|pthread_mutex_cond_lock)")
 _RWLOCK = re.compile(r"_*pthread_rwlock_")
 _ACQUIRES = re.compile(r"PyThread_acquire_lock|_?PyMutex_Lock")
+_BATON = re.compile(r"FileBaton\.")
 _COND = re.compile(r"_*pthread_cond_(wait|timedwait|clockwait)")
 MUTEX_OWNER, MUTEX_KIND = 8, 16  # glibc's struct __pthread_mutex_s, x86-64 and aarch64 (sysdeps/nptl/bits/struct_mutex.h)
 MUTEX_KINDS = 0x1FF
+MUTEX_SHARED = 0x80  # PTHREAD_MUTEX_PSHARED_BIT, nptl/pthreadP.h
 OURS = ("threading.py", "queue.py", "_bootstrap>", "thread.py", "_base.py", "logging/__init__.py", "synchronize.py")
 
 # (end of the file, function) -> what the frame's `self` is and what it waits for
@@ -60,6 +63,10 @@ class Finder:
             if futex and start <= futex < end:
                 return self._gil(thread)
         semantic = self._semantic(thread) if thread.python else None
+        if semantic is None and self.view.live:
+            edge = self._between(thread, futex)
+            if edge is not None:
+                return edge
         if not futex and semantic is None:
             return None
         if futex and self._mutex_names(thread, _MUTEX):
@@ -85,6 +92,29 @@ class Finder:
     def _mutex_names(self, thread, pattern):
         return any(pattern.match(f.function or "") for f in thread.native[:6])
 
+    def _between(self, thread, futex):
+        """The edge to a semaphore or a file that other processes lock too; None where it waits for neither."""
+        edge = Edge(self.node(thread), "", "Lock", address=futex or 0, where=str(thread.top or ""))
+        semaphore = between.semaphore_at(self.target, futex) if futex else None
+        if semaphore:
+            edge.lock, edge.shared = f"the semaphore at {futex:#x}, in memory shared between processes", ("semaphore", semaphore)
+            return edge
+        path = between.asked_path(thread)
+        if path:
+            edge.lock, edge.polls = f"the file {path}", True
+            edge.shared = ("baton" if thread.has(_BATON) else "path", self.target.root() + path)
+            return edge
+        descriptor = between.asked_descriptor(self.view, thread)
+        if descriptor is None:
+            return None
+        path = f"/proc/{self.view.pid}/fd/{descriptor}"
+        try:
+            edge.lock = f"a lock on the file {os.readlink(path)}"
+        except OSError:
+            return None  # a core, or it has gone on
+        edge.shared = ("path", path)
+        return edge
+
     def _gil(self, thread):
         said, holder = self.rt.gil(thread.py.interp)
         owner = next((th for th in self.view.threads if th.py is not None and th.py.address == holder), None) if said == "held" else None
@@ -100,6 +130,9 @@ class Finder:
         found = next((th for th in self.view.threads if th.thread.ns_tid == owner), None)
         if found is not None:
             edge.owner = self.node(found)
+        elif owner and kind & MUTEX_SHARED:
+            edge.lock += " in shared memory"
+            edge.shared = ("mutex", owner)
         elif owner:
             edge.orphan = True
             edge.note = f"its owner, thread {owner}, does not exist in this process: " + ORPHANED

@@ -3,15 +3,18 @@ look with every stack whole. `facts` of `verdict` are made from it."""
 
 import os
 import re
+import signal
 import time
 
 from ..cpython import gil
 from ..cpython.runtime import open_runtime
+from ..engines import shm_rings
 from ..engines.base import memory_environ
 from ..errors import GdbextError
 from ..target.proc import ProcTarget, read_proc
 from ..target.proctable import ProcTable, is_python_name
-from . import locks, looks, threads
+from ..torch import collectives
+from . import between, locks, looks, threads
 
 GIL_LOOKS = 12
 STACK_LOOKS = 6
@@ -60,7 +63,10 @@ class Seen:
         self.stacks, self.gil, self.state, self.world, self.partial = {}, None, "", None, []
         self.pipe, self.writers = "", []  # the pipe that the main thread reads from, and the other processes looked at that write to it
         self.serves = []  # its children that write to it and were not looked at
+        self.ended = ""  # how it has ended, where it has
         self.zombies = []  # (pid, what happened to it) of children that have failed
+        self.rings = []  # `shm_rings.Ring`: the ends of broadcast rings that it holds
+        self.counts = []  # `collectives.Count`: how many collectives each of its groups has begun
 
     @property
     def name(self):
@@ -94,6 +100,8 @@ def watch(found, held, seconds, words=()):
     for s in live:
         s.state = state_of(s.pid)
         if s.state in ("", "Z", "X"):
+            process = ProcTable().processes.get(s.pid)
+            s.ended = how_ended(process.exit_status) if process is not None and process.exit_status else ""
             continue
         try:
             open_[s.pid] = open_runtime(ProcTarget(s.pid))
@@ -132,12 +140,14 @@ def watch(found, held, seconds, words=()):
                 s.view = threads.view_of(look)
                 s.edges, why = locks.find(s.view)
                 s.partial = s.view.partial + look.partial + why
-                s.world = world(s.view.rt) if s.view.rt is not None else None
+                if s.view.rt is not None:
+                    s.world, s.rings, s.counts = world(s.view.rt), shm_rings.find(s.view.rt), collectives.find(s.view.rt)
                 for th in s.view.threads:
                     if th.python:
                         s.stacks.setdefault(th.tid, []).append(stack_key(th.python))
             except GdbextError as e:
                 s.why = str(e)
+    between.resolve([s.view for s in seen if s.view is not None], [e for s in seen for e in s.edges])
     _pipes([s for s in seen if s in live])
     return seen
 
@@ -183,10 +193,20 @@ def failed_children(pid):
     """[(pid, what)] of Pythons that this process started, that have failed and that it has not asked about."""
     table, found = ProcTable(), []
     for child in table.children.get(pid, ()):
-        signal, status = child.exit_status & 0x7F, child.exit_status >> 8
-        if child.state == "Z" and (signal or status) and (is_python_name(child.comm) or "::" in child.comm):
-            found.append((child.pid, f"{child.comm}, killed by signal {signal}" if signal else f"{child.comm}, exit status {status}"))
+        if child.state == "Z" and child.exit_status and (is_python_name(child.comm) or "::" in child.comm):
+            found.append((child.pid, f"{child.comm}, {how_ended(child.exit_status)}"))
     return found
+
+
+def how_ended(status):
+    """What the status of a process that has ended says (wait(2))."""
+    number = status & 0x7F
+    if not number:
+        return f"exit status {status >> 8}"
+    try:
+        return f"killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"killed by signal {number}"
 
 
 def stack_key(frames):

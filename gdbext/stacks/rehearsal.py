@@ -5,10 +5,11 @@ from ..cpython import expressions, rehearsal
 from ..cpython.objects import Object
 from ..cpython.reprs import NORMAL, Repr
 from ..cpython.runtime import open_runtime
-from ..engines import kv_view
+from ..engines import kv_view, shm_rings
 from ..errors import GdbextError
+from ..torch import collectives
 from ..torch import tensor as tensors
-from . import locks, observe
+from . import between, locks, observe
 from .threads import ProcessView, distributed_label
 
 KV = "-kv"  # no expression begins so
@@ -46,7 +47,10 @@ def _more(target, words):
         if view.rt is not None:
             distributed_label(view.rt)
             observe.world(view.rt)
+            shm_rings.find(view.rt)
+            collectives.find(view.rt)
         locks.find(view)
+        between.claims(view)
         if words:
             rehearsal.read(target)
     except GdbextError as e:

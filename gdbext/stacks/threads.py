@@ -89,11 +89,12 @@ def frame_of(entry):
 
 
 class ProcessView:
-    """One process: `threads`: `[ThreadView]`, the main one first; `rt`: its `Runtime` or None (`partial` says why)."""
+    """One process: `threads`: `[ThreadView]`, the main one first; `rt`: its `Runtime` or None (`partial` says why); `live`: /proc can be
+    asked about it."""
 
     def __init__(self, target, label="", rank=None):
         self.target, self.label, self.rank, self.pid = target, label or target.label, rank, target.pid
-        self.partial, self.rt, self.threads = [], None, []
+        self.partial, self.rt, self.threads, self.live = [], None, [], True
         try:
             self.rt = open_runtime(target)
         except GdbextError as e:
@@ -156,6 +157,7 @@ def view_of(look):
     if look.target is None:
         raise NotFoundError(f"{look.name}: {look.reason}")
     view = ProcessView(look.target, look.label, look.rank)
+    view.live = bool(look.pauses) or look.target.is_live
     if look.rank is None and not view.label and view.rt is not None:
         view.label = distributed_label(view.rt)
     return view

@@ -35,6 +35,8 @@ _INPUT = re.compile(r"_*(epoll_p?wait2?|poll|ppoll|p?select|accept4?|recv(from|m
 _ANSWER = re.compile(r"_*(libc_)?recv(from|msg)?$")
 _GC = re.compile(r"^(gc_collect|_PyGC_Collect|collect_generations|deduce_unreachable|gc_main|subtract_refs|move_unreachable)")
 _RING = re.compile(r"(?:^|\.)(acquire_read|acquire_write)$")
+_RING_FILES = re.compile(r"/(vllm|sglang|zmq|torch)/|/(threading|queue|selectors|contextlib|_base)\.py$|multiprocessing/\w+\.py$")
+_FULL = re.compile(r"(?:^|\.)acquire_write$")
 _RESPONSE = re.compile(r"(?:^|\.)(get_response|collective_rpc|wait_for_response|_wait_for_response)$")
 
 
@@ -92,8 +94,8 @@ class Fact:
     @property
     def held_up(self):
         """Whether it waited for its `edge` all the while: a lock that it only happened to wait for at the last look wakes it at once. Who
-        waits for the GIL wakes every 5 ms to ask for it."""
-        return self.edge is not None and not self.moved and (self.load is None or self.edge.kind == "GIL" or self.woke == 0)
+        waits for the GIL wakes every 5 ms to ask for it, who polls for a file now and then."""
+        return self.edge is not None and (self.edge.polls or not self.moved) and (self.load is None or self.edge.kind == "GIL" or self.edge.polls or self.woke == 0)
 
     @property
     def victim(self):
@@ -123,7 +125,9 @@ class Fact:
         if self.find(_STORE, "python"):
             return "startup"
         if self.find(_RING, "python") or self.find(_RESPONSE, "python"):
-            return "ring"
+            inner = next((f for f in self.frames if f.kind == "python"), None)
+            if _RING_FILES.search(inner.file.replace("\\", "/")):  # else a signal handler, a hook: it does something else
+                return "ring"
         if self.find(_DEVICE, "native"):
             return "device"
         inner = [n for n in self.native[:4] if n]
@@ -140,11 +144,15 @@ class Facts:
     """One process: `name`, `role` ('' where it is no engine's), `state`, `threads` (the main one first), `hog`: (node that holds the GIL and
     never gives it back, [nodes that wait for it]) or None, `world`: (rank, size) or None, `why`: it could not be read."""
 
-    def __init__(self, name, role="", state="S", threads=(), hog=None, world=None, why="", zombies=(), pipe="", writers=(), serves=()):
+    def __init__(self, name, role="", state="S", threads=(), hog=None, world=None, why="", zombies=(), pipe="", writers=(), serves=(), rings=(),
+                 counts=(), ended=""):  # fmt: skip
         self.name, self.role, self.state, self.threads, self.hog, self.world, self.why = name, role, state, list(threads), hog, world, why
         # what its main thread reads; names of the processes that write to it; its children that do and were not looked at
         self.pipe, self.writers, self.serves = pipe, list(writers), list(serves)
         self.zombies = list(zombies)  # (pid, what) of children that have died
+        self.ended = ended  # how, where it has
+        self.counts = list(counts)  # `torch.collectives.Count`: what each of its groups has begun
+        self.rings = list(rings)  # `engines.shm_rings.Ring`: the ends that it holds
 
     @property
     def main(self):
@@ -167,9 +175,13 @@ def judge(all_facts):
     for rule in (_crashed, _stopped, _cycle, _hog, _held, _startup, _collective, _device, _quiet_hog, _starved, _busy, _idle):
         found = rule(all_facts)
         if found is not None:
+            if found.kind not in ("busy", "idle", "startup"):
+                found.evidence += [line for line in count_lines(all_facts) + ring_lines(all_facts) if line not in found.evidence]
             return found
-    answers = [f"{f.name} reads what its child {c} is to write: look at that one too" for f in all_facts for c in f.serves]
-    return Verdict("unknown", [], answers + [_says(f.main) for f in all_facts if f.main] + ["nothing that was seen tells why it stands there"])
+    outside = [f"{_name(all_facts, e.waiter)} waits for {e.lock}: {e.note}; look at that one too" for e in _all_edges(all_facts) if e.outside]
+    answers = outside + [f"{f.name} reads what its child {c} is to write: look at that one too" for f in all_facts for c in f.serves]
+    return Verdict("unknown", [], answers + [_says(f.main) for f in all_facts if f.main] + count_lines(all_facts) + ring_lines(all_facts)
+                   + ["nothing that was seen tells why it stands there"])  # fmt: skip
 
 
 # ---- the rules, in the order of their rank ---------------------------------------------------------------------------
@@ -178,7 +190,7 @@ def _crashed(facts):
     zombies = [(f, pid, what) for f in facts for pid, what in f.zombies]
     if dead:
         words = {"Z": "is a zombie: it has ended and its parent has not asked why", "X": "ended while it was looked at"}
-        return Verdict("crashed", [(f.name, None) for f in dead], [f"{f.name} {words[f.state]}" for f in dead], _waiting(facts, dead))
+        return Verdict("crashed", [(f.name, None) for f in dead], [f"{f.name} {words[f.state]}" + (f" ({f.ended})" if f.ended else "") for f in dead], _waiting(facts, dead))
     if zombies and not any(t.works or t.moved for f in facts for t in f.threads[:1]):
         return Verdict("crashed", [(f"{what} ({pid})", None) for _, pid, what in zombies],
                        [f"{f.name}'s child {pid} ({what}) has ended and is a zombie" for f, pid, what in zombies], _waiting(facts, ()))  # fmt: skip
@@ -255,8 +267,8 @@ def _held(facts):
             if last.kind == "GIL" or (last.owner is None and not last.orphan):
                 continue  # nobody can say who has it
             owner = _thread(facts, end) if last.owner is not None else None
-            if owner is not None and (owner.victim or not t.main and (owner.works or owner.moved)):
-                continue  # who has it waits for other ranks, or is at work: a helper waits its turn
+            if owner is not None and (owner.victim or (last.polls or not t.main) and (owner.works or owner.moved)):
+                continue  # who has it waits for other ranks, or is at work: a helper waits its turn, or others do for what it builds
             found.append((not t.main, f, t, last, way, end))
     if not found:
         return None
@@ -399,8 +411,89 @@ def _starved(facts):
     return _rings(facts)
 
 
+def _counters(facts):
+    """`[(group, operation, {process: how many it has begun})]` of the groups that several of the processes are in."""
+    found = {}
+    for f in facts:
+        for count in f.counts:
+            for operation, begun in count.begun.items():
+                found.setdefault((count.group, operation), {})[f.name] = begun
+    groups = {}
+    for f in facts:
+        for count in f.counts:
+            groups.setdefault(count.group, []).append(f.name)
+    return [(group, operation, {name: by.get(name, 0) for name in groups[group]}) for (group, operation), by in found.items() if len(groups[group]) > 1]
+
+
+def count_lines(facts):
+    """Where ranks of one group have begun different numbers of collectives, as evidence: who is behind."""
+    lines = []
+    for group, operation, begun in _counters(facts):
+        by_count = {}
+        for name, n in begun.items():
+            by_count.setdefault(n, []).append(name)
+        if len(by_count) > 1:
+            said = [f"{tree.rank_set(who)} {'has' if len(who) == 1 else 'have'} begun {n}" for n, who in sorted(by_count.items(), reverse=True)]
+            lines.append(f"{group}: collectives counted in memory{f' ({operation})' if operation else ''}: " + ", ".join(said))
+    return lines
+
+
+def _behind(facts):
+    """The processes that have begun fewer collectives of a group than most of its ranks, which wait for them."""
+    for _, _, begun in _counters(facts):
+        most = max(begun.values())
+        late = [name for name, n in begun.items() if n < most]
+        if late and len(late) < len(begun) - len(late):
+            return [f for f in facts if f.name in late and f.main]
+    return []
+
+
+def _ends(facts):
+    """{name of a broadcast ring: ((the Facts of its writer, its end) or None, {reader's number: (Facts, end)})}"""
+    found = {}
+    for f in facts:
+        for ring in f.rings:
+            writer, readers = found.setdefault(ring.name, [None, {}])
+            if ring.reader is None:
+                found[ring.name][0] = (f, ring)
+            else:
+                readers[ring.reader] = (f, ring)
+    return found
+
+
+def ring_lines(facts):
+    """What lies in the broadcast rings, as evidence: who has not read what, and who cannot write before that."""
+    lines = []
+    for name, (writer, readers) in _ends(facts).items():
+        ring = writer[1] if writer else next(iter(readers.values()))[1]
+
+        def called(numbers):
+            return tree.rank_set([readers[i][0].name if i in readers else f"reader {i}" for i in numbers])
+
+        by_count = {}
+        for i, count in enumerate(ring.unread):
+            by_count.setdefault(count, []).append(i)
+        behind = [f"{called(who)} {'has' if len(who) == 1 else 'have'} {n} message{'s' * (n != 1)} of it unread" for n, who in sorted(by_count.items()) if n]
+        title = f"{writer[0].name if writer else 'somebody'}'s ring {name}"
+        if behind:
+            rest = [f"{called(by_count[0])} all read"] if 0 in by_count else []
+            stuck = [f"its writer cannot write before {called(ring.full)} has read"] if writer and ring.full else []
+            lines.append(f"{title}: " + ", ".join(behind + rest + stuck))
+        elif ring.held == "rpc_broadcast_mq":
+            lines.append(f"{title}: {called(range(len(ring.unread)))} have read all that was written")
+    return lines
+
+
 def _rings(facts):
-    """An engine core that waits for its workers' answer, and a worker that is not waiting for work."""
+    """A full broadcast ring, whose writer waits for a reader. An engine core that waits for its workers' answer, and a worker that is not
+    waiting for work."""
+    for writer, readers in _ends(facts).values():
+        if writer and writer[0].main and writer[0].main.find(_FULL, "python") and writer[1].full:
+            late = [readers[i][0] for i in writer[1].full if i in readers and readers[i][0].main]
+            if any(f.main.moved or f.main.works for f in late):
+                continue  # they come to read it
+            nodes = [f.main.node for f in late] + [(f"reader {i}", None) for i in writer[1].full if i not in readers]
+            return Verdict("starved", nodes, [_says(writer[0].main)] + [_says(f.main) for f in late], [f.name for f in facts if f not in late])
     cores = [f for f in facts if f.role == "engine-core" and f.main and any(t.find(_RESPONSE, "python") or t.find(_RING, "python") for t in f.threads)]
     workers = [f for f in facts if f.role == "worker" and f.main]
     late = [f for f in workers if not f.main.find(_RING, "python") and not f.main.moved and not f.main.works]
@@ -427,6 +520,10 @@ def _device(facts):
             return Verdict("collective", [o.node for o in others], [f"{f.name} waits for its device: {_place(t, _DEVICE)}" for f, t in waiting[:4]] +
                            [f"{_says(o)}" for o in others], [f.name for f, _ in waiting])  # fmt: skip
         return None
+    late = _behind(facts)
+    if late and all(f in [w for w, _ in waiting] for f in late):
+        return Verdict("collective", [f.main.node for f in late], [f"{f.name} waits for its device: {_place(t, _DEVICE)}" for f, t in waiting[:8]],
+                       [f.name for f, _ in waiting if f not in late])  # fmt: skip
     return Verdict("kernel", [], [f"{f.name} waits for its device and did not move: {_place(t, _DEVICE)}" for f, t in waiting[:8]] +
                    ["which kernel runs there cannot be seen without cuda-gdb"])  # fmt: skip
 
@@ -531,7 +628,7 @@ def of_seen(seen):
     """`Facts` of an `observe.Seen`."""
     role = seen.rank.role if seen.rank is not None else ""
     if seen.view is None:
-        return Facts(seen.name, role, seen.state or "?", [], why=seen.why)
+        return Facts(seen.name, role, seen.state or "?", [], why=seen.why, ended=seen.ended)
     edges, found, total = {e.waiter: e for e in seen.edges}, [], seen.window
     for th in seen.view.threads:
         node = (seen.view.name, th.tid)
@@ -543,7 +640,8 @@ def of_seen(seen):
             bool(seen.gil and seen.gil.count and seen.gil.held.get(th.tid, 0) == seen.gil.count),
             seen.wanted(th.tid) / total if ran is not None and total else None,
         ))  # fmt: skip
-    return Facts(seen.view.name, role, seen.state, found, _hog_of(seen, found), seen.world, zombies=seen.zombies, pipe=seen.pipe, writers=[w.name for w in seen.writers], serves=seen.serves)
+    return Facts(seen.view.name, role, seen.state, found, _hog_of(seen, found), seen.world, zombies=seen.zombies, pipe=seen.pipe, writers=[w.name for w in seen.writers], serves=seen.serves,
+                 rings=seen.rings, counts=seen.counts)  # fmt: skip
 
 
 def _hog_of(seen, found):

@@ -9,13 +9,15 @@ class Edge:
 
     `owner`: the node that has it, None where that is not known; `how`: how the owner is known ("" for what the lock itself says,
     "with", "between acquire and release"); `candidates`: nodes one of which may have it, or may wake the waiter; `note`: one
-    sentence more; `orphan`: the owner does not exist in this process; `address` of the lock (0: none)."""
+    sentence more; `orphan`: the owner does not exist in this process; `address` of the lock (0: none); `shared`: (kind, key) of one that other
+    processes may have (`between.resolve`), `outside`: [process not looked at that has it]; `polls`: the waiter asks again and again."""
 
-    __slots__ = ("waiter", "lock", "kind", "owner", "how", "candidates", "note", "orphan", "address", "where")
+    __slots__ = ("waiter", "lock", "kind", "owner", "how", "candidates", "note", "orphan", "address", "where", "shared", "outside", "polls")
 
     def __init__(self, waiter, lock, kind, owner=None, how="", candidates=(), note="", orphan=False, address=0, where=""):
         self.waiter, self.lock, self.kind, self.owner, self.how, self.candidates = waiter, lock, kind, owner, how, list(candidates)
         self.note, self.orphan, self.address, self.where = note, orphan, address, where
+        self.shared, self.outside, self.polls = None, [], False
 
     def __repr__(self):
         return f"Edge({self.waiter} -> {self.owner}: {self.lock})"

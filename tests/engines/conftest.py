@@ -88,5 +88,5 @@ def truth(running):
 
 
 def pytest_collection_modifyitems(items):
-    """vLLM's tests first, then SGLang's: each engine starts once."""
-    items.sort(key=lambda item: "sglang" in item.fixturenames or "sglang" in item.name)
+    """vLLM's tests first, then SGLang's: each engine starts once. What an engine does not survive comes last."""
+    items.sort(key=lambda item: ("sglang" in item.fixturenames or "sglang" in item.name, "dead_worker" in item.name))

@@ -1,14 +1,22 @@
-"""llm-hang, llm-stacks and llm-snapshot on a real engine with requests in flight: at work, with a frozen worker, with a frozen core,
-with a stopped worker; and the engine goes on each time."""
+"""llm-hang, llm-stacks and llm-snapshot on real engines with requests in flight: at work, and with one process stopped, dead, or frozen with
+its GIL held in C; the culprit is named or nobody, and the engine goes on."""
 
+import contextlib
 import json
 import os
 import signal
+import sys
 import time
+
+import pytest
 
 from gdbext.commands import table
 from gdbext.commands.session import Session
+from gdbext.target import ptrace
 from gdbext.target.proc import read_proc
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb"))
+from heartbeats import eventually  # noqa: E402
 
 
 def answer(line):
@@ -17,8 +25,10 @@ def answer(line):
     return json.loads(command().answer(Session(), command.parse(rest)).json(name))
 
 
-def pids_of(engine):
-    return {title.rpartition("::")[2]: pid for pid, title in engine.titles().items()}
+def processes(engine):
+    """{what it is called after the engine's name: pid}; the one that a user would have started is the frontend."""
+    found = {title.rpartition("::")[2]: pid for pid, title in engine.titles().items() if "::" in title}
+    return {**found, "frontend": engine.said["pid"]}
 
 
 def labelled(said):
@@ -38,8 +48,29 @@ def advances(pid, seconds=60):
     return False
 
 
+@contextlib.contextmanager
+def stopped(pid):
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: ptrace.is_stopped(pid), "the stop")
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def look(pids, point, verdicts, culprit):
+    """llm-hang on the engine as it is now: the culprit alone is named, or nobody is. Prints the row of a table."""
+    said = answer("llm-hang " + " ".join(map(str, pids.values())) + " -json")
+    named = {c["pid"] for c in said["culprits"]}
+    print(f"| {'vLLM' if 'EngineCore' in pids else 'SGLang'} | {point} | {said['verdict']} | {', '.join(labelled(said))} |", *said["evidence"], sep="\n    ")
+    dead = {pid for pid in pids.values() if not read_proc(pid, "cmdline")}  # others may have died of it, and are named too
+    right = said["verdict"] in verdicts and pids[culprit] in named and (named == {pids[culprit]} or named <= dead)
+    assert right or said["verdict"] == "unknown" and not named, said
+    return said
+
+
 def test_an_engine_at_work_is_busy_and_one_tree(vllm):
-    pids = pids_of(vllm)
+    pids = processes(vllm)
     said = answer("llm-hang all -json")
     assert said["verdict"] == "busy", said
     stacks = answer("llm-stacks all -json")
@@ -49,38 +80,58 @@ def test_an_engine_at_work_is_busy_and_one_tree(vllm):
     assert all(advances(pids[n]) for n in ("Worker_TP0", "Worker_TP1"))
 
 
-def test_a_frozen_worker_is_the_culprit(vllm, truth):
-    pids = pids_of(vllm)
-    with truth(pids["Worker_TP1"]):
-        time.sleep(1)
-        said = answer("llm-hang all -json")
-    assert said["verdict"] in ("collective", "gil", "starved") and labelled(said) == ["TP1"], said
+@pytest.mark.parametrize("process", ["Worker_TP1", "EngineCore", "frontend"])
+def test_a_process_of_vllm_that_keeps_its_gil(vllm, truth, process):
+    pids = processes(vllm)
+    with truth(pids[process]):
+        time.sleep(1)  # until the others have come to wait
+        said = look(pids, f"{process} keeps its GIL in C", ("collective", "gil", "starved"), process)
+    if process == "Worker_TP1":
+        assert any("'s ring psm_" in e and "TP0" in e for e in said["evidence"]), said
     assert advances(pids["Worker_TP0"])
 
 
-def test_a_frozen_core_is_the_culprit(vllm, truth):
-    pids = pids_of(vllm)
-    with truth(pids["EngineCore"]):
-        time.sleep(1)
-        said = answer("llm-hang all -json")
-    assert said["verdict"] in ("gil", "starved", "unknown") and labelled(said) in (["EngineCore"], []), said
-    assert advances(pids["Worker_TP0"])
-
-
-def test_a_stopped_worker(vllm):
-    pids = pids_of(vllm)
-    os.kill(pids["Worker_TP0"], signal.SIGSTOP)
-    try:
+@pytest.mark.parametrize("process", ["Worker_TP0", "EngineCore"])
+def test_a_stopped_process_of_vllm(vllm, process):
+    pids = processes(vllm)
+    with stopped(pids[process]):
         time.sleep(0.5)
-        said = answer("llm-hang all -json")
-    finally:
-        os.kill(pids["Worker_TP0"], signal.SIGCONT)
-    assert said["verdict"] == "stopped" and labelled(said) == ["TP0"], said
+        look(pids, f"{process} stopped", ("stopped",), process)
     assert advances(pids["Worker_TP1"])
 
 
+@pytest.mark.parametrize("process", ["scheduler_TP0", "scheduler_TP1", "detokenizer", "frontend"])
+def test_a_process_of_sglang_that_keeps_its_gil(sglang, truth, process):
+    pids = processes(sglang)
+    with truth(pids[process]):
+        time.sleep(1)
+        look(pids, f"{process} keeps its GIL in C", ("collective", "gil", "starved"), process)
+    assert advances(pids["scheduler_TP0"])
+
+
+@pytest.mark.parametrize("process", ["scheduler_TP1", "detokenizer", "frontend"])
+def test_a_stopped_process_of_sglang(sglang, process):
+    pids = processes(sglang)
+    with stopped(pids[process]):
+        time.sleep(0.5)
+        look(pids, f"{process} stopped", ("stopped",), process)
+    assert advances(pids["scheduler_TP1"])
+
+
+@pytest.mark.parametrize("name,parent,process", [("vllm", "EngineCore", "Worker_TP1"), ("sglang", "frontend", "scheduler_TP1")])
+def test_a_dead_worker_whose_parent_does_not_notice(running, truth, name, parent, process):
+    """The last that is done to an engine (see conftest.py)."""
+    pids = processes(running.get(name))
+    with truth(pids[parent]):
+        os.kill(pids[process], signal.SIGKILL)
+        eventually(lambda: read_proc(pids[process], "stat").rpartition(b")")[2].split()[0] == b"Z", "its end")
+        said = look(pids, f"{process} dead, {parent} keeps its GIL", ("crashed",), process)
+        assert any("killed by SIGKILL" in e for e in said["evidence"]), said
+    running.stop()
+
+
 def test_snapshots_of_all_ranks_answer_what_the_engine_would(vllm, truth, tmp_path):
-    pids = pids_of(vllm)
+    pids = processes(vllm)
     with truth(pids["EngineCore"]):
         said = answer(f"llm-snapshot all -o {tmp_path} -json")
         live = answer(f"llm-kv -on {pids['EngineCore']} -json")

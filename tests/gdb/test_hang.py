@@ -29,6 +29,8 @@ PLAIN = {
     "idle_polling": "idle", "at_work": "busy", "spinning_in_place": "busy", "gc_storm": "busy", "slow_but_moving": "busy", "pipe_from_a_stuck_process": "starved", "stopped": "stopped",
     "dead": "crashed", "sleeps_for_good": "unknown", "nobody_notifies": "unknown", "pool_waits_for_itself": "unknown",
     "answer_of_a_child": "unknown", "answer_over_a_socket": "unknown", "lock_with_a_time_limit": "unknown", "asyncio_blocked": "unknown",
+    "between_shared_mutex": "lock-held", "between_flock": "lock-held", "between_posix_lock": "lock-held", "between_semaphore": "lock-held",
+    "alone_shared_mutex": "unknown", "alone_flock": "unknown",
     "semaphore_of_nobody": "unknown", "lock_between_processes": "unknown", "waits_for_a_command": "unknown", "lock_used_as_a_signal": "unknown",
 }  # fmt: skip
 TABLE = []
@@ -45,9 +47,9 @@ def record(scenario, expected, said, wanted):
 
 
 @contextlib.contextmanager
-def fault(scenario):
+def fault(scenario, python=sys.executable):
     """-> (pid to look at, culprits' tids)"""
-    child = subprocess.Popen([sys.executable, os.path.join(SUBJECTS, "faults.py"), scenario], stdout=subprocess.PIPE,
+    child = subprocess.Popen([python, os.path.join(SUBJECTS, "faults.py"), scenario], stdout=subprocess.PIPE,
                              stderr=subprocess.DEVNULL, text=True, start_new_session=True)  # fmt: skip
     pid = child.pid
     try:
@@ -69,7 +71,7 @@ def test_one_process(scenario):
         if scenario == "dead":
             os.kill(pid, signal.SIGKILL)
             eventually(lambda: open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z", "its end")
-        others = culprits if scenario.startswith("pipe_") else []
+        others = culprits if scenario.startswith(("pipe_", "between_")) else []
         said = answer(f"llm-hang {pid} {' '.join(map(str, others))} -wait 0.6 -json")
         if scenario in ("stopped", "dead", "lock_orphaned_by_fork"):
             culprits = [pid]
@@ -78,6 +80,13 @@ def test_one_process(scenario):
             assert any("garbage" in e for e in said["evidence"]) or said["verdict"] == "unknown", said["evidence"]
         state = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0]
         assert state in {"stopped": "T", "dead": "Z"}.get(scenario, "RSD")
+
+
+@pytest.mark.parametrize("scenario", ["between_file_lock", "between_file_baton"])
+def test_files_that_libraries_use_as_locks(scenario, torch_python):
+    with fault(scenario, torch_python) as (pid, culprits):
+        record(scenario, "lock-held", answer(f"llm-hang {pid} {culprits[0]} -wait 0.6 -json"), culprits)
+        record(scenario + ", its owner not looked at", "unknown", answer(f"llm-hang {pid} -wait 0.6 -json"), [])
 
 
 # ---- ranks -----------------------------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 import pytest
 
+from gdbext.engines.shm_rings import Ring
 from gdbext.stacks.threads import Frame
 from gdbext.stacks.verdict import Fact, Facts, judge
 from gdbext.stacks.waits import Edge
+from gdbext.torch.collectives import Count
 
 C10D = "/x/torch/distributed/distributed_c10d.py"
 
@@ -17,11 +19,11 @@ def inside(op="all_reduce", caller="forward"):
     return [Frame("native", "c10d::Work::wait", "libtorch_cpu.so"), *python(op, file=C10D), *python(caller, "loop")]
 
 
-def process(name, frames=(), native=(), edge=None, role="worker", state="S", world=None, hog=None, zombies=(), **main):
+def process(name, frames=(), native=(), edge=None, role="worker", state="S", world=None, hog=None, zombies=(), rings=(), counts=(), **main):
     tid = sum(map(ord, name)) * 100
     main.setdefault("load", 0.0)
     threads = [Fact((name, tid), "MainThread", True, frames, edge=edge, native=native, **main)]
-    return Facts(name, role, state, threads, hog, world, zombies=zombies)
+    return Facts(name, role, state, threads, hog, world, zombies=zombies, rings=rings, counts=counts)
 
 
 def node(name):
@@ -129,7 +131,7 @@ def test_what_does_not_live_or_run_goes_before_all(state, kind):
 
 
 def test_a_child_that_failed_counts_only_while_nothing_goes_on():
-    dead = [(99, "VLLM::Worker_TP1, killed by signal 9")]
+    dead = [(99, "VLLM::Worker_TP1, killed by SIGKILL")]
     assert judge([process("EngineCore", python("wait"), role="engine-core", zombies=dead)]).kind == "crashed"
     assert judge([process("EngineCore", python("step"), role="engine-core", zombies=dead, moved=True, load=0.9)]).kind == "busy"
 
@@ -162,3 +164,56 @@ def test_a_worker_that_the_core_waits_for():
 def test_nothing_to_go_by_is_unknown():
     assert judge([]).kind == "unknown" and judge([Facts("1", why="no permission")]).kind == "unknown"
     assert judge([process("a", python("f"), SLEEP, role="")]).kind == "unknown"
+
+
+# ---- what is counted in memory ---------------------------------------------------------------------------------------
+WAITS = python("dequeue", "worker_busy_loop")
+
+
+def ring(reader, flags, index=0):
+    """One end of a ring: `flags`: "1:10" for a chunk that is written and that the first of two readers has read."""
+    return Ring("psm_1", reader, index, "rpc_broadcast_mq", [(f[0] == "1", [c == "1" for c in f[2:]]) for f in flags.split()])
+
+
+def test_a_full_ring_names_the_reader_that_its_writer_waits_for():
+    flags = "1:10 1:10 1:10"
+    core = process("EngineCore", python("acquire_write", "enqueue", "step"), role="engine-core", rings=[ring(None, flags)])
+    said = judge([core, process("TP0", python("acquire_read", "dequeue"), EPOLL, rings=[ring(0, flags)]),
+                  process("TP1", python("forward"), SLEEP, rings=[ring(1, flags)])])  # fmt: skip
+    assert (said.kind, said.culprits) == ("starved", [node("TP1")])
+    assert "EngineCore's ring psm_1: TP1 has 3 messages of it unread, TP0 all read, its writer cannot write before TP1 has read" in said.evidence
+
+
+def test_a_reader_that_is_not_looked_at_goes_by_its_number():
+    flags = "1:10 0:00"
+    said = judge([process("EngineCore", python("acquire_write"), role="engine-core", rings=[ring(None, flags)]),
+                  process("TP0", python("acquire_read"), EPOLL, rings=[ring(0, flags)])])  # fmt: skip
+    assert (said.kind, said.culprits) == ("starved", [("reader 1", None)])
+
+
+def test_an_empty_ring_says_so_and_blames_no_reader():
+    flags = "1:11 0:00"
+    core = process("EngineCore", python("compute", "step"), SLEEP, role="engine-core", rings=[ring(None, flags, 1)])
+    said = judge([core] + [process(f"TP{i}", python("acquire_read", *["dequeue"]), EPOLL, rings=[ring(i, flags, 1)]) for i in (0, 1)])
+    assert (said.kind, said.culprits) == ("starved", [node("EngineCore")])
+    assert "EngineCore's ring psm_1: TP0-1 have read all that was written" in said.evidence
+
+
+def counted(name, number, frames, native=(), **more):
+    return process(name, frames, native, counts=[Count("NCCL communicator 0x1", 0, 3, {"AllReduce": number})], **more)
+
+
+DEVICE = [Frame("native", "cudaStreamSynchronize", "libcudart.so.12"), *python("forward")]
+
+
+def test_of_ranks_that_wait_for_their_devices_the_one_behind_is_the_culprit():
+    ranks = [counted("TP0", 9, DEVICE), counted("TP1", 9, DEVICE), counted("TP2", 8, DEVICE)]
+    said = judge(ranks)
+    assert (said.kind, said.culprits, said.victims) == ("collective", [node("TP2")], ["TP0", "TP1"])
+    assert "NCCL communicator 0x1: collectives counted in memory (AllReduce): TP0-1 have begun 9, TP2 has begun 8" in said.evidence
+
+
+def test_where_as_many_are_behind_as_ahead_or_none_is_nobody_is_blamed():
+    assert judge([counted("TP0", 9, DEVICE), counted("TP1", 8, DEVICE)]).kind == "kernel"
+    said = judge([counted("TP0", 9, DEVICE), counted("TP1", 9, DEVICE)])
+    assert said.kind == "kernel" and not any("counted" in e for e in said.evidence)

@@ -369,6 +369,109 @@ def semaphore_of_nobody():
     semaphore.acquire()
 
 
+def child_with(take):
+    """A child process that takes something and keeps it. -> its pid"""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        take()
+        os.write(write, b"x")
+        forever()
+    os.read(read, 1)
+    return child
+
+
+def shared_mutex():
+    import mmap
+
+    memory = mmap.mmap(-1, 4096)
+    mutex, attributes = ctypes.c_char.from_buffer(memory), (ctypes.c_uint64 * 2)()
+    libc.pthread_mutexattr_init(attributes)
+    libc.pthread_mutexattr_setpshared(attributes, 1)
+    libc.pthread_mutex_init(ctypes.byref(mutex), attributes)
+    return ctypes.byref(mutex)
+
+
+def between_shared_mutex(tell=True):
+    mutex = shared_mutex()
+    say(*[child_with(lambda: libc.pthread_mutex_lock(mutex))][: 1 if tell else 0])
+    libc.pthread_mutex_lock(mutex)
+
+
+def alone_shared_mutex():
+    between_shared_mutex(False)
+
+
+def between_flock(tell=True):
+    import fcntl
+
+    path = os.path.join(tempfile.mkdtemp(), "lock")
+    kept = []
+
+    def take():
+        kept.append(open(path, "w"))
+        fcntl.flock(kept[0], fcntl.LOCK_EX)
+
+    say(*[child_with(take)][: 1 if tell else 0])
+    with open(path, "w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+
+
+def alone_flock():
+    between_flock(False)
+
+
+def between_posix_lock():
+    import fcntl
+
+    kept = open(os.path.join(tempfile.mkdtemp(), "lock"), "w")
+    say(child_with(lambda: fcntl.lockf(kept, fcntl.LOCK_EX)))
+    fcntl.lockf(kept, fcntl.LOCK_EX)
+
+
+def between_semaphore():
+    import multiprocessing
+
+    context = multiprocessing.get_context("fork")
+    lock, has = context.Lock(), context.Event()
+
+    def hold():
+        with lock:
+            has.set()
+            forever()
+
+    child = context.Process(target=hold, daemon=True)
+    child.start()
+    has.wait()
+    say(child.pid)
+    with lock:
+        pass
+
+
+def between_file_lock():
+    """filelock asks again and again, as HF hub does."""
+    import filelock
+
+    lock = filelock.FileLock(os.path.join(tempfile.mkdtemp(), "lock"))
+    say(child_with(lambda: lock.acquire()))
+    lock.acquire()
+
+
+def between_file_baton():
+    """torch's extension builder waits for a file to go."""
+    from torch.utils.file_baton import FileBaton
+
+    path = os.path.join(tempfile.mkdtemp(), "lock")
+    kept = []
+
+    def take():
+        kept.append(FileBaton(path))
+        kept[0].try_acquire()
+
+    say(child_with(take))
+    FileBaton(path).wait()
+
+
 def lock_between_processes():
     import multiprocessing
 

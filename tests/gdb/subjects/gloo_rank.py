@@ -1,10 +1,12 @@
 """gloo_rank.py RANK WORLD PORT FOLDER: one rank of a torch.distributed gloo group. Reads words from standard input and does each:
 
-all_reduce, barrier, recv N | nap F, spin F, lock F, gil F: stays away in that manner until the file F is there | steps N. Prints "did WORD" after
-each; "up PID" first; "culprit TID" where another thread is to blame."""
+all_reduce, barrier, recv N | nap F, spin F, lock F, gil F: stays away in that manner until the file F is there | steps N | numbers: prints "numbers"
+and [name, ranks, number of the last collective] of each group, of a new one of all ranks too. Prints "did WORD" after each;
+"up PID" first; "culprit TID" where another thread is to blame."""
 
 import ctypes
 import datetime
+import json
 import os
 import sys
 import threading
@@ -59,6 +61,15 @@ def steps(count):
         dist.all_reduce(x)
 
 
+def numbers():
+    c10d = dist.distributed_c10d
+    group = dist.new_group(range(dist.get_world_size()))
+    dist.all_reduce(torch.ones(1), group=group)
+    said = [(c10d._pg_names[pg], sorted(ranks, key=ranks.get), pg._get_backend(torch.device("cpu"))._get_sequence_number_for_group())
+            for pg, ranks in c10d._pg_group_ranks.items()]  # fmt: skip
+    print("numbers", json.dumps(said), flush=True)
+
+
 def main():
     rank, world, port = sys.argv[1:4]
     os.environ.update(RANK=rank, WORLD_SIZE=world, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, OMP_NUM_THREADS="1")
@@ -76,7 +87,7 @@ def main():
         elif word == "recv":
             dist.recv(torch.ones(10), src=int(rest[0]))
         else:
-            {"nap": nap, "spin": spin, "lock": lock, "gil": gil, "steps": steps}[word](*rest)
+            {"nap": nap, "spin": spin, "lock": lock, "gil": gil, "steps": steps, "numbers": numbers}[word](*rest)
         print("did", word, flush=True)
 
 

@@ -1,0 +1,96 @@
+"""The rings in shared memory through which an engine's core tells its workers what to do and they answer: MessageQueue over ShmRingBuffer.
+
+Source: the docstring of ShmRingBuffer in distributed/device_communicators/shm_broadcast.py, the same from vLLM 0.6.0 to 0.32 and in SGLang 0.4.3
+to 0.5.23: `max_chunks` chunks of `max_chunk_bytes`, then for each chunk 1 + `n_reader` bytes: 1 once it is written, and for each local
+reader 1 once it has read it. A chunk that is written may be written again only when all have read it.
+"""
+
+from ..errors import GdbextError, LayoutError
+
+QUEUE = "MessageQueue"
+HOLDERS = ("rpc_broadcast_mq", "worker_response_mq", "response_mqs", "mq_broadcaster")  # attributes of a frame's self that hold queues
+WITHIN = ("", "model_executor", "executor")  # …or of what hangs there
+MAX_CHUNKS, MAX_READERS, MAX_FRAMES = 4096, 4096, 60
+
+
+class Ring:
+    """One end of a ring, as a process holds it. `name`: of the shared memory, the same at all ends; `reader`: its number, None for the writer's
+    end; `index`: the chunk that this end writes or reads next; `held`: under which attribute; `chunks`: `[(written, [read])]`, all bool."""
+
+    def __init__(self, name, reader, index, held, chunks):
+        self.name, self.reader, self.index, self.held, self.chunks = name, reader, index, held, chunks
+
+    @property
+    def unread(self):
+        """[number of messages that each reader has not read yet]"""
+        return [sum(written and not read[i] for written, read in self.chunks) for i in range(len(self.chunks[0][1]) if self.chunks else 0)]
+
+    @property
+    def full(self):
+        """Numbers of the readers that the writer has to wait for before it can write its next message; [] where it can."""
+        written, read = self.chunks[self.index]
+        return [i for i, done in enumerate(read) if not done] if written else []
+
+
+def find(rt):
+    """`[Ring]` that the frames of a process's main thread reach; [] where there are none."""
+    found = {}
+    for thread in rt.threads()[:1]:
+        for frame in rt.frames(thread)[:MAX_FRAMES]:
+            try:
+                me = dict(frame.locals()).get("self")
+                queues = list(_queues(me)) if me is not None else ()
+            except GdbextError:
+                continue
+            for held, queue in queues:
+                if queue.address not in found:
+                    found[queue.address] = _ring(queue, held)
+    return [ring for ring in found.values() if ring is not None]
+
+
+def _queues(me):
+    if me.type.name == QUEUE:
+        yield "", me
+        return
+    if not me.type.is_heap:
+        return
+    for where in WITHIN:
+        holder = _attribute(me, where) if where else me
+        for name in HOLDERS if holder is not None else ():
+            value = _attribute(holder, name)
+            if value is None:
+                continue
+            for one in value.elements(MAX_READERS) if value.isa("list", "tuple") else [value]:
+                if one.type.name == QUEUE:
+                    yield name, one
+
+
+def _attribute(obj, name):
+    """An attribute that the object itself has and that is set, or None. No class's: nothing of a property is wanted."""
+    own = dict(obj.instance_entries())
+    value = obj.rt.object(own[name]) if name in own else None
+    return None if value is None or value.is_none() else value
+
+
+def _ring(queue, held):
+    """The `Ring` of a MessageQueue; None for one without shared memory (a reader on another machine), or that cannot be read."""
+    try:
+        buffer = _attribute(queue, "buffer")
+        if buffer is None:
+            return None
+        readers, size, count, offset = (buffer.attr(n).integer() for n in ("n_reader", "max_chunk_bytes", "max_chunks", "metadata_offset"))
+        index, writer, reader = queue.attr("current_idx").integer(), queue.attr("_is_writer").boolean(), queue.attr("local_reader_rank").integer()
+        if not (0 < readers <= MAX_READERS and 0 < count <= MAX_CHUNKS and 0 <= index < count and offset == size * count and (writer or 0 <= reader < readers)):
+            raise LayoutError(f"the ring at {buffer.address:#x} is not one I know")
+        name = buffer.attr("shared_memory").attr("_name").string(256).lstrip("/")
+        target = queue.rt.target
+        start = next((m.start for m in target.mappings() if m.path.split(" ")[0] == "/dev/shm/" + name and not m.offset), None)
+        if start is None:
+            return None
+        flags = target.read(start + offset, count * (1 + readers))
+    except GdbextError:
+        return None
+    chunks = []
+    for at in range(0, len(flags), 1 + readers):
+        chunks.append((flags[at] != 0, [byte != 0 for byte in flags[at + 1 : at + 1 + readers]]))
+    return Ring(name, None if writer else reader, index, held, chunks)

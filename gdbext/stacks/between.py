@@ -1,0 +1,188 @@
+"""Locks between processes: who has the mutex, the semaphore or the file that a thread of another process waits for.
+
+- A process-shared pthread mutex notes its owner's thread id (glibc, struct __pthread_mutex_s).
+- A semaphore in shared memory notes nobody. But multiprocessing's SemLock, in the process that has it, counts and notes the thread
+  (Modules/_multiprocessing/semaphore.c: handle, last_tid, count).
+- A lock on a file is the kernel's: the holder's /proc/PID/fdinfo/FD says `lock:` (proc(5)). The process is known, not the thread. torch's
+  FileBaton is a file that is there, and that its maker has open.
+"""
+
+import os
+import re
+
+from ..cpython import gil, locks
+from ..cpython.objects import Object
+from ..errors import GdbextError
+from ..target.proc import read_proc
+
+SEMAPHORES = "/dev/shm/sem."  # where glibc's sem_open keeps them
+HANDLE, LAST_TID, COUNT = 0, 8, 16  # in a SemLock, behind the object's head
+_FILE_CALL = re.compile(r"_*(flock|fcntl\w*|lockf\w*)$")
+# (end of the file, function) -> attributes that lead from `self` to the path that a thread asks for again and again
+_POLLS = {
+    ("filelock/_api.py", "BaseFileLock.acquire"): ("_context.lock_file", "_lock_file"), ("filelock/_api.py", "acquire"): ("_context.lock_file", "_lock_file"),
+    ("torch/utils/file_baton.py", "FileBaton.wait"): ("lock_file_path",), ("torch/utils/file_baton.py", "wait"): ("lock_file_path",),
+}  # fmt: skip
+
+
+# ---- in the process that waits ---------------------------------------------------------------------------------------
+def semaphore_at(target, address):
+    """What a semaphore at `address` is called in every process that has it: (inode, offset in its file); None where none is."""
+    mapping = target.mapping_at(address)
+    if mapping is None or not mapping.path.startswith(SEMAPHORES):
+        return None
+    return mapping.inode or mapping.path, mapping.offset + address - mapping.start
+
+
+def asked_path(thread):
+    """The path that a thread's Python frames wait for by asking again and again, or ''."""
+    for frame in thread.python[:6]:
+        path = frame.file.replace("\\", "/")
+        for (end, function), names in _POLLS.items():
+            if not path.endswith(end) or frame.function != function:
+                continue
+            for name in names:
+                try:
+                    value = dict(frame.locals())["self"]
+                    for part in name.split("."):
+                        value = value.attr(part)
+                    return value.string(4096)
+                except (GdbextError, KeyError, AttributeError):
+                    continue
+    return ""
+
+
+def asked_descriptor(view, thread):
+    """The file descriptor that a thread stands in flock() or fcntl() with, or None."""
+    if not thread.native or not _FILE_CALL.match(thread.native[0].function or ""):
+        return None
+    try:
+        return view.target.registers(thread.thread).get(gil.FIRST_ARGUMENT[view.target.arch])
+    except (GdbextError, KeyError):
+        return None
+
+
+# ---- in those that may have it ---------------------------------------------------------------------------------------
+def claims(view):
+    """{semaphore: [(ThreadView that took it, path of the SemLock)]} of what this process's frames can name and its SemLocks say they have."""
+    found = {}
+    if view.rt is None or not any(m.path.startswith(SEMAPHORES) for m in view.target.mappings()):
+        return found
+    for thread in view.threads:
+        for frame in thread.python:
+            managers = [("", m) for m in locks.entered(frame)]
+            for path, obj in managers + locks.reachable(frame, 1):
+                try:
+                    _claim(view, path, obj, found)
+                except GdbextError:
+                    continue  # what cannot be read is no lock
+    return found
+
+
+def _claim(view, path, obj, found):
+    if obj.type.name not in ("Lock", "RLock", "Semaphore", "BoundedSemaphore") or not obj.type.is_heap:
+        return
+    inner = obj.attr("_semlock")
+    if not isinstance(inner, Object) or inner.type.name != "SemLock":
+        return
+    target, at = view.target, inner.address + view.rt.layout["object.__size"]
+    if target.i32(at + COUNT) > 0:
+        key = semaphore_at(target, target.u64(at + HANDLE))
+        owner = view.by_ident(target.u64(at + LAST_TID))
+        if key and owner is not None and owner not in [o for o, _ in found.get(key, ())]:
+            found.setdefault(key, []).append((owner, path))
+
+
+class Files:
+    """Who has which file open, and who a lock on it. Looks at every process that may be looked into, once."""
+
+    def __init__(self, first):
+        self.first, self._open = list(first), None
+
+    def holders(self, key):
+        """-> ([pid that has a lock on it], [pid that has it open]); `key`: (device, inode)"""
+        if self._open is None:
+            self._open = {}
+            for pid in dict.fromkeys([*self.first, *map(int, filter(str.isdigit, os.listdir("/proc")))]):
+                self._look(pid)
+        having = self._open.get(key, {})
+        return [pid for pid, locked in having.items() if locked], list(having)
+
+    def _look(self, pid):
+        try:
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                key = _file(f"/proc/{pid}/fd/{fd}")
+                if key is not None:
+                    locked = re.search(rb"^lock:\s*\S+\s+(FLOCK|POSIX|OFDLCK)", read_proc(pid, f"fdinfo/{fd}"), re.M) is not None
+                    own = self._open.setdefault(key, {})
+                    own[pid] = own.get(pid, False) or locked
+        except (OSError, GdbextError):
+            pass  # it has ended, or may not be looked into
+
+
+def _file(path):
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if os.path.stat.S_ISREG(status.st_mode) else None
+
+
+# ---- the two together ------------------------------------------------------------------------------------------------
+def resolve(views, edges):
+    """Finds the owners of the `edges` that lead out of a process (`Edge.shared`). `views`: `[ProcessView]` looked at."""
+    wanted = [e for e in edges if e.shared is not None]
+    if not wanted:
+        return
+    by_name = {view.name: view for view in views}
+    taken = {}
+    if any(e.shared[0] == "semaphore" for e in wanted):
+        for view in views:
+            for key, owners in claims(view).items():
+                taken.setdefault(key, []).extend((view, *owner) for owner in owners)
+    files = Files([view.pid for view in views if view.pid])
+    for edge in wanted:
+        kind, key = edge.shared
+        if kind == "mutex":
+            found = [(v.name, th.tid) for v in views for th in v.threads if th.thread.ns_tid == key]
+            _settle(edge, found, f"its owner, thread {key}, is of none of the processes looked at")
+        elif kind == "semaphore":
+            found = [(v.name, th.tid) for v, th, _ in taken.get(key, ()) if (v.name, th.tid) != edge.waiter]
+            _settle(edge, found, "a semaphore keeps no owner, and no process looked at says that it has it")
+        else:
+            _settle_file(edge, kind, key, by_name, files)
+
+
+def _settle(edge, found, nobody):
+    if len(found) == 1:
+        edge.owner, edge.note = found[0], "" if edge.shared[0] == "mutex" else "its own count says so"
+    elif found:
+        edge.candidates, edge.note = found, "one of them has it"
+    else:
+        edge.note = nobody
+
+
+def _settle_file(edge, kind, path, by_name, files):
+    key = _file(path)
+    if key is None:
+        edge.note = "the file is gone, or cannot be looked at from here"
+        return
+    mine = by_name[edge.waiter[0]]
+    locked, opened = files.holders(key)
+    held = [pid for pid in (locked or (opened if kind == "baton" else [])) if pid != mine.pid]
+    known = [v for v in by_name.values() if v.pid in held and v.main is not None]
+    if len(held) == 1 and known:
+        edge.owner = (known[0].name, known[0].main.tid)
+        edge.note = "the kernel tells the process that has it, not the thread" if locked else "it has the file open"
+    elif held:
+        edge.outside = [f"{_comm(pid)} ({pid})" for pid in held]
+        edge.note = f"{', '.join(edge.outside[:4])} {'has' if len(held) == 1 else 'have'} {'it' if locked else 'the file open'}"
+    else:
+        edge.note = "no process that may be looked into has it"
+
+
+def _comm(pid):
+    try:
+        return read_proc(pid, "comm").decode("utf-8", "replace").strip()
+    except GdbextError:
+        return "a process that has ended"

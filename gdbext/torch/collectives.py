@@ -1,0 +1,160 @@
+"""How many collectives each process group of torch.distributed has begun in this process, and each communicator of NCCL.
+
+A rank whose count lags behind the others' has not come to the collective that they wait in. Read from memory alone:
+
+- torch: `_pg_group_ranks` and `_pg_names` of torch.distributed.distributed_c10d hold the groups as pybind11 objects (the word after the
+  object's head is the C++ object). Their backend is found by its class (type information of its vtable), the place of its counter by the
+  machine code of `getSequenceNumberForGroup`, one load and a return: no table, no guess.
+- NCCL 2.25 and later: `ncclComms` is its own list of communicators, kept for RAS (src/ras/ras.cc); NVIDIA's wheels keep the symbol.
+  Offsets: layouts/nccl.json, proved on each communicator by the magic numbers at its ends (src/include/comm.h).
+"""
+
+import json
+import os
+import re
+import struct
+
+from ..errors import FaultError, GdbextError, NotFoundError
+from . import rtti
+
+MODULE = "torch.distributed.distributed_c10d"
+BACKEND = re.compile(r"c10d::(ProcessGroup(?:Gloo|NCCL|MPI|UCC|XCCL))$")
+MAX_GROUPS, MAX_RANKS = 4096, 1 << 20
+GROUP_WORDS = 96  # of the C++ ProcessGroup that are searched for its backends
+NCCL_MAGIC = 0x0280028002800280
+NCCL_FUNCTIONS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")  # ncclFunc_t, src/include/nccl_common.h
+_LOAD = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\x48\x8b(?:\x87(....)|\x47(.))\xc3", re.S)  # endbr64; mov rax, [rdi + offset]; ret
+
+
+class Count:
+    """One group as one process sees it. `group`: what is equal in all its processes; `rank` in it, of `size`; `begun`: {operation:
+    how often it was begun}, the operation "" where all are counted together."""
+
+    def __init__(self, group, rank, size, begun):
+        self.group, self.rank, self.size, self.begun = group, rank, size, begun
+
+
+def find(rt):
+    """`[Count]` of a process; [] where it has none, or none that can be read."""
+    found = []
+    for read in (_of_torch, _of_nccl):
+        try:
+            found += read(rt)
+        except (GdbextError, struct.error, UnicodeError):
+            continue
+    return found
+
+
+# ---- torch.distributed -----------------------------------------------------------------------------------------------
+def _of_torch(rt):
+    if not rt.has_module((MODULE,)):
+        return []
+    contents, found = rt.module(MODULE), []
+    names = {pg.address: name.string(256) for pg, name in contents.item("_pg_names").items(MAX_GROUPS)}
+    for pg, ranks in contents.item("_pg_group_ranks").items(MAX_GROUPS):
+        size = ranks.len()
+        for kind, at in _backends(rt.target, rt.target.u64(pg.address + rt.layout["object.__size"])):
+            group = f"{kind.replace('ProcessGroup', '').lower()} group {names.get(pg.address, '?')} of {size}"
+            found.append(Count(group, _rank(rt.target, at, size), size, {"": rt.target.u64(at + _offset(rt.target, kind))}))
+    return found
+
+
+def _backends(target, group):
+    """`[(class, address)]` of the backends of the C++ ProcessGroup at `group`: its members, hash maps, hold them in nodes of (next, device
+    type, pointer)."""
+    found = {}
+    for word in target.words(group, _words(target, group)):
+        if not _is_pointer(target, word):
+            continue
+        node = target.read_partial(word, 24)
+        if len(node) < 24 or node[8] >= 64:
+            continue
+        at = struct.unpack_from("<Q", node, 16)[0]
+        if at in found or not _is_pointer(target, at):
+            continue
+        try:
+            kind = BACKEND.match(rtti.lineage(target, at)[0][0])
+        except GdbextError:
+            continue
+        if kind:
+            found[at] = kind.group(1)
+    return [(kind, at) for at, kind in found.items()]
+
+
+def _words(target, address):
+    """How many words the object has at most: what malloc says of its piece (glibc's malloc.c: its size stands before it), where that is
+    plausible."""
+    size = target.u64(address - 8) & -8
+    return (size - 8) // 8 if 64 <= size <= 8 * GROUP_WORDS else GROUP_WORDS // 2
+
+
+def _rank(target, backend, size):
+    """`rank_` and `size_` of a Backend follow each other behind its vtable and reference counts (Backend.hpp); None where they do not."""
+    for word in target.words(backend + 8, 4):
+        if word >> 32 == size and word & 0xFFFFFFFF < size:
+            return word & 0xFFFFFFFF
+    return None
+
+
+def _is_pointer(target, word):
+    mapping = target.mapping_at(word) if word and not word % 8 else None
+    return mapping is not None and "w" in mapping.perms
+
+
+def _offset(target, kind):
+    """Where a backend keeps its counter."""
+
+    def read():
+        code = target.read(target.symbol(f"_ZN4c10d{len(kind)}{kind}25getSequenceNumberForGroupEv", _torch_libraries(target)), 16)
+        load = _LOAD.match(code)
+        if not load:
+            raise NotFoundError(f"{kind}'s counter: its getter is more than one load")
+        return struct.unpack("<i", load.group(1))[0] if load.group(1) else struct.unpack("<b", load.group(2))[0]
+
+    return target.cached(("collective counter", kind), read)
+
+
+def _torch_libraries(target):
+    return [m for m in target.modules() if os.path.basename(m.path).startswith("libtorch_c")]
+
+
+# ---- NCCL ------------------------------------------------------------------------------------------------------------
+def _of_nccl(rt):
+    target, found = rt.target, []
+    for module in target.modules():
+        if not os.path.basename(module.path).startswith("libnccl.so"):
+            continue
+        try:
+            listed, count = (target.symbol(name, [module]) for name in ("ncclComms", "nNcclComms"))
+        except NotFoundError:
+            continue  # stripped, or older than RAS
+        for comm in target.words(target.u64(listed), min(target.u32(count), MAX_GROUPS)) if target.u32(count) else ():
+            if comm:
+                found.append(_communicator(target, comm))
+    return [one for one in found if one is not None]
+
+
+def _communicator(target, comm):
+    """The `Count` of one communicator; None where no layout fits it."""
+    if target.u64(comm) != NCCL_MAGIC:
+        return None
+    for row in nccl_rows():
+        try:
+            rank, size = target.u32(comm + row["rank"]), target.u32(comm + row["nRanks"])
+            if target.u64(comm + row["endMagic"]) == NCCL_MAGIC and rank < size <= MAX_RANKS and row["functions"] == len(NCCL_FUNCTIONS):
+                begun = dict(zip(NCCL_FUNCTIONS, target.words(comm + row["seqNumber"], row["functions"])))
+                return Count(f"NCCL communicator {target.u64(comm + row['commHash']):#x}", rank, size, {k: n for k, n in begun.items() if n})
+        except FaultError:
+            continue  # another release's is larger
+    return None
+
+
+_rows = []
+
+
+def nccl_rows():
+    """The layouts of layouts/nccl.json, the newest first."""
+    if not _rows:
+        with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "nccl.json")) as f:
+            _rows.extend(row for row in reversed(list(json.load(f).values())) if isinstance(row, dict))
+    return _rows

@@ -1,0 +1,213 @@
+"""A vLLM at work while gdb comes and goes: attached and detached, killed with SIGKILL and interrupted at random moments, with breakpoints of
+native code and watchpoints of Python's armed. Nothing is left stopped or armed, nothing dies, every request is answered in full.
+
+GDBEXT_TEST_KILLS says how many kills and interrupts (default 3), GDBEXT_TEST_ATTACHES how many attaches (default 12)."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gdbext.cpython.expressions import evaluate
+from gdbext.cpython.runtime import open_runtime
+from gdbext.target import guard, ptrace
+from gdbext.target.proc import ProcTarget
+from gdbrun import INIT
+from test_hangs import answer
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb"))
+from heartbeats import ROUNDS, eventually, within  # noqa: E402
+
+pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="debug registers of x86-64")
+ATTACHES = int(os.environ.get("GDBEXT_TEST_ATTACHES", "12"))
+WORKERS, CORE = ("VLLM::Worker_TP0", "VLLM::Worker_TP1"), "VLLM::EngineCore"
+STEP, HOT = "vllm.v1.executor.multiproc_executor:WorkerProc._execute_worker_rpc", "vllm.distributed.parallel_state:GroupCoordinator.all_reduce"
+
+# The search of a worker's memory for code takes seconds, in which nothing happens that a kill could disturb: it is told what it would find.
+BEGIN = """
+import gdb, random
+gdb.execute("source {init}")
+from gdbext.cpython import codes
+codes.every = lambda rt: known[rt.target.pid]
+known = {{}}
+for pid, files in {codes}.items():
+    known[pid] = codes.Found()
+    known[pid].by_file = files
+def do(line):
+    gdb.execute(line, to_string=True)
+for setting in ("debuginfod enabled off", "auto-load off", "pagination off", "confirm off"):
+    do("set " + setting)
+random.seed({seed})
+print("begin", flush=True)
+"""
+ARM = """
+for pid in {pids}:
+    do("llm-attach -libraries %s %d" % (random.choice(["none", "main"]), pid))
+for pid in {pids}:
+    if pid in {at}:
+        do("llm-apply %d break *%s if 1 == 2" % (pid, {at}[pid]))
+do("pybreak {python} if self is None")
+print("armed", flush=True)
+do("llm-continue all")
+"""
+CYCLES = """
+done = dict.fromkeys("plain armed python native".split(), 0)
+for number in range({count}):
+    kind = list(done)[number % 4]
+    pid = random.choice({pids} if kind == "plain" else {workers})
+    do("llm-attach -libraries %s %d" % (random.choice(["none", "none", "main"]), pid))
+    if kind == "armed":
+        do("break *%s" % {at}[pid])
+        do("pybreak {step} if self is None")
+    elif kind == "python":
+        do("pybreak " + random.choice(["{step}", "{hot}"]))
+    elif kind == "native":
+        do("break *%s" % {at}[pid])
+    if kind in ("python", "native"):
+        do("llm-continue")  # until it is reached
+    if number % 8 < 4:
+        do("delete")
+    do("llm-detach")
+    do("delete")
+    done[kind] += 1
+print("done", done, flush=True)
+"""
+
+
+class Watched:
+    """A vLLM and what is asked of it."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.pids = {title: pid for pid, title in engine.titles().items()}
+        self.all = [self.pids[t] for t in (*WORKERS, CORE)]
+        self.began = {pid: ptrace.start_time(pid) for pid in engine.pids()}
+        self.codes = {pid: self._codes(pid) for pid in self.all}
+        self.attention = {pid: self._attention(pid) for pid in self.all[:2]}
+
+    def _codes(self, pid):
+        """{file: [address]} of the code objects that breakpoints are set in."""
+        rt, found = open_runtime(ProcTarget(pid)), {}
+        for name in (STEP, HOT):
+            if rt.module(name.partition(":")[0]) is not None:
+                code = rt.code(rt.target.u64(evaluate(rt, name).address + rt.layout["func.func_code"]))
+                found[code.file] = [code.address]
+        return found
+
+    @staticmethod
+    def _attention(pid):
+        """Where a worker's attention begins."""
+        return next(at["address"] for k in answer(f"llm-kernels cpu_attention_with_kv_cache -on {pid} -json")["kernels"] for at in k["locations"])
+
+    def ledger(self):
+        with open(self.engine.ready_file + ".ledger") as f:
+            return json.load(f)
+
+    def runs(self):
+        """Every process is there, nobody traces or has stopped one of its threads."""
+        for pid, start in self.began.items():
+            if ptrace.start_time(pid) != start:
+                return False
+            states = [ptrace.status(pid, t) for t in ptrace.tids(pid)]
+            if not states or not all(s is None or s["state"] in "RSDI" and not s["tracer"] for s in states):
+                return False
+        return True
+
+    def unarmed(self):
+        return not any(guard.traps(pid) for pid in self.all)
+
+    def check(self, what):
+        dead = [pid for pid, start in self.began.items() if ptrace.start_time(pid) != start]
+        assert not dead, f"{what}: {dead} died"
+        eventually(self.runs, f"every process to run on after {what}", 120)
+        eventually(self.unarmed, f"breakpoints to go after {what}", 120)
+
+    def answered_in_full(self):
+        """What is in flight now is answered, and nothing went wrong before."""
+        waited = set(self.ledger()["in_flight"])
+        assert waited
+        eventually(lambda: not waited & set(self.ledger()["in_flight"]), "the requests in flight to be answered", 300)
+        said = self.ledger()
+        assert said["wrong"] == [] and said["asked"] == said["answered"] + len(said["in_flight"]), said
+        for pid in self.all:
+            with ptrace.Stopped(pid) as stopped:
+                assert stopped.threads and not any(ptrace.clear_debug_registers(t) for t in stopped.threads)
+        assert within(self.runs, 60)
+        return said["answered"]
+
+
+@pytest.fixture
+def watched(vllm):
+    eventually(lambda: os.path.exists(vllm.ready_file + ".ledger"), "the first answer", 300)
+    return Watched(vllm)
+
+
+def start(gdb_path, folder, watched, text, more=(), **values):
+    """A gdb in a session of its own that runs the script."""
+    script, values = folder / "storm.py", {"at": watched.attention, "step": STEP, "hot": HOT, **values}
+    script.write_text((BEGIN + text).format(init=INIT, seed=random.random(), codes=watched.codes, **values))
+    return subprocess.Popen([gdb_path, "-nx", "-q", "-batch", "-x", str(script), *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+
+
+def armed(gdb_path, folder, watched, number, more=()):
+    """A gdb that attaches to some processes, arms a breakpoint and watchpoints in each, and lets them run."""
+    pids = [watched.all[:1], watched.all[:2], watched.all][number % 3]
+    return start(gdb_path, folder, watched, ARM, more, pids=pids, python=(STEP, HOT)[number // 3 % 2])
+
+
+def wait_for(gdb, word):
+    """Until gdb says it, or ends; what it said."""
+    said = b""
+    while word not in said:
+        data = os.read(gdb.stdout.fileno(), 65536)
+        if not data:
+            break
+        said += data
+    return said
+
+
+def test_attached_and_detached(gdb_path, watched, tmp_path):
+    gdb = start(gdb_path, tmp_path, watched, CYCLES, count=ATTACHES, pids=watched.all, workers=watched.all[:2])
+    said = gdb.communicate(timeout=60 + 10 * ATTACHES)[0].decode()
+    assert "done {" in said, said[-3000:]
+    watched.check(f"{ATTACHES} attaches")
+    print(said.splitlines()[-1], "answered", watched.answered_in_full())
+
+
+def test_gdb_killed_at_random_moments(gdb_path, watched, tmp_path):
+    for number in range(ROUNDS):
+        gdb = armed(gdb_path, tmp_path, watched, number)
+        said = wait_for(gdb, b"armed" if number % 4 else b"begin")
+        time.sleep(random.random() * 1.5)
+        ended = gdb.poll()
+        gdb.kill()
+        said += gdb.communicate()[0]
+        assert ended is None, said[-2000:].decode()
+        watched.check(f"kill {number}")
+    print(ROUNDS, "kills, answered", watched.answered_in_full())
+
+
+def test_gdb_interrupted_at_random_moments(gdb_path, watched, tmp_path):
+    sent = 0
+    for number in range(ROUNDS):
+        gdb = armed(gdb_path, tmp_path, watched, number, ["-ex", "llm-detach"])
+        said = wait_for(gdb, b"armed" if number % 2 else b"begin")
+        for _ in range(200):
+            try:
+                gdb.wait(random.random() * 1.5)
+                break
+            except subprocess.TimeoutExpired:
+                gdb.send_signal(signal.SIGINT)
+                sent += 1
+        else:
+            raise AssertionError(f"gdb {gdb.pid} does not end after 200 interrupts")
+        said += gdb.communicate()[0]
+        assert b"internal-error" not in said and b"Fatal" not in said, said[-2000:].decode()
+        watched.check(f"the interrupts of round {number}")
+    print(sent, "interrupts of", ROUNDS, "gdbs, answered", watched.answered_in_full())
