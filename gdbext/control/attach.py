@@ -15,6 +15,7 @@ from ..errors import GdbextError, NotFoundError
 from ..target import guard as guards
 from ..target import libraries, ptrace
 from ..target.proc import permission_hint
+from . import confined
 
 # Settings that a command of ours changes while it works, and puts back before it returns; those a gdb does not know are left out.
 QUIET = {
@@ -232,7 +233,7 @@ def attach(processes, which="main"):
     except GdbextError as e:
         _State.guard_error = str(e)
     _listen()
-    with quiet(keep_focus=False) as focus:
+    with quiet(keep_focus=False) as focus, confined.out_of_the_way():
         scratch, rooms = None, []
         try:
             _save("auto-solib-add", "off")

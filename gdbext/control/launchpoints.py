@@ -20,6 +20,7 @@ from ..errors import FaultError, GdbextError, NotFoundError
 from ..kernels import catalogue, launch, signatures, triton
 from ..target.elf import open_elf
 from ..target.unwind import MASK, NUMBERS
+from . import confined
 
 MAX_DEVICE = 256  # breakpoints in device code, one for each template instance
 MAX_STUBS = 6000  # hidden breakpoints; placing more takes seconds, and each stop puts all of them into the process
@@ -81,6 +82,7 @@ class _Hidden(gdb.Breakpoint):
         self.work = work
         super().__init__(f"*{address:#x}", internal=True)
         self.silent = True
+        confined.keep(self)
 
     def stop(self):
         self.work()
@@ -93,14 +95,15 @@ class Gate(gdb.Breakpoint):
     def __init__(self, watch, entry, address, library, symbol=""):
         self.watch, self.entry, self.library, self.symbol = watch, entry, library, symbol
         super().__init__(f"*{address:#x}")
+        confined.keep(self)
 
     def open(self, wanted):
         """Puts the breakpoint in or takes it out; its number stays, and stays enabled where gdb (13) can do that to a location."""
-        places = getattr(self, "locations", None)
+        places = confined.own(self)
         if places is None:
             self.enabled = wanted
-        elif places:
-            places[0].enabled = wanted
+        for place in places or ():
+            place.enabled = wanted
 
     def stop(self):
         start = time.perf_counter()

@@ -21,7 +21,7 @@ from ..engines.private import names_for
 from ..target import live_gdb
 from ..target.proc import ProcTarget, read_proc
 from ..target.unwind import _table
-from . import attach
+from . import attach, confined
 
 REGISTERS = 4
 MACHINES = ("x86_64",)
@@ -328,6 +328,8 @@ class FunctionTrap(Trap):
             raise GdbextError("this gdb cannot set hardware breakpoints from Python (gdb 12 can)")
         address = process.view.symbol(symbol, [process.rt.library])
         super().__init__(process, f"*{address:#x}", gdb.BP_HARDWARE_BREAKPOINT, owner)
+        with live_gdb.selected(process.inferior):
+            confined.keep(self)
         self.hit = hit
 
     def reached(self):

@@ -109,6 +109,19 @@ def test_gdb_ends_well_after_a_stop(gdb, one):
     assert one.runs()
 
 
+def test_a_breakpoint_of_ours_at_an_address_is_planted_in_its_own_process_only(gdb, two):
+    a, b = two
+    made = ("python from gdbext.control import launchpoints; at = int(gdb.parse_and_eval('(unsigned long)&clock_nanosleep')); "
+            "both = [launchpoints._Hidden(at, lambda: None), launchpoints.Gate(None, '', at + 1, '')]; both[1].open(False)")
+    show = "python print([[p.thread_groups for p in getattr(b, 'locations', []) if p.enabled] for b in both], hasattr(both[0], 'locations'))"
+    run = gdb([f"llm-attach {a.pid}", made, show, f"llm-attach -libraries all {b.pid}", show, f"llm-apply {b.pid} sharedlibrary", show, "llm-detach"])
+    if run.outputs[2].endswith("False"):
+        pytest.skip("this gdb tells of no locations")
+    assert "stopped" in run.outputs[3], run.text
+    assert run.outputs[2] == run.outputs[4] == run.outputs[6] == "[[[1]], []] True", run.text
+    assert a.runs() and b.runs()
+
+
 def test_a_subset_cannot_be_continued_and_the_message_says_what_can(gdb, tmp_path):
     with heartbeats(tmp_path, 3) as found:
         pids = [p.pid for p in found]

@@ -1,0 +1,59 @@
+"""Breakpoints at an address, kept to the process that they are set in.
+
+gdb (13 to 18) takes `*0x7f…` for an address of every process: a breakpoint set in one gets a location at the same number in each that it
+attaches, or reads symbols of, later. What it plants there stands in the middle of whatever that process has there.
+"""
+
+import contextlib
+
+import gdb
+
+_kept = []  # (breakpoint, number of its inferior)
+_listening = []
+
+
+def keep(breakpoint):
+    """It belongs to the inferior that is selected now."""
+    if not _listening:
+        _listening.append(True)
+        gdb.events.new_objfile.connect(lambda _: confine())
+    _kept.append((breakpoint, gdb.selected_inferior().num))
+    _confine(*_kept[-1])
+
+
+def own(breakpoint):
+    """Its locations in its own process; None where this gdb (before 13) tells of none."""
+    number = next((n for b, n in _kept if b is breakpoint), None)
+    places = getattr(breakpoint, "locations", None)
+    return None if places is None else [p for p in places if number in (p.thread_groups or [number])]
+
+
+def confine():
+    """Takes every location in a process that is not the breakpoint's own out of use."""
+    _kept[:] = [(b, n) for b, n in _kept if b.is_valid()]
+    if sum(bool(i.pid) for i in gdb.inferiors()) > 1:
+        for breakpoint, number in _kept:
+            _confine(breakpoint, number)
+
+
+def _confine(breakpoint, number):
+    for place in getattr(breakpoint, "locations", ()):
+        if place.enabled and number not in (place.thread_groups or [number]):
+            place.enabled = False
+
+
+@contextlib.contextmanager
+def out_of_the_way():
+    """None of them is planted anywhere meanwhile; afterwards each is in its own process only."""
+    confine()
+    off = [b for b, _ in _kept if b.enabled]
+    for breakpoint in off:
+        breakpoint.enabled = False
+    try:
+        yield
+    finally:
+        confine()
+        for breakpoint in off:
+            if breakpoint.is_valid():
+                breakpoint.enabled = True
+        confine()
