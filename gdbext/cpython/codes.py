@@ -6,12 +6,14 @@ it, so closures, functions behind decorators and those of a module that was load
 
 import json
 import os
+import re
 import struct
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from .frames import CO_OPTIMIZED
 
 CHUNK = 1 << 24
+NEIGHBOURS = 1 << 16
 MAX_MAPPING = 1 << 32  # larger anonymous mappings hold tensors; they are left out, and said so
 MAX_CODES = 1_000_000
 MAX_DEPTH = 50
@@ -149,7 +151,7 @@ def handlers(table):
 
 # ---- all code objects ------------------------------------------------------------------------------------------------
 class Found:
-    """All code objects of a process: `by_file`: {co_filename: [address]}; `left_out`: why some may be missing."""
+    """All code objects of a process: `by_file`: {co_filename: [(address, address of co_name)]}; `left_out`: why some may be missing."""
 
     def __init__(self):
         self.by_file, self.left_out = {}, []
@@ -161,19 +163,24 @@ def every(rt):
 
 
 def _every(rt):
-    L, found, names = rt.layout, Found(), {}
-    name_at, size = L["code.co_filename"], L["code.__size"]
+    L, found, by_name = rt.layout, Found(), {}
+    name_at, title_at, size = L["code.co_filename"], L["code.co_name"], L["code.__size"]
+    word = struct.Struct("<Q").unpack_from
     for address, data, at in instances(rt, "PyCode_Type", found.left_out):
         if at + size > len(data):
             try:
                 data, at = rt.target.read(address, size), 0
             except FaultError:
                 continue
-        (pointer,) = struct.unpack_from("<Q", data, at + name_at)
-        if pointer not in names:
-            names[pointer] = _string(rt, pointer)
-        if names[pointer] is not None:
-            found.by_file.setdefault(names[pointer], []).append(address)
+        (file,), (title,) = word(data, at + name_at), word(data, at + title_at)
+        entries = by_name.get(file)
+        if entries is None:
+            by_name[file] = entries = []
+        entries.append((address, title))
+    for pointer, entries in by_name.items():
+        name = _string(rt, pointer)
+        if name is not None:
+            found.by_file.setdefault(name, []).extend(entries)
     return found
 
 
@@ -190,6 +197,8 @@ def instances(rt, symbol, left_out):
     """Yields `(address, data, offset in data)` of what looks like an object of the static type that a symbol names."""
     kind = rt.target.symbol(symbol, [rt.library])
     pattern, shift, count = struct.pack("<Q", kind), rt.layout["object.ob_type"], 0
+    core = pattern.strip(b"\0")  # its zero bytes would slow the search down several times
+    search, before = re.compile(re.escape(core)).finditer, pattern.index(core)
     for m in rt.target.mappings():
         if m.perms[:2] != "rw" or m.perms[3:4] == "s" or (m.path.startswith("/") and m.path != rt.library.path) or m.path.startswith("[v"):
             continue
@@ -197,35 +206,46 @@ def instances(rt, symbol, left_out):
             left_out.append(f"{m.end - m.start >> 30} GiB at {m.start:#x} were not searched for code")
             continue
         for start in range(m.start, m.end, CHUNK):
-            data = rt.target.read_partial(start, min(CHUNK, m.end - start))
-            at = data.find(pattern)
-            while at >= 0:
-                address = start + at - shift
-                if address % 8 == 0 and at >= shift:
-                    yield address, data, at - shift
+            size = min(CHUNK, m.end - start)
+            if start > m.start:  # with the head of an object that the cut went through
+                start, size = start - shift, size + shift
+            data = rt.target.read_partial(start, size)
+            for match in search(data):
+                at = match.start() - before
+                if at % 8 == 0 and at >= shift and data[at : at + 8] == pattern:
+                    yield start + at - shift, data, at - shift
                     count += 1
                     if count > MAX_CODES:
                         left_out.append(f"more than {MAX_CODES} code objects")
                         return
-                at = data.find(pattern, at + 8 - (start + at) % 8)
 
 
-def _codes(rt, addresses, name=None):
-    """`[Code]` of those addresses, only the ones with this `co_name`."""
-    found, key, named = [], rt.layout["code.co_name"], {}
-    for address in addresses:
+def _codes(rt, entries, name=None):
+    """`[Code]` of entries of `Found.by_file`, only the ones with this `co_name`."""
+    found = []
+    named = None if name is None else _equal(rt, {title for _, title in entries}, name)
+    for address, title in entries:
+        if named is not None and title not in named:
+            continue
         try:
-            if name is not None:
-                pointer = rt.target.u64(address + key)
-                if pointer not in named:
-                    named[pointer] = rt.object(pointer).equals(name)
-                if not named[pointer]:
-                    continue
             code = rt.code(address)
             if 0 <= code.first < 1 << 24 and rt.target.u64(address) >> 62 != 3:
                 found.append(code)
         except (GdbextError, UnicodeError):
             continue  # freed since, or no code object at all
+    return found
+
+
+def _equal(rt, pointers, text):
+    """Which of many pointers are a str that equals `text`. Neighbours are read together: names lie by the thousand in few places."""
+    length, found, start, data = struct.pack("<Q", len(text)), set(), 0, b""
+    for pointer in sorted(pointers):
+        at = pointer + rt.layout["ascii.length"] - start
+        if at + 8 > len(data):
+            start, at = pointer, rt.layout["ascii.length"]
+            data = rt.target.read_partial(start, NEIGHBOURS)
+        if data[at : at + 8] == length and rt.object(pointer).equals(text):
+            found.add(pointer)
     return found
 
 
@@ -279,13 +299,13 @@ def at_function(rt, module, name, codes=None):
             return []
         files = {path: files.get(path, [])}
     if "code.co_qualname" in rt.layout:
-        return _without_copies([entry(c) for c in _codes(rt, (a for f in files.values() for a in f), last) if plain(c.qualname) == name])
+        return _without_copies([entry(c) for c in _codes(rt, [e for f in files.values() for e in f], last) if plain(c.qualname) == name])
     return _without_copies([entry(c) for c in _by_functions(rt, files, name, last)])
 
 
 def _by_functions(rt, files, name, last):
     """3.9, 3.10: only functions know qualified names."""
-    wanted = {c.address: c for c in _codes(rt, (a for f in files.values() for a in f), last)}
+    wanted = {c.address: c for c in _codes(rt, [e for f in files.values() for e in f], last)}
     if "." not in name and len({c.file for c in wanted.values()}) == 1 and len({c.first for c in wanted.values()}) == 1:
         return list(wanted.values())
     found, L = {}, rt.layout

@@ -1,6 +1,6 @@
 """A real SGLang server with random weights that is never without requests. Started by scripts/lib/engines.py in its environment.
 
-    serve_sglang.py --model FOLDER --ready FILE --port N [--tp N] [--requests N]
+    serve_sglang.py --model FOLDER --ready FILE --port N [--tp N] [--requests N] [--tokens N]
 
 Writes FILE, one JSON object with the server's pid, once requests are in flight. FILE.tokens holds two 64-bit numbers, the tokens and requests
 answered so far; FILE.finished the ids of the latter. Ends on SIGTERM, and when the server ends.
@@ -18,7 +18,7 @@ import time
 from tally import Tally
 
 SERVER = """--load-format dummy --skip-tokenizer-init --device cpu --attention-backend torch_native --sampling-backend pytorch
-    --disable-overlap-schedule --disable-cuda-graph --dtype float32 --max-total-tokens 4096 --max-running-requests 16
+    --disable-overlap-schedule --disable-cuda-graph --dtype float32 --max-running-requests 16
     --context-length 512 --host 127.0.0.1 --skip-server-warmup""".split()
 
 
@@ -70,9 +70,10 @@ def main():
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--tp", type=int, default=2)
     parser.add_argument("--requests", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=4096, help="size of the KV cache")
     options = parser.parse_args()
     server = subprocess.Popen([sys.executable, "-m", "sglang.launch_server", "--model-path", options.model, *SERVER,
-                               "--port", str(options.port), "--tp-size", str(options.tp)])
+                               "--port", str(options.port), "--max-total-tokens", str(options.tokens), "--tp-size", str(options.tp)])
     while True:
         if server.poll() is not None:
             sys.exit(f"the server ended with status {server.returncode}")

@@ -1,6 +1,6 @@
 """A real vLLM with random weights that is never without requests. Started by scripts/lib/engines.py in vLLM's environment.
 
-    serve_vllm.py --model FOLDER --ready FILE [--tp N] [--requests N] [--rest]
+    serve_vllm.py --model FOLDER --ready FILE [--tp N] [--requests N] [--rest] [--blocks N]
 
 Writes FILE, one JSON object, once requests are in flight; with --rest, once they are done: then nothing more is asked. FILE.tokens holds two
 64-bit numbers, the tokens and requests answered so far; FILE.finished the ids of the latter. Ends on SIGTERM.
@@ -23,13 +23,14 @@ def main():
     parser.add_argument("--tp", type=int, default=2)
     parser.add_argument("--requests", type=int, default=4)
     parser.add_argument("--rest", action="store_true")
+    parser.add_argument("--blocks", type=int, help="size of the KV cache")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
     from vllm import LLM, SamplingParams
 
     llm = LLM(model=options.model, load_format="dummy", skip_tokenizer_init=True, max_model_len=256, enforce_eager=True,
-              dtype="float32", tensor_parallel_size=options.tp)
+              dtype="float32", tensor_parallel_size=options.tp, num_gpu_blocks_override=options.blocks)
     engine = llm.llm_engine
     names, tally = itertools.count(), Tally(options.ready)
 
