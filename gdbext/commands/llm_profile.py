@@ -11,12 +11,14 @@ profiler = room("engines.profiler")
 class LlmProfile(Command):
     """Start or stop the engine's own profiler, through the HTTP server of its ranks (the engine then writes its traces).
 
-    Works on vLLM and SGLang, on all ranks of an engine at once; where the engine was started without its profiler, the answer says which
-    setting turns it on. Nothing is attached or stopped.
+    vLLM and SGLang, each on all ranks of the engine that WHAT belongs to: their end points know no choice. Where the engine was started
+    without its profiler, the answer says which setting turns it on. Nothing is attached or stopped.
 
-        (gdb) llm-profile start all
+        (gdb) llm-profile start TP0
         profiler started on TP0, TP1 (port 8000); traces land in /tmp/traces
-        (gdb) llm-profile stop all
+        (gdb) llm-profile stop TP0
+        profiler stopped on TP0, TP1 (port 8000); traces in /tmp/traces:
+          /tmp/traces/rank0.1763749000.pt.trace.json.gz
 
     Without a profiler: llm-stacks -samples 200 -folded FILE gives a flame graph of what the ranks do.
     """
@@ -35,9 +37,19 @@ class LlmProfile(Command):
         ranks = [r for r in session.resolve(what.strip() or "all") if hasattr(r, "engine")]
         if not ranks:
             raise GdbextError(f"{what.strip() or 'this machine'} has no rank of an engine: see llm-ranks")
-        port, folder = profiler.switch(ranks, verb)
-        names = [r.label for r in ranks]
-        data = {"ranks": [{"pid": r.pid, "label": r.label} for r in ranks], "port": port, "files": [folder] if folder else []}
-        done = "started" if verb == "start" else "stopped"
-        lands = f"; traces land in {escape(folder)}" if folder else "; where the traces land, the engine's log says"
-        return Answer(data, f"profiler {done} on {', '.join(map(escape, names))} (port {port}){lands}")
+        done, failed = profiler.switch(ranks, session.ranks, verb)
+        data = {
+            "ranks": [{"pid": r.pid, "label": r.label} for one in done for r in one.ranks], "port": done[0].port,
+            "files": [f for one in done for f in one.files or [one.folder] if f],
+        }  # fmt: skip
+        return Answer(data, "\n".join(told(one, verb) for one in done), failed)
+
+
+def told(one, verb):
+    """What came of one engine, in words."""
+    text = f"profiler {'started' if verb == 'start' else 'stopped'} on {', '.join(escape(r.label) for r in one.ranks)} (port {one.port}); "
+    if not one.folder:
+        return text + "where the traces land, the engine's log says"
+    if verb == "start":
+        return text + f"traces land in {escape(one.folder)}"
+    return "\n  ".join([text + f"traces in {escape(one.folder)}" + ":" * bool(one.files), *map(escape, one.files)])

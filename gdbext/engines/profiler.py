@@ -1,33 +1,69 @@
-"""The engine's own profiler, started and stopped through its HTTP server, which is found from the ranks: the listening sockets of their processes
-and of those that started them.
+"""The engine's own profiler, started and stopped through its HTTP server, which is found from the ranks: by the listening sockets of the front
+ends that belong to them. Only what has shown that it speaks HTTP is asked.
 
 End points: vLLM entrypoints/serve/profile/api_router.py, SGLang srt/entrypoints/http_server.py: POST /start_profile, POST /stop_profile.
+Both act on all ranks of the engine at once.
 """
 
 import http.client
 import os
-import urllib.error
-import urllib.request
+import re
+import socket
+import sys
+import time
 
 from ..errors import GdbextError, NotFoundError
 from ..target.proc import ProcTarget, read_proc
 
-# engine -> (where traces land: environment variable, command-line option), how the end point is turned on
+FRONT_ENDS = ("frontend", "api-server")
+LISTEN = "0A"
+PROBE, TIMEOUT = 10.0, 600.0  # seconds: for any answer at all; for writing the traces
+SAMPLED = "Without it: llm-stacks -samples 200 -folded FILE"
+
+
+class Profiler:
+    """Where an engine puts its traces, and what turns its end point on. `variable`: of the environment; `option`: part of the command line."""
+
+    def __init__(self, variable, option, default, hint):
+        self.variable, self.option, self.default, self.hint = variable, option, default, hint
+
+    def folder(self, target):
+        """Where the traces land, as the process names it; '' when nothing says so."""
+        argv = "\0".join(target.argv()) if self.option else ""  # an option of its own, or a key of JSON
+        found = re.search(rf"{self.option}[\"']?[\0:= ]+(\"[^\"]*|'[^']*|[^\0,}}\"']+)", argv) if self.option else None
+        folder = found.group(1).strip("\"'") if found else target.environ().get(self.variable, self.default)
+        return folder if not folder or folder.startswith("/") else os.path.join(os.readlink(f"/proc/{target.pid}/cwd"), folder)
+
+
 ENGINES = {
-    "vllm": (
-        ("VLLM_TORCH_PROFILER_DIR", "torch_profiler_dir"),
-        'vLLM has the end point only when it was started with a profiler: vllm serve … --profiler-config \'{"profiler": "torch", "torch_profiler_dir": "DIR"}\' '
+    "vllm": Profiler(
+        "VLLM_TORCH_PROFILER_DIR", "torch_profiler_dir", "",
+        'vLLM has the end point only when it was started with a profiler: vllm serve ... --profiler-config \'{"profiler": "torch", "torch_profiler_dir": "DIR"}\' '
         "(before 0.13: VLLM_TORCH_PROFILER_DIR=DIR in its environment)",
     ),
-    "sglang": (("SGLANG_TORCH_PROFILER_DIR", ""), "SGLang always has the end point; traces land in SGLANG_TORCH_PROFILER_DIR, or /tmp"),
-}
-LISTEN = "0A"
-TIMEOUT = 60.0
+    "sglang": Profiler("SGLANG_TORCH_PROFILER_DIR", "", "/tmp", "SGLang always has the end point; traces land in SGLANG_TORCH_PROFILER_DIR, or /tmp"),
+}  # fmt: skip
+
+
+class Switched:
+    """What one engine answered: `ranks` that it profiles, `port`, `folder` ('' where nothing says it), `files` written at a stop."""
+
+    def __init__(self, ranks, port, folder, files):
+        self.ranks, self.port, self.folder, self.files = ranks, port, folder, files
+
+
+# ---- who listens -----------------------------------------------------------------------------------------------------
+def _address(text):
+    """(host to connect to, port) of a local address as /proc shows it. Source: Documentation/networking/proc_net_tcp.rst."""
+    digits, _, port = text.partition(":")
+    raw = b"".join(int(digits[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(digits), 8))
+    family, loopback = (socket.AF_INET, "127.0.0.1") if len(raw) == 4 else (socket.AF_INET6, "::1")
+    return (socket.inet_ntop(family, raw) if any(raw) else loopback), int(port, 16)
 
 
 def listening(pid):
-    """`[port]` that a process listens on over TCP, ascending. Source: Documentation/networking/proc_net_tcp.rst."""
-    inodes, ports = set(), set()
+    """`[(host, port)]` that a process listens on over TCP, by port."""
+    inodes, found = set(), []
     try:
         for fd in os.listdir(f"/proc/{pid}/fd"):
             try:
@@ -46,59 +82,93 @@ def listening(pid):
         for line in lines:
             words = line.split()
             if len(words) > 9 and words[3] == LISTEN and words[9] in inodes:
-                ports.add(int(words[1].rpartition(":")[2], 16))
-    return sorted(ports)
+                found.append(_address(words[1]))
+    return sorted(found, key=lambda one: one[1])
 
 
-def servers(ranks):
-    """`[(pid, port)]` where the engine of these ranks may answer HTTP: their ancestors' and siblings' listening ports, the front end's first."""
-    order = sorted(ranks, key=lambda r: r.role != "frontend")
-    pids = list(dict.fromkeys([r.pid for r in order] + [r.ppid for r in order if r.ppid > 1]))
-    return [(pid, port) for pid in pids for port in listening(pid)]
-
-
-def ask(port, path):
-    """POST to 127.0.0.1; -> the HTTP status, None where nobody answers HTTP there."""
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=b"{}", headers={"Content-Type": "application/json"}, method="POST")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+def _elsewhere(pid):
+    """Whether a process lives in another network than we: its ports would be somebody else's here."""
     try:
-        with opener.open(request, timeout=TIMEOUT) as answer:
-            return answer.status
-    except urllib.error.HTTPError as e:
-        return e.code
-    except (OSError, ValueError, http.client.HTTPException):  # nobody there, or what answers is no HTTP
+        return os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net")
+    except OSError:
+        return False
+
+
+def ask(host, port, method, path, timeout):
+    """-> the HTTP status, None where nobody speaks HTTP; `GdbextError` when no answer came in time."""
+    talk = http.client.HTTPConnection(host, port, timeout=timeout)
+    try:
+        talk.request(method, path, b"{}" if method == "POST" else None, {"Content-Type": "application/json"})
+        return talk.getresponse().status
+    except socket.timeout:
+        raise GdbextError(f"port {port} gave no answer to {path} in {timeout:g} s") from None
+    except (OSError, ValueError, http.client.HTTPException):
         return None
+    finally:
+        talk.close()
 
 
-def traces(rank):
-    """Where the traces of a rank's engine land, '' when nothing says so."""
-    (variable, option), _ = ENGINES[rank.engine]
+def speaks_http(host, port):
     try:
-        target = ProcTarget(rank.pid)
-        found = target.environ().get(variable, "")
-        for word in [] if found or not option else target.argv():
-            if option in word:
-                _, _, rest = word.partition(option)
-                found = rest.lstrip('"\' :=').split('"')[0].split(",")[0].rstrip("}")
-        return found
-    except NotFoundError:
-        return ""
+        return ask(host, port, "GET", "/health", PROBE) is not None
+    except GdbextError:
+        return False
 
 
-def switch(ranks, verb):
-    """Starts or stops the profiler of the engine of `ranks`; -> (port, folder of the traces). `GdbextError` names what turns it on."""
+# ---- start, stop -----------------------------------------------------------------------------------------------------
+def switch(ranks, everyone, verb):
+    """Starts or stops the profiler of each engine that `ranks` belong to; `everyone`: all ranks of this machine. -> (`[Switched]`, why
+    others could not be). `GdbextError` where none could be; it names what turns it on."""
     known = [r for r in ranks if r.engine in ENGINES]
     if not known:
         raise GdbextError(f"none of these ranks is of an engine whose profiler is known ({', '.join(ENGINES)}); sampled stacks need none: llm-stacks -samples 200 -folded FILE")
-    off = ""
-    for _, port in servers(known):
-        status = ask(port, f"/{verb}_profile")
-        if status is not None and 200 <= status < 300:
-            return port, next((t for t in map(traces, known) if t), "")
-        if status in (404, 405):
-            off = off or f"port {port} answers without it ({status})"
-        elif status is not None and not off:
-            off = f"port {port} answered {status}: see the engine's log"
-    hint = ENGINES[known[0].engine][1]
-    why = off or "no HTTP server of it was found (it runs without one, or behind another process)"
-    raise GdbextError(f"{known[0].engine}: {why}. {hint}. Without it: llm-stacks -samples 200 -folded FILE")
+    done, failed = [], []
+    for family in dict.fromkeys(r.family for r in known):
+        try:
+            done.append(_switch([r for r in everyone if r.family == family], verb))
+        except GdbextError as e:
+            failed.append(str(e))
+    if not done:
+        raise GdbextError("; ".join(failed))
+    return done, failed
+
+
+def _switch(family, verb):
+    profiler = ENGINES[family[0].engine]
+    servers = [r for r in family if r.role in FRONT_ENDS]
+    why = "no HTTP server of it was found (it runs without one, or on another machine)"
+    for rank in servers:
+        if _elsewhere(rank.pid):
+            why = f"its server {rank.pid} is in another network than this shell: run this in its container"
+            continue
+        for host, port in listening(rank.pid):
+            if not speaks_http(host, port):
+                continue
+            began = time.time()
+            status = ask(host, port, "POST", f"/{verb}_profile", TIMEOUT)
+            if status is not None and 200 <= status < 300:
+                folder = _folder(profiler, rank)
+                files = written(rank.pid, folder, began) if verb == "stop" and folder else []
+                return Switched([r for r in family if r.runs_model] or family, port, folder, files)
+            why = f"port {port} answers without it ({status})" if status in (404, 405) else f"port {port} answered {status}: see the engine's log"
+    raise GdbextError(f"{family[0].engine}: {why}. {profiler.hint}. {SAMPLED}")
+
+
+def _folder(profiler, rank):
+    try:
+        return profiler.folder(ProcTarget(rank.pid))
+    except (NotFoundError, OSError):
+        return ""
+
+
+def written(pid, folder, since):
+    """Files in a folder, as process `pid` names it, that were written after a time."""
+    here, found = f"/proc/{pid}/root{folder}", []
+    try:
+        for name in sorted(os.listdir(here)):
+            at = os.stat(os.path.join(here, name))
+            if at.st_mtime >= since - 1 and "trace" in name:
+                found.append(os.path.join(folder, name))
+    except OSError:
+        pass
+    return found

@@ -1,21 +1,31 @@
-"""The engine's profiler by HTTP: the server is found by its listening socket, and what it answers is told."""
+"""The engine's profiler by HTTP, on a made-up server in this process (tests/engines asks real ones): found by its listening socket, and
+what it answers is told."""
 
 import http.server
 import os
+import socket
 import threading
 import types
 
 import pytest
 
+from gdbext.commands.llm_profile import told
 from gdbext.engines import profiler
 from gdbext.errors import GdbextError
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    asked, status = [], 200
+class FakeServer(http.server.BaseHTTPRequestHandler):
+    asked, status, writes = [], 200, None
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
 
     def do_POST(self):
         self.asked.append(self.path)
+        if self.writes:
+            with open(self.writes, "w") as f:
+                f.write("{}")
         self.send_response(self.status)
         self.end_headers()
 
@@ -25,38 +35,90 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    Handler.asked, Handler.status = [], 200
-    one = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    FakeServer.asked, FakeServer.status, FakeServer.writes = [], 200, None
+    one = http.server.HTTPServer(("127.0.0.1", 0), FakeServer)
     thread = threading.Thread(target=one.serve_forever)
     thread.start()
-    yield one.server_address[1]
+    yield one.server_address
     one.shutdown()
     thread.join()
     one.server_close()
 
 
-def rank(engine="vllm", role="frontend"):
-    return types.SimpleNamespace(pid=os.getpid(), ppid=1, engine=engine, role=role, label="TP0")
+def rank(engine="vllm", role="frontend", label="TP0", family=0):
+    return types.SimpleNamespace(pid=os.getpid(), engine=engine, role=role, label=label, family=family, runs_model=role == "worker")
 
 
-def test_the_server_of_a_rank_is_asked_to_start_and_to_stop(server, monkeypatch):
-    assert server in profiler.listening(os.getpid())
-    monkeypatch.setattr(profiler, "servers", lambda ranks: [(os.getpid(), server)])
-    assert profiler.switch([rank()], "start")[0] == server and profiler.switch([rank("sglang")], "stop")[0] == server
-    assert Handler.asked == ["/start_profile", "/stop_profile"]
+FAMILY = [rank(), rank(role="worker"), rank(role="worker", label="TP1")]
+
+
+@pytest.fixture
+def only(server, monkeypatch):
+    """This process listens there alone."""
+    monkeypatch.setattr(profiler, "listening", lambda pid: [server])
+    return server
+
+
+def test_a_listening_socket_is_found_with_its_address():
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as every:
+        found = profiler.listening(os.getpid())
+        assert ("127.0.0.1", one.getsockname()[1]) in found and ("127.0.0.1", every.getsockname()[1]) in found
+    assert profiler.listening(2**22 + 1) == []
+    assert profiler._address("00000000000000000000000001000000:1F90") == ("::1", 8080)
+
+
+def test_all_ranks_of_the_engine_are_started_and_stopped(only, monkeypatch, tmp_path):
+    monkeypatch.setattr(profiler, "_folder", lambda profiler, rank: str(tmp_path))
+    (done,), failed = profiler.switch(FAMILY[1:2], FAMILY, "start")
+    assert [r.label for r in done.ranks] == ["TP0", "TP1"] and done.port == only[1] and failed == [] and done.files == []
+    assert told(done, "start") == f"profiler started on TP0, TP1 (port {only[1]}); traces land in {tmp_path}"
+    FakeServer.writes = str(tmp_path / "rank0.pt.trace.json")
+    (done,), _ = profiler.switch(FAMILY[1:2], FAMILY, "stop")
+    assert done.files == [FakeServer.writes] and told(done, "stop").splitlines()[1] == "  " + FakeServer.writes
+    assert FakeServer.asked == ["/start_profile", "/stop_profile"]
 
 
 @pytest.mark.parametrize("status, word", [(404, "answers without it"), (500, "answered 500")])
-def test_a_server_that_cannot_says_what_to_do(server, monkeypatch, status, word):
-    Handler.status = status
-    monkeypatch.setattr(profiler, "servers", lambda ranks: [(os.getpid(), server)])
+def test_a_server_that_cannot_says_what_to_do(only, status, word):
+    FakeServer.status = status
     with pytest.raises(GdbextError, match=word) as caught:
-        profiler.switch([rank()], "start")
+        profiler.switch(FAMILY, FAMILY, "start")
     assert "--profiler-config" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_no_server_and_no_known_engine():
+def test_one_engine_of_two_is_started_and_the_other_named(only):
+    other = [rank("sglang", "scheduler", "scheduler", family=1)]
+    done, failed = profiler.switch(FAMILY + other, FAMILY + other, "start")
+    assert len(done) == 1 and len(failed) == 1 and failed[0].startswith("sglang: no HTTP server of it was found")
+
+
+def test_what_speaks_no_http_is_not_asked_and_one_that_never_answers_is_told(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(profiler, "listening", lambda pid: [silent.getsockname()])
+        monkeypatch.setattr(profiler, "PROBE", 0.1)
+        with pytest.raises(GdbextError, match="no HTTP server"):
+            profiler.switch(FAMILY, FAMILY, "start")
+        with pytest.raises(GdbextError, match="gave no answer to /stop_profile in 0.1 s"):
+            profiler.ask(*silent.getsockname(), "POST", "/stop_profile", 0.1)
+    assert profiler.ask("127.0.0.1", 1, "POST", "/start_profile", 1) is None
+
+
+def test_an_engine_whose_profiler_is_not_known():
     with pytest.raises(GdbextError, match="llm-stacks"):
-        profiler.switch([rank("lmdeploy")], "start")
-    assert profiler.ask(1, "/start_profile") is None
-    assert profiler.listening(2**22 + 1) == []
+        profiler.switch([rank("lmdeploy")], [], "start")
+
+
+@pytest.mark.parametrize(
+    "argv, environ, folder",
+    [
+        (["vllm", "serve", "--profiler-config", '{"profiler": "torch", "torch_profiler_dir": "/tmp/a b"}'], {}, "/tmp/a b"),
+        (["vllm", "serve", "--profiler-config", '{"torch_profiler_dir":"/tmp/x","profiler":"torch"}'], {}, "/tmp/x"),
+        (["vllm", "serve", "--profiler-config.torch_profiler_dir", "/tmp/y z", "--port", "1"], {}, "/tmp/y z"),
+        (["vllm", "serve", "--profiler-config.torch_profiler_dir=here"], {}, os.path.join(os.getcwd(), "here")),
+        (["vllm", "serve"], {"VLLM_TORCH_PROFILER_DIR": "/tmp/z"}, "/tmp/z"),
+        (["vllm", "serve"], {}, ""),
+    ],
+)
+def test_where_the_traces_land(argv, environ, folder):
+    target = types.SimpleNamespace(argv=lambda: argv, environ=lambda: environ, pid=os.getpid())
+    assert profiler.ENGINES["vllm"].folder(target) == folder
