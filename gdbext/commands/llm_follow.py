@@ -1,6 +1,7 @@
 """llm-follow: the engine's child processes stay with this gdb and get the Python breakpoints."""
 
-from .base import Answer, Command, UsageError
+from ..render.text import escape, table
+from .base import Answer, Command, Option, UsageError
 from .pybreak import control
 
 
@@ -8,35 +9,66 @@ class LlmFollow(Command):
     """Keep every child process of the engine, through fork and exec, and set the Python breakpoints in it (R).
 
     For gdb --args python serve.py. Children run on; each becomes an inferior, and what pybreak, pylog and pytrace set reaches it as it
-    starts (-rank R counts once its title says which rank it is). When one stops, all stop: gdb's all-stop mode. A rank that stands still
-    lets the others wait in their next collective, until NCCL's or the engine's own timeout ends them.
+    starts (-rank R counts once its title says which rank it is). Without on or off: the processes that are followed, by rank.
     In each process gdb plants two breakpoints of its own (PyEval_EvalCode, PyOS_AfterFork_Child) while this is on.
 
+    -all-stop (the default): when one process stops, all stop, and continue resumes all. -non-stop, given before run: only the thread that
+    stopped stands still; the other ranks run on, thread N.M goes to one that stopped, continue & resumes it alone; for a terminal, a
+    script goes on too early. Either way a rank that stands still holds the others in their next collective, and their clocks go on: vLLM
+    ends a step after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS), SGLang's watchdog a scheduler after 300 s (--watchdog-timeout), torch's
+    NCCL heartbeat a rank after 480 s, a collective ends after 600 s.
+
         (gdb) llm-follow on
-        following: children become inferiors and get the Python breakpoints; off gives the settings back
+        following, all-stop: children become inferiors and get the Python breakpoints; off gives the settings back
         (gdb) pybreak -rank TP1 gpu_worker.py:700
         (gdb) run
+        (gdb) llm-follow
+        inferior  pid    rank        state
+        1         17385  frontend    stopped
+        8         19192  EngineCore  stopped
+        12        21470  TP1         stopped
 
     Settings, given back by off: follow-fork-mode parent, detach-on-fork off, schedule-multiple on, follow-exec-mode same, auto-solib-add on
-    (gdb must find those two names in each child; libtorch's symbols cost it some ten seconds once).
+    (gdb must find those two names in each child; libtorch's symbols cost it some ten seconds once), and non-stop with -non-stop.
     """
 
     name = "llm-follow"
     group = "break"
-    operand = "on|off"
+    operand = "[on|off]"
     reads = False
     resumes = True
+    options = [
+        Option("all-stop", help="when one process stops, all stop (the default)"),
+        Option("non-stop", help="when a thread stops, everything else runs on"),
+    ]
 
     def run(self, session, args):
         control(session)
         from ..control import follow
 
+        left = []
         if args.rest not in ("on", "off", ""):
             raise UsageError(f"llm-follow: takes on or off, not {args.rest!r}")
+        if args.all_stop and args.non_stop:
+            raise UsageError("llm-follow: -all-stop and -non-stop exclude each other")
         if args.rest == "on":
-            follow.on()
-        elif args.rest == "off":
-            follow.off()
-        data = {"following": follow.is_on(), "processes": [{"inferior": n, "pid": p} for n, p in follow.followed()]}
-        said = "following: children become inferiors and get the Python breakpoints; off gives the settings back" if follow.is_on() else "not following"
-        return Answer(data, said)
+            follow.on(args.non_stop)
+        elif args.rest == "off" and follow.is_on():
+            left = follow.off()
+        on, labels = follow.is_on(), labels_now(session) if not args.rest else {}
+        processes = [{"inferior": n, "pid": p, "label": labels.get(p, ""), "state": state} for n, p, state in follow.followed()]
+        data = {"following": on, "non_stop": follow.is_non_stop(), "processes": processes}
+        mode = "non-stop" if follow.is_non_stop() else "all-stop"
+        said = f"following, {mode}: children become inferiors and get the Python breakpoints; off gives the settings back" if on else "not following"
+        if not processes or args.rest:
+            return Answer(data, said, left)
+        rows = [[str(p["inferior"]), str(p["pid"]), escape(p["label"]), p["state"]] for p in processes]
+        return Answer(data, lambda style: said + "\n" + table(rows, ["inferior", "pid", "rank", "state"], style), left)
+
+
+def labels_now(session):
+    """{pid: label} as the processes are titled now."""
+    from ..engines import discover
+
+    session.ranks, _ = discover.discover()
+    return {r.pid: r.label for r in session.ranks}

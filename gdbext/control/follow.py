@@ -1,9 +1,10 @@
 """From `gdb --args python serve.py`: every process that comes of it stays with this gdb, runs on, and gets the Python breakpoints.
 
 Two of gdb's own breakpoints, by name, so that gdb sets them again in every process: PyEval_EvalCode, where an interpreter that has just
-started runs its first code, and PyOS_AfterFork_Child, where a forked one goes on. A process stops there once, for the moment in which its
-traps are set. For a name to be found in a child gdb must read its libraries' symbols: auto-solib-add is on, and the first process that
-imports torch stands still for it once (the symbols of one file are read once and shared).
+started runs its first code, and PyOS_AfterFork_Child, where a forked one goes on. Its traps are
+set while gdb asks whether to stop there, so it does not. (A breakpoint's commands would not do: gdb 16 and later, and any gdb in non-stop
+mode, run them in the selected thread only.) For a name to be found in a child gdb must read its libraries' symbols: auto-solib-add is on, and
+the first process that imports torch stands still for it once (the symbols of one file are read once and shared).
 """
 
 import os
@@ -14,10 +15,10 @@ import gdb
 from ..errors import GdbextError
 from ..target import ptrace
 from . import attach, pybreak
-from .traps import Process
+from .traps import READ_ERRORS, Process
 
+# Every change of focus and every stop of gdb's all-stop mode holds all processes; non-stop holds the one thread that stopped.
 SETTINGS = {"follow-fork-mode": "parent", "detach-on-fork": "off", "schedule-multiple": "on", "follow-exec-mode": "same", "auto-solib-add": "on"}
-_WORK = "silent\npython __import__('gdbext.control.follow').control.follow.arrived()\ncontinue"
 
 
 class _State:
@@ -27,19 +28,24 @@ class _State:
     known = {}  # inferior number -> pid whose traps are set
     listening = False
     quitting = False
+    non_stop = False
 
 
 class Start(gdb.Breakpoint):
-    """`symbol`: where each new process stops once. `again`: also one that is known by pid (a forked child is)."""
+    """`symbol`: where each new process passes. Nothing stops there: its traps are set while gdb asks whether to stop."""
 
     def __init__(self, symbol):
         super().__init__(function=symbol, internal=True)
         self.silent = True
-        self.commands = _WORK
 
     def stop(self):
         inferior = gdb.selected_inferior()
-        return _State.known.get(inferior.num) != inferior.pid
+        if _State.known.get(inferior.num) != inferior.pid:
+            try:
+                arrived(inferior)
+            except READ_ERRORS as e:
+                gdb.write(f"process {inferior.pid}: {e}\n")
+        return False
 
 
 def watch_starts():
@@ -68,7 +74,7 @@ def unwatch():
 def _on_exit(event):
     """gdb stops everything when one process ends; the others were to run on."""
     _State.known.pop(event.inferior.num, None)
-    if _State.on and not _State.quitting and hasattr(gdb.events, "gdb_exiting") and os.isatty(0):  # a script goes on by itself
+    if _State.on and not _State.non_stop and not _State.quitting and hasattr(gdb.events, "gdb_exiting") and os.isatty(0):  # a script goes on by itself
         gdb.post_event(_go_on_alone)
 
 
@@ -102,14 +108,18 @@ def go_on():
     return True
 
 
-def on():
-    """-> whether it was off."""
+def on(non_stop=False):
+    """-> whether it was off. `non_stop`: a thread that stops lets everything else run."""
     if _State.on:
         return False
-    for name, value in SETTINGS.items():
+    if non_stop and any(i.pid for i in gdb.inferiors()):
+        raise GdbextError("gdb cannot change between all-stop and non-stop while a process lives: llm-follow on -non-stop comes before run")
+    for name, value in {**SETTINGS, **({"non-stop": "on"} if non_stop else {})}.items():
         _State.saved[name] = attach._setting(name)
         gdb.execute(f"set {name} {value}", to_string=True)
     _State.on = True
+    unwatch()  # what was set for a pybreak before has the other mode's way
+    _State.non_stop = bool(gdb.parameter("non-stop"))
     for inferior in gdb.inferiors():
         if inferior.pid:
             _State.known[inferior.num] = inferior.pid
@@ -118,27 +128,32 @@ def on():
 
 
 def off():
-    """-> whether it was on. Processes that are followed already stay."""
-    if not _State.on:
-        return False
+    """-> settings that could not be given back, in words. Processes that are followed already stay."""
+    left = []
     for name, value in _State.saved.items():
-        gdb.execute(f"set {name} {value}", to_string=True)
-    _State.saved, _State.on = {}, False
+        try:
+            gdb.execute(f"set {name} {value}", to_string=True)
+        except gdb.error as e:
+            left.append(f"{name} is still {attach._setting(name)}: {e}")
+    _State.saved, _State.on, _State.non_stop = {}, False, bool(gdb.parameter("non-stop"))
     unwatch()
-    return True
+    return left
 
 
 def is_on():
     return _State.on
 
 
-def arrived():
-    """Run by gdb where a new process has an interpreter: sets in it what waits, and lets it go on."""
-    inferior = gdb.selected_inferior()
+def is_non_stop():
+    return _State.non_stop
+
+
+def arrived(inferior):
+    """A new process has an interpreter: sets in it what waits."""
     try:
         process = Process.of(inferior)
     except GdbextError:
-        return  # too early: its next code stops again
+        return  # too early: its next code comes by here again
     _State.known[inferior.num] = inferior.pid
     for point in pybreak.listed():
         if not isinstance(point.where, pybreak.Where):
@@ -156,5 +171,6 @@ def arrived():
 
 
 def followed():
-    """`[(inferior number, pid)]` that have arrived."""
-    return [(i.num, i.pid) for i in gdb.inferiors() if i.pid and _State.known.get(i.num) == i.pid]
+    """`[(inferior number, pid, "running" | "stopped")]` that have arrived."""
+    found = [i for i in gdb.inferiors() if i.pid and _State.known.get(i.num) == i.pid]
+    return [(i.num, i.pid, "running" if all(t.is_running() for t in i.threads()) else "stopped") for i in found]

@@ -18,8 +18,6 @@ from ..render.text import escape
 from . import traps
 from .traps import CodeTrap, FunctionTrap, Process
 
-_WORK = "silent\npython __import__('gdbext.control.pybreak').control.pybreak.imported()\nif $_gdbext_go_on\ncontinue\nend"
-
 
 class Where:
     """A parsed FILE:LINE, FUNCTION or MODULE:FUNCTION."""
@@ -238,20 +236,15 @@ def _on_gone(process):
 
 
 # ---- modules that are imported later ---------------------------------------------------------------------------------
-_resolved = []  # (Point, Process, [Place]) found inside stop(), to be armed at the stop
-
-
 def _watch_imports():
-    """One register in each process for as long as a point waits there: PyEval_EvalCode is what runs a module's code."""
+    """One register in each process for as long as a point waits there: PyEval_EvalCode is what runs a module's code. Also inside stop()."""
     for process in list(Process.known.values()):
         waiting = [p for p in Point.points.values() if _waits(p, process)]
         own = [t for t in process.traps if isinstance(t, FunctionTrap) and t.owner == IMPORTS]
         if waiting and not own:
-            trap = FunctionTrap(process, "PyEval_EvalCode", IMPORTS, lambda code, _, process=process: _on_import(process, code))
-            trap.commands = _WORK
+            FunctionTrap(process, "PyEval_EvalCode", IMPORTS, lambda code, _, process=process: _on_import(process, code))
         elif own and not waiting:
             own[0].end(disarm=True)
-    traps.sweep()
 
 
 IMPORTS = "waiting for an import"
@@ -262,10 +255,9 @@ def _waits(point, process):
 
 
 def _on_import(process, code):
-    """Inside stop(): whether the code that is about to run is what a point waits for."""
-    rt = process.rt
-    found = []
-    for point in Point.points.values():
+    """Sets what waited for the code that is about to run, inside stop(); -> whether to stop, with what failed in the notes."""
+    rt, failed = process.rt, False
+    for point in list(Point.points.values()):
         if not _waits(point, process):
             continue
         module = rt.code(code)
@@ -276,31 +268,18 @@ def _on_import(process, code):
         except NotFoundError as e:
             gdb.write(f"{point.title}: {e}\n")
             continue
-        if places:
-            found.append((point, process, places))
-    _resolved.extend(found)
-    return bool(found)
-
-
-def imported():
-    """Run by gdb at the stop of an import that somebody waited for: sets the traps; `$_gdbext_go_on` tells whether to go on."""
-    go_on = 1
-    while _resolved:
-        point, process, places = _resolved.pop()
+        if not places:
+            continue
         try:
-            if not Point.points.get(point.number) is point:
-                continue
-            last = not any(p is not point and _waits(p, process) for p in Point.points.values())
-            if last:  # its register is free again, and may be the one that is needed
-                for trap in [t for t in process.traps if t.owner == IMPORTS]:
-                    trap.enabled = False
+            if not any(p is not point and _waits(p, process) for p in Point.points.values()):
+                for trap in [t for t in process.traps if t.owner == IMPORTS]:  # its register is free again, and may be the one that is needed
+                    trap.end(disarm=True)
             point.arm(process, places)
             gdb.write(f"{point.title}: {escape(places[0].code.file)} is imported now, set at line {places[0].line}\n")
         except GdbextError as e:
-            gdb.write(f"{point.title}: {e}\n")
-            go_on = 0
-    _watch_imports()
-    gdb.set_convenience_variable("_gdbext_go_on", go_on)
+            traps.note(f"{point.title}: {e}")
+            failed = True
+    return failed
 
 
 # ---- for the commands ------------------------------------------------------------------------------------------------

@@ -4,10 +4,12 @@ import os
 import platform
 import re
 import sys
+import time
 
+import pexpect
 import pytest
 
-from gdbrun import run_gdb
+from gdbrun import INIT, run_gdb
 from pysubjects import PYTHONS, SUBJECTS
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
@@ -52,3 +54,55 @@ def test_a_breakpoint_set_before_run_waits_for_the_process(gdb_path):
     commands = [f"file {sys.executable}", f"set args {FILE}", "pybreak step if i == 9", "run", "pyprint n, i", "pybreak -json", "kill"]
     said = run_gdb(gdb_path, commands, timeout=60)
     assert "pending" in said.outputs[2] and said.outputs[4] == "(9, 9)" and said.json(5)["breakpoints"][0]["hits"] == 1
+
+
+def until(tells, limit=120):
+    """Waits until `tells()` is true."""
+    deadline = time.monotonic() + limit
+    while not tells():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("stands", [1, 2], ids=["forked", "spawned"])
+def test_non_stop_one_rank_stands_while_the_others_run(stands, gdb_path, tmp_path):
+    """As at a terminal: what stops is one child's main thread; the other child counts on, and so does this one once it is continued."""
+    end = tmp_path / "end"
+
+    def count(n):
+        at = tmp_path / f"end.{n}"
+        return int(at.read_text()) if at.exists() else -1
+
+    line = ["-nx", "-q", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-iex", "set style enabled off", "-iex", "set width 0"]
+    gdb = pexpect.spawn(gdb_path, [*line, "--args", sys.executable, os.path.join(SUBJECTS, "two_children.py"), str(end)], encoding="utf-8", timeout=180,
+                        env={**os.environ, "TERM": "dumb"}, dimensions=(50, 200))  # fmt: skip
+
+    def ask(command, *wanted):
+        gdb.sendline(command)
+        for pattern in wanted:
+            gdb.expect(pattern)
+
+    try:
+        ask(f"source {INIT}", r"\(gdb\) ")
+        ask("llm-follow on -non-stop", "following, non-stop", r"\(gdb\) ")
+        ask(f"pybreak step if n == {stands} and i > 3", "pending", r"\(gdb\) ")
+        ask("run", r"pybreak 1: step at .*two_children.py:\d+, thread \d+ .*, hit 1")
+        other = 3 - stands
+        until(lambda: count(other) > 3)
+        here, there = count(stands), count(other)
+        until(lambda: count(other) > there + 5)
+        assert count(stands) == here == 3
+        ask("llm-follow", rf"(\d+) +\d+ +stopped")
+        number = gdb.match.group(1)
+        ask("info threads", r"\(gdb\) ")
+        ask(f"thread {number}.1", r"\(gdb\) ")
+        ask("pyprint n, i", rf"\({stands}, 4\)", r"\(gdb\) ")
+        ask("llm-follow on -non-stop", "following, non-stop", r"\(gdb\) ")
+        ask("delete 1", r"\(gdb\) ")
+        ask("continue &", r"\(gdb\) ")
+        until(lambda: count(stands) > 6)
+        end.write_text("")
+        gdb.expect("parent done")
+    finally:
+        end.write_text("")
+        gdb.close(force=True)
