@@ -67,8 +67,8 @@ def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
     code = (
         f"import threading, time, queue\nlocks = {{'{SECRET} {SECRET}': threading.Lock()}}\n"
         f"def wait(prompt):\n    lock = locks[prompt]\n    with lock:\n        pass\n"
-        f"def hold(prompt):\n    with locks[prompt]:\n        print('up', flush=True); time.sleep(1000)\n"
-        f"p = '{SECRET} {SECRET}'\nthreading.Thread(target=hold, args=(p,), name='<img src=x onerror=alert(1)>').start(); time.sleep(.3)\nwait(p)"
+        f"held = threading.Event()\ndef hold(prompt):\n    with locks[prompt]:\n        held.set(); print('up', flush=True); time.sleep(1000)\n"
+        f"p = '{SECRET} {SECRET}'\nthreading.Thread(target=hold, args=(p,), name='<img src=x onerror=alert(1)>').start(); held.wait()\nwait(p)"
     )
     child = subprocess.Popen([sys.executable, "-c", code, "--api-key=hidden-key"], stdout=subprocess.PIPE, env={**os.environ, "TOKEN": "hidden-token"})
     try:
