@@ -134,7 +134,7 @@ class LlmAddr(Command):
         known = pool is not None and (pool.linked or pool.free_ids is not None) and pool.valid(place["block"])
         kv = {"rank": worker.rank, "layer": layer.index, "name": escape(layer.name) or None, "part": part, **place, "owners": said,
               "free": bool(pool.free_bits()[place["block"]]) if known else None, "note": layer.note or None}  # fmt: skip
-        t = layer.tensor
+        t = layer.part(part).tensor
         kv["tensor"] = {"address": Address(t.address), "shape": t.shape, "stride": t.stride, "dtype": "torch." + t.dtype.name, "device": t.device,
                         "offset": address - (t.storage_data + t.storage_offset * t.dtype.itemsize)}  # fmt: skip
         return kv

@@ -11,6 +11,7 @@ from .base import Answer, Command, Option, UsageError
 from .wheels import need
 
 discover, kv_view, expressions = room("engines.discover"), room("engines.kv_view"), room("cpython.expressions")
+arrays, statistics = room("torch.arrays"), room("torch.stats")
 model, invariants, picture = room("kvcache.model"), room("kvcache.invariants"), room("kvcache.picture")
 
 POOL = Option("pool", "str", "a Python expression of a Scheduler, KVCacheManager or BlockPool instead of the one that is found", metavar="EXPR")
@@ -235,6 +236,8 @@ class LlmKv(Command):
         workers = view.workers(pool.size) if args.pool is None else []
         group_of = owners[0][1] if owners else group.id
         addresses, stats = [], []
+        if args.stats:
+            need("numpy", "-stats")
         for worker in workers:
             for layer in worker.layers:
                 if len(cache.groups) > 1 and layer.group != group_of:
@@ -243,7 +246,7 @@ class LlmKv(Command):
                 addresses.append({"rank": worker.rank, "layer": layer.index, "name": escape(layer.name) or None,
                                   **{part: Address(at) for part, at in found.items()}, "device": layer.device})  # fmt: skip
                 if args.stats:
-                    stats.append({"rank": worker.rank, "layer": layer.index, **block_stats(worker.target, layer, number)})
+                    stats.append({"rank": worker.rank, "layer": layer.index, **block_stats(layer, number)})
         data = {
             "id": number, "pool": pool.name, "group": group_of, "ref_cnt": pool.ref_cnt[number] if pool.ref_cnt else None,
             "free": bool(pool.free_bits()[number]) if known else None, "hash": pool.hash_text(token) if token else None,
@@ -409,26 +412,19 @@ class LlmKv(Command):
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
-def block_stats(target, layer, block):
-    """{part: {min, max, nan, inf, zeros}} of a block's elements in one layer; {"why": …} where they cannot be read."""
-    if not layer.device.startswith("cpu"):
-        return {"why": f"the values are in the memory of {layer.device}"}
-    dtype, found = layer.tensor.dtype, {}
-    for part in layer.parts:
-        values = []
-        for sub in range(layer.ratio):
-            for at, count in part.runs(block * layer.ratio + sub):
-                values += dtype.decode(target.read(at, count))
-        finite = [v for v in values if v == v and abs(v) != math.inf]
-        found[part.name] = {"min": min(finite, default=None), "max": max(finite, default=None), "nan": sum(v != v for v in values),
-                            "inf": len(values) - len(finite) - sum(v != v for v in values), "zeros": sum(v == 0 for v in values),
-                            "count": len(values)}  # fmt: skip
-    return found
+def block_stats(layer, block):
+    """{part: statistics} of a block's elements in one layer; {"why": …} where they cannot be read."""
+    try:
+        return {part.name: statistics.statistics(arrays.of_tensor(kv_view.block_values(layer, part, block)))[0] for part in layer.parts}
+    except GdbextError as e:
+        return {"why": str(e)}
 
 
 def describe_stats(s):
     bad = "".join(f", {s[k]} {k}" for k in ("nan", "inf") if s[k])
-    return f"{s['min']:.6g} to {s['max']:.6g}{bad}, {s['zeros']} of {s['count']} zero" if s["min"] is not None else f"no finite value{bad}"
+    if s["nan"] + s["inf"] == s["count"]:
+        return f"no finite value{bad}"
+    return f"{s['min']:.6g} to {s['max']:.6g}, mean {s['mean']:.6g}{bad}, {s['zeros']} of {s['count']} zero"
 
 
 def plot(path, maps):

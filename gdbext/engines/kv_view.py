@@ -1,7 +1,9 @@
 """What of an engine's KV cache can be read from one process and its siblings: the scheduler's `Cache`, and a `Worker` per shard."""
 
 import contextlib
+import dataclasses
 import gc
+import math
 import re
 
 from ..cpython.runtime import open_runtime
@@ -58,18 +60,27 @@ class View:
 
     def cache(self):
         """The scheduler's `Cache`, of this process or of the sibling that has it."""
-        root = self._root or self.reader.find_scheduler(self.rt)
+        root = self._root or self._scheduler(self.rt)
         if root is not None:
             return self._read(self.rt, root)
         for label, target in self._targets("scheduler"):
             if target is self.target:
                 continue
             rt = open_runtime(target)
-            root = self.reader.find_scheduler(rt)
+            root = self._scheduler(rt)
             if root is not None:
                 self.unstopped(target)
                 return self._read(rt, root)
         return self.reader.read(self.rt, None, self._content)  # says what is missing
+
+    def _scheduler(self, rt):
+        """The scheduler of a process or None; a process that runs on is looked at again before it is said to have none."""
+        for _ in range(1 if rt.target.is_stopped else LOOKS):
+            root = self.reader.find_scheduler(rt)
+            if root is not None:
+                return root
+            rt.target.forget()
+        return None
 
     def _read(self, rt, root):
         """The cache of a scheduler, which stays where it is."""
@@ -103,6 +114,14 @@ class View:
     def unstopped(self, target):
         if not target.is_stopped and "unstopped" not in self.partial:
             self.partial.append("unstopped")
+
+
+def block_values(layer, part, block):
+    """The elements of one block of a `Part` as a `Tensor`: a view of the part's own, [kernel blocks, …]."""
+    dims = [(layer.ratio, part.dims["block"][1]), *(d for name, d in part.dims.items() if name != "block")]
+    offset = part.address(block=block * layer.ratio) - part.tensor.storage_data
+    return dataclasses.replace(part.tensor, shape=tuple(n for n, _ in dims), stride=tuple(step // part.item for _, step in dims),
+                               storage_offset=offset // part.item, numel=math.prod(n for n, _ in dims))  # fmt: skip
 
 
 class NativeView:

@@ -1,8 +1,11 @@
 """SGLang's KV cache out of memory: rows of requests, free slots or pages, the prefix tree, the buffers of each layer.
 
-Where things hang is data below (srt/mem_cache/memory_pool.py, allocator/*.py, radix_cache.py,
+Where things hang is data below (srt/mem_cache/memory_pool.py, allocator/*.py, radix_cache.py, memory_pool_host.py, pool_host/base.py,
 unified_cache/unified_tree_core.py, managers/schedule_batch.py). The token slot is the unit at page size 1, the page otherwise. Tensors
 on a device have only their lengths here; the Rust tree core (0.5.23's default) keeps its nodes where only it can read them.
+
+Up to four pools, each with its part of the tree's nodes: full attention; sliding-window layers, whose slot for a token is what a mapping
+gives for its full slot (0: none, it is outside the window); Mamba states; and the host memory of the hierarchical cache.
 """
 
 import array
@@ -22,14 +25,26 @@ FIELDS = {
     "committed": (("0.5.23", "kv.kv_committed_len"), ("0.5.6", "kv_committed_len")),
     "protected": (("0.5.23", "kv.cache_protected_len"), ("0.5.6", "cache_protected_len")),
 }
+STATES = (("0.5.23", "kv.mamba_pool_idx"), ("0.5.6", "mamba_pool_idx"))
+TRACKED = (("0.5.23", "kv.mamba_ping_pong_track_buffer"), ("0.5.9", "mamba_ping_pong_track_buffer"))
+MAMBA_POOLS = (("0.5.16", "mamba_allocator"), ("0.5.3", "mamba_pool"))  # of the request pool: who keeps the free states
+HOST_POOLS = (("0.5.16", "cache_controller.mem_pool_host"), ("0.4.6", "token_to_kv_pool_host"))  # of the prefix tree
+FREE = ("free_pages", "release_pages", "free_slots", "staged_pages")  # tensors, or lists of tensors (staged_pages, 0.5.23)
+GROUPS = ("free_group", "free_page_ids_group", "swa_free_group", "swa_page_ids_group")  # frees that wait for the end of a group
+LOCKS = {"full": ("lock_ref", "full_lock_ref"), "swa": ("swa_lock_ref",), "mamba": ("mamba_lock_ref",)}  # of a node of the classic trees
 BATCHES = (("running", "running_batch"), ("running", "last_batch"), ("running", "cur_batch"))
 MAX_REQUESTS = 100_000
 MAX_NODES = 2_000_000
 MAX_SLOTS = 1 << 28
-FULL = 0  # ComponentType.FULL: the index of a node's full-attention data (0.5.16 on)
-UPDATING = ("memory_pool.py", "radix_cache.py", "unified_radix_cache.py", "unified_tree_core.py", "token.py", "paged.py", "swa.py", "base.py",
-            "allocator.py", "allocation.py", "common.py", "adapter.py")  # fmt: skip
+COMPONENTS = {"full": 0, "swa": 1, "mamba": 2}  # ComponentType: the index of a node's data for each (0.5.16 on)
+UPDATING = ("/mem_cache", "/mem_cache/allocator", "/mem_cache/unified_cache", "/mem_cache/unified_cache/components", "/mem_cache/pool_host")
+READING = {"available_size", "full_available_size", "swa_available_size", "evictable_size", "protected_size", "full_evictable_size", "swa_evictable_size",
+           "total_size", "size", "get_kvcache", "get_key_buffer", "get_value_buffer", "get_kv_buffer", "set_kv_buffer", "pretty_print", "sanity_check",
+           "get_all_free_pages", "debug_print", "supports_swa", "supports_mamba", "new_pages_available"}  # fmt: skip
 MAX_TOKENS_SHOWN = 4096
+_CLASSIC = {"full": "value", "swa": "swa_value", "mamba": "mamba_value", "host": "host_value"}
+GROUP_SWA, GROUP_MAMBA = 1, 2
+GROUP_KINDS = (("full", "full"), ("swa", "sliding-window"), ("mamba", "mamba"))
 
 
 def version(rt):
@@ -46,9 +61,21 @@ def mid_update(rt):
     for frames in settled_frames(rt):
         for frame in frames:
             folder, _, name = frame.file.rpartition("/")
-            if name in UPDATING and "/srt/mem_cache" in folder:
+            if folder.endswith(UPDATING) and "/srt/" in folder and frame.function.rpartition(".")[2] not in READING:
                 return f"{frame.function} ({name}:{frame.line})"
     return ""
+
+
+def at_first(obj, places):
+    """The Object at the first of the places that is there and not None; None."""
+    for _, text in places:
+        try:
+            found = path(obj, text)
+        except (GdbextError, AttributeError):
+            continue
+        if hasattr(found, "is_none") and not found.is_none():
+            return found
+    return None
 
 
 def first(obj, what):
@@ -110,19 +137,34 @@ def read(rt, root=None, content=False):
     scheduler = root or find_scheduler(rt)
     if scheduler is None:
         raise NotFoundError(f"{rt.target.describe()}: no SGLang scheduler in its frames: is it the scheduler process? see llm-ranks")
-    allocator = scheduler.attr("token_to_kv_pool_allocator")
+    allocator, rows, tree = (scheduler.attr(n) for n in ("token_to_kv_pool_allocator", "req_to_token_pool", "tree_cache"))
     page = optional(allocator, "page_size", default=1) or 1
-    size = optional(allocator, "size")
-    if size is None or not 0 < page <= 1 << 20 or not 0 <= size <= MAX_SLOTS:
-        raise LayoutError(f"the {allocator.type_name} at {allocator.address:#x} claims {size} slots in pages of {page}")
-    pages = size // page
-    pool = Pool("pool", pages, pages + 1, page, unit="slot" if page == 1 else "page", reserved=(0,))
-    _free(rt, pool, allocator, page)
-    requests = _requests(rt, scheduler, pool, page, content)
-    _tree(rt, pool, scheduler.attr("tree_cache"), page)
-    cache = Cache("sglang", version(rt), [pool], [Group(0, "full", page)], requests, mid_update(rt))
-    cache.notes += pool.notes
-    rows = scheduler.attr("req_to_token_pool")
+    kept = {"full": allocator, "swa": None, "mamba": at_first(rows, MAMBA_POOLS)}
+    if _there(allocator, "full_attn_allocator"):
+        kept.update(full=allocator.attr("full_attn_allocator"), swa=allocator.attr("swa_attn_allocator"))
+    pools = {what: _pool(rt, what, one, 1 if what == "mamba" else page) for what, one in kept.items() if one is not None}
+    pool = pools["full"]
+    before = _moving(rt, kept.values())
+    mapping = numbers(rt, allocator.attr("full_to_swa_index_mapping")) if "swa" in pools else None
+    if "swa" in pools and mapping is None:
+        pools["swa"].notes.append("the mapping of full to sliding-window slots is on the device: which of those a request holds is not known here")
+    requests = _requests(rt, scheduler, pools, page, mapping, content)
+    host = at_first(tree, HOST_POOLS)
+    if host is not None and _there(host, "free_slots"):
+        pools["host"] = _pool(rt, "host", host, page)
+        pools["host"].reserved = ()
+    _tree(rt, pools, tree, page, mapping)
+    middle = mid_update(rt)
+    for holder in (allocator, *kept.values()) if not middle else ():
+        waiting = sum(_waiting(rt, holder)) if holder is not None else 0
+        middle = f"a group of frees that is still open: {waiting} wait in it" if waiting else middle
+    if not rt.target.is_stopped and before != _moving(rt, kept.values()):
+        middle = middle or "a step that was made while it was read"
+    numbered = {what: number for number, what in enumerate(pools)}
+    groups = [Group(n, kind, pools[what].block_size, numbered[what]) for n, (what, kind) in enumerate(GROUP_KINDS) if what in pools]
+    cache = Cache("sglang", version(rt), list(pools.values()), groups, requests, middle)
+    for one in pools.values():
+        cache.notes += one.notes
     try:
         free = numbers(rt, rows.attr("free_slots"))
         if free is not None:
@@ -136,43 +178,60 @@ def read(rt, root=None, content=False):
     own = sum(max(0, -(-(r.allocated or 0) // page) * page - (r.private or 0)) for r in requests if r.row is not None)
     counters = pool.counters
     if counters.get("evictable") is None:  # a tree that cannot be read: what is neither free nor a request's own is in it
-        counters["cached"] = (size - counters.get("available", 0) - own) // page
+        counters["cached"] = (pool.size * page - counters.get("available", 0) - own) // page
         cache.notes.append(f"the prefix tree is a {counters['tree']}, whose nodes only it can read: cached = total - available - requests' own")
     _waits(cache, own)
     return cache
 
 
-def _free(rt, pool, allocator, page):
-    """Free slots or pages: the list where it is on the host, else only how many."""
-    free, total, on_device = [], 0, False
-    names = [n for n in ("free_pages", "release_pages", "free_slots") if _there(allocator, n)]
-    if not names:
-        raise LayoutError(f"the {allocator.type_name} at {allocator.address:#x} has neither free_pages nor free_slots")
-    for name in names:
-        held = allocator.attr(name)
-        total += length(rt, held)
-        found = numbers(rt, held)
-        if found is None:
-            on_device = True
-        else:
-            free += found
-    try:  # frees that wait for the end of a group
-        group = allocator.attr("free_group")
-        waiting = [] if group.is_none() else group.elements(100_000)
-        for one in waiting:
-            found = numbers(rt, one)
-            pool.counters["waiting_frees"] = pool.counters.get("waiting_frees", 0) + length(rt, one)
-            if found is None:
-                on_device = True
-    except (GdbextError, AttributeError):
-        pass
-    pool.counters["available"] = total * page
-    pool.counters["allocator"] = allocator.type_name
-    pool.num_free = total
+def _pool(rt, what, allocator, page):
+    """`Pool` of an allocator, of the Mamba states' or of the host memory's."""
+    size = optional(allocator, "size")
+    if size is None or not 0 < page <= 1 << 20 or not 0 <= size <= MAX_SLOTS:
+        raise LayoutError(f"the {allocator.type_name} at {allocator.address:#x} claims {size} slots in pages of {page}")
+    unit = "state" if what == "mamba" else "slot" if page == 1 else "page"
+    pages = size // page
+    pool = Pool("pool" if what == "full" else what, pages, pages if what == "host" else pages + 1, page, unit=unit, reserved=(0,))
+    free, on_device = [], False
+    held = [piece for name in FREE if _there(allocator, name) for piece in _pieces(allocator.attr(name))]
+    if not held and not any(_there(allocator, name) for name in FREE):
+        raise LayoutError(f"the {allocator.type_name} at {allocator.address:#x} has none of {', '.join(FREE)}")
+    pool.num_free = sum(length(rt, piece) for piece in held)
+    for piece in held:
+        found = numbers(rt, piece)
+        on_device = on_device or found is None
+        free += found or ()
+    if what == "host":  # its list is of slots, whole pages at a time
+        pool.num_free //= page
+        free = [slot // page for slot in free[::page]]
+    pool.counters.update(available=pool.num_free * page, allocator=allocator.type_name)
+    waiting = sum(_waiting(rt, allocator))
+    if waiting:
+        pool.counters["waiting_frees"] = waiting
     if on_device:
-        pool.notes.append("the list of free pages is on the device: only its length is known here")
+        pool.notes.append(f"the list of free {unit}s is on the device: only its length is known here")
     else:
         pool.free_ids = free
+    return pool
+
+
+def _pieces(obj):
+    """A tensor or list of numbers itself; the tensors of a list of those."""
+    if obj.isa("list") and obj.len() and is_tensor(obj.item(0)):
+        return obj.elements(100_000)
+    return [obj]
+
+
+def _waiting(rt, allocator):
+    """How many numbers wait in each open group of frees."""
+    return [length(rt, one) for name in GROUPS if _there(allocator, name) and allocator.attr(name).isa("list")
+            for one in allocator.attr(name).elements(100_000)]  # fmt: skip
+
+
+def _moving(rt, allocators):
+    """What changes with each step: which tensors are the free lists, and how long they are."""
+    held = [one.attr(name) for one in allocators if one is not None for name in FREE if _there(one, name)]
+    return [(obj.address, length(rt, obj)) for obj in held]
 
 
 def _there(obj, name):
@@ -183,20 +242,26 @@ def _there(obj, name):
     return hasattr(value, "is_none") and not value.is_none()
 
 
-def _requests(rt, scheduler, pool, page, content):
+def _requests(rt, scheduler, pools, page, mapping, content):
     rows = scheduler.attr("req_to_token_pool").attr("req_to_token")
     table = read_tensor(rt, rows.address)
     if table.shape is None or len(table.shape) != 2 or table.dtype.name != "int32":
         raise LayoutError(f"req_to_token is a {table.dtype.name} tensor of shape {table.shape}")
+    own = dict.fromkeys(pools, 0)
     if table.unavailable:
-        pool.notes.append("req_to_token is on the device: which slots a request holds is not known here")
+        pools["full"].notes.append("req_to_token is on the device: which slots a request holds is not known here")
     found = {}  # request times are monotonic or missing, by release: ages are not told
 
     def add(addresses, queue):
         for address in addresses:
             if address in found:
                 continue
-            found[address] = _request(rt, rt.object(address), queue, table, page, content)
+            request = found[address] = _request(rt, rt.object(address), queue, table, page, content)
+            if mapping and request.slots is not None:
+                _window(request, mapping, page, own)
+            if "mamba" in pools:
+                request.blocks[GROUP_MAMBA] = _states(rt, rt.object(address))
+                own["mamba"] += len(request.blocks[GROUP_MAMBA])
 
     for queue, name in BATCHES:
         try:
@@ -217,11 +282,34 @@ def _requests(rt, scheduler, pool, page, content):
             add(path(scheduler, name).element_addresses(MAX_REQUESTS), "grammar")
         except GdbextError:
             continue
+    for what in ("swa", "mamba"):
+        if what in pools and (mapping or what == "mamba"):
+            pools[what].counters["own"] = own[what]
     requests = list(found.values())
     for request in requests:  # in last_batch, its row given back: it has ended
         if request.queue == "running" and request.status == "finished" and request.row is None:
             request.queue = "finished"
     return requests
+
+
+def _window(request, mapping, page, own):
+    """The sliding-window pages of a request's tokens: 0 where it has none any more."""
+    slots = request.slots[::page]
+    if any(not 0 <= s < len(mapping) for s in slots):
+        raise LayoutError(f"{request.request_id} holds slots beyond the mapping of {len(mapping)}")
+    request.blocks[GROUP_SWA] = [mapping[s] // page for s in slots]
+    own["swa"] += page * sum(1 for b in request.blocks[GROUP_SWA][(request.private or 0) // page :] if b)
+
+
+def _states(rt, obj):
+    """Mamba states of a request: its own, and those in which it keeps track."""
+    found = []
+    for places in (STATES, TRACKED):
+        held = at_first(obj, places)
+        if held is not None and is_tensor(held):
+            tensor = read_tensor(rt, held.address)
+            found += (numbers(rt, held) or []) if tensor.shape else [int.from_bytes(rt.target.read(tensor.data_ptr, 8), "little")]
+    return [n for n in found if n >= 0]
 
 
 def _request(rt, obj, queue, table, page, content):
@@ -280,78 +368,96 @@ def _waits(cache, own):
 
 
 # ---- the prefix tree ---------------------------------------------------------------------------------------------------
-def _tree(rt, pool, tree_cache, page):
-    core = tree_cache
+def _tree(rt, pools, tree_cache, page, mapping):
+    """The nodes, once for each pool that has a part of them, into `Pool.tree`."""
+    core, pool = tree_cache, pools["full"]
     if _there(tree_cache, "tree_core"):
         core = tree_cache.attr("tree_core")
-    pool.counters["tree"] = core.type_name
+    for one in pools.values():
+        one.counters["tree"] = core.type_name
     if not _there(core, "root_node"):
         if core.type_name.startswith("ChunkCache"):
-            pool.counters.update(evictable=0, protected=0)
-            pool.cached_ids = []
+            for one in pools.values():
+                one.counters.update(evictable=0, protected=0)
+                one.cached_ids = []
         return
     unified = _there(core, "component_evictable_size_")
-    tree = Tree([], page_size=page)
-    if unified:
-        tree.evictable, tree.protected = _component(core, "component_evictable_size_"), _component(core, "component_protected_size_")
-    else:
-        tree.evictable, tree.protected = optional(core, "evictable_size_"), optional(core, "protected_size_")
+    trees = {what: Tree([], page_size=one.block_size, reaching=what == "full") for what, one in pools.items()}
+    for what, tree in trees.items():
+        tree.evictable, tree.protected = (_size(core, what, kind, unified) for kind in ("evictable", "protected"))
     at, stack = {}, [(core.attr("root_node").address, -1)]
     links = {}
     while stack:
         address, lister = stack.pop()
         if address in at:
-            tree.damage.append((lister, f"node {tree.nodes[at[address]].id} is listed as a child twice"))
+            name = trees["full"].nodes[at[address]].id
+            trees["full"].damage.append((lister, f"node {name} is listed as a child twice"))
             continue
         if len(at) >= MAX_NODES:
             raise LayoutError(f"the prefix tree has more than {MAX_NODES} nodes")
         obj = rt.object(address)
-        node, parent, children = _node(rt, obj, unified)
-        at[address] = len(tree.nodes)
-        links[len(tree.nodes)] = (parent, [c for _, c in children])
-        tree.nodes.append(node)
-        node.filed_wrong = [(k, c) for k, c in children]  # resolved below, when every node is known
+        parent = obj.attr("parent").address
+        children = [(rt.object(k), v) for k, v in obj.attr("children").dict_entries(MAX_NODES)]
+        key = obj.attr("key")
+        tokens = 0 if key.is_none() else _key_length(rt, key)
+        at[address] = len(links)
+        links[len(links)] = (parent, children)
+        for what, tree in trees.items():
+            tree.nodes.append(_node(rt, obj, what, unified, tokens, mapping))
         stack += [(c, at[address]) for _, c in children]
     for index, (parent, children) in links.items():
-        node = tree.nodes[index]
-        node.parent = at.get(parent, -1)
-        node.children = [at[c] for c in children]
-        node.filed_wrong = [at[c] for k, c in node.filed_wrong if not _filed_right(rt, k, c, page)]
-    pool.tree = tree
-    pool.counters.update(evictable=tree.evictable, protected=tree.protected)
-    if all(n.slots is not None for n in tree.nodes):
-        pool.cached_ids = sorted({s // page for n in tree.nodes for s in n.slots})
-        pool.counters["cached"] = len(pool.cached_ids)
-    else:
-        pool.counters["cached"] = sum(n.count for n in tree.nodes) // page
-        pool.notes.append("the values of the prefix tree's nodes are on the device: only their lengths are known here")
+        for tree in trees.values():
+            tree.nodes[index].parent = at.get(parent, -1)
+            tree.nodes[index].children = [at[c] for _, c in children]
+        trees["full"].nodes[index].filed_wrong = [at[c] for k, c in children if not _filed_right(rt, k, c, page)]
+    for what, tree in trees.items():
+        one = pools[what]
+        if what == "host":  # it keeps no sizes of its own
+            tree.protected = sum(n.count for n in tree.nodes if n.lock_ref > 0)
+            tree.evictable = sum(n.count for n in tree.nodes) - tree.protected
+        one.tree = tree
+        one.counters.update(evictable=tree.evictable, protected=tree.protected)
+        if all(n.slots is not None for n in tree.nodes):
+            one.cached_ids = sorted({s // one.block_size for n in tree.nodes for s in n.slots})
+            one.counters["cached"] = len(one.cached_ids)
+        else:
+            one.counters["cached"] = sum(n.count for n in tree.nodes) // one.block_size
+            one.notes.append("the values of the prefix tree's nodes are on the device: only their lengths are known here")
 
 
-def _component(core, name):
-    """The entry of FULL in a dict by ComponentType (an IntEnum)."""
-    for key, value in core.attr(name).items(16):
-        if key.integer() == FULL:
+def _size(core, what, kind, unified):
+    """How many tokens (Mamba: states) of a pool the tree counts as evictable or protected, None where it does not."""
+    if not unified:
+        names = (f"{kind}_size_", f"full_{kind}_size_") if what == "full" else (f"{what}_{kind}_size_",)
+        return next((v for v in (optional(core, n) for n in names) if v is not None), None)
+    for key, value in core.attr(f"component_{kind}_size_").items(16):
+        if key.integer() == COMPONENTS.get(what):
             return value.integer()
     return None
 
 
-def _node(rt, obj, unified):
-    """-> (Node, parent address, [(key Object, child address)])"""
-    parent = obj.attr("parent")
-    value = obj.attr("component_data").item(FULL).attr("value") if unified else obj.attr("value")
-    lock = optional(obj.attr("component_data").item(FULL) if unified else obj, "lock_ref", default=0)
-    children = [(rt.object(k), v) for k, v in obj.attr("children").dict_entries(MAX_NODES)]
-    key = obj.attr("key")
-    tokens = 0 if key.is_none() else _key_length(rt, key)
+def _node(rt, obj, what, unified, tokens, mapping):
+    """What a node holds of one pool: a `Node` without its links."""
+    if unified:
+        held = obj.attr("component_data").item(COMPONENTS.get(what, 0))
+        value, lock = held.attr("host_value" if what == "host" else "value"), optional(held, "host_lock_ref" if what == "host" else "lock_ref", default=0)
+    else:
+        name = "value" if what == "swa" and not optional(obj, "swa_tombstone", default=0) else _CLASSIC[what]  # SWARadixCache: full slots, to be mapped
+        value = obj.attr(name) if _there(obj, name) else None
+        lock = next((v for v in (optional(obj, n) for n in LOCKS.get(what, ("host_ref_counter",))) if v is not None), 0)
     node = Node(optional(obj, "id", default=-1), -1, [], tokens, [], lock, obj.address)
-    if value.is_none():
+    if value is None or value.is_none():
         node.host = True
     elif is_tensor(value):
         node.slots = numbers(rt, value)
         node.count = length(rt, value)
     elif value.isa("list"):  # the root's value in the classic tree
         node.slots, node.count = numbers(rt, value), value.len()
-    return node, parent.address, children
+    if what == "swa" and not unified and node.slots:
+        node.slots = [mapping[n] for n in node.slots] if mapping and max(node.slots) < len(mapping) else None
+    if what == "mamba":
+        node.tokens = node.count  # one state, however long its key
+    return node
 
 
 def _key_length(rt, key):
@@ -398,22 +504,42 @@ def read_worker(rt, label, num_blocks=None):
         worker.layout = pool.attr("kv_cache_layout").string(20)
     except (GdbextError, AttributeError):
         pass
+    for sub, group, indices in _sub_pools(pool):
+        _layers(rt, worker, sub, group, page, lambda number: indices.get(number, start + number))
+    return worker
+
+
+def _sub_pools(pool):
+    """[(a KV pool, its group, {its layer: the model's})]: a hybrid model has one for full layers and one for sliding-window layers."""
+    if not _there(pool, "full_kv_pool"):
+        return [(pool, 0, {})]
+    found = {False: {}, True: {}}
+    if _there(pool, "layers_mapping"):  # of SWAKVPool: {layer: (layer in its pool, whether that is the window's)}
+        for layer, place in pool.attr("layers_mapping").items(10_000):
+            found[bool(place.item(1).integer())][place.item(0).integer()] = layer.integer()
+    elif _there(pool, "full_attention_layer_id_mapping"):  # of HybridLinearKVPool: {layer: layer in its pool}
+        for layer, place in pool.attr("full_attention_layer_id_mapping").items(10_000):
+            found[False][place.integer()] = layer.integer()
+    subs = [(pool.attr("full_kv_pool"), 0, found[False])]
+    return subs + ([(pool.attr("swa_kv_pool"), GROUP_SWA, found[True])] if _there(pool, "swa_kv_pool") else [])
+
+
+def _layers(rt, worker, pool, group, page, layer_number):
     for names in (("k_buffer", "v_buffer"), ("kv_buffer",)):
         lists = [pool.attr(n) for n in names if _there(pool, n)]
         if len(lists) != len(names):
             continue
         for number, objects in enumerate(zip(*[one.elements(10_000) for one in lists])):
-            layer = layer_of(rt, start + number, names, objects, page)
+            layer = layer_of(rt, layer_number(number), names, objects, page, group)
             if layer is None:
-                worker.notes.append(f"layer {start + number}: a buffer of a shape that is not known")
+                worker.notes.append(f"layer {layer_number(number)}: a buffer of a shape that is not known")
             else:
                 worker.layers.append(layer)
-        return worker
+        return
     worker.notes.append(f"a {pool.type_name} keeps its memory in parts that are not decoded here")
-    return worker
 
 
-def layer_of(rt, index, names, objects, page):
+def layer_of(rt, index, names, objects, page, group=0):
     """A `Layer` of one layer's buffers [slots, heads, head dim] (or [slots, 1, dim] of MLA); None for another form."""
     parts, tensor = [], None
     for name, obj in zip(names, objects):
@@ -427,7 +553,5 @@ def layer_of(rt, index, names, objects, page):
         slot, head, element = ((n, s * item) for n, s in zip(tensor.shape, tensor.stride))
         dims = {"block": (slot[0] // page, slot[1] * page), "slot": (page, slot[1]), "head": head, "element": element}
         base = tensor.storage_data + tensor.storage_offset * item
-        parts.append(Part(name.partition("_")[0], base, dims, item))
-    layer = Layer(index, "", 0, parts, tensor.device, tensor.dtype.name, tensor.shape, tensor.stride, "S H D")
-    layer.tensor = tensor
-    return layer
+        parts.append(Part(name.partition("_")[0], base, dims, item, tensor))
+    return Layer(index, "", group, parts, tensor.device, tensor.dtype.name, tensor.shape, tensor.stride, "S H D")

@@ -639,7 +639,8 @@ def layer_of(index, name, group, tensor, spec, num_blocks, isa=""):
         index, name, group, base, tensor.dtype.itemsize, tensor.shape, tensor.stride, order, head_size=spec.get("head_size"), slab=slab,
         transposed=slab and isa in CPU_TRANSPOSED, blocks=num_blocks, device=tensor.device, dtype=tensor.dtype.name,
     )  # fmt: skip
-    layer.tensor = tensor
+    for part in layer.parts:
+        part.tensor = tensor
     if slab and isa not in CPU_TRANSPOSED:
         layer.note = f"the CPU kernels of {isa or 'an unknown ISA'} may order K inside a block in their own way: slot and element of K are not proved"
     return layer

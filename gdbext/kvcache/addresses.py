@@ -14,12 +14,13 @@ NAMES = ("block", "slot", "head", "element")
 
 @dataclasses.dataclass
 class Part:
-    """`name`; `base` address; `dims`: `{name: (count, stride in bytes)}`; `item`: bytes of one element."""
+    """`name`; `base` address; `dims`: `{name: (count, stride in bytes)}`; `item`: bytes of one element; `tensor`: what it is a part of."""
 
     name: str
     base: int
     dims: Dict[str, Tuple[int, int]]
     item: int
+    tensor: object = None
 
     def address(self, **index):
         """The address of an element; dimensions that are not named count 0. `GdbextError` outside the part."""
@@ -34,23 +35,6 @@ class Part:
                 raise GdbextError(f"{name} {value} is outside part {self.name}, which has {count}")
             at += value * stride
         return at
-
-    def runs(self, block):
-        """`[(address, bytes)]` of all of one block's elements, neighbours joined."""
-        found, start = [], self.address(block=block)
-        dims = sorted((d for name, d in self.dims.items() if name != "block"), key=lambda d: d[1])
-        length = self.item
-        while dims and dims[0][1] == length:  # dense from here on up
-            length *= dims.pop(0)[0]
-        starts = [start]
-        for count, stride in dims:
-            starts = [at + i * stride for at in starts for i in range(count)]
-        for at in sorted(starts):
-            if found and found[-1][0] + found[-1][1] == at:
-                found[-1] = (found[-1][0], found[-1][1] + length)
-            else:
-                found.append((at, length))
-        return found
 
     def find(self, address):
         """`{dimension: index}` of the element that holds the byte at `address`, or None. Strides must nest, as those of views do."""
@@ -82,7 +66,6 @@ class Layer:
     order: str = ""  # what its dimensions are, such as "B H N C"
     ratio: int = 1
     note: str = ""
-    tensor: object = None
 
     def part(self, name):
         return next((p for p in self.parts if p.name == name), None)

@@ -319,7 +319,7 @@ def _tables(found, cache, number, pool):
                 continue
             here = {}
             for index, block in enumerate(blocks):
-                if block in pool.reserved and pool.unit == "block":
+                if block in pool.reserved and (pool.unit == "block" or g.kind == "sliding-window"):
                     continue
                 if not pool.valid(block) or block in pool.reserved:
                     what = "no block of the pool" if block == WILD else str(block)
@@ -373,7 +373,7 @@ def _tree(found, pool):
             found.add("tree-key", f"{label} has a key of {node.tokens} tokens and holds {node.count} slots", pool=name)
         if node.lock_ref < 0:
             found.add("tree-lock", f"{label} has {node.lock_ref} locks", pool=name)
-        if node.lock_ref > 0 and index and 0 <= node.parent < len(tree.nodes) and tree.nodes[node.parent].lock_ref < 1:
+        if tree.reaching and node.lock_ref > 0 and index and 0 <= node.parent < len(tree.nodes) and tree.nodes[node.parent].lock_ref < 1:
             found.add("tree-lock", f"{label} is locked and its parent, node {tree.nodes[node.parent].id}, is not", pool=name)
         for slot in node.slots or ():
             page = slot // tree.page_size
@@ -400,17 +400,19 @@ def _slots(found, cache, pool, owners):
     for i, held_by in sorted(owners.items()):
         if len({r.request_id for r, _, _ in held_by}) < 2:
             continue
-        private = [(r, index) for r, _, index in held_by if r.private is not None and (index + 1) * pool.block_size > r.private]
+        private = [(r, index) for r, _, index in held_by if pool.unit == "state" or r.private is not None and (index + 1) * pool.block_size > r.private]
         if private and not (cached is not None and i in cached):
             names = " and ".join(dict.fromkeys(r.request_id for r, _, _ in held_by))
             found.add("slot-shared", f"{pool.unit} {i} is used by {names}, and is {private[0][0].request_id}'s own", i, private[0][0].request_id, pool=name)
     accounted = pool.counters
     if all(accounted.get(k) is not None for k in ("available", "evictable", "protected")) and cache.queues:
         found.rule("slots-lost")
-        own = 0
-        for r in cache.requests:
-            if r.private is not None:
-                own += max(0, -(-(r.allocated or 0) // pool.block_size) * pool.block_size - r.private)
+        own = accounted.get("own")
+        if own is None:
+            own = 0
+            for r in cache.requests if pool is cache.pools[0] else ():
+                if r.private is not None:
+                    own += max(0, -(-(r.allocated or 0) // pool.block_size) * pool.block_size - r.private)
         total = accounted["available"] + accounted["evictable"] + accounted["protected"] + own + accounted.get("session", 0)
         if total != pool.size * pool.block_size:
             word = "lost" if total < pool.size * pool.block_size else "counted twice"

@@ -187,12 +187,14 @@ class Node:
 
 @dataclasses.dataclass
 class Tree:
-    """A prefix tree: nodes (the first is the root) and the sizes that the engine keeps of it, in tokens."""
+    """A prefix tree: nodes (the first is the root) and the sizes that the engine keeps of it, in tokens. `reaching`: whether a lock reaches
+    from a node to the root; of a window or a state it does not."""
 
     nodes: List[Node]
     evictable: Optional[int] = None
     protected: Optional[int] = None
     page_size: int = 1
+    reaching: bool = True
     damage: List[Tuple[int, str]] = dataclasses.field(default_factory=list)  # (node index, what is wrong) found while reading
 
 
