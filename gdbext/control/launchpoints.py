@@ -344,8 +344,9 @@ class Watch:
                 self.done = True
                 self.disable()
             return False
-        self.stopped += 1
-        _last[0] = tid, self, found
+        if not gate.ignore_count:  # gdb counts those down itself
+            self.stopped += 1
+            _last[0] = tid, self, found
         return True
 
     def _launch(self, gate, registers, tid):
@@ -493,8 +494,10 @@ def word_of(name):
 
 
 def holds(condition, found):
-    """Whether a launch fits a condition on grid, block, cluster, name, stream, shared_bytes, args[i] and arguments by name."""
-    names = {"grid": found.grid, "block": found.block, "cluster": found.cluster, "name": found.name, "stream": found.stream,
+    """Whether a launch fits a condition on grid, block, cluster (zeros without one), name, stream, shared_bytes, args[i] and arguments by name."""
+    if found.grid is None and re.search(r"\b(grid|block|cluster)\.[xyz]", condition):
+        raise GdbextError(f"cannot evaluate {condition!r}: {found.base} is a function of the CPU and has no grid; name and args[i] are known of it")
+    names = {"grid": found.grid, "block": found.block, "cluster": found.cluster or (0, 0, 0), "name": found.name, "stream": found.stream,
              "shared_bytes": found.shared_bytes, "args": [a.value for a in found.arguments]}  # fmt: skip
     names.update({a.name: a.value for a in found.arguments if a.name and a.name not in names})
     return bool(evaluate(None, prepared(condition), names=names))

@@ -119,3 +119,16 @@ def test_vllms_cpu_attention_is_stopped_at_and_every_argument_is_right(gdb, atte
     frames = said.json(6)["threads"][0]["frames"]
     assert frames[0]["function"].startswith("cpu_attention_with_kv_cache(") and [f["function"] for f in frames if f["kind"] == "python"][-2:] == ["forward", "<module>"]
     assert process.stdout.readline() == b"done True\n"
+
+
+def test_conditions_counts_and_logs_of_a_cpu_kernel(gdb, attention):
+    process, _ = attention
+    go = f"shell echo > /proc/{process.pid}/fd/0"
+    said = gdb(["llm-break cpu_attention_with_kv_cache if grid.x == 1", go, "continue", "llm-break -delete", "llm-break cpu_attention_with_kv_cache if args[6] == 0.25",
+                "llm-break -trace 1 cpu_attn_reshape_and_cache", "llm-break -json cpu_attention_with_kv_cache if 'kv_cache' in name and args[6] == 0.125 and args[9] == -1",
+                "ignore 4 1", go, go, "continue", "llm-break -json", "llm-break -delete", "detach"], ["-p", str(process.pid)], before=["set auto-solib-add off"], timeout=120)  # fmt: skip
+    assert "is a function of the CPU and has no grid" in said.outputs[2] and said.json(6)["breakpoints"][0]["number"] == 4
+    assert said.outputs[10].startswith("[1] cpu_attn_reshape_and_cache") and "hit Breakpoint 4" in said.outputs[10]
+    assert [(w["stops"], w["logged"], w["launches_looked_at"]) for w in said.json(11)["set"]] == [(0, 0, 2), (0, 1, 1), (1, 0, 2)]
+    for _ in range(3):
+        assert process.stdout.readline() == b"done True\n"

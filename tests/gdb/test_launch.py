@@ -114,11 +114,17 @@ def test_a_stripped_program_that_runs_already(gdb, compiled, program):
 @pytest.mark.every_gdb
 def test_conditions_ignore_counts_and_another_kernel(gdb, compiled):
     said = gdb(["break main", "run", "llm-break paged_attention_v1_kernel if grid.x == 8 and args[5] > 640 and stream == 5",
-                "llm-break -json vllm::reshape_and_cache_flash_kernel", "ignore 4 2", "continue", *STOP * 4], [compiled["shared"], "-ex", "set args 3"])  # fmt: skip
+                "llm-break -json vllm::reshape_and_cache_flash_kernel", "ignore 4 2", "continue", *STOP * 4, "llm-break -json"], [compiled["shared"], "-ex", "set args 3"])  # fmt: skip
     found = stops(said)
     assert [(t["kernel"], t["args"][-2:]) for _, t in found if t["kernel"] != "paged_attention_v1_kernel"] == [("reshape_and_cache_flash_kernel", [-4096, 16])]
     assert [t["args"][5] for _, t in found if t["kernel"] == "paged_attention_v1_kernel"] == [641, 642]
     assert all(same(a, t) for a, t in found) and len(found) == 3
+    assert {w["name"].split("::")[-1]: w["stops"] for w in said.json()["set"]} == {"paged_attention_v1_kernel": 2, "reshape_and_cache_flash_kernel": 1}
+
+
+def test_a_launch_without_clusters_fits_no_condition_on_them(gdb, compiled):
+    said = gdb(["break main", "run", "llm-break paged-attention if cluster.x == 2 and block.x == 256", "continue", *STOP * 2], [compiled["shared"], "-ex", "set args 2"])
+    assert [t["kernel"] for _, t in stops(said)] == ["flash_fwd_kernel"] * 2
 
 
 def test_a_condition_that_cannot_be_answered_stops_and_says_why(gdb, compiled):
