@@ -26,6 +26,7 @@ from .guard import find_python
 from .proc import ProcTarget, parse_maps, read_proc
 
 ROUNDS = 4
+REHEARSALS = 6  # before each of them at most
 WALK_LIMIT = 0.2  # seconds that the last round may follow pointers while the process stands still
 STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
 RED_ZONE = 128  # below it: System V ABI x86-64, 3.2.2
@@ -258,7 +259,17 @@ def take(pid, path, label="", timeout=1.0, reader=READER, words=(), heap=0):
     facts = _thread_facts(live)
     rehearsal = _Recorder(pid, wanted, limit=MAX_PAGES + heap // PAGE)
     read_loader(rehearsal, auxv)
-    read_python(rehearsal)
+
+    def rehearse():
+        """Until it comes by nothing new: what a process that moves will want is learnt while it runs, not while it stands."""
+        for _ in range(REHEARSALS):
+            before = len(wanted)
+            rehearsal.forget()
+            read_python(rehearsal)
+            if len(wanted) == before:
+                break
+
+    rehearse()
     for m in maps:
         if m.path == "[vdso]":
             wanted.update(range(m.start, m.end, PAGE))
@@ -293,6 +304,7 @@ def take(pid, path, label="", timeout=1.0, reader=READER, words=(), heap=0):
         if not copy.missed:
             break
         wanted |= copy.missed
+        rehearse()
     if copy.missed:
         partial.append(f"{len(copy.missed)} pages that Python's state points to changed faster than they could be copied")
     elif why:
