@@ -141,7 +141,10 @@ def watch(found, held, seconds, words=()):
                 s.edges, why = locks.find(s.view)
                 s.partial = s.view.partial + look.partial + why
                 if s.view.rt is not None:
-                    s.world, s.rings, s.counts = world(s.view.rt), shm_rings.find(s.view.rt), collectives.find(s.view.rt)
+                    s.rings, s.counts = shm_rings.find(s.view.rt), collectives.find(s.view.rt)
+                    s.world = world(s.view.rt)
+                    if s.world is None and s.rank is None:  # an engine's default group may span many engines
+                        s.world = next(((c.rank, c.size) for c in s.counts if c.default and c.rank is not None), None)
                 for th in s.view.threads:
                     if th.python:
                         s.stacks.setdefault(th.tid, []).append(stack_key(th.python))

@@ -28,10 +28,10 @@ _LOAD = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\x48\x8b(?:\x87(....)|\x47(.))\xc3", 
 
 class Count:
     """One group as one process sees it. `group`: what is equal in all its processes; `rank` in it, of `size`; `begun`: {operation:
-    how often it was begun}, the operation "" where all are counted together."""
+    how often it was begun}, the operation "" where all are counted together; `default`: it is torch's group of all ranks."""
 
-    def __init__(self, group, rank, size, begun):
-        self.group, self.rank, self.size, self.begun = group, rank, size, begun
+    def __init__(self, group, rank, size, begun, default=False):
+        self.group, self.rank, self.size, self.begun, self.default = group, rank, size, begun, default
 
 
 def find(rt):
@@ -51,11 +51,11 @@ def _of_torch(rt):
         return []
     contents, found = rt.module(MODULE), []
     names = {pg.address: name.string(256) for pg, name in contents.item("_pg_names").items(MAX_GROUPS)}
-    for pg, ranks in contents.item("_pg_group_ranks").items(MAX_GROUPS):
+    for number, (pg, ranks) in enumerate(contents.item("_pg_group_ranks").items(MAX_GROUPS)):
         size = ranks.len()
         for kind, at in _backends(rt.target, rt.target.u64(pg.address + rt.layout["object.__size"])):
             group = f"{kind.replace('ProcessGroup', '').lower()} group {names.get(pg.address, '?')} of {size}"
-            found.append(Count(group, _rank(rt.target, at, size), size, {"": rt.target.u64(at + _offset(rt.target, kind))}))
+            found.append(Count(group, _rank(rt.target, at, size), size, {"": rt.target.u64(at + _offset(rt.target, kind))}, number == 0))
     return found
 
 
