@@ -26,6 +26,6 @@ set print elements 100
 set print repeats 10
 set print pretty on
 
-# A second Enter does not repeat what resumes (gdbext's own commands see to that themselves); history survives the session.
+# What was typed survives the session (in .gdb_history of the folder that gdb runs in).
 set history save on
 set history size 10000

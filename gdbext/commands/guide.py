@@ -4,9 +4,16 @@ GUIDE = {
     "hang": """It hangs: requests do not come back, or a rank waits in a collective.
   llm-ranks                    which processes there are; a missing or stopped (T) rank is named
   llm-hang all                 the verdict with its evidence, in well under a second of standstill
+  (gdb) llm-hang 27541 27543 27545
+  collective: ranks wait in a collective for others that are not there
+  culprit: R1 27543 MainThread
+    R0,2 wait in all_reduce, called from loop (train.py:11)
+    R1 has not come to it: R1 thread 27543 (MainThread) stands in <module> (train.py:12), 0 % of a processor
+  victims: R0, R2
+  stood still: R0 25.62 ms, R1 16.72 ms, R2 6.67 ms; all run on
   llm-stacks all               equal stacks folded: the rank that is elsewhere stands alone
-  llm-bt -all -on TP1          Python, native and kernel frames of the odd one out
-  llm-locks                    who waits for whom: GIL, pthread and Python locks
+  llm-bt -all -on TP1          Python frames of the odd one out; attached (llm-attach TP1), native and kernel frames too
+  llm-locks                    who waits for whom: GIL, pthread and Python locks; a cycle as one sentence
 Before anybody restarts it:    llm-snapshot all -o DIR, and look later, on another machine
 It will happen again:          llm-watch -after 60 -o DIR   captures before the engine's own watchdog kills the evidence""",
     "crash": """It crashed, or left a core.
@@ -21,12 +28,15 @@ Still running:                 pycatch -uncaught   stops at the last frame that 
   pycatch 1: KeyError: 'missing' in caught_by_nobody at /srv/serve.py:173, thread 28111 "Thread-1 (threa", hit 1
 A CUDA core:                   llm-gpucore FILE   without a GPU""",
     "nan": """NaN, infinities, "!!!!" as output.
-  llm-break nan                stops before sampling when logits hold NaN or an infinity
-  (gdb) continue
-  llm-break 4: GPUModelRunner._sample at /srv/gpu_model_runner.py:46, thread 5123 "python", hit 1
-    (logits holds 1 NaN, 1 infinite of 16)
-  pytensor logits -stats       how many, where, what the finite values are
-  pytensors -nan               every live tensor that holds one: weights, buffers, KV
+  llm-attach TP0               the rank that samples; llm-attach all for every rank
+  llm-break nan                stops before sampling when logits hold NaN or an infinity, in the step where it happens first
+  (gdb) llm-break nan
+  llm-break 1: /…/vllm/v1/worker/gpu_model_runner.py:3443  GPUModelRunner._sample  (1 debug register)
+  (gdb) llm-continue
+  llm-break 1: GPUModelRunner._sample at /…/vllm/v1/worker/gpu_model_runner.py:3443, TP0 thread 12784 "VLLM::Worker_TP", hit 1
+    (logits holds 1536 NaN, 0 infinite of 3072)
+  pytensor logits -stats       how many, what the finite values are; half of them, as here: one of two ranks
+  pytensors -nan               the first live tensor that holds one, -all for each: weights, buffers, KV
   pybreak gpu_model_runner.py:4242 if …   further up, until the first layer that makes it; -rank R on one rank
 Tensors on a GPU are read in cuda-gdb; in plain gdb the answer says so.""",
     "tokens": """Wrong tokens, although nothing fails.
@@ -50,9 +60,14 @@ Tensors on a GPU are read in cuda-gdb; in plain gdb the answer says so.""",
   Scheduler.schedule at /…/vllm/v1/core/sched/scheduler.py:604, thread 21913
   604	        scheduled_new_reqs: list[Request] = []
 The others wait meanwhile: llm-detach, or delete and llm-continue, before their timeouts.""",
-    "memory": """Memory grows.
-  pytensors -sort bytes        every live tensor, storage counted once, with who holds it; twice, with -diff FILE
+    "memory": """Memory grows, or runs out.
+  pytensors -sort bytes        every live tensor, storage counted once, with who holds it
+  pytensors -diff FILE         what grew since FILE: an earlier answer of pytensors -json
   llm-kv                       blocks used, cached, free; llm-kv check: blocks nobody owns and nobody freed
+  llm-break oom                stops where the KV cache is full and a request's blocks are taken back, or an OutOfMemoryError is raised
+  (gdb) llm-break oom
+  pycatch 2: OutOfMemoryError  (1 debug register)
+  llm-break 3: /…/vllm/v1/core/sched/scheduler.py:1571  Scheduler._preempt_request  (1 debug register)
   pytrace Scheduler._free_request       is it called for every request?
   pylog FILE:LINE "{len(self.requests)}"  a container's length, each time a line runs; nobody edits the engine""",
     "start-up": """It does not start, or a worker is missing.

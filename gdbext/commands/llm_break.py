@@ -21,7 +21,8 @@ class LlmBreak(Command):
       (gdb) llm-break paged-attention                     whatever this engine computes attention with
       (gdb) llm-break paged_attention_v1_kernel if grid.y > 1 and args[4] == 8
       (gdb) llm-break request req-7      when that request was computed for the first time, and when it is freed
-      (gdb) llm-break nan                when logits hold NaN or an infinity; also: step, oom
+      (gdb) llm-break nan                when logits hold NaN or an infinity
+      (gdb) llm-break oom                when the KV cache is full and a request's blocks are taken back, or an OutOfMemoryError is raised; also: step
       (gdb) llm-break -trace 20 reshape_and_cache_flash_kernel      log 20 launches, stop at none
       (gdb) continue
       (gdb) llm-launch                                    kernel, grid, stream and every argument of the launch stopped at

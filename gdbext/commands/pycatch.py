@@ -43,7 +43,7 @@ class PyCatch(Command):
         data = point.data()
 
         def text(style):
-            registers = f"{len(point.traps)} debug register{'s' if len(point.traps) != 1 else ''}"
+            registers = f"{data['places']} debug register{'s' if data['places'] != 1 else ''}"
             named = f"{data['function']}{', uncaught' if args.uncaught else ''}{'  if ' + condition if condition else ''}"
             return f"pycatch {data['number']}: {named}  ({registers})"
 

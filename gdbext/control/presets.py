@@ -91,7 +91,8 @@ def points(rt, name, condition="", rank=""):
     if word == "request" and not which:
         raise GdbextError("llm-break request: which request? llm-requests lists the ids")
     if word == "oom":
-        return [pycatch.CatchPoint(known["oom"], False, condition, 1, rank)]
+        kind, functions = known["oom"]
+        return [pycatch.CatchPoint(kind, False, condition, 1, rank)] + [PresetPoint(pybreak.Where(f), condition, rank, False) for f, _ in functions]
     if word == "nan":
         return [NanPoint(pybreak.Where(f), expression, condition, rank) for f, expression in known["nan"]]
     found = []
@@ -107,10 +108,13 @@ def place(labels, name, condition="", rank=""):
     processes = [p for p in pybreak.processes(labels, rank) if data.of_process(p.rt)[0]]
     if not processes:
         raise GdbextError(f"llm-break {escape(name)}: no attached process runs {' or '.join(data.PRESETS)}")
-    made = points(processes[0].rt, name, condition, rank)
-    for point in made:
+    made = []
+    for point in points(processes[0].rt, name, condition, rank):
         if isinstance(point, pycatch.CatchPoint):
             point.set_in(processes)
+        elif name == "oom" and not any(point.where.places(p.rt) for p in processes):
+            continue  # a worker has no scheduler, and nothing is worth waiting for
         else:
             point.take(processes)
+        made.append(point)
     return made

@@ -24,7 +24,7 @@ class CatchPoint(pybreak.Point):
         return False
 
     def data(self):
-        return {**super().data(), "file": "", "line": None, "function": self.kind or "any exception", "uncaught": self.uncaught}
+        return {**super().data(), "file": "", "line": None, "function": self.kind or "any exception", "uncaught": self.uncaught, "places": len(self.traps)}
 
     def set_in(self, processes):
         """Takes a number and sets its traps; takes all back where that fails."""

@@ -6,6 +6,7 @@ Read the ratios, not the seconds: each row is set beside the first one of its ta
 
 import argparse
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import threading
 import time
 
 from . import bench_tensors
-from .engines import start_vllm
+from .engines import START, start_vllm
 from .environments import environment
 from .say import Failed, say
 from .system import need_gdb
@@ -170,6 +171,42 @@ def bench_kv(gdb, rounds):
             child.communicate()
 
 
+NEVER = {  # an engine's scheduler process, and a function of it that is not called here
+    "vllm": ("VLLM::EngineCore", "Scheduler.reset_prefix_cache"), "sglang": ("sglang::scheduler_TP0", "Scheduler.flush_cache"),
+}  # fmt: skip
+
+
+def bench_pybreak(gdb, rounds):
+    """Tokens a second of a real engine without gdb, with a Python breakpoint armed that is not reached, and without again."""
+
+    def rate(seconds=8):
+        tokens, began = engine.answered()[0], time.monotonic()
+        time.sleep(seconds)
+        return (engine.answered()[0] - tokens) / (time.monotonic() - began)
+
+    say("\n| engine | tokens/s before | armed, not reached | after | armed ÷ others | set in s | stood still |\n| --- | ---: | ---: | ---: | ---: | ---: | --- |")
+    for name, (title, function) in NEVER.items():
+        with START[name](tp=2) as engine:
+            engine.wait_ready()
+            pid = next(pid for pid, t in engine.titles().items() if t == title)
+            free, armed = [rate()], []
+            for _ in range(rounds):
+                set_it = f"python import time; T = time.monotonic(); gdb.execute('pybreak {function}'); print('armed', time.monotonic() - T, flush=True)"
+                line = gdb_line(gdb, f"source {INIT}", f"llm-attach -libraries none {pid}", set_it, "llm-continue", "llm-detach")
+                child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                took = next((float(text.split()[1]) for text in child.stdout if text.startswith("armed ")), None)
+                if took is None:
+                    raise Failed(f"bench: the breakpoint was not set in {name}")
+                time.sleep(1)
+                armed.append(rate())
+                child.send_signal(signal.SIGINT)
+                end = child.communicate(timeout=120)[0].strip().splitlines()[-1]
+                time.sleep(1)
+                free.append(rate())
+            middle = [statistics.median(v) for v in (free[:1], armed, free[1:], free)]
+            say(f"| {name} | {middle[0]:.0f} | {middle[1]:.0f} | {middle[2]:.0f} | {middle[1] / middle[3]:.2f} | {took:.2f} | {end.rpartition('  ')[2]} |")
+
+
 def main(words):
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="how often each tool runs")
@@ -178,11 +215,15 @@ def main(words):
     parser.add_argument("--source-only", action="store_true", help="only what loading the pack costs")
     parser.add_argument("--tensors", action="store_true", help="only work with tensors' values")
     parser.add_argument("--kv", action="store_true", help="only llm-kv check over 10^5 and 10^6 vLLM blocks and 5*10^6 SGLang slots")
+    parser.add_argument("--pybreak", action="store_true", help="only what an armed Python breakpoint costs vLLM and SGLang at work")
     parser.add_argument("--gib", type=float, default=1.0, help="size of the tensor of --tensors")
     args = parser.parse_args(words)
     gdb = need_gdb()[0]
     if args.tensors:
         bench_tensors.main(gdb, args.gib, args.rounds)
+        return 0
+    if args.pybreak:
+        bench_pybreak(gdb, args.rounds)
         return 0
     if args.kv:
         bench_kv(gdb, args.rounds)

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 
+from . import matrix_pybreak
 from .run_tests import fetched_pythons
 from .say import Failed, say
 from .system import find_pythons, need_gdb
@@ -115,13 +116,31 @@ def table(rows):
     return "\n".join(lines), good == total and not failed
 
 
+def put(text, begin, end):
+    """Between its marks in README.md."""
+    path = os.path.join(ROOT, "README.md")
+    with open(path, encoding="utf-8") as f:
+        readme = f.read()
+    if begin not in readme:
+        raise Failed(f"{path} has no line {begin}")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: f"{begin}\n\n{text}\n\n{end}", readme, flags=re.S))
+
+
 def main(words):
     parser = argparse.ArgumentParser(prog="scripts/matrix", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", help="measure this interpreter instead of those found here; may be repeated")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md, between its marks")
+    parser.add_argument("--pybreak", action="store_true", help="Python breakpoints instead of stacks: passes seen, and the program's speed")
     args = parser.parse_args(words)
     gdb = need_gdb()[0]
     pythons = args.python or list(find_pythons((3, 9), more=fetched_pythons()).values())
+    if args.pybreak:
+        text, whole = matrix_pybreak.main(gdb, pythons)
+        say("\n" + text)
+        if args.readme:
+            put(text, matrix_pybreak.BEGIN, matrix_pybreak.END)
+        return 0 if whole else 1
     rows = []
     for version, build, argv, env in interpreters(pythons):
         say(f"  {version}, {build}")
@@ -134,13 +153,7 @@ def main(words):
     text, whole = table(rows)
     say("\n" + text)
     if args.readme:
-        path = os.path.join(ROOT, "README.md")
-        with open(path, encoding="utf-8") as f:
-            readme = f.read()
-        if BEGIN not in readme:
-            raise Failed(f"{path} has no line {BEGIN}")
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: f"{BEGIN}\n\n{text}\n\n{END}", readme, flags=re.S))
+        put(text, BEGIN, END)
     return 0 if whole else 1
 
 

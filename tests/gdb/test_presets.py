@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 
 import pytest
@@ -34,6 +35,14 @@ def test_step_request_and_nan(subject, gdb_path):
     assert said.outputs[7] == "'req-2-bb'"
     assert "GPUModelRunner._sample at" in said.outputs[10] and "logits holds 1 NaN, 1 infinite of 16" in said.outputs[10]
     assert "llm-requests lists the ids" in said.outputs[13]
+
+
+def test_oom_stops_where_blocks_are_taken_back_and_where_the_exception_is_raised(subject, gdb_path):
+    commands = [f"llm-attach -libraries none {subject}", "llm-break oom", "llm-continue", "pyprint request.request_id", "llm-continue", "delete", "llm-detach"]
+    said = run_gdb(gdb_path, commands, timeout=90)
+    assert len(said.outputs[1].splitlines()) == 2, said.outputs[1]
+    assert "llm-break 2: Scheduler._preempt_request at" in said.outputs[2] and said.outputs[3] == "'req-1-aa'"
+    assert re.search(r"pycatch 1: (torch\.)?OutOfMemoryError: tried to allocate 2 GiB in main at .*presets\.py:\d+", said.outputs[4]), said.outputs[4]
 
 
 def test_a_process_without_an_engine_is_told_so(gdb_path):

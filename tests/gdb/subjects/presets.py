@@ -34,6 +34,10 @@ class Scheduler:
         freed = request.request_id
         return freed
 
+    def _preempt_request(self, request, timestamp):
+        status = "PREEMPTED"
+        return status
+
 
 class GPUModelRunner:
     def _sample(self, logits):
@@ -53,6 +57,12 @@ def main():
             logits[1, 3] = float("nan")
             logits[0, 0] = float("inf")
         runner._sample(logits)
+        if step % 11 == 0:
+            scheduler._preempt_request(Request("req-1-aa"), 0.0)
+            try:
+                raise torch.OutOfMemoryError("tried to allocate 2 GiB")
+            except torch.OutOfMemoryError:
+                pass
         if step % 7 == 0:
             scheduler._free_request(Request("req-2-bb"))
         time.sleep(0.01)
