@@ -59,10 +59,10 @@ class PyBreak(Command):
     """Stop at a line or function of Python (R). Writes nothing to the process: the CPU's debug registers watch the bytecode.
 
     WHERE is FILE:LINE (the last parts of the path do), FUNCTION by its qualified name, or MODULE:FUNCTION; COND is an expression as
-    pyprint takes it. It stops before the line runs, in every thread of every attached process, also in closures, behind
-    decorators and in a module loaded again; not yet imported, it waits for that. The program's speed is what it was as long as
-    the line is not reached. A process has four debug registers: each place takes one (a line can have several), waiting for an
-    import one more. On the line of a `for` it stops where the loop begins. Without WHERE: lists them; delete N removes one.
+    pyprint takes it. It stops before the line runs, in every thread of every attached process, also in closures and behind decorators;
+    not yet imported, it waits for that (a module that is loaded again later has new code: set it again). The program's speed is what it
+    was as long as the line is not reached. A process has four debug registers: each place takes one (a line can have several), waiting
+    for an import one more. On the line of a `for` it stops where the loop begins. Without WHERE: lists them; delete N removes one.
 
         (gdb) pybreak scheduler.py:412 if len(self.running) > 8
         pybreak 1: /…/vllm/v1/core/sched/scheduler.py:412  Scheduler.schedule  if len(self.running) > 8  (1 debug register)

@@ -60,7 +60,7 @@ class _State:
     guard_error = ""
     watched = set()  # pids that the guard knows of although gdb attached them by itself
     saved = {}  # settings that stay changed while something is held
-    listening = False
+    handlers = set()  # that gdb's events are connected to
     busy = False  # attaching or detaching: gdb then reports resumptions that are none
     schedule = None  # the user's schedule-multiple while processes run
     background = False  # they run behind the prompt: the stop gives it back
@@ -232,7 +232,7 @@ def attach(processes, which="main"):
         _State.guard_error = ""
     except GdbextError as e:
         _State.guard_error = str(e)
-    _listen()
+    listen(cont=_on_continue, stop=_on_stop, exited=_on_exit)
     with quiet(keep_focus=False) as focus, confined.out_of_the_way():
         scratch, rooms = None, []
         try:
@@ -445,13 +445,12 @@ def _give_back():
 
 
 # ---- keeping the books on who stands still ---------------------------------------------------------------------------
-def _listen():
-    if _State.listening:
-        return
-    _State.listening = True
-    gdb.events.cont.connect(_on_continue)
-    gdb.events.stop.connect(_on_stop)
-    gdb.events.exited.connect(_on_exit)
+def listen(**handlers):
+    """Connects functions to gdb's events of these names, each once."""
+    for name, handler in handlers.items():
+        if handler not in _State.handlers:
+            _State.handlers.add(handler)
+            getattr(gdb.events, name).connect(handler)
 
 
 def _on_continue(event):

@@ -15,7 +15,7 @@ from ..cpython import codes
 from ..cpython.expressions import evaluate, last_name, truth
 from ..cpython.reprs import SHORT, Repr
 from ..render.text import escape
-from . import traps
+from . import attach, traps
 from .traps import CodeTrap, FunctionTrap, Process
 
 
@@ -29,7 +29,7 @@ class Where:
             self.file, self.line = found.group(1), int(found.group(2))
             return
         module, colon, name = text.rpartition(":")
-        if colon and (module.endswith(".py") or "/" in module):
+        if "/" in text or (module if colon else name).endswith(".py"):
             raise GdbextError(f"{text}: after a file comes a line number; a function is named by itself or as MODULE:FUNCTION")
         if not re.match(r"[^\W\d][\w.]*$", name) or (colon and not re.match(r"[^\W\d][\w.]*$", module)):
             raise GdbextError(f"{text!r} is no FILE:LINE, FUNCTION or MODULE:FUNCTION")
@@ -61,12 +61,17 @@ class Point:
     def title(self):
         return f"{self.command} {self.number}" if self.number else self.command
 
+    @property
+    def named(self):
+        """The function as the user named it, "" for a line."""
+        return self.where.text if self.where.line is None else ""
+
     def data(self):
         """The contract's fields."""
         first = self.places[0] if self.places else None
         return {
             "number": self.number, "command": self.command, "file": escape(first.code.file if first else self.where.file),
-            "line": first.line if first else self.where.line, "function": escape(first.code.qualname if first else self.where.function),
+            "line": first.line if first else self.where.line, "function": escape(first.code.qualname if first else self.named),
             "pending": self.pending, "hits": self.hits, "condition": self.condition, "count": self.count,
             "places": len(self.places), "processes": [t.process.pid for t in self.traps],
         }  # fmt: skip
@@ -187,18 +192,10 @@ def _make(text):
     _made.append(gdb.Breakpoint(function=text))
 
 
-class _State:
-    listening = False
-
-
 def _listen():
-    if _State.listening:
-        return
-    _State.listening = True
-    gdb.events.breakpoint_deleted.connect(_on_deleted)
-    gdb.events.breakpoint_modified.connect(_on_modified)
-    gdb.events.stop.connect(_on_stop)
-    Process.when_gone.append(_on_gone)
+    attach.listen(breakpoint_deleted=_on_deleted, breakpoint_modified=_on_modified, stop=_on_stop)
+    if _on_gone not in Process.when_gone:
+        Process.when_gone.append(_on_gone)
 
 
 def _on_deleted(breakpoint):

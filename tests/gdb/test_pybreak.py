@@ -174,6 +174,7 @@ def test_registers_run_out_with_a_clear_word_and_come_back(session):
         ("pybreak breakpoints.py:99999", "has no code; the last line with code is"),
         ("pybreak a b c", "is no FILE:LINE, FUNCTION or MODULE:FUNCTION"),
         ("pybreak x.py:work", "after a file comes a line number"),
+        ("pybreak breakpoints.py", "after a file comes a line number"),
         ("pybreak work if number ==", "cannot parse the condition"),
         ("pybreak -rank TP7 work", "TP7 is not attached"),
         ("pybreak -count 0 work", "-count is 1 or more"),
