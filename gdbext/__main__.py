@@ -13,7 +13,7 @@ SETUP = {
     "doctor": "what works on this machine, what does not, and the line that mends it",
     "install": "load gdbext in gdb and cuda-gdb from now on, and get numpy and the rest for gdb's own Python",
     "uninstall": "take that out again",
-    "vscode": "print a launch.json for VS Code",
+    "vscode": "print a launch.json for VS Code: attach to each rank by gdb, gdb's own DAP, Nsight's cuda-gdb or debugpy",
 }
 
 
@@ -31,6 +31,8 @@ def _parser(name):
     if name in ("install", "uninstall"):
         parser.add_argument("--gdbinit", metavar="FILE", help="this init file alone, instead of gdb's and cuda-gdb's own")
         parser.add_argument("--no-wheels", action="store_true", help="leave the packages for gdb's Python alone")
+    if name == "vscode":
+        parser.add_argument("what", nargs="?", default="", metavar="WHAT", help="the ranks: a label, pid or index of llm-ranks (default: all)")
     if name == "install":
         parser.add_argument("--wheels-only", action="store_true", help="no init file, only the packages for gdb's Python")
     if name != "uninstall":
@@ -63,7 +65,9 @@ def _setup(name, words):
     else:
         from .setup import gdbs, vscode
 
-        found = {"launch": vscode.launch((gdbs.find(options.gdb) or ["gdb"])[0])}
+        paths = gdbs.find(options.gdb)
+        cuda = next((p for p in paths if "cuda" in os.path.basename(p)), "cuda-gdb")
+        found = {"launch": vscode.launch(next((p for p in paths if p != cuda), "gdb"), cuda, options.what)}
         say(found["launch"])
     if options.json:
         print(jsonline.dumps({"schema": name + "/1", "partial": partial, **found}))

@@ -2,10 +2,11 @@
 
 import json
 import socket
+import subprocess
 
 
 class Dap:
-    """`ask(command, …)` -> the body of the answer; `wait(event, …)` -> the body of the next event of that name."""
+    """`ask(command, …)` -> the body of the answer; `event(name)` -> the body of the next event of that name."""
 
     def __init__(self, reader, writer):
         self.reader, self.writer = reader, writer
@@ -36,10 +37,10 @@ class Dap:
         assert found["success"], f"{found['command']}: {found.get('message')} {found.get('body')}"
         return found.get("body") or {}
 
-    def wait(self, event, wanted=lambda body: True):
+    def event(self, name):
         while True:
             for found in self.events:
-                if found["event"] == event and wanted(found.get("body") or {}):
+                if found["event"] == name:
                     self.events.remove(found)
                     return found.get("body") or {}
             self._read()
@@ -63,3 +64,19 @@ class Dap:
     def close(self):
         for stream in {self.reader, self.writer}:
             stream.close()
+
+
+class GdbDap(Dap):
+    """A gdb (14 and later) that is spoken to over its standard streams."""
+
+    def __init__(self, gdb, words):
+        self.process = subprocess.Popen([gdb, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        super().__init__(self.process.stdout, self.process.stdin)
+
+    def repl(self, command):
+        """What a gdb command prints, as in an editor's debug console."""
+        return self.ask("evaluate", expression=command, context="repl")["result"]
+
+    def close(self):
+        self.process.kill()
+        self.process.communicate()

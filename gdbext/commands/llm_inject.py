@@ -83,10 +83,9 @@ def name_of(said):
     return f"{escape(said['label'])} (pid {said['pid']})" if said["label"] else f"process {said['pid']}"
 
 
-def attach_configuration(said):
+def attach_configuration(name, port):
     """What VS Code's launch.json takes to connect to a debugpy."""
-    name = f"gdbext {said['label'] or said['pid']}"
-    return {"name": name, "type": "debugpy", "request": "attach", "connect": {"host": "127.0.0.1", "port": said["port"]}, "justMyCode": False}
+    return {"name": f"gdbext {name}", "type": "debugpy", "request": "attach", "connect": {"host": "127.0.0.1", "port": port}, "justMyCode": False}
 
 
 def told(said):
@@ -97,7 +96,7 @@ def told(said):
     if said.get("file"):
         return head + f": dump of all threads in {escape(said['file'])}"
     if said["tool"] == "debugpy":
-        return head + f": port {said['port']}; for launch.json:\n" + json.dumps(attach_configuration(said))
+        return head + f": port {said['port']}; for launch.json:\n" + json.dumps(attach_configuration(said["label"] or said["pid"], said["port"]))
     if said["tool"] == "pdb":
         return head + f": nc 127.0.0.1 {said['port']} (its main thread goes on until you connect)"
     return head

@@ -7,7 +7,9 @@ import subprocess
 
 import pytest
 
+from dapclient import GdbDap
 from gdbrun import INIT
+from test_frame_filter import gdbs_that_speak_dap
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "cxx_tensors.cpp")
 START = ["set breakpoint pending on", "set auto-solib-add off", "set may-call-functions off"]
@@ -127,3 +129,26 @@ def test_mi_front_ends_get_values_and_capped_children(gdb_path, program):
     assert 'exp="[1, 2]",numchild="0",value="5",type="double"' in out  # gdb's MI gives {...} for a value with children itself
     assert "Traceback" not in out and 'value="cuda:3"' in out
     assert 200 <= out.count('value="7"') <= 201
+
+
+def test_dap_front_ends_get_values_and_children(program):
+    for path in gdbs_that_speak_dap()[-1:]:
+        words = ["-nx", "-q", "-i=dap"]
+        for command in ("set debuginfod enabled off", "set auto-load off", "set auto-solib-add off", f"source {INIT}"):
+            words += ["-iex", command]
+        client = GdbDap(path, words)
+        try:
+            client.ask("initialize", adapterID="gdb")
+            launched = client.send("launch", program=program)
+            client.ask("setFunctionBreakpoints", breakpoints=[{"name": "here"}])
+            client.ask("configurationDone")
+            client.answer(launched)
+            thread = client.event("stopped")["threadId"]
+            main = client.ask("stackTrace", threadId=thread)["stackFrames"][1]
+            (local,) = [s for s in client.ask("scopes", frameId=main["id"])["scopes"] if s["name"] == "Locals"]
+            seen = {v["name"]: v for v in client.ask("variables", variablesReference=local["variablesReference"])["variables"]}
+            assert seen["t"]["value"] == "Tensor[2, 3] float32 cpu" and seen["few"]["value"] == "ArrayRef of 3" and seen["sd"]["value"] == "2.5"
+            held = client.ask("variables", variablesReference=seen["t"]["variablesReference"])["variables"]
+            assert [(v["name"], v["value"]) for v in held[:2]] == [("[0, 0]", "0"), ("[0, 1]", "1")] and len(held) == 6
+        finally:
+            client.close()

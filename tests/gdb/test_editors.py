@@ -9,8 +9,10 @@ import sys
 
 import pytest
 
-from gdbrun import INIT
-from test_frame_filter import Dap, gdbs_that_speak_dap
+from dapclient import GdbDap
+from gdbrun import INIT, ROOT
+from pysubjects import SUBJECTS
+from test_frame_filter import dap, gdbs_that_speak_dap
 from test_pybreak import started
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
@@ -91,25 +93,79 @@ def test_stacks_tensors_and_stops_reach_an_editor_through_mi(gdb_path, tmp_path)
 def test_a_python_breakpoint_set_through_dap_stops_the_thread_with_a_reason(tmp_path):
     for gdb in gdbs_that_speak_dap():
         with started(sys.executable, tmp_path) as subject:
-            dap = Dap(gdb)
-            repl = lambda text, dap=dap: dap.ask("evaluate", expression=text, context="repl")["result"]  # noqa: E731
+            client = dap(gdb)
             try:
-                dap.ask("initialize", adapterID="test")
-                attached = dap.send("attach", pid=subject.pid)
-                dap.ask("configurationDone")
-                dap.answer(attached)
-                assert dap.event("stopped")["reason"] == "attach"
-                repl("set style enabled off")
-                assert repl("pybreak work").startswith("pybreak 1: ")
+                client.ask("initialize", adapterID="test")
+                attached = client.send("attach", pid=subject.pid)
+                client.ask("configurationDone")
+                client.answer(attached)
+                assert client.event("stopped")["reason"] == "attach"
+                client.repl("set style enabled off")
+                assert client.repl("pybreak work").startswith("pybreak 1: ")
                 with open(subject.go + ".new", "w") as f:
                     f.write("run")
                 os.rename(subject.go + ".new", subject.go)
-                dap.ask("continue", threadId=1)
-                stopped = dap.event("stopped")
+                client.ask("continue", threadId=1)
+                stopped = client.event("stopped")
                 assert stopped["reason"] == "data breakpoint" and stopped["threadId"] == 1 and stopped["allThreadsStopped"], stopped
-                assert repl("pylocals").strip() == "number = 0" and re.match(r"work at .*breakpoints\.py:26, thread", repl("pynext"))
-                assert dap.event("stopped")["reason"] == "data breakpoint"
-                assert repl("pyprint number, step").strip() == "(0, 1)"
+                assert client.repl("pylocals").strip() == "number = 0" and re.match(r"work at .*breakpoints\.py:26, thread", client.repl("pynext"))
+                assert client.event("stopped")["reason"] == "data breakpoint"
+                assert client.repl("pyprint number, step").strip() == "(0, 1)"
             finally:
-                dap.process.kill()
-                dap.process.communicate()
+                client.close()
+
+
+TENSOR = "pytensor -json slotted.kept"
+
+
+def printed(pid, gdb):
+    """{type: configuration} that `python -m gdbext vscode` prints for a process."""
+    said = subprocess.run([sys.executable, "-m", "gdbext", "vscode", "--gdb", gdb, str(pid)], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    return {c["type"]: c for c in json.loads(said.stdout)["configurations"] if c["request"] == "attach"}
+
+
+@pytest.fixture
+def tensors(torch_python, tmp_path):
+    """A process with tensors, which answers `leaked` when it is told to go on."""
+    words = [torch_python, os.path.join(SUBJECTS, "tensors_live.py"), str(tmp_path / "truth.json")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+            process.stdin.write("go on\n")
+            assert process.stdout.readline() == "leaked\n"
+        finally:
+            process.kill()
+
+
+def test_the_printed_cppdbg_configuration_attaches_and_shows_a_tensor(gdb_path, tensors):
+    found = printed(tensors.pid, gdb_path)["cppdbg"]
+    mi = Mi(found["miDebuggerPath"])
+    try:
+        for command in found["setupCommands"]:
+            assert mi.console(command["text"])[0] == "done"
+        assert mi.ask(f"-file-exec-and-symbols {found['program']}")[0] == "done"
+        assert mi.ask(f"-target-attach {found['processId']}")[0].startswith("done")
+        result, text = mi.console(TENSOR)
+        assert result == "done" and data(text)["shape"] == [2, 3] and data(text)["dtype"] == "torch.float32"
+        assert "<module>" in mi.console("pybt")[1]
+        assert mi.ask("-target-detach")[0] == "done"
+    finally:
+        mi.process.kill()
+        mi.process.communicate()
+
+
+def test_the_printed_dap_configuration_attaches_and_shows_a_tensor(tensors):
+    for gdb in gdbs_that_speak_dap():
+        found = printed(tensors.pid, gdb)["gdb"]
+        client = GdbDap(found["debuggerPath"], ["-nx", *found["debuggerArgs"]])
+        try:
+            client.ask("initialize", adapterID="gdb")
+            attached = client.send("attach", **found)
+            client.ask("configurationDone")
+            client.answer(attached)
+            assert client.event("stopped")["reason"] == "attach"
+            assert data(client.repl(TENSOR))["shape"] == [2, 3] and "<module>" in client.repl("pybt")
+            client.ask("disconnect", terminateDebuggee=False)
+        finally:
+            client.close()

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from dapclient import GdbDap
 from gdbrun import INIT
 from pysubjects import PYTHONS, running
 
@@ -121,50 +122,12 @@ def test_it_is_listed_and_off_until_asked_for(gdb):
     assert ran.outputs[3] == "False"
 
 
-class Dap:
+def dap(gdb):
     """A gdb that speaks the Debug Adapter Protocol."""
-
-    def __init__(self, gdb):
-        words = [gdb, "-nx", "-q", "-i=dap"]
-        for command in ("set debuginfod enabled off", "set auto-load off", f"source {INIT}", ON):
-            words += ["-iex", command]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.count, self.events = 0, []
-
-    def send(self, command, **arguments):
-        self.count += 1
-        body = json.dumps({"seq": self.count, "type": "request", "command": command, "arguments": arguments}).encode()
-        self.process.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
-        self.process.stdin.flush()
-        return self.count
-
-    def read(self):
-        """The next message; events are kept."""
-        head = b"".join(iter(lambda: self.process.stdout.readline().strip(), b""))
-        assert head, "gdb said no more"
-        said = json.loads(self.process.stdout.read(int(head.partition(b":")[2])))
-        if said["type"] == "event":
-            self.events.append(said)
-        return said
-
-    def answer(self, number):
-        while True:
-            said = self.read()
-            if said["type"] == "response" and said["request_seq"] == number:
-                assert said["success"], said
-                return said.get("body")
-
-    def event(self, name):
-        """What the next event of that name says."""
-        while True:
-            found = next((e for e in self.events if e["event"] == name), None)
-            if found:
-                self.events.remove(found)
-                return found["body"]
-            self.read()
-
-    def ask(self, command, **arguments):
-        return self.answer(self.send(command, **arguments))
+    words = ["-nx", "-q", "-i=dap"]
+    for command in ("set debuginfod enabled off", "set auto-load off", f"source {INIT}", ON):
+        words += ["-iex", command]
+    return GdbDap(gdb, words)
 
 
 def gdbs_that_speak_dap():
@@ -178,19 +141,18 @@ def gdbs_that_speak_dap():
 def test_a_front_end_that_speaks_dap_gets_python_frames_and_their_variables():
     able = gdbs_that_speak_dap()
     with running(sys.executable, "py_stacks.py") as (target, truth):
-        dap = Dap(able[0])
+        client = dap(able[0])
         try:
-            dap.ask("initialize", adapterID="test")
-            attached = dap.send("attach", pid=target.pid)
-            dap.ask("configurationDone")
-            dap.answer(attached)
-            main = next(th["id"] for th in dap.ask("threads")["threads"] if th["id"] == 1)
-            frames = dap.ask("stackTrace", threadId=main)["stackFrames"]
+            client.ask("initialize", adapterID="test")
+            attached = client.send("attach", pid=target.pid)
+            client.ask("configurationDone")
+            client.answer(attached)
+            main = next(th["id"] for th in client.ask("threads")["threads"] if th["id"] == 1)
+            frames = client.ask("stackTrace", threadId=main)["stackFrames"]
             python = [f for f in frames if f.get("source", {}).get("path", "").endswith(".py")]
             assert [[f["name"], f["source"]["path"], f["line"]] for f in python[1:]] == [f[:3] for f in truth["main"]]
-            (scope,) = [s for s in dap.ask("scopes", frameId=python[1]["id"])["scopes"] if s["name"] == "Locals"]
-            held = {v["name"]: v["value"] for v in dap.ask("variables", variablesReference=scope["variablesReference"])["variables"]}
+            (scope,) = [s for s in client.ask("scopes", frameId=python[1]["id"])["scopes"] if s["name"] == "Locals"]
+            held = {v["name"]: v["value"] for v in client.ask("variables", variablesReference=scope["variablesReference"])["variables"]}
             assert held["interrupted"] == '"10"' and held["signum"] == '"10"'
         finally:
-            dap.process.kill()
-            dap.process.communicate()
+            client.close()

@@ -83,14 +83,14 @@ def test_a_debugpy_client_stops_at_a_line_by_the_printed_configuration(python, g
         client = Dap.connect(**configuration["connect"])
         assert client.ask("initialize", adapterID="debugpy", pathFormat="path")["supportsConditionalBreakpoints"]
         attached = client.send("attach", **configuration)
-        client.wait("initialized")
+        client.event("initialized")
         wanted = {"line": LINES["kind"], "condition": "number == 7"}
         (made,) = client.ask("setBreakpoints", source={"path": FILE}, breakpoints=[wanted])["breakpoints"]
         assert made["verified"]
         client.ask("configurationDone")
         client.answer(attached)
         subject.go_on("run")
-        stopped = client.wait("stopped")
+        stopped = client.event("stopped")
         assert stopped["reason"] == "breakpoint"
         frames = client.ask("stackTrace", threadId=stopped["threadId"])["stackFrames"]
         assert [f["name"] for f in frames] == ["run", "run", "main", "<module>"] and frames[0]["line"] == LINES["kind"]

@@ -1,0 +1,38 @@
+"""The launch.json that `python -m gdbext vscode` prints: what each debugger's extension asks for, one of each kind for every rank."""
+
+import json
+import os
+
+import pytest
+
+from gdbext.errors import GdbextError
+from gdbext.setup import vscode
+
+ASKED = {  # type -> the attributes of an attach that its extension knows
+    "cppdbg": {"processId", "program", "MIMode", "miDebuggerPath", "setupCommands"},
+    "gdb": {"pid", "program", "debuggerPath", "debuggerArgs"},
+    "cuda-gdb": {"processId", "program", "debuggerPath", "initCommands"},
+    "debugpy": {"connect", "justMyCode"},
+}
+
+
+def test_each_rank_by_each_debugger(monkeypatch):
+    monkeypatch.setattr(vscode, "ranks", lambda what: [("TP0", 41, "/usr/bin/python3"), ("TP1", 42, "/usr/bin/python3")])
+    said = json.loads(vscode.launch("/usr/bin/gdb", "/opt/cuda/bin/cuda-gdb", "all"))
+    attaches = [c for c in said["configurations"] if c["request"] == "attach"]
+    assert [c["type"] for c in attaches] == list(ASKED) * 2 and len({c["name"] for c in attaches}) == 8
+    for one in attaches:
+        assert set(one) == ASKED[one["type"]] | {"name", "type", "request"}
+    assert [c["connect"]["port"] for c in attaches if c["type"] == "debugpy"] == [5678, 5679]
+    assert attaches[7]["name"] == "gdbext: TP1, debugpy, after llm-inject -unsafe -port 5679 debugpy TP1"
+    assert (attaches[4]["processId"], attaches[5]["pid"], attaches[6]["processId"]) == ("42", 42, "42")
+    (core,) = [c for c in said["configurations"] if c["request"] == "launch"]
+    assert core["coreDumpPath"] == "${input:core}" and said["inputs"][0]["id"] == "core"
+
+
+def test_a_process_by_its_pid_and_what_is_none():
+    assert vscode.ranks(str(os.getpid())) == [(str(os.getpid()), os.getpid(), os.readlink("/proc/self/exe"))]
+    with pytest.raises(GdbextError, match="nosuch"):
+        vscode.ranks("nosuch")
+    with pytest.raises(GdbextError, match="is a core file"):
+        vscode.ranks(__file__)
