@@ -149,14 +149,15 @@ def _folder(name):
     return folder
 
 
-def start_vllm(tp=2, python=None, env=(), args=()):
-    """Real vLLM on CPU, not ready yet. `env`: more environment variables, `args`: more arguments for serve_vllm.py."""
+def start_vllm(tp=2, python=None, env=(), args=(), under=()):
+    """Real vLLM on CPU, not ready yet. `env`: more environment variables, `args`: more arguments for serve_vllm.py, `under`: words of a
+    program that starts it."""
     python = python or environment("vllm")
     folder = _folder("vllm")
     environ = _environ(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND=cores_for(tp), VLLM_NO_USAGE_STATS="1",
                        TORCHDYNAMO_DISABLE="1",  # it would want a C++ compiler
                        VLLM_CACHE_ROOT=os.path.join(folder, "cache"), VLLM_CONFIG_ROOT=os.path.join(folder, "config"), **dict(env))
-    argv = [python, os.path.join(SCRIPTS, "serve_vllm.py"), "--tp", str(tp), "--model", os.path.join(folder, "model"),
+    argv = [*under, python, os.path.join(SCRIPTS, "serve_vllm.py"), "--tp", str(tp), "--model", os.path.join(folder, "model"),
             "--ready", os.path.join(folder, "ready"), *args]
     return Engine("vLLM", argv, environ, folder)
 

@@ -30,7 +30,7 @@ class Running:
         self.stop()
         if not existing(name):
             pytest.skip(f"no environment for {name}: run scripts/test engines, which makes it")
-        engine = START[name](env={"PYTHONPATH": SUBJECT, "GDBEXT_TRUTH": self.folder})
+        engine = START[name](env={"PYTHONPATH": SUBJECT, "GDBEXT_TRUTH": self.folder, "SGLANG_TORCH_PROFILER_DIR": self.folder})
         self.name, self.engine = name, engine
         engine.said = engine.wait_ready()
         return engine
