@@ -568,11 +568,27 @@ def read_worker(rt, label, num_blocks=None):
     """`Worker`: block tables and layers of the process's model runner. `NotFoundError` when it has none."""
     runner = find_runner(rt)
     if runner is None:
+        v0 = rt.target.cached("vllm V0 worker", lambda: _in_frames(rt, vllm_v0_kv.WORKERS))
+        if vllm_v0_kv.is_worker(v0):
+            return _v0_worker(rt, v0, label)
         raise NotFoundError(f"{rt.target.describe()}: no vLLM model runner in its frames")
     worker = Worker(label, target=rt.target)
     groups = _config_groups(runner)
     _layers(rt, runner, worker, groups, num_blocks)
     _worker_tables(runner, worker)
+    return worker
+
+
+def _v0_worker(rt, v0, label):
+    worker = Worker(label, target=rt.target)
+    worker.notes.append("V0 engine: a worker's block tables live for one step only and are not read")
+    for index, pool, obj, spec in vllm_v0_kv.cache_tensors(v0):
+        tensor = read_tensor(rt, obj.address)
+        layer = layer_of(index, ("gpu", "cpu")[pool], pool, tensor, spec, None, "") if tensor.storage_data and tensor.shape and tensor.numel else None
+        if layer is not None:
+            worker.layers.append(layer)
+        elif tensor.numel:
+            worker.notes.append(f"layer {index}: " + (tensor.unavailable or f"shape {list(tensor.shape or ())} is no layout that is known"))
     return worker
 
 

@@ -3,6 +3,9 @@
 Two forms: BlockSpaceManagerV1 (0.6.0 to 0.6.2: allocators of PhysicalTokenBlock objects, vllm/core/block_manager_v1.py), and the one of
 CpuGpuBlockAllocator (V2 in 0.6.0, SelfAttnBlockSpaceManager later; vllm/core/block/*.py), whose naive and prefix-caching allocators keep
 ids and counts. Tables belong to sequences: one of several of a request is named REQUEST/SEQUENCE.
+
+A worker keeps the memory in CacheEngine objects (vllm/worker/cache_engine.py): a tensor per layer for the device's blocks and one for the
+host's. Its block tables live for one step only, in that step's inputs: they are not read.
 """
 
 import time
@@ -18,6 +21,12 @@ PATHS = {
     "output": (("0.6.0", "data._output_token_ids"),),
     "computed": (("0.6.0", "data._num_computed_tokens"),),
 }
+_DRIVER = "model_executor.driver_worker.worker|{0}model_executor.driver_worker"
+WORKERS = {  # objects that a frame may hold -> the path from there to the Worker
+    "Worker": "", "CPUWorker": "", "WorkerWrapperBase": "worker", "WorkerWrapper": "worker", "LLMEngine": _DRIVER.format(""),
+    "_AsyncLLMEngine": _DRIVER.format(""), "LLM": "llm_engine." + _DRIVER.format("llm_engine."), "MQLLMEngine": "engine." + _DRIVER.format("engine."),
+}  # fmt: skip
+CACHES = (("gpu_cache", 0), ("cpu_cache", 1))  # lists of tensors, one per layer -> the pool whose blocks they hold
 QUEUES = (("running", "running"), ("waiting", "waiting"), ("swapped", "swapped"))
 UPDATING = ("block_manager.py", "block_manager_v1.py", "block_manager_v2.py", "block_table.py", "common.py", "cpu_gpu_block_allocator.py", "naive_block.py",
             "prefix_caching_block.py", "evictor.py", "evictor_v1.py", "evictor_v2.py")  # fmt: skip
@@ -93,6 +102,27 @@ def _table_ids(rt, table):
     if held is None:  # BlockTable of CpuGpuBlockAllocator: a BlockList inside
         held = table.attr("_blocks").attr("_block_ids")
     return integers(rt, held.element_addresses(MAX_BLOCKS))
+
+
+def is_worker(obj):
+    """Whether an object is V0's worker: it has cache engines."""
+    return obj is not None and _get(obj, "cache_engine") is not None
+
+
+def cache_tensors(worker):
+    """-> [(layer, pool, the tensor's Object, spec)] of a worker's first cache engine (there is one per virtual engine)."""
+    engines = worker.attr("cache_engine")
+    engine = engines.item(0) if engines.isa("list") else engines
+    spec = {name: found.integer() for name in ("block_size", "head_size", "num_kv_heads", "num_heads") for found in [_get(engine, name)] if found is not None}
+    spec.setdefault("num_kv_heads", spec.pop("num_heads", None))  # CPUCacheEngine's name for them
+    found = []
+    for name, pool in CACHES:
+        held = _get(engine, name)
+        if held is not None:
+            found += [(layer, pool, obj, spec) for layer, obj in enumerate(held.elements(10_000))]
+    if found and not any(pool == 0 for _, pool, _, _ in found):  # CPUCacheEngine: what its allocator calls the device's blocks
+        found = [(layer, 0, obj, spec) for layer, _, obj, spec in found]
+    return found
 
 
 # ---- pools by ids and counts -------------------------------------------------------------------------------------------

@@ -136,7 +136,13 @@ def test_a_core_says_the_same(torch_python, gdb_path, tmp_path, version, kind):
                                           ("0.7.3", "cached"), ("0.10.2", "cached")])  # fmt: skip
 def test_v0_reads_as_it_says_of_itself(torch_python, version, kind):
     with running(torch_python, "vllm_v0_release.py", release("vllm", version), version, *kind.split()) as said:
-        cache = read(said["pid"])
+        target = ProcTarget(said["pid"])
+        cache, worker = vllm_kv.read(open_runtime(target)), vllm_kv.read_worker(open_runtime(target), "it", 24)
+        assert len(worker.layers) == 6 and len(said["places"]) == 12 and len(worker.notes) == 1
+        for group, number, part, address in said["places"]:
+            layer = next(x for x in worker.layers if (x.group, x.index) == (group, number))
+            assert layer.find(address) == (part, {"block": 3, "slot": 5, "head": 1, "element": 2}) and layer.address(part, 3, 5, 1, 2) == address
+        target.close()
         requests = {r.request_id: r for r in cache.requests}
         assert {n: r.blocks[0] for n, r in requests.items() if r.blocks} == said["tables"] and said["tables"]
         assert list(dict.fromkeys(n.partition("/")[0] for n, r in requests.items() if r.queue == "running")) == said["running"]

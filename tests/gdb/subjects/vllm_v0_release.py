@@ -38,6 +38,30 @@ def scheduler_of(cached, old):
     )  # fmt: skip
 
 
+class Worker:
+    """A FAKE of vllm.worker.worker.Worker: it holds the release's own cache engine."""
+
+    def __init__(self):
+        import torch
+        from vllm.worker.cache_engine import CacheEngine
+
+        model = Config(dtype=torch.float32, get_head_size=lambda: 8, get_num_layers_by_block_type=lambda *names: 3, get_num_attention_layers=lambda *names: 3,
+                       get_num_layers=lambda *names: 3, get_num_kv_heads=lambda *names: 2, get_num_attention_heads=lambda *names: 2, get_sliding_window=lambda: None)
+        cache = Config(block_size=BLOCK, num_gpu_blocks=BLOCKS, num_cpu_blocks=4, cache_dtype="auto")
+        self.cache_engine = [CacheEngine(cache, model, Config(pipeline_parallel_size=1), Config(device_type="cpu"))]
+
+    def wait(self, said):
+        print(json.dumps(said), flush=True)
+        while True:
+            time.sleep(1000)
+
+    def places(self):
+        """[[pool, layer, part, address of [block 3, slot 5, head 1, element 2]]], by torch's own arithmetic."""
+        engine = self.cache_engine[0]
+        return [[pool, layer, "kv"[part], t[part, 3, 5, 1, 2].data_ptr()] for pool, held in enumerate((engine.gpu_cache, engine.cpu_cache))
+                for layer, t in enumerate(held) for part in (0, 1)]  # fmt: skip
+
+
 def group_of(number, tokens):
     from vllm.sequence import Sequence, SequenceGroup
 
@@ -132,9 +156,8 @@ def main():
     older_engine.use(folder, version)
     scheduler = scheduler_of(kind == "cached", "v1" in sys.argv[4:])
     story(scheduler)
-    print(json.dumps({"pid": os.getpid(), **truth(scheduler)}), flush=True)
-    while True:
-        time.sleep(1000)
+    worker = Worker()
+    worker.wait({"pid": os.getpid(), "places": worker.places(), **truth(scheduler)})
 
 
 if __name__ == "__main__":
