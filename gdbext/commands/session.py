@@ -39,7 +39,7 @@ class Session:
         return self.open(found[0])
 
     def this_of(self, classes, types):
-        """`(class, C++ object)` whose method a frame of the selected process runs, by debug information; None outside gdb."""
+        """`(class, C++ object, inner frames)` whose method a frame of the selected process runs, by debug information; None outside gdb."""
         return None
 
     def resolve(self, what):

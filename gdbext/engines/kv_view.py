@@ -125,7 +125,7 @@ def block_values(layer, part, block):
 
 
 class NativeView:
-    """A C++ engine's cache, read by debug information: `reader` of `NATIVE`; `found`: `(class, this)` of a frame."""
+    """A C++ engine's cache, read by debug information: `reader` of `NATIVE`; `found`: `(class, this, inner)` of a frame."""
 
     def __init__(self, target, reader, found):
         self.target, self.partial = target, []
@@ -135,7 +135,7 @@ class NativeView:
         return self._reader.read(self._found)
 
     def workers(self, num_blocks=None):
-        """None: where its layers lie is told by torch tensors that only the process's own Python or CUDA can be asked about."""
+        """None: its layers are C++ torch tensors (RTP-LLM) or buffers of a type of its own (TensorRT-LLM), whose layout these names do not tell."""
         return []
 
     def unstopped(self, target):

@@ -5,6 +5,8 @@ written. Each name is data below, so that a difference is one line to mend. Two 
 older CacheManager, which keeps free blocks and counters itself. The view of an object (`field`, `items`, `integer`) is the caller's.
 """
 
+import re
+
 from ..errors import GdbextError, LayoutError, NotFoundError
 from ..kvcache.model import Cache, Group, Pool, Request
 
@@ -28,6 +30,8 @@ CACHED = ("block_cache_ref_counter_",)
 CONNECTOR = ("connector_ref_counter_",)
 ALL = ("block_ref_counter_",)  # of the older CacheManager: every reference
 COUNTS, BUSY = "ref_counter", "busy_block_num_"
+UPDATING = ("BlockPool", "BlockRefCounter", "BlockCache", "SharedBlockCache", "CacheManager", "KVCacheAllocator")  # whose methods change it ...
+READING = re.compile("(get|is|has|num|total|available|config|debug|print|verify)|.*(num|nums|size|count)$", re.IGNORECASE)  # ... unless named like this
 MAX_STREAMS = 100_000
 NULL_BLOCK = -1
 
@@ -44,9 +48,15 @@ def first(obj, paths):
     return None
 
 
-def read(found, middle=""):
-    """`Cache` from `(class, this)` of a frame. `GdbextError` names the member that is not where this release's facts have it."""
-    name, this = found
+def middle_of(inner, updating):
+    """'' or the innermost of `[(class, method)]` that changes the cache: a stop there is in the middle of an update."""
+    return next((f"{owner}::{method}" for owner, method in inner if owner in updating and not READING.match(method)), "")
+
+
+def read(found):
+    """`Cache` from `(class, this, inner)` of a frame. `GdbextError` names the member that is not where this release's facts have it."""
+    name, this, inner = found
+    middle = middle_of(inner, UPDATING)
     manager = _manager(name, this)
     holder = first(manager, POOL[:2]) or manager
     free = first(holder, FREE)

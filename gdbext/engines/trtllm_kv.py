@@ -6,7 +6,7 @@ name is data below, so that a difference is one line to mend. The Python KVCache
 
 from ..errors import LayoutError, NotFoundError
 from ..kvcache.model import Cache, Group, Pool, Request
-from .rtp_llm_kv import first
+from .rtp_llm_kv import first, middle_of
 
 NAMESPACE = "tensorrt_llm::batch_manager::kv_cache_manager::"
 ENGINES = ("KVCacheManager", "BlockManager", "WindowBlockManager", "LRUEvictionPolicy")
@@ -15,12 +15,14 @@ WINDOWS = ("mBlockManager.mWindowBlockManagers", "mWindowBlockManagers")  # std:
 BLOCKS, TABLES, TOKENS, PRIMARY = "mAllBlocksById", "mAllocatedBlocksPerSeq", "mTokensPerBlock", "mNumPrimaryBlocks"
 POLICY, QUEUES, COUNTS = "mEvictionPolicy", "mFreeQueues", "mNumFreeBlocksPerLevel"  # queues: [cache level][priority] of std::list<BlockPtr>
 ID, REFERENCES, ITERATOR = "mBlockId", "mRefCount", "mFreeBlockIterator"
+UPDATING = ("LRUEvictionPolicy", "WindowBlockManager", "BlockManager", "KVCacheBlock")
 MAX_BLOCKS = 1 << 24
 
 
-def read(found, middle=""):
-    """`Cache` from `(class, this)` of a frame: a pool and a group per window. Ids below the number of primary blocks are on the device."""
-    name, this = found
+def read(found):
+    """`Cache` from `(class, this, inner)` of a frame: a pool and a group per window. Ids below the number of primary blocks are on the device."""
+    name, this, inner = found
+    middle = middle_of(inner, UPDATING)
     windows = first(this, WINDOWS)
     if windows is not None:
         managers = [(key.integer(), value) for key, value in windows.items(1000)]

@@ -193,8 +193,9 @@ def _known(name):
 
 
 def this_of(classes, types):
-    """-> (class, Cxx) of the first frame of any thread that runs a method of one of `classes` (names without namespace), or None. Frames are
-    looked at only where debug information knows one of `types`. What is selected stays so."""
+    """-> (class, Cxx, inner) of a frame that runs a method of one of `classes` (names without namespace), or None: of the first thread that
+    has any, the class that stands first in the list. inner: `[(class, method)]` of that frame and of those that it called. Frames are looked at only where debug information knows one of
+    `types`. What is selected stays so."""
     if not any(_known(name) for name in types):
         return None
     was_thread, was_frame = gdb.selected_thread(), None
@@ -207,17 +208,21 @@ def this_of(classes, types):
             if not thread.is_valid():
                 continue
             thread.switch()
-            frame = gdb.newest_frame()
+            frame, inner, found = gdb.newest_frame(), [], {}
             for _ in range(MAX_FRAMES):
                 if frame is None:
                     break
                 parts = (frame.name() or "").partition("(")[0].split("::")
+                inner += [tuple(parts[-2:])] if len(parts) > 1 else []
                 if len(parts) > 1 and parts[-2] in classes:
                     try:
-                        return parts[-2], Cxx(frame.read_var("this"))
+                        found[parts[-2]] = parts[-2], Cxx(frame.read_var("this")), list(inner)
                     except (ValueError, gdb.error):
                         pass
                 frame = frame.older()
+            for name in classes:
+                if name in found:
+                    return found[name]
         return None
     except gdb.error as e:
         raise GdbextError(f"the frames were not read: {e}") from None

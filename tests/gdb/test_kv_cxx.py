@@ -55,8 +55,26 @@ def test_blocks_streams_and_faults(fake, fault, gdb_path, tmp_path):
         assert picture["maps"][0]["cells"].startswith("0**B...AA")
 
 
+# a stop inside a method that changes the pool explains what is half done, and no more; a stop inside one that reads explains nothing
+@pytest.mark.parametrize("stop,place,violations,passing", [("half-free", "BlockPool::requestFree", [], ["leaked"]),
+                                                           ("half-free-used", "BlockPool::requestFree", ["free-owned"], ["leaked"]),
+                                                           ("asked-used", None, ["free-owned"], [])])  # fmt: skip
+def test_a_stop_in_the_middle_of_an_update_in_cxx(fake, stop, place, violations, passing, gdb_path, request):
+    if "older" in request.node.name:
+        pytest.skip("the older CacheManager's fake has no such stops")
+    child = subprocess.Popen([fake, stop], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "READY\n"
+        check = run_gdb(gdb_path, ["llm-kv check -json"], [fake, str(child.pid)]).json()
+    finally:
+        child.kill()
+        child.communicate()
+    assert (check["mid_update_at"], check["mid_update"]) == (place, place is not None), check
+    assert ([v["rule"] for v in check["violations"]][:1], [v["rule"] for v in check["passing"]][:1]) == (violations[:1], passing[:1]), check
+
+
 TRT_FAULTS = {"none": None, "leak": ["leaked", 2], "count-low": ["ref-below-owners", 0], "freed-used": ["free-owned", 5], "wrong-level": ["free-level", 2],
-              "counter": ["free-count", None], "iterator": ["free-iterator", 8], "swapped": ["block-id", 3]}  # fmt: skip
+              "counter": ["free-count", None], "iterator": ["free-iterator", 8], "swapped": ["block-id", 3], "half-released": None}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +93,8 @@ def test_tensorrt_llm_windows_sequences_and_faults(trt_fake, fault, gdb_path):
         child.communicate()
     check = said.json(1)
     assert [[v["rule"], v["block"]] for v in check["violations"][:1]] == ([TRT_FAULTS[fault]] if TRT_FAULTS[fault] else []), check["violations"]
+    assert check["mid_update_at"] == ("LRUEvictionPolicy::releaseBlock" if fault == "half-released" else None)
+    assert [v["rule"] for v in check["passing"]] == (["free-count"] if fault == "half-released" else [])
     if fault == "none":
         summary, block = said.json(0), said.json(2)
         assert [(p["name"], p["num_blocks"], p["free"], p["block_size"]) for p in summary["pools"]] == [("window 128", 16, 11, 32), ("window 4096", 16, 11, 32)]

@@ -24,6 +24,11 @@ struct BlockPool {
     BlockPoolConfig config_;
     std::set<int32_t> free_block_ids_;
     BlockRefCounter request_ref_counter_, connector_ref_counter_, req_con_ref_counter_, block_cache_ref_counter_, req_cache_ref_counter_;
+    size_t freeBlocksNum() const { puts("READY"); fflush(stdout); for (;;) pause(); }
+    void requestFree(int b) {  // stops half-way: the counter is down, the block not yet free
+        if (--request_ref_counter_.ref_counter[b] == 0) request_ref_counter_.busy_block_num_--;
+        puts("READY"); fflush(stdout); for (;;) pause();
+    }
 };
 struct KVCacheAllocator {
     virtual ~KVCacheAllocator() {}
@@ -62,7 +67,10 @@ struct ResourceContext { std::shared_ptr<KVCacheManager> cache_manager = std::ma
 struct EngineBase { virtual ~EngineBase() {} ResourceContext resource_context_; };
 struct NormalEngine: EngineBase {
     std::unique_ptr<SchedulerBase> scheduler_;
-    void loop() { puts("READY"); fflush(stdout); for (;;) pause(); }
+    void loop(BlockPool* stop_in = nullptr, int block = 0) {
+        if (stop_in) { block ? stop_in->requestFree(block) : (void)stop_in->freeBlocksNum(); }
+        puts("READY"); fflush(stdout); for (;;) pause();
+    }
 };
 }  // namespace rtp_llm
 using namespace rtp_llm;
@@ -112,6 +120,13 @@ int main(int argc, char** argv) {
             for (int n = 0; n < entry.second; n++) manager.block_ref_counter_.add(entry.first);
     if (!strcmp(fault, "negative")) manager.block_ref_counter_.ref_counter[9] = -1;
     if (!strcmp(fault, "busy")) manager.block_ref_counter_.busy_block_num_ += 2;
+#endif
+#ifndef OLDER
+    if (!strcmp(fault, "half-free") || !strcmp(fault, "half-free-used") || !strcmp(fault, "asked-used")) {
+        if (strcmp(fault, "half-free")) pool.free_block_ids_.insert(7);
+        if (strcmp(fault, "asked-used")) scheduler->running_streams_.front()->stream_cache_resource_->batch_kv_cache_resource_->batch_resource[0].group_block_ids[0]->block_indices.pop_back();
+        engine.loop(&pool, !strcmp(fault, "asked-used") ? 0 : 3);
+    }
 #endif
     engine.loop();
 }

@@ -24,6 +24,11 @@ struct BaseEvictionPolicy { virtual ~BaseEvictionPolicy() {} };
 struct LRUEvictionPolicy: BaseEvictionPolicy {
     std::vector<std::vector<FreeBlocksQueue>> mFreeQueues;
     std::vector<SizeType32> mNumFreeBlocksPerLevel;
+    void releaseBlock(BlockPtr block) {  // stops half-way: in its queue, not yet counted
+        auto& queue = mFreeQueues[0][0];
+        block->mFreeBlockIterator = queue.insert(queue.end(), block);
+        puts("READY"); fflush(stdout); for (;;) pause();
+    }
 };
 struct WindowBlockManager {
     SizeType32 mNumPrimaryBlocks = 12, mNumSecondaryBlocks = 4, mTokensPerBlock = 32;
@@ -35,7 +40,10 @@ struct BlockManager { std::map<SizeType32, WindowBlockManager> mWindowBlockManag
 struct KVCacheManager {
     virtual ~KVCacheManager() {}
     BlockManager mBlockManager;
-    void addToken(uint64_t) { puts("READY"); fflush(stdout); for (;;) pause(); }
+    void addToken(uint64_t, LRUEvictionPolicy* policy = nullptr, BlockPtr block = nullptr) {
+        if (policy) policy->releaseBlock(block);
+        puts("READY"); fflush(stdout); for (;;) pause();
+    }
 };
 }  // namespace tensorrt_llm::batch_manager::kv_cache_manager
 using namespace tensorrt_llm::batch_manager::kv_cache_manager;
@@ -73,6 +81,13 @@ int main(int argc, char** argv) {
         if (!strcmp(fault, "counter")) policy->mNumFreeBlocksPerLevel[0]++;
         if (!strcmp(fault, "iterator")) b[8]->mFreeBlockIterator.reset();
         if (!strcmp(fault, "swapped")) std::swap(b[3], b[4]);
+    }
+    auto& w = manager.mBlockManager.mWindowBlockManagers[128];
+    if (argc > 1 && !strcmp(argv[1], "half-released")) {
+        auto block = w.mAllocatedBlocksPerSeq[7].back();
+        w.mAllocatedBlocksPerSeq[7].pop_back();
+        block->mRefCount--;
+        manager.addToken(7, static_cast<LRUEvictionPolicy*>(w.mEvictionPolicy.get()), block);
     }
     manager.addToken(7);
 }
