@@ -179,7 +179,7 @@ class LlmAddr(Command):
                 parts = [wanted["part"]] if "part" in wanted else [p.name for p in layer.parts]
                 for part in parts:
                     at = layer.address(part, wanted["block"], wanted.get("slot", 0), wanted.get("head", 0), wanted.get("element", 0))
-                    found.append({"rank": worker.rank, "layer": layer.index, "part": part, "address": Address(at), "device": layer.device,
+                    found.append({"rank": worker.rank, "layer": layer.index, "name": escape(layer.name) or None, "part": part, "address": Address(at), "device": layer.device,
                                   "note": layer.note or None})  # fmt: skip
         if not found:
             layers = sorted({layer.index for w in workers for layer in w.layers})
@@ -187,6 +187,6 @@ class LlmAddr(Command):
                                 + (f"; there are {layers[0]} to {layers[-1]}" if layers else ": no worker's memory was read"))  # fmt: skip
 
         def text(style):
-            return "\n".join(f"{f['rank']} layer {f['layer']} {f['part']}: {style.address(hex(f['address']))} ({f['device']})" for f in found)
+            return "\n".join(f"{f['rank']} layer {f['layer']}{' (' + f['name'] + ')' if f['name'] else ''} {f['part']}: {style.address(hex(f['address']))} ({f['device']})" for f in found)
 
         return Answer({"kv": wanted, "addresses": found}, text, view.partial + why)

@@ -466,7 +466,8 @@ def _worker(found, cache, worker):
             wanted = request.blocks[table.group]
             if ratio > 1:
                 wanted = [b * ratio + k for b in wanted for k in range(ratio)]
-            different = next((i for i, (a, b) in enumerate(zip(row, wanted)) if a != b), None)
+            # a block that left the window is the null block to the scheduler; the worker's row keeps what stood there
+            different = next((i for i, (a, b) in enumerate(zip(row, wanted)) if a != b and b // ratio not in pool.reserved), None)
             if different is not None:
                 found.add("worker-table", f"{worker.rank}: place {different} of the row of {request_id} holds {row[different]}, the scheduler says "
                           f"{wanted[different]}", wanted[different], request_id, pool.name, worker.rank)  # fmt: skip

@@ -3,6 +3,8 @@
 import importlib
 import random
 
+import dataclasses
+
 import pytest
 
 from gdbext.engines import kv_view
@@ -321,6 +323,14 @@ def test_worker_tables_are_compared():
         (good, (17, 64 * 16), ("slot-range", 64)), (good, (17, 20, 17), ("slot-twice", 1)),
     ):  # fmt: skip
         assert rules(healthy(), workers=[worker(rows, slots)])[0][0] == expected
+
+
+def test_a_block_that_left_the_window_is_no_difference_to_the_workers():
+    cache = healthy()
+    cache.groups[0].kind, left = "sliding-window", cache.requests[0]
+    cache.requests = [dataclasses.replace(left, blocks={0: [0, *left.blocks[0][1:]]}), *cache.requests[1:]]
+    assert "worker-table" not in [rule for rule, _ in rules(cache, workers=[worker([("r0", [1, 2, 3])])])[0]]
+    assert "worker-table" in [rule for rule, _ in rules(cache, workers=[worker([("r0", [1, 2, 9])])])[0]]
 
 
 def test_kernel_blocks_smaller_than_the_managers():
