@@ -43,11 +43,12 @@ class Sections:
 
 
 def cubin(functions, sm=75):
-    """A relocatable-looking module with `functions`: {mangled name: size in bytes}."""
+    """A relocatable-looking module with `functions`: {mangled name: size in bytes, or its code}."""
     out = Sections(190, 2, 0x33, 7, sm << 16 | sm)
     strings, symbols = b"\0", bytes(24)
-    for name, size in functions.items():
-        section = out.add(".text." + name, 1, bytes(size), flags=6)
+    for name, code in functions.items():
+        code = bytes(code)
+        section, size = out.add(".text." + name, 1, code, flags=6), len(code)
         symbols += struct.pack("<IBBHQQ", len(strings), 0x12, 0x10, section, 0, size)
         strings += name.encode() + b"\0"
     strtab = out.add(".strtab", STRTAB, strings)
@@ -91,7 +92,7 @@ class Grid:
         self.function, self.grid, self.block, self.blocks, self.error, self.at, self.id = function, grid, block, list(blocks), error, at, grid_id
 
 
-def write_core(path, module, grids, memory=(), release="r400", parameters=b"", shared=b"", registers=None, devices=1, text=""):
+def write_core(path, module, grids, memory=(), release="r400", parameters=b"", shared=b"", registers=None, devices=1, text="", sm=(7, 5)):
     """Writes a core with one module, `grids` all on device 0. `memory`: [(address, bytes)] of global memory. `release`: "r400" rows, those that
     cuda-gdb 11.8 reads; "r525" and "newest" have the fields that later drivers added. -> {function: entry}"""
     pad = {"r400": (72, 104, 8, 24, 32, 48), "r525": (80, 120, 8, 40, 40, 48), "newest": (88, 120, 48, 52, 80, 56)}[release]
@@ -109,7 +110,7 @@ def write_core(path, module, grids, memory=(), release="r400", parameters=b"", s
 
     devtbl = out.add(".cudbg.devtbl", DEVICES, b"".join(
         rows(dev_row, "<QQQ15I" if dev_row >= 84 else "<QQQ14I" if dev_row == 80 else "<QQQ12I", places["NVIDIA Fake GPU"], places["TU102"], places["sm_75"],
-             d, 1 + d, 0, 2, 32, 32, 256, 7, 7, 5, 16, 0, *([63, 7, 16][: 3 if dev_row >= 84 else 2 if dev_row == 80 else 0]))
+             d, 1 + d, 0, 2, 32, 32, 256, 7, *sm, 16, 0, *([63, 7, 16][: 3 if dev_row >= 84 else 2 if dev_row == 80 else 0]))
         for d in range(devices)), entsize=dev_row)  # fmt: skip
     ctxtbl = out.add(".cudbg.ctxtbl.dev0", CONTEXTS, struct.pack("<4Q2I", 1, 0x7F0000000000, 0x7F1000000000, 0, 0, 4242), devtbl, 0, 40)
     modtbl = out.add(".cudbg.modtbl.dev0.ctx0", MODULES, struct.pack("<Q", 0x5000), ctxtbl, 0, 8)

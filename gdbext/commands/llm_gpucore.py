@@ -85,7 +85,7 @@ class LlmGpuCore(Command):
                         "pc": None if f.pc is None else Address(f.pc), "address": None if f.address is None else Address(f.address),
                         "exception": gpucore.exception_name(f.exception), "function": function(f.function), "offset": f.offset, "precise": f.precise,
                         "sm": f.sm, "warp": f.warp, "lane": f.lane, "threads": f.lanes, "grid": f.kernel.id if f.kernel else None,
-                        "text": escape(f.text)} for f in core.faults],
+                        "text": escape(f.text), "address_from": f.told_by or None} for f in core.faults],
             "global_memory": sum(length for _, length in core.memory),
         }  # fmt: skip
         focused = session.focus_core(core) if hasattr(session, "focus_core") else ""
@@ -116,7 +116,8 @@ def people(data, style):
         lines.append(f"  {who}{more}  device {f['device']} SM {f['sm']}{where}")
         if f["pc"] is not None:
             lines.append(f"  at {place(f['pc'], f['function'], f['offset'])}" + ("" if f["precise"] else style.dim("  (where the thread stands: the exception is imprecise)")))
-        lines.append(f"  touched {style.address(hex(f['address']))}" if f["address"] is not None else style.dim("  the core does not say which address was touched"))
+        by = style.dim("  (worked out from the instruction and its registers)") if f["address_from"] == "instruction" else ""
+        lines.append(f"  touched {style.address(hex(f['address']))}{by}" if f["address"] is not None else style.dim("  which address was touched is not known"))
         if f["text"]:
             lines.append("  " + f["text"])
     if len(data["faults"]) > SHOWN:

@@ -51,6 +51,20 @@ EXCEPTIONS = {
 }  # fmt: skip
 
 
+LATEST = 64  # instructions between the one at fault and where the thread stands
+
+
+def touches(code, major):
+    """(register, offset) that a 16-byte instruction of compute capability 7.0 to 12.x addresses global memory by: the address is in that register and the next one.
+    None for any other than LDG, STG and RED with a register. The encoding is what nvdisasm 13.2 shows of code that nvcc 13.0 makes for sm_75 to sm_120."""
+    low = int.from_bytes(code[:8], "little")
+    kinds = (0x381, 0x386, 0x38E) if major < 8 else (0x381, 0x386, 0x38E, 0x981, 0x986, 0x98E, 0x9A6)  # before 8.0 the second ones add a uniform register
+    register = low >> 24 & 0xFF
+    if low & 0xFFF not in kinds or register == 0xFF:
+        return None
+    return register, int.from_bytes(code[5:8], "little", signed=True)
+
+
 def exception_name(code):
     """`CUDA_EXCEPTION_14 "Warp Illegal Address"`, None for 0."""
     if not code:
@@ -61,8 +75,8 @@ def exception_name(code):
 class Device:
     """`index`: its row; `name`, `architecture` (sm_90) as the file says; `sms`: how many are there."""
 
-    def __init__(self, index, name, architecture, sms, pci, exception=None):
-        self.index, self.name, self.architecture, self.sms, self.pci, self.exception = index, name, architecture, sms, pci, exception
+    def __init__(self, index, name, architecture, sms, pci, major, exception=None):
+        self.index, self.name, self.architecture, self.sms, self.pci, self.major, self.exception = index, name, architecture, sms, pci, major, exception
 
 
 class Kernel:
@@ -79,8 +93,10 @@ class Kernel:
 
 class Fault:
     """A thread that raised an exception. `pc`: of the instruction at fault where the warp says so (`precise`), else where the thread
-    stands; `function` + `offset` (bytes) are the same by the module's symbols; `address`: what it touched, None where the core does not tell;
-    `lanes`: how many threads of the warp raised it, of which this is the first."""
+    stands; `function` + `offset` (bytes) are the same by the module's symbols; `address`: what it touched, None where neither the driver's text nor the
+    instruction tells, `told_by` which of both did ("driver", "instruction", ""); `lanes`: how many threads of the warp raised it, of which this is the first."""
+
+    told_by = ""
 
     def __init__(self, device, kernel, block, thread, sm, warp, lane, exception, pc, precise, function, offset, lanes, address=None, text=""):
         self.device, self.kernel, self.block, self.thread, self.sm, self.warp, self.lane = device, kernel, block, thread, sm, warp, lane
@@ -163,7 +179,7 @@ class GpuCore:
     # ---- from tables to what they mean ---------------------------------------------------------------------------
     def _device(self, table, row, raw):
         architecture = self._text(raw.sm_type) or f"sm_{raw.sm_major}{raw.sm_minor}"
-        device = Device(raw.id, self._text(raw.name) or self._text(raw.type) or "?", architecture, raw.sms, (raw.bus, raw.pci_device))
+        device = Device(raw.id, self._text(raw.name) or self._text(raw.type) or "?", architecture, raw.sms, (raw.bus, raw.pci_device), raw.sm_major)
         self.devices.append(device)
         modules = {}
         for contexts in self._under(CONTEXTS, table, row):
@@ -207,16 +223,17 @@ class GpuCore:
                               function, offset, 0, text=self._text(sm.text)))  # fmt: skip
 
     def _warp(self, section, row, warp, sm, block, device, kernel, images):
-        first, raised, place = None, 0, None
+        first, raised, place, where = None, 0, None, None
         for lanes in self._under(LANES, section, row):
-            for lane in self._rows(lanes):
+            for i, lane in enumerate(self._rows(lanes)):
                 if lane.id < 32 and not warp.valid >> lane.id & 1:
                     continue
                 if place is None:
                     place = lane.pc
                 if lane.exception:
                     raised += 1
-                    first = first or lane
+                    if first is None:
+                        first, where = lane, (lanes, i)
         if place is not None:
             kernel.places.append(place)
         if first is None and not warp.error_valid:
@@ -226,7 +243,37 @@ class GpuCore:
         function, offset = self._function(pc, images)
         self._fault(Fault(device, kernel, (block.x, block.y, block.z), (first.x, first.y, first.z) if first is not None else None, sm.id, warp.id,
                           first.id if first is not None else None, code, pc, bool(warp.error_valid), function, offset, raised,
-                          text=self._text(sm.text)))  # fmt: skip
+                          self._touched(device, images, pc, first.pc, where) if first is not None and warp.error_valid else None,
+                          self._text(sm.text)))  # fmt: skip
+
+    def _touched(self, device, images, pc, stands, where):
+        """The address that the instruction at fault was to touch, by its registers as the thread still has them; None where they may have changed since."""
+        code = self._code(pc, stands + 16 - pc, images) if pc <= stands <= pc + 16 * LATEST else b""
+        found = touches(code[:16], device.major) if len(code) >= 16 else None
+        registers = self._under(REGISTERS, *where)
+        if found is None or not registers:
+            return None
+        register, offset = found
+        for at in range(16, len(code) - 16, 16):
+            low = int.from_bytes(code[at : at + 8], "little")
+            written = low >> 16 & 0xFF
+            if low & 0xFFF == 0x918:
+                continue  # NOP
+            if low & 0xFF0 in (0x940, 0x950) or written <= register + 1 and written + 3 >= register:  # a branch, or one of up to four registers in a row
+                return None
+        start, size = self._extent(registers[0])
+        if 4 * register + 8 > size:
+            return None
+        return int.from_bytes(self.elf.data[start + 4 * register : start + 4 * register + 8], "little") + offset & (1 << 64) - 1
+
+    def _code(self, pc, size, images):
+        """Bytes of a module's code."""
+        for index in list(images or ()) + [i for i in self._of_type[RELOCATED] if i not in (images or ())]:
+            image = self._image(index)
+            for _, kind, address, offset, length, _, _, _ in image.section_heads if image is not None else ():
+                if kind == 1 and address and address <= pc and pc + size <= address + length:
+                    return image.data[offset + pc - address : offset + pc - address + size]
+        return b""
 
     def _fault(self, fault):
         if len(self.faults) >= MAX_FAULTS:
@@ -237,10 +284,13 @@ class GpuCore:
         # No row of any release has a field for the address touched (cudacoredump.h up to r575 looked through); the text of newer drivers may hold it.
         words = fault.text.replace(",", " ").split()
         near = [words[i + 1].rstrip(".") for i in range(len(words) - 1) if words[i].lower().rstrip(":") == "address"]
-        fault.address = next((int(w, 16) for w in near if w.startswith("0x") and set(w[2:].lower()) <= set("0123456789abcdef") and 2 < len(w) <= 18), None)
+        told = next((int(w, 16) for w in near if w.startswith("0x") and set(w[2:].lower()) <= set("0123456789abcdef") and 2 < len(w) <= 18), None)
+        fault.told_by = "driver" if told is not None else "instruction" if fault.address is not None else ""
+        fault.address = fault.address if told is None else told
         if fault.address is None and "Address" in EXCEPTIONS.get(fault.exception, ""):
             self._problem("which address was touched is not known: a CUDA core has no field for it"
-                          + (", and the text its driver wrote names none" if fault.text else ", and its driver wrote no text (newer ones do)"))  # fmt: skip
+                          + (", the text its driver wrote names none" if fault.text else ", its driver wrote no text (newer ones do)")
+                          + ", and the instruction at fault does not tell")  # fmt: skip
         self.faults.append(fault)
 
     # ---- names ---------------------------------------------------------------------------------------------------

@@ -67,11 +67,44 @@ def test_a_dump_of_a_hang_shows_where_the_warps_stand(tmp_path):
     assert said["faults"] == [] and said["kernels"][0]["places"] == [{"warps": 8, "pc": hex(entries[V1] + 0x80), "function": V1_NAME, "offset": 0x80}]
 
 
+# Instructions of nvcc 13.0 for sm_90 as nvdisasm 13.2 shows them: (what it says, register, offset, the 16 bytes as two words)
+INSTRUCTIONS = [
+    ("LDG.E R14, desc[UR6][R18.64+0xc]", 18, 0xC, 0x00000C06120E7981, 0x000EA8000C1E1900),
+    ("LDG.E R20, desc[UR6][R2.64+-0x1c]", 2, -0x1C, 0xFFFFE40602147981, 0x000EE2000C1E1900),
+    ("STG.E desc[UR6][R2.64+0x14], R27", 2, 0x14, 0x0000141B02007986, 0x000FE2000C101906),
+    ("REDG.E.ADD.STRONG.GPU desc[UR6][R22.64], R29", 22, 0, 0x0000001D1600798E, 0x0005E8000C10E186),
+]
+NOP = (0x0000000000007918, 0x000FC00000000000)
+
+
+def test_the_touched_address_is_worked_out_from_the_instruction_at_fault(tmp_path):
+    for text, register, offset, *words in INSTRUCTIONS:
+        code = struct.pack("<2Q", *NOP) * 16 + struct.pack("<2Q", *words) + struct.pack("<2Q", *NOP) * 7
+        assert gpucore.touches(code[256:272], 9) == (register, offset), text
+        values = [i for i in range(255)]
+        values[register], values[register + 1] = 0x10, 0x7F20
+        for at, wanted in ((0x100, 0x7F2000000010 + offset), (0x120, 0x7F2000000010 + offset), (0xF0, None)):  # where the thread stands now
+            path = tmp_path / f"{register}.{at}.core"
+            gpucores.write_core(path, gpucores.cubin({V1: code}), [Grid(V1, (2, 1, 1), (32, 1, 1), [((0, 0, 0), [(0, 3, 14)])], at=at)], registers={(0, 0, 3): values}, sm=(9, 0))
+            (fault,) = ask(str(path))["faults"]
+            assert (fault["address"], fault["address_from"]) == (wanted and hex(wanted), wanted and "instruction")
+    assert gpucore.touches(struct.pack("<2Q", 0x00001806FF047981, 0x000EA2000C1EEB00), 7) is None  # LDG.E.64.SYS R4, [UR6+0x18] of sm_75
+
+
+def test_registers_that_were_written_since_tell_nothing(tmp_path):
+    _, register, _, *words = INSTRUCTIONS[2]
+    for later, known in ((0x0000000000037824, False), (0x0000000000007947, False), (0x0000000000207824, True)):  # IMAD writes R3; BRA; IMAD writes R32
+        code = struct.pack("<2Q", *NOP) * 16 + struct.pack("<4Q", *words, later, 0) + struct.pack("<2Q", *NOP) * 7
+        path = tmp_path / f"{later}.core"
+        gpucores.write_core(path, gpucores.cubin({V1: code}), [Grid(V1, (2, 1, 1), (32, 1, 1), [((0, 0, 0), [(0, 0, 14)])], at=0x120)], registers={(0, 0, 0): [7] * 255}, sm=(9, 0))
+        assert (ask(str(path))["faults"][0]["address"] is not None) == known
+
+
 def test_the_touched_address_comes_from_the_text_of_newer_drivers(tmp_path):
     path = tmp_path / "gpu.core"
     gpucores.write_core(path, MODULE, [Grid(V1, (2, 1, 1), (32, 1, 1), [((0, 0, 0), [(0, 0, 14)])])], release="newest", text="read at address 0x7f20deadbee0.")
     (fault,) = ask(str(path))["faults"]
-    assert fault["address"] == "0x7f20deadbee0" and "deadbee0" in fault["text"]
+    assert fault["address"] == "0x7f20deadbee0" and fault["address_from"] == "driver" and "deadbee0" in fault["text"]
 
 
 def test_names_in_the_file_cannot_reach_the_terminal(tmp_path):
