@@ -56,7 +56,7 @@ class Catalogue:
     def __init__(self, data):
         self.kernels = [Kernel(group, row) for group in data["groups"] for row in group["kernels"]]
         self.libraries = [(re.compile(row["path"]), row["engine"]) for row in data["libraries"]]
-        self.sources = data["sources"]
+        self.sources, self.looked_through = data["sources"], data["looked_through"]
         self.by_word = {}
         for kernel in self.kernels:
             self.by_word.setdefault(kernel.word, []).append(kernel)

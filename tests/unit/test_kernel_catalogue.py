@@ -50,7 +50,7 @@ def test_every_entry_has_a_source_a_rule_and_can_be_found_by_its_mangled_name():
     assert len(book.kernels) > 90 and {k.source for k in book.kernels} == set(book.sources)
     for k in book.kernels:
         assert k.launch in ("runtime", "driver", "cpu") and k.role in ("attention", "reduce", "cache", "plan", "launcher"), k.kernel
-        assert k.needle and re.fullmatch(r"|- [\d.]+|[\d.]+ -( [\d.]+)?", k.releases), k.kernel
+        assert k.needle and re.fullmatch(r"|[\w.]+ -( [\w.]+)?", k.releases), k.kernel
 
 
 @pytest.fixture(scope="module")
