@@ -14,16 +14,17 @@ MAX_TABLE = 1 << 16  # entries of a table that is searched
 
 
 class Question:
-    """What is asked: `seq`, `head` and `part` (partition, KV split, segment or query block; None where not given), the kernel's `grid`, and what the user may
-    tell: `heads` (of the query), `queries` (query heads to a KV head), `rows` (query rows in a block, BLOCK_Q), `table`: the address of the kernel's index array
-    on the device; `read(address, size)` reads there. What the user does not tell comes from `launched()`, the bytes of the kernel's parameters, and from
-    `facts()`, the `parameters.Facts` of a kernel that Triton compiled; `variable(name)` is a variable by the kernel's own debug information, or None; `name`: the kernel's, with its template arguments."""
+    """What is asked: `seq`, `head` and `part` (partition, KV split, segment or query block; None where not given), the kernel's `grid`
+    and `name` (with its template arguments), and what the user may tell: `heads` (of the query), `queries` (query heads to a KV head),
+    `rows` (query rows in a block, BLOCK_Q), `table`: the address of the kernel's index array on the device; `read(address, size)` reads
+    there. What the user does not tell comes from `launched()`, the bytes of the kernel's parameters, from `facts()`, the `parameters.Facts`
+    of a kernel that Triton compiled, and from `variable(name)`, a variable by the kernel's own debug information or None."""
 
-    def __init__(self, seq, head, part, grid, heads=None, queries=None, rows=None, table=None, read=None, launched=None, facts=None, variable=None, name=""):
+    def __init__(self, seq, head, part, grid, heads=None, queries=None, rows=None, table=None, read=None, launched=None, facts=None,
+                 variable=None, name=""):  # fmt: skip
         self.seq, self.head, self.part, self.grid = seq, head, part, tuple(grid)
         self.heads, self.queries, self.rows, self.table, self.read = heads, queries, rows, table, read
-        self.name = name
-        self.launched, self.facts, self.variable = launched, facts or parameters.Facts, variable or (lambda name: None)
+        self.launched, self.facts, self.variable, self.name = launched, facts or parameters.Facts, variable or (lambda name: None), name
 
     def words(self, address, count):
         """`count` 32-bit integers on the device."""
@@ -69,7 +70,8 @@ def _grouped(q):
     if q.heads is not None:
         each, why = -(-q.heads // q.grid[1]), f"{q.heads} heads in {q.grid[1]} blocks"
     else:
-        facts = q.facts().narrowed(lambda f: "q_head_num" not in f or -(-f["q_head_num"] // min(f.get("BLOCK_H", 1), f.get("kv_group_num", 1))) == q.grid[1])
+        facts = q.facts()
+        facts = facts.narrowed(lambda f: "q_head_num" not in f or -(-f["q_head_num"] // min(f.get("BLOCK_H", 1), f.get("kv_group_num", 1))) == q.grid[1])
         both = [facts.get("BLOCK_H"), facts.get("kv_group_num")]
         if None in both:
             raise GdbextError("-heads N is needed, the query heads of the model on this rank: " + facts.reason("BLOCK_H" if both[0] is None else "kv_group_num"))
@@ -84,7 +86,8 @@ def _extend(q):
 
 
 def _unified(q):
-    facts = q.facts().narrowed(lambda f: "num_query_heads" not in f or f["num_query_heads"] == q.grid[1] * f.get("num_queries_per_kv", 0))
+    facts = q.facts()
+    facts = facts.narrowed(lambda f: "num_query_heads" not in f or f["num_query_heads"] == q.grid[1] * f.get("num_queries_per_kv", 0))
     rows, queries, table = (given if given is not None else facts.get(name) for given, name in
                             ((q.rows, "BLOCK_Q"), (q.queries, "num_queries_per_kv"), (q.table, "query_start_len_ptr")))  # fmt: skip
     for value, option, name in ((rows, "-block-q N", "BLOCK_Q"), (queries, "-queries-per-kv N", "num_queries_per_kv"),

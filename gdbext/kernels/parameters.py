@@ -44,7 +44,8 @@ def _fields(data, at, wanted):
 
 
 def _plausible(fields, values, grid, kv_heads):
-    """Whether values can be those of a launch: the grid is padded_batch_size by KV heads, a row of q holds all heads, what is an address lies where a GPU has its memory."""
+    """Whether values can be those of a launch: the grid is padded_batch_size by KV heads, a row of q holds all heads, what is an address
+    lies where a GPU has its memory."""
     heads, each, row = values["num_qo_heads"], values["q_stride_h"], values["q_stride_n"]
     if not (values["padded_batch_size"] == grid[0] and heads and heads % kv_heads == 0 and each >= 16 and each % 8 == 0 and heads * each <= row and row % each == 0
             and values.get("num_kv_heads", kv_heads) == kv_heads and values["request_indices"] and -1 <= values["window_left"] < 1 << 28):  # fmt: skip

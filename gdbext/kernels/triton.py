@@ -20,8 +20,8 @@ _POINTED = {"fp32": "float", "fp64": "double", "fp16": "fp16", "bf16": "bf16"}
 
 
 class Compiled:
-    """One compiled kernel. `function`: the driver's handle; `parameters`: [(name, C type, size in bytes or None where the type tells)] of what is passed, in order;
-    `whole`: whether these are all (a tensor descriptor or a tuple among them ends what can be told); `constants`: {name: int} of what was compiled in."""
+    """One compiled kernel. `function`: the driver's handle; `parameters`: [(name, C type, size in bytes or None where the type tells)] of
+    what is passed, in order; `whole`: whether these are all (a tensor descriptor or a tuple among them ends what can be told); `constants`: {name: int} of what was compiled in."""
 
     def __init__(self, name, function, parameters, whole, constants):
         self.name, self.function, self.parameters, self.whole, self.constants = name, function, parameters, whole, constants
