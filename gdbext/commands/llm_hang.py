@@ -25,7 +25,8 @@ class LlmHang(Command):
     """Say why processes hang: one verdict, its culprits and the evidence, or that what can be seen does not tell.
 
     Watches all of them for a second without stopping them (CPU clocks, states, Python stacks, who holds the GIL), then copies each in a
-    pause of milliseconds; every process runs on. Reads stacks, locks, the GIL and collectives, compares the ranks with one another,
+    pause of milliseconds; every process runs on. Reads stacks, locks (those between processes too), the GIL, collectives and how many of
+    them each rank has begun (torch's groups, NCCL's communicators), vLLM's rings in shared memory; compares the ranks with one another,
     and names as culprit who blocks the others by itself, as victims those who only wait.
 
       (gdb) llm-hang all

@@ -25,7 +25,8 @@ class LlmLocks(Command):
         held by TP0 4242 MainThread
       CYCLE: TP0 4242 MainThread waits for …; TP0 4260 evictor waits for …: none of them can go on.
 
-    WHAT as for llm-stacks; every process is copied in a pause of milliseconds and runs on."""
+    A lock between processes (a mutex in shared memory, multiprocessing's, a locked file) has an owner here where its process is among those
+    looked at. WHAT as for llm-stacks; every process is copied in a pause of milliseconds and runs on."""
 
     name = "llm-locks"
     group = "hang"

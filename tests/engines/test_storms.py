@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="debug re
 ATTACHES = int(os.environ.get("GDBEXT_TEST_ATTACHES", "12"))
 REQUESTS = 4  # in flight at any time: serve_vllm.py
 WORKERS, CORE = ("VLLM::Worker_TP0", "VLLM::Worker_TP1"), "VLLM::EngineCore"
+STOP = "vllm.v1.executor.multiproc_executor:WorkerProc.shutdown"
 STEP, HOT = "vllm.v1.executor.multiproc_executor:WorkerProc._execute_worker_rpc", "vllm.distributed.parallel_state:GroupCoordinator.all_reduce"
 
 # The search of a worker's memory for code takes seconds, in which nothing happens that a kill could disturb: it is told what it would find.
@@ -49,7 +50,7 @@ ARM = """
 for pid in {pids}:
     do("llm-attach -libraries %s %d" % (random.choice(["none", "main"]), pid))
 if {pids} == [pid]:  # gdb sets a breakpoint at an address in every process that it holds
-    do("break *%s if 1 == 2" % {at}[pid])
+    do("break *%s if 1 == 2" % {place})
 do("pybreak {python} if self is None")
 print("armed", flush=True)
 do("llm-continue all")
@@ -88,15 +89,22 @@ class Watched:
         self.began = {pid: ptrace.start_time(pid) for pid in engine.pids()}
         self.codes = {pid: self._codes(pid) for pid in self.all}
         self.attention = {pid: self._attention(pid) for pid in self.all[:2]}
+        self.never = {pid: self._getpgid(pid) for pid in self.all[:2]}
 
     def _codes(self, pid):
         """{file: [address]} of the code objects that breakpoints are set in."""
         rt, found = open_runtime(ProcTarget(pid)), {}
-        for name in (STEP, HOT):
+        for name in (STEP, HOT, STOP):
             if rt.module(name.partition(":")[0]) is not None:
                 code = rt.code(rt.target.u64(evaluate(rt, name).address + rt.layout["func.func_code"]))
-                found[code.file] = [code.address]
+                found.setdefault(code.file, []).append(code.address)
         return found
+
+    @staticmethod
+    def _getpgid(pid):
+        """Where a function begins that no worker calls."""
+        target = ProcTarget(pid)
+        return hex(target.symbol("getpgid", [m for m in target.modules() if os.path.basename(m.path).startswith("libc.so")]))
 
     @staticmethod
     def _attention(pid):
@@ -155,10 +163,12 @@ def start(gdb_path, folder, watched, text, more=(), **values):
                             stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
 
 
-def armed(gdb_path, folder, watched, number, more=()):
-    """A gdb that attaches to some processes, arms a breakpoint and watchpoints in each, and lets them run."""
+def armed(gdb_path, folder, watched, number, reached, more=()):
+    """A gdb that attaches to some processes, arms a breakpoint and watchpoints in each, and lets them run. `reached`: they are, all the
+    time, with conditions that do not hold."""
     pids = [watched.all[:1], watched.all[:2], watched.all][number % 3]
-    return start(gdb_path, folder, watched, ARM, more, pids=pids, python=(STEP, HOT)[number // 3 % 2])
+    place = watched.attention[pids[0]] if reached else watched.never[pids[0]]
+    return start(gdb_path, folder, watched, ARM, more, pids=pids, place=place, python=(STEP, HOT)[number // 3 % 2] if reached else STOP)
 
 
 def wait_for(gdb, word):
@@ -181,8 +191,9 @@ def test_attached_and_detached(gdb_path, watched, tmp_path):
 
 
 def test_gdb_killed_at_random_moments(gdb_path, watched, tmp_path):
+    """What is armed is not reached: the kernel delivers a trap that a dead gdb had not answered yet (see README, "What it cannot do")."""
     for number in range(ROUNDS):
-        gdb = armed(gdb_path, tmp_path, watched, number)
+        gdb = armed(gdb_path, tmp_path, watched, number, False)
         said = wait_for(gdb, b"armed" if number % 4 else b"begin")
         time.sleep(random.random() * 1.5)
         ended = gdb.poll()
@@ -196,7 +207,7 @@ def test_gdb_killed_at_random_moments(gdb_path, watched, tmp_path):
 def test_gdb_interrupted_at_random_moments(gdb_path, watched, tmp_path):
     sent = 0
     for number in range(ROUNDS):
-        gdb = armed(gdb_path, tmp_path, watched, number, ["-ex", "llm-detach"])
+        gdb = armed(gdb_path, tmp_path, watched, number, True, ["-ex", "llm-detach"])
         said = wait_for(gdb, b"armed" if number % 2 else b"begin")
         for _ in range(200):
             try:
