@@ -21,6 +21,8 @@ def read(target, *words):
     """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, else Python expressions
     (names of any frame of the main thread), read with the values of the tensors they give."""
     error = _stacks(target)
+    if getattr(target, "again", False):
+        return error
     if hasattr(target, "missed"):  # the copy: what it lacks of the rest is not worth another stop
         if words:
             missed = set(target.missed)

@@ -48,6 +48,7 @@ class _Recorder(ProcTarget):
     def __init__(self, pid, wanted, deadline=None, limit=MAX_PAGES):
         super().__init__(pid)
         self.wanted, self.deadline, self.limit, self.copies = wanted, deadline, limit, {}
+        self.again = False  # read once before: what may be missing in the copy need not be read again
 
     def _read(self, address, size):
         if len(self.wanted) > self.limit or (self.deadline and time.monotonic() > self.deadline):
@@ -266,8 +267,9 @@ def take(pid, path, label="", timeout=1.0, reader=READER, words=(), heap=0):
             before = len(wanted)
             rehearsal.forget()
             read_python(rehearsal)
-            if len(wanted) == before:
+            if rehearsal.again and len(wanted) == before:
                 break
+            rehearsal.again = True
 
     rehearse()
     for m in maps:
