@@ -10,7 +10,7 @@ import re
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import numpy_objects
-from .objects import DICT, LIST, STR, TUPLE, TYPE, Object
+from .objects import DICT, LIST, MAX_ITEMS, STR, TUPLE, TYPE, Object
 
 MAX_STEPS = 5_000_000
 _MODULE = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
@@ -184,6 +184,13 @@ class _Evaluator:
             return numpy_objects.values(base)[part]
         if base.type.flags & (LIST | TUPLE):
             return [self.rt.object(a) for a in base.element_addresses()[part]]
+        if base.isa("array.array"):
+            whole = range(base.len())[part]
+            low, high = (min(whole[0], whole[-1]), max(whole[0], whole[-1]) + 1) if whole else (0, 0)
+            if high - low > MAX_ITEMS:
+                raise GdbextError(f"a slice of {high - low} elements is more than is read at once ({MAX_ITEMS})")
+            numbers = base.array_numbers(low, high)[1]
+            return [numbers[i - low] for i in whole]
         raise GdbextError(f"the {base.type_name} at {base.address:#x} cannot be sliced by reading memory")
 
     def _list(self, node):
@@ -322,6 +329,8 @@ class _Evaluator:
             return value
         if numpy_objects.is_array(value):
             return numpy_objects.values(value)
+        if value.isa("array.array"):
+            return self._sliced(value, slice(None))
         if value.type.flags & STR:
             return value.string()
         if value.type.flags & TYPE and "_member_map_" in self.rt.type(value.address).namespace:

@@ -290,7 +290,7 @@ class Object:
             return t.u64(self.address + L["ascii.length"])
         if flags & DICT:
             return t.u64(self.address + L["dict.ma_used"])
-        if flags & (LIST | TUPLE | BYTES) or self.isa("bytearray"):
+        if flags & (LIST | TUPLE | BYTES) or self.isa("bytearray", "array.array"):
             return t.i64(self.address + L["varobj.ob_size"])
         if self.isa("set", "frozenset"):
             return t.u64(self.address + L["set.used"])
@@ -357,6 +357,23 @@ class Object:
         keys, values = t.u64(self.address + L["dict.ma_keys"]), t.u64(self.address + L["dict.ma_values"])
         return self.rt.dialect.dict_entries(self.rt, keys, values, limit)
 
+    def array_numbers(self, start, stop):
+        """(type code, the elements from `start` to `stop` as plain numbers) of an array.array. The code names their width."""
+        L, t = self.rt.layout, self.rt.target
+        descr = t.u64(self.address + L["array.ob_descr"])
+        code = chr(t.u8(descr + L["arraydescr.typecode"]))
+        stop = min(stop, self.len())
+        if code not in "bBuwhHiIlLqQfd" or not 0 <= self.len() < 1 << 40:
+            raise LayoutError(f"no array.array at {self.address:#x}")
+        plain = {"l": "q", "L": "Q", "u": "I", "w": "I"}.get(code, code)
+        step = struct.calcsize("<" + plain)
+        if step != t.i32(descr + L["arraydescr.itemsize"]):
+            raise LayoutError(f"the array.array at {self.address:#x} has elements of another width than its type code says")
+        if start >= stop:
+            return code, []
+        raw = t.read(t.u64(self.address + L["array.ob_item"]) + start * step, (stop - start) * step)
+        return code, list(struct.unpack(f"<{stop - start}{plain}", raw))
+
     def items(self, limit=MAX_ITEMS):
         """`[(Object, Object)]` of a dict (or a mappingproxy of one) in its own order."""
         if self.isa("mappingproxy"):
@@ -376,6 +393,8 @@ class Object:
         if not -count <= key < count:
             raise NotFoundError(f"index {key} is outside the {self.type_name} of {count} at {self.address:#x}")
         index = key + count if key < 0 else key
+        if self.isa("array.array"):
+            return self.array_numbers(index, index + 1)[1][0]
         L, t, flags = self.rt.layout, self.rt.target, self.type.flags
         if flags & (LIST | TUPLE):  # one element, however long the list is
             at = self.address + L["tuple.ob_item"] if flags & TUPLE else t.u64(self.address + L["list.ob_item"])

@@ -444,26 +444,17 @@ class Repr:
         return f"mappingproxy({self._show(self._words(value, 'mappingproxy', ['mapping'])[0], depth)})"
 
     def _array(self, value, depth):
-        """array.array: the type code names the width."""
-        import struct
-
-        L, t = value.rt.layout, value.rt.target
-        descr = t.u64(value.address + L["array.ob_descr"])
-        code = chr(t.u8(descr + L["arraydescr.typecode"]))
-        count = t.i64(value.address + L["varobj.ob_size"])
-        width = t.i32(descr + L["arraydescr.itemsize"])
-        codes = {"l": "q", "L": "Q", "u": "I", "w": "I"}
-        step = struct.calcsize("<" + codes.get(code, code))
+        try:
+            count = value.len()
+            take = min(count, self.limits.items)
+            code, numbers = value.array_numbers(0, take)
+        except LayoutError:
+            return default_repr(value)
         if not count:
             return f"array('{code}')"
-        if step != width or not 0 <= count < 1 << 40:
-            return default_repr(value)
-        take = min(count, self.limits.items)
-        numbers = struct.unpack(f"<{take}{codes.get(code, code)}", t.read(t.u64(value.address + L["array.ob_item"]), take * step))
-        if code in "uw":
-            self.truncated |= take < count
-            return f"array('{code}', {''.join(map(chr, numbers))!r}{'...' if take < count else ''})"
         self.truncated |= take < count
+        if code in "uw":
+            return f"array('{code}', {''.join(map(chr, numbers))!r}{'...' if take < count else ''})"
         return f"array('{code}', [{', '.join(map(repr, numbers))}{', ...' if take < count else ''}])"
 
     def _generator(self, value, depth):

@@ -20,7 +20,7 @@ PLACES = {
         "batch": "len(self.running)", "id": "self.running[0].request_id",
     },
     "sglang": {
-        "title": "sglang::scheduler_TP0", "step": "Scheduler.run_batch", "caller": "Scheduler.event_loop_normal",
+        "title": "sglang::scheduler_TP0", "step": "Scheduler.run_batch", "caller": "wrapper",  # a decorator
         "wanted": 'any("request-1-" in r.rid and len(r.output_ids) == 41 for r in batch.reqs)',
         "batch": "len(batch.reqs)", "id": "batch.reqs[0].rid",
     },
@@ -60,7 +60,7 @@ def test_stop_on_a_request_step_log_a_thousand_passes_and_go_on(running, name, g
     assert re.search(rf"^pybreak 1: {at['step']} at .*, hit 1$", out[2], re.M), out[2]
     assert out[3] == "True" and "self" in [v["name"] for v in said.json(4)["locals"]]
     stepped = [said.json(i)["frame"] for i in (5, 6, 7)]
-    assert stepped[0]["function"] == at["step"] and stepped[2]["function"] == at["caller"], stepped
+    assert stepped[0]["function"] == at["step"] and stepped[2]["function"].endswith(at["caller"]), stepped
     assert re.search(rf"^pybreak 3: {at['step']} at .*, hit 1000$", out[11], re.M), out[11][-500:]
     lines = re.findall(r"^\S+ \d+ \w+\.py:\d+  (\d+) '(request-\S+)'$", out[11], re.M)
     events = said.json(12)["events"]

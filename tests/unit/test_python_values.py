@@ -230,6 +230,7 @@ SAMPLE = {
     "p": Plain(5), "d": {"k": [1, 2, {"z": 9}], 3: "three", (1, 2): "pair", None: 0}, "xs": [10, 20, 30, 40], "text": "héllo",
     "t": (1, "a", 2.5), "s": Slotted(), "big": 10**30, "flag": True, "empty": [], "none": None, "color": Color.RED, "pair": Pair(1, 2),
     "points": [Point(i, str(i)) for i in range(6)], "deque": collections.deque([5, 6]), "sets": {1, 2, 3},
+    "nums": array.array("q", range(-3, 50)),
 }  # fmt: skip
 
 EXPRESSIONS = [
@@ -240,6 +241,7 @@ EXPRESSIONS = [
     "p.n if flag else 0", "pair.left", "pair == (1, 2)", "deque[1]", "2 in sets", "max(xs)", "min(xs)", "sum(xs)", "1 < p.n <= 5",
     "p.n / 2", "p.n // 2", "p.n ** 2", "p.n % 3", "p.n & 4 | 1", "~p.n", "d == d", "len(d['k']) == 3 or missing", "empty or xs[0]",
     "'a' + 'b'", "points[0].y", "[(a, b) for a, b in [(1, 2), (3, 4)]]", "any(k == 3 for k in d)", "p.shared", "flag is True",
+    "len(nums) == 53 and nums[0] == -3", "nums[-1]", "nums[1:4][2]", "nums[::-20][1]", "41 in nums", "sum(nums)", "any(n > 48 for n in nums)",
 ]  # fmt: skip
 
 
