@@ -205,8 +205,8 @@ def instances(rt, symbol, left_out):
         if m.end - m.start > MAX_MAPPING:
             left_out.append(f"{m.end - m.start >> 30} GiB at {m.start:#x} were not searched for code")
             continue
-        for start in range(m.start, m.end, CHUNK):
-            size = min(CHUNK, m.end - start)
+        parts = [(m.start, m.end)] if m.path.startswith("/") else rt.target.populated(m.start, m.end)
+        for start, size in ((at, min(CHUNK, end - at)) for begin, end in parts for at in range(begin, end, CHUNK)):
             if start > m.start:  # with the head of an object that the cut went through
                 start, size = start - shift, size + shift
             data = rt.target.read_partial(start, size)

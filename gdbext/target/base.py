@@ -221,6 +221,10 @@ class Target:
             address, size = address + step, size - step
         return b"".join(parts)
 
+    def populated(self, start, end):
+        """`[(start, end)]`: the parts of an anonymous mapping that may hold something; the rest was never touched."""
+        return [(start, end)]
+
     def read_many(self, ranges):
         """`[(address, size)]` -> `[bytes or None]`, None where a range cannot be read."""
         found = []

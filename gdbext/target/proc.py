@@ -5,9 +5,14 @@ and nonsense, and try again. Reading memory needs the permission that ptrace nee
 """
 
 import os
+import re
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from .base import Mapping, Target, Thread
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_THERE = bytes(i >> 6 != 0 for i in range(256))  # the upper byte of a pagemap entry: in memory, or in swap
+_RUNS = re.compile(rb"\x01(?:\x00{0,15}\x01)*").finditer
 
 
 def permission_hint(pid):
@@ -111,6 +116,17 @@ class ProcTarget(Target):
             parts.append(chunk)
             done += len(chunk)
         return b"".join(parts)
+
+    def populated(self, start, end):
+        """By /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst): pages in memory or swapped out. Short gaps are passed over."""
+        try:
+            with open(f"/proc/{self.pid}/pagemap", "rb", buffering=0) as f:
+                entries = os.pread(f.fileno(), (end - start) // _PAGE * 8, start // _PAGE * 8)
+        except OSError:
+            return [(start, end)]
+        if len(entries) != (end - start) // _PAGE * 8:
+            return [(start, end)]
+        return [(start + m.start() * _PAGE, start + m.end() * _PAGE) for m in _RUNS(entries[7::8].translate(_THERE))]
 
     def _mappings(self):
         maps = parse_maps(read_proc(self.pid, "maps").decode("utf-8", "surrogateescape"))
