@@ -3,7 +3,6 @@ logged passes, the presets; afterwards the engine answers every request that was
 
 import json
 import re
-import struct
 import time
 
 import pytest
@@ -42,6 +41,12 @@ def answers_all(engine, ids):
     eventually(lambda: engine.answered()[1] > before + len(outer), "more answers")
 
 
+def asking(engine, command):
+    """A gdb command with {later} in it: the number of a request that vLLM does not have yet. It is known once the engine stands still."""
+    tokens = engine.ready_file + ".tokens"
+    return f"python LATER = int.from_bytes(open({tokens!r}, 'rb').read(16)[8:], 'little') + 12; gdb.execute({command!r}.format(later=LATER))"
+
+
 def in_flight(text):
     return [r["request_id"] for r in json.loads(text)["requests"] if r["queue"] == "running"]
 
@@ -49,13 +54,11 @@ def in_flight(text):
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_stop_on_a_request_step_log_a_thousand_passes_and_go_on(running, name, gdb_path):
     engine, at = running.get(name), PLACES[name]
-    eventually(lambda: engine.answered()[1] > 0, "a first answer")
-    later = engine.answered()[1] + 12
     pid = pid_of(engine, at["title"])
-    commands = [f"llm-attach -libraries none {pid}", f"pybreak {at['step']} if {at['wanted'].format(later=later)}", "llm-continue",
-                f"pyprint {at['wanted'].format(later=later)}", "pylocals -json", "pynext -json", "pystep -json", "pyfinish -json", "delete"]  # fmt: skip
+    commands = [f"llm-attach -libraries none {pid}", asking(engine, f"pybreak {at['step']} if {at['wanted']}"), "llm-continue",
+                f"python gdb.execute(('pyprint ' + {at['wanted']!r}).format(later=LATER))", "pylocals -json", "pynext -json", "pystep -json", "pyfinish -json", "delete"]  # fmt: skip
     commands += [f'pylog {at["step"]} "{{{at["batch"]}}} {{{at["id"]}}}"', f"pybreak -count 1000 {at['step']}", "llm-continue", "pylog -json", "llm-requests -json", "delete", "llm-detach"]
-    said = run_gdb(gdb_path, commands, timeout=280)
+    said = run_gdb(gdb_path, commands)
     out = said.outputs
     assert re.search(rf"^pybreak 1: {at['step']} at .*, hit 1$", out[2], re.M), out[2]
     assert out[3] == "True" and "self" in [v["name"] for v in said.json(4)["locals"]]
@@ -77,10 +80,10 @@ def test_the_presets_step_and_request(running, name, gdb_path):
     engine, at = running.get(name), PLACES[name]
     pid = pid_of(engine, at["title"])
     commands = [f"llm-attach -libraries none {pid}", "llm-break step", "llm-continue", "delete"]
-    which = f"request-{engine.answered()[1] + 12}" if name == "vllm" else "request-2-"
-    commands += [f"llm-break request {which}", "llm-continue"] + (["llm-continue"] if name == "vllm" else [])
+    which = "request-{later}" if name == "vllm" else "request-2-"
+    commands += [asking(engine, f"llm-break request {which}"), "llm-continue"] + (["llm-continue"] if name == "vllm" else [])
     commands += ["llm-requests -json", "delete", "llm-detach"]
-    said = run_gdb(gdb_path, commands, timeout=280)
+    said = run_gdb(gdb_path, commands)
     out = said.outputs
     assert re.search(rf"^llm-break 1: {at['step']} at .*, hit 1$", out[2], re.M), out[2]
     if name == "vllm":
@@ -101,7 +104,7 @@ def test_nan_stops_the_rank_that_samples_from_it(running, name, truth, gdb_path)
     find = f"python import json; F = json.loads(gdb.execute('pybt -json', to_string=True))['threads'][0]['frames']; gdb.execute('pyframe %d' % next(f['level'] for f in F if f['function'].endswith('{frame}')))"
     plant = "python import struct; A = int(json.loads(gdb.execute('pytensor -json %s' % E, to_string=True))['data_ptr'], 16); M = open('/proc/%d/mem' % P, 'r+b', buffering=0); M.seek(A); OLD = M.read(4); M.seek(A); M.write(struct.pack('<f', float('nan')))"
     commands = [f"llm-attach -libraries none {pid}", find, f"python E = {norm!r}; P = {pid}", "llm-break nan", plant, "llm-continue", "pybt", "delete", "python M.seek(A); print(M.write(OLD))", "llm-detach"]
-    said = run_gdb(gdb_path, commands, timeout=280)
+    said = run_gdb(gdb_path, commands)
     out = said.outputs
     print(f"\n{name}:", "\n".join(out[3:7]))
     assert re.search(r"holds \d+ NaN, 0 infinite of \d+", out[5]) and out[8] == "4", out
