@@ -75,7 +75,15 @@ The others wait meanwhile: llm-detach, or delete and llm-continue, before their 
   llm-stacks all               who waits in init_process_group, who has not come
 From the beginning:            gdb --args python serve.py
   (gdb) llm-follow on          children stay with this gdb through fork and exec
-  (gdb) pybreak -rank TP1 gpu_worker.py:700     waits for the import, in every child
+  (gdb) pybreak -rank TP1 GPUModelRunner.execute_model     waits for the import, in every child
   (gdb) run
-  pybreak 1: /…/gpu_worker.py is imported now, set at line 700""",
+  pybreak 1: GPUModelRunner.execute_model at /.../gpu_model_runner.py:3945, TP1 thread 21470 "VLLM::Worker_TP", hit 1
+  (gdb) llm-follow
+  following, all-stop: children become inferiors and get the Python breakpoints; off gives the settings back
+  inferior  pid    rank        state
+  1         17385  frontend    stopped
+  8         19192  EngineCore  stopped
+  11        21469  TP0         stopped
+  12        21470  TP1         stopped
+-non-stop lets the others run while one stands still: they wait for it in their next collective, until that times out.""",
 }
