@@ -178,7 +178,8 @@ class LlmKv(Command):
         cache = view.cache()
         workers = view.workers(cache.pools[0].size) if args.pool is None else []
         pools = [pool_data(cache, n) for n in range(len(cache.pools))]
-        total = {k: sum(p[k] or 0 for p in pools) for k in ("num_blocks", "free", "used", "cached", "shared", "held", "reserved")}
+        alike = [p for p in pools if p["unit"] == pools[0]["unit"]]  # Mamba states and host memory are no blocks of the same kind
+        total = {k: sum(p[k] or 0 for p in alike) for k in ("num_blocks", "free", "used", "cached", "shared", "held", "reserved")}
         groups = [{"id": g.id, "kind": g.kind, "block_size": g.block_size, "pool": g.pool, "layers": g.layers, "spec": g.spec,
                    "blocks": sum(len(r.blocks.get(g.id, ())) for r in cache.requests)} for g in cache.groups]  # fmt: skip
         data = {
@@ -298,7 +299,7 @@ class LlmKv(Command):
             lines = [style.title(escape(request.request_id)) + f"  {escape(request.status)}  {tokens_of(request)} tokens, "
                      f"{request.computed_tokens} computed"]  # fmt: skip
             for group, blocks in sorted(request.blocks.items()):
-                lines.append(f"  group {group}: {len(blocks)} {cache.pools[0].unit}s: {run_lengths(blocks, 4 * LISTED)}")
+                lines.append(f"  group {group}: {len(blocks)} {cache.pools[cache.group(group).pool].unit}s: {run_lengths(blocks, 4 * LISTED)}")
             for key, tokens in (request.content or {}).items():
                 lines.append(f"  {key}: {tokens}")
             return "\n".join(lines)

@@ -189,7 +189,7 @@ def _pool(rt, what, allocator, page):
     size = optional(allocator, "size")
     if size is None or not 0 < page <= 1 << 20 or not 0 <= size <= MAX_SLOTS:
         raise LayoutError(f"the {allocator.type_name} at {allocator.address:#x} claims {size} slots in pages of {page}")
-    unit = "state" if what == "mamba" else "slot" if page == 1 else "page"
+    unit = "state" if what == "mamba" else ("host " if what == "host" else "") + ("slot" if page == 1 else "page")
     pages = size // page
     pool = Pool("pool" if what == "full" else what, pages, pages if what == "host" else pages + 1, page, unit=unit, reserved=(0,))
     free, on_device = [], False
