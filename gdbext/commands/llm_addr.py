@@ -114,14 +114,16 @@ class LlmAddr(Command):
         workers.sort(key=lambda w: w.target is not view.target)
 
         def find(address):
-            for worker in workers:
-                for layer in worker.layers:
-                    found = layer.find(address)
-                    if found is not None:
-                        return self._place(cache, worker, layer, address, *found)
-            return None
+            return next((found for found in (self._in_worker(cache, worker, address) for worker in workers) if found is not None), None)
 
         return find, view.partial + why
+
+    @classmethod
+    def _in_worker(cls, cache, worker, address):
+        """Layers of different groups may lie in the same memory: then the one counts whose group has given the block to a request."""
+        found = [(layer, layer.find(address)) for layer in worker.layers]
+        places = [cls._place(cache, worker, layer, address, *place) for layer, place in found if place is not None]
+        return next((p for p in places if p["owners"]), places[0] if places else None)
 
     @staticmethod
     def _place(cache, worker, layer, address, part, place):

@@ -4,8 +4,12 @@ import itertools
 
 import pytest
 
+from gdbext.commands.llm_addr import LlmAddr
 from gdbext.errors import GdbextError
+from gdbext.kvcache import model
 from gdbext.kvcache.addresses import order_of, strided_layer
+from gdbext.torch.dtypes import DTYPES
+from gdbext.torch.tensor import Tensor
 
 B, N, H, D = 5, 4, 3, 2
 
@@ -83,3 +87,23 @@ def test_what_is_out_of_range_is_said():
             layer.address("k", **bad)
     with pytest.raises(GdbextError, match="no part"):
         layer.address("q", 0)
+
+
+def test_layers_of_two_groups_in_the_same_memory_are_told_apart_by_who_has_the_block():
+    """As vLLM keeps hybrid models: a layer of each group in one tensor, whose blocks are the one's or the other's."""
+    shape = (20, H, 16, 2 * D)
+    tensor = Tensor(None, None, 0, shape=shape, stride=dense(shape), dtype=DTYPES["float32"], device="cpu", storage_data=4096)
+    worker = model.Worker("DP0")
+    for index, group in ((2, 0), (3, 1)):
+        layer = strided_layer(index, f"layers.{index}", group, 4096, 4, shape, dense(shape), "B H N C", head_size=D, blocks=20)
+        for part in layer.parts:
+            part.tensor = tensor
+        worker.layers.append(layer)
+    pool = model.Pool("pool", 20, 20, 16, free_ids=[9])
+    request = model.Request("r", blocks={0: [0, 5], 1: [7, 8]})
+    cache = model.Cache("vllm", "", [pool], [model.Group(0, "sliding-window", 16), model.Group(1, "full", 16)], [request])
+    for block, found, owners in ((7, 3, [("r", 0)]), (5, 2, [("r", 1)]), (9, 2, [])):
+        place = LlmAddr._in_worker(cache, worker, worker.layers[0].address("k", block, 3, 1, 1))
+        assert (place["layer"], place["block"], place["slot"], place["head"]) == (found, block, 3, 1)
+        assert [(o["request_id"], o["index"]) for o in place["owners"]] == owners
+    assert LlmAddr._in_worker(cache, worker, 4095) is None
