@@ -141,23 +141,23 @@ class Engine:
         self.stop()
 
 
-def _folder(name):
+def _folder(name, config=None):
     folder = tempfile.mkdtemp(prefix=f"gdbext-{name}-")
     os.mkdir(os.path.join(folder, "model"))
     with open(os.path.join(folder, "model", "config.json"), "w") as f:
-        json.dump(CONFIG, f)
+        json.dump(config or CONFIG, f)
     return folder
 
 
-def start_vllm(tp=2, python=None, env=(), args=(), under=()):
+def start_vllm(tp=2, python=None, env=(), args=(), under=(), replicas=1, config=None):
     """Real vLLM on CPU, not ready yet. `env`: more environment variables, `args`: more arguments for serve_vllm.py, `under`: words of a
-    program that starts it."""
+    program that starts it, `replicas`: how many engines share the requests (data parallel), `config`: another model's than `CONFIG`."""
     python = python or environment("vllm")
-    folder = _folder("vllm")
-    environ = _environ(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND=cores_for(tp), VLLM_NO_USAGE_STATS="1",
+    folder = _folder("vllm", config)
+    environ = _environ(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND=cores_for(tp * replicas), VLLM_NO_USAGE_STATS="1",
                        TORCHDYNAMO_DISABLE="1",  # it would want a C++ compiler
                        VLLM_CACHE_ROOT=os.path.join(folder, "cache"), VLLM_CONFIG_ROOT=os.path.join(folder, "config"), **dict(env))
-    argv = [*under, python, os.path.join(SCRIPTS, "serve_vllm.py"), "--tp", str(tp), "--model", os.path.join(folder, "model"),
+    argv = [*under, python, os.path.join(SCRIPTS, "serve_vllm.py"), "--tp", str(tp), "--replicas", str(replicas), "--model", os.path.join(folder, "model"),
             "--ready", os.path.join(folder, "ready"), *args]
     return Engine("vLLM", argv, environ, folder)
 

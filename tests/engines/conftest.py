@@ -17,21 +17,29 @@ from lib.environments import existing
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subject")
 
+SLIDING = {
+    "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "vocab_size": 1024, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
+    "torch_dtype": "float32", "bos_token_id": 1, "eos_token_id": 2, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 64,
+    "layer_types": ["sliding_attention", "full_attention"] * 2, "query_pre_attn_scalar": 32,
+}  # fmt: skip
+
 
 class Running:
-    """The one engine that runs, by name."""
+    """The one engine that runs, by name and how it was started."""
 
     def __init__(self, folder):
         self.folder, self.name, self.engine = folder, None, None
 
-    def get(self, name):
-        if self.name == name and self.engine.alive():
+    def get(self, name, **how):
+        """`how`: arguments of its function in `START`."""
+        if self.name == (name, how) and self.engine.alive():
             return self.engine
         self.stop()
         if not existing(name):
             pytest.skip(f"no environment for {name}: run scripts/test engines, which makes it")
-        engine = START[name](env={"PYTHONPATH": SUBJECT, "GDBEXT_TRUTH": self.folder, "SGLANG_TORCH_PROFILER_DIR": self.folder})
-        self.name, self.engine = name, engine
+        engine = START[name](env={"PYTHONPATH": SUBJECT, "GDBEXT_TRUTH": self.folder, "SGLANG_TORCH_PROFILER_DIR": self.folder}, **how)
+        self.name, self.engine = (name, how), engine
         engine.said = engine.wait_ready()
         return engine
 
@@ -57,6 +65,12 @@ def vllm(running):
 @pytest.fixture
 def sglang(running):
     return running.get("sglang")
+
+
+@pytest.fixture
+def replicas(running):
+    """Two engines of one vLLM (data parallel 2), a model with sliding-window layers, and a pool that is too small for the four requests of each."""
+    return running.get("vllm", tp=1, replicas=2, config=SLIDING, args=("--blocks", "20"))
 
 
 @pytest.fixture
@@ -88,5 +102,5 @@ def truth(running):
 
 
 def pytest_collection_modifyitems(items):
-    """vLLM's tests first, then SGLang's: each engine starts once. What an engine does not survive comes last."""
-    items.sort(key=lambda item: ("sglang" in item.fixturenames or "sglang" in item.name, "dead_worker" in item.name))
+    """vLLM's tests first, then its replicas', then SGLang's: each engine starts once. What an engine does not survive comes last."""
+    items.sort(key=lambda item: ("sglang" in item.fixturenames or "sglang" in item.name, "replicas" in item.fixturenames, "dead_worker" in item.name))

@@ -1,12 +1,14 @@
 """A real vLLM with random weights that is never without requests. Started by scripts/lib/engines.py in vLLM's environment.
 
-    serve_vllm.py --model FOLDER --ready FILE [--tp N] [--requests N] [--rest] [--blocks N]
+    serve_vllm.py --model FOLDER --ready FILE [--tp N] [--replicas N] [--requests N] [--rest] [--blocks N]
 
 Writes FILE, one JSON object, once requests are in flight; with --rest, once they are done: then nothing more is asked. FILE.tokens holds two
 64-bit numbers, the tokens and requests answered so far; FILE.finished the ids of the latter. Ends on SIGTERM.
+With --replicas, so many engines (data parallel) have --requests each, and --blocks says how many blocks of 32 tokens each has.
 """
 
 import argparse
+import asyncio
 import itertools
 import json
 import os
@@ -16,6 +18,35 @@ import sys
 from tally import Tally
 
 
+def ready(options):
+    with open(options.ready + ".new", "w") as f:
+        json.dump({"pid": os.getpid(), "tp": options.tp}, f)
+    os.replace(options.ready + ".new", options.ready)
+
+
+async def replicas(options):
+    """Never returns: each request that ends is followed by the next on the same engine."""
+    from vllm import SamplingParams
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(
+        model=options.model, load_format="dummy", skip_tokenizer_init=True, max_model_len=256, enforce_eager=True, dtype="float32", block_size=32,
+        tensor_parallel_size=options.tp, data_parallel_size=options.replicas, num_gpu_blocks_override=options.blocks))
+    answered = set()
+
+    async def keep_asking(rank, number):
+        for turn in itertools.count():
+            prompt = [5 + (number + i) % 64 for i in range(32)]
+            length = SamplingParams(max_tokens=160 + 16 * number, ignore_eos=True, detokenize=False)
+            async for _ in llm.generate({"prompt_token_ids": prompt}, length, f"request-{rank}-{number}-{turn}", data_parallel_rank=rank):
+                answered.add(rank)
+                if len(answered) == options.replicas and not os.path.exists(options.ready):
+                    ready(options)
+
+    await asyncio.gather(*(keep_asking(rank, number) for rank in range(options.replicas) for number in range(options.requests)))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
@@ -23,10 +54,13 @@ def main():
     parser.add_argument("--tp", type=int, default=2)
     parser.add_argument("--requests", type=int, default=4)
     parser.add_argument("--rest", action="store_true")
+    parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--blocks", type=int, help="size of the KV cache")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
+    if options.replicas > 1:
+        asyncio.run(replicas(options))
     from vllm import LLM, SamplingParams
 
     llm = LLM(model=options.model, load_format="dummy", skip_tokenizer_init=True, max_model_len=256, enforce_eager=True,
@@ -40,17 +74,12 @@ def main():
         engine.add_request(f"request-{number}", {"prompt_token_ids": [5 + (number + i) % 64 for i in range(32)]},
                            SamplingParams(max_tokens=160 + 16 * (number % 4), ignore_eos=True, detokenize=False))
 
-    def ready():
-        with open(options.ready + ".new", "w") as f:
-            json.dump({"pid": os.getpid(), "tp": options.tp}, f)
-        os.replace(options.ready + ".new", options.ready)
-
     for _ in range(options.requests):
         add()
     if options.rest:
         while engine.has_unfinished_requests():
             engine.step()
-        ready()
+        ready(options)
         while True:
             signal.pause()
     for step in itertools.count(1):
@@ -60,7 +89,7 @@ def main():
                 tally.finished(output.request_id)
                 add()
         if step == 5:
-            ready()
+            ready(options)
 
 
 if __name__ == "__main__":
