@@ -192,6 +192,8 @@ class Watch:
                 continue
             if not launch.is_driver(entry) and not any(catalogue.passes(book, entry) for book in books.values()):
                 continue
+            if library not in books and not catalogue.exports(open_elf(self.target.local_file(library)), entry):
+                continue
             self.entries.add(address)
             self._gate(entry, address, library)
         if driver:  # or by name

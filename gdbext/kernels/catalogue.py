@@ -132,8 +132,9 @@ def _look_through(elf, path, pattern, word):
         needles.add(f"{len(word)}{word}".encode())
     registered = {}
     if launches and not elf.has_static_symbols and stripped.code_of(elf) is not None:
-        texts = sorted(n.decode() for n in needles - {b"__device_stub_"})
-        registered = {a: name for a, name in stripped.code_of(elf).host_functions().items() if pattern is not None or any(t in name for t in texts)}
+        texts = sorted(needles - {b"__device_stub_"})
+        if pattern is not None or stripped.code_of(elf).names(texts):  # a library such as cuBLAS has much code, and nothing of these
+            registered = {a: name for a, name in stripped.code_of(elf).host_functions().items() if pattern is not None or any(t.decode() in name for t in texts)}
     found = [(symbol, value, size) for symbol, value, size in elf.symbols_named(sorted(needles)) if value not in registered]
     for symbol, value, size in found + [(name, a, 0) for a, name in registered.items()]:
         signature = signatures.parse(symbol)
@@ -176,9 +177,20 @@ def _in_device_code(elf, wanted):
     return [k for k in wanted if k.role != "launcher" and elf.data.find(k.needle, start, end) >= 0]
 
 
-def entries(module):
-    """`[(entry's name, address in the process)]` of the launch functions that a module itself holds."""
-    return [(name, value + module.bias) for name, value in _entries(module.elf)]
+def entries(module, linked=False):
+    """`[(entry's name, address in the process)]` of the launch functions that a module itself holds; `linked`: also those of a stripped module's own
+    runtime, which its code must be searched for."""
+    return [(name, value + module.bias) for name, value in _entries(module.elf) or linked and linked_entries(module.elf) or ()]
+
+
+def entry_at(module, address):
+    """The launch function of a module whose first instruction stands at an address of the process, '' for none."""
+    vaddr = address - module.bias
+    found = next((name for name, value in _entries(module.elf) if value == vaddr), "")
+    code = None if found or module.elf.has_static_symbols else stripped.code_of(module.elf)
+    if code is not None and (code.frames.extent(vaddr) or (None,))[0] == vaddr:
+        found = next((name for name, value in linked_entries(module.elf) if value == vaddr), "")
+    return found
 
 
 def _entries(elf):
@@ -186,14 +198,25 @@ def _entries(elf):
         found = elf.symbols_named([b"LaunchKernel", b"LaunchCooperativeKernel"])
         # a versioned name in .symtab carries its version
         elf.launch_entries = [(name.split("@")[0], value) for name, value, _ in found if name.split("@")[0] in ENTRIES]
-        if not elf.launch_entries and not elf.has_static_symbols and stripped.code_of(elf) is not None:
-            elf.launch_entries = stripped.code_of(elf).runtime()
     return elf.launch_entries
+
+
+def linked_entries(elf):
+    """`[(name, address)]` of the launch functions of a runtime that is linked into a stripped file."""
+    if _entries(elf) or elf.has_static_symbols or stripped.code_of(elf) is None:
+        return []
+    return stripped.code_of(elf).runtime()
+
+
+def exports(elf, entry):
+    """Whether others can call a launch function that a file holds: a runtime that is linked in serves its own file alone."""
+    table = elf._dynamic()
+    return table is not None and elf._lookup(table, entry.encode()) is not None
 
 
 def passes(elf, entry):
     """Whether a library calls a launch function, as far as its symbol tables name it (CUDA 13 calls __cudaLaunchKernel, which jumps on), or holds it."""
-    if any(name == entry for name, _ in _entries(elf)):
+    if any(name == entry for name, _ in _entries(elf) or linked_entries(elf)):
         return True
     words = [b"\0" + entry.encode() + b"\0", b"\0" + entry.encode() + b"@", b"\0__" + entry.encode() + b"\0", b"\0__" + entry.encode() + b"@"]
     return any(elf.data.find(word, base, min(base + size, len(elf.data))) >= 0 for _, _, base, size in elf._symbol_tables() for word in words)
@@ -206,8 +229,9 @@ def search(target, pattern=None, rt=None, word=""):
     for module in target.modules():
         try:
             elf = module.elf
-            rows += look_through(elf, module.path, module.bias, pattern, word)
-            gates += [(name, address, module.path) for name, address in entries(module)]
+            own = look_through(elf, module.path, module.bias, pattern, word)
+            rows += own
+            gates += [(name, address, module.path) for name, address in entries(module, linked=bool(own))]
         except NotFoundError as e:
             if ".so" in module.name:
                 unread[module.path] = str(e)

@@ -9,7 +9,7 @@ import struct
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import signatures, stripped
-from .catalogue import entries
+from .catalogue import entry_at as catalogue_entry
 
 MAX_ARGUMENTS = 256
 MAX_ATTRIBUTES = 64
@@ -272,7 +272,7 @@ def entry_at(target, pc):
     if module is None:
         return ""
     try:
-        return next((name for name, address in entries(module) if address == pc), "")
+        return catalogue_entry(module, pc)
     except NotFoundError:
         return ""
 

@@ -29,7 +29,7 @@ class Code:
     def __init__(self, elf):
         self.elf, self.frames = elf, FrameTable(elf)
         self.text = [(s.vaddr, s.offset, s.filesz) for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X]
-        self._hosts = self._pointers = None
+        self._hosts = self._pointers = self._runtime = None
 
     def mentions(self, wanted):
         """`[(address of the instruction, one of `wanted`)]`: instructions that take one of these addresses."""
@@ -53,6 +53,11 @@ class Code:
                 for m in pattern.finditer(self.elf.data, offset, offset + size):
                     found[m.start(1) - offset + vaddr] = m.group(1).decode("ascii", "replace")
         return found
+
+    def names(self, words):
+        """Whether one of some words (bytes) is among the constant strings."""
+        return any(self.elf.data.find(word, offset, offset + size) >= 0 for name, (_, offset, size, _, _) in self.elf.sections.items()
+                   if name.startswith(".rodata") for word in words)  # fmt: skip
 
     def calls(self, vaddr):
         """Each call in the function around `vaddr`, as {number of a register: what is known to be in it}."""
@@ -144,6 +149,8 @@ class Code:
 
     def runtime(self):
         """`[(name, address)]` of the launch functions of a runtime that is linked in."""
+        if self._runtime is not None:
+            return self._runtime
         found = {}
         words = "|".join(sorted(CALLBACK_IDS, key=len, reverse=True)).encode()
         names = self.strings(re.compile(rb"(?<![A-Za-z0-9])(" + words + rb")(?=\0)"))
@@ -151,7 +158,8 @@ class Code:
             extent = self.frames.extent(at)
             if extent is not None and self._stores(extent, CALLBACK_IDS[names[string]]):
                 found.setdefault(names[string], set()).add(extent[0])
-        return [(name, next(iter(places))) for name, places in found.items() if len(places) == 1]
+        self._runtime = [(name, next(iter(places))) for name, places in found.items() if len(places) == 1]
+        return self._runtime
 
     def _stores(self, extent, number):
         """Whether a function stores a number."""
