@@ -9,6 +9,7 @@
 
 import os
 import re
+import stat
 
 from ..cpython import gil, locks
 from ..cpython.objects import Object
@@ -64,60 +65,49 @@ def asked_descriptor(view, thread):
 
 # ---- in those that may have it ---------------------------------------------------------------------------------------
 def claims(view):
-    """{semaphore: [(ThreadView that took it, path of the SemLock)]} of what this process's frames can name and its SemLocks say they have."""
+    """{semaphore: [ThreadView that took it]} of what this process's frames can name and its SemLocks say they have."""
     found = {}
     if view.rt is None or not any(m.path.startswith(SEMAPHORES) for m in view.target.mappings()):
         return found
     for thread in view.threads:
         for frame in thread.python:
-            managers = [("", m) for m in locks.entered(frame)]
-            for path, obj in managers + locks.reachable(frame, 1):
+            for obj in locks.entered(frame) + [obj for _, obj in locks.reachable(frame, 1)]:
                 try:
-                    _claim(view, path, obj, found)
+                    _claim(view, obj, found)
                 except GdbextError:
                     continue  # what cannot be read is no lock
     return found
 
 
-def _claim(view, path, obj, found):
-    if obj.type.name not in ("Lock", "RLock", "Semaphore", "BoundedSemaphore") or not obj.type.is_heap:
+def _claim(view, obj, found):
+    """Not of semaphores: who gave one back need not be who took it."""
+    if obj.type.name not in ("Lock", "RLock") or not obj.type.is_heap:
         return
     inner = obj.attr("_semlock")
     if not isinstance(inner, Object) or inner.type.name != "SemLock":
         return
     target, at = view.target, inner.address + view.rt.layout["object.__size"]
-    if target.i32(at + COUNT) > 0:
+    count = target.i32(at + COUNT)
+    if count == 1 or count > 0 and obj.type.name == "RLock":
         key = semaphore_at(target, target.u64(at + HANDLE))
         owner = view.by_ident(target.u64(at + LAST_TID))
-        if key and owner is not None and owner not in [o for o, _ in found.get(key, ())]:
-            found.setdefault(key, []).append((owner, path))
+        if key and owner is not None and owner not in found.get(key, ()):
+            found.setdefault(key, []).append(owner)
 
 
-class Files:
-    """Who has which file open, and who a lock on it. Looks at every process that may be looked into, once."""
-
-    def __init__(self, first):
-        self.first, self._open = list(first), None
-
-    def holders(self, key):
-        """-> ([pid that has a lock on it], [pid that has it open]); `key`: (device, inode)"""
-        if self._open is None:
-            self._open = {}
-            for pid in dict.fromkeys([*self.first, *map(int, filter(str.isdigit, os.listdir("/proc")))]):
-                self._look(pid)
-        having = self._open.get(key, {})
-        return [pid for pid, locked in having.items() if locked], list(having)
-
-    def _look(self, pid):
+def file_holders(key):
+    """-> ([pid that has a lock on the file], [pid that has it open]), of the processes that may be looked into; `key`: (device, inode)"""
+    locked, opened = [], []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
-            for fd in os.listdir(f"/proc/{pid}/fd"):
-                key = _file(f"/proc/{pid}/fd/{fd}")
-                if key is not None:
-                    locked = re.search(rb"^lock:\s*\S+\s+(FLOCK|POSIX|OFDLCK)", read_proc(pid, f"fdinfo/{fd}"), re.M) is not None
-                    own = self._open.setdefault(key, {})
-                    own[pid] = own.get(pid, False) or locked
+            own = [fd for fd in os.listdir(f"/proc/{pid}/fd") if _file(f"/proc/{pid}/fd/{fd}") == key]
+            if own:
+                opened.append(pid)
+            if any(re.search(rb"^lock:\s*\S+\s+(FLOCK|POSIX|OFDLCK)", read_proc(pid, f"fdinfo/{fd}"), re.M) for fd in own):
+                locked.append(pid)
         except (OSError, GdbextError):
-            pass  # it has ended, or may not be looked into
+            continue  # it has ended, or may not be looked into
+    return locked, opened
 
 
 def _file(path):
@@ -125,7 +115,7 @@ def _file(path):
         status = os.stat(path)
     except OSError:
         return None
-    return (status.st_dev, status.st_ino) if os.path.stat.S_ISREG(status.st_mode) else None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
 # ---- the two together ------------------------------------------------------------------------------------------------
@@ -139,18 +129,17 @@ def resolve(views, edges):
     if any(e.shared[0] == "semaphore" for e in wanted):
         for view in views:
             for key, owners in claims(view).items():
-                taken.setdefault(key, []).extend((view, *owner) for owner in owners)
-    files = Files([view.pid for view in views if view.pid])
+                taken.setdefault(key, []).extend((view.name, owner.tid) for owner in owners)
     for edge in wanted:
         kind, key = edge.shared
         if kind == "mutex":
             found = [(v.name, th.tid) for v in views for th in v.threads if th.thread.ns_tid == key]
             _settle(edge, found, f"its owner, thread {key}, is of none of the processes looked at")
         elif kind == "semaphore":
-            found = [(v.name, th.tid) for v, th, _ in taken.get(key, ()) if (v.name, th.tid) != edge.waiter]
+            found = [node for node in taken.get(key, ()) if node != edge.waiter]
             _settle(edge, found, "a semaphore keeps no owner, and no process looked at says that it has it")
         else:
-            _settle_file(edge, kind, key, by_name, files)
+            _settle_file(edge, kind, key, by_name)
 
 
 def _settle(edge, found, nobody):
@@ -162,13 +151,13 @@ def _settle(edge, found, nobody):
         edge.note = nobody
 
 
-def _settle_file(edge, kind, path, by_name, files):
+def _settle_file(edge, kind, path, by_name):
     key = _file(path)
     if key is None:
         edge.note = "the file is gone, or cannot be looked at from here"
         return
     mine = by_name[edge.waiter[0]]
-    locked, opened = files.holders(key)
+    locked, opened = file_holders(key)
     held = [pid for pid in (locked or (opened if kind == "baton" else [])) if pid != mine.pid]
     known = [v for v in by_name.values() if v.pid in held and v.main is not None]
     if len(held) == 1 and known:

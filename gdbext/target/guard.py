@@ -93,6 +93,7 @@ class Guard:
 
     def __init__(self):
         self._socket = None
+        self._asked = 0
         self.pid = None
 
     def start(self):
@@ -136,8 +137,20 @@ class Guard:
             raise GdbextError("the guard process is gone: processes will not be resumed if gdb is killed") from None
 
     def own(self, pid, was_stopped):
-        """Say before an attach that `pid` is about to be held."""
-        self._tell(f"own {pid} {ptrace.start_time(pid) or 0} {int(was_stopped)}")
+        """Say before an attach that `pid` is about to be held, and wait until the guard has seen which breakpoint bytes it has by then: what is
+        planted later is gdb's."""
+        self._asked += 1
+        self._tell(f"own {pid} {ptrace.start_time(pid) or 0} {int(was_stopped)} {self._asked}")
+        said, wanted = b"", b"seen %d\n" % self._asked
+        try:
+            while self._socket is not None and wanted not in said:  # an answer that an interrupt left unread may come first
+                more = self._socket.recv(4096)
+                if not more:
+                    raise OSError
+                said += more
+        except OSError:
+            self.end()
+            raise GdbextError("the guard process does not answer: processes will not be resumed if gdb is killed") from None
 
     def resumed(self, pid):
         """The user let `pid` run: it need not be stopped again even if it was stopped before."""
@@ -398,6 +411,10 @@ def serve(channel, tracer, life=None):
                         held[pid][2] = set(traps(pid))  # a tracer's uprobes look the same: what is there already stays
                     except OSError:
                         pass  # gone, or not ours to read: the attach will say so
+                    try:
+                        channel.sendall(b"seen " + rest[2].encode() + b"\n")
+                    except OSError:
+                        break  # gdb has just died
                 elif word == "free":
                     held.pop(pid, None)
                     armed.discard(pid)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -85,6 +86,25 @@ def test_the_guard_starts_listens_and_ends(sleeper):
     watcher.end()
     assert within(lambda: (ptrace.status(pid) or {"state": "Z"})["state"] == "Z")
     assert sleeper.poll() is None
+
+
+def test_the_guard_has_seen_what_a_process_has_before_the_attach_goes_on(sleeper):
+    """What is planted after `own` has returned is gdb's: on a busy machine the guard once took it for what was there before."""
+    watcher = guard.Guard()
+    watcher.start()
+    os.kill(watcher.pid, signal.SIGSTOP)
+    done = []
+    asking = threading.Thread(target=lambda: done.append(watcher.own(sleeper.pid, False)))
+    asking.start()
+    try:
+        asking.join(0.3)
+        assert asking.is_alive() and not done
+    finally:
+        os.kill(watcher.pid, signal.SIGCONT)
+    asking.join(60)
+    assert done == [None]
+    watcher.own(sleeper.pid, False)
+    watcher.end()
 
 
 def test_the_guard_resumes_what_was_left_stopped_when_the_channel_ends(sleeper):
