@@ -233,6 +233,8 @@ def attach(processes, which="main"):
     except GdbextError as e:
         _State.guard_error = str(e)
     listen(cont=_on_continue, stop=_on_stop, exited=_on_exit)
+    if hasattr(gdb.events, "gdb_exiting"):
+        listen(gdb_exiting=_on_gdb_exit)
     with quiet(keep_focus=False) as focus, confined.out_of_the_way():
         scratch, rooms = None, []
         try:
@@ -394,12 +396,35 @@ def _detach_one(h):
         if h.was_stopped and not h.ran:
             # It stays stopped: the signal waits until gdb lets go, and no instruction runs before it is taken.
             _signal(h.pid, signal.SIGSTOP)
+        _take_interrupts(h)
         gdb.execute(f"detach inferiors {h.inferior}", to_string=True)
     h.let_go()
     if ptrace.start_time(h.pid) == h.start and not ptrace.tracers(h.pid):
         # gdb's own SIGSTOP may still be on its way when an attach was broken off.
         guards.settle(h.pid, h.start, h.was_stopped and not h.ran, 0.02)
     _drop(h)
+
+
+def _take_interrupts(h):
+    """Ctrl-C pressed twice while it ran: gdb passed both on to the process and took one back. The other one would end it as soon as it is
+    let go, so gdb takes that too."""
+    bit = 1 << signal.SIGINT - 1
+    inferior = _inferior(h)
+    for _ in range(8):
+        states = [ptrace.status(h.pid, tid) for tid in ptrace.tids(h.pid)]
+        if not any(s and s["pending"] & bit and not s["blocked"] & bit for s in states) or any(t.is_running() for t in inferior.threads()):
+            return
+        if gdb.execute("info signals SIGINT", to_string=True).splitlines()[-1].split()[1] != "Yes":
+            return  # the user does not want it to stop
+        select(h.inferior)
+        gdb.execute("continue", to_string=True)
+
+
+def _on_gdb_exit(_):
+    """gdb lets go of what it holds by itself now."""
+    with quiet(keep_focus=False), no_interrupt():
+        for h in held():
+            _take_interrupts(h)
 
 
 def _signal(pid, number):

@@ -65,9 +65,10 @@ def tids(pid):
 
 
 def status(pid, tid=None):
-    """`{"state", "tracer", "pending", "tgid", "kthread"}` of a thread (default: the main one), or None when it is gone.
+    """`{"state", "tracer", "pending", "blocked", "tgid", "kthread"}` of a thread (default: the main one), or None when it is gone.
 
-    `state` is the letter of proc(5); `pending`: signal mask of the thread and the process together."""
+    `state` is the letter of proc(5); `pending`: signal mask of the thread and the process together; `blocked`: of what
+    the thread lets wait."""
     try:
         with open(f"/proc/{pid}/task/{tid or pid}/status", "rb") as f:
             fields = dict(line.partition(b":\t")[::2] for line in f.read().splitlines())
@@ -76,6 +77,7 @@ def status(pid, tid=None):
             "tracer": int(fields[b"TracerPid"]),
             "tgid": int(fields[b"Tgid"]),
             "pending": int(fields.get(b"SigPnd", b"0"), 16) | int(fields.get(b"ShdPnd", b"0"), 16),
+            "blocked": int(fields.get(b"SigBlk", b"0"), 16),
             "kthread": fields.get(b"Kthread", b"").strip() == b"1" or b"VmSize" not in fields,
         }
     except (OSError, KeyError, ValueError):

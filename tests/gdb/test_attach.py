@@ -109,6 +109,16 @@ def test_gdb_ends_well_after_a_stop(gdb, one):
     assert one.runs()
 
 
+@pytest.mark.parametrize("end", [["llm-detach"], []])
+def test_a_second_interrupt_does_not_reach_the_process(gdb, one, end):
+    """Stopped by Ctrl-C, another SIGINT still on its way to the process: it would end it once gdb lets go, by llm-detach or at gdb's own end."""
+    again = "python import os, signal; os.kill(%d, signal.SIGINT)" % one.pid
+    timer = f"python import subprocess; subprocess.Popen(['sh', '-c', 'sleep 0.5; kill -INT {one.pid}'])"
+    run = gdb([f"llm-attach {one.pid}", timer, "llm-continue", again, *end])
+    assert "SIGINT" in run.outputs[2] and run.status == 0, run.text
+    assert one.runs()
+
+
 def test_a_breakpoint_of_ours_at_an_address_is_planted_in_its_own_process_only(gdb, two):
     a, b = two
     made = ("python from gdbext.control import launchpoints; at = int(gdb.parse_and_eval('(unsigned long)&clock_nanosleep')); "
