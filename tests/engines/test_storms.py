@@ -129,9 +129,9 @@ class Watched:
     def unarmed(self):
         return not any(guard.traps(pid) for pid in self.all)
 
-    def check(self, what):
+    def check(self, what, said=b""):
         dead = [pid for pid, start in self.began.items() if ptrace.start_time(pid) != start]
-        assert not dead, f"{what}: {dead} died"
+        assert not dead, f"{what}: {dead} of {self.pids} died; gdb said: {said[-3000:].decode()}"
         eventually(self.runs, f"every process to run on after {what}", 120)
         eventually(self.unarmed, f"breakpoints to go after {what}", 120)
 
@@ -200,7 +200,7 @@ def test_gdb_killed_at_random_moments(gdb_path, watched, tmp_path):
         gdb.kill()
         said += gdb.communicate()[0]
         assert ended is None, said[-2000:].decode()
-        watched.check(f"kill {number}")
+        watched.check(f"kill {number}", said)
     print(ROUNDS, "kills, answered", watched.none_lost())
 
 
@@ -220,5 +220,5 @@ def test_gdb_interrupted_at_random_moments(gdb_path, watched, tmp_path):
             raise AssertionError(f"gdb {gdb.pid} does not end after 200 interrupts")
         said += gdb.communicate()[0]
         assert b"internal-error" not in said and b"Fatal" not in said, said[-2000:].decode()
-        watched.check(f"the interrupts of round {number}")
+        watched.check(f"the interrupts of round {number}", said)
     print(sent, "interrupts of", ROUNDS, "gdbs, answered", watched.none_lost())
