@@ -10,6 +10,7 @@ import pytest
 
 from gdbrun import run_gdb
 from pysubjects import SUBJECTS
+from test_kv_releases import release
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 
@@ -43,6 +44,14 @@ def test_oom_stops_where_blocks_are_taken_back_and_where_the_exception_is_raised
     assert len(said.outputs[1].splitlines()) == 2, said.outputs[1]
     assert "llm-break 2: Scheduler._preempt_request at" in said.outputs[2] and said.outputs[3] == "'req-1-aa'"
     assert re.search(r"pycatch 1: (torch\.)?OutOfMemoryError: tried to allocate 2 GiB in main at .*presets\.py:\d+", said.outputs[4]), said.outputs[4]
+
+
+def test_oom_stops_in_a_real_scheduler_that_preempts(torch_python, gdb_path):
+    commands = [f"file {torch_python}", f"set args {os.path.join(SUBJECTS, 'vllm_release.py')} {release('vllm', '0.24.0')} 0.24.0", "pybreak story", "run", "llm-break oom", "delete 1", "continue", "pyprint request.status, len(self.running) > 0", "pybt -json", "kill"]
+    said = run_gdb(gdb_path, commands, timeout=300)
+    assert "llm-break 3: Scheduler._preempt_request at" in said.outputs[6], said.text
+    assert said.outputs[7] == "(<RequestStatus.RUNNING: 5>, True)"
+    assert [f["function"] for f in said.json(8)["threads"][0]["frames"]][:4] == ["Scheduler._preempt_request", "Scheduler.schedule", "step", "story"]
 
 
 def test_a_process_without_an_engine_is_told_so(gdb_path):
