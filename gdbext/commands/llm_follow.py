@@ -18,6 +18,9 @@ class LlmFollow(Command):
     ends a step after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS), SGLang's watchdog a scheduler after 300 s (--watchdog-timeout), torch's
     NCCL heartbeat a rank after 480 s, a collective ends after 600 s.
 
+    A limit of gdb's all-stop mode: it can hang when one process ends while another waits for its vfork (subprocess, multiprocessing's
+    spawn); seen with gdb 13 and 16 where six children came and went at once. -non-stop does not have it; nor has llm-attach later on.
+
         (gdb) llm-follow on
         following, all-stop: children become inferiors and get the Python breakpoints; off gives the settings back
         (gdb) pybreak -rank TP1 gpu_worker.py:700

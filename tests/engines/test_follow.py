@@ -1,7 +1,11 @@
 """`gdb --args` of a real vLLM with two ranks: a breakpoint that was set before anything ran stops in a worker; then the engine answers its
-requests as if nothing had been."""
+requests as if nothing had been.
+
+Runs with GDBEXT_TEST_FOLLOW=1 only: three minutes, and gdb itself does not always live through it. gdb 13 and 16 hang where one process ends while
+another waits for its vfork (subprocess, multiprocessing's spawn); the 18.1 of scripts/get-gdbs can end in a sort of its own at an exec."""
 
 import json
+import os
 import platform
 
 import pytest
@@ -10,7 +14,10 @@ from gdbrun import INIT
 from lib.engines import start_vllm
 from lib.environments import existing
 
-pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
+pytestmark = [
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64"),
+    pytest.mark.skipif(not os.environ.get("GDBEXT_TEST_FOLLOW"), reason="three minutes, and gdb's own races: set GDBEXT_TEST_FOLLOW=1"),
+]
 
 # gdb stops everything when one process ends; at a terminal llm-follow goes on by itself, a script does it like this.
 SCRIPT = """
