@@ -8,6 +8,7 @@ begins an instruction: it holds the lock there and is between two steps of its o
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import tempfile
@@ -133,15 +134,18 @@ def run(pid, body, port=0, timeout=10.0, paths=()):
     """Runs `body` in the process; -> what it said of itself (`ok`, `error`, `port`, …). `GdbextError` with the reason where it cannot be."""
     target = ProcTarget(pid)
     rt = open_runtime(target)
-    place = Place(target)
-    with open(place.here("run.py"), "w") as f:
-        f.write(script(body, port, paths, place.path("result")))
     inferior = next((i for i in gdb.inferiors() if i.pid == pid), None)
-    if rt.version >= (3, 14):
-        return _by_remote_execution(rt, target, place, inferior, timeout)
-    if inferior is None:
+    if rt.version < (3, 14) and inferior is None:
         raise GdbextError(f"process {pid}: its CPython {rt.layout.name} has no remote execution (3.14 has): llm-attach it, then gdb can call a function")
-    return _by_call(inferior, place, timeout)
+    place, said = Place(target), {}
+    try:
+        with open(place.here("run.py"), "w") as f:
+            f.write(script(body, port, paths, place.path("result")))
+        said = _by_remote_execution(rt, target, place, inferior, timeout) if rt.version >= (3, 14) else _by_call(inferior, place, timeout)
+    finally:
+        if said.get("ok", False) is not None and "file" not in said:  # neither on its way yet nor the place of an answer
+            shutil.rmtree(place.folder, ignore_errors=True)
+    return said
 
 
 def _read(place):

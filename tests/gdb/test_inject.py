@@ -47,12 +47,25 @@ def injected(gdb_path, subject, python, command):
     return run_gdb(gdb_path, [*attach, f"llm-inject -unsafe -timeout 60 {command}"], timeout=100, before=OFF)
 
 
+def left_by(pid, before):
+    """New folders with the answer of a process in them."""
+    found = []
+    for folder in set(glob.glob("/tmp/gdbext-inject-*")) - before:
+        try:
+            with open(os.path.join(folder, "result")) as f:
+                found += [folder] * (json.load(f)["pid"] == pid)
+        except OSError:
+            continue  # somebody else's, on its way
+    return found
+
+
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
 def test_a_file_runs_in_the_process_which_goes_on(python, gdb_path, tmp_path):
     new = is_new(python)
     out = tmp_path / "told"
     body = tmp_path / "body.py"
     body.write_text(f"import json, os, sys\nwith open({str(out)!r}, 'w') as f:\n    json.dump([os.getpid(), 'breakpoints.py' in sys.argv[0]], f)\n")
+    before = set(glob.glob("/tmp/gdbext-inject-*"))
     with started(python, tmp_path) as subject:
         pid = subject.pid
         attach = [] if new else [f"attach {pid}"]
@@ -64,6 +77,7 @@ def test_a_file_runs_in_the_process_which_goes_on(python, gdb_path, tmp_path):
         else:
             assert said.json(at + 1)["started"][0]["ok"] is True, said.outputs[at + 1]
             assert json.loads(out.read_text()) == [pid, True]
+            assert not left_by(pid, before)
         subject.go_on("run")
         assert subject.tally()["run"] == 300
 
