@@ -6,8 +6,9 @@ run is sliced out of a large read in one step.
 
 import array
 import functools
+import itertools
 import operator
-from itertools import chain, compress, count, repeat
+from itertools import chain, compress, repeat
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 
@@ -72,7 +73,7 @@ def _runs(addresses):
     runs, n = [], len(addresses)
     differences = list(map(operator.sub, addresses[1:], addresses))
     # positions where the distance changes, found by comparing the list with itself
-    changes = list(compress(count(1), map(operator.ne, differences, differences[1:])))
+    changes = list(compress(itertools.count(1), map(operator.ne, differences, differences[1:])))
     start = 0
     for i in changes + [n - 1]:
         # differences[start:i] are equal: objects start … i

@@ -370,7 +370,7 @@ def _waits(cache, own):
 # ---- the prefix tree ---------------------------------------------------------------------------------------------------
 def _tree(rt, pools, tree_cache, page, mapping):
     """The nodes, once for each pool that has a part of them, into `Pool.tree`."""
-    core, pool = tree_cache, pools["full"]
+    core = tree_cache
     if _there(tree_cache, "tree_core"):
         core = tree_cache.attr("tree_core")
     for one in pools.values():

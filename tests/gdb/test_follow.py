@@ -92,7 +92,7 @@ def test_non_stop_one_rank_stands_while_the_others_run(stands, gdb_path, tmp_pat
         here, there = count(stands), count(other)
         until(lambda: count(other) > there + 5)
         assert count(stands) == here == 3
-        ask("llm-follow", rf"(\d+) +\d+ +stopped")
+        ask("llm-follow", r"(\d+) +\d+ +stopped")
         number = gdb.match.group(1)
         ask("info threads", r"\(gdb\) ")
         ask(f"thread {number}.1", r"\(gdb\) ")

@@ -1,6 +1,5 @@
 """gdb's own `bt` with the frame filter gdbext-python: the Python frames that Python itself tells, and never less than gdb had."""
 
-import json
 import os
 import re
 import subprocess
