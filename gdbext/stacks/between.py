@@ -21,7 +21,6 @@ HANDLE, LAST_TID, COUNT = 0, 8, 16  # in a SemLock, behind the object's head
 _FILE_CALL = re.compile(r"_*(flock|fcntl\w*|lockf\w*)$")
 # (end of the file, function) -> attributes that lead from `self` to the path that a thread asks for again and again
 _POLLS = {
-    ("filelock/_api.py", "BaseFileLock.acquire"): ("_context.lock_file", "_lock_file"), ("filelock/_api.py", "acquire"): ("_context.lock_file", "_lock_file"),
     ("torch/utils/file_baton.py", "FileBaton.wait"): ("lock_file_path",), ("torch/utils/file_baton.py", "wait"): ("lock_file_path",),
 }  # fmt: skip
 

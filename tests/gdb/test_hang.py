@@ -82,7 +82,7 @@ def test_one_process(scenario):
         assert state in {"stopped": "T", "dead": "Z"}.get(scenario, "RSD")
 
 
-@pytest.mark.parametrize("scenario", ["between_file_lock", "between_file_baton"])
+@pytest.mark.parametrize("scenario", ["between_file_baton"])
 def test_files_that_libraries_use_as_locks(scenario, torch_python):
     with fault(scenario, torch_python) as (pid, culprits):
         record(scenario, "lock-held", answer(f"llm-hang {pid} {culprits[0]} -wait 0.6 -json"), culprits)

@@ -377,7 +377,8 @@ def child_with(take):
         take()
         os.write(write, b"x")
         forever()
-    os.read(read, 1)
+    os.close(write)
+    assert os.read(read, 1), "the child could not take it"
     return child
 
 
@@ -446,15 +447,6 @@ def between_semaphore():
     say(child.pid)
     with lock:
         pass
-
-
-def between_file_lock():
-    """filelock asks again and again, as HF hub does."""
-    import filelock
-
-    lock = filelock.FileLock(os.path.join(tempfile.mkdtemp(), "lock"))
-    say(child_with(lambda: lock.acquire()))
-    lock.acquire()
 
 
 def between_file_baton():
