@@ -92,12 +92,12 @@ class Watched:
         self.never = {pid: self._getpgid(pid) for pid in self.all[:2]}
 
     def _codes(self, pid):
-        """{file: [address]} of the code objects that breakpoints are set in."""
+        """{file: [(address, address of its name)]} of the code objects that breakpoints are set in."""
         rt, found = open_runtime(ProcTarget(pid)), {}
         for name in (STEP, HOT, STOP):
             if rt.module(name.partition(":")[0]) is not None:
                 code = rt.code(rt.target.u64(evaluate(rt, name).address + rt.layout["func.func_code"]))
-                found.setdefault(code.file, []).append(code.address)
+                found.setdefault(code.file, []).append((code.address, rt.target.u64(code.address + rt.layout["code.co_name"])))
         return found
 
     @staticmethod
