@@ -430,7 +430,8 @@ def between_posix_lock():
     fcntl.lockf(kept, fcntl.LOCK_EX)
 
 
-def between_semaphore():
+def lock_of_a_child():
+    """-> (multiprocessing's lock, pid of the child that keeps it)"""
     import multiprocessing
 
     context = multiprocessing.get_context("fork")
@@ -444,7 +445,12 @@ def between_semaphore():
     child = context.Process(target=hold, daemon=True)
     child.start()
     has.wait()
-    say(child.pid)
+    return lock, child.pid
+
+
+def between_semaphore():
+    lock, child = lock_of_a_child()
+    say(child)
     with lock:
         pass
 
@@ -465,18 +471,7 @@ def between_file_baton():
 
 
 def lock_between_processes():
-    import multiprocessing
-
-    context = multiprocessing.get_context("fork")
-    lock, has = context.Lock(), context.Event()
-
-    def hold():
-        with lock:
-            has.set()
-            forever()
-
-    context.Process(target=hold, daemon=True).start()
-    has.wait()
+    lock, _ = lock_of_a_child()
     say()
     lock.acquire()
 
