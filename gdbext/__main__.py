@@ -32,7 +32,9 @@ def _parser(name):
         parser.add_argument("--gdbinit", metavar="FILE", help="this init file alone, instead of gdb's and cuda-gdb's own")
         parser.add_argument("--no-wheels", action="store_true", help="leave the packages for gdb's Python alone")
     if name == "vscode":
-        parser.add_argument("what", nargs="?", default="", metavar="WHAT", help="the ranks: a label, pid or index of llm-ranks (default: all)")
+        parser.add_argument(
+            "what", nargs="?", default="", metavar="WHAT", help="the ranks: a label, pid or index of llm-ranks (default: all)"
+        )
     if name == "install":
         parser.add_argument("--wheels-only", action="store_true", help="no init file, only the packages for gdb's Python")
     if name != "uninstall":

@@ -16,14 +16,15 @@ def _load():
     if parent not in sys.path:
         sys.path.insert(0, parent)
     from gdbext import frame_filters, functions, printers
-    from gdbext.commands import gdb_door, table
-    from gdbext.setup.wheels import wheels_folder
+    from gdbext.commands import table
+    from gdbext.session import gdb_session
+    from gdbext.wheels import wheels_folder
 
     wheels = wheels_folder(sys.version_info[:2])
     if wheels not in sys.path and os.path.isdir(wheels):
         sys.path.append(wheels)  # last: what gdb's own Python brings goes first
     for command in table.load_all():
-        gdb_door.register(command)
+        gdb_session.register(command)
     for room in (frame_filters, functions, printers):
         room.register()
 

@@ -1,15 +1,26 @@
-"""Rooms that are imported when they are first used: what keeps `source gdbext/init.py` under its budget."""
+"""Modules that are loaded when they are first used: what keeps `source gdbext/init.py` under its budget."""
 
 import importlib
+import importlib.util
+import sys
 
 
-class room:
-    """`reprs = room("cpython.reprs")`: `reprs.Repr` imports gdbext.cpython.reprs at its first use."""
+def lazy_module(name):
+    """`reprs = lazy_module("cpython.reprs")`: gdbext.cpython.reprs, loaded at the first use of one of its names.
 
-    def __init__(self, name):
-        self.__dict__["_name"] = name
-
-    def __getattr__(self, attribute):
-        module = importlib.import_module("gdbext." + self._name)
-        self.__dict__.update({k: v for k, v in vars(module).items() if not k.startswith("__")})
-        return getattr(module, attribute)
+    `name`: the module below gdbext. A module that is loaded already is returned as it is.
+    """
+    full = "gdbext." + name
+    known = sys.modules.get(full)
+    if known is not None:
+        return known
+    spec = importlib.util.find_spec(full)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"there is no module {full}", name=full)
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[full] = module
+    spec.loader.exec_module(module)
+    package, _, last = full.rpartition(".")
+    setattr(sys.modules[package], last, module)
+    return module

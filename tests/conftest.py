@@ -14,7 +14,7 @@ import sys
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-for folder in (ROOT, os.path.join(ROOT, "scripts"), os.path.join(ROOT, "tests")):  # gdbext, `lib` of the scripts, gdbrun
+for folder in (ROOT, os.path.join(ROOT, "scripts"), os.path.join(ROOT, "tests")):  # gdbext, `tools` of the scripts, gdbrun
     if folder not in sys.path:
         sys.path.insert(0, folder)
 

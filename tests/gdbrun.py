@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-from lib.environments import cache_folder
+from tools.environments import cache_folder
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 INIT = os.path.join(ROOT, "gdbext", "init.py")

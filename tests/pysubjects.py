@@ -13,8 +13,8 @@ import signal
 import subprocess
 import sys
 
+from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime
-from gdbext.target.proc import ProcTarget
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gdb", "subjects")
 PYTHONS = [p for p in os.environ.get("GDBEXT_TEST_PYTHONS", "").split(":") if p] or [sys.executable]
@@ -79,8 +79,12 @@ def running(python, name, *arguments, env=None, **more):
     words = [python] if isinstance(python, str) else python
     process = subprocess.Popen(
         [*words, os.path.join(SUBJECTS, name), *arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**clean, **(env or {})}, text=True, **more,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**clean, **(env or {})},
+        text=True,
+        **more,
+    )
     try:
         line = process.stdout.readline()
         assert line, f"{words} {name} said nothing and ended with {process.wait(20)}"

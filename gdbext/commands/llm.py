@@ -2,7 +2,7 @@
 
 from ..errors import GdbextError
 from ..render.text import table
-from .base import Answer, Command, clean
+from ..session.command import Answer, Command, clean
 
 GROUPS = (
     ("ranks", "Ranks: find, attach, resume"),

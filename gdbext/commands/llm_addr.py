@@ -3,13 +3,13 @@
 import re
 
 from ..errors import FaultError, GdbextError, NotFoundError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
-from .base import Answer, Command, Option, UsageError
+from ..session.command import Answer, Command, Option, UsageError
 from .llm_kv import POOL, owners_data, view_of
 
-tensors, reprs, runtimes = room("torch.tensor"), room("cpython.reprs"), room("cpython.runtime")
+tensors, reprs, runtimes = lazy_module("torch.tensor"), lazy_module("cpython.reprs"), lazy_module("cpython.runtime")
 _KEYS = ("rank", "layer", "part", "block", "slot", "head", "element")
 
 
@@ -52,8 +52,13 @@ class LlmAddr(Command):
             partial.append(str(e))
         if mapping is not None:
             data["kind"] = "mapping"
-            data["mapping"] = {"start": Address(mapping.start), "end": Address(mapping.end), "perms": mapping.perms, "path": escape(mapping.path),
-                               "offset": mapping.offset + address - mapping.start}  # fmt: skip
+            data["mapping"] = {
+                "start": Address(mapping.start),
+                "end": Address(mapping.end),
+                "perms": mapping.perms,
+                "path": escape(mapping.path),
+                "offset": mapping.offset + address - mapping.start,
+            }
         if kv is not None:
             data["kind"], data["kv"], data["tensor"] = "kv", kv, kv.pop("tensor")
         elif mapping is not None:
@@ -68,9 +73,14 @@ class LlmAddr(Command):
                 place = ", ".join(f"{k} {kv[k]}" for k in ("block", "slot", "head", "element") if kv.get(k) is not None)
                 lines.append(head + f"KV cache, {kv['rank']} layer {kv['layer']}, {kv['part']}, {place}")
                 for o in kv["owners"]:
-                    lines.append(f"  {o['request_id']}: place {o['index']} of its table" + (f", token {o['token']}" if o.get("token") is not None else ""))
+                    lines.append(
+                        f"  {o['request_id']}: place {o['index']} of its table"
+                        + (f", token {o['token']}" if o.get("token") is not None else "")
+                    )
                 if not kv["owners"]:
-                    lines.append("  no request owns the block" + ("" if kv["free"] is None else ", it is free" if kv["free"] else ""))
+                    lines.append(
+                        "  no request owns the block" + ("" if kv["free"] is None else ", it is free" if kv["free"] else "")
+                    )
             elif data["tensor"]:
                 lines.append(head + f"a tensor {data['tensor']['shape']} {data['tensor']['dtype']} on {data['tensor']['device']}")
             elif data["object"]:
@@ -79,8 +89,10 @@ class LlmAddr(Command):
                 lines.append(head + ("kernel memory" if data["kind"] == "kernel" else "nothing is mapped there"))
             if mapping is not None:
                 where = data["mapping"]
-                lines.append(("  " if lines else head) + f"in {where['path'] or 'anonymous memory'} {where['start']:#x}-{where['end']:#x} "
-                             f"{where['perms']} +{where['offset']:#x}")  # fmt: skip
+                lines.append(
+                    ("  " if lines else head) + f"in {where['path'] or 'anonymous memory'} {where['start']:#x}-{where['end']:#x} "
+                    f"{where['perms']} +{where['offset']:#x}"
+                )
             return "\n".join(lines)
 
         return Answer(data, text, partial)
@@ -114,7 +126,9 @@ class LlmAddr(Command):
         workers.sort(key=lambda w: w.target is not view.target)
 
         def find(address):
-            return next((found for found in (self._in_worker(cache, worker, address) for worker in workers) if found is not None), None)
+            return next(
+                (found for found in (self._in_worker(cache, worker, address) for worker in workers) if found is not None), None
+            )
 
         return find, view.partial + why
 
@@ -134,11 +148,25 @@ class LlmAddr(Command):
         for o in said:
             o["token"] = o["index"] * group.block_size + place.get("slot", 0)
         known = pool is not None and (pool.linked or pool.free_ids is not None) and pool.valid(place["block"])
-        kv = {"rank": worker.rank, "layer": layer.index, "name": escape(layer.name) or None, "part": part, **place, "owners": said,
-              "free": bool(pool.free_bits()[place["block"]]) if known else None, "note": layer.note or None}  # fmt: skip
+        kv = {
+            "rank": worker.rank,
+            "layer": layer.index,
+            "name": escape(layer.name) or None,
+            "part": part,
+            **place,
+            "owners": said,
+            "free": bool(pool.free_bits()[place["block"]]) if known else None,
+            "note": layer.note or None,
+        }
         t = layer.part(part).tensor
-        kv["tensor"] = {"address": Address(t.address), "shape": t.shape, "stride": t.stride, "dtype": "torch." + t.dtype.name, "device": t.device,
-                        "offset": address - (t.storage_data + t.storage_offset * t.dtype.itemsize)}  # fmt: skip
+        kv["tensor"] = {
+            "address": Address(t.address),
+            "shape": t.shape,
+            "stride": t.stride,
+            "dtype": "torch." + t.dtype.name,
+            "device": t.device,
+            "offset": address - (t.storage_data + t.storage_offset * t.dtype.itemsize),
+        }
         return kv
 
     @staticmethod
@@ -154,8 +182,14 @@ class LlmAddr(Command):
             data["kind"] = "object"
             if tensors.is_tensor(obj):
                 t = tensors.read_tensor(rt, address)
-                data["tensor"] = {"address": Address(address), "shape": t.shape, "stride": t.stride, "dtype": "torch." + t.dtype.name, "device": t.device,
-                                  "offset": 0}  # fmt: skip
+                data["tensor"] = {
+                    "address": Address(address),
+                    "shape": t.shape,
+                    "stride": t.stride,
+                    "dtype": "torch." + t.dtype.name,
+                    "device": t.device,
+                    "offset": 0,
+                }
                 data["kind"] = "tensor"
         except (FaultError, GdbextError):
             return
@@ -180,15 +214,32 @@ class LlmAddr(Command):
                     continue
                 parts = [wanted["part"]] if "part" in wanted else [p.name for p in layer.parts]
                 for part in parts:
-                    at = layer.address(part, wanted["block"], wanted.get("slot", 0), wanted.get("head", 0), wanted.get("element", 0))
-                    found.append({"rank": worker.rank, "layer": layer.index, "name": escape(layer.name) or None, "part": part, "address": Address(at), "device": layer.device,
-                                  "note": layer.note or None})  # fmt: skip
+                    at = layer.address(
+                        part, wanted["block"], wanted.get("slot", 0), wanted.get("head", 0), wanted.get("element", 0)
+                    )
+                    found.append(
+                        {
+                            "rank": worker.rank,
+                            "layer": layer.index,
+                            "name": escape(layer.name) or None,
+                            "part": part,
+                            "address": Address(at),
+                            "device": layer.device,
+                            "note": layer.note or None,
+                        }
+                    )
         if not found:
             layers = sorted({layer.index for w in workers for layer in w.layers})
-            raise NotFoundError(f"no layer {wanted['layer']}" + (f" on {wanted['rank']}" if "rank" in wanted else "")
-                                + (f"; there are {layers[0]} to {layers[-1]}" if layers else ": no worker's memory was read"))  # fmt: skip
+            raise NotFoundError(
+                f"no layer {wanted['layer']}"
+                + (f" on {wanted['rank']}" if "rank" in wanted else "")
+                + (f"; there are {layers[0]} to {layers[-1]}" if layers else ": no worker's memory was read")
+            )
 
         def text(style):
-            return "\n".join(f"{f['rank']} layer {f['layer']}{' (' + f['name'] + ')' if f['name'] else ''} {f['part']}: {style.address(hex(f['address']))} ({f['device']})" for f in found)
+            return "\n".join(
+                f"{f['rank']} layer {f['layer']}{' (' + f['name'] + ')' if f['name'] else ''} {f['part']}: {style.address(hex(f['address']))} ({f['device']})"
+                for f in found
+            )
 
         return Answer({"kv": wanted, "addresses": found}, text, view.partial + why)

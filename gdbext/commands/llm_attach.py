@@ -5,7 +5,7 @@ import os
 
 from ..errors import GdbextError
 from ..render.text import escape, seconds, size
-from .base import Answer, Args, Command, Option, _take_options
+from ..session.command import Answer, Args, Command, Option, _take_options
 
 
 def _door(session):
@@ -89,13 +89,17 @@ class LlmAttach(Command):
         data = {
             "attached": [
                 {
-                    "pid": h.pid, "label": h.label, "inferior": h.inferior, "pause": h.pause, "was_stopped": h.was_stopped,
+                    "pid": h.pid,
+                    "label": h.label,
+                    "inferior": h.inferior,
+                    "pause": h.pause,
+                    "was_stopped": h.was_stopped,
                     "libraries": h.libraries.loaded,
                     "left_out": [{"file": p, "bytes": n} for p, n in h.libraries.left_out.items()],
                 }
                 for h in done
             ]
-        }  # fmt: skip
+        }
         return Answer(data, lambda style: _attached_text(done, style), partial)
 
 
@@ -108,9 +112,13 @@ def _attached_text(done, style):
         lines.append(f"{name}  pid {h.pid}  inferior {h.inferior}  {style.bad('stopped')}  (attach took {seconds(h.pause)}){was}")
         for path, count in h.libraries.left_out.items():
             file = escape(os.path.basename(path))
-            lines.append(f"  symbols not read: {file} ({size(count)}); llm-bt needs none, gdb's own bt does: sharedlibrary {file}")
+            lines.append(
+                f"  symbols not read: {file} ({size(count)}); llm-bt needs none, gdb's own bt does: sharedlibrary {file}"
+            )
         for number, _, level, _, why in h.libraries.unvouched:
-            lines.append(style.dim(f"  thread {number}: in gdb's own bt, frames from #{level} on are not to be believed: {escape(why)}"))
+            lines.append(
+                style.dim(f"  thread {number}: in gdb's own bt, frames from #{level} on are not to be believed: {escape(why)}")
+            )
     lines.append(("it stands" if len(done) == 1 else "they stand") + " still until llm-continue or llm-detach")
     return "\n".join(lines)
 

@@ -4,13 +4,13 @@ import os
 import re
 
 from ..errors import GdbextError, NotFoundError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape, seconds
-from .base import Answer, Command, Option, UsageError
+from ..session.command import Answer, Command, Option, UsageError
 from .llm_kernels import compiled
 
-catalogues, points = room("kernels.catalogue"), room("control.launchpoints")
+catalogues, points = lazy_module("kernels.catalogue"), lazy_module("control.launchpoints")
 
 RESERVED = ("request", "step", "oom", "nan")
 
@@ -83,7 +83,10 @@ def _preset(session, args, name, condition):
     from .pybreak import labels, set_text
 
     rows = [p.data() for p in presets.place(labels(session), name, condition, args.rank or "")]
-    return Answer({"breakpoints": [{**r, "kernel": None, "where": "host"} for r in rows]}, lambda style: "\n".join(set_text(r, style) for r in rows))
+    return Answer(
+        {"breakpoints": [{**r, "kernel": None, "where": "host"} for r in rows]},
+        lambda style: "\n".join(set_text(r, style) for r in rows),
+    )
 
 
 def _split(text):
@@ -101,12 +104,16 @@ def _place(session, args, name, condition):
     partial, gates, rows = [], [], []
     device = session.sees_device() and not args.host
     if device and (condition or args.trace):
-        raise UsageError("llm-break: in cuda-gdb conditions and -trace are of the launch: add -host; in the kernel gdb's own 'condition N EXPR' works (slowly)")
+        raise UsageError(
+            "llm-break: in cuda-gdb conditions and -trace are of the launch: add -host; in the kernel gdb's own 'condition N EXPR' works (slowly)"
+        )
     with session.in_inferior(inferior):
         if inferior.pid:
             target = watch.target
             if not target.is_live:
-                raise GdbextError(f"{target.describe()} does not run: nothing can be stopped in it (llm-launch decodes a launch that its threads stood at)")
+                raise GdbextError(
+                    f"{target.describe()} does not run: nothing can be stopped in it (llm-launch decodes a launch that its threads stood at)"
+                )
             try:
                 watch.rt = session.runtime() if args.rank is None else None
             except GdbextError:
@@ -118,7 +125,9 @@ def _place(session, args, name, condition):
                 except re.error:
                     pass
             if unread:
-                partial.append(f"{len(unread)} libraries could not be read: {', '.join(sorted(map(os.path.basename, unread))[:4])}")
+                partial.append(
+                    f"{len(unread)} libraries could not be read: {', '.join(sorted(map(os.path.basename, unread))[:4])}"
+                )
             if not device:
                 watch.place(rows, gates)
                 watch.wait_for_libraries()
@@ -126,30 +135,46 @@ def _place(session, args, name, condition):
             watch.place_in_device(rows)
     points.add(watch)
     if not inferior.pid and not session.tells_of_libraries():
-        partial.append("auto-solib-add is off: gdb tells of no library of a process that does not run yet; give this again once it stands at main")
+        partial.append(
+            "auto-solib-add is off: gdb tells of no library of a process that does not run yet; give this again once it stands at main"
+        )
     driver = any(r.kernel.launch == "driver" for r in watch.kernels)
     if driver and not any(points.launch.is_driver(g.entry) for g in watch.gates):
         partial.append("no driver is loaded yet: kernels launched by it are waited for")
-    data = {"name": name, "condition": condition or None, "pending": watch.pending, "breakpoints": _breakpoints(watch), "hidden": len(watch.stubs),
-            "kernels": len(watch.kernels)}  # fmt: skip
+    data = {
+        "name": name,
+        "condition": condition or None,
+        "pending": watch.pending,
+        "breakpoints": _breakpoints(watch),
+        "hidden": len(watch.stubs),
+        "kernels": len(watch.kernels),
+    }
 
     def text(style):
         lines = []
         for b in data["breakpoints"]:
             at = f" at {style.address(hex(b['address']))}" if b["address"] is not None else f" {b['kernel']}"
-            lines.append(f"Breakpoint {b['number']}{at}: {b['where']}" + (f" in {os.path.basename(b['library'])}" if b["library"] else ""))
+            lines.append(
+                f"Breakpoint {b['number']}{at}: {b['where']}" + (f" in {os.path.basename(b['library'])}" if b["library"] else "")
+            )
         for row in watch.kernels[:24]:
             many = f", {row.instances} instances" if row.instances > 1 else ""
-            lines.append(f"  {style.name(row.name)} ({row.kernel.backend or 'other'}{many}, {os.path.basename(row.library) or row.module})")
+            lines.append(
+                f"  {style.name(row.name)} ({row.kernel.backend or 'other'}{many}, {os.path.basename(row.library) or row.module})"
+            )
         if len(watch.kernels) > 24:
             lines.append(f"  … {len(watch.kernels) - 24} more kernels")
         if watch.pending and watch.kernels:
-            lines.append("its GPU code is here, but neither its host code nor the runtime's launch functions have names (stripped, or not loaded yet): it waits for a library "
-                         "that has them")  # fmt: skip
+            lines.append(
+                "its GPU code is here, but neither its host code nor the runtime's launch functions have names (stripped, or not loaded yet): it waits for a library "
+                "that has them"
+            )
         elif watch.pending:
             lines.append(f"no library here has {name} yet: it is set when one that has it is loaded")
         if watch.by_name:
-            lines.append("every launch of the process is looked at for a moment (llm-break alone tells the cost): these kernels have no launching code with a name to stop at")
+            lines.append(
+                "every launch of the process is looked at for a moment (llm-break alone tells the cost): these kernels have no launching code with a name to stop at"
+            )
         if any(g.entry for g in watch.gates):
             lines.append(style.dim("host side, before the GPU runs; the replay of a CUDA graph passes no launch and is not seen"))
         return "\n".join(lines)
@@ -162,23 +187,55 @@ def _breakpoints(watch):
     found = []
     for gate in watch.gates:
         own = [points.signatures.parse(gate.symbol).name] if gate.symbol else kernels
-        found.append({"number": gate.number, "kernel": own[0] if len(own) == 1 else watch.name, "kernels": [escape(k) for k in own],
-                      "where": ("every launch through " if watch.always(gate) else "launches through ") + gate.entry if gate.entry else "function " + escape(own[0]),
-                      "address": Address(int(gate.location.lstrip("*"), 16)), "library": escape(gate.library)})  # fmt: skip
+        found.append(
+            {
+                "number": gate.number,
+                "kernel": own[0] if len(own) == 1 else watch.name,
+                "kernels": [escape(k) for k in own],
+                "where": ("every launch through " if watch.always(gate) else "launches through ") + gate.entry
+                if gate.entry
+                else "function " + escape(own[0]),
+                "address": Address(int(gate.location.lstrip("*"), 16)),
+                "library": escape(gate.library),
+            }
+        )
     for b in watch.device:
-        found.append({"number": b.number, "kernel": points.signatures.parse(b.name).name, "where": "in the kernel, on the device", "address": None, "library": escape(b.library)})
+        found.append(
+            {
+                "number": b.number,
+                "kernel": points.signatures.parse(b.name).name,
+                "where": "in the kernel, on the device",
+                "address": None,
+                "library": escape(b.library),
+            }
+        )
     return found
 
 
 def _list():
-    rows = [{"name": w.name, "condition": w.condition or None, "pending": w.pending, "done": w.done, "breakpoints": _breakpoints(w), "hidden": len(w.stubs),
-             "logged": len(w.logged), **w.cost()} for w in points.watches()]  # fmt: skip
+    rows = [
+        {
+            "name": w.name,
+            "condition": w.condition or None,
+            "pending": w.pending,
+            "done": w.done,
+            "breakpoints": _breakpoints(w),
+            "hidden": len(w.stubs),
+            "logged": len(w.logged),
+            **w.cost(),
+        }
+        for w in points.watches()
+    ]
 
     def text(style):
         lines = []
         for r in rows:
             numbers = ", ".join(str(b["number"]) for b in r["breakpoints"]) or "pending"
-            lines.append(f"{numbers}: {style.name(r['name'])}" + (f" if {r['condition']}" if r["condition"] else "") + (f", {r['logged']} logged" if r["logged"] else ""))
+            lines.append(
+                f"{numbers}: {style.name(r['name'])}"
+                + (f" if {r['condition']}" if r["condition"] else "")
+                + (f", {r['logged']} logged" if r["logged"] else "")
+            )
             lines.append("  " + cost_line(r))
         return "\n".join(lines) or "no llm-break is set"
 
@@ -191,7 +248,9 @@ def cost_line(cost):
         return "no launch was looked at yet"
     line = f"{cost['stops']} stops, {cost['launches_looked_at']} launches looked at, {seconds(cost['seconds_each'])} each in our hands"
     if cost["seconds_each_at_most"]:
-        line += f", {seconds(cost['seconds_each_at_most'])} from one to the next at best, gdb's own part and the program's included"
+        line += (
+            f", {seconds(cost['seconds_each_at_most'])} from one to the next at best, gdb's own part and the program's included"
+        )
     if cost["unnamed"]:
         line += f"; {cost['unnamed']} of functions whose name is not known went by (the driver handed them out before llm-break was set)"
     return line

@@ -3,28 +3,40 @@
 import os
 
 from ..errors import GdbextError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render import names
 from ..render.jsonline import Address
 from ..render.text import escape
-from .base import CONTENT, Answer, Command, Option
+from ..session.command import CONTENT, Answer, Command, Option
 from .pybt import frame_data, frame_line, thread_head, variable_lines
 
-stacks, launches = room("stacks.merge"), room("kernels.launch")
+stacks, launches = lazy_module("stacks.merge"), lazy_module("kernels.launch")
 
 
 def native_data(frame, level):
     """A `NativeFrame` as the contract's frame."""
     return {
-        "level": level, "kind": "native", "function": escape(names.demangle(frame.function)) if frame.function else "", "file": frame.file,
-        "line": frame.line, "pc": Address(frame.pc), "sp": Address(frame.sp), "library": escape(frame.library), "reliable": frame.reliable,
+        "level": level,
+        "kind": "native",
+        "function": escape(names.demangle(frame.function)) if frame.function else "",
+        "file": frame.file,
+        "line": frame.line,
+        "pc": Address(frame.pc),
+        "sp": Address(frame.sp),
+        "library": escape(frame.library),
+        "reliable": frame.reliable,
         "locals": [],
-    }  # fmt: skip
+    }
 
 
 def kernel_data(target, thread, native):
     """The kernel that a thread is about to launch as a frame of its own, None where it launches none."""
-    if not native or "LaunchKernel" not in native[0].function and "LaunchCooperative" not in native[0].function or not target.is_stopped:
+    if (
+        not native
+        or "LaunchKernel" not in native[0].function
+        and "LaunchCooperative" not in native[0].function
+        or not target.is_stopped
+    ):
         return None
     try:
         found = launches.launch_at(target, target.registers(thread))
@@ -32,27 +44,61 @@ def kernel_data(target, thread, native):
         return None  # its frames are all there; llm-launch says what could not be read
     if found is None:
         return None
-    return {"level": 0, "kind": "kernel", "function": escape(found.name), "file": "", "line": None, "pc": Address(found.function), "sp": None, "library": "",
-            "reliable": True, "locals": [], "device": None, "grid": found.grid, "block": found.block, "thread": None}  # fmt: skip
+    return {
+        "level": 0,
+        "kind": "kernel",
+        "function": escape(found.name),
+        "file": "",
+        "line": None,
+        "pc": Address(found.function),
+        "sp": None,
+        "library": "",
+        "reliable": True,
+        "locals": [],
+        "device": None,
+        "grid": found.grid,
+        "block": found.block,
+        "thread": None,
+    }
 
 
 def running_data(kernel):
     """A kernel on the device, as cuda-gdb sees it, as a frame."""
-    return {"level": 0, "kind": "kernel", "function": escape(kernel.name), "file": "", "line": None, "pc": None, "sp": None, "library": "", "reliable": True,
-            "locals": [], "device": kernel.device, "grid": kernel.grid, "block": kernel.block, "thread": None, "number": kernel.id, "current": kernel.current}  # fmt: skip
+    return {
+        "level": 0,
+        "kind": "kernel",
+        "function": escape(kernel.name),
+        "file": "",
+        "line": None,
+        "pc": None,
+        "sp": None,
+        "library": "",
+        "reliable": True,
+        "locals": [],
+        "device": kernel.device,
+        "grid": kernel.grid,
+        "block": kernel.block,
+        "thread": None,
+        "number": kernel.id,
+        "current": kernel.current,
+    }
 
 
 def running_lines(running, style):
     lines = [style.title("Kernels on the device") + style.dim(" (which thread launched one, cuda-gdb does not tell)")]
     for k in running:
         where = "device {} grid ({},{},{}) block ({},{},{})".format(k["device"], *k["grid"], *k["block"])
-        lines.append(f"{'*' if k['current'] else ' '} kernel {k['number']}  {names.short(k['function'])} " + style.dim(f"<{where}>"))
+        lines.append(
+            f"{'*' if k['current'] else ' '} kernel {k['number']}  {names.short(k['function'])} " + style.dim(f"<{where}>")
+        )
     return lines
 
 
 def kernel_line(frame, style):
     where = "grid ({},{},{}) block ({},{},{})".format(*frame["grid"], *frame["block"])
-    return f"#{frame['level']:<3}{names.short(frame['function']) or hex(frame['pc'])} " + style.dim(f"<kernel, about to be launched: {where}>")
+    return f"#{frame['level']:<3}{names.short(frame['function']) or hex(frame['pc'])} " + style.dim(
+        f"<kernel, about to be launched: {where}>"
+    )
 
 
 def native_line(frame, style):
@@ -167,10 +213,20 @@ class LlmBt(Command):
             partial += [stack.error] if stack.error and target.is_stopped else []
             partial += [f"thread {thread.tid}: {r}" if "counting" not in r else r for r in stack.reasons]
             name = (rt.thread_name(py) if py is not None else "") or thread.name
-            found.append((stack, {
-                "tid": thread.tid, "pid": target.pid, "label": target.label, "name": escape(name), "state": thread.state, "gil": stack.gil,
-                "frames": stack.frames,
-            }))  # fmt: skip
+            found.append(
+                (
+                    stack,
+                    {
+                        "tid": thread.tid,
+                        "pid": target.pid,
+                        "label": target.label,
+                        "name": escape(name),
+                        "state": thread.state,
+                        "gil": stack.gil,
+                        "frames": stack.frames,
+                    },
+                )
+            )
         if not target.is_stopped:
             partial.append("no native frames: the process runs (llm-attach or llm-snapshot it)")
 

@@ -3,14 +3,14 @@
 import re
 
 from ..errors import GdbextError, NotFoundError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
-from .base import Answer, Command, Option, UsageError
+from ..session.command import Answer, Command, Option, UsageError
 
-catalogues, rules, signatures = room("kernels.catalogue"), room("kernels.focus"), room("kernels.signatures")
-parameters, triton = room("kernels.parameters"), room("kernels.triton")
-cuda = room("control.cudagdb")
+catalogues, rules, signatures = lazy_module("kernels.catalogue"), lazy_module("kernels.focus"), lazy_module("kernels.signatures")
+parameters, triton = lazy_module("kernels.parameters"), lazy_module("kernels.triton")
+cuda = lazy_module("control.cudagdb")
 
 KINDS = ("line", "instruction", "kv-block")
 
@@ -27,11 +27,15 @@ def chosen(device, number):
     """(`Running`, its catalogue entry): the one asked for, in focus, or the first that the catalogue has a rule for."""
     running = device.kernels()
     if not running:
-        raise NotFoundError("no kernel is on the device: stop in one (cuda-gdb: set cuda break_on_launch application; llm-break; target cudacore FILE)")
+        raise NotFoundError(
+            "no kernel is on the device: stop in one (cuda-gdb: set cuda break_on_launch application; llm-break; target cudacore FILE)"
+        )
     if number is not None:
         running = [k for k in running if k.id == number]
         if not running:
-            raise NotFoundError(f"there is no kernel {number}; there are {', '.join(str(k.id) for k in device.kernels())} (info cuda kernels)")
+            raise NotFoundError(
+                f"there is no kernel {number}; there are {', '.join(str(k.id) for k in device.kernels())} (info cuda kernels)"
+            )
     running.sort(key=lambda k: not k.current)
     for kernel in running:
         entry = rule_of(kernel.name)
@@ -88,21 +92,51 @@ class LlmFocus(Command):
             raise UsageError(f"llm-focus: -table {args.table}: give an address such as 0x7f2000000000")
         kernel, entry = chosen(device, args.kernel)
         if entry is None or not entry.focus:
-            raise NotFoundError(f"{escape(kernel.name)}: how its blocks are laid out is not known: focus a block by number with: cuda block (x,y,z)")
+            raise NotFoundError(
+                f"{escape(kernel.name)}: how its blocks are laid out is not known: focus a block by number with: cuda block (x,y,z)"
+            )
         if not kernel.current:
             device.execute(f"cuda kernel {kernel.id}")  # its parameters are those of the kernel in focus
-        question = rules.Question(args.seq, args.head, args.part, kernel.grid, args.heads, args.queries_per_kv, args.block_q,
-                                  int(args.table, 16) if args.table else None, device.read, lambda: parameters.read(device),
-                                  lambda: triton_facts(session, device, kernel), device.variable, kernel.name)  # fmt: skip
+        question = rules.Question(
+            args.seq,
+            args.head,
+            args.part,
+            kernel.grid,
+            args.heads,
+            args.queries_per_kv,
+            args.block_q,
+            int(args.table, 16) if args.table else None,
+            device.read,
+            lambda: parameters.read(device),
+            lambda: triton_facts(session, device, kernel),
+            device.variable,
+            kernel.name,
+        )
         block, lines = rules.block_of(entry.focus, question)
         now = device.set_focus(kernel.id, block)
-        data = {"kernel": escape(kernel.name), "number": kernel.id, "grid": kernel.grid, "block": block, "thread": now.thread, "arithmetic": lines,
-                "device": now.device, "sm": now.sm, "warp": now.warp, "lane": now.lane}  # fmt: skip
+        data = {
+            "kernel": escape(kernel.name),
+            "number": kernel.id,
+            "grid": kernel.grid,
+            "block": block,
+            "thread": now.thread,
+            "arithmetic": lines,
+            "device": now.device,
+            "sm": now.sm,
+            "warp": now.warp,
+            "lane": now.lane,
+        }
 
         def text(style):
             head = f"{style.name(data['kernel'])}  kernel {kernel.id}, grid {triples(kernel.grid)}"
-            return "\n".join([head] + ["  " + line for line in lines] + [f"block {triples(block)} thread {triples(now.thread)}  device {now.device} sm {now.sm} "
-                                                                         f"warp {now.warp} lane {now.lane}"])  # fmt: skip
+            return "\n".join(
+                [head]
+                + ["  " + line for line in lines]
+                + [
+                    f"block {triples(block)} thread {triples(now.thread)}  device {now.device} sm {now.sm} "
+                    f"warp {now.warp} lane {now.lane}"
+                ]
+            )
 
         return Answer(data, text)
 
@@ -113,7 +147,9 @@ def triton_facts(session, device, kernel):
     try:
         own = [c for c in triton.compiled(session.runtime()).values() if c.name == name]
     except GdbextError as e:
-        return parameters.Facts(why=f"what was compiled in is in Triton's own objects, and there is no Python to read them from ({e})")
+        return parameters.Facts(
+            why=f"what was compiled in is in Triton's own objects, and there is no Python to read them from ({e})"
+        )
     try:
         data = parameters.read(device)
     except GdbextError:
@@ -166,19 +202,39 @@ def stepped(device, focus, kind):
     elif kind == "instruction":
         device.execute("stepi")
     else:
-        where = " && ".join(f"{name}.{axis} == {at}" for name, t in (("blockIdx", focus.block), ("threadIdx", focus.thread)) for axis, at in zip("xyz", t))
+        where = " && ".join(
+            f"{name}.{axis} == {at}"
+            for name, t in (("blockIdx", focus.block), ("threadIdx", focus.thread))
+            for axis, at in zip("xyz", t)
+        )
         device.execute(f"tbreak *{device.pc():#x} if {where}")
         device.execute("continue")
     now = device.focus()
     if now is None:
-        return Answer({"kernel": None, "block": None, "thread": None, "ended": True, "step": kind}, "the kernel has ended: the focus is on the host", [said] if said else [])
+        return Answer(
+            {"kernel": None, "block": None, "thread": None, "ended": True, "step": kind},
+            "the kernel has ended: the focus is on the host",
+            [said] if said else [],
+        )
     kernel = next((k for k in device.kernels() if k.id == now.kernel), None)
     entry = rule_of(kernel.name) if kernel is not None else None
     on = rules.works_on(entry.focus, now.block) if entry is not None else {}
     lanes = device.warp(now)
-    data = {"kernel": escape(kernel.name) if kernel else None, "block": now.block, "thread": now.thread, "ended": False, "step": kind, "pc": Address(device.pc() or 0),
-            "sm": now.sm, "warp": now.warp, "active_lanes": bin(lanes[0]).count("1") if lanes else None, "sequence": on.get("seq"), "head": on.get("head"),
-            "part": on.get("part"), "kv_block": device.variable("block_idx")}  # fmt: skip
+    data = {
+        "kernel": escape(kernel.name) if kernel else None,
+        "block": now.block,
+        "thread": now.thread,
+        "ended": False,
+        "step": kind,
+        "pc": Address(device.pc() or 0),
+        "sm": now.sm,
+        "warp": now.warp,
+        "active_lanes": bin(lanes[0]).count("1") if lanes else None,
+        "sequence": on.get("seq"),
+        "head": on.get("head"),
+        "part": on.get("part"),
+        "kv_block": device.variable("block_idx"),
+    }
 
     def text(style):
         place = "".join(f", {name} {data[name]}" for name in ("sequence", "head", "part") if data[name] is not None)

@@ -1,7 +1,7 @@
 """llm-follow: the engine's child processes stay with this gdb and get the Python breakpoints."""
 
 from ..render.text import escape, table
-from .base import Answer, Command, Option, UsageError
+from ..session.command import Answer, Command, Option, UsageError
 from .pybreak import control
 
 
@@ -62,7 +62,11 @@ class LlmFollow(Command):
         processes = [{"inferior": n, "pid": p, "label": labels.get(p, ""), "state": state} for n, p, state in follow.followed()]
         data = {"following": on, "non_stop": follow.is_non_stop(), "processes": processes}
         mode = "non-stop" if follow.is_non_stop() else "all-stop"
-        said = f"following, {mode}: children become inferiors and get the Python breakpoints; off gives the settings back" if on else "not following"
+        said = (
+            f"following, {mode}: children become inferiors and get the Python breakpoints; off gives the settings back"
+            if on
+            else "not following"
+        )
         if not processes or args.rest:
             return Answer(data, said, left)
         rows = [[str(p["inferior"]), str(p["pid"]), escape(p["label"]), p["state"]] for p in processes]

@@ -2,13 +2,13 @@
 
 import os
 
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render import names
 from ..render.jsonline import Address
 from ..render.text import escape, size
-from .base import Answer, Command, Option, UsageError
+from ..session.command import Answer, Command, Option, UsageError
 
-gpucore = room("kernels.gpucore")
+gpucore = lazy_module("kernels.gpucore")
 
 SHOWN = 16  # faults and kernels in text
 
@@ -34,12 +34,21 @@ llm-gpucore /tmp/gpucore.HOST.PID.TIME
 FLAGS = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory"
 RELEASES = (
     # first release, what differs there
-    ((11, 4), "CUDA 11.4 to 12.4: the CPU core comes along; CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION=0 leaves it out. "
-              "Before the flags (12.4 or older drivers ignore unknown ones) CUDA_ENABLE_LIGHTWEIGHT_COREDUMP=1 leaves all memory out."),
-    ((12, 5), "CUDA 12.5 to 12.9: CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION is deprecated: add skip_abort to the flags and no CPU core comes along. "
-              "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP still works."),
-    ((13, 0), "CUDA 13: CUDA_ENABLE_LIGHTWEIGHT_COREDUMP is gone: the flags alone decide. skip_abort lets the process live on after the dump."),
-)  # fmt: skip
+    (
+        (11, 4),
+        "CUDA 11.4 to 12.4: the CPU core comes along; CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION=0 leaves it out. "
+        "Before the flags (12.4 or older drivers ignore unknown ones) CUDA_ENABLE_LIGHTWEIGHT_COREDUMP=1 leaves all memory out.",
+    ),
+    (
+        (12, 5),
+        "CUDA 12.5 to 12.9: CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION is deprecated: add skip_abort to the flags and no CPU core comes along. "
+        "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP still works.",
+    ),
+    (
+        (13, 0),
+        "CUDA 13: CUDA_ENABLE_LIGHTWEIGHT_COREDUMP is gone: the flags alone decide. skip_abort lets the process live on after the dump.",
+    ),
+)
 
 
 class LlmGpuCore(Command):
@@ -71,23 +80,65 @@ class LlmGpuCore(Command):
         if args.setup:
             return setup(args)
         if not args.rest:
-            raise UsageError("llm-gpucore: give the file, such as: llm-gpucore /tmp/gpucore.gpu-7.4123.1763740000 (how to get one: llm-gpucore -setup)")
+            raise UsageError(
+                "llm-gpucore: give the file, such as: llm-gpucore /tmp/gpucore.gpu-7.4123.1763740000 (how to get one: llm-gpucore -setup)"
+            )
         core = gpucore.open_core(os.path.expanduser(args.rest.strip("'\"")))
         data = {
             "file": core.path,
-            "devices": [{"index": d.index, "name": escape(d.name), "architecture": escape(d.architecture), "sms": d.sms,
-                         "exception": gpucore.exception_name(d.exception)} for d in core.devices],
-            "kernels": [{"name": function(k.name), "device": k.device.index, "grid": k.grid, "block": k.block, "exception": gpucore.exception_name(k.exception),
-                         "id": k.id, "entry": Address(k.entry), "host_tid": k.host_tid, "blocks": k.blocks, "warps": k.warps,
-                         "places": [{"warps": n, "pc": Address(pc), "function": function(name), "offset": offset} for n, pc, name, offset in k.places]}
-                        for k in core.kernels],
-            "faults": [{"device": f.device.index, "kernel": function(f.kernel.name) if f.kernel else None, "block": f.block, "thread": f.thread,
-                        "pc": None if f.pc is None else Address(f.pc), "address": None if f.address is None else Address(f.address),
-                        "exception": gpucore.exception_name(f.exception), "function": function(f.function), "offset": f.offset, "precise": f.precise,
-                        "sm": f.sm, "warp": f.warp, "lane": f.lane, "threads": f.lanes, "grid": f.kernel.id if f.kernel else None,
-                        "text": escape(f.text), "address_from": f.told_by or None} for f in core.faults],
+            "devices": [
+                {
+                    "index": d.index,
+                    "name": escape(d.name),
+                    "architecture": escape(d.architecture),
+                    "sms": d.sms,
+                    "exception": gpucore.exception_name(d.exception),
+                }
+                for d in core.devices
+            ],
+            "kernels": [
+                {
+                    "name": function(k.name),
+                    "device": k.device.index,
+                    "grid": k.grid,
+                    "block": k.block,
+                    "exception": gpucore.exception_name(k.exception),
+                    "id": k.id,
+                    "entry": Address(k.entry),
+                    "host_tid": k.host_tid,
+                    "blocks": k.blocks,
+                    "warps": k.warps,
+                    "places": [
+                        {"warps": n, "pc": Address(pc), "function": function(name), "offset": offset}
+                        for n, pc, name, offset in k.places
+                    ],
+                }
+                for k in core.kernels
+            ],
+            "faults": [
+                {
+                    "device": f.device.index,
+                    "kernel": function(f.kernel.name) if f.kernel else None,
+                    "block": f.block,
+                    "thread": f.thread,
+                    "pc": None if f.pc is None else Address(f.pc),
+                    "address": None if f.address is None else Address(f.address),
+                    "exception": gpucore.exception_name(f.exception),
+                    "function": function(f.function),
+                    "offset": f.offset,
+                    "precise": f.precise,
+                    "sm": f.sm,
+                    "warp": f.warp,
+                    "lane": f.lane,
+                    "threads": f.lanes,
+                    "grid": f.kernel.id if f.kernel else None,
+                    "text": escape(f.text),
+                    "address_from": f.told_by or None,
+                }
+                for f in core.faults
+            ],
             "global_memory": sum(length for _, length in core.memory),
-        }  # fmt: skip
+        }
         focused = session.focus_core(core) if hasattr(session, "focus_core") else ""
         return Answer(data, lambda style: people(data, style) + (f"\n{focused}" if focused else ""), core.problems)
 
@@ -106,18 +157,30 @@ def people(data, style):
     for d in data["devices"]:
         lines.append(f"device {d['index']}  {style.title(d['name'])}  {d['architecture']}  {d['sms']} SMs")
     triples = lambda t: "(" + ",".join(map(str, t)) + ")"  # noqa: E731
-    place = lambda pc, name, offset: style.address(hex(pc)) + (f" <{short(name, 60)}+{offset:#x}>" if name else " (no function known)")  # noqa: E731
+    place = lambda pc, name, offset: (
+        style.address(hex(pc)) + (f" <{short(name, 60)}+{offset:#x}>" if name else " (no function known)")
+    )  # noqa: E731
     for f in data["faults"][:SHOWN]:
-        lines.append(style.bad(f["exception"] or "an exception of unknown kind") + (f" in {style.name(short(f['kernel']))}" if f["kernel"] is not None else ""))
+        lines.append(
+            style.bad(f["exception"] or "an exception of unknown kind")
+            + (f" in {style.name(short(f['kernel']))}" if f["kernel"] is not None else "")
+        )
         who = f"block {triples(f['block'])} " if f["block"] else ""
         who += f"thread {triples(f['thread'])}" if f["thread"] else "no thread named" if f["block"] else "no block named"
         more = "" if f["threads"] < 2 else f" and {f['threads'] - 1} more of its warp"
         where = "".join(f" {k} {f[k]}" for k in ("warp", "lane") if f[k] is not None)
         lines.append(f"  {who}{more}  device {f['device']} SM {f['sm']}{where}")
         if f["pc"] is not None:
-            lines.append(f"  at {place(f['pc'], f['function'], f['offset'])}" + ("" if f["precise"] else style.dim("  (where the thread stands: the exception is imprecise)")))
+            lines.append(
+                f"  at {place(f['pc'], f['function'], f['offset'])}"
+                + ("" if f["precise"] else style.dim("  (where the thread stands: the exception is imprecise)"))
+            )
         by = style.dim("  (worked out from the instruction and its registers)") if f["address_from"] == "instruction" else ""
-        lines.append(f"  touched {style.address(hex(f['address']))}{by}" if f["address"] is not None else style.dim("  which address was touched is not known"))
+        lines.append(
+            f"  touched {style.address(hex(f['address']))}{by}"
+            if f["address"] is not None
+            else style.dim("  which address was touched is not known")
+        )
         if f["text"]:
             lines.append("  " + f["text"])
     if len(data["faults"]) > SHOWN:
@@ -125,8 +188,10 @@ def people(data, style):
     if not data["faults"]:
         lines.append("no thread faulted: a dump on request shows where each kernel stands")
     for k in data["kernels"][:SHOWN]:
-        lines.append(f"kernel {style.name(short(k['name']))}  device {k['device']} grid {k['id']}: {triples(k['grid'])} blocks of {triples(k['block'])}, "
-                     f"{k['blocks']} blocks in {k['warps']} warps resident")  # fmt: skip
+        lines.append(
+            f"kernel {style.name(short(k['name']))}  device {k['device']} grid {k['id']}: {triples(k['grid'])} blocks of {triples(k['block'])}, "
+            f"{k['blocks']} blocks in {k['warps']} warps resident"
+        )
         for p in k["places"]:
             lines.append(f"  {p['warps']} warps at {place(p['pc'], p['function'], p['offset'])}")
     if len(data["kernels"]) > SHOWN:
@@ -149,4 +214,6 @@ def setup(args):
         if not wanted:
             raise UsageError(f"-cuda {args.cuda}: GPU cores need CUDA 11.4 or newer")
     text = SETUP.format(flags=FLAGS, release="\n".join("# " + line for _, line in wanted))
-    return Answer({"setup": text, "releases": [{"from": ".".join(map(str, first)), "text": line} for first, line in wanted]}, text)
+    return Answer(
+        {"setup": text, "releases": [{"from": ".".join(map(str, first)), "text": line} for first, line in wanted]}, text
+    )

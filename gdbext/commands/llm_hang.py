@@ -3,22 +3,29 @@
 import os
 
 from ..errors import GdbextError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.text import escape
-from . import several
-from .base import Answer, Command, Option, UsageError
+from ..session import process_selection as several
+from ..session.command import Answer, Command, Option, UsageError
 from .llm_locks import node_text, nodes_of
 from .llm_stacks import closing, place
 
-looks, observe, verdicts = room("stacks.looks"), room("stacks.observe"), room("stacks.verdict")
+looks, observe, verdicts = lazy_module("stacks.looks"), lazy_module("stacks.observe"), lazy_module("stacks.verdict")
 
 MEANING = {
-    "lock-cycle": "threads wait for one another's locks", "lock-held": "a lock is held by one that does not give it back",
-    "gil": "one thread keeps the GIL", "collective": "ranks wait in a collective for others that are not there",
-    "kernel": "a device kernel does not end", "starved": "somebody waits for what another does not give", "busy": "it is at work, not hung",
-    "idle": "it waits for work, not hung", "stopped": "a process is stopped", "crashed": "a process has died",
-    "startup": "it has not started up yet", "unknown": "what was seen does not tell",
-}  # fmt: skip
+    "lock-cycle": "threads wait for one another's locks",
+    "lock-held": "a lock is held by one that does not give it back",
+    "gil": "one thread keeps the GIL",
+    "collective": "ranks wait in a collective for others that are not there",
+    "kernel": "a device kernel does not end",
+    "starved": "somebody waits for what another does not give",
+    "busy": "it is at work, not hung",
+    "idle": "it waits for work, not hung",
+    "stopped": "a process is stopped",
+    "crashed": "a process has died",
+    "startup": "it has not started up yet",
+    "unknown": "what was seen does not tell",
+}
 
 
 class LlmHang(Command):
@@ -80,12 +87,16 @@ def examine(found, held, seconds, words=()):
         return {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else None}
 
     data = {
-        "verdict": said.kind, "culprits": [culprit(n) for n in said.culprits], "evidence": [escape(e) for e in said.evidence],
-        "victims": [escape(v) for v in said.victims], "meaning": MEANING[said.kind],
-        "ranks_read": sum(s.view is not None for s in seen), "ranks_total": len(seen),
+        "verdict": said.kind,
+        "culprits": [culprit(n) for n in said.culprits],
+        "evidence": [escape(e) for e in said.evidence],
+        "victims": [escape(v) for v in said.victims],
+        "meaning": MEANING[said.kind],
+        "ranks_read": sum(s.view is not None for s in seen),
+        "ranks_total": len(seen),
         "pauses": looks.pauses([s.look for s in seen]),
         "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if s.view is None],
-    }  # fmt: skip
+    }
     return data, seen
 
 
@@ -95,7 +106,11 @@ def verdict_lines(data, style, nodes):
     culprits = []
     for c in data["culprits"]:
         view_node = (c["label"], c.get("tid"))
-        culprits.append(node_text(view_node, nodes) if c.get("tid") else f"{c['label']}" + (f" (pid {c['pid']})" if c["pid"] and str(c["pid"]) != c["label"] else ""))
+        culprits.append(
+            node_text(view_node, nodes)
+            if c.get("tid")
+            else f"{c['label']}" + (f" (pid {c['pid']})" if c["pid"] and str(c["pid"]) != c["label"] else "")
+        )
     if culprits:
         word = "who" if good else "culprit" if len(culprits) == 1 else "culprits"
         lines.append(f"{word}: {style.name('; '.join(culprits))}")

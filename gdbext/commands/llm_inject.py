@@ -5,7 +5,7 @@ import os
 
 from ..errors import GdbextError
 from ..render.text import escape
-from .base import Answer, Command, Option, UsageError
+from ..session.command import Answer, Command, Option, UsageError
 from .pybreak import control
 
 
@@ -66,7 +66,9 @@ class LlmInject(Command):
                 started.append(one)
         if not started:
             raise GdbextError("; ".join(escape(f) for f in failed))
-        return Answer({"started": started, "port": started[0].get("port")}, "\n".join(told(s) for s in started), [escape(f) for f in failed])
+        return Answer(
+            {"started": started, "port": started[0].get("port")}, "\n".join(told(s) for s in started), [escape(f) for f in failed]
+        )
 
     @staticmethod
     def body(inject, tool):
@@ -85,7 +87,13 @@ def name_of(said):
 
 def attach_configuration(name, port):
     """What VS Code's launch.json takes to connect to a debugpy."""
-    return {"name": f"gdbext {name}", "type": "debugpy", "request": "attach", "connect": {"host": "127.0.0.1", "port": port}, "justMyCode": False}
+    return {
+        "name": f"gdbext {name}",
+        "type": "debugpy",
+        "request": "attach",
+        "connect": {"host": "127.0.0.1", "port": port},
+        "justMyCode": False,
+    }
 
 
 def told(said):
@@ -96,7 +104,11 @@ def told(said):
     if said.get("file"):
         return head + f": dump of all threads in {escape(said['file'])}"
     if said["tool"] == "debugpy":
-        return head + f": port {said['port']}; for launch.json:\n" + json.dumps(attach_configuration(said["label"] or said["pid"], said["port"]))
+        return (
+            head
+            + f": port {said['port']}; for launch.json:\n"
+            + json.dumps(attach_configuration(said["label"] or said["pid"], said["port"]))
+        )
     if said["tool"] == "pdb":
         return head + f": nc 127.0.0.1 {said['port']} (its main thread goes on until you connect)"
     return head

@@ -4,12 +4,12 @@ import os
 import re
 
 from ..errors import GdbextError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape, table
-from .base import Answer, Command, Option, UsageError
+from ..session.command import Answer, Command, Option, UsageError
 
-catalogues = room("kernels.catalogue")
+catalogues = lazy_module("kernels.catalogue")
 
 
 def compiled(pattern):
@@ -28,8 +28,16 @@ def searched(session, args, pattern=None):
         rt = session.runtime(args.on)
     except GdbextError:
         pass  # no Python there: then no Triton either
-    rows, entries, unread = target.cached(("kernels", pattern and pattern.pattern), lambda: catalogues.search(target, pattern, rt))
-    return target, rows, entries, partial + [f"{len(unread)} libraries could not be read: {', '.join(sorted(map(os.path.basename, unread))[:4])}"] * bool(unread)
+    rows, entries, unread = target.cached(
+        ("kernels", pattern and pattern.pattern), lambda: catalogues.search(target, pattern, rt)
+    )
+    return (
+        target,
+        rows,
+        entries,
+        partial
+        + [f"{len(unread)} libraries could not be read: {', '.join(sorted(map(os.path.basename, unread))[:4])}"] * bool(unread),
+    )
 
 
 class LlmKernels(Command):
@@ -58,26 +66,61 @@ class LlmKernels(Command):
         pattern = compiled(args.rest) if args.rest else None
         _, rows, entries, partial = searched(session, args, pattern)
         data = {
-            "kernels": [{"name": escape(r.name), "library": escape(r.library), "engine": r.engine or None, "backend": r.kernel.backend or None, "where": r.where,
-                         "role": r.kernel.role, "launch": r.kernel.launch, "releases": r.kernel.releases or None, "instances": r.instances,
-                         "module": escape(r.module) or None,
-                         "locations": [{"address": Address(p.address), "kind": p.kind, "name": escape(p.signature.text)} for p in r.places]} for r in rows],
+            "kernels": [
+                {
+                    "name": escape(r.name),
+                    "library": escape(r.library),
+                    "engine": r.engine or None,
+                    "backend": r.kernel.backend or None,
+                    "where": r.where,
+                    "role": r.kernel.role,
+                    "launch": r.kernel.launch,
+                    "releases": r.kernel.releases or None,
+                    "instances": r.instances,
+                    "module": escape(r.module) or None,
+                    "locations": [
+                        {"address": Address(p.address), "kind": p.kind, "name": escape(p.signature.text)} for p in r.places
+                    ],
+                }
+                for r in rows
+            ],
             "entries": [{"name": n, "address": Address(a), "library": escape(path)} for n, a, path in entries],
-        }  # fmt: skip
+        }
 
         def text(style):
             lines = []
             if data["kernels"]:
-                lines.append(table([[style.name(k["name"]), k["role"], k["backend"] or "", k["where"], str(k["instances"] or ""),
-                                     os.path.basename(k["library"]) or k["module"] or ""] for k in data["kernels"]],
-                                   ["kernel", "role", "backend", "where", "instances", "library"], style, right=("instances",)))  # fmt: skip
+                lines.append(
+                    table(
+                        [
+                            [
+                                style.name(k["name"]),
+                                k["role"],
+                                k["backend"] or "",
+                                k["where"],
+                                str(k["instances"] or ""),
+                                os.path.basename(k["library"]) or k["module"] or "",
+                            ]
+                            for k in data["kernels"]
+                        ],
+                        ["kernel", "role", "backend", "where", "instances", "library"],
+                        style,
+                        right=("instances",),
+                    )
+                )
             else:
-                lines.append("no kernel that fits is in its libraries" if pattern else "no attention kernel that the catalogue knows is in its libraries")
+                lines.append(
+                    "no kernel that fits is in its libraries"
+                    if pattern
+                    else "no attention kernel that the catalogue knows is in its libraries"
+                )
             if args.instances:
                 for k in data["kernels"]:
                     lines += [f"  {style.address(hex(at['address']))} {at['kind']:<8} {at['name']}" for at in k["locations"]]
             seen = dict.fromkeys(f"{e['name']} ({os.path.basename(e['library'])})" for e in data["entries"])
-            lines.append("launches pass: " + ", ".join(seen) if seen else style.dim("no launch function of CUDA or HIP is mapped"))
+            lines.append(
+                "launches pass: " + ", ".join(seen) if seen else style.dim("no launch function of CUDA or HIP is mapped")
+            )
             return "\n".join(lines)
 
         return Answer(data, text, partial)

@@ -3,15 +3,20 @@
 import os
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
-from .base import Answer, Command, Option
+from ..session.command import Answer, Command, Option
 from .llm_addr import LlmAddr
 from .llm_break import cost_line
 
-launches, signatures, points, triton = room("kernels.launch"), room("kernels.signatures"), room("control.launchpoints"), room("kernels.triton")
-tensors, torch_layouts, reprs = room("torch.tensor"), room("torch.layout"), room("torch.repr")
+launches, signatures, points, triton = (
+    lazy_module("kernels.launch"),
+    lazy_module("kernels.signatures"),
+    lazy_module("control.launchpoints"),
+    lazy_module("kernels.triton"),
+)
+tensors, torch_layouts, reprs = lazy_module("torch.tensor"), lazy_module("torch.layout"), lazy_module("torch.repr")
 
 MAX_TENSORS = 4096  # of the thread's Python variables, looked at for what an argument points to
 TEXT = 80
@@ -99,12 +104,29 @@ def launch_data(found):
     """A `Launch` as the contract's fields."""
     signature = found.signature
     return {
-        "kernel": escape(found.name) or None, "entry": found.entry, "function": Address(found.function), "template": [escape(t) for t in signature.template] if signature else None,
-        "grid": found.grid, "block": found.block, "cluster": found.cluster, "shared_bytes": found.shared_bytes,
-        "stream": None if found.stream is None else Address(found.stream), "arguments_counted": found.counted,
-        "args": [{"index": a.index, "name": a.name or None, "type": escape(a.type) or None, "value": Address(a.value) if a.pointer else a.value, "raw": a.raw,
-                  "points_to": a.points_to, "unreadable": a.why or None} for a in found.arguments],
-    }  # fmt: skip
+        "kernel": escape(found.name) or None,
+        "entry": found.entry,
+        "function": Address(found.function),
+        "template": [escape(t) for t in signature.template] if signature else None,
+        "grid": found.grid,
+        "block": found.block,
+        "cluster": found.cluster,
+        "shared_bytes": found.shared_bytes,
+        "stream": None if found.stream is None else Address(found.stream),
+        "arguments_counted": found.counted,
+        "args": [
+            {
+                "index": a.index,
+                "name": a.name or None,
+                "type": escape(a.type) or None,
+                "value": Address(a.value) if a.pointer else a.value,
+                "raw": a.raw,
+                "points_to": a.points_to,
+                "unreadable": a.why or None,
+            }
+            for a in found.arguments
+        ],
+    }
 
 
 def launch_lines(found, data, style):
@@ -123,11 +145,15 @@ def launch_lines(found, data, style):
         else:
             value = hex(a["value"]) if isinstance(a["value"], Address) else escape(str(a["value"]))
         to = a["points_to"]
-        lines.append(f"  #{a['index']:<3}{(a['type'] or '?')[:width]:<{width}}  {(a['name'] + ' = ') if a['name'] else ''}{value}"
-                     + (f"  {to['text']}" if to else ""))  # fmt: skip
+        lines.append(
+            f"  #{a['index']:<3}{(a['type'] or '?')[:width]:<{width}}  {(a['name'] + ' = ') if a['name'] else ''}{value}"
+            + (f"  {to['text']}" if to else "")
+        )
         lines += ["      " + line for line in (to or {}).get("repr", "").splitlines()]
     if not data["arguments_counted"]:
-        lines.append(style.dim("  how many arguments there are and of which types is not known: words that can be read are shown"))
+        lines.append(
+            style.dim("  how many arguments there are and of which types is not known: words that can be read are shown")
+        )
     if data.get("cost"):
         lines.append(style.dim(cost_line(data["cost"])))
     return lines
@@ -255,5 +281,13 @@ def tensor_at(impl, find, holders):
 
 def tensor_data(tensor):
     kind = f"{list(tensor.shape)} {tensor.dtype.name}" + ("" if tensor.device == "cpu" else f" on {tensor.device}")
-    return {"kind": "tensor", "text": kind, "shape": tensor.shape, "stride": tensor.stride, "dtype": "torch." + tensor.dtype.name, "device": tensor.device,
-            "data_ptr": Address(tensor.data_ptr), "impl": Address(tensor.impl)}  # fmt: skip
+    return {
+        "kind": "tensor",
+        "text": kind,
+        "shape": tensor.shape,
+        "stride": tensor.stride,
+        "dtype": "torch." + tensor.dtype.name,
+        "device": tensor.device,
+        "data_ptr": Address(tensor.data_ptr),
+        "impl": Address(tensor.impl),
+    }

@@ -1,13 +1,18 @@
 """llm-locks: who waits for whom."""
 
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
-from . import several
-from .base import Answer, Command
+from ..session import process_selection as several
+from ..session.command import Answer, Command
 from .llm_stacks import closing, place, read_all
 
-between, looks, locks, waits = room("stacks.between"), room("stacks.looks"), room("stacks.locks"), room("stacks.waits")
+between, looks, locks, waits = (
+    lazy_module("stacks.between"),
+    lazy_module("stacks.looks"),
+    lazy_module("stacks.locks"),
+    lazy_module("stacks.waits"),
+)
 
 
 class LlmLocks(Command):
@@ -48,9 +53,15 @@ class LlmLocks(Command):
         round_ = waits.cycles(edges)
         data = {
             "edges": [edge_data(e, nodes) for e in edges],
-            "cycles": [{"edges": [edge_data(e, nodes) for e in c], "sentence": waits.sentence(c, lambda n: node_text(n, nodes))} for c in round_],
-            "ranks_read": len(views), "ranks_total": len(taken), "pauses": looks.pauses(taken), "failed": failed,
-        }  # fmt: skip
+            "cycles": [
+                {"edges": [edge_data(e, nodes) for e in c], "sentence": waits.sentence(c, lambda n: node_text(n, nodes))}
+                for c in round_
+            ],
+            "ranks_read": len(views),
+            "ranks_total": len(taken),
+            "pauses": looks.pauses(taken),
+            "failed": failed,
+        }
         names = {view.pid: view.name for view in views}
 
         def text(style):
@@ -81,19 +92,33 @@ def edge_data(edge, nodes):
         return place(view, thread)
 
     return {
-        "waiter": at(edge.waiter), "lock": escape(edge.lock), "owner": at(edge.owner) if edge.owner in nodes else None, "kind": edge.kind,
-        "address": Address(edge.address) if edge.address else None, "how": edge.how, "where": escape(edge.where), "note": escape(edge.note),
-        "candidates": [at(c) for c in edge.candidates], "orphan": edge.orphan,
-    }  # fmt: skip
+        "waiter": at(edge.waiter),
+        "lock": escape(edge.lock),
+        "owner": at(edge.owner) if edge.owner in nodes else None,
+        "kind": edge.kind,
+        "address": Address(edge.address) if edge.address else None,
+        "how": edge.how,
+        "where": escape(edge.where),
+        "note": escape(edge.note),
+        "candidates": [at(c) for c in edge.candidates],
+        "orphan": edge.orphan,
+    }
 
 
 def edge_lines(edges, nodes, style):
     lines = []
     for e in edges:
-        lines.append(f"{style.name(node_text(e.waiter, nodes))}  waits for {escape(e.lock)}" + (f" in {escape(e.where)}" if e.where else ""))
+        lines.append(
+            f"{style.name(node_text(e.waiter, nodes))}  waits for {escape(e.lock)}"
+            + (f" in {escape(e.where)}" if e.where else "")
+        )
         if e.owner is not None:
             how = {"with": ", inside its with: ", "between acquire and release": ", by its source: "}.get(e.how, "")
-            lines.append(f"  held by {style.name(node_text(e.owner, nodes))}{how}{escape(e.note)}" if e.kind != "Thread" else f"  that is {node_text(e.owner, nodes)}")
+            lines.append(
+                f"  held by {style.name(node_text(e.owner, nodes))}{how}{escape(e.note)}"
+                if e.kind != "Thread"
+                else f"  that is {node_text(e.owner, nodes)}"
+            )
         elif e.note:
             lines.append("  " + (style.bad(escape(e.note)) if e.orphan else escape(e.note)))
         if e.candidates:

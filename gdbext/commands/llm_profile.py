@@ -1,11 +1,11 @@
 """llm-profile: the engine's own profiler, by its HTTP end points."""
 
 from ..errors import GdbextError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.text import escape
-from .base import Answer, Command, UsageError
+from ..session.command import Answer, Command, UsageError
 
-profiler = room("engines.profiler")
+profiler = lazy_module("engines.profiler")
 
 
 class LlmProfile(Command):
@@ -39,9 +39,10 @@ class LlmProfile(Command):
             raise GdbextError(f"{what.strip() or 'this machine'} has no rank of an engine: see llm-ranks")
         done, failed = profiler.switch(ranks, session.ranks, verb)
         data = {
-            "ranks": [{"pid": r.pid, "label": r.label} for one in done for r in one.ranks], "port": done[0].port,
+            "ranks": [{"pid": r.pid, "label": r.label} for one in done for r in one.ranks],
+            "port": done[0].port,
             "files": [f for one in done for f in one.files or [one.folder] if f],
-        }  # fmt: skip
+        }
         return Answer(data, "\n".join(told(one, verb) for one in done), failed)
 
 

@@ -5,7 +5,7 @@ import os
 from ..engines.base import STATES
 from ..engines.discover import SPECS, survey
 from ..render.text import escape, seconds, shorten, size, table
-from .base import Answer, Command, Option
+from ..session.command import Answer, Command, Option
 
 _HEAD = ["#", "label", "engine", "role", "pid", "parent", "GPUs", "state", "thr", "RSS", "CPU", "age", "inf", "note"]
 _RIGHT = ("#", "pid", "parent", "thr", "RSS", "CPU", "age", "inf")

@@ -1,7 +1,7 @@
 """llm-requests: what runs, what waits, and for what."""
 
 from ..render.text import escape, seconds, table
-from .base import Answer, Command
+from ..session.command import Answer, Command
 from .llm_kv import CONTENT, POOL, tokens_of, view_of
 
 
@@ -28,10 +28,19 @@ class LlmRequests(Command):
         found = []
         for r in cache.requests:
             data = {
-                "request_id": escape(r.request_id), "status": escape(r.status), "queue": r.queue, "tokens": tokens_of(r), "prompt_tokens": r.prompt_tokens,
-                "computed_tokens": r.computed_tokens, "output_tokens": r.output_tokens, "blocks": sum(len(b) for b in r.blocks.values()),
-                "blocked_by": r.blocked_by or None, "preemptions": r.preemptions, "age": r.age, "known": r.known,
-            }  # fmt: skip
+                "request_id": escape(r.request_id),
+                "status": escape(r.status),
+                "queue": r.queue,
+                "tokens": tokens_of(r),
+                "prompt_tokens": r.prompt_tokens,
+                "computed_tokens": r.computed_tokens,
+                "output_tokens": r.output_tokens,
+                "blocks": sum(len(b) for b in r.blocks.values()),
+                "blocked_by": r.blocked_by or None,
+                "preemptions": r.preemptions,
+                "age": r.age,
+                "known": r.known,
+            }
             if r.content is not None:
                 data["content"] = r.content
             found.append(data)
@@ -40,10 +49,34 @@ class LlmRequests(Command):
             counts[r.queue or "unlisted"] = counts.get(r.queue or "unlisted", 0) + 1
 
         def text(style):
-            rows = [[r["request_id"], r["queue"], r["status"], *(("" if r[k] is None else str(r[k])) for k in
-                     ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")), str(r["preemptions"] or ""),
-                     "" if r["age"] is None else seconds(r["age"]), escape(r["blocked_by"] or "")] for r in found]  # fmt: skip
-            head = ["request", "queue", "status", "tokens", "prompt", "computed", "output", "blocks", "preempted", "age", "blocked by"]
+            rows = [
+                [
+                    r["request_id"],
+                    r["queue"],
+                    r["status"],
+                    *(
+                        ("" if r[k] is None else str(r[k]))
+                        for k in ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
+                    ),
+                    str(r["preemptions"] or ""),
+                    "" if r["age"] is None else seconds(r["age"]),
+                    escape(r["blocked_by"] or ""),
+                ]
+                for r in found
+            ]
+            head = [
+                "request",
+                "queue",
+                "status",
+                "tokens",
+                "prompt",
+                "computed",
+                "output",
+                "blocks",
+                "preempted",
+                "age",
+                "blocked by",
+            ]
             lines = [", ".join(f"{n} {q}" for q, n in counts.items()) or "no requests"]
             if rows:
                 lines.append(table(rows, head, style, right=head[3:10]))

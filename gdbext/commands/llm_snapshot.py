@@ -4,12 +4,12 @@ import os
 import re
 
 from ..errors import GdbextError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.text import escape, seconds, size
-from . import several
-from .base import Answer, Command, Option, UsageError
+from ..session import process_selection as several
+from ..session.command import Answer, Command, Option, UsageError
 
-looks, rehearsal = room("stacks.looks"), room("stacks.rehearsal")
+looks, rehearsal = lazy_module("stacks.looks"), lazy_module("stacks.rehearsal")
 HEAP = 512 << 20
 
 
@@ -36,8 +36,20 @@ class LlmSnapshot(Command):
     alone = True
     options = (
         Option("o", "str", "the file to write; for several processes a folder", metavar="FILE"),
-        Option("max-bytes", "int", "of private memory to copy, big mappings left out first (default 512 MiB; 0: stacks and interpreter only)", HEAP, "N"),
-        Option("with", "str", "a Python expression of the main thread whose value is copied too; may be repeated", metavar="EXPR", repeat=True),
+        Option(
+            "max-bytes",
+            "int",
+            "of private memory to copy, big mappings left out first (default 512 MiB; 0: stacks and interpreter only)",
+            HEAP,
+            "N",
+        ),
+        Option(
+            "with",
+            "str",
+            "a Python expression of the main thread whose value is copied too; may be repeated",
+            metavar="EXPR",
+            repeat=True,
+        ),
     )
 
     def run(self, session, args):
@@ -54,8 +66,16 @@ class LlmSnapshot(Command):
         done = [look for look in taken if look.target]
         if not done:
             raise GdbextError("; ".join(dict.fromkeys(look.reason for look in taken)))
-        shots = [{"label": look.label, "file": look.file, "pid": look.pid, "bytes": look.bytes,
-                  "disk_bytes": os.stat(look.file).st_blocks * 512} for look in done]  # fmt: skip
+        shots = [
+            {
+                "label": look.label,
+                "file": look.file,
+                "pid": look.pid,
+                "bytes": look.bytes,
+                "disk_bytes": os.stat(look.file).st_blocks * 512,
+            }
+            for look in done
+        ]
         data = {"snapshots": shots, "pauses": looks.pauses(taken), "failed": looks.failed(taken)}
         partial = [f"{look.name}: {reason}" for look in done for reason in look.partial]
         partial += [f"{len(done)} of {len(taken)} processes"] if len(done) < len(taken) else []
@@ -64,8 +84,10 @@ class LlmSnapshot(Command):
             width = max(len(look.name) for look in taken)
             lines = []
             for look, shot in zip(done, shots):
-                lines.append(f"{style.name(escape(look.name).ljust(width))}  {style.file(escape(look.file))}  {size(look.bytes)}"
-                             f"  ({size(shot['disk_bytes'])} on disk)  stood still {seconds(sum(look.pauses))}")  # fmt: skip
+                lines.append(
+                    f"{style.name(escape(look.name).ljust(width))}  {style.file(escape(look.file))}  {size(look.bytes)}"
+                    f"  ({size(shot['disk_bytes'])} on disk)  stood still {seconds(sum(look.pauses))}"
+                )
             lines += [style.bad(f"{escape(f['label']) or f['pid']}  not taken: {escape(f['reason'])}") for f in data["failed"]]
             return "\n".join(lines)
 

@@ -4,15 +4,20 @@ import os
 import time
 
 from ..errors import GdbextError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.text import escape, seconds
-from . import several
-from .base import Answer, Command, Option, UsageError
+from ..session import process_selection as several
+from ..session.command import Answer, Command, Option, UsageError
 from .llm_bt import native_data
 from .pybt import frame_data
 
-looks, nodes, threads, tree = (room(f"stacks.{n}") for n in ("looks", "nodes", "threads", "tree"))
-files, html = room("render.files"), room("render.html")
+looks, nodes, threads, tree = (
+    lazy_module("stacks.looks"),
+    lazy_module("stacks.nodes"),
+    lazy_module("stacks.threads"),
+    lazy_module("stacks.tree"),
+)
+files, html = lazy_module("render.files"), lazy_module("render.html")
 MAX_SAMPLES = 1000
 LONG = 12  # frames of one run that are shown whole
 
@@ -74,17 +79,25 @@ class LlmStacks(Command):
                     pauses.setdefault(one["pid"], []).append(one["seconds"])
                 data = stacks_data(views)
         data.update(
-            ranks_read=len(views), ranks_total=len(taken), failed=failed,
+            ranks_read=len(views),
+            ranks_total=len(taken),
+            failed=failed,
             pauses=[{"pid": pid, "seconds": sum(each)} for pid, each in pauses.items()],
-        )  # fmt: skip
+        )
         if args.samples > 1:
             data["samples"] = movement.data()
         return self._answer(args, views, data, partial)
 
     def _many(self, args):
         merged = nodes.from_folder(args.merge) if args.merge else nodes.from_ray((args.rest or "all").split())
-        data = {**stacks_data(merged.processes), "ranks_read": len(merged.processes), "ranks_total": max(merged.total, len(merged.processes)),
-                "failed": merged.failed, "pauses": merged.pauses, "hosts": len({p.host for p in merged.processes})}  # fmt: skip
+        data = {
+            **stacks_data(merged.processes),
+            "ranks_read": len(merged.processes),
+            "ranks_total": max(merged.total, len(merged.processes)),
+            "failed": merged.failed,
+            "pauses": merged.pauses,
+            "hosts": len({p.host for p in merged.processes}),
+        }
         return self._answer(args, merged.processes, data, merged.partial)
 
     def _answer(self, args, views, data, partial):
@@ -123,7 +136,12 @@ def read_all(taken):
 
 def place(view, thread=None):
     """The contract's *place*."""
-    data = {"host": getattr(view, "host", None) or os.uname().nodename, "label": view.name, "pid": view.pid, "role": role_of(view)}
+    data = {
+        "host": getattr(view, "host", None) or os.uname().nodename,
+        "label": view.name,
+        "pid": view.pid,
+        "role": role_of(view),
+    }
     if thread is not None:
         data["tid"], data["name"] = thread.tid, escape(thread.name)
     return data
@@ -171,17 +189,24 @@ def parting(views):
     for role, group in alike(views).items():
         if len(group) < 2:
             continue
-        root = tree.build([((v.name, v.main.tid), [f for f in v.main.frames if f.kind == "python"] or v.main.frames) for v in group if v.main])
+        root = tree.build(
+            [((v.name, v.main.tid), [f for f in v.main.frames if f.kind == "python"] or v.main.frames) for v in group if v.main]
+        )
         said = tree.common(root)
         if said is None or not said[3] and said[1] is not None:
             continue
         node, best, reached, others = said
         if best is None:
             continue  # all of them end in the same frame
-        found.append({
-            "role": role, "function": escape(node.frame.function) if node.frame else "", "file": escape(node.frame.file) if node.frame else "",
-            "reached": {"function": escape(best.frame.function), "file": escape(best.frame.file), "ranks": reached}, "not_reached": others,
-        })  # fmt: skip
+        found.append(
+            {
+                "role": role,
+                "function": escape(node.frame.function) if node.frame else "",
+                "file": escape(node.frame.file) if node.frame else "",
+                "reached": {"function": escape(best.frame.function), "file": escape(best.frame.file), "ranks": reached},
+                "not_reached": others,
+            }
+        )
     return found
 
 
@@ -202,8 +227,16 @@ class Movement:
                 self.last[key] = now
 
     def data(self):
-        moved = [{"label": label, "pid": pid, "tid": tid, "name": name, "changes": n} for (label, pid, tid, name), n in self.changes.items() if n]
-        return {"count": self.looks, "moved": sorted(moved, key=lambda m: -m["changes"]), "still": sum(not n for n in self.changes.values())}
+        moved = [
+            {"label": label, "pid": pid, "tid": tid, "name": name, "changes": n}
+            for (label, pid, tid, name), n in self.changes.items()
+            if n
+        ]
+        return {
+            "count": self.looks,
+            "moved": sorted(moved, key=lambda m: -m["changes"]),
+            "still": sum(not n for n in self.changes.values()),
+        }
 
 
 def folded_stacks(views):
@@ -252,23 +285,42 @@ def text_lines(views, data, names, style, everything=False):
             lines.append(line.ljust(wide) + "  " + style.name(escape(who)) + extra if i == 0 else line)
             ends = {by_tid[m].name for m in node.ends}
             if node.ends and len(views) == 1:
-                notes = [f"{m[1]} {escape(by_tid[m].name)}" + (", holds the GIL" if by_tid[m].gil == "holds" else ", waits for the GIL"
-                         if by_tid[m].gil == "waits" else "") for m in node.ends[:4]]  # fmt: skip
+                notes = [
+                    f"{m[1]} {escape(by_tid[m].name)}"
+                    + (
+                        ", holds the GIL"
+                        if by_tid[m].gil == "holds"
+                        else ", waits for the GIL"
+                        if by_tid[m].gil == "waits"
+                        else ""
+                    )
+                    for m in node.ends[:4]
+                ]
                 lines.append(style.dim(f"{pad}  = {'; '.join(notes)}" + ("; …" if len(node.ends) > 4 else "")))
             elif node.ends and not node.children:
                 lines.append(style.dim(f"{pad}  = {', '.join(sorted(map(escape, ends))[:4])}"))
     unread = [(v.name, th) for v in views for th in v.threads if not th.frames]
     if unread:
-        lines.append(style.dim(f"{len(unread)} threads without a frame that could be read: {tree.rank_set([n for n, _ in unread])}"))
+        lines.append(
+            style.dim(f"{len(unread)} threads without a frame that could be read: {tree.rank_set([n for n, _ in unread])}")
+        )
     for name, members in sorted(idle.items(), key=lambda i: -len(i[1])):
         where = members[0][1].top
-        lines.append(style.dim(f"idle: {len(members)} × {escape(name)} in {escape(where.function) if where else '?'}  {tree.rank_set([n for n, _ in members])}"))
+        lines.append(
+            style.dim(
+                f"idle: {len(members)} × {escape(name)} in {escape(where.function) if where else '?'}  {tree.rank_set([n for n, _ in members])}"
+            )
+        )
     for part in data["common"]:
-        lines.append(f"main threads part after {part['function'] or 'the start'}: reached {style.good(part['reached']['function'])}: "
-                     f"{tree.rank_set(part['reached']['ranks'])}; not reached: {style.bad(tree.rank_set(part['not_reached']))}")  # fmt: skip
+        lines.append(
+            f"main threads part after {part['function'] or 'the start'}: reached {style.good(part['reached']['function'])}: "
+            f"{tree.rank_set(part['reached']['ranks'])}; not reached: {style.bad(tree.rank_set(part['not_reached']))}"
+        )
     if "samples" in data:
         moved = data["samples"]["moved"]
-        some = ", ".join(f"{m['label']} {m['tid']} {m['name']} ({m['changes']} of {data['samples']['count'] - 1})" for m in moved[:8])
+        some = ", ".join(
+            f"{m['label']} {m['tid']} {m['name']} ({m['changes']} of {data['samples']['count'] - 1})" for m in moved[:8]
+        )
         lines.append(f"moved between {data['samples']['count']} looks: {some or 'nobody'}" + (", …" if len(moved) > 8 else ""))
         lines.append(f"did not move: {data['samples']['still']} threads")
     lines += closing(data, names, style)
@@ -280,7 +332,11 @@ def closing(data, names, style):
     lines = [style.bad(f"{escape(f['label']) or f['pid']}: not read: {escape(f['reason'])}") for f in data["failed"]]
     if data["pauses"] and "hosts" in data:  # pids of many machines
         most = max(p["seconds"] for p in data["pauses"])
-        lines.append(style.dim(f"stood still: {len(data['pauses'])} processes on {data['hosts']} machines, {seconds(most)} at most; all run on"))
+        lines.append(
+            style.dim(
+                f"stood still: {len(data['pauses'])} processes on {data['hosts']} machines, {seconds(most)} at most; all run on"
+            )
+        )
     elif data["pauses"]:
         some = ", ".join(f"{names.get(p['pid'], p['pid'])} {seconds(p['seconds'])}" for p in data["pauses"][:16])
         lines.append(style.dim(f"stood still: {some}" + (", …" if len(data["pauses"]) > 16 else "") + "; all run on"))
@@ -299,15 +355,21 @@ def html_tree(views, data):
             continue
         run = one.run()
         who = f"<span class=who>{html.text(tree.rank_set([n for n, _ in one.members]))}</span> ({len(one.members)})"
-        names = "".join(f"<div>{html.text(n.frame.function or '??')} <span class=where>{html.text(tree.where(n))}</span></div>" for n in run)
+        names = "".join(
+            f"<div>{html.text(n.frame.function or '??')} <span class=where>{html.text(tree.where(n))}</span></div>" for n in run
+        )
         parts.append(f"<details open><summary>{who}</summary>{names}")
         todo[:0] = [*run[-1].branches(), "</details>"]
     for name, members in sorted(idle.items(), key=lambda i: -len(i[1])):
-        parts.append(f"<p class=dim>idle: {len(members)} × {html.text(name)}, {html.text(tree.rank_set([n for n, _ in members]))}</p>")
+        parts.append(
+            f"<p class=dim>idle: {len(members)} × {html.text(name)}, {html.text(tree.rank_set([n for n, _ in members]))}</p>"
+        )
     for part in data["common"]:
-        parts.append(f"<p>main threads part after <code>{html.text(part['function'])}</code>: reached <code>{html.text(part['reached']['function'])}</code>: "
-                     f"{html.text(tree.rank_set(part['reached']['ranks']))}; <span class=bad>not reached: "
-                     f"{html.text(tree.rank_set(part['not_reached']))}</span></p>")  # fmt: skip
+        parts.append(
+            f"<p>main threads part after <code>{html.text(part['function'])}</code>: reached <code>{html.text(part['reached']['function'])}</code>: "
+            f"{html.text(tree.rank_set(part['reached']['ranks']))}; <span class=bad>not reached: "
+            f"{html.text(tree.rank_set(part['not_reached']))}</span></p>"
+        )
     for f in data["failed"]:
         parts.append(f"<p class=bad>{html.text(f['label'] or f['pid'])}: not read: {html.text(f['reason'])}</p>")
     return "".join(parts)

@@ -4,15 +4,20 @@ import os
 import time
 
 from ..errors import GdbextError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.text import escape, seconds
-from . import several
-from .base import Answer, Command, Option, UsageError
+from ..session import process_selection as several
+from ..session.command import Answer, Command, Option, UsageError
 from .llm_report import make
 from .llm_snapshot import HEAP
 
-expressions, looks, observe, proc, rehearsal, reprs, runtimes = (room(n) for n in (
-    "cpython.expressions", "stacks.looks", "stacks.observe", "target.proc", "stacks.rehearsal", "cpython.reprs", "cpython.runtime"))  # fmt: skip
+expressions, reprs, runtimes = lazy_module("cpython.expressions"), lazy_module("cpython.reprs"), lazy_module("cpython.runtime")
+looks, observe, rehearsal, proc = (
+    lazy_module("stacks.looks"),
+    lazy_module("stacks.observe"),
+    lazy_module("stacks.rehearsal"),
+    lazy_module("access.proc"),
+)
 FINE = ("idle", "busy")
 
 
@@ -69,8 +74,10 @@ class LlmWatch(Command):
             elif any(one.progressed for one in watched):
                 quiet = 1.0
             if end is not None and time.monotonic() >= end:
-                return Answer({"captured": False, "file": None, "snapshots": [], "looks": looked},
-                              lambda style: f"nothing to capture in {seconds(limit)}")  # fmt: skip
+                return Answer(
+                    {"captured": False, "file": None, "snapshots": [], "looks": looked},
+                    lambda style: f"nothing to capture in {seconds(limit)}",
+                )
             time.sleep(min(args.poll, max(0.0, end - time.monotonic())) if end is not None else args.poll)
 
     def _capture(self, found, held, args, why):
@@ -87,15 +94,26 @@ class LlmWatch(Command):
             os.rmdir(folder)
             return {**data, "captured": False}
         shots = [looks.look_of(one) for one in found]
-        looks.take(shots, [os.path.join(folder, f"{s.label or 'process'}-{s.pid}.core") for s in shots], [rehearsal.KV], args.max_bytes, open_copies=False)
+        looks.take(
+            shots,
+            [os.path.join(folder, f"{s.label or 'process'}-{s.pid}.core") for s in shots],
+            [rehearsal.KV],
+            args.max_bytes,
+            open_copies=False,
+        )
         pauses = {p["pid"]: p["seconds"] for p in data["pauses"]}
         for p in looks.pauses(shots):
             pauses[p["pid"]] = pauses.get(p["pid"], 0) + p["seconds"]
         return {
-            **data, "captured": True, "why": why, "file": file, "snapshots": [{"label": s.label, "file": s.file, "pid": s.pid, "bytes": s.bytes} for s in shots if s.target],
-            "pauses": [{"pid": pid, "seconds": s} for pid, s in pauses.items()], "failed": looks.failed(shots),
+            **data,
+            "captured": True,
+            "why": why,
+            "file": file,
+            "snapshots": [{"label": s.label, "file": s.file, "pid": s.pid, "bytes": s.bytes} for s in shots if s.target],
+            "pauses": [{"pid": pid, "seconds": s} for pid, s in pauses.items()],
+            "failed": looks.failed(shots),
             "partial": [f"{s.name}: no snapshot: {s.reason}" for s in shots if not s.target],
-        }  # fmt: skip
+        }
 
 
 class Watched:
@@ -118,7 +136,9 @@ class Watched:
         stood = now - self.since
         if stood >= after:
             self.since = now
-            return f"{self.name} " + ("is stopped" if state in ("T", "t") else f"has stood in the same place for {seconds(stood)}")
+            return f"{self.name} " + (
+                "is stopped" if state in ("T", "t") else f"has stood in the same place for {seconds(stood)}"
+            )
         return ""
 
     def _mark(self, state):
@@ -139,5 +159,10 @@ class Watched:
 
 
 def _text(data, style):
-    return "\n".join([f"{escape(data['why'])}: {style.bad(data['verdict'])}", *("  " + e for e in data["evidence"]),
-                      f"captured: {style.file(data['file'])}, {len(data['snapshots'])} snapshots"])  # fmt: skip
+    return "\n".join(
+        [
+            f"{escape(data['why'])}: {style.bad(data['verdict'])}",
+            *("  " + e for e in data["evidence"]),
+            f"captured: {style.file(data['file'])}, {len(data['snapshots'])} snapshots",
+        ]
+    )

@@ -4,7 +4,7 @@ import ast
 
 from ..errors import GdbextError
 from ..render.text import escape, table
-from .base import Answer, Command, Option, UsageError
+from ..session.command import Answer, Command, Option, UsageError
 
 RANK = Option("rank", "str", "only in this attached process: a label or pid", metavar="R")
 COUNT = Option("count", "int", "the first N-1 passes are let go by", 1, metavar="N")
@@ -111,5 +111,8 @@ def partial_of(processes):
 def listing(found, style):
     if not found:
         return "no Python breakpoints; help pybreak shows how to set one"
-    rows = [[str(d["number"]), d["command"], place_text(d, style) + ("  pending" if d["pending"] else ""), str(d["hits"])] for d in found]
+    rows = [
+        [str(d["number"]), d["command"], place_text(d, style) + ("  pending" if d["pending"] else ""), str(d["hits"])]
+        for d in found
+    ]
     return table(rows, ["number", "kind", "where", "hits"], style)

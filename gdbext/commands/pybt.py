@@ -1,12 +1,12 @@
 """pybt: the Python stack of a thread or of all threads."""
 
 from ..errors import GdbextError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
-from .base import CONTENT, Answer, Command, Option
+from ..session.command import CONTENT, Answer, Command, Option
 
-reprs = room("cpython.reprs")
+reprs = lazy_module("cpython.reprs")
 
 
 def variables(found, private, limits=None):
@@ -19,16 +19,31 @@ def variables(found, private, limits=None):
             kind = value.type_name
         except GdbextError:
             kind = "?"
-        shown.append({"name": escape(name), "type": escape(kind), "address": Address(value.address), "text": escape(reprs.Repr(limits or reprs.SHORT, private).named(name, value))})
+        shown.append(
+            {
+                "name": escape(name),
+                "type": escape(kind),
+                "address": Address(value.address),
+                "text": escape(reprs.Repr(limits or reprs.SHORT, private).named(name, value)),
+            }
+        )
     return shown
 
 
 def frame_data(frame, private=None, limits=None):
     """A `PyFrame` as the contract's frame; with its variables where `private` (names to hide) is given."""
     data = {
-        "level": frame.level, "kind": "python", "function": escape(frame.function), "file": escape(frame.file), "line": frame.line,
-        "pc": None, "sp": Address(frame.anchor) if frame.anchor else None, "library": None, "reliable": True, "locals": [],
-    }  # fmt: skip
+        "level": frame.level,
+        "kind": "python",
+        "function": escape(frame.function),
+        "file": escape(frame.file),
+        "line": frame.line,
+        "pc": None,
+        "sp": Address(frame.anchor) if frame.anchor else None,
+        "library": None,
+        "reliable": True,
+        "locals": [],
+    }
     if private is not None:
         try:
             data["locals"] = variables(frame.locals(), private, limits)
@@ -67,9 +82,14 @@ def thread_data(rt, thread, label, system, private=None):
         frames, error = [], str(e)
     name = rt.thread_name(thread) or (known.name if known else "")
     data = {
-        "tid": thread.tid, "pid": rt.target.pid, "label": label, "name": escape(name), "state": known.state if known else "",
-        "gil": rt.gil_state(thread), "frames": frames,
-    }  # fmt: skip
+        "tid": thread.tid,
+        "pid": rt.target.pid,
+        "label": label,
+        "name": escape(name),
+        "state": known.state if known else "",
+        "gil": rt.gil_state(thread),
+        "frames": frames,
+    }
     if error:
         data["error"] = error
     return data

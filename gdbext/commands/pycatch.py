@@ -2,7 +2,7 @@
 
 import re
 
-from .base import Answer, Command, Option, UsageError
+from ..session.command import Answer, Command, Option, UsageError
 from .pybreak import COUNT, RANK, check, control, labels
 
 

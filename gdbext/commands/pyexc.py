@@ -1,28 +1,38 @@
 """pyexc: the exceptions in flight in every thread."""
 
 from ..errors import GdbextError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
-from .base import CONTENT, Answer, Command, Option
+from ..session.command import CONTENT, Answer, Command, Option
 from .pybt import frame_data, variable_lines
 
-exceptions = room("cpython.exceptions")
+exceptions = lazy_module("cpython.exceptions")
 
 CAUSE = "The above exception was the direct cause of the following exception:"
 CONTEXT = "During handling of the above exception, another exception occurred:"
 MEANING = {
-    "raised": "on its way up", "handled": "being handled: an except, finally or __exit__ is at work",
+    "raised": "on its way up",
+    "handled": "being handled: an except, finally or __exit__ is at work",
     "unhandled": "the last one that nobody caught (sys.last_exc)",
-}  # fmt: skip
+}
 
 
 def frame_entry(frame, level, private):
     """A `TraceFrame` as the contract's frame."""
     data = {
-        "level": level, "kind": "python", "function": escape(frame.qualname), "name": escape(frame.function), "file": escape(frame.file),
-        "line": frame.line, "pc": None, "sp": None, "library": None, "reliable": True, "locals": [],
-    }  # fmt: skip
+        "level": level,
+        "kind": "python",
+        "function": escape(frame.qualname),
+        "name": escape(frame.function),
+        "file": escape(frame.file),
+        "line": frame.line,
+        "pc": None,
+        "sp": None,
+        "library": None,
+        "reliable": True,
+        "locals": [],
+    }
     if private is not None:
         try:
             held = frame_data(frame.python_frame(level), private)
@@ -35,14 +45,18 @@ def frame_entry(frame, level, private):
 def exception_data(found, private=None):
     """A `Raised` as JSON fields. Causes and contexts nest; the depth is bounded by `exceptions.MAX_EXCEPTIONS`."""
     return {
-        "type": escape(found.type), "message": None if found.message is None else escape(found.message, keep="\n"),
-        "args": escape(found.args), "address": Address(found.address) if found.address else None,
+        "type": escape(found.type),
+        "message": None if found.message is None else escape(found.message, keep="\n"),
+        "args": escape(found.args),
+        "address": Address(found.address) if found.address else None,
         "frames": [frame_entry(f, i, private) for i, f in enumerate(found.frames)],
         "cause": exception_data(found.cause, private) if found.cause is not None else None,
         "context": exception_data(found.context, private) if found.context is not None else None,
-        "suppress_context": found.suppress_context, "notes": [escape(n, keep="\n") for n in found.notes],
-        "members": [exception_data(m, private) for m in found.members], "again": found.again,
-    }  # fmt: skip
+        "suppress_context": found.suppress_context,
+        "notes": [escape(n, keep="\n") for n in found.notes],
+        "members": [exception_data(m, private) for m in found.members],
+        "again": found.again,
+    }
 
 
 def _cut_reasons(found):
@@ -165,7 +179,11 @@ class PyExc(Command):
         def text(style):
             source, lines = Source(rt.target), []
             for each in data:
-                head = f"Thread {each['tid']}" + (f' "{each["name"]}"' if each["name"] else "") if each["tid"] is not None else "The program"
+                head = (
+                    f"Thread {each['tid']}" + (f' "{each["name"]}"' if each["name"] else "")
+                    if each["tid"] is not None
+                    else "The program"
+                )
                 lines += ([""] if lines else []) + [style.title(head) + ": " + style.dim(MEANING[each["state"]])]
                 lines += exception_lines(each, style, source, args.locals)
             return "\n".join(lines) or "No exception is in flight in any Python thread."

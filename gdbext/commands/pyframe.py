@@ -3,12 +3,12 @@
 import os
 
 from ..errors import GdbextError, NotFoundError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.text import escape
-from .base import CONTENT, Answer, Command, Option, UsageError
+from ..session.command import CONTENT, Answer, Command, Option, UsageError
 from .pybt import frame_data, frame_line, variable_lines, variables
 
-reprs = room("cpython.reprs")
+reprs = lazy_module("cpython.reprs")
 
 
 def _where(frame):
@@ -140,9 +140,11 @@ class PyList(Command):
         if not shown:
             raise GdbextError(f"{os.path.basename(frame.file)} has {len(text.splitlines())} lines, no line {at}")
         data = {
-            "frame": _where(frame), "file": escape(frame.file), "line": frame.line,
+            "frame": _where(frame),
+            "file": escape(frame.file),
+            "line": frame.line,
             "lines": [{"line": n, "text": escape(t, keep="\t")} for n, t in shown],
-        }  # fmt: skip
+        }
 
         def people(style):
             texts = [escape(t, keep="\t") for _, t in shown]

@@ -3,7 +3,7 @@
 import re
 
 from ..errors import GdbextError
-from .base import CONTENT, Answer, Command, Option, UsageError
+from ..session.command import CONTENT, Answer, Command, Option, UsageError
 from .pybreak import COUNT, RANK, check, control, labels, partial_of, set_text
 
 LIMIT = Option("limit", "int", "says nothing more after N lines", 0, metavar="N")
@@ -68,7 +68,16 @@ class PyLog(Command):
             if isinstance(part, tuple):
                 check(part[0])
         check(condition or "")
-        point = log.LogPoint(control(session).Where(where), template, condition or "", args.count, args.rank or "", args.json, args.limit, args.show_content)
+        point = log.LogPoint(
+            control(session).Where(where),
+            template,
+            condition or "",
+            args.count,
+            args.rank or "",
+            args.json,
+            args.limit,
+            args.show_content,
+        )
         return _set(session, args, point)
 
 
@@ -101,4 +110,6 @@ class PyTrace(Command):
         if where.line is not None:
             raise GdbextError("takes a function, not a line: pylog prints at a line")
         check(condition)
-        return _set(session, args, log.TracePoint(where, condition, args.count, args.rank or "", args.json, args.limit, args.show_content))
+        return _set(
+            session, args, log.TracePoint(where, condition, args.count, args.rank or "", args.json, args.limit, args.show_content)
+        )

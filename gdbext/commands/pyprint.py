@@ -1,12 +1,12 @@
 """pyprint: any Python object of the process."""
 
 from ..errors import GdbextError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
-from .base import CONTENT, Answer, Command, Option
+from ..session.command import CONTENT, Answer, Command, Option
 
-expressions, objects, reprs = room("cpython.expressions"), room("cpython.objects"), room("cpython.reprs")
+expressions, objects, reprs = lazy_module("cpython.expressions"), lazy_module("cpython.objects"), lazy_module("cpython.reprs")
 
 MAX_FIELDS = 200
 
@@ -88,5 +88,12 @@ def fields_of(value, private, limits):
                 pass
         else:
             kind, address = type(field).__name__, None
-        found.append({"name": escape(name), "type": escape(kind), "address": address, "text": escape(reprs.Repr(limits, private).named(name, field))})
+        found.append(
+            {
+                "name": escape(name),
+                "type": escape(kind),
+                "address": address,
+                "text": escape(reprs.Repr(limits, private).named(name, field)),
+            }
+        )
     return found

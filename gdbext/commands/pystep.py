@@ -2,7 +2,7 @@
 
 from ..errors import GdbextError
 from ..render.text import escape
-from .base import Answer, Command, UsageError
+from ..session.command import Answer, Command, UsageError
 from .pybreak import control, labels
 
 
@@ -13,16 +13,23 @@ class _Step(Command):
 
     def run(self, session, args):
         control(session)
-        from ..control import pystep
-
         import gdb
+
+        from ..control import pystep
 
         label = labels(session).get(gdb.selected_inferior().pid, "")
         standing = self.step(session, pystep, label, args)
         if standing is None:
-            return Answer({"frame": None}, "the step did not end: the process stopped for another reason (or ended)", ["the step did not end"])
+            return Answer(
+                {"frame": None},
+                "the step did not end: the process stopped for another reason (or ended)",
+                ["the step did not end"],
+            )
         frame = standing.frame
-        data = {"frame": {"index": 0, "function": escape(frame.function), "file": escape(frame.file), "line": frame.line}, "tid": standing.tid}
+        data = {
+            "frame": {"index": 0, "function": escape(frame.function), "file": escape(frame.file), "line": frame.line},
+            "tid": standing.tid,
+        }
         shown = pystep.text(standing)
         return Answer(data, lambda style: shown)
 
@@ -82,9 +89,9 @@ class PyStep(_Step):
 class PyFinish(_Step):
     """Run until the selected Python frame has returned to its caller, by a return or an exception (R). All threads run.
 
-        (gdb) pyfinish
-        EngineCore.step at /…/core.py:287, thread 4242
-        287         scheduler_output = self.scheduler.schedule()
+    (gdb) pyfinish
+    EngineCore.step at /…/core.py:287, thread 4242
+    287         scheduler_output = self.scheduler.schedule()
     """
 
     name = "pyfinish"

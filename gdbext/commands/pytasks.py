@@ -1,26 +1,34 @@
 """pytasks: the asyncio tasks of a process, where the requests of an API server live."""
 
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
-from .base import CONTENT, Answer, Command, Option
+from ..session.command import CONTENT, Answer, Command, Option
 from .pybt import frame_data, frame_line, variable_lines
 
-asyncio_tasks = room("cpython.tasks")
+asyncio_tasks = lazy_module("cpython.tasks")
 
 
 def task_data(task, private=None):
     """A `tasks.Task` as JSON fields."""
     data = {
-        "name": escape(task.name), "state": task.state, "frames": [frame_data(f, private) for f in task.frames],
+        "name": escape(task.name),
+        "state": task.state,
+        "frames": [frame_data(f, private) for f in task.frames],
         "waits_for": escape(task.waits.text) if task.waits else None,
         "waits": {
-            "kind": task.waits.kind, "address": Address(task.waits.object.address) if task.waits.object else None,
-            "type": escape(task.waits.object.type_name) if task.waits.object else None, "tasks": [Address(a) for a in task.waits.on],
-        } if task.waits else None,
-        "coroutine": escape(task.coroutine), "address": Address(task.address), "loop": Address(task.loop) if task.loop else None,
+            "kind": task.waits.kind,
+            "address": Address(task.waits.object.address) if task.waits.object else None,
+            "type": escape(task.waits.object.type_name) if task.waits.object else None,
+            "tasks": [Address(a) for a in task.waits.on],
+        }
+        if task.waits
+        else None,
+        "coroutine": escape(task.coroutine),
+        "address": Address(task.address),
+        "loop": Address(task.loop) if task.loop else None,
         "tid": task.tid,
-    }  # fmt: skip
+    }
     if task.error:
         data["error"] = task.error
     return data
@@ -60,7 +68,12 @@ class PyTasks(Command):
         def text(style):
             lines, folded = [], {}
             for i, task in enumerate(data):
-                same = (task["state"], task["loop"], (task["waits"] or {}).get("kind"), tuple((f["function"], f["file"], f["line"]) for f in task["frames"]))
+                same = (
+                    task["state"],
+                    task["loop"],
+                    (task["waits"] or {}).get("kind"),
+                    tuple((f["function"], f["file"], f["line"]) for f in task["frames"]),
+                )
                 folded.setdefault(i if args.all or args.locals or not task["frames"] else same, []).append(task)
             for alike in folded.values():
                 lines += _lines(alike, style, args.locals)

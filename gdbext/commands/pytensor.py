@@ -4,16 +4,26 @@ import os
 import re
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import PLAIN, escape, size
-from .base import Answer, Args, Command, Option
+from ..session.command import Answer, Args, Command, Option
+from ..session.optional_packages import need
 from .pyprint import ANY, value_of
-from .wheels import need
 
-objects, layouts, reprs, tensors = room("cpython.objects"), room("torch.layout"), room("torch.repr"), room("torch.tensor")
-arrays, statistics, files, comparing = room("torch.arrays"), room("torch.stats"), room("torch.files"), room("torch.compare")
-plots = room("torch.plot")
+objects, layouts, reprs, tensors = (
+    lazy_module("cpython.objects"),
+    lazy_module("torch.layout"),
+    lazy_module("torch.repr"),
+    lazy_module("torch.tensor"),
+)
+arrays, statistics, files, comparing = (
+    lazy_module("torch.arrays"),
+    lazy_module("torch.stats"),
+    lazy_module("torch.files"),
+    lazy_module("torch.compare"),
+)
+plots = lazy_module("torch.plot")
 
 _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
 
@@ -68,8 +78,15 @@ def _number(value):
 
 
 def _stats_text(stats, sampled, style):
-    parts = [f"{name} {style.value(_number(stats[name]))}" for name in ("min", "max", "mean", "std")] if stats["min"] is not None else []
-    parts += [f"{name} {(style.bad if stats[name] and name != 'zeros' else style.value)(str(stats[name]))}" for name in ("nan", "inf", "zeros")]
+    parts = (
+        [f"{name} {style.value(_number(stats[name]))}" for name in ("min", "max", "mean", "std")]
+        if stats["min"] is not None
+        else []
+    )
+    parts += [
+        f"{name} {(style.bad if stats[name] and name != 'zeros' else style.value)(str(stats[name]))}"
+        for name in ("nan", "inf", "zeros")
+    ]
     return "  " + "  ".join(parts) + style.dim(f"  ({stats['count']} elements{', a sample' if sampled else ''})")
 
 
@@ -84,7 +101,9 @@ def _hist_text(hist, style):
     for i, count in enumerate(counts):
         close = "]" if i == len(counts) - 1 else ")"
         marks = "#" * (-(-count * bar // most) if count else 0)
-        lines.append(f"  [{labels[i].rjust(wide)}, {labels[i + 1].rjust(wide)}{close} {str(count).rjust(digits)} {style.value(marks)}".rstrip())
+        lines.append(
+            f"  [{labels[i].rjust(wide)}, {labels[i + 1].rjust(wide)}{close} {str(count).rjust(digits)} {style.value(marks)}".rstrip()
+        )
     return "\n".join(lines)
 
 
@@ -138,7 +157,12 @@ class PyTensor(Command):
         Option("save", "str", "write it to F.npy, F.safetensors or F.pt (which torch.load reads)", metavar="F"),
         Option("plot", "str", "draw it to F.png: a heat map with NaN and infinities marked, and a histogram", metavar="F"),
         Option("force", help="-save and -plot replace a file that is there"),
-        Option("compare", "str", "with X: an expression, a file (F.npy, F.pt:NAME), WHAT:EXPR of another process or core", metavar="X"),
+        Option(
+            "compare",
+            "str",
+            "with X: an expression, a file (F.npy, F.pt:NAME), WHAT:EXPR of another process or core",
+            metavar="X",
+        ),
         Option("sample", "int", "look at about N elements, in pieces spread over the tensor", metavar="N"),
         Option("py", help="EXPR is a Python expression, no other"),
         Option("cxx", help="EXPR is a C++ expression of gdb, no other"),
@@ -235,9 +259,11 @@ def _compare_text(found, numel, other, style):
     if found["different"] is None:
         return f"  {style.bad('different')} from {escape(other)}: {found['reason']}"
     first, second = map(_number, found["values"])
-    parts = [f"{style.bad('different')} from {escape(other)} in {found['different']} of {numel} elements{reason}",
-             f"first at {found['first_index']}: {first} against {second}",
-             f"largest difference {_number(found['max_abs_diff'])} at {found['max_abs_index']}, relative {_number(found['max_rel_diff'])}"]  # fmt: skip
+    parts = [
+        f"{style.bad('different')} from {escape(other)} in {found['different']} of {numel} elements{reason}",
+        f"first at {found['first_index']}: {first} against {second}",
+        f"largest difference {_number(found['max_abs_diff'])} at {found['max_abs_index']}, relative {_number(found['max_rel_diff'])}",
+    ]
     if found["ulps"] is not None:
         parts[-1] += f", {found['ulps']} ulps"
     if found["nan_different"]:

@@ -4,13 +4,18 @@ import json
 import os
 
 from ..errors import GdbextError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape, size, table
-from .base import Answer, Command, Option
-from .wheels import need
+from ..session.command import Answer, Command, Option
+from ..session.optional_packages import need
 
-census, arrays, statistics, files = room("torch.census"), room("torch.arrays"), room("torch.stats"), room("render.files")
+census, arrays, statistics, files = (
+    lazy_module("torch.census"),
+    lazy_module("torch.arrays"),
+    lazy_module("torch.stats"),
+    lazy_module("render.files"),
+)
 
 SHOWN = 40  # rows without -all
 GROUP_STEPS = 3  # owners are summed up by so many leading steps of their paths
@@ -74,7 +79,11 @@ def difference(old, new):
     """
 
     def identity(row):
-        return int(str(row["address"]), 0) if isinstance(row["address"], str) else int(row["address"]), str(row["shape"]), row["dtype"]
+        return (
+            int(str(row["address"]), 0) if isinstance(row["address"], str) else int(row["address"]),
+            str(row["shape"]),
+            row["dtype"],
+        )
 
     def plain(row):
         return {**row, "shape": list(row["shape"]) if row["shape"] is not None else None}
@@ -154,7 +163,9 @@ class PyTensors(Command):
             "owners": _sums(rows, lambda r: group_of(r["owner_shown"]) if r["owner"] else None, "owner"),
         }
         if any(r["device"].startswith("cuda") for r in rows):
-            partial.append("the CUDA caching allocator's own totals are not found in memory: in the process, torch.cuda.memory_stats() has them")
+            partial.append(
+                "the CUDA caching allocator's own totals are not found in memory: in the process, torch.cuda.memory_stats() has them"
+            )
         if args.save:
             data["saved"] = _save(args.save, data, args.force)
         if before is not None:
@@ -246,8 +257,15 @@ def _owner_text(row):
 def _cells(row, style):
     shape = "?" if row["shape"] is None else str(list(row["shape"]))
     nan = f"{row['nan']} NaN" if "nan" in row else ""
-    return [style.name(_owner_text(row)), row["type"] if row["type"] != "Tensor" else "", shape, row["dtype"][6:], row["device"],
-            size(row["bytes"]), style.bad(nan)]  # fmt: skip
+    return [
+        style.name(_owner_text(row)),
+        row["type"] if row["type"] != "Tensor" else "",
+        shape,
+        row["dtype"][6:],
+        row["device"],
+        size(row["bytes"]),
+        style.bad(nan),
+    ]
 
 
 HEAD = ["owner", "type", "shape", "dtype", "device", "bytes", "nan"]
@@ -263,9 +281,21 @@ def _table(rows, args, style):
 
 def _diff_text(diff, args, style):
     groups = diff["groups"] if args.all else diff["groups"][:SHOWN]
-    cells = [[f"{g['tensors']:+d}", ("-" if g["bytes"] < 0 else "+") + size(abs(g["bytes"])), "?" if g["shape"] is None else str(g["shape"]),
-              g["dtype"][6:], g["device"]] for g in groups]  # fmt: skip
-    parts = [table(cells, ["tensors", "bytes", "shape", "dtype", "device"], style, right=("tensors", "bytes"))] if cells else ["nothing changed"]
+    cells = [
+        [
+            f"{g['tensors']:+d}",
+            ("-" if g["bytes"] < 0 else "+") + size(abs(g["bytes"])),
+            "?" if g["shape"] is None else str(g["shape"]),
+            g["dtype"][6:],
+            g["device"],
+        ]
+        for g in groups
+    ]
+    parts = (
+        [table(cells, ["tensors", "bytes", "shape", "dtype", "device"], style, right=("tensors", "bytes"))]
+        if cells
+        else ["nothing changed"]
+    )
     fresh = diff["new"] if args.all else diff["new"][:SHOWN]
     if fresh:
         parts.append(style.title("new:") + "\n" + table([_cells(r, style) for r in fresh], HEAD, style, right=("bytes",)))

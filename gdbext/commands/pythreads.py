@@ -1,11 +1,11 @@
 """pythreads: Python's threads, and who holds and who waits for the GIL."""
 
 from ..errors import GdbextError
-from ..lazy import room
+from ..lazy import lazy_module
 from ..render.text import escape
-from .base import Answer, Command, Option, UsageError
+from ..session.command import Answer, Command, Option, UsageError
 
-gil = room("cpython.gil")
+gil = lazy_module("cpython.gil")
 MAX_SAMPLES = 100_000
 
 
@@ -64,9 +64,16 @@ class PyThreads(Command):
 def _thread(rt, py, thread, daemon, partial):
     ident = rt.target.u64(py.address + rt.layout["tstate.thread_id"])
     data = {
-        "tid": py.tid, "name": escape(rt.thread_name(py) or (thread.name if thread else "")), "gil": gil.state(rt, py, thread),
-        "state": (thread.state if thread else "") or "?", "daemon": daemon.get(ident), "ident": ident, "function": "", "file": "", "line": None,
-    }  # fmt: skip
+        "tid": py.tid,
+        "name": escape(rt.thread_name(py) or (thread.name if thread else "")),
+        "gil": gil.state(rt, py, thread),
+        "state": (thread.state if thread else "") or "?",
+        "daemon": daemon.get(ident),
+        "ident": ident,
+        "function": "",
+        "file": "",
+        "line": None,
+    }
     try:
         frames = rt.frames(py)
         if frames:
@@ -90,7 +97,11 @@ def _text(data, here, style):
     head = ["", "tid", "name", "GIL", "state"] + (["held", "waited"] if sampled else []) + ["at"]
     rows = []
     for th in data["threads"]:
-        at = f"{th['function']} ({th['file']}{':' + str(th['line']) if th['line'] is not None else ''})" if th["function"] else "(no Python frame)"
+        at = (
+            f"{th['function']} ({th['file']}{':' + str(th['line']) if th['line'] is not None else ''})"
+            if th["function"]
+            else "(no Python frame)"
+        )
         part = [f"{100 * th[k] // max(1, sampled['count'])} %" for k in ("held", "waited")] if sampled else []
         name = th["name"] + (" (daemon)" if th["daemon"] else "")
         rows.append([">" if th["tid"] == here else "", str(th["tid"] or "?"), name, th["gil"], th["state"]] + part + [at])
@@ -104,7 +115,13 @@ def _text(data, here, style):
         names = {th["tid"]: th for th in data["threads"]}
         for tid in sampled["starved"]:
             th = names.get(tid, {"name": "", "waited": 0})
-            lines.append(style.bad(f"Thread {tid} \"{th['name']}\" waited in {th['waited']} of {sampled['count']} samples and never held the GIL."))
+            lines.append(
+                style.bad(
+                    f'Thread {tid} "{th["name"]}" waited in {th["waited"]} of {sampled["count"]} samples and never held the GIL.'
+                )
+            )
         if not sampled["starved"]:
-            lines.append(f"In {sampled['count']} samples over {sampled['seconds']:.2f} s no thread that waited was left without the GIL.")
+            lines.append(
+                f"In {sampled['count']} samples over {sampled['seconds']:.2f} s no thread that waited was left without the GIL."
+            )
     return "\n".join(lines)

@@ -11,17 +11,22 @@ import time
 
 import gdb
 
+from ..access import guard as guards
+from ..access import libraries, ptrace
+from ..access.proc import permission_hint
 from ..errors import GdbextError, NotFoundError
-from ..target import guard as guards
-from ..target import libraries, ptrace
-from ..target.proc import permission_hint
 from . import confined
 
 # Settings that a command of ours changes while it works, and puts back before it returns; those a gdb does not know are left out.
 QUIET = {
-    "confirm": "off", "pagination": "off", "suppress-cli-notifications": "on", "print inferior-events": "off",
-    "print thread-events": "off", "debuginfod enabled": "off", "exec-file-mismatch": "off",
-}  # fmt: skip
+    "confirm": "off",
+    "pagination": "off",
+    "suppress-cli-notifications": "on",
+    "print inferior-events": "off",
+    "print thread-events": "off",
+    "debuginfod enabled": "off",
+    "exec-file-mismatch": "off",
+}
 WORD = {True: "on", False: "off", None: "unlimited"}
 
 
@@ -412,7 +417,9 @@ def _take_interrupts(h):
     inferior = _inferior(h)
     for _ in range(8):
         states = [ptrace.status(h.pid, tid) for tid in ptrace.tids(h.pid)]
-        if not any(s and s["pending"] & bit and not s["blocked"] & bit for s in states) or any(t.is_running() for t in inferior.threads()):
+        if not any(s and s["pending"] & bit and not s["blocked"] & bit for s in states) or any(
+            t.is_running() for t in inferior.threads()
+        ):
             return
         if gdb.execute("info signals SIGINT", to_string=True).splitlines()[-1].split()[1] != "Yes":
             return  # the user does not want it to stop
@@ -496,7 +503,9 @@ def _on_stop(_):
     for h in _State.held.values():
         h.stopped()
     if _State.schedule is not None and _State.background:
-        gdb.post_event(_restore_schedule)  # in the foreground `resume` does it: what is posted and never run crashes gdb 13 at its end
+        gdb.post_event(
+            _restore_schedule
+        )  # in the foreground `resume` does it: what is posted and never run crashes gdb 13 at its end
 
 
 def _on_exit(event):

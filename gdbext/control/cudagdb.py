@@ -40,7 +40,9 @@ def device():
     if is_cuda_gdb():
         return CudaGdb()
     if is_rocgdb():
-        raise GdbextError("this is rocgdb: its GPU waves are threads (info threads); the pack's device commands are for cuda-gdb and were never tried here")
+        raise GdbextError(
+            "this is rocgdb: its GPU waves are threads (info threads); the pack's device commands are for cuda-gdb and were never tried here"
+        )
     raise GdbextError("this gdb does not see the GPU: run the same in cuda-gdb (the host side works here: llm-break, llm-launch)")
 
 
@@ -64,14 +66,25 @@ def triple(text):
 
 def rows(text, name):
     """[{field: value}] of an MI table, `name={...}` rows."""
-    return [dict(re.findall(r'([\w-]+)="((?:[^"\\]|\\.)*)"', body)) for body in re.findall(re.escape(name) + r'=\{((?:[^{}"]|"(?:[^"\\]|\\.)*")*)\}', text)]
+    return [
+        dict(re.findall(r'([\w-]+)="((?:[^"\\]|\\.)*)"', body))
+        for body in re.findall(re.escape(name) + r'=\{((?:[^{}"]|"(?:[^"\\]|\\.)*")*)\}', text)
+    ]
 
 
 class Focus:
     """Where cuda-gdb's device focus is: `kernel` (its number), `block`, `thread`, and the hardware's device, sm, warp, lane."""
 
     def __init__(self, kernel, block, thread, sm=None, warp=None, lane=None, device_number=0):
-        self.kernel, self.block, self.thread, self.sm, self.warp, self.lane, self.device = kernel, block, thread, sm, warp, lane, device_number
+        self.kernel, self.block, self.thread, self.sm, self.warp, self.lane, self.device = (
+            kernel,
+            block,
+            thread,
+            sm,
+            warp,
+            lane,
+            device_number,
+        )
 
 
 class CudaGdb:
@@ -98,8 +111,15 @@ class CudaGdb:
         if not kernel:
             return None
         numbers = {k: int(v) for k, v in re.findall(r"\b(device|sm|warp|lane) (\d+)", text)}
-        return Focus(int(kernel.group(1)), triple(re.search(r"block " + _TRIPLE, text).group()), triple(re.search(r"thread " + _TRIPLE, text).group()),
-                     numbers.get("sm"), numbers.get("warp"), numbers.get("lane"), numbers.get("device", 0))  # fmt: skip
+        return Focus(
+            int(kernel.group(1)),
+            triple(re.search(r"block " + _TRIPLE, text).group()),
+            triple(re.search(r"thread " + _TRIPLE, text).group()),
+            numbers.get("sm"),
+            numbers.get("warp"),
+            numbers.get("lane"),
+            numbers.get("device", 0),
+        )
 
     def set_focus(self, kernel, block, thread=(0, 0, 0)):
         """Moves the focus to a thread of a block; -> `Focus`. A block that is not resident is an error that says so."""
@@ -110,13 +130,19 @@ class CudaGdb:
             pass  # what counts is where the focus is now: the wording differs from release to release
         now = self.focus()
         if now is None or now.kernel != kernel or now.block != tuple(block) or now.thread != tuple(thread):
-            raise NotFoundError("block ({},{},{}) is not on the device now: it has run already or is still to come (info cuda blocks lists those that are)".format(*block))
+            raise NotFoundError(
+                "block ({},{},{}) is not on the device now: it has run already or is still to come (info cuda blocks lists those that are)".format(
+                    *block
+                )
+            )
         return now
 
     def read(self, address, size):
         """Bytes of global memory. Refused without a focus: cuda-gdb then answers zeros without an error."""
         if self.focus() is None:
-            raise GdbextError("device memory is read under a device focus: llm-focus (or cuda kernel 0) first; without one cuda-gdb answers zeros")
+            raise GdbextError(
+                "device memory is read under a device focus: llm-focus (or cuda kernel 0) first; without one cuda-gdb answers zeros"
+            )
         if not 0 < size <= MAX_READ:
             raise FaultError(address, size, "not a size")
         reader = getattr(getattr(gdb, "cuda", None), "read_global_memory", None)

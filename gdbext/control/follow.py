@@ -12,13 +12,19 @@ import time
 
 import gdb
 
+from ..access import ptrace
 from ..errors import GdbextError
-from ..target import ptrace
 from . import attach, pybreak
 from .traps import READ_ERRORS, Process
 
 # Every change of focus and every stop of gdb's all-stop mode holds all processes; non-stop holds the one thread that stopped.
-SETTINGS = {"follow-fork-mode": "parent", "detach-on-fork": "off", "schedule-multiple": "on", "follow-exec-mode": "same", "auto-solib-add": "on"}
+SETTINGS = {
+    "follow-fork-mode": "parent",
+    "detach-on-fork": "off",
+    "schedule-multiple": "on",
+    "follow-exec-mode": "same",
+    "auto-solib-add": "on",
+}
 
 
 class _State:
@@ -74,7 +80,9 @@ def unwatch():
 def _on_exit(event):
     """gdb stops everything when one process ends; the others were to run on."""
     _State.known.pop(event.inferior.num, None)
-    if _State.on and not _State.non_stop and not _State.quitting and hasattr(gdb.events, "gdb_exiting") and os.isatty(0):  # a script goes on by itself
+    if (
+        _State.on and not _State.non_stop and not _State.quitting and hasattr(gdb.events, "gdb_exiting") and os.isatty(0)
+    ):  # a script goes on by itself
         gdb.post_event(_go_on_alone)
 
 
@@ -113,7 +121,9 @@ def on(non_stop=False):
     if _State.on:
         return False
     if non_stop and any(i.pid for i in gdb.inferiors()):
-        raise GdbextError("gdb cannot change between all-stop and non-stop while a process lives: llm-follow on -non-stop comes before run")
+        raise GdbextError(
+            "gdb cannot change between all-stop and non-stop while a process lives: llm-follow on -non-stop comes before run"
+        )
     for name, value in {**SETTINGS, **({"non-stop": "on"} if non_stop else {})}.items():
         _State.saved[name] = attach._setting(name)
         gdb.execute(f"set {name} {value}", to_string=True)

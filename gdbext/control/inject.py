@@ -17,10 +17,10 @@ import time
 
 import gdb
 
-from ..errors import FaultError, GdbextError, LayoutError
+from ..access.proc import ProcTarget
 from ..cpython import layout as layouts
 from ..cpython.runtime import open_runtime
-from ..target.proc import ProcTarget
+from ..errors import FaultError, GdbextError, LayoutError
 from . import pystep
 from .traps import REGISTERS, Process
 
@@ -111,7 +111,9 @@ os.replace(result + ".new", result)
 
 def script(body, port, paths, result):
     """The text of a script that runs `body`, with the folders `paths` last on sys.path, and writes what came of it to the file `result`."""
-    return FRAME.format(port=port, result=result, paths=list(paths), body="".join("    " + line + "\n" for line in body.splitlines()))
+    return FRAME.format(
+        port=port, result=result, paths=list(paths), body="".join("    " + line + "\n" for line in body.splitlines())
+    )
 
 
 class Place:
@@ -120,7 +122,10 @@ class Place:
     def __init__(self, target):
         root = target.root()
         self.folder = tempfile.mkdtemp(prefix="gdbext-inject-", dir=root + "/tmp")
-        os.chmod(self.folder, stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO if os.stat(f"/proc/{target.pid}").st_uid != os.getuid() else stat.S_IRWXU)
+        os.chmod(
+            self.folder,
+            stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO if os.stat(f"/proc/{target.pid}").st_uid != os.getuid() else stat.S_IRWXU,
+        )
         self.root = root
 
     def path(self, name):
@@ -136,12 +141,18 @@ def run(pid, body, port=0, timeout=10.0, paths=()):
     rt = open_runtime(target)
     inferior = next((i for i in gdb.inferiors() if i.pid == pid), None)
     if rt.version < (3, 14) and inferior is None:
-        raise GdbextError(f"process {pid}: its CPython {rt.layout.name} has no remote execution (3.14 has): llm-attach it, then gdb can call a function")
+        raise GdbextError(
+            f"process {pid}: its CPython {rt.layout.name} has no remote execution (3.14 has): llm-attach it, then gdb can call a function"
+        )
     place, said = Place(target), {}
     try:
         with open(place.here("run.py"), "w") as f:
             f.write(script(body, port, paths, place.path("result")))
-        said = _by_remote_execution(rt, target, place, inferior, timeout) if rt.version >= (3, 14) else _by_call(inferior, place, timeout)
+        said = (
+            _by_remote_execution(rt, target, place, inferior, timeout)
+            if rt.version >= (3, 14)
+            else _by_call(inferior, place, timeout)
+        )
     finally:
         if said.get("ok", False) is not None and "file" not in said:  # neither on its way yet nor the place of an answer
             shutil.rmtree(place.folder, ignore_errors=True)
@@ -169,11 +180,15 @@ def offsets(rt):
 def _by_remote_execution(rt, target, place, inferior, timeout):
     where, main = offsets(rt), rt.threads()[0]
     if not target.u32(main.interp + where["remote_debugging_enabled"]):
-        raise GdbextError(f"process {target.pid}: remote debugging is off in it (PYTHON_DISABLE_REMOTE_DEBUG, -X disable-remote-debug, or built without)")
+        raise GdbextError(
+            f"process {target.pid}: remote debugging is off in it (PYTHON_DISABLE_REMOTE_DEBUG, -X disable-remote-debug, or built without)"
+        )
     support = main.address + where["remote_debugger_support"]
     path = place.path("run.py").encode() + b"\0"
     if len(path) > where["debugger_script_path_size"]:
-        raise GdbextError(f"the path {path!r} is longer than the {where['debugger_script_path_size']} bytes that CPython keeps for it")
+        raise GdbextError(
+            f"the path {path!r} is longer than the {where['debugger_script_path_size']} bytes that CPython keeps for it"
+        )
     with open(f"/proc/{target.pid}/mem", "r+b", buffering=0) as mem:
         os.pwrite(mem.fileno(), path, support + where["debugger_script_path"])
         os.pwrite(mem.fileno(), (1).to_bytes(4, "little"), support + where["debugger_pending_call"])
@@ -181,11 +196,16 @@ def _by_remote_execution(rt, target, place, inferior, timeout):
         target.forget()
         os.pwrite(mem.fileno(), (target.u64(breaker) | PLEASE_STOP).to_bytes(8, "little"), breaker)
         if inferior is not None and not any(t.is_running() for t in inferior.threads()):
-            return {"ok": None, "waits": f"it runs once the process is continued and its main thread reaches a safe point, and tells in {place.here('result')}"}
+            return {
+                "ok": None,
+                "waits": f"it runs once the process is continued and its main thread reaches a safe point, and tells in {place.here('result')}",
+            }
         said = _wait(place, timeout)
         if said is None:  # taken back: nobody wants it to start an hour later
             os.pwrite(mem.fileno(), (0).to_bytes(4, "little"), support + where["debugger_pending_call"])
-            raise GdbextError(f"process {target.pid}: its main thread did not reach a safe point of Python in {timeout:g} s (it is in C: llm-bt -on {target.pid} shows where); the request was taken back")
+            raise GdbextError(
+                f"process {target.pid}: its main thread did not reach a safe point of Python in {timeout:g} s (it is in C: llm-bt -on {target.pid} shows where); the request was taken back"
+            )
     return said
 
 
@@ -208,7 +228,9 @@ def check_calls():
     major = int(found.group()) if found else 0
     with open("/proc/cpuinfo") as f:
         if "amx_tile" in f.read() and major < 16:
-            raise GdbextError(f"gdb {gdb.VERSION} cannot call functions on a CPU with AMX (the failed call would break a thread's system call): use gdb 16 or later")
+            raise GdbextError(
+                f"gdb {gdb.VERSION} cannot call functions on a CPU with AMX (the failed call would break a thread's system call): use gdb 16 or later"
+            )
 
 
 def _by_call(inferior, place, timeout):
@@ -234,7 +256,9 @@ def _by_call(inferior, place, timeout):
     finally:
         ended.set()
     if done is None:
-        raise GdbextError(f"process {inferior.pid}: its main thread ran no line of Python in {timeout:g} s: it is stuck in C, or waits (llm-bt shows where)")
+        raise GdbextError(
+            f"process {inferior.pid}: its main thread ran no line of Python in {timeout:g} s: it is stuck in C, or waits (llm-bt shows where)"
+        )
     text = f"exec(compile(open({place.path('run.py')!r}).read(), {place.path('run.py')!r}, 'exec'), {{'__name__': '__gdbext__'}})\0".encode()
     locking = gdb.parameter("scheduler-locking")
     gdb.execute("set scheduler-locking off", to_string=True)

@@ -15,11 +15,11 @@ import time
 
 import gdb
 
+from ..access.elf import open_elf
+from ..access.unwind import MASK, NUMBERS
 from ..cpython.expressions import evaluate
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..kernels import catalogue, launch, signatures, triton
-from ..target.elf import open_elf
-from ..target.unwind import MASK, NUMBERS
 from . import confined
 
 MAX_DEVICE = 256  # breakpoints in device code, one for each template instance
@@ -166,7 +166,12 @@ class Watch:
                     self._gate("", p.address, row.library, p.symbol)
         places = {p.address: p for row in launched for p in row.places}
         self.hosts.update({a: p.signature for a, p in places.items() if p.kind in ("wrapper", "registered")})
-        self.by_name = self.by_name or any(r.where != "host" for r in fresh) or len(places) > MAX_STUBS or any(r.kernel.within or _registered(r) for r in launched)
+        self.by_name = (
+            self.by_name
+            or any(r.where != "host" for r in fresh)
+            or len(places) > MAX_STUBS
+            or any(r.kernel.within or _registered(r) for r in launched)
+        )
         if len(places) <= MAX_STUBS:
             self.stubs += [_Hidden(a, lambda p=p: self._arm(p)) for a, p in places.items() if p.kind != "registered"]
         if self.kernels and any(r.kernel.launch != "cpu" and r.kernel.role != "launcher" for r in self.kernels):
@@ -178,8 +183,10 @@ class Watch:
         names = dict.fromkeys((p.signature.text, r.library) for r in self.kernels for p in r.places)
         names.update(dict.fromkeys((r.name, r.library) for r in self.kernels if not r.places))
         if len(names) > MAX_DEVICE:
-            raise GdbextError(f"{self.name} is {len(names)} kernels, more than {MAX_DEVICE} breakpoints: name the instance (llm-kernels -instances {self.name}), or "
-                              f"stop at the launch: llm-break -host {self.name}")  # fmt: skip
+            raise GdbextError(
+                f"{self.name} is {len(names)} kernels, more than {MAX_DEVICE} breakpoints: name the instance (llm-kernels -instances {self.name}), or "
+                f"stop at the launch: llm-break -host {self.name}"
+            )
         for name, library in names or [(self.name, "")]:
             _made.append(lambda name=name, library=library: self.device.append(InKernel(self, name, library)))
             gdb.execute(f"python __import__('sys').modules[{__name__!r}]._made.pop()()", to_string=True)
@@ -386,7 +393,9 @@ class Watch:
         seen = self.last_seen.get(tid)
         if seen is None or sp > seen[0] or self.target.arch != "x86-64":
             return False
-        if sp == seen[0] and (gate is seen[2] or any(registers[r] != seen[3][r] for r in ("rdi", "rsi", "rdx", "rcx", "r8", "r9"))):
+        if sp == seen[0] and (
+            gate is seen[2] or any(registers[r] != seen[3][r] for r in ("rdi", "rsi", "rdx", "rcx", "r8", "r9"))
+        ):
             return False  # one after the other, from the same place
         try:
             return self.target.u64(seen[0]) == seen[1]
@@ -404,7 +413,11 @@ class Watch:
         """What Triton's own objects say of a function: also of those that were loaded before we looked."""
         if self.rt is None:
             return None
-        if function not in self.compiled and not (name and not self._may_fit(name)) and time.monotonic() - self._compiled_at > LOOK_AGAIN:
+        if (
+            function not in self.compiled
+            and not (name and not self._may_fit(name))
+            and time.monotonic() - self._compiled_at > LOOK_AGAIN
+        ):
             self.compiled, self._compiled_at = triton.compiled(self.rt), time.monotonic()
         return self.compiled.get(function)
 
@@ -430,6 +443,7 @@ class Watch:
             address = self.target.u64(at + 16)
         except GdbextError:
             return
+
         def called():
             self.target.forget()
             if self.target.u32(at + 24) == 0:  # RT_CONSISTENT: the list of libraries is whole again
@@ -477,11 +491,26 @@ class Watch:
     def cost(self):
         """What looking at launches cost so far, as data."""
         each = self.spent / self.looked if self.looked else None
-        return {"launches_looked_at": self.looked, "seconds_each": each, "seconds_each_at_most": self.nearest, "stops": self.stopped, "unnamed": self.unnamed}
+        return {
+            "launches_looked_at": self.looked,
+            "seconds_each": each,
+            "seconds_each_at_most": self.nearest,
+            "stops": self.stopped,
+            "unnamed": self.unnamed,
+        }
 
 
-_NAMING = {"cuGetProcAddress": Watch._entry_asked, "cuGetProcAddress_v2": Watch._entry_asked, "cuModuleGetFunction": Watch._asked, "cuLibraryGetKernel": Watch._asked, "cuLibraryGetFunction": Watch._asked, "hipModuleGetFunction": Watch._asked,
-           "__cudaRegisterFunction": Watch._registered, "__hipRegisterFunction": Watch._registered, "__cudaGetKernel": Watch._handed_out}  # fmt: skip
+_NAMING = {
+    "cuGetProcAddress": Watch._entry_asked,
+    "cuGetProcAddress_v2": Watch._entry_asked,
+    "cuModuleGetFunction": Watch._asked,
+    "cuLibraryGetKernel": Watch._asked,
+    "cuLibraryGetFunction": Watch._asked,
+    "hipModuleGetFunction": Watch._asked,
+    "__cudaRegisterFunction": Watch._registered,
+    "__hipRegisterFunction": Watch._registered,
+    "__cudaGetKernel": Watch._handed_out,
+}
 
 
 def _registered(row):
@@ -498,9 +527,18 @@ def word_of(name):
 def holds(condition, found):
     """Whether a launch fits a condition on grid, block, cluster (zeros without one), name, stream, shared_bytes, args[i] and arguments by name."""
     if found.grid is None and re.search(r"\b(grid|block|cluster)\.[xyz]", condition):
-        raise GdbextError(f"cannot evaluate {condition!r}: {found.base} is a function of the CPU and has no grid; name and args[i] are known of it")
-    names = {"grid": found.grid, "block": found.block, "cluster": found.cluster or (0, 0, 0), "name": found.name, "stream": found.stream,
-             "shared_bytes": found.shared_bytes, "args": [a.value for a in found.arguments]}  # fmt: skip
+        raise GdbextError(
+            f"cannot evaluate {condition!r}: {found.base} is a function of the CPU and has no grid; name and args[i] are known of it"
+        )
+    names = {
+        "grid": found.grid,
+        "block": found.block,
+        "cluster": found.cluster or (0, 0, 0),
+        "name": found.name,
+        "stream": found.stream,
+        "shared_bytes": found.shared_bytes,
+        "args": [a.value for a in found.arguments],
+    }
     names.update({a.name: a.value for a in found.arguments if a.name and a.name not in names})
     return bool(evaluate(None, prepared(condition), names=names))
 
@@ -515,7 +553,9 @@ def line_of(found):
     text = signatures.names.short(found.name) if found.name else f"function {found.function:#x}"
     if found.grid is not None:
         text += "  grid {} block {}".format(*("({},{},{})".format(*t) for t in (found.grid, found.block)))
-        text += (" cluster ({},{},{})".format(*found.cluster) if found.cluster else "") + f" shared {found.shared_bytes} stream {found.stream:#x}"
+        text += (
+            " cluster ({},{},{})".format(*found.cluster) if found.cluster else ""
+        ) + f" shared {found.shared_bytes} stream {found.stream:#x}"
     return text
 
 
@@ -565,7 +605,12 @@ def _listen():
         # Detached and attached to another process: gdb tells of its threads, and would put the old addresses into it.
         inferior = getattr(event, "inferior_thread", None) and event.inferior_thread.inferior
         for watch in _watches:
-            if inferior is not None and inferior.num == watch.inferior.num and watch.searched is not None and inferior.pid not in (0, watch.searched):
+            if (
+                inferior is not None
+                and inferior.num == watch.inferior.num
+                and watch.searched is not None
+                and inferior.pid not in (0, watch.searched)
+            ):
                 watch.forget_process()
                 watch.searched = None
 
@@ -582,7 +627,11 @@ def _library(watch, path):
     try:
         found = open_elf(path or "")
         first, watch.searched = watch.searched != watch.inferior.pid, watch.inferior.pid
-        if not first and not (catalogue.chosen(catalogue.look_through(found, path, 0, None, word_of(watch.name)), watch.name) or watch.kernels and found.symbols_named([b"LaunchKernel"])):
+        if not first and not (
+            catalogue.chosen(catalogue.look_through(found, path, 0, None, word_of(watch.name)), watch.name)
+            or watch.kernels
+            and found.symbols_named([b"LaunchKernel"])
+        ):
             return
         watch.refresh()
     except (GdbextError, gdb.error):

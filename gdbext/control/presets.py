@@ -2,16 +2,21 @@
 
 import array
 
-from ..errors import GdbextError
 from ..cpython.expressions import evaluate
 from ..cpython.objects import Object
 from ..engines import presets as data
+from ..errors import GdbextError
 from ..render.text import escape
 from . import pybreak, pycatch, traps
 
 MAX_ELEMENTS = 1 << 24
 # dtype name -> (array type code, mask of the exponent): all its bits set is an infinity or NaN
-EXPONENTS = {"float32": ("I", 0x7F800000), "float16": ("H", 0x7C00), "bfloat16": ("H", 0x7F80), "float64": ("Q", 0x7FF0000000000000)}
+EXPONENTS = {
+    "float32": ("I", 0x7F800000),
+    "float16": ("H", 0x7C00),
+    "bfloat16": ("H", 0x7F80),
+    "float64": ("Q", 0x7FF0000000000000),
+}
 
 
 class PresetPoint(pybreak.Point):
@@ -53,7 +58,7 @@ class NanPoint(pybreak.Point):
 
 
 def not_finite(rt, value):
-    """"3 NaN, 1 infinite of 4096" for a tensor in memory that can be read, "" where all elements are finite. `GdbextError` otherwise."""
+    """ "3 NaN, 1 infinite of 4096" for a tensor in memory that can be read, "" where all elements are finite. `GdbextError` otherwise."""
     from ..torch import tensor as tensors
 
     if not isinstance(value, Object) or not tensors.is_tensor(value):
@@ -92,7 +97,9 @@ def points(rt, name, condition="", rank=""):
         raise GdbextError("llm-break request: which request? llm-requests lists the ids")
     if word == "oom":
         kind, functions = known["oom"]
-        return [pycatch.CatchPoint(kind, False, condition, 1, rank)] + [PresetPoint(pybreak.Where(f), condition, rank, False) for f, _ in functions]
+        return [pycatch.CatchPoint(kind, False, condition, 1, rank)] + [
+            PresetPoint(pybreak.Where(f), condition, rank, False) for f, _ in functions
+        ]
     if word == "nan":
         return [NanPoint(pybreak.Where(f), expression, condition, rank) for f, expression in known["nan"]]
     found = []

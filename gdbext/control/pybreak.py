@@ -10,10 +10,10 @@ import time
 
 import gdb
 
-from ..errors import GdbextError, NotFoundError
 from ..cpython import codes
 from ..cpython.expressions import evaluate, last_name, truth
 from ..cpython.reprs import SHORT, Repr
+from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 from . import attach, traps
 from .traps import CodeTrap, FunctionTrap, Process
@@ -70,11 +70,18 @@ class Point:
         """The contract's fields."""
         first = self.places[0] if self.places else None
         return {
-            "number": self.number, "command": self.command, "file": escape(first.code.file if first else self.where.file),
-            "line": first.line if first else self.where.line, "function": escape(first.code.qualname if first else self.named),
-            "pending": self.pending, "hits": self.hits, "condition": self.condition, "count": self.count,
-            "places": len(self.places), "processes": [t.process.pid for t in self.traps],
-        }  # fmt: skip
+            "number": self.number,
+            "command": self.command,
+            "file": escape(first.code.file if first else self.where.file),
+            "line": first.line if first else self.where.line,
+            "function": escape(first.code.qualname if first else self.named),
+            "pending": self.pending,
+            "hits": self.hits,
+            "condition": self.condition,
+            "count": self.count,
+            "places": len(self.places),
+            "processes": [t.process.pid for t in self.traps],
+        }
 
     # ---- setting it ----------------------------------------------------------------------------------------------
     def take(self, processes):
@@ -124,7 +131,11 @@ class Point:
     # ---- at the trap ---------------------------------------------------------------------------------------------
     def reached(self, standing, place):
         """-> whether to stop. Inside stop(): reads only."""
-        if self.rank and self.rank not in (label_of(standing.process), str(standing.process.pid), str(standing.process.inferior.num)):
+        if self.rank and self.rank not in (
+            label_of(standing.process),
+            str(standing.process.pid),
+            str(standing.process.inferior.num),
+        ):
             return False
         if self.condition and not self.holds(standing):
             return False
@@ -269,7 +280,9 @@ def _on_import(process, code):
             continue
         try:
             if not any(p is not point and _waits(p, process) for p in Point.points.values()):
-                for trap in [t for t in process.traps if t.owner == IMPORTS]:  # its register is free again, and may be the one that is needed
+                for trap in [
+                    t for t in process.traps if t.owner == IMPORTS
+                ]:  # its register is free again, and may be the one that is needed
                     trap.end(disarm=True)
             point.arm(process, places)
             gdb.write(f"{point.title}: {escape(places[0].code.file)} is imported now, set at line {places[0].line}\n")

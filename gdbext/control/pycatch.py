@@ -2,14 +2,21 @@
 exception leaves or is handled in (Python/ceval.c, `error:`), the frame that raised it first.
 """
 
-from ..errors import FaultError, GdbextError, LayoutError
 from ..cpython import codes, exceptions
+from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
 from . import pybreak, traps
 from .traps import FunctionTrap
 
 # What catches everything only to print it: an exception that gets there was not handled by the program.
-OUTERMOST = ("/threading.py", "/multiprocessing/process.py", "/multiprocessing/spawn.py", "/multiprocessing/forkserver.py", "/runpy.py", "/concurrent/futures/process.py")
+OUTERMOST = (
+    "/threading.py",
+    "/multiprocessing/process.py",
+    "/multiprocessing/spawn.py",
+    "/multiprocessing/forkserver.py",
+    "/runpy.py",
+    "/concurrent/futures/process.py",
+)
 
 
 class CatchPoint(pybreak.Point):
@@ -24,19 +31,30 @@ class CatchPoint(pybreak.Point):
         return False
 
     def data(self):
-        return {**super().data(), "file": "", "line": None, "function": self.kind or "any exception", "uncaught": self.uncaught, "places": len(self.traps)}
+        return {
+            **super().data(),
+            "file": "",
+            "line": None,
+            "function": self.kind or "any exception",
+            "uncaught": self.uncaught,
+            "places": len(self.traps),
+        }
 
     def set_in(self, processes):
         """Takes a number and sets its traps; takes all back where that fails."""
         functions = ["PyTraceBack_Here"] + (["PyErr_Display"] if self.uncaught else [])
         for process in processes:
             process.need(len(functions), f"pycatch {self.where.text}".strip())
-        self.register(" ".join(["pycatch"] + [w for w in (self.where.text, "if " + self.condition if self.condition else "") if w]))
+        self.register(
+            " ".join(["pycatch"] + [w for w in (self.where.text, "if " + self.condition if self.condition else "") if w])
+        )
         try:
             for process in processes:
                 for name in functions:
                     hit = self.passes if name == "PyTraceBack_Here" else self.printed
-                    self.traps.append(FunctionTrap(process, name, self.title, lambda one, two, p=process, hit=hit: hit(p, one, two)))
+                    self.traps.append(
+                        FunctionTrap(process, name, self.title, lambda one, two, p=process, hit=hit: hit(p, one, two))
+                    )
         except BaseException:
             self.placeholder.delete()
             traps.sweep()
@@ -100,8 +118,10 @@ class CatchPoint(pybreak.Point):
             message = ""
         text = escape(text + (": " + message if message else ""))
         frame = standing.frame
-        thread = f'thread {standing.tid}' + (f' "{escape(standing.thread.name)}"' if standing.thread.name else "")
-        self.last = f"{self.title}: {text} in {escape(frame.function)} at {escape(frame.file)}:{frame.line}, {thread}, hit {self.hits}"
+        thread = f"thread {standing.tid}" + (f' "{escape(standing.thread.name)}"' if standing.thread.name else "")
+        self.last = (
+            f"{self.title}: {text} in {escape(frame.function)} at {escape(frame.file)}:{frame.line}, {thread}, hit {self.hits}"
+        )
         return True
 
 

@@ -6,9 +6,9 @@ import time
 
 import gdb
 
-from ..errors import GdbextError
 from ..cpython import codes
 from ..cpython.expressions import evaluate
+from ..errors import GdbextError
 from ..render import jsonline
 from ..render.text import escape
 from .pybreak import Point, text_of
@@ -24,9 +24,16 @@ events = collections.deque(maxlen=KEPT)
 def record(point, standing, place, text):
     """One event: kept, and printed."""
     event = {
-        "time": time.time(), "number": point.number, "pid": standing.process.pid, "tid": standing.tid, "label": escape(standing.process.label),
-        "file": escape(place.code.file), "line": place.line, "function": escape(place.code.qualname), "text": text,
-    }  # fmt: skip
+        "time": time.time(),
+        "number": point.number,
+        "pid": standing.process.pid,
+        "tid": standing.tid,
+        "label": escape(standing.process.label),
+        "file": escape(place.code.file),
+        "line": place.line,
+        "function": escape(place.code.qualname),
+        "text": text,
+    }
     events.append(event)
     if point.as_json:
         gdb.write(jsonline.dumps({"schema": point.command + "/1", "partial": [], "events": [event]}) + "\n")
@@ -54,7 +61,13 @@ class LogPoint(Point):
 
     def __init__(self, where, template, condition, count, rank, as_json, limit, show_content):
         super().__init__("pylog", where, condition, count, rank)
-        self.template, self.parts, self.as_json, self.limit, self.show_content = template, parse_template(template), as_json, limit, show_content
+        self.template, self.parts, self.as_json, self.limit, self.show_content = (
+            template,
+            parse_template(template),
+            as_json,
+            limit,
+            show_content,
+        )
         self.said = 0
 
     def act(self, standing, place):
@@ -88,7 +101,9 @@ class TracePoint(Point):
             found = codes.returns(place.code)
             free = REGISTERS - len(process.used())
             if len(found) > free:
-                self.without_results.append(f"{place.code.qualname} returns in {len(found)} places and {free} debug registers are free: calls are shown without results")
+                self.without_results.append(
+                    f"{place.code.qualname} returns in {len(found)} places and {free} debug registers are free: calls are shown without results"
+                )
                 continue
             for there, constant in found:
                 hit = lambda standing, there=there, constant=constant: self.leaves(standing, there, constant)  # noqa: E731
@@ -104,7 +119,9 @@ class TracePoint(Point):
         shown = []
         count = arguments(standing.frame)
         for name, value in standing.frame.locals()[: min(count, MAX_ARGUMENTS)]:
-            shown.append(f"{escape(name)}=" + ("?" if value is None else text_of(standing.process, name, value, self.show_content)))
+            shown.append(
+                f"{escape(name)}=" + ("?" if value is None else text_of(standing.process, name, value, self.show_content))
+            )
         more = ", …" if count > MAX_ARGUMENTS else ""
         record(self, standing, place, "  " * (len(frames) - 1) + f"-> {escape(place.code.qualname)}({', '.join(shown)}{more})")
         return False
@@ -126,7 +143,9 @@ class TracePoint(Point):
 def arguments(frame):
     """How many of a frame's first variables are arguments, * and ** included."""
     rt, code = frame.rt, frame.code
-    count = rt.target.i32(code.address + rt.layout["code.co_argcount"]) + rt.target.i32(code.address + rt.layout["code.co_kwonlyargcount"])
+    count = rt.target.i32(code.address + rt.layout["code.co_argcount"]) + rt.target.i32(
+        code.address + rt.layout["code.co_kwonlyargcount"]
+    )
     return max(0, min(count + bool(code.flags & 4) + bool(code.flags & 8), 65536))
 
 

@@ -4,10 +4,10 @@ word stops at each instruction of this one frame and runs at full speed through 
 
 import gdb
 
-from ..errors import FaultError, GdbextError, LayoutError
+from ..access import live_gdb
 from ..cpython.frames import PyFrame
+from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
-from ..target import live_gdb
 from . import traps
 from .traps import Process, WordTrap
 
@@ -179,7 +179,9 @@ def into(label):
 
     run.watch_frame(steps[0], at_instruction)
     run.watch(current, at_switch)
-    if activation:  # 3.11, 3.12: a call by way of C starts another activation of the interpreter, whose frame is not linked in yet
+    if (
+        activation
+    ):  # 3.11, 3.12: a call by way of C starts another activation of the interpreter, whose frame is not linked in yet
         run.watch(activation, lambda value: switched.append(value) or True, raw=True)
     found = run.go()
     if switched:
@@ -187,7 +189,9 @@ def into(label):
             now = process.standing()
         except (FaultError, LayoutError):
             now = None
-        if switched[-1] > current:  # the stack grows downwards: back in the caller's activation; the frame was there already, or is now
+        if (
+            switched[-1] > current
+        ):  # the stack grows downwards: back in the caller's activation; the frame was there already, or is now
             return into(label) if now is not None and now.frame.step.address == address else now
         if now is None or now.frame.step.address == address:
             run = Run(process, "pystep")

@@ -14,13 +14,13 @@ import struct
 
 import gdb
 
-from ..errors import FaultError, GdbextError, LayoutError
+from ..access import live_gdb
+from ..access.proc import ProcTarget, read_proc
+from ..access.unwind import _table
 from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.private import names_for
-from ..target import live_gdb
-from ..target.proc import ProcTarget, read_proc
-from ..target.unwind import _table
+from ..errors import FaultError, GdbextError, LayoutError
 from . import attach, confined
 
 REGISTERS = 4
@@ -47,7 +47,9 @@ def _has_front_end():
         words = f.read().split(b"\0")
     for i, word in enumerate(words):
         found = re.match(rb"--?i(?:nterpreter)?(?:=(.*))?$", word)
-        if found and (found.group(1) if found.group(1) is not None else b"".join(words[i + 1 : i + 2])).startswith((b"mi", b"dap")):
+        if found and (found.group(1) if found.group(1) is not None else b"".join(words[i + 1 : i + 2])).startswith(
+            (b"mi", b"dap")
+        ):
             return True
     return False
 
@@ -86,7 +88,9 @@ class Process:
         self.view = View(self.pid, label)
         self.rt = open_runtime(self.view)
         if self.rt.layout.free_threaded:
-            raise GdbextError(f"{self.name}: in a free-threaded Python each thread runs its own copy of the bytecode, which a watch does not cover")
+            raise GdbextError(
+                f"{self.name}: in a free-threaded Python each thread runs its own copy of the bytecode, which a watch does not cover"
+            )
         self.traps, self.looked, self.braced, self.armed = [], 0.0, False, False
         self._states, self._in_eval, self._private = {}, {}, None
 
@@ -179,14 +183,20 @@ class Process:
         """`[what]`: who uses a debug register of this process."""
         own = [t.owner for t in self.traps if t.alive and t.enabled]
         kinds = {getattr(gdb, k) for k in _HARDWARE if hasattr(gdb, k)}
-        return own + [f"gdb's breakpoint {b.number}" for b in gdb.breakpoints() or () if b.is_valid() and b.number > 0 and b.enabled and b.type in kinds]
+        return own + [
+            f"gdb's breakpoint {b.number}"
+            for b in gdb.breakpoints() or ()
+            if b.is_valid() and b.number > 0 and b.enabled and b.type in kinds
+        ]
 
     def need(self, count, what):
         """Raises `GdbextError` where fewer than `count` registers are free."""
         used = self.used()
         if len(used) + count > REGISTERS:
             taken = ", ".join(dict.fromkeys(used)) or "none"
-            raise GdbextError(f"{what} needs {count} of the {REGISTERS} debug registers of {self.name}, {REGISTERS - len(used)} are free (taken: {taken}); delete one of those")
+            raise GdbextError(
+                f"{what} needs {count} of the {REGISTERS} debug registers of {self.name}, {REGISTERS - len(used)} are free (taken: {taken}); delete one of those"
+            )
 
     # ---- who stands there ----------------------------------------------------------------------------------------
     def standing(self):

@@ -101,7 +101,9 @@ def opcodes(version):
             _opcodes.update(json.load(f))
     name = "{}.{}".format(*version)
     if name not in _opcodes:
-        raise LayoutError(f"the instructions of CPython {name} are not known here; add them with: scripts/make-cpython-opcodes python{name}")
+        raise LayoutError(
+            f"the instructions of CPython {name} are not known here; add them with: scripts/make-cpython-opcodes python{name}"
+        )
     return _opcodes[name]
 
 
@@ -200,7 +202,12 @@ def instances(rt, symbol, left_out):
     core = pattern.strip(b"\0")  # its zero bytes would slow the search down several times
     search, before = re.compile(re.escape(core)).finditer, pattern.index(core)
     for m in rt.target.mappings():
-        if m.perms[:2] != "rw" or m.perms[3:4] == "s" or (m.path.startswith("/") and m.path != rt.library.path) or m.path.startswith("[v"):
+        if (
+            m.perms[:2] != "rw"
+            or m.perms[3:4] == "s"
+            or (m.path.startswith("/") and m.path != rt.library.path)
+            or m.path.startswith("[v")
+        ):
             continue
         if m.end - m.start > MAX_MAPPING:
             left_out.append(f"{m.end - m.start >> 30} GiB at {m.start:#x} were not searched for code")
@@ -299,7 +306,9 @@ def at_function(rt, module, name, codes=None):
             return []
         files = {path: files.get(path, [])}
     if "code.co_qualname" in rt.layout:
-        return _without_copies([entry(c) for c in _codes(rt, [e for f in files.values() for e in f], last) if plain(c.qualname) == name])
+        return _without_copies(
+            [entry(c) for c in _codes(rt, [e for f in files.values() for e in f], last) if plain(c.qualname) == name]
+        )
     return _without_copies([entry(c) for c in _by_functions(rt, files, name, last)])
 
 

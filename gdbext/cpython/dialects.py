@@ -136,7 +136,14 @@ class Step:
     __slots__ = ("address", "code", "lasti", "owner", "anchor", "complete")
 
     def __init__(self, address, code, lasti, owner, anchor, complete=True):
-        self.address, self.code, self.lasti, self.owner, self.anchor, self.complete = address, code, lasti, owner, anchor, complete
+        self.address, self.code, self.lasti, self.owner, self.anchor, self.complete = (
+            address,
+            code,
+            lasti,
+            owner,
+            anchor,
+            complete,
+        )
 
 
 def _walk_frame_objects(rt, tstate, limit=MAX_FRAMES):
@@ -278,11 +285,25 @@ def for_version(version, free_threaded=False):
     return Dialect(
         keys=_keys_sized if old else _keys_logged,
         order=None if old else _order_before if version < (3, 13) else _order_after,
-        place=_place_by_offset if old else _place_two_words if version == (3, 11) else _place_tagged if version == (3, 12) else _place_inline,
+        place=_place_by_offset
+        if old
+        else _place_two_words
+        if version == (3, 11)
+        else _place_tagged
+        if version == (3, 12)
+        else _place_inline,
         string_bits=_string_bits_byte if free_threaded and version >= (3, 14) else _string_bits_low,
         walk=_walk_frame_objects if old else _walk_cframes if version == (3, 11) else _walk_shims,
-        line=linetable.lnotab_line if version < (3, 10) else linetable.linetable_line if version < (3, 11) else linetable.location_line,
-        spans=linetable.lnotab_spans if version < (3, 10) else linetable.linetable_spans if version < (3, 11) else linetable.positions,
+        line=linetable.lnotab_line
+        if version < (3, 10)
+        else linetable.linetable_line
+        if version < (3, 11)
+        else linetable.location_line,
+        spans=linetable.lnotab_spans
+        if version < (3, 10)
+        else linetable.linetable_spans
+        if version < (3, 11)
+        else linetable.positions,
         table_key="code.co_lnotab" if version < (3, 10) else "code.co_linetable",
         tag_mask=3 if version >= (3, 14) else 0,
     )

@@ -356,6 +356,12 @@ def _unicode_error(obj):
 
 
 _MESSAGES = [
-    ("BaseExceptionGroup", _group), ("OSError", _os_error), ("ImportError", _import_error), ("SyntaxError", _syntax_error),
-    ("UnicodeError", lambda obj: _unicode_error(obj) if obj.isa("UnicodeEncodeError", "UnicodeDecodeError", "UnicodeTranslateError") else None),
-]  # fmt: skip
+    ("BaseExceptionGroup", _group),
+    ("OSError", _os_error),
+    ("ImportError", _import_error),
+    ("SyntaxError", _syntax_error),
+    (
+        "UnicodeError",
+        lambda obj: _unicode_error(obj) if obj.isa("UnicodeEncodeError", "UnicodeDecodeError", "UnicodeTranslateError") else None,
+    ),
+]

@@ -15,10 +15,19 @@ from .objects import DICT, LIST, MAX_ITEMS, STR, TUPLE, TYPE, Object
 MAX_STEPS = 5_000_000
 _MODULE = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 _ARITHMETIC = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
 _ORDER = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
 _UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 _FUNCTIONS = ("len", "type", "any", "all", "id", "min", "max", "sum")
@@ -135,7 +144,9 @@ class _Evaluator:
             import difflib
 
             close = difflib.get_close_matches(module, list(self.rt.modules()), 3)
-            raise NotFoundError(f"no module {module} is imported there{'; did you mean ' + ', '.join(close) + '?' if close else ''}")
+            raise NotFoundError(
+                f"no module {module} is imported there{'; did you mean ' + ', '.join(close) + '?' if close else ''}"
+            )
         try:
             return contents.item(name)
         except NotFoundError:

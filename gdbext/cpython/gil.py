@@ -9,8 +9,8 @@ and tells them in /proc/PID/task/TID/syscall.
 import random
 import time
 
+from ..access.proc import read_proc
 from ..errors import FaultError, GdbextError
-from ..target.proc import read_proc
 
 FUTEX = {"x86-64": 202, "aarch64": 98}
 FIRST_ARGUMENT, _PC = {"x86-64": "rdi", "aarch64": "x0"}, {"x86-64": "rip", "aarch64": "pc"}
@@ -20,7 +20,9 @@ _CALL = {"x86-64": b"\x0f\x05", "aarch64": b"\x01\x00\x00\xd4"}  # syscall; svc 
 def place(rt, interp):
     """(start, end) of the lock of an interpreter, (0, 0) where there is none."""
     L, t = rt.layout, rt.target
-    start = rt.address + L["runtime.ceval.gil"] if "runtime.gilstate.tstate_current" in L else t.u64(interp + L["interp.ceval.gil"])
+    start = (
+        rt.address + L["runtime.ceval.gil"] if "runtime.gilstate.tstate_current" in L else t.u64(interp + L["interp.ceval.gil"])
+    )
     return (start, start + L["gil.__size"]) if start else (0, 0)
 
 
@@ -77,7 +79,9 @@ def sample(rt, count, interval=0.005):
     """`Samples` of a process that runs, read through /proc; `GdbextError` where it is stopped. `interval`: seconds, on average."""
     target = rt.target
     if target.is_stopped:
-        raise GdbextError(f"{target.describe()} is stopped: who gets the GIL shows only while it runs; detach, then add -on {target.pid or 'PID'}")
+        raise GdbextError(
+            f"{target.describe()} is stopped: who gets the GIL shows only while it runs; detach, then add -on {target.pid or 'PID'}"
+        )
     found, began = Samples(), time.monotonic()
     threads = {th.tid: th for th in target.threads()}
     known = [(py, threads[py.tid]) for py in rt.threads() if py.tid in threads]

@@ -129,7 +129,14 @@ class _Kinds:
         return self.known[pointer]
 
     def _classify(self, info):
-        if info.flags & _LEAVES or info.builtin_name in ("NoneType", "float", "module", "code", "function", "builtin_function_or_method"):
+        if info.flags & _LEAVES or info.builtin_name in (
+            "NoneType",
+            "float",
+            "module",
+            "code",
+            "function",
+            "builtin_function_or_method",
+        ):
             return None
         if info.flags & DICT:
             return _dict

@@ -12,10 +12,21 @@ from . import numpy_text
 
 # type_num -> (name, struct code, bytes)
 DTYPES = {
-    0: ("bool", "?"), 1: ("int8", "b"), 2: ("uint8", "B"), 3: ("int16", "h"), 4: ("uint16", "H"), 5: ("int32", "i"),
-    6: ("uint32", "I"), 7: ("int64", "q"), 8: ("uint64", "Q"), 9: ("longlong", "q"), 10: ("ulonglong", "Q"),
-    11: ("float32", "f"), 12: ("float64", "d"), 23: ("float16", "e"),
-}  # fmt: skip
+    0: ("bool", "?"),
+    1: ("int8", "b"),
+    2: ("uint8", "B"),
+    3: ("int16", "h"),
+    4: ("uint16", "H"),
+    5: ("int32", "i"),
+    6: ("uint32", "I"),
+    7: ("int64", "q"),
+    8: ("uint64", "Q"),
+    9: ("longlong", "q"),
+    10: ("ulonglong", "Q"),
+    11: ("float32", "f"),
+    12: ("float64", "d"),
+    23: ("float16", "e"),
+}
 MAX_DIMENSIONS = 64
 SUMMARIZED = 1000  # numpy itself leaves the middle of a longer array out
 _BY_NAME = {name: code for name, code in DTYPES.values()}
@@ -88,7 +99,9 @@ def item(obj, index):
     """One element by an int index of a one-dimensional array."""
     array = read_array(obj)
     if len(array.shape) != 1 or array.code is None:
-        raise GdbextError(f"the numpy array at {obj.address:#x} has shape {array.shape}: index it element by element with -save or slices")
+        raise GdbextError(
+            f"the numpy array at {obj.address:#x} has shape {array.shape}: index it element by element with -save or slices"
+        )
     count = array.shape[0]
     if not -count <= index < count:
         raise GdbextError(f"index {index} is outside the numpy array of {count} at {obj.address:#x}")
@@ -167,7 +180,11 @@ def shown(obj, items=40):
         value = scalar(obj)
         if value is not None:
             code = _BY_NAME[obj.type.builtin_name[6:]]
-            text = numpy_text.number(value, code, _version(obj.rt), _shortest(value, code)) if isinstance(value, float) else repr(value)
+            text = (
+                numpy_text.number(value, code, _version(obj.rt), _shortest(value, code))
+                if isinstance(value, float)
+                else repr(value)
+            )
             name = "bool" if code == "?" else obj.type.builtin_name[6:]
             if not _modern(obj.rt):
                 return text
@@ -185,4 +202,6 @@ def _array_text(obj, items):
     if array.code is None or array.size > min(items, SUMMARIZED):
         return f"<numpy.{name} shape {array.shape} {array.dtype} at {array.data:#x}>"
     held = values(obj) if array.size else []
-    return numpy_text.text("array" if name == "ndarray" else name, array.shape, array.dtype, array.code, held, _version(obj.rt), _shortest)
+    return numpy_text.text(
+        "array" if name == "ndarray" else name, array.shape, array.dtype, array.code, held, _version(obj.rt), _shortest
+    )

@@ -57,7 +57,7 @@ class TypeInfo:
 
     @property
     def builtin_name(self):
-        """"float", "collections.deque", …: tp_name of a type that C code defines, '' for a class of Python code."""
+        """ "float", "collections.deque", …: tp_name of a type that C code defines, '' for a class of Python code."""
         return self.raw_name if not self.is_heap or "." in self.raw_name else ""
 
     def bases(self):
@@ -162,7 +162,22 @@ class TypeInfo:
 
 
 # PyMemberDef types -> struct codes (Include/structmember.h); 6 T_OBJECT, 16 T_OBJECT_EX are pointers to objects.
-MEMBER_CODES = {0: "<h", 1: "<i", 2: "<q", 3: "<f", 4: "<d", 8: "<b", 9: "<B", 10: "<H", 11: "<I", 12: "<Q", 14: "<?", 17: "<q", 18: "<Q", 19: "<q"}
+MEMBER_CODES = {
+    0: "<h",
+    1: "<i",
+    2: "<q",
+    3: "<f",
+    4: "<d",
+    8: "<b",
+    9: "<B",
+    10: "<H",
+    11: "<I",
+    12: "<Q",
+    14: "<?",
+    17: "<q",
+    18: "<Q",
+    19: "<q",
+}
 MEMBER_OBJECT, MEMBER_STRING = (6, 16), 5
 
 
@@ -503,7 +518,11 @@ class Object:
                         return held
             raise NotFoundError(f"the {self.type_name} at {self.address:#x} has no attribute {name}{self._close_to(name, own)}")
         value = self.rt.object(found)
-        if value.isa("property", "functools.cached_property") or value.type.lookup("__get__") and "property" in value.type_name.lower():
+        if (
+            value.isa("property", "functools.cached_property")
+            or value.type.lookup("__get__")
+            and "property" in value.type_name.lower()
+        ):
             for backing in ("_" + name, f"_{name}_", f"_{self.type.name.lstrip('_')}__{name}"):
                 if backing in own:
                     return self.rt.object(own[backing])
@@ -511,7 +530,9 @@ class Object:
                     member = self._member(*slots[backing])
                     if member is not None:
                         return member
-            raise GdbextError(f"{name} of the {self.type_name} at {self.address:#x} is a property that only running its code can answer")
+            raise GdbextError(
+                f"{name} of the {self.type_name} at {self.address:#x} is a property that only running its code can answer"
+            )
         return value
 
     def _special(self, name, own):

@@ -23,7 +23,7 @@ NORMAL = Limits()
 FULL = Limits(items=1 << 24, string=1 << 24, depth=64, total=1 << 26)
 
 
-_UNPRINTED = 10 ** 4300  # Python itself refuses to print more digits, from 3.11 on
+_UNPRINTED = 10**4300  # Python itself refuses to print more digits, from 3.11 on
 
 
 class Repr:
@@ -164,7 +164,11 @@ class Repr:
             return None
         if base.module == "collections" and base.name == "Counter":
             return self._counter(value, depth)
-        if base.module == "pydantic.main" and base.name == "BaseModel" and info.lookup("__repr_args__") == base.namespace.get("__repr_args__"):
+        if (
+            base.module == "pydantic.main"
+            and base.name == "BaseModel"
+            and info.lookup("__repr_args__") == base.namespace.get("__repr_args__")
+        ):
             return self._by_fields(value, depth)
         return None
 
@@ -355,7 +359,11 @@ class Repr:
             kind, visible = parts.get("_field_type"), parts.get("repr")
             if visible is not None and visible.plain() is False:
                 continue
-            if kind is not None and dict(kind.fields()).get("name") is not None and dict(kind.fields())["name"].string() != "_FIELD":
+            if (
+                kind is not None
+                and dict(kind.fields()).get("name") is not None
+                and dict(kind.fields())["name"].string() != "_FIELD"
+            ):
                 continue
             key = name.string()
             try:
@@ -415,7 +423,9 @@ class Repr:
         if file is not None:
             return f"<module {name!r} from {file!r}>"
         loader = spec.get("loader") or own.get("__loader__")
-        return f"<module {name!r}>" if loader is None or loader.is_none() else f"<module {name!r} ({self._show(loader, depth + 1)})>"
+        return (
+            f"<module {name!r}>" if loader is None or loader.is_none() else f"<module {name!r} ({self._show(loader, depth + 1)})>"
+        )
 
     def _complex(self, value, depth):
         import struct
@@ -432,7 +442,9 @@ class Repr:
         return f"range({start}, {stop})" if step == 1 else f"range({start}, {stop}, {step})"
 
     def _slice(self, value, depth):
-        return "slice({}, {}, {})".format(*(self._show(o, depth + 1) for o in self._words(value, "slice", ("start", "stop", "step"))))
+        return "slice({}, {}, {})".format(
+            *(self._show(o, depth + 1) for o in self._words(value, "slice", ("start", "stop", "step")))
+        )
 
     def _cell(self, value, depth):
         inner = value.rt.target.u64(value.address + value.rt.layout["cell.ob_ref"])
@@ -475,12 +487,27 @@ class Repr:
         return {"ellipsis": "Ellipsis", "NotImplementedType": "NotImplemented"}[value.type.builtin_name]
 
     _BY_NAME = {
-        "set": _set, "frozenset": _set, "collections.deque": _deque, "function": _function, "method": _method,
-        "builtin_function_or_method": _builtin, "module": _module, "complex": _complex, "range": _range, "slice": _slice,
-        "cell": _cell, "mappingproxy": _proxy, "array.array": _array, "generator": _generator, "coroutine": _generator,
-        "async_generator": _generator, "code": _code, "types.SimpleNamespace": _namespace, "ellipsis": _constant,
+        "set": _set,
+        "frozenset": _set,
+        "collections.deque": _deque,
+        "function": _function,
+        "method": _method,
+        "builtin_function_or_method": _builtin,
+        "module": _module,
+        "complex": _complex,
+        "range": _range,
+        "slice": _slice,
+        "cell": _cell,
+        "mappingproxy": _proxy,
+        "array.array": _array,
+        "generator": _generator,
+        "coroutine": _generator,
+        "async_generator": _generator,
+        "code": _code,
+        "types.SimpleNamespace": _namespace,
+        "ellipsis": _constant,
         "NotImplementedType": _constant,
-    }  # fmt: skip
+    }
 
 
 def _is_text(value):

@@ -3,7 +3,8 @@
 import re
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from . import dialects, layout as layouts
+from . import dialects
+from . import layout as layouts
 from .frames import Code, PyFrame
 from .objects import MAX_NAME, Object, TypeInfo
 
@@ -132,8 +133,12 @@ class Runtime:
             except FaultError as e:
                 if self.target.is_live or e.address >= 4096:
                     raise
-                raise FaultError(e.address, e.size, "zeros where thread {} keeps its frames: this core was written without that memory (gdb's gcore "
-                                 "skips what has a guard page inside; the kernel's cores and llm-snapshot have it)".format(thread.tid)) from None  # fmt: skip
+                raise FaultError(
+                    e.address,
+                    e.size,
+                    "zeros where thread {} keeps its frames: this core was written without that memory (gdb's gcore "
+                    "skips what has a guard page inside; the kernel's cores and llm-snapshot have it)".format(thread.tid),
+                ) from None
             for frame in found:
                 frame.stack = found
             return found
@@ -284,7 +289,13 @@ def _python_modules(target):
     name, and every other file: programs are renamed, and libpython is built into them."""
 
     def rank(module):
-        return 0 if re.match(r"libpython3\.\d+", module.name) else 1 if re.match(r"python(3(\.\d+)?)?t?( \(deleted\))?$", module.name) else 2
+        return (
+            0
+            if re.match(r"libpython3\.\d+", module.name)
+            else 1
+            if re.match(r"python(3(\.\d+)?)?t?( \(deleted\))?$", module.name)
+            else 2
+        )
 
     return sorted(target.modules(), key=rank)
 
@@ -312,7 +323,9 @@ def _version(target, runtime, module):
     try:
         head = target.read(runtime, 24)
     except FaultError:
-        raise GdbextError(f"{target.describe()}: its Python's state at {runtime:#x} cannot be read: the core is cut or trimmed") from None
+        raise GdbextError(
+            f"{target.describe()}: its Python's state at {runtime:#x} cannot be read: the core is cut or trimmed"
+        ) from None
     if head[:8] == layouts.DEBUG_COOKIE:
         number = int.from_bytes(head[8:16], "little")
         version = number >> 24 & 255, number >> 16 & 255

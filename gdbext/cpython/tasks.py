@@ -20,9 +20,12 @@ PENDING, CANCELLED, FINISHED = "PENDING", "CANCELLED", "FINISHED"
 _STATES = (PENDING, CANCELLED, FINISHED)
 _GENERATORS = ("coroutine", "generator", "async_generator")
 _WRAPPERS = {  # awaitable -> the field with what it drives; the first word after the header where a table has no name for it
-    "coroutine_wrapper": "corowrapper.cw_coroutine", "async_generator_asend": "asyncgenasend.ags_gen",
-    "async_generator_athrow": "asyncgenathrow.agt_gen", "anext_awaitable": "object.__size", "_asyncio.FutureIter": "object.__size",
-}  # fmt: skip
+    "coroutine_wrapper": "corowrapper.cw_coroutine",
+    "async_generator_asend": "asyncgenasend.ags_gen",
+    "async_generator_athrow": "asyncgenathrow.agt_gen",
+    "anext_awaitable": "object.__size",
+    "_asyncio.FutureIter": "object.__size",
+}
 
 
 class Waiting:
@@ -63,7 +66,10 @@ def frame_of(rt, gen):
     code = t.u64(frame + L["iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"]) & ~rt.dialect.tag_mask
     at = t.u64(frame + L["iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"])
     lasti = at - (code + L["code.co_code_adaptive"])
-    if state == "suspended" and rt.version < (3, 13):  # the RESUME that it goes on with says whether it is in an await or a plain yield
+    if state == "suspended" and rt.version < (
+        3,
+        13,
+    ):  # the RESUME that it goes on with says whether it is in an await or a plain yield
         state = "awaiting" if t.u8(at + 3) & 3 >= 2 else state
     return Step(frame, code, lasti, t.u8(frame + L["iframe.owner"]), 0), state
 
@@ -178,7 +184,9 @@ class _Reader:
                 self.reasons.append(f"task {task.name or hex(address)}: {e}")
             if finished or task.state not in ("done", "cancelled"):
                 found.append(task)
-        found.sort(key=lambda task: (task.loop, [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", task.name)][1::2], task.name))
+        found.sort(
+            key=lambda task: (task.loop, [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", task.name)][1::2], task.name)
+        )
         return found, self.reasons
 
     # ---- which there are ---------------------------------------------------------------------------------------------
@@ -259,11 +267,19 @@ class _Reader:
 
     # ---- one task ----------------------------------------------------------------------------------------------------
     def _is_task(self, obj):
-        return obj.isa("_asyncio.Task") or any(b.name in ("_PyTask", "Task") and b.module == "asyncio.tasks" for b in obj.type.bases())
+        return obj.isa("_asyncio.Task") or any(
+            b.name in ("_PyTask", "Task") and b.module == "asyncio.tasks" for b in obj.type.bases()
+        )
 
     def _field(self, obj, name):
         """A field of a task or future, C or Python: an `Object`, or None where it is empty or None."""
-        key = {"name": "task_name", "coro": "task_coro", "fut_waiter": "task_fut_waiter", "loop": "task_loop", "callback0": "task_callback0"}[name]
+        key = {
+            "name": "task_name",
+            "coro": "task_coro",
+            "fut_waiter": "task_fut_waiter",
+            "loop": "task_loop",
+            "callback0": "task_callback0",
+        }[name]
         if obj.isa("_asyncio.Task", "_asyncio.Future"):
             pointer = self.target.u64(obj.address + self.rt.layout["task." + key])
             found = self.rt.object(pointer) if pointer else None

@@ -4,8 +4,8 @@ Targets by label. No gdb here; recognising reads /proc only, and memory only thr
 import os
 import re
 
+from ..access.proc import ProcTarget
 from ..errors import GdbextError, NotFoundError
-from ..target.proc import ProcTarget
 
 # Groups that multiply the number of ranks, in the order of vLLM's titles; the others divide one of these and come last.
 MULTIPLYING = ("dp", "pp", "pcp", "tp")

@@ -169,7 +169,9 @@ def integers(rt, pointers):
     columns = Columns(rt.target, pointers, (digit + 8 + 7) & -8)
     kind = rt.object(pointers[0]).type
     if kind.builtin_name not in ("int", "bool") or columns.others(L["object.ob_type"], kind.address):
-        strangers = [p for p, k in zip(pointers, columns.words(L["object.ob_type"])) if rt.type(k).builtin_name not in ("int", "bool")]
+        strangers = [
+            p for p, k in zip(pointers, columns.words(L["object.ob_type"])) if rt.type(k).builtin_name not in ("int", "bool")
+        ]
         if strangers:
             raise GdbextError(f"the {rt.object(strangers[0]).type_name} at {strangers[0]:#x} is no int")
     found = columns.halves(digit)

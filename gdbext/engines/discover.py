@@ -7,10 +7,10 @@ large Pythons that are left, the environment; memory only where those leave a do
 import os
 import re
 
+from ..access.proc import ProcTarget
+from ..access.proctable import ProcTable, is_python_name
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
-from ..target.proc import ProcTarget
-from ..target.proctable import ProcTable, is_python_name
 from .base import Match, Rank, environ_ranks, label_parts, set_labels
 from .lmdeploy import LmDeploy
 from .rtp_llm import RtpLlm

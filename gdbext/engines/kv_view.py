@@ -13,7 +13,9 @@ from . import rtp_llm_kv, sglang_kv, trtllm_kv, vllm_kv
 TRIES = 60
 LOOKS = 8  # of them for what is not found: a running frame may show nothing just now, but an object that is nowhere stays so
 READERS = {"vllm": vllm_kv, "sglang": sglang_kv}
-RELEASES = "vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM and TensorRT-LLM by debug information"
+RELEASES = (
+    "vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM and TensorRT-LLM by debug information"
+)
 NATIVE = (rtp_llm_kv, trtllm_kv)  # C++ engines, by debug information
 NEWEST = {"vllm": (0, 32), "sglang": (0, 5, 23)}  # the newest release whose own objects were read
 
@@ -23,7 +25,9 @@ def reader_of(rt):
     for name, reader in READERS.items():
         if rt.module(name) is not None:
             return reader
-    raise NotFoundError(f"{rt.target.describe()} has loaded none of {', '.join(READERS)}: no KV cache of theirs is in it. Read are {RELEASES}")
+    raise NotFoundError(
+        f"{rt.target.describe()} has loaded none of {', '.join(READERS)}: no KV cache of theirs is in it. Read are {RELEASES}"
+    )
 
 
 @contextlib.contextmanager
@@ -120,8 +124,13 @@ def block_values(layer, part, block):
     """The elements of one block of a `Part` as a `Tensor`: a view of the part's own, [kernel blocks, …]."""
     dims = [(layer.ratio, part.dims["block"][1]), *(d for name, d in part.dims.items() if name != "block")]
     offset = part.address(block=block * layer.ratio) - part.tensor.storage_data
-    return dataclasses.replace(part.tensor, shape=tuple(n for n, _ in dims), stride=tuple(step // part.item for _, step in dims),
-                               storage_offset=offset // part.item, numel=math.prod(n for n, _ in dims))  # fmt: skip
+    return dataclasses.replace(
+        part.tensor,
+        shape=tuple(n for n, _ in dims),
+        stride=tuple(step // part.item for _, step in dims),
+        storage_offset=offset // part.item,
+        numel=math.prod(n for n, _ in dims),
+    )
 
 
 class NativeView:

@@ -1,6 +1,13 @@
 """Names under which engines keep users' prompts and tokens. What stands under them is shown only with -show-content."""
 
-PACKAGES = ("vllm", "sglang", "rtp_llm", "maga_transformer", "tensorrt_llm", "lmdeploy")  # a process that imported one is an engine
+PACKAGES = (
+    "vllm",
+    "sglang",
+    "rtp_llm",
+    "maga_transformer",
+    "tensorrt_llm",
+    "lmdeploy",
+)  # a process that imported one is an engine
 
 NAMES = frozenset(
     # vLLM: Request, NewRequestData, EngineCoreRequest, CompletionOutput, InputBatch

@@ -12,8 +12,8 @@ import socket
 import sys
 import time
 
+from ..access.proc import ProcTarget, read_proc
 from ..errors import GdbextError, NotFoundError
-from ..target.proc import ProcTarget, read_proc
 
 FRONT_ENDS = ("frontend", "api-server")
 LISTEN = "0A"
@@ -37,12 +37,19 @@ class Profiler:
 
 ENGINES = {
     "vllm": Profiler(
-        "VLLM_TORCH_PROFILER_DIR", "torch_profiler_dir", "",
+        "VLLM_TORCH_PROFILER_DIR",
+        "torch_profiler_dir",
+        "",
         'vLLM has the end point only when it was started with a profiler: vllm serve ... --profiler-config \'{"profiler": "torch", "torch_profiler_dir": "DIR"}\' '
         "(before 0.13: VLLM_TORCH_PROFILER_DIR=DIR in its environment)",
     ),
-    "sglang": Profiler("SGLANG_TORCH_PROFILER_DIR", "", "/tmp", "SGLang always has the end point; traces land in SGLANG_TORCH_PROFILER_DIR, or /tmp"),
-}  # fmt: skip
+    "sglang": Profiler(
+        "SGLANG_TORCH_PROFILER_DIR",
+        "",
+        "/tmp",
+        "SGLang always has the end point; traces land in SGLANG_TORCH_PROFILER_DIR, or /tmp",
+    ),
+}
 
 
 class Switched:
@@ -121,7 +128,9 @@ def switch(ranks, everyone, verb):
     others could not be). `GdbextError` where none could be; it names what turns it on."""
     known = [r for r in ranks if r.engine in ENGINES]
     if not known:
-        raise GdbextError(f"none of these ranks is of an engine whose profiler is known ({', '.join(ENGINES)}); sampled stacks need none: llm-stacks -samples 200 -folded FILE")
+        raise GdbextError(
+            f"none of these ranks is of an engine whose profiler is known ({', '.join(ENGINES)}); sampled stacks need none: llm-stacks -samples 200 -folded FILE"
+        )
     done, failed = [], []
     for family in dict.fromkeys(r.family for r in known):
         try:
@@ -150,7 +159,11 @@ def _switch(family, verb):
                 folder = _folder(profiler, rank)
                 files = written(rank.pid, folder, began) if verb == "stop" and folder else []
                 return Switched([r for r in family if r.runs_model] or family, port, folder, files)
-            why = f"port {port} answers without it ({status})" if status in (404, 405) else f"port {port} answered {status}: see the engine's log"
+            why = (
+                f"port {port} answers without it ({status})"
+                if status in (404, 405)
+                else f"port {port} answered {status}: see the engine's log"
+            )
     raise GdbextError(f"{family[0].engine}: {why}. {profiler.hint}. {SAMPLED}")
 
 

@@ -10,7 +10,15 @@ import re
 from ..errors import GdbextError, LayoutError, NotFoundError
 from ..kvcache.model import Cache, Group, Pool, Request
 
-ENGINES = ("NormalEngine", "FIFOScheduler", "FIFOSchedulerBase", "KVCacheManager", "CacheManager", "BlockPool", "KVCacheAllocator")
+ENGINES = (
+    "NormalEngine",
+    "FIFOScheduler",
+    "FIFOSchedulerBase",
+    "KVCacheManager",
+    "CacheManager",
+    "BlockPool",
+    "KVCacheAllocator",
+)
 TYPES = ("rtp_llm::BlockPool", "rtp_llm::CacheManager")  # a process whose debug information has none of them is not looked at
 # what -> paths from the object whose method runs; the first that is there counts
 MANAGER = ("resource_context_.cache_manager", "cache_manager_", "")
@@ -30,8 +38,17 @@ CACHED = ("block_cache_ref_counter_",)
 CONNECTOR = ("connector_ref_counter_",)
 ALL = ("block_ref_counter_",)  # of the older CacheManager: every reference
 COUNTS, BUSY = "ref_counter", "busy_block_num_"
-UPDATING = ("BlockPool", "BlockRefCounter", "BlockCache", "SharedBlockCache", "CacheManager", "KVCacheAllocator")  # whose methods change it ...
-READING = re.compile("(get|is|has|num|total|available|config|debug|print|verify)|.*(num|nums|size|count)$", re.IGNORECASE)  # ... unless named like this
+UPDATING = (
+    "BlockPool",
+    "BlockRefCounter",
+    "BlockCache",
+    "SharedBlockCache",
+    "CacheManager",
+    "KVCacheAllocator",
+)  # whose methods change it ...
+READING = re.compile(
+    "(get|is|has|num|total|available|config|debug|print|verify)|.*(num|nums|size|count)$", re.IGNORECASE
+)  # ... unless named like this
 MAX_STREAMS = 100_000
 NULL_BLOCK = -1
 
@@ -61,7 +78,9 @@ def read(found):
     holder = first(manager, POOL[:2]) or manager
     free = first(holder, FREE)
     if free is None:
-        raise LayoutError(f"a {holder.type_name} has none of {', '.join(FREE)}: its member names are the data of engines/rtp_llm_kv.py")
+        raise LayoutError(
+            f"a {holder.type_name} has none of {', '.join(FREE)}: its member names are the data of engines/rtp_llm_kv.py"
+        )
     pool, busy = _pool(manager, holder, free)
     requests = _streams(name, this)
     tokens = first(holder, TOKENS) or first(manager, TOKENS)
@@ -110,7 +129,11 @@ def _pool(manager, holder, free):
         raise LayoutError(f"a {holder.type_name} claims {count} blocks")
     pool = Pool("pool", count, count, 0, free_ids=ids, num_free=len(ids))
     pool.pins = {}
-    counts = dict(every) if every else {b: requests.get(b, 0) + cached.get(b, 0) + connector.get(b, 0) for b in {*requests, *cached, *connector}}
+    counts = (
+        dict(every)
+        if every
+        else {b: requests.get(b, 0) + cached.get(b, 0) + connector.get(b, 0) for b in {*requests, *cached, *connector}}
+    )
     for b, n in counts.items():
         pinned = n - requests.get(b, 0)
         if pinned > 0:

@@ -31,16 +31,46 @@ MAMBA_POOLS = (("0.5.16", "mamba_allocator"), ("0.5.3", "mamba_pool"))  # of the
 HOST_POOLS = (("0.5.16", "cache_controller.mem_pool_host"), ("0.4.6", "token_to_kv_pool_host"))  # of the prefix tree
 FREE = ("free_pages", "release_pages", "free_slots", "staged_pages")  # tensors, or lists of tensors (staged_pages, 0.5.23)
 GROUPS = ("free_group", "free_page_ids_group", "swa_free_group", "swa_page_ids_group")  # frees that wait for the end of a group
-LOCKS = {"full": ("lock_ref", "full_lock_ref"), "swa": ("swa_lock_ref",), "mamba": ("mamba_lock_ref",)}  # of a node of the classic trees
+LOCKS = {
+    "full": ("lock_ref", "full_lock_ref"),
+    "swa": ("swa_lock_ref",),
+    "mamba": ("mamba_lock_ref",),
+}  # of a node of the classic trees
 BATCHES = (("running", "running_batch"), ("running", "last_batch"), ("running", "cur_batch"))
 MAX_REQUESTS = 100_000
 MAX_NODES = 2_000_000
 MAX_SLOTS = 1 << 28
 COMPONENTS = {"full": 0, "swa": 1, "mamba": 2}  # ComponentType: the index of a node's data for each (0.5.16 on)
-UPDATING = ("/mem_cache", "/mem_cache/allocator", "/mem_cache/unified_cache", "/mem_cache/unified_cache/components", "/mem_cache/pool_host")
-READING = {"available_size", "full_available_size", "swa_available_size", "evictable_size", "protected_size", "full_evictable_size", "swa_evictable_size",
-           "total_size", "size", "get_kvcache", "get_key_buffer", "get_value_buffer", "get_kv_buffer", "set_kv_buffer", "pretty_print", "sanity_check",
-           "get_all_free_pages", "debug_print", "supports_swa", "supports_mamba", "new_pages_available"}  # fmt: skip
+UPDATING = (
+    "/mem_cache",
+    "/mem_cache/allocator",
+    "/mem_cache/unified_cache",
+    "/mem_cache/unified_cache/components",
+    "/mem_cache/pool_host",
+)
+READING = {
+    "available_size",
+    "full_available_size",
+    "swa_available_size",
+    "evictable_size",
+    "protected_size",
+    "full_evictable_size",
+    "swa_evictable_size",
+    "total_size",
+    "size",
+    "get_kvcache",
+    "get_key_buffer",
+    "get_value_buffer",
+    "get_kv_buffer",
+    "set_kv_buffer",
+    "pretty_print",
+    "sanity_check",
+    "get_all_free_pages",
+    "debug_print",
+    "supports_swa",
+    "supports_mamba",
+    "new_pages_available",
+}
 MAX_TOKENS_SHOWN = 4096
 _CLASSIC = {"full": "value", "swa": "swa_value", "mamba": "mamba_value", "host": "host_value"}
 GROUP_SWA, GROUP_MAMBA = 1, 2
@@ -103,7 +133,9 @@ def numbers(rt, obj):
             return None
         code = {("int64", 8): "q", ("int32", 4): "i"}.get((tensor.dtype.name, tensor.dtype.itemsize))
         if code is None or tensor.numel > MAX_SLOTS or len(tensor.shape) != 1 or tensor.stride[0] != 1 and tensor.numel > 1:
-            raise LayoutError(f"the tensor at {obj.address:#x} is no plain list of numbers: {tensor.dtype.name} {list(tensor.shape)}")
+            raise LayoutError(
+                f"the tensor at {obj.address:#x} is no plain list of numbers: {tensor.dtype.name} {list(tensor.shape)}"
+            )
         found = array.array(code)
         found.frombytes(rt.target.read(tensor.data_ptr, tensor.numel * tensor.dtype.itemsize))
         return found.tolist()
@@ -136,7 +168,9 @@ def read(rt, root=None, content=False):
     """`Cache` of a Scheduler (default: the process's). `GdbextError` when there is none."""
     scheduler = root or find_scheduler(rt)
     if scheduler is None:
-        raise NotFoundError(f"{rt.target.describe()}: no SGLang scheduler in its frames: is it the scheduler process? see llm-ranks")
+        raise NotFoundError(
+            f"{rt.target.describe()}: no SGLang scheduler in its frames: is it the scheduler process? see llm-ranks"
+        )
     allocator, rows, tree = (scheduler.attr(n) for n in ("token_to_kv_pool_allocator", "req_to_token_pool", "tree_cache"))
     page = optional(allocator, "page_size", default=1) or 1
     kept = {"full": allocator, "swa": None, "mamba": at_first(rows, MAMBA_POOLS)}
@@ -147,7 +181,9 @@ def read(rt, root=None, content=False):
     before = _moving(rt, kept.values())
     mapping = numbers(rt, allocator.attr("full_to_swa_index_mapping")) if "swa" in pools else None
     if "swa" in pools and mapping is None:
-        pools["swa"].notes.append("the mapping of full to sliding-window slots is on the device: which of those a request holds is not known here")
+        pools["swa"].notes.append(
+            "the mapping of full to sliding-window slots is on the device: which of those a request holds is not known here"
+        )
     requests = _requests(rt, scheduler, pools, page, mapping, content)
     host = at_first(tree, HOST_POOLS)
     if host is not None and _there(host, "free_slots"):
@@ -161,7 +197,9 @@ def read(rt, root=None, content=False):
     if not rt.target.is_stopped and before != _moving(rt, kept.values()):
         middle = middle or "a step that was made while it was read"
     numbered = {what: number for number, what in enumerate(pools)}
-    groups = [Group(n, kind, pools[what].block_size, numbered[what]) for n, (what, kind) in enumerate(GROUP_KINDS) if what in pools]
+    groups = [
+        Group(n, kind, pools[what].block_size, numbered[what]) for n, (what, kind) in enumerate(GROUP_KINDS) if what in pools
+    ]
     cache = Cache("sglang", version(rt), list(pools.values()), groups, requests, middle)
     for one in pools.values():
         cache.notes += one.notes
@@ -179,7 +217,9 @@ def read(rt, root=None, content=False):
     counters = pool.counters
     if counters.get("evictable") is None:  # a tree that cannot be read: what is neither free nor a request's own is in it
         counters["cached"] = (pool.size * page - counters.get("available", 0) - own) // page
-        cache.notes.append(f"the prefix tree is a {counters['tree']}, whose nodes only it can read: cached = total - available - requests' own")
+        cache.notes.append(
+            f"the prefix tree is a {counters['tree']}, whose nodes only it can read: cached = total - available - requests' own"
+        )
     _waits(cache, own)
     return cache
 
@@ -224,8 +264,12 @@ def _pieces(obj):
 
 def _waiting(rt, allocator):
     """How many numbers wait in each open group of frees."""
-    return [length(rt, one) for name in GROUPS if _there(allocator, name) and allocator.attr(name).isa("list")
-            for one in allocator.attr(name).elements(100_000)]  # fmt: skip
+    return [
+        length(rt, one)
+        for name in GROUPS
+        if _there(allocator, name) and allocator.attr(name).isa("list")
+        for one in allocator.attr(name).elements(100_000)
+    ]
 
 
 def _moving(rt, allocators):
@@ -323,7 +367,9 @@ def _request(rt, obj, queue, table, page, content):
         request.allocated = request.prompt_tokens + max(0, request.output_tokens - 1)
     request.computed_tokens = committed if committed is not None else request.allocated or 0
     request.private = first(obj, "protected")
-    if request.private is None and request.row is not None and _there(obj, "prefix_indices"):  # before 0.5.6: whole pages of the prefix
+    if (
+        request.private is None and request.row is not None and _there(obj, "prefix_indices")
+    ):  # before 0.5.6: whole pages of the prefix
         request.private = length(rt, obj.attr("prefix_indices")) // page * page
     finished = _there(obj, "finished_reason")
     retracted = bool(optional(obj, "is_retracted", default=0))
@@ -331,7 +377,9 @@ def _request(rt, obj, queue, table, page, content):
     request.preemptions = optional(obj, "retraction_count", default=0) or int(retracted)
     if request.row is not None and request.allocated and not table.unavailable:
         if not 0 <= request.row < table.shape[0] or request.allocated > table.shape[1]:
-            raise LayoutError(f"{request.request_id} claims row {request.row} with {request.allocated} tokens of a table of {list(table.shape)}")
+            raise LayoutError(
+                f"{request.request_id} claims row {request.row} with {request.allocated} tokens of a table of {list(table.shape)}"
+            )
         slots = array.array("i")
         at = table.data_ptr + request.row * table.stride[0] * 4
         slots.frombytes(rt.target.read(at, 4 * request.allocated))
@@ -339,8 +387,9 @@ def _request(rt, obj, queue, table, page, content):
         request.blocks[0] = request.slots if page == 1 else list(dict.fromkeys(s // page for s in request.slots))
     if content:
         request.content = {
-            "prompt_token_ids": _array_numbers(rt, prompt, MAX_TOKENS_SHOWN), "output_token_ids": _array_numbers(rt, output, MAX_TOKENS_SHOWN),
-        }  # fmt: skip
+            "prompt_token_ids": _array_numbers(rt, prompt, MAX_TOKENS_SHOWN),
+            "output_token_ids": _array_numbers(rt, output, MAX_TOKENS_SHOWN),
+        }
     return request
 
 
@@ -357,12 +406,16 @@ def _waits(cache, own):
             head = request
             limit = cache.limits.get("max_running_requests")
             need = (request.prompt_tokens or 0) + (request.output_tokens or 0)
-            free = pool.counters.get("available", 0) + (pool.counters.get("evictable") or pool.counters.get("cached", 0) * pool.block_size)
+            free = pool.counters.get("available", 0) + (
+                pool.counters.get("evictable") or pool.counters.get("cached", 0) * pool.block_size
+            )
             if (limit and len(running) >= limit) or (cache.rows and not cache.rows["free"]):
                 request.blocked_by = f"request slots: {len(running)} run, {limit} may"
             elif need > free:
                 holders = sorted(((len(r.slots or ()), r.request_id) for r in running), reverse=True)[:3]
-                request.blocked_by = f"blocks: needs {need} tokens, {free} free or evictable; " + ", ".join(f"{n} holds {c}" for c, n in holders)
+                request.blocked_by = f"blocks: needs {need} tokens, {free} free or evictable; " + ", ".join(
+                    f"{n} holds {c}" for c, n in holders
+                )
             else:
                 request.blocked_by = "the next step"
 
@@ -440,9 +493,14 @@ def _node(rt, obj, what, unified, tokens, mapping):
     """What a node holds of one pool: a `Node` without its links."""
     if unified:
         held = obj.attr("component_data").item(COMPONENTS.get(what, 0))
-        value, lock = held.attr("host_value" if what == "host" else "value"), optional(held, "host_lock_ref" if what == "host" else "lock_ref", default=0)
+        value, lock = (
+            held.attr("host_value" if what == "host" else "value"),
+            optional(held, "host_lock_ref" if what == "host" else "lock_ref", default=0),
+        )
     else:
-        name = "value" if what == "swa" and not optional(obj, "swa_tombstone", default=0) else _CLASSIC[what]  # SWARadixCache: full slots, to be mapped
+        name = (
+            "value" if what == "swa" and not optional(obj, "swa_tombstone", default=0) else _CLASSIC[what]
+        )  # SWARadixCache: full slots, to be mapped
         value = obj.attr(name) if _there(obj, name) else None
         lock = next((v for v in (optional(obj, n) for n in LOCKS.get(what, ("host_ref_counter",))) if v is not None), 0)
     node = Node(optional(obj, "id", default=-1), -1, [], tokens, [], lock, obj.address)

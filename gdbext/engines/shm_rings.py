@@ -8,7 +8,12 @@ reader 1 once it has read it. A chunk that is written may be written again only 
 from ..errors import GdbextError, LayoutError
 
 QUEUE = "MessageQueue"
-HOLDERS = ("rpc_broadcast_mq", "worker_response_mq", "response_mqs", "mq_broadcaster")  # attributes of a frame's self that hold queues
+HOLDERS = (
+    "rpc_broadcast_mq",
+    "worker_response_mq",
+    "response_mqs",
+    "mq_broadcaster",
+)  # attributes of a frame's self that hold queues
 WITHIN = ("", "model_executor", "executor")  # …or of what hangs there
 MAX_CHUNKS, MAX_READERS, MAX_FRAMES = 4096, 4096, 60
 
@@ -23,7 +28,10 @@ class Ring:
     @property
     def unread(self):
         """[number of messages that each reader has not read yet]"""
-        return [sum(written and not read[i] for written, read in self.chunks) for i in range(len(self.chunks[0][1]) if self.chunks else 0)]
+        return [
+            sum(written and not read[i] for written, read in self.chunks)
+            for i in range(len(self.chunks[0][1]) if self.chunks else 0)
+        ]
 
     @property
     def full(self):
@@ -78,9 +86,21 @@ def _ring(queue, held):
         buffer = _attribute(queue, "buffer")
         if buffer is None:
             return None
-        readers, size, count, offset = (buffer.attr(n).integer() for n in ("n_reader", "max_chunk_bytes", "max_chunks", "metadata_offset"))
-        index, writer, reader = queue.attr("current_idx").integer(), queue.attr("_is_writer").boolean(), queue.attr("local_reader_rank").integer()
-        if not (0 < readers <= MAX_READERS and 0 < count <= MAX_CHUNKS and 0 <= index < count and offset == size * count and (writer or 0 <= reader < readers)):
+        readers, size, count, offset = (
+            buffer.attr(n).integer() for n in ("n_reader", "max_chunk_bytes", "max_chunks", "metadata_offset")
+        )
+        index, writer, reader = (
+            queue.attr("current_idx").integer(),
+            queue.attr("_is_writer").boolean(),
+            queue.attr("local_reader_rank").integer(),
+        )
+        if not (
+            0 < readers <= MAX_READERS
+            and 0 < count <= MAX_CHUNKS
+            and 0 <= index < count
+            and offset == size * count
+            and (writer or 0 <= reader < readers)
+        ):
             raise LayoutError(f"the ring at {buffer.address:#x} is not one I know")
         name = buffer.attr("shared_memory").attr("_name").string(256).lstrip("/")
         target = queue.rt.target

@@ -6,16 +6,21 @@ import re
 from .base import EngineSpec, Match, Memory, environ_ranks, memory_environ
 
 _SCRIPTS = {"trtllm-serve": "api-server", "trtllm-llmapi-launch": "frontend"}
-_MODULES = {"tensorrt_llm.llmapi.mgmn_worker_node": "worker", "tensorrt_llm.llmapi.mgmn_leader_node": "frontend",
-            "tensorrt_llm.commands.serve": "api-server"}  # fmt: skip
+_MODULES = {
+    "tensorrt_llm.llmapi.mgmn_worker_node": "worker",
+    "tensorrt_llm.llmapi.mgmn_leader_node": "frontend",
+    "tensorrt_llm.commands.serve": "api-server",
+}
 
 
 class TrtLlm(EngineSpec):
     name = "trtllm"
     display = "TensorRT-LLM"
     libraries = re.compile(r"/tensorrt_llm/\S*\.so|/libtensorrt_llm\S*\.so|/libnvinfer_plugin_tensorrt_llm\S*\.so")
-    environ_ranks = (("world", ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")),
-                     ("local", ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID")))  # fmt: skip
+    environ_ranks = (
+        ("world", ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")),
+        ("local", ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID")),
+    )
     parent_roles = {}
 
     def argued(self, kind, text, arguments):

@@ -13,7 +13,11 @@ ENGINES = ("KVCacheManager", "BlockManager", "WindowBlockManager", "LRUEvictionP
 TYPES = (NAMESPACE + "WindowBlockManager",)
 WINDOWS = ("mBlockManager.mWindowBlockManagers", "mWindowBlockManagers")  # std::map<window, WindowBlockManager>
 BLOCKS, TABLES, TOKENS, PRIMARY = "mAllBlocksById", "mAllocatedBlocksPerSeq", "mTokensPerBlock", "mNumPrimaryBlocks"
-POLICY, QUEUES, COUNTS = "mEvictionPolicy", "mFreeQueues", "mNumFreeBlocksPerLevel"  # queues: [cache level][priority] of std::list<BlockPtr>
+POLICY, QUEUES, COUNTS = (
+    "mEvictionPolicy",
+    "mFreeQueues",
+    "mNumFreeBlocksPerLevel",
+)  # queues: [cache level][priority] of std::list<BlockPtr>
 ID, REFERENCES, ITERATOR = "mBlockId", "mRefCount", "mFreeBlockIterator"
 UPDATING = ("LRUEvictionPolicy", "WindowBlockManager", "BlockManager", "KVCacheBlock")
 MAX_BLOCKS = 1 << 24
@@ -34,7 +38,9 @@ def read(found):
     for number, (window, manager) in enumerate(managers):
         pool = _pool(manager, f"window {window}" if len(managers) > 1 else "pool")
         pools.append(pool)
-        groups.append(Group(number, "full" if len(managers) == 1 else "sliding-window", pool.block_size, number, spec={"window": window}))
+        groups.append(
+            Group(number, "full" if len(managers) == 1 else "sliding-window", pool.block_size, number, spec={"window": window})
+        )
         for key, blocks in manager.field(TABLES).items(MAX_BLOCKS):
             request_id = str(key.integer())
             request = requests.setdefault(request_id, Request(request_id))
@@ -60,7 +66,13 @@ def _pool(manager, name):
                 number = block.field(ID).integer()
                 pool.free_ids.append(number)
                 if (number >= primary) != (level > 0):
-                    pool.faults.append(("free-level", number, f"block {number} of {primary} primary blocks waits in the free queue of level {level}"))
+                    pool.faults.append(
+                        (
+                            "free-level",
+                            number,
+                            f"block {number} of {primary} primary blocks waits in the free queue of level {level}",
+                        )
+                    )
     counted = [n.integer() for n in policy.field(COUNTS).items(8)]
     pool.num_free = sum(counted)
     pool.counters["free_per_level"] = counted
@@ -68,6 +80,10 @@ def _pool(manager, name):
     for number, block in enumerate(blocks):
         engaged = block.field(ITERATOR).engaged()
         if engaged != (pool.ids[number] in free):
-            said = "has a place in a free queue and stands in none" if engaged else "stands in a free queue and does not know its place"
+            said = (
+                "has a place in a free queue and stands in none"
+                if engaged
+                else "stands in a free queue and does not know its place"
+            )
             pool.faults.append(("free-iterator", number, f"block {number} {said}"))
     return pool

@@ -43,8 +43,13 @@ class Vllm(EngineSpec):
     name = "vllm"
     display = "vLLM"
     libraries = re.compile(r"/vllm/(_\w+|vllm_flash_attn/\S+|cumem_allocator)\S*\.so")
-    zombies = (("VLLM::EngineCor", "engine-core"), ("VLLM::DPEngineC", "engine-core"), ("VLLM::Worker", "worker"),
-               ("VLLM::DPCoordin", "coordinator"), ("VLLM::APIServer", "api-server"))  # fmt: skip
+    zombies = (
+        ("VLLM::EngineCor", "engine-core"),
+        ("VLLM::DPEngineC", "engine-core"),
+        ("VLLM::Worker", "worker"),
+        ("VLLM::DPCoordin", "coordinator"),
+        ("VLLM::APIServer", "api-server"),
+    )
     environ_ranks = (("world", ("RANK",)), ("local", ("LOCAL_RANK",)))
     parent_roles = {"engine-core": "frontend", "worker": "engine-core", "coordinator": "frontend", "api-server": "frontend"}
 

@@ -35,27 +35,66 @@ PATHS = {
 }
 # objects that a frame may hold -> the path from there to the scheduler; of several, with | between, the first that is there (V1 | V0)
 ROOTS = {
-    "EngineCoreProc": "scheduler", "DPEngineCoreProc": "scheduler", "EngineCore": "scheduler", "EngineCoreActor": "scheduler",
-    "DPMoEEngineCoreActor": "scheduler", "InprocClient": "engine_core.scheduler", "LLMEngine": "engine_core.engine_core.scheduler|scheduler",
-    "LLM": "llm_engine.engine_core.engine_core.scheduler|llm_engine.scheduler", "MQLLMEngine": "engine.scheduler", "_AsyncLLMEngine": "scheduler", "Scheduler": "", "AsyncScheduler": "",
-}  # fmt: skip
+    "EngineCoreProc": "scheduler",
+    "DPEngineCoreProc": "scheduler",
+    "EngineCore": "scheduler",
+    "EngineCoreActor": "scheduler",
+    "DPMoEEngineCoreActor": "scheduler",
+    "InprocClient": "engine_core.scheduler",
+    "LLMEngine": "engine_core.engine_core.scheduler|scheduler",
+    "LLM": "llm_engine.engine_core.engine_core.scheduler|llm_engine.scheduler",
+    "MQLLMEngine": "engine.scheduler",
+    "_AsyncLLMEngine": "scheduler",
+    "Scheduler": "",
+    "AsyncScheduler": "",
+}
 WORKER_ROOTS = {  # frame's self -> path to the model runner
-    "WorkerProc": "worker.worker.model_runner", "EngineCoreProc": "model_executor.driver_worker.worker.model_runner",
-    "DPEngineCoreProc": "model_executor.driver_worker.worker.model_runner", "EngineCore": "model_executor.driver_worker.worker.model_runner",
-    "GPUModelRunner": "", "CPUModelRunner": "", "LLM": "llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner",
+    "WorkerProc": "worker.worker.model_runner",
+    "EngineCoreProc": "model_executor.driver_worker.worker.model_runner",
+    "DPEngineCoreProc": "model_executor.driver_worker.worker.model_runner",
+    "EngineCore": "model_executor.driver_worker.worker.model_runner",
+    "GPUModelRunner": "",
+    "CPUModelRunner": "",
+    "LLM": "llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner",
     "LLMEngine": "engine_core.engine_core.model_executor.driver_worker.worker.model_runner",
-}  # fmt: skip
+}
 WAITING = ("waiting", "kv_holding_waiting", "skipped_waiting")  # queues of the scheduler that a release may have
 KINDS = {
-    "FullAttentionSpec": "full", "MLAAttentionSpec": "mla", "SlidingWindowSpec": "sliding-window", "SlidingWindowMLASpec": "sliding-window",
-    "ChunkedLocalAttentionSpec": "chunked", "MambaSpec": "mamba", "CrossAttentionSpec": "cross", "SinkFullAttentionSpec": "full",
-    "RSWASpec": "full", "EncoderOnlyAttentionSpec": "other",
-}  # fmt: skip
+    "FullAttentionSpec": "full",
+    "MLAAttentionSpec": "mla",
+    "SlidingWindowSpec": "sliding-window",
+    "SlidingWindowMLASpec": "sliding-window",
+    "ChunkedLocalAttentionSpec": "chunked",
+    "MambaSpec": "mamba",
+    "CrossAttentionSpec": "cross",
+    "SinkFullAttentionSpec": "full",
+    "RSWASpec": "full",
+    "EncoderOnlyAttentionSpec": "other",
+}
 SPEC_FIELDS = ("num_kv_heads", "head_size", "head_size_v", "sliding_window", "attention_chunk_size")
-UPDATING = ("block_pool.py", "kv_cache_utils.py", "single_type_kv_cache_manager.py", "specialized_manager.py", "kv_cache_coordinator.py")
-READING = {"get_num_free_blocks", "get_cached_block", "get_usage", "get_all_free_blocks", "iter_blocks_after", "find_longest_cache_hit",
-           "get_one_block", "contain", "block_hash", "get_blocks", "get_num_common_prefix_blocks", "get_num_blocks_to_allocate",
-           "request_block_hasher", "hash_block_tokens"}  # fmt: skip
+UPDATING = (
+    "block_pool.py",
+    "kv_cache_utils.py",
+    "single_type_kv_cache_manager.py",
+    "specialized_manager.py",
+    "kv_cache_coordinator.py",
+)
+READING = {
+    "get_num_free_blocks",
+    "get_cached_block",
+    "get_usage",
+    "get_all_free_blocks",
+    "iter_blocks_after",
+    "find_longest_cache_hit",
+    "get_one_block",
+    "contain",
+    "block_hash",
+    "get_blocks",
+    "get_num_common_prefix_blocks",
+    "get_num_blocks_to_allocate",
+    "request_block_hasher",
+    "hash_block_tokens",
+}
 CPU_TRANSPOSED = ("vec",)  # ISAs of the CPU backend that store K element by element (proved by marks, facts section 2)
 MAX_REQUESTS = 100_000
 MAX_TOKENS_SHOWN = 4096
@@ -186,7 +225,9 @@ def read(rt, root=None, content=False):
             if request is None:
                 request = requests[request_id] = Request(request_id, known=scheduler is None)
             request.blocks[group] = index.of(blocks, WILD)
-    cache = Cache("vllm", version(rt), [p for p, _ in pools], groups, list(requests.values()), mid_update(rt), queues=scheduler is not None)
+    cache = Cache(
+        "vllm", version(rt), [p for p, _ in pools], groups, list(requests.values()), mid_update(rt), queues=scheduler is not None
+    )
     _pins(cache, scheduler, manager, pools)
     if scheduler is not None:
         _limits(cache, scheduler)
@@ -248,7 +289,11 @@ def _group(one, group_id, pool, config):
         kind = "full"
     layers = []
     try:
-        layers = [n.string(300) for n in config.attr("kv_cache_groups").item(group_id).attr("layer_names").elements(10_000)] if config else []
+        layers = (
+            [n.string(300) for n in config.attr("kv_cache_groups").item(group_id).attr("layer_names").elements(10_000)]
+            if config
+            else []
+        )
     except GdbextError:
         pass  # the names are a courtesy
     return Group(group_id, kind, optional(one, "block_size") or 0, pool, layers, spec)
@@ -264,7 +309,9 @@ def read_pool(rt, holder, name="pool"):
     if blocks is None or not blocks.isa("list"):
         raise GdbextError(f"the {holder.type_name} at {holder.address:#x} has no list of blocks")
     addresses = blocks.element_addresses()
-    pool = Pool(name, optional(holder, "num_gpu_blocks", default=len(addresses)), len(addresses), optional(holder, "hash_block_size") or 0)
+    pool = Pool(
+        name, optional(holder, "num_gpu_blocks", default=len(addresses)), len(addresses), optional(holder, "hash_block_size") or 0
+    )
     pool.counters["enable_caching"] = bool(optional(holder, "enable_caching", default=0))
     records = Records(rt, addresses)
     pool.foreign = records.foreign
@@ -347,7 +394,9 @@ def _hash_map(rt, pool, holder, records, index):
             extra.append((block.integer(max_digits=2), names.element_addresses(100_000)))
     lone = min(blocks, default=0) >= 0
     if lone and not extra and column.count(none) == pool.count - len(keys) and list(map(column.__getitem__, blocks)) == keys:
-        pool.hashes = [0] * pool.count  # each entry leads to a block that carries this very object, and no other block carries any
+        pool.hashes = [
+            0
+        ] * pool.count  # each entry leads to a block that carries this very object, and no other block carries any
         for block, key in zip(blocks, keys):
             pool.hashes[block] = key
         return
@@ -377,7 +426,9 @@ def _contents(rt, addresses):
         length, at = first.len(), L["bytes.ob_sval"]
         if 0 < length <= 256 and at % 8 == 0:
             columns = Columns(rt.target, addresses, at + (length + 7 & -8))
-            if set(columns.words(L["varobj.ob_size"])) == {length} and set(columns.words(L["object.ob_type"])) == {first.type.address}:
+            if set(columns.words(L["varobj.ob_size"])) == {length} and set(columns.words(L["object.ob_type"])) == {
+                first.type.address
+            }:
                 words = [columns.words(at + i) for i in range(0, length, 8)]
                 if length % 8:
                     mask = (1 << 8 * (length % 8)) - 1
@@ -437,7 +488,9 @@ def _queue(rt, queue):
     ranked = []
     for entry in heap:
         request = entry.elements(8)[-1] if entry.isa("tuple") else entry
-        ranked.append((optional(request, "priority", default=0), optional(request, "arrival_time", "floating", 0.0), request.address))
+        ranked.append(
+            (optional(request, "priority", default=0), optional(request, "arrival_time", "floating", 0.0), request.address)
+        )
     return [address for _, _, address in sorted(ranked)]
 
 
@@ -479,9 +532,11 @@ def _limits(cache, scheduler):
 
 
 _WAITS = {
-    "WAITING_FOR_REMOTE_KVS": "transfer: KV blocks from another process", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": "grammar: it is being compiled",
-    "WAITING_FOR_FSM": "grammar: it is being compiled", "WAITING_FOR_STREAMING_REQ": "input: the client's next part",
-}  # fmt: skip
+    "WAITING_FOR_REMOTE_KVS": "transfer: KV blocks from another process",
+    "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": "grammar: it is being compiled",
+    "WAITING_FOR_FSM": "grammar: it is being compiled",
+    "WAITING_FOR_STREAMING_REQ": "input: the client's next part",
+}
 
 
 def _waits(cache):
@@ -515,7 +570,11 @@ def _head_waits(cache, request, running):
         if wanted > free - reserve:
             holders = sorted(((len(r.blocks.get(group.id, ())), r.request_id) for r in running), reverse=True)[:3]
             who = ", ".join(f"{name} holds {count}" for count, name in holders if count)
-            return f"blocks: needs {wanted} of group {group.id}, {free} free" + (f", {reserve} kept back" if reserve else "") + (f"; {who}" if who else "")
+            return (
+                f"blocks: needs {wanted} of group {group.id}, {free} free"
+                + (f", {reserve} kept back" if reserve else "")
+                + (f"; {who}" if who else "")
+            )
     busy = sum(1 for r in running)
     if busy and busy >= budget:
         return f"token budget: {busy} running requests use the {budget} tokens of a step"
@@ -584,11 +643,17 @@ def _v0_worker(rt, v0, label):
     worker.notes.append("V0 engine: a worker's block tables live for one step only and are not read")
     for index, pool, obj, spec in vllm_v0_kv.cache_tensors(v0):
         tensor = read_tensor(rt, obj.address)
-        layer = layer_of(index, ("gpu", "cpu")[pool], pool, tensor, spec, None, "") if tensor.storage_data and tensor.shape and tensor.numel else None
+        layer = (
+            layer_of(index, ("gpu", "cpu")[pool], pool, tensor, spec, None, "")
+            if tensor.storage_data and tensor.shape and tensor.numel
+            else None
+        )
         if layer is not None:
             worker.layers.append(layer)
         elif tensor.numel:
-            worker.notes.append(f"layer {index}: " + (tensor.unavailable or f"shape {list(tensor.shape or ())} is no layout that is known"))
+            worker.notes.append(
+                f"layer {index}: " + (tensor.unavailable or f"shape {list(tensor.shape or ())} is no layout that is known")
+            )
     return worker
 
 
@@ -599,7 +664,16 @@ def _config_groups(runner):
         for group in runner.attr("kv_cache_config").attr("kv_cache_groups").elements(1000):
             spec = group.attr("kv_cache_spec")
             names = [n.string(300) for n in group.attr("layer_names").elements(10_000)]
-            found.append((names, {"class": spec.type_name, "block_size": optional(spec, "block_size"), **{n: optional(spec, n) for n in SPEC_FIELDS}}))
+            found.append(
+                (
+                    names,
+                    {
+                        "class": spec.type_name,
+                        "block_size": optional(spec, "block_size"),
+                        **{n: optional(spec, n) for n in SPEC_FIELDS},
+                    },
+                )
+            )
         return found
     except GdbextError:
         return []
@@ -616,7 +690,9 @@ def _layers(rt, runner, worker, groups, num_blocks):
     if len(names) != len(caches):
         names = [(i, "", 0) for i in range(len(caches))]
         if groups:
-            worker.notes.append(f"{len(caches)} KV tensors for {sum(len(layers) for layers, _ in groups)} layers: named by their order")
+            worker.notes.append(
+                f"{len(caches)} KV tensors for {sum(len(layers) for layers, _ in groups)} layers: named by their order"
+            )
     if num_blocks is None:
         try:
             num_blocks = runner.attr("kv_cache_config").attr("num_blocks").integer()
@@ -634,7 +710,9 @@ def _layers(rt, runner, worker, groups, num_blocks):
             continue
         layer = layer_of(index, name, group, tensor, spec, num_blocks, isa)
         if layer is None:
-            worker.notes.append(f"layer {index}: shape {list(tensor.shape)} is no layout that is known for {num_blocks} blocks of {spec.get('block_size')}")
+            worker.notes.append(
+                f"layer {index}: shape {list(tensor.shape)} is no layout that is known for {num_blocks} blocks of {spec.get('block_size')}"
+            )
             continue
         worker.layers.append(layer)
     try:
@@ -646,15 +724,34 @@ def _layers(rt, runner, worker, groups, num_blocks):
 def layer_of(index, name, group, tensor, spec, num_blocks, isa=""):
     """`addresses.Layer` of a layer's tensor (facts section 2), or None for a shape that is not known."""
     cpu = tensor.device.startswith("cpu")
-    order = order_of(tensor.shape, num_blocks, spec.get("block_size"), spec.get("num_kv_heads"), spec.get("head_size"), "2 B H N D" if cpu else "")
+    order = order_of(
+        tensor.shape,
+        num_blocks,
+        spec.get("block_size"),
+        spec.get("num_kv_heads"),
+        spec.get("head_size"),
+        "2 B H N D" if cpu else "",
+    )
     if not order:
         return None
     base = tensor.storage_data + tensor.storage_offset * tensor.dtype.itemsize
     slab = cpu and order == "B H N C"
     layer = strided_layer(
-        index, name, group, base, tensor.dtype.itemsize, tensor.shape, tensor.stride, order, head_size=spec.get("head_size"), slab=slab,
-        transposed=slab and isa in CPU_TRANSPOSED, blocks=num_blocks, device=tensor.device, dtype=tensor.dtype.name,
-    )  # fmt: skip
+        index,
+        name,
+        group,
+        base,
+        tensor.dtype.itemsize,
+        tensor.shape,
+        tensor.stride,
+        order,
+        head_size=spec.get("head_size"),
+        slab=slab,
+        transposed=slab and isa in CPU_TRANSPOSED,
+        blocks=num_blocks,
+        device=tensor.device,
+        dtype=tensor.dtype.name,
+    )
     for part in layer.parts:
         part.tensor = tensor
     if slab and isa not in CPU_TRANSPOSED:
@@ -728,7 +825,13 @@ def _slot_mapping(table):
         if obj is None or not is_tensor(obj):
             return []
         tensor = read_tensor(table.rt, obj.address)
-        if tensor.unavailable or len(tensor.shape) != 1 or tensor.dtype.itemsize != 8 or tensor.stride != (1,) or not tensor.numel:
+        if (
+            tensor.unavailable
+            or len(tensor.shape) != 1
+            or tensor.dtype.itemsize != 8
+            or tensor.stride != (1,)
+            or not tensor.numel
+        ):
             return []
         slots = list(struct.unpack(f"<{tensor.numel}q", table.rt.target.read(tensor.data_ptr, 8 * tensor.numel)))
     except (FaultError, LayoutError):

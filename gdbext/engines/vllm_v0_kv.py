@@ -23,15 +23,42 @@ PATHS = {
 }
 _DRIVER = "model_executor.driver_worker.worker|{0}model_executor.driver_worker"
 WORKERS = {  # objects that a frame may hold -> the path from there to the Worker
-    "Worker": "", "CPUWorker": "", "WorkerWrapperBase": "worker", "WorkerWrapper": "worker", "LLMEngine": _DRIVER.format(""),
-    "_AsyncLLMEngine": _DRIVER.format(""), "LLM": "llm_engine." + _DRIVER.format("llm_engine."), "MQLLMEngine": "engine." + _DRIVER.format("engine."),
-}  # fmt: skip
+    "Worker": "",
+    "CPUWorker": "",
+    "WorkerWrapperBase": "worker",
+    "WorkerWrapper": "worker",
+    "LLMEngine": _DRIVER.format(""),
+    "_AsyncLLMEngine": _DRIVER.format(""),
+    "LLM": "llm_engine." + _DRIVER.format("llm_engine."),
+    "MQLLMEngine": "engine." + _DRIVER.format("engine."),
+}
 CACHES = (("gpu_cache", 0), ("cpu_cache", 1))  # lists of tensors, one per layer -> the pool whose blocks they hold
 QUEUES = (("running", "running"), ("waiting", "waiting"), ("swapped", "swapped"))
-UPDATING = ("block_manager.py", "block_manager_v1.py", "block_manager_v2.py", "block_table.py", "common.py", "cpu_gpu_block_allocator.py", "naive_block.py",
-            "prefix_caching_block.py", "evictor.py", "evictor_v1.py", "evictor_v2.py")  # fmt: skip
-READING = {"can_allocate", "can_append_slots", "can_append_slot", "get_num_free_gpu_blocks", "get_num_free_blocks", "get_num_free_cpu_blocks",
-           "get_block_table", "get_prefix_cache_hit_rate", "can_swap_in", "can_swap_out"}  # fmt: skip
+UPDATING = (
+    "block_manager.py",
+    "block_manager_v1.py",
+    "block_manager_v2.py",
+    "block_table.py",
+    "common.py",
+    "cpu_gpu_block_allocator.py",
+    "naive_block.py",
+    "prefix_caching_block.py",
+    "evictor.py",
+    "evictor_v1.py",
+    "evictor_v2.py",
+)
+READING = {
+    "can_allocate",
+    "can_append_slots",
+    "can_append_slot",
+    "get_num_free_gpu_blocks",
+    "get_num_free_blocks",
+    "get_num_free_cpu_blocks",
+    "get_block_table",
+    "get_prefix_cache_hit_rate",
+    "can_swap_in",
+    "can_swap_out",
+}
 MAX_SEQUENCES = 100_000
 MAX_BLOCKS = 1 << 26
 
@@ -47,7 +74,12 @@ def mid_update(rt, settled_frames):
         for frame in frames:
             folder, _, name = frame.file.rpartition("/")
             function = frame.function.rpartition(".")[2]
-            if name in UPDATING and folder.endswith(("/vllm/core", "/vllm/core/block")) and function not in READING and not function.startswith("__"):
+            if (
+                name in UPDATING
+                and folder.endswith(("/vllm/core", "/vllm/core/block"))
+                and function not in READING
+                and not function.startswith("__")
+            ):
                 return f"{frame.function} ({name}:{frame.line})"
     return ""
 
@@ -113,7 +145,12 @@ def cache_tensors(worker):
     """-> [(layer, pool, the tensor's Object, spec)] of a worker's first cache engine (there is one per virtual engine)."""
     engines = worker.attr("cache_engine")
     engine = engines.item(0) if engines.isa("list") else engines
-    spec = {name: found.integer() for name in ("block_size", "head_size", "num_kv_heads", "num_heads") for found in [_get(engine, name)] if found is not None}
+    spec = {
+        name: found.integer()
+        for name in ("block_size", "head_size", "num_kv_heads", "num_heads")
+        for found in [_get(engine, name)]
+        if found is not None
+    }
     spec.setdefault("num_kv_heads", spec.pop("num_heads", None))  # CPUCacheEngine's name for them
     found = []
     for name, pool in CACHES:
@@ -224,7 +261,9 @@ def _old_pools(rt, manager, tables):
         else:
             pool.has_hash_map, pool.hashes = True, [0] * size
             kept = [b for _, b in allocator.attr("evictor").attr("free_table").items(MAX_BLOCKS)]
-            free = [b.attr("block_number").integer() for b in kept] + list(range(allocator.attr("current_num_blocks").integer(), size))
+            free = [b.attr("block_number").integer() for b in kept] + list(
+                range(allocator.attr("current_num_blocks").integer(), size)
+            )
             named = allocator.attr("cached_blocks").items(MAX_BLOCKS)
             for block in [*blocks, *kept, *(b for _, b in named)]:
                 pool.hashes[_number(block, size)] = _token(block.attr("block_hash").integer(max_digits=8))
@@ -294,7 +333,10 @@ def _sequence(rt, seq, name, content):
     request.prompt_tokens, request.output_tokens = length(rt, prompt), length(rt, output)
     request.computed_tokens = computed.integer() if computed is not None else None
     if content:
-        request.content = {"prompt_token_ids": _array_numbers(rt, prompt, MAX_TOKENS_SHOWN), "output_token_ids": _array_numbers(rt, output, MAX_TOKENS_SHOWN)}
+        request.content = {
+            "prompt_token_ids": _array_numbers(rt, prompt, MAX_TOKENS_SHOWN),
+            "output_token_ids": _array_numbers(rt, output, MAX_TOKENS_SHOWN),
+        }
     return request
 
 
@@ -318,7 +360,10 @@ def _waits(cache, watermark, scheduler):
         if limit and len(running) >= limit:
             request.blocked_by = f"request slots: all {limit} are running"
         elif wanted > (pool.num_free or 0) - reserve:
-            request.blocked_by = f"blocks: needs {wanted}, {pool.num_free} free" + (f", {reserve} kept back" if reserve else "") + "".join(
-                f"; {name} holds {count}" for count, name in holders if count)
+            request.blocked_by = (
+                f"blocks: needs {wanted}, {pool.num_free} free"
+                + (f", {reserve} kept back" if reserve else "")
+                + "".join(f"; {name} holds {count}" for count, name in holders if count)
+            )
         else:
             request.blocked_by = "the next step"

@@ -10,13 +10,13 @@ import sys
 import gdb
 from gdb.FrameDecorator import FrameDecorator
 
-from ..commands.gdb_door import session
+from ..access import base
 from ..commands.pybt import variables
 from ..engines import private
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
+from ..session.gdb_session import session
 from ..stacks import merge
-from ..target import base
 
 _STACK_POINTER = {"x86-64": "rsp"}  # gdb's own "sp" is no register there on every gdb
 
@@ -148,7 +148,9 @@ def _walk(rt, python, taken, frames):
             taken.append(decorator)
             yield _Native(rt.target, decorator)
 
-    ready = None  # the entries for taken[0], given out one frame late: below the last one may stand Python frames that no frame holds
+    ready = (
+        None  # the entries for taken[0], given out one frame late: below the last one may stand Python frames that no frame holds
+    )
     for entry in merge.merged(rt, python, native(), []):
         if entry.python is not None:
             held.append(entry.python)
@@ -157,7 +159,9 @@ def _walk(rt, python, taken, frames):
             del taken[0]
             yield from ready
         below = entry.native.decorator
-        asked = below is start and start.inferior_frame().newer() is not None  # a front end wants the variables of this very frame
+        asked = (
+            below is start and start.inferior_frame().newer() is not None
+        )  # a front end wants the variables of this very frame
         ready = _group(below, held) + ([below] if not entry.machinery or asked and not held else [])
         held = []
     del taken[0]

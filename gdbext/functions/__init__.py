@@ -8,10 +8,10 @@ import gdb
 
 def _tensor(value):
     """The `Tensor` that a `gdb.Value` means: a C++ tensor, an address, or a str with a Python expression."""
-    from ..commands.base import Args
-    from ..commands.gdb_door import session
     from ..commands.pytensor import address_of, at_address, resolve
     from ..errors import GdbextError
+    from ..session.command import Args
+    from ..session.gdb_session import session
 
     kind = value.type.strip_typedefs()
     if kind.code == gdb.TYPE_CODE_ARRAY and kind.target().strip_typedefs().sizeof == 1:
@@ -45,9 +45,9 @@ class TensorText(_Function):
     name = "tensor"
 
     def answer(self, value):
-        from ..commands.gdb_door import session
         from ..errors import GdbextError
         from ..render.text import escape
+        from ..session.gdb_session import session
         from ..torch import repr as reprs
 
         found = _tensor(value)
@@ -61,9 +61,9 @@ class TensorText(_Function):
 class TensorItem(_Function):
     """$tensor_item(EXPR, I, J, ...): one element of a torch tensor, as a number.
 
-      (gdb) print $tensor_item(t, 1, 2)
-      $1 = 5
-      (gdb) break decode if $tensor_item(seq_lens, 0) > 4096"""
+    (gdb) print $tensor_item(t, 1, 2)
+    $1 = 5
+    (gdb) break decode if $tensor_item(seq_lens, 0) > 4096"""
 
     name = "tensor_item"
 

@@ -13,10 +13,24 @@ from ..errors import GdbextError, NotFoundError
 from . import signatures, stripped
 
 # Functions that every launch of a kernel passes, by what they take (kernels/launch.py knows how).
-RUNTIME_ENTRIES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel", "cudaLaunchKernel_ptsz", "cudaLaunchKernelExC_ptsz",
-                   "cudaLaunchCooperativeKernel_ptsz", "hipLaunchKernel", "hipExtLaunchKernel")  # fmt: skip
-DRIVER_ENTRIES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchKernel_ptsz", "cuLaunchKernelEx_ptsz", "cuLaunchCooperativeKernel",
-                  "hipModuleLaunchKernel")  # fmt: skip
+RUNTIME_ENTRIES = (
+    "cudaLaunchKernel",
+    "cudaLaunchKernelExC",
+    "cudaLaunchCooperativeKernel",
+    "cudaLaunchKernel_ptsz",
+    "cudaLaunchKernelExC_ptsz",
+    "cudaLaunchCooperativeKernel_ptsz",
+    "hipLaunchKernel",
+    "hipExtLaunchKernel",
+)
+DRIVER_ENTRIES = (
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cuLaunchKernel_ptsz",
+    "cuLaunchKernelEx_ptsz",
+    "cuLaunchCooperativeKernel",
+    "hipModuleLaunchKernel",
+)
 ENTRIES = RUNTIME_ENTRIES + DRIVER_ENTRIES
 MAX_LOCATIONS = 20000
 
@@ -68,7 +82,11 @@ class Catalogue:
     def named(self, name):
         """The entries of a kernel's identifier, as Triton and the driver know it (its own suffixes cut off)."""
         found = [k for k in self.kernels if k.kernel == name or k.kernel.endswith("*") and name.startswith(k.kernel[:-1])]
-        return found or [k for k in self.kernels if k.launch == "driver" and re.fullmatch(re.escape(k.kernel) + r"(_0d|_[0-9a-f]{8,})[\w]*", name)]
+        return found or [
+            k
+            for k in self.kernels
+            if k.launch == "driver" and re.fullmatch(re.escape(k.kernel) + r"(_0d|_[0-9a-f]{8,})[\w]*", name)
+        ]
 
 
 _loaded = []
@@ -113,8 +131,17 @@ def look_through(elf, path, bias=0, pattern=None, word=""):
         cache[key] = _look_through(elf, path, pattern, word)
     moved = []
     for row in cache[key]:
-        moved.append(Row(row.kernel, row.name, row.library, row.engine, row.where,
-                         [Place(p.address + bias, p.size, p.symbol, p.signature, p.kind) for p in row.places], row.module))  # fmt: skip
+        moved.append(
+            Row(
+                row.kernel,
+                row.name,
+                row.library,
+                row.engine,
+                row.where,
+                [Place(p.address + bias, p.size, p.symbol, p.signature, p.kind) for p in row.places],
+                row.module,
+            )
+        )
     return moved
 
 
@@ -133,8 +160,14 @@ def _look_through(elf, path, pattern, word):
     registered = {}
     if launches and not elf.has_static_symbols and stripped.code_of(elf) is not None:
         texts = sorted(needles - {b"__device_stub_"})
-        if pattern is not None or stripped.code_of(elf).names(texts):  # a library such as cuBLAS has much code, and nothing of these
-            registered = {a: name for a, name in stripped.code_of(elf).host_functions().items() if pattern is not None or any(t.decode() in name for t in texts)}
+        if pattern is not None or stripped.code_of(elf).names(
+            texts
+        ):  # a library such as cuBLAS has much code, and nothing of these
+            registered = {
+                a: name
+                for a, name in stripped.code_of(elf).host_functions().items()
+                if pattern is not None or any(t.decode() in name for t in texts)
+            }
     found = [(symbol, value, size) for symbol, value, size in elf.symbols_named(sorted(needles)) if value not in registered]
     for symbol, value, size in found + [(name, a, 0) for a, name in registered.items()]:
         signature = signatures.parse(symbol)
@@ -142,30 +175,57 @@ def _look_through(elf, path, pattern, word):
             continue
         kernel = next((k for k in wanted if k.fits(signature)), None)
         if kernel is None:
-            if not (pattern is not None and (signature.stub or value in registered) or word and signature.base == word and launches):
+            if not (
+                pattern is not None and (signature.stub or value in registered) or word and signature.base == word and launches
+            ):
                 continue
-            kernel = Kernel({"engine": "", "backend": "", "launch": "runtime", "source": ""}, {"kernel": signature.base, "role": "other", "releases": ""})
+            kernel = Kernel(
+                {"engine": "", "backend": "", "launch": "runtime", "source": ""},
+                {"kernel": signature.base, "role": "other", "releases": ""},
+            )
         if signature.clone and kernel.launch != "cpu":
             continue
         if pattern is not None and not pattern.search(signature.text):
             continue
-        if any("at::Tensor" in p for p in signature.parameters or ()) and kernel.launch == "runtime" and kernel.role != "launcher":
+        if (
+            any("at::Tensor" in p for p in signature.parameters or ())
+            and kernel.launch == "runtime"
+            and kernel.role != "launcher"
+        ):
             kernel = kernel.as_launcher()  # vLLM names some host functions as their kernels
-        kind = "registered" if value in registered else "stub" if signature.stub else "function" if kernel.role == "launcher" or kernel.launch == "cpu" else "wrapper"
+        kind = (
+            "registered"
+            if value in registered
+            else "stub"
+            if signature.stub
+            else "function"
+            if kernel.role == "launcher" or kernel.launch == "cpu"
+            else "wrapper"
+        )
         key = kernel.kernel, kernel.backend, signature.name if not kernel.within else kernel.kernel
         if key not in rows:
             rows[key] = Row(kernel, key[2], path, kernel.engine or engine, "host")
         if len(rows[key].places) < MAX_LOCATIONS:
             rows[key].places.append(Place(value, size, symbol, signature, kind))
     if launches and not rows:
-        rows = {k.kernel: Row(k, k.kernel, path, k.engine or engine, "device") for k in _in_device_code(elf, wanted) if pattern is None or pattern.search(k.kernel)}
+        rows = {
+            k.kernel: Row(k, k.kernel, path, k.engine or engine, "device")
+            for k in _in_device_code(elf, wanted)
+            if pattern is None or pattern.search(k.kernel)
+        }
     return list(rows.values())
 
 
 def launches_kernels(elf):
     """Whether a library launches through the CUDA (or HIP) runtime, its own static copy included."""
-    return any(elf.data.find(word, base, min(base + size, len(elf.data))) >= 0 for _, _, base, size in elf._symbol_tables()
-               for word in (b"cudaLaunchKernel", b"hipLaunchKernel", b"__cudaRegisterFatBinary")) or ".nv_fatbin" in elf.sections  # fmt: skip
+    return (
+        any(
+            elf.data.find(word, base, min(base + size, len(elf.data))) >= 0
+            for _, _, base, size in elf._symbol_tables()
+            for word in (b"cudaLaunchKernel", b"hipLaunchKernel", b"__cudaRegisterFatBinary")
+        )
+        or ".nv_fatbin" in elf.sections
+    )
 
 
 def _in_device_code(elf, wanted):
@@ -218,8 +278,17 @@ def passes(elf, entry):
     """Whether a library calls a launch function, as far as its symbol tables name it (CUDA 13 calls __cudaLaunchKernel, which jumps on), or holds it."""
     if any(name == entry for name, _ in _entries(elf) or linked_entries(elf)):
         return True
-    words = [b"\0" + entry.encode() + b"\0", b"\0" + entry.encode() + b"@", b"\0__" + entry.encode() + b"\0", b"\0__" + entry.encode() + b"@"]
-    return any(elf.data.find(word, base, min(base + size, len(elf.data))) >= 0 for _, _, base, size in elf._symbol_tables() for word in words)
+    words = [
+        b"\0" + entry.encode() + b"\0",
+        b"\0" + entry.encode() + b"@",
+        b"\0__" + entry.encode() + b"\0",
+        b"\0__" + entry.encode() + b"@",
+    ]
+    return any(
+        elf.data.find(word, base, min(base + size, len(elf.data))) >= 0
+        for _, _, base, size in elf._symbol_tables()
+        for word in words
+    )
 
 
 def search(target, pattern=None, rt=None, word=""):

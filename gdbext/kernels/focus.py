@@ -20,11 +20,30 @@ class Question:
     there. What the user does not tell comes from `launched()`, the bytes of the kernel's parameters, from `facts()`, the `parameters.Facts`
     of a kernel that Triton compiled, and from `variable(name)`, a variable by the kernel's own debug information or None."""
 
-    def __init__(self, seq, head, part, grid, heads=None, queries=None, rows=None, table=None, read=None, launched=None, facts=None,
-                 variable=None, name=""):  # fmt: skip
+    def __init__(
+        self,
+        seq,
+        head,
+        part,
+        grid,
+        heads=None,
+        queries=None,
+        rows=None,
+        table=None,
+        read=None,
+        launched=None,
+        facts=None,
+        variable=None,
+        name="",
+    ):
         self.seq, self.head, self.part, self.grid = seq, head, part, tuple(grid)
         self.heads, self.queries, self.rows, self.table, self.read = heads, queries, rows, table, read
-        self.launched, self.facts, self.variable, self.name = launched, facts or parameters.Facts, variable or (lambda name: None), name
+        self.launched, self.facts, self.variable, self.name = (
+            launched,
+            facts or parameters.Facts,
+            variable or (lambda name: None),
+            name,
+        )
 
     def words(self, address, count):
         """`count` 32-bit integers on the device."""
@@ -36,12 +55,17 @@ class Question:
 def block_of(rule, question):
     """(block (x, y, z), [lines of arithmetic]) of a rule; `GdbextError` where something is missing or the answer is outside the grid."""
     if rule not in RULES:
-        raise NotFoundError("how its blocks are laid out is not known: persistent kernels map no block to a sequence; focus a block by number with: cuda block (x,y,z)")
+        raise NotFoundError(
+            "how its blocks are laid out is not known: persistent kernels map no block to a sequence; focus a block by number with: cuda block (x,y,z)"
+        )
     block, lines = RULES[rule](question)
     for axis, at, size in zip("xyz", block, question.grid):
         if not 0 <= at < size:
             said = " * ".join(map(str, question.grid))
-            raise GdbextError(f"block ({block[0]},{block[1]},{block[2]}) is outside the grid of {said} blocks: {axis} goes from 0 to {size - 1}; " + "; ".join(lines))
+            raise GdbextError(
+                f"block ({block[0]},{block[1]},{block[2]}) is outside the grid of {said} blocks: {axis} goes from 0 to {size - 1}; "
+                + "; ".join(lines)
+            )
     return block, lines
 
 
@@ -51,8 +75,11 @@ def _heads_seqs(q):
 
 def _heads_seqs_512(q):
     part = q.part or 0
-    return (q.head, q.seq, part), [f"x = head = {q.head}", f"y = sequence = {q.seq}",
-                                   f"z = partition = {part}: tokens {part * PARTITION} to {part * PARTITION + PARTITION - 1} ({PARTITION} each)"]  # fmt: skip
+    return (q.head, q.seq, part), [
+        f"x = head = {q.head}",
+        f"y = sequence = {q.seq}",
+        f"z = partition = {part}: tokens {part * PARTITION} to {part * PARTITION + PARTITION - 1} ({PARTITION} each)",
+    ]
 
 
 def _seqs_heads(q):
@@ -71,10 +98,17 @@ def _grouped(q):
         each, why = -(-q.heads // q.grid[1]), f"{q.heads} heads in {q.grid[1]} blocks"
     else:
         facts = q.facts()
-        facts = facts.narrowed(lambda f: "q_head_num" not in f or -(-f["q_head_num"] // min(f.get("BLOCK_H", 1), f.get("kv_group_num", 1))) == q.grid[1])
+        facts = facts.narrowed(
+            lambda f: (
+                "q_head_num" not in f or -(-f["q_head_num"] // min(f.get("BLOCK_H", 1), f.get("kv_group_num", 1))) == q.grid[1]
+            )
+        )
         both = [facts.get("BLOCK_H"), facts.get("kv_group_num")]
         if None in both:
-            raise GdbextError("-heads N is needed, the query heads of the model on this rank: " + facts.reason("BLOCK_H" if both[0] is None else "kv_group_num"))
+            raise GdbextError(
+                "-heads N is needed, the query heads of the model on this rank: "
+                + facts.reason("BLOCK_H" if both[0] is None else "kv_group_num")
+            )
         each, why = min(both), "the smaller of BLOCK_H = {} and kv_group_num = {}, by Triton".format(*both)
     y = q.head // each
     return (q.seq, y, part), [f"x = sequence = {q.seq}", f"y = head / {each} = {y} ({why})", f"z = KV split = {part}"]
@@ -87,20 +121,34 @@ def _extend(q):
 
 def _unified(q):
     facts = q.facts()
-    facts = facts.narrowed(lambda f: "num_query_heads" not in f or f["num_query_heads"] == q.grid[1] * f.get("num_queries_per_kv", 0))
-    rows, queries, table = (given if given is not None else facts.get(name) for given, name in
-                            ((q.rows, "BLOCK_Q"), (q.queries, "num_queries_per_kv"), (q.table, "query_start_len_ptr")))  # fmt: skip
-    for value, option, name in ((rows, "-block-q N", "BLOCK_Q"), (queries, "-queries-per-kv N", "num_queries_per_kv"),
-                                (table, "-table ADDR, the device address of query_start_loc,", "query_start_len_ptr")):  # fmt: skip
+    facts = facts.narrowed(
+        lambda f: "num_query_heads" not in f or f["num_query_heads"] == q.grid[1] * f.get("num_queries_per_kv", 0)
+    )
+    rows, queries, table = (
+        given if given is not None else facts.get(name)
+        for given, name in ((q.rows, "BLOCK_Q"), (q.queries, "num_queries_per_kv"), (q.table, "query_start_len_ptr"))
+    )
+    for value, option, name in (
+        (rows, "-block-q N", "BLOCK_Q"),
+        (queries, "-queries-per-kv N", "num_queries_per_kv"),
+        (table, "-table ADDR, the device address of query_start_loc,", "query_start_len_ptr"),
+    ):
         if value is None:
             raise GdbextError(f"{option} is needed: {facts.reason(name)}")
     starts = q.words(table, q.seq + 2)
     first = starts[q.seq] // rows + q.seq
     row_block = (q.part or 0) if q.grid[2] <= 1 else 0
     segment = (q.part or 0) if q.grid[2] > 1 else 0
-    lines = [] if q.rows and q.queries and q.table else [f"BLOCK_Q = {rows}, num_queries_per_kv = {queries}, query_start_loc at {table:#x} (by Triton's own objects)"]
-    lines += [f"x = query_start_loc[{q.seq}] / {rows} + {q.seq} + row block {row_block} = {starts[q.seq]} / {rows} + {q.seq} + {row_block} = {first + row_block}",
-             f"y = KV head = head / {queries} = {q.head // queries}", f"z = segment = {segment}"]  # fmt: skip
+    lines = (
+        []
+        if q.rows and q.queries and q.table
+        else [f"BLOCK_Q = {rows}, num_queries_per_kv = {queries}, query_start_loc at {table:#x} (by Triton's own objects)"]
+    )
+    lines += [
+        f"x = query_start_loc[{q.seq}] / {rows} + {q.seq} + row block {row_block} = {starts[q.seq]} / {rows} + {q.seq} + {row_block} = {first + row_block}",
+        f"y = KV head = head / {queries} = {q.head // queries}",
+        f"z = segment = {segment}",
+    ]
     length = starts[q.seq + 1] - starts[q.seq]
     if row_block * rows >= max(length, 1):
         raise GdbextError(f"sequence {q.seq} has {length} query rows: there is no block {row_block} of {rows} rows")
@@ -113,18 +161,24 @@ def _flashinfer(q, place):
         found, source = _flashinfer_parameters(q, place)
         kv_heads, mask = q.grid[1 if place == "y" else 2], found["block_valid_mask"]
         queries, table = queries or found["num_qo_heads"] // kv_heads, table or found["request_indices"]
-        lines = [f"num_qo_heads = {found['num_qo_heads']}, {kv_heads} KV heads in the grid, request_indices at {table:#x} ({source})"]
+        lines = [
+            f"num_qo_heads = {found['num_qo_heads']}, {kv_heads} KV heads in the grid, request_indices at {table:#x} ({source})"
+        ]
     served = list(q.words(table, q.grid[0]))
     if mask:  # a CUDA graph's grid is larger than the batch
         served = [seq if valid else -1 for seq, valid in zip(served, q.read(mask, q.grid[0]))]
     blocks = [i for i, seq in enumerate(served) if seq == q.seq]
     if not blocks:
-        raise NotFoundError(f"no block of the grid serves request {q.seq}: request_indices holds {', '.join(map(str, served[:16]))}{', …' if len(served) > 16 else ''}")
+        raise NotFoundError(
+            f"no block of the grid serves request {q.seq}: request_indices holds {', '.join(map(str, served[:16]))}{', …' if len(served) > 16 else ''}"
+        )
     part = q.part or 0
     if part >= len(blocks):
         raise GdbextError(f"request {q.seq} is cut into {len(blocks)} parts: there is no part {part}")
-    lines += [f"x: request_indices[{blocks[part]}] = {q.seq}" + (f", its part {part} of {len(blocks)}" if len(blocks) > 1 else ""),
-              f"{place} = KV head = head / {queries} = {q.head // queries}"]  # fmt: skip
+    lines += [
+        f"x: request_indices[{blocks[part]}] = {q.seq}" + (f", its part {part} of {len(blocks)}" if len(blocks) > 1 else ""),
+        f"{place} = KV head = head / {queries} = {q.head // queries}",
+    ]
     return blocks[part], q.head // queries, lines
 
 
@@ -135,8 +189,12 @@ def _flashinfer_parameters(q, place):
     if None not in told.values():
         return told, "debug information"
     if q.launched is None:
-        raise GdbextError("-queries-per-kv N and -table ADDR (request_indices) are needed: the kernel's parameters cannot be read here")
-    found, known = parameters.flashinfer("flashinfer-decode" if place == "y" else "flashinfer-prefill", q.launched(), q.grid, q.name)
+        raise GdbextError(
+            "-queries-per-kv N and -table ADDR (request_indices) are needed: the kernel's parameters cannot be read here"
+        )
+    found, known = parameters.flashinfer(
+        "flashinfer-decode" if place == "y" else "flashinfer-prefill", q.launched(), q.grid, q.name
+    )
     return found, f"its parameters, {known['structure']} of FlashInfer {known['releases']}, proved by the grid"
 
 
@@ -158,11 +216,21 @@ def _flash_fwd(q):
 def _flash_splitkv(q):
     heads = q.heads if q.heads is not None else _flash_heads(q)
     if heads is None and q.part is None:
-        return (0, q.seq, q.head), ["x = block of query rows = 0", f"y = sequence = {q.seq} (one split: z is the head; -heads N where there are several)", f"z = head = {q.head}"]
+        return (0, q.seq, q.head), [
+            "x = block of query rows = 0",
+            f"y = sequence = {q.seq} (one split: z is the head; -heads N where there are several)",
+            f"z = head = {q.head}",
+        ]
     if heads is None:
-        raise GdbextError("-heads N is needed, the query heads of the model on this rank: with several splits z = sequence * heads + head")
+        raise GdbextError(
+            "-heads N is needed, the query heads of the model on this rank: with several splits z = sequence * heads + head"
+        )
     part = q.part or 0
-    return (0, part, q.seq * heads + q.head), ["x = block of query rows = 0", f"y = split = {part}", f"z = {q.seq} * {heads} + {q.head} = {q.seq * heads + q.head}"]
+    return (0, part, q.seq * heads + q.head), [
+        "x = block of query rows = 0",
+        f"y = split = {part}",
+        f"z = {q.seq} * {heads} + {q.head} = {q.seq * heads + q.head}",
+    ]
 
 
 def _flash_heads(q):
@@ -181,14 +249,29 @@ def _token(q):
 
 
 RULES = {
-    "heads-seqs": _heads_seqs, "heads-seqs-512": _heads_seqs_512, "seqs-heads": _seqs_heads, "stage1": _stage1, "grouped": _grouped, "extend": _extend, "unified": _unified,
-    "flashinfer-decode": _flashinfer_decode, "flashinfer-prefill": _flashinfer_prefill, "flash-fwd": _flash_fwd, "flash-splitkv": _flash_splitkv,
+    "heads-seqs": _heads_seqs,
+    "heads-seqs-512": _heads_seqs_512,
+    "seqs-heads": _seqs_heads,
+    "stage1": _stage1,
+    "grouped": _grouped,
+    "extend": _extend,
+    "unified": _unified,
+    "flashinfer-decode": _flashinfer_decode,
+    "flashinfer-prefill": _flashinfer_prefill,
+    "flash-fwd": _flash_fwd,
+    "flash-splitkv": _flash_splitkv,
     "token": _token,
-}  # fmt: skip
+}
 
 
 def works_on(rule, block):
     """{"seq", "head", "part"} that a block works on, where the rule alone tells; {} where it takes a table."""
     x, y, z = block
-    return {"heads-seqs": {"seq": y, "head": x}, "heads-seqs-512": {"seq": y, "head": x, "part": z}, "seqs-heads": {"seq": x, "head": y},
-            "extend": {"seq": x, "head": y, "part": z}, "flash-fwd": {"seq": y, "head": z, "part": x}, "token": {"seq": x}}.get(rule, {})  # fmt: skip
+    return {
+        "heads-seqs": {"seq": y, "head": x},
+        "heads-seqs-512": {"seq": y, "head": x, "part": z},
+        "seqs-heads": {"seq": x, "head": y},
+        "extend": {"seq": x, "head": y, "part": z},
+        "flash-fwd": {"seq": y, "head": z, "part": x},
+        "token": {"seq": x},
+    }.get(rule, {})

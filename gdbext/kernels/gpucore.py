@@ -10,8 +10,8 @@ A core is untrusted: rows, lanes and names are bounded, whatever points out of t
 import collections
 import struct
 
+from ..access import elf
 from ..errors import GdbextError, LayoutError, NotFoundError
-from ..target import elf
 
 EM_CUDA, OSABI = 190, (0x33, 0x41)  # 0x41: what CUDA 13 marks its code with; no core of it was seen yet
 MAX_ROWS = 1 << 20  # of one kind: a GPU of 256 SMs with 64 warps of 32 lanes has half of them
@@ -25,30 +25,56 @@ NO_GRID = "no grid of that number is in the file"
 
 # table: (what it is called in messages, struct format, names of the fields)
 _ROWS = {
-    DEVICES: ("device table", "<QQQ12I", "name type sm_type id bus pci_device sms warps_per_sm lanes_per_warp registers predicates "
-                                         "sm_major sm_minor instruction_size status"),
+    DEVICES: (
+        "device table",
+        "<QQQ12I",
+        "name type sm_type id bus pci_device sms warps_per_sm lanes_per_warp registers predicates "
+        "sm_major sm_minor instruction_size status",
+    ),
     CONTEXTS: ("context table", "<4Q2I", "id shared_window local_window global_window device tid"),
     MODULES: ("module table", "<Q", "handle"),
-    GRIDS: ("grid table", "<7Q12I", "id context function entry module parent parameters type origin status registers gx gy gz bx by bz "
-                                    "blocking tid"),
+    GRIDS: (
+        "grid table",
+        "<7Q12I",
+        "id context function entry module parent parameters type origin status registers gx gy gz bx by bz blocking tid",
+    ),
     SMS: ("SM table", "<2I", "id pad"),
     BLOCKS: ("block table", "<Q4I", "grid x y z pad"),
     WARPS: ("warp table", "<Q6I", "error_pc id valid active broken error_valid pad"),
     LANES: ("lane table", "<2Q8I", "pc physical_pc id x y z exception depth syscall_depth cc"),
-}  # fmt: skip
+}
 # table: (row length that has them, offset, struct format, names of the fields)
 _LATER = {SMS: (48, 8, "<2IQ4IQ", "exception error_valid error_pc cluster_valid cx cy cz text")}
-_TUPLES = {kind: collections.namedtuple("Row", names + (" " + _LATER[kind][3] if kind in _LATER else "")) for kind, (_, _, names) in _ROWS.items()}
+_TUPLES = {
+    kind: collections.namedtuple("Row", names + (" " + _LATER[kind][3] if kind in _LATER else ""))
+    for kind, (_, _, names) in _ROWS.items()
+}
 
 # CUDBGException_t of cudadebugger.h, as the cuda-gdb manual words them.
 EXCEPTIONS = {
-    1: "Lane Illegal Address", 2: "Lane User Stack Overflow", 3: "Device Hardware Stack Overflow", 4: "Warp Illegal Instruction",
-    5: "Warp Out-of-range Address", 6: "Warp Misaligned Address", 7: "Warp Invalid Address Space", 8: "Warp Invalid PC",
-    9: "Warp Hardware Stack Overflow", 10: "Device Illegal Address", 11: "Lane Misaligned Address", 12: "Warp Assert",
-    13: "Lane Syscall Error", 14: "Warp Illegal Address", 15: "Lane Nonmigratable Atomic", 16: "Lane Invalid Atomic",
-    17: "Cluster Out-of-range Address", 18: "Cluster Block Not Present", 19: "Warp Stack Canary", 20: "Warp Tensor Memory Access Check",
-    21: "Warp Tensor Memory Leak", 22: "Warp Call Requires Newer Driver",
-}  # fmt: skip
+    1: "Lane Illegal Address",
+    2: "Lane User Stack Overflow",
+    3: "Device Hardware Stack Overflow",
+    4: "Warp Illegal Instruction",
+    5: "Warp Out-of-range Address",
+    6: "Warp Misaligned Address",
+    7: "Warp Invalid Address Space",
+    8: "Warp Invalid PC",
+    9: "Warp Hardware Stack Overflow",
+    10: "Device Illegal Address",
+    11: "Lane Misaligned Address",
+    12: "Warp Assert",
+    13: "Lane Syscall Error",
+    14: "Warp Illegal Address",
+    15: "Lane Nonmigratable Atomic",
+    16: "Lane Invalid Atomic",
+    17: "Cluster Out-of-range Address",
+    18: "Cluster Block Not Present",
+    19: "Warp Stack Canary",
+    20: "Warp Tensor Memory Access Check",
+    21: "Warp Tensor Memory Leak",
+    22: "Warp Call Requires Newer Driver",
+}
 
 
 LATEST = 64  # instructions between the one at fault and where the thread stands
@@ -58,7 +84,9 @@ def touches(code, major):
     """(register, offset) that a 16-byte instruction of compute capability 7.0 to 12.x addresses global memory by: the address is in that register and the next one.
     None for any other than LDG, STG and RED with a register. The encoding is what nvdisasm 13.2 shows of code that nvcc 13.0 makes for sm_75 to sm_120."""
     low = int.from_bytes(code[:8], "little")
-    kinds = (0x381, 0x386, 0x38E) if major < 8 else (0x381, 0x386, 0x38E, 0x981, 0x986, 0x98E, 0x9A6)  # before 8.0 the second ones add a uniform register
+    kinds = (
+        (0x381, 0x386, 0x38E) if major < 8 else (0x381, 0x386, 0x38E, 0x981, 0x986, 0x98E, 0x9A6)
+    )  # before 8.0 the second ones add a uniform register
     register = low >> 24 & 0xFF
     if low & 0xFFF not in kinds or register == 0xFF:
         return None
@@ -76,7 +104,15 @@ class Device:
     """`index`: its row; `name`, `architecture` (sm_90) as the file says; `sms`: how many are there."""
 
     def __init__(self, index, name, architecture, sms, pci, major, exception=None):
-        self.index, self.name, self.architecture, self.sms, self.pci, self.major, self.exception = index, name, architecture, sms, pci, major, exception
+        self.index, self.name, self.architecture, self.sms, self.pci, self.major, self.exception = (
+            index,
+            name,
+            architecture,
+            sms,
+            pci,
+            major,
+            exception,
+        )
 
 
 class Kernel:
@@ -98,8 +134,33 @@ class Fault:
 
     told_by = ""
 
-    def __init__(self, device, kernel, block, thread, sm, warp, lane, exception, pc, precise, function, offset, lanes, address=None, text=""):
-        self.device, self.kernel, self.block, self.thread, self.sm, self.warp, self.lane = device, kernel, block, thread, sm, warp, lane
+    def __init__(
+        self,
+        device,
+        kernel,
+        block,
+        thread,
+        sm,
+        warp,
+        lane,
+        exception,
+        pc,
+        precise,
+        function,
+        offset,
+        lanes,
+        address=None,
+        text="",
+    ):
+        self.device, self.kernel, self.block, self.thread, self.sm, self.warp, self.lane = (
+            device,
+            kernel,
+            block,
+            thread,
+            sm,
+            warp,
+            lane,
+        )
         self.exception, self.pc, self.precise, self.function, self.offset = exception, pc, precise, function, offset
         self.lanes, self.address, self.text = lanes, address, text
 
@@ -115,11 +176,15 @@ class GpuCore:
             what = "a core of the CPU side: open it with core-file" if self.elf.type == elf.ET_CORE else "no core dump"
             raise NotFoundError(f"{path}: no CUDA core dump, but {what}; see: llm-gpucore -setup")
         if self.elf.data[7] not in OSABI:
-            raise LayoutError(f"{path}: a CUDA core dump of ABI {self.elf.data[7]:#x}, which this pack does not know (it knows 0x33 and 0x41)")
+            raise LayoutError(
+                f"{path}: a CUDA core dump of ABI {self.elf.data[7]:#x}, which this pack does not know (it knows 0x33 and 0x41)"
+            )
         self.problems, self._images, self._names, self._room = [], {}, {}, MAX_IMAGES
         self._heads = self.elf.section_heads
         if not self._heads:
-            raise LayoutError(f"{path}: cut off: its section table is not there ({len(self.elf.data)} bytes); the dump did not finish")
+            raise LayoutError(
+                f"{path}: cut off: its section table is not there ({len(self.elf.data)} bytes); the dump did not finish"
+            )
         self._strings = next((h for h in self._heads if h[0] == ".strtab" and h[1] == 3), None)
         self._children = collections.defaultdict(list)  # (section, row or None) -> [section]
         for i, head in enumerate(self._heads):
@@ -128,7 +193,7 @@ class GpuCore:
         for i, head in enumerate(self._heads):
             self._of_type[head[1]].append(i)
         self.devices, self.kernels, self.faults = [], [], []
-        self._left = {kind: MAX_ROWS for kind in _ROWS}
+        self._left = dict.fromkeys(_ROWS, MAX_ROWS)
         if not self._of_type[DEVICES]:
             raise LayoutError(f"{path}: a CUDA core dump without a device table; the dump did not finish")
         for table in self._of_type[DEVICES]:
@@ -160,7 +225,9 @@ class GpuCore:
         for at in range(start, start + count * entsize, entsize):
             fields = struct.unpack_from(layout, data, at)
             if later:
-                fields += struct.unpack_from(later[2], data, at + later[1]) if entsize >= later[0] else (0,) * len(later[3].split())
+                fields += (
+                    struct.unpack_from(later[2], data, at + later[1]) if entsize >= later[0] else (0,) * len(later[3].split())
+                )
             yield make(*fields)
 
     def _under(self, kind, index, row):
@@ -179,7 +246,14 @@ class GpuCore:
     # ---- from tables to what they mean ---------------------------------------------------------------------------
     def _device(self, table, row, raw):
         architecture = self._text(raw.sm_type) or f"sm_{raw.sm_major}{raw.sm_minor}"
-        device = Device(raw.id, self._text(raw.name) or self._text(raw.type) or "?", architecture, raw.sms, (raw.bus, raw.pci_device), raw.sm_major)
+        device = Device(
+            raw.id,
+            self._text(raw.name) or self._text(raw.type) or "?",
+            architecture,
+            raw.sms,
+            (raw.bus, raw.pci_device),
+            raw.sm_major,
+        )
         self.devices.append(device)
         modules = {}
         for contexts in self._under(CONTEXTS, table, row):
@@ -219,8 +293,24 @@ class GpuCore:
         if sm.exception and len(self.faults) == said:
             # An SM's own exception that no lane tells of: the SM and perhaps the instruction are all there is.
             function, offset = self._function(sm.error_pc, None) if sm.error_valid else ("", None)
-            self._fault(Fault(device, None, None, None, sm.id, None, None, sm.exception, sm.error_pc if sm.error_valid else None, bool(sm.error_valid),
-                              function, offset, 0, text=self._text(sm.text)))  # fmt: skip
+            self._fault(
+                Fault(
+                    device,
+                    None,
+                    None,
+                    None,
+                    sm.id,
+                    None,
+                    None,
+                    sm.exception,
+                    sm.error_pc if sm.error_valid else None,
+                    bool(sm.error_valid),
+                    function,
+                    offset,
+                    0,
+                    text=self._text(sm.text),
+                )
+            )
 
     def _warp(self, section, row, warp, sm, block, device, kernel, images):
         first, raised, place, where = None, 0, None, None
@@ -241,10 +331,25 @@ class GpuCore:
         pc = warp.error_pc if warp.error_valid else first.pc
         code = first.exception if first is not None else sm.exception
         function, offset = self._function(pc, images)
-        self._fault(Fault(device, kernel, (block.x, block.y, block.z), (first.x, first.y, first.z) if first is not None else None, sm.id, warp.id,
-                          first.id if first is not None else None, code, pc, bool(warp.error_valid), function, offset, raised,
-                          self._touched(device, images, pc, first.pc, where) if first is not None and warp.error_valid else None,
-                          self._text(sm.text)))  # fmt: skip
+        self._fault(
+            Fault(
+                device,
+                kernel,
+                (block.x, block.y, block.z),
+                (first.x, first.y, first.z) if first is not None else None,
+                sm.id,
+                warp.id,
+                first.id if first is not None else None,
+                code,
+                pc,
+                bool(warp.error_valid),
+                function,
+                offset,
+                raised,
+                self._touched(device, images, pc, first.pc, where) if first is not None and warp.error_valid else None,
+                self._text(sm.text),
+            )
+        )
 
     def _touched(self, device, images, pc, stands, where):
         """The address that the instruction at fault was to touch, by its registers as the thread still has them; None where they may have changed since."""
@@ -259,7 +364,9 @@ class GpuCore:
             written = low >> 16 & 0xFF
             if low & 0xFFF == 0x918:
                 continue  # NOP
-            if low & 0xFF0 in (0x940, 0x950) or written <= register + 1 and written + 3 >= register:  # a branch, or one of up to four registers in a row
+            if (
+                low & 0xFF0 in (0x940, 0x950) or written <= register + 1 and written + 3 >= register
+            ):  # a branch, or one of up to four registers in a row
                 return None
         start, size = self._extent(registers[0])
         if 4 * register + 8 > size:
@@ -284,13 +391,22 @@ class GpuCore:
         # No row of any release has a field for the address touched (cudacoredump.h up to r575 looked through); the text of newer drivers may hold it.
         words = fault.text.replace(",", " ").split()
         near = [words[i + 1].rstrip(".") for i in range(len(words) - 1) if words[i].lower().rstrip(":") == "address"]
-        told = next((int(w, 16) for w in near if w.startswith("0x") and set(w[2:].lower()) <= set("0123456789abcdef") and 2 < len(w) <= 18), None)
+        told = next(
+            (
+                int(w, 16)
+                for w in near
+                if w.startswith("0x") and set(w[2:].lower()) <= set("0123456789abcdef") and 2 < len(w) <= 18
+            ),
+            None,
+        )
         fault.told_by = "driver" if told is not None else "instruction" if fault.address is not None else ""
         fault.address = fault.address if told is None else told
         if fault.address is None and "Address" in EXCEPTIONS.get(fault.exception, ""):
-            self._problem("which address was touched is not known: a CUDA core has no field for it"
-                          + (", the text its driver wrote names none" if fault.text else ", its driver wrote no text (newer ones do)")
-                          + ", and the instruction at fault does not tell")  # fmt: skip
+            self._problem(
+                "which address was touched is not known: a CUDA core has no field for it"
+                + (", the text its driver wrote names none" if fault.text else ", its driver wrote no text (newer ones do)")
+                + ", and the instruction at fault does not tell"
+            )
         self.faults.append(fault)
 
     # ---- names ---------------------------------------------------------------------------------------------------
@@ -327,7 +443,11 @@ class GpuCore:
             _, _, start, offset, length, _, _, _ = self._heads[i]
             if start <= address and address + size <= start + length and offset + address - start + size <= len(self.elf.data):
                 return self.elf.data[offset + address - start : offset + address - start + size]
-        why = "it holds no global memory (CUDA_COREDUMP_GENERATION_FLAGS=skip_global_memory?)" if not self.memory else "no segment of it has that range"
+        why = (
+            "it holds no global memory (CUDA_COREDUMP_GENERATION_FLAGS=skip_global_memory?)"
+            if not self.memory
+            else "no segment of it has that range"
+        )
         raise GdbextError(f"{self.path}: cannot read {size} bytes of device memory at {address:#x}: {why}")
 
 

@@ -18,27 +18,63 @@ UNKNOWN_COUNT = 12  # parameters shown of a kernel whose signature is not known,
 
 # A place: ("register", half) with half 0 = the low 32 bits, 1 = the high ones, None = all; (n,) = stack word n past the return address.
 _RUNTIME = {
-    "x86-64": {"function": ("rdi", None), "grid": [("rsi", 0), ("rsi", 1), ("rdx", 0)], "block": [("rcx", 0), ("rcx", 1), ("r8", 0)],
-               "arguments": ("r9", None), "shared": (0,), "stream": (1,)},
-    "aarch64": {"function": ("x0", None), "grid": [("x1", 0), ("x1", 1), ("x2", 0)], "block": [("x3", 0), ("x3", 1), ("x4", 0)],
-                "arguments": ("x5", None), "shared": ("x6", None), "stream": ("x7", None)},
-}  # fmt: skip
+    "x86-64": {
+        "function": ("rdi", None),
+        "grid": [("rsi", 0), ("rsi", 1), ("rdx", 0)],
+        "block": [("rcx", 0), ("rcx", 1), ("r8", 0)],
+        "arguments": ("r9", None),
+        "shared": (0,),
+        "stream": (1,),
+    },
+    "aarch64": {
+        "function": ("x0", None),
+        "grid": [("x1", 0), ("x1", 1), ("x2", 0)],
+        "block": [("x3", 0), ("x3", 1), ("x4", 0)],
+        "arguments": ("x5", None),
+        "shared": ("x6", None),
+        "stream": ("x7", None),
+    },
+}
 _DRIVER = {
-    "x86-64": {"function": ("rdi", None), "grid": [("rsi", 0), ("rdx", 0), ("rcx", 0)], "block": [("r8", 0), ("r9", 0), (0,)],
-               "shared": (1,), "stream": (2,), "arguments": (3,), "extra": (4,)},
-    "aarch64": {"function": ("x0", None), "grid": [("x1", 0), ("x2", 0), ("x3", 0)], "block": [("x4", 0), ("x5", 0), ("x6", 0)],
-                "shared": ("x7", 0), "stream": (0,), "arguments": (1,), "extra": (2,)},
-}  # fmt: skip
+    "x86-64": {
+        "function": ("rdi", None),
+        "grid": [("rsi", 0), ("rdx", 0), ("rcx", 0)],
+        "block": [("r8", 0), ("r9", 0), (0,)],
+        "shared": (1,),
+        "stream": (2,),
+        "arguments": (3,),
+        "extra": (4,),
+    },
+    "aarch64": {
+        "function": ("x0", None),
+        "grid": [("x1", 0), ("x2", 0), ("x3", 0)],
+        "block": [("x4", 0), ("x5", 0), ("x6", 0)],
+        "shared": ("x7", 0),
+        "stream": (0,),
+        "arguments": (1,),
+        "extra": (2,),
+    },
+}
 _COOPERATIVE = {arch: {k: v for k, v in places.items() if k != "extra"} for arch, places in _DRIVER.items()}
-_RUNTIME_EX = {"x86-64": {"config": ("rdi", None), "function": ("rsi", None), "arguments": ("rdx", None)},
-               "aarch64": {"config": ("x0", None), "function": ("x1", None), "arguments": ("x2", None)}}  # fmt: skip
-_DRIVER_EX = {"x86-64": {"config": ("rdi", None), "function": ("rsi", None), "arguments": ("rdx", None), "extra": ("rcx", None)},
-              "aarch64": {"config": ("x0", None), "function": ("x1", None), "arguments": ("x2", None), "extra": ("x3", None)}}  # fmt: skip
+_RUNTIME_EX = {
+    "x86-64": {"config": ("rdi", None), "function": ("rsi", None), "arguments": ("rdx", None)},
+    "aarch64": {"config": ("x0", None), "function": ("x1", None), "arguments": ("x2", None)},
+}
+_DRIVER_EX = {
+    "x86-64": {"config": ("rdi", None), "function": ("rsi", None), "arguments": ("rdx", None), "extra": ("rcx", None)},
+    "aarch64": {"config": ("x0", None), "function": ("x1", None), "arguments": ("x2", None), "extra": ("x3", None)},
+}
 _ABI = {
-    "cudaLaunchKernel": _RUNTIME, "cudaLaunchCooperativeKernel": _RUNTIME, "hipLaunchKernel": _RUNTIME, "hipExtLaunchKernel": _RUNTIME,
-    "cudaLaunchKernelExC": _RUNTIME_EX, "cuLaunchKernel": _DRIVER, "hipModuleLaunchKernel": _DRIVER, "cuLaunchCooperativeKernel": _COOPERATIVE,
+    "cudaLaunchKernel": _RUNTIME,
+    "cudaLaunchCooperativeKernel": _RUNTIME,
+    "hipLaunchKernel": _RUNTIME,
+    "hipExtLaunchKernel": _RUNTIME,
+    "cudaLaunchKernelExC": _RUNTIME_EX,
+    "cuLaunchKernel": _DRIVER,
+    "hipModuleLaunchKernel": _DRIVER,
+    "cuLaunchCooperativeKernel": _COOPERATIVE,
     "cuLaunchKernelEx": _DRIVER_EX,
-}  # fmt: skip
+}
 _INTEGERS = {"x86-64": ["rdi", "rsi", "rdx", "rcx", "r8", "r9"], "aarch64": [f"x{i}" for i in range(8)]}
 _SP = {"x86-64": ("rsp", 8), "aarch64": ("sp", 0)}  # the stack pointer and how far above it the caller's words begin
 
@@ -48,12 +84,22 @@ class Argument:
     it is just the bytes that stand there (hex text); `address`: where a parameter stands in the process, None in a register; `why`: what could not be read."""
 
     def __init__(self, index, kind, value=None, raw=False, name="", address=None, why=""):
-        self.index, self.type, self.value, self.raw, self.name, self.address, self.why = index, kind, value, raw, name, address, why
+        self.index, self.type, self.value, self.raw, self.name, self.address, self.why = (
+            index,
+            kind,
+            value,
+            raw,
+            name,
+            address,
+            why,
+        )
         self.points_to = None
 
     @property
     def pointer(self):
-        return not self.raw and isinstance(self.value, int) and not isinstance(self.value, bool) and signatures.is_pointer(self.type)
+        return (
+            not self.raw and isinstance(self.value, int) and not isinstance(self.value, bool) and signatures.is_pointer(self.type)
+        )
 
 
 class Launch:
@@ -107,7 +153,9 @@ def signature_at(target, function, registers):
         if module is None:
             continue
         try:
-            symbol = module.elf.function_from(address - module.bias) if exact else module.elf.function_at(address - 1 - module.bias)
+            symbol = (
+                module.elf.function_from(address - module.bias) if exact else module.elf.function_at(address - 1 - module.bias)
+            )
         except NotFoundError:
             continue
         if symbol:
@@ -214,8 +262,18 @@ def parameter(target, index, kind, address, name="", size=None):
 
 
 # ---- plain functions: CPU kernels and launchers ------------------------------------------------------------------------
-_REFERENCED = ("at::Tensor", "std::__cxx11::basic_string<", "std::vector<", "std::optional<at::Tensor>", "c10::SymInt", "c10::List<", "std::tuple<",
-               "std::optional<c10::", "std::optional<std::", "c10::optional<at::Tensor>")  # fmt: skip
+_REFERENCED = (
+    "at::Tensor",
+    "std::__cxx11::basic_string<",
+    "std::vector<",
+    "std::optional<at::Tensor>",
+    "c10::SymInt",
+    "c10::List<",
+    "std::tuple<",
+    "std::optional<c10::",
+    "std::optional<std::",
+    "c10::optional<at::Tensor>",
+)
 
 
 def decode_call(target, name, registers, vector):
@@ -240,7 +298,9 @@ def decode_call(target, name, registers, vector):
         return target.read(state["stack"] - 8, 8)
 
     if len(signature.path) > 1 and signature.base == "operator()":
-        launch.arguments.append(Argument(0, signature.name.rpartition("::")[0] + "*", struct.unpack("<Q", general())[0], name="this"))
+        launch.arguments.append(
+            Argument(0, signature.name.rpartition("::")[0] + "*", struct.unpack("<Q", general())[0], name="this")
+        )
     for kind in signature.parameters or ():
         index = len(launch.arguments)
         plain = kind.replace(" const", "").strip()
@@ -248,13 +308,19 @@ def decode_call(target, name, registers, vector):
         if known is not None:
             blob = floating() if known[1] in "fd" else general()
             value = None if blob is None else struct.unpack_from("<" + known[1], blob)[0]
-            launch.arguments.append(Argument(index, kind, value, why="" if blob is not None else "vector registers are not known here"))
+            launch.arguments.append(
+                Argument(index, kind, value, why="" if blob is not None else "vector registers are not known here")
+            )
         elif plain.startswith(_REFERENCED):  # not trivially copyable: the caller passes the address of a copy
             launch.arguments.append(Argument(index, kind + "&", struct.unpack("<Q", general())[0]))
         elif plain.startswith(("c10::ArrayRef<", "std::basic_string_view<")):
-            launch.arguments.append(Argument(index, kind, "%#x, length %d" % (*struct.unpack("<Q", general()), *struct.unpack("<Q", general()))))
+            launch.arguments.append(
+                Argument(index, kind, "%#x, length %d" % (*struct.unpack("<Q", general()), *struct.unpack("<Q", general())))
+            )
         else:
-            launch.problems.append(f"argument {index} is a {kind} by value, whose passing only debug information tells: nothing is said from there on")
+            launch.problems.append(
+                f"argument {index} is a {kind} by value, whose passing only debug information tells: nothing is said from there on"
+            )
             launch.counted = False
             break
     return launch
@@ -289,8 +355,11 @@ def function_at(target, pc):
     except NotFoundError:
         return ""
     found = signatures.parse(symbol) if symbol else None
-    known = found is not None and any(k.fits(found) and (k.launch == "cpu" or k.role == "launcher" or any("at::Tensor" in p for p in found.parameters or ()))
-                                      for k in catalogue().by_word.get(found.base, []) + catalogue().by_word.get(found.path[-2] if len(found.path) > 1 else "", []))  # fmt: skip
+    known = found is not None and any(
+        k.fits(found) and (k.launch == "cpu" or k.role == "launcher" or any("at::Tensor" in p for p in found.parameters or ()))
+        for k in catalogue().by_word.get(found.base, [])
+        + catalogue().by_word.get(found.path[-2] if len(found.path) > 1 else "", [])
+    )
     return symbol if known else ""
 
 
@@ -302,6 +371,12 @@ def launch_at(target, registers, vector=lambda i: None, parameters_of=None, sign
     if entry:
         function = function_of(target, entry, registers)
         signature = signature or signature_at(target, function, registers)
-        return decode(target, entry, registers, signature, parameters_of(signature, function) if parameters_of and signature is not None else None)
+        return decode(
+            target,
+            entry,
+            registers,
+            signature,
+            parameters_of(signature, function) if parameters_of and signature is not None else None,
+        )
     name = function_at(target, pc)
     return decode_call(target, name, registers, vector) if name else None

@@ -47,10 +47,25 @@ def _plausible(fields, values, grid, kv_heads):
     """Whether values can be those of a launch: the grid is padded_batch_size by KV heads, a row of q holds all heads, what is an address
     lies where a GPU has its memory."""
     heads, each, row = values["num_qo_heads"], values["q_stride_h"], values["q_stride_n"]
-    if not (values["padded_batch_size"] == grid[0] and heads and heads % kv_heads == 0 and each >= 16 and each % 8 == 0 and heads * each <= row and row % each == 0
-            and values.get("num_kv_heads", kv_heads) == kv_heads and values["request_indices"] and -1 <= values["window_left"] < 1 << 28):  # fmt: skip
+    if not (
+        values["padded_batch_size"] == grid[0]
+        and heads
+        and heads % kv_heads == 0
+        and each >= 16
+        and each % 8 == 0
+        and heads * each <= row
+        and row % each == 0
+        and values.get("num_kv_heads", kv_heads) == kv_heads
+        and values["request_indices"]
+        and -1 <= values["window_left"] < 1 << 28
+    ):
         return False
-    fits = {"Q": lambda v: v == 0 or 1 << 32 <= v < 1 << 57, "?": lambda v: v < 2, "I": lambda v: v < 1 << 31, "f": lambda v: v == 0 or 1e-20 < abs(v) < 1e20}
+    fits = {
+        "Q": lambda v: v == 0 or 1 << 32 <= v < 1 << 57,
+        "?": lambda v: v < 2,
+        "I": lambda v: v < 1 << 31,
+        "f": lambda v: v == 0 or 1e-20 < abs(v) < 1e20,
+    }
     return all(fits.get(kind, lambda v: True)(values[name]) for name, kind in fields)
 
 
@@ -69,9 +84,15 @@ def flashinfer(rule, data, grid, name=""):
                 known = {"structure": row["structure"], "releases": f"{row['first']} to {row['last']}"}
                 fitting.setdefault((found["num_qo_heads"], found["request_indices"], found["block_valid_mask"]), (found, known))
     if len(fitting) != 1:
-        many = "none of the known layouts of FlashInfer's parameters" if not fitting else f"more than one of the known layouts ({len(fitting)})"
-        raise NotFoundError(f"{many} (releases {rows[0]['first']} to {rows[-1]['last']}) fits this launch: give -queries-per-kv N and -table ADDR, the "
-                            "device address of request_indices")  # fmt: skip
+        many = (
+            "none of the known layouts of FlashInfer's parameters"
+            if not fitting
+            else f"more than one of the known layouts ({len(fitting)})"
+        )
+        raise NotFoundError(
+            f"{many} (releases {rows[0]['first']} to {rows[-1]['last']}) fits this launch: give -queries-per-kv N and -table ADDR, the "
+            "device address of request_indices"
+        )
     return next(iter(fitting.values()))
 
 
@@ -100,7 +121,10 @@ class Facts:
 
     def narrowed(self, fits):
         """Those that fit the launch."""
-        return Facts([c for c in self.candidates if fits(c)], "no compiled kernel of this name fits the grid" if self.candidates else self.why)
+        return Facts(
+            [c for c in self.candidates if fits(c)],
+            "no compiled kernel of this name fits the grid" if self.candidates else self.why,
+        )
 
     def get(self, *names):
         """The value of the first of `names` that all have and agree on, else None."""

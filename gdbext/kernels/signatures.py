@@ -13,7 +13,14 @@ class Signature:
     `clone`: 'omp_fn.0' and the like; `stub`: the symbol is nvcc's launching stub of that kernel."""
 
     def __init__(self, text, path, template, parameters, clone, stub):
-        self.text, self.path, self.template, self.parameters, self.clone, self.stub = text, path, template, parameters, clone, stub
+        self.text, self.path, self.template, self.parameters, self.clone, self.stub = (
+            text,
+            path,
+            template,
+            parameters,
+            clone,
+            stub,
+        )
 
     @property
     def name(self):
@@ -128,11 +135,27 @@ def _path(head):
 
 # What a parameter is when it is passed: (size in bytes, struct format, how C passes it: "int", "float", "memory" or "reference").
 _SCALARS = {
-    "bool": (1, "?"), "char": (1, "b"), "signed char": (1, "b"), "unsigned char": (1, "B"), "short": (2, "h"), "unsigned short": (2, "H"),
-    "int": (4, "i"), "unsigned int": (4, "I"), "long": (8, "q"), "unsigned long": (8, "Q"), "long long": (8, "q"), "unsigned long long": (8, "Q"),
-    "float": (4, "f"), "double": (8, "d"), "int8_t": (1, "b"), "uint8_t": (1, "B"), "int32_t": (4, "i"), "uint32_t": (4, "I"), "int64_t": (8, "q"),
+    "bool": (1, "?"),
+    "char": (1, "b"),
+    "signed char": (1, "b"),
+    "unsigned char": (1, "B"),
+    "short": (2, "h"),
+    "unsigned short": (2, "H"),
+    "int": (4, "i"),
+    "unsigned int": (4, "I"),
+    "long": (8, "q"),
+    "unsigned long": (8, "Q"),
+    "long long": (8, "q"),
+    "unsigned long long": (8, "Q"),
+    "float": (4, "f"),
+    "double": (8, "d"),
+    "int8_t": (1, "b"),
+    "uint8_t": (1, "B"),
+    "int32_t": (4, "i"),
+    "uint32_t": (4, "I"),
+    "int64_t": (8, "q"),
     "uint64_t": (8, "Q"),
-}  # fmt: skip
+}
 
 
 def scalar(kind):

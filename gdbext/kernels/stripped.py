@@ -9,12 +9,18 @@ profilers; both together prove it. Where functions begin and end is told by .eh_
 import re
 import struct
 
+from ..access.unwind import FrameTable
 from ..errors import NotFoundError
-from ..target.unwind import FrameTable
 
 # The numbers of the launch functions in CUPTI's public cupti_runtime_cbid.h.
-CALLBACK_IDS = {"cudaLaunchKernel": 211, "cudaLaunchKernel_ptsz": 214, "cudaLaunchCooperativeKernel": 269, "cudaLaunchCooperativeKernel_ptsz": 270,
-                "cudaLaunchKernelExC": 430, "cudaLaunchKernelExC_ptsz": 431}  # fmt: skip
+CALLBACK_IDS = {
+    "cudaLaunchKernel": 211,
+    "cudaLaunchKernel_ptsz": 214,
+    "cudaLaunchCooperativeKernel": 269,
+    "cudaLaunchCooperativeKernel_ptsz": 270,
+    "cudaLaunchKernelExC": 430,
+    "cudaLaunchKernelExC_ptsz": 431,
+}
 MAX_FUNCTION = 1 << 22  # bytes of one function that are looked at
 PT_LOAD, PF_X = 1, 1
 R_GLOB_DAT, R_RELATIVE = 6, 8  # of R_X86_64_*
@@ -56,8 +62,12 @@ class Code:
 
     def names(self, words):
         """Whether one of some words (bytes) is among the constant strings."""
-        return any(self.elf.data.find(word, offset, offset + size) >= 0 for name, (_, offset, size, _, _) in self.elf.sections.items()
-                   if name.startswith(".rodata") for word in words)  # fmt: skip
+        return any(
+            self.elf.data.find(word, offset, offset + size) >= 0
+            for name, (_, offset, size, _, _) in self.elf.sections.items()
+            if name.startswith(".rodata")
+            for word in words
+        )
 
     def calls(self, vaddr):
         """Each call in the function around `vaddr`, as {number of a register: what is known to be in it}."""
@@ -77,7 +87,9 @@ class Code:
                 yield dict(known)
                 for register in CALL_SPOILS:
                     known.pop(register, None)
-                known = {k: v for k, v in known.items() if not (isinstance(k, tuple) and k[0] == RSP)}  # arguments on the stack go
+                known = {
+                    k: v for k, v in known.items() if not (isinstance(k, tuple) and k[0] == RSP)
+                }  # arguments on the stack go
             elif one.opcode in (0xC3, 0xE9, 0xEB):
                 known = {}
             else:
@@ -122,7 +134,9 @@ class Code:
                         if info == R_RELATIVE:
                             self._pointers[where] = addend
                         elif info & 0xFFFFFFFF == R_GLOB_DAT and symbols and (info >> 32) * 24 + 24 <= symbols[2]:
-                            self._pointers[where] = struct.unpack_from("<Q", self.elf.data, symbols[1] + (info >> 32) * 24 + 8)[0] or None
+                            self._pointers[where] = (
+                                struct.unpack_from("<Q", self.elf.data, symbols[1] + (info >> 32) * 24 + 8)[0] or None
+                            )
         return self._pointers.get(vaddr)
 
     def host_functions(self):
@@ -138,7 +152,12 @@ class Code:
                 done.add(extent[0])
                 for known in self.calls(at):
                     host = known.get(RSI)
-                    if known.get(RCX) in names and known.get(RDX) == known[RCX] and host is not None and (self.frames.extent(host) or (None,))[0] == host:
+                    if (
+                        known.get(RCX) in names
+                        and known.get(RDX) == known[RCX]
+                        and host is not None
+                        and (self.frames.extent(host) or (None,))[0] == host
+                    ):
                         self._hosts[host] = names[known[RCX]]
         return self._hosts
 
@@ -199,7 +218,19 @@ class Instruction:
     """`opcode`: 0x0Fnn, 0x0F38nn, 0x0F3Ann for longer ones; `mode`, `operation`, `register`, `other`: of the ModRM byte (None without one), the two
     registers with REX's bits; `displacement`; `relative`: that of an address relative to the next instruction; `immediate`."""
 
-    __slots__ = ("length", "opcode", "rex", "mode", "operation", "register", "other", "displacement", "relative", "immediate", "plain")
+    __slots__ = (
+        "length",
+        "opcode",
+        "rex",
+        "mode",
+        "operation",
+        "register",
+        "other",
+        "displacement",
+        "relative",
+        "immediate",
+        "plain",
+    )
 
     def slot(self):
         """(RSP or RBP, displacement) of an operand on the stack, else None."""
@@ -274,7 +305,10 @@ def _shape(op, narrow, rex):
         low = op & 0xFF
         if 0x80 <= low <= 0x8F:
             return False, 4
-        if low in (0x05, 0x06, 0x08, 0x09, 0x0B, 0x30, 0x31, 0x32, 0x34, 0x35, 0x77, 0xA0, 0xA1, 0xA2, 0xA8, 0xA9) or 0xC8 <= low <= 0xCF:
+        if (
+            low in (0x05, 0x06, 0x08, 0x09, 0x0B, 0x30, 0x31, 0x32, 0x34, 0x35, 0x77, 0xA0, 0xA1, 0xA2, 0xA8, 0xA9)
+            or 0xC8 <= low <= 0xCF
+        ):
             return False, 0
         return True, 1 if low in (0x70, 0x71, 0x72, 0x73, 0xA4, 0xAC, 0xBA, 0xC2, 0xC4, 0xC5, 0xC6) else 0
     if op < 0x40:

@@ -12,9 +12,22 @@ from .catalogue import modules_with_kernels
 MAX_KERNELS = 8192
 MAX_PER_FUNCTION = 512
 _TYPES = {
-    "i1": "bool", "u1": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long", "u8": "unsigned char", "u16": "unsigned short",
-    "u32": "unsigned int", "u64": "unsigned long", "fp32": "float", "f32": "float", "fp64": "double", "fp16": "fp16", "bf16": "bf16",
-}  # fmt: skip
+    "i1": "bool",
+    "u1": "bool",
+    "i8": "signed char",
+    "i16": "short",
+    "i32": "int",
+    "i64": "long",
+    "u8": "unsigned char",
+    "u16": "unsigned short",
+    "u32": "unsigned int",
+    "u64": "unsigned long",
+    "fp32": "float",
+    "f32": "float",
+    "fp64": "double",
+    "fp16": "fp16",
+    "bf16": "bf16",
+}
 _SIZES = {"fp16": 2, "bf16": 2}
 _POINTED = {"fp32": "float", "fp64": "double", "fp16": "fp16", "bf16": "bf16"}
 

@@ -138,7 +138,9 @@ def order_of(shape, blocks, tokens, heads, head_size, prefer=""):
     return fits[0] if fits else ""
 
 
-def strided_layer(index, name, group, base, item, shape, stride, order, head_size=None, slab=False, transposed=False, blocks=None, **more):
+def strided_layer(
+    index, name, group, base, item, shape, stride, order, head_size=None, slab=False, transposed=False, blocks=None, **more
+):
     """A `Layer` from a tensor's shape and strides (elements), its dimensions named by `order`.
 
     `slab`: each (block, head) holds all of K and then all of V (vLLM's CPU backend, facts section 2); `transposed`: there K is stored

@@ -211,11 +211,18 @@ def _free_queue(found, pool):
 def _free_list(found, pool):
     """A free list without links: ids in range, each once."""
     bits = bytearray(pool.count)
-    if len(set(pool.free_ids)) == len(pool.free_ids) and pool.free_ids and 0 <= min(pool.free_ids) and max(pool.free_ids) < pool.count:
+    if (
+        len(set(pool.free_ids)) == len(pool.free_ids)
+        and pool.free_ids
+        and 0 <= min(pool.free_ids)
+        and max(pool.free_ids) < pool.count
+    ):
         return
     for at, i in enumerate(pool.free_ids):
         if not pool.valid(i):
-            found.add("free-list-wild", f"place {at} of the free list holds {i}, which is no {pool.unit} of the pool", i, pool=pool.name)
+            found.add(
+                "free-list-wild", f"place {at} of the free list holds {i}, which is no {pool.unit} of the pool", i, pool=pool.name
+            )
         elif bits[i]:
             found.add("free-list-double", f"{pool.unit} {i} is in the free list twice", i, pool=pool.name)
         else:
@@ -247,11 +254,20 @@ def _references(found, pool, owners):
         stray = [i for i, (p, n, free) in enumerate(zip(pool.prev, pool.next, bits)) if not free and (p != NONE or n != NONE)]
         for i in stray:
             if i not in pool.foreign and not (refs[i] == 0 and i not in reserved):  # a lost block is told as lost
-                found.add("stray-links", f"block {i} is not free and has links: prev {shown(pool.prev[i])}, next {shown(pool.next[i])}", i, pool=name)
+                found.add(
+                    "stray-links",
+                    f"block {i} is not free and has links: prev {shown(pool.prev[i])}, next {shown(pool.next[i])}",
+                    i,
+                    pool=name,
+                )
     if pool.counters.get("busy") is not None:
         found.rule("busy-count")
         if pool.counters["busy"] != pool.counters["referenced"]:
-            found.add("busy-count", f"the counter says {pool.counters['busy']} busy blocks, {pool.counters['referenced']} have references", pool=name)
+            found.add(
+                "busy-count",
+                f"the counter says {pool.counters['busy']} busy blocks, {pool.counters['referenced']} have references",
+                pool=name,
+            )
     held = 0
     for i in compress(range(len(refs)), refs):
         count = refs[i]
@@ -262,11 +278,19 @@ def _references(found, pool, owners):
             held += 1
         if extra > 0 and not pool.may_pin and not bits[i]:
             who = f"{len(owners.get(i, ()))} tables hold it" if i in owners else "no table holds it"
-            found.add("ref-above-owners", f"block {i} has {count} references and {who}: the others were never given back", i, pool=name)
+            found.add(
+                "ref-above-owners", f"block {i} has {count} references and {who}: the others were never given back", i, pool=name
+            )
     for i, held_by in sorted(owners.items()):
         if pool.valid(i) and i not in reserved and 0 <= refs[i] < len(held_by) and not bits[i]:
             names = ", ".join(dict.fromkeys(r.request_id for r, _, _ in held_by))
-            found.add("ref-below-owners", f"block {i} has {refs[i]} references and is held by {names}", i, held_by[0][0].request_id, pool=name)
+            found.add(
+                "ref-below-owners",
+                f"block {i} has {refs[i]} references and is held by {names}",
+                i,
+                held_by[0][0].request_id,
+                pool=name,
+            )
     return held
 
 
@@ -278,7 +302,13 @@ def _free_against_owners(found, pool, owners):
     for i, held_by in sorted(owners.items()):
         if pool.valid(i) and bits[i]:
             who = held_by[0][0].request_id
-            found.add("free-owned", f"{pool.unit} {i} is free and stands in the table of {who} at {held_by[0][2]}", i, who, pool=pool.name)
+            found.add(
+                "free-owned",
+                f"{pool.unit} {i} is free and stands in the table of {who} at {held_by[0][2]}",
+                i,
+                who,
+                pool=pool.name,
+            )
 
 
 def _hashes(found, pool):
@@ -294,17 +324,32 @@ def _hashes(found, pool):
     for token, blocks in pool.hash_map:
         for i in blocks:
             if not pool.valid(i):
-                found.add("hash-entry", f"the prefix map's entry {pool.hash_text(token)} leads to no block of this pool", None, pool=name)
+                found.add(
+                    "hash-entry",
+                    f"the prefix map's entry {pool.hash_text(token)} leads to no block of this pool",
+                    None,
+                    pool=name,
+                )
                 continue
             named.setdefault(i, set()).add(token)
             if hashes[i] != token and token not in pool.extra_hashes.get(i, ()):
                 carried = f"carries {pool.hash_text(hashes[i])}" if hashes[i] else "has no hash"
-                found.add("hash-entry", f"the prefix map's entry {pool.hash_text(token)} leads to block {i}, which {carried}", i, pool=name)
+                found.add(
+                    "hash-entry",
+                    f"the prefix map's entry {pool.hash_text(token)} leads to block {i}, which {carried}",
+                    i,
+                    pool=name,
+                )
     for i, token in enumerate(hashes):
         if token and token not in named.get(i, ()):
             if i in pool.reserved:
                 continue
-            found.add("hash-missing", f"block {i} carries the hash {pool.hash_text(token)}, which the prefix map does not give for it", i, pool=name)
+            found.add(
+                "hash-missing",
+                f"block {i} carries the hash {pool.hash_text(token)}, which the prefix map does not give for it",
+                i,
+                pool=name,
+            )
 
 
 def _tables(found, cache, number, pool):
@@ -323,30 +368,57 @@ def _tables(found, cache, number, pool):
                     continue
                 if not pool.valid(block) or block in pool.reserved:
                     what = "no block of the pool" if block == WILD else str(block)
-                    found.add("table-range", f"place {index} of the table of {request.request_id} holds {what}", None if block < 0 else block,
-                              request.request_id, pool=pool.name)  # fmt: skip
+                    found.add(
+                        "table-range",
+                        f"place {index} of the table of {request.request_id} holds {what}",
+                        None if block < 0 else block,
+                        request.request_id,
+                        pool=pool.name,
+                    )
                     continue
                 if block in here:
-                    found.add("owned-twice", f"{pool.unit} {block} stands in the table of {request.request_id} at {here[block]} and {index}", block,
-                              request.request_id, pool=pool.name)  # fmt: skip
+                    found.add(
+                        "owned-twice",
+                        f"{pool.unit} {block} stands in the table of {request.request_id} at {here[block]} and {index}",
+                        block,
+                        request.request_id,
+                        pool=pool.name,
+                    )
                 here[block] = index
                 before = seen.get(block)
                 if before is not None and before[0] is not request and hashed and pool.has_hash_map and not pool.hashes[block]:
-                    found.add("double-owner", f"block {block} belongs to {before[0].request_id} at {before[1]} and to {request.request_id} at {index}, "
-                              f"and is no cached prefix", block, request.request_id, pool=pool.name)  # fmt: skip
+                    found.add(
+                        "double-owner",
+                        f"block {block} belongs to {before[0].request_id} at {before[1]} and to {request.request_id} at {index}, "
+                        f"and is no cached prefix",
+                        block,
+                        request.request_id,
+                        pool=pool.name,
+                    )
                 seen[block] = (request, index)
             if g and g.kind in ("full", "mla") and request.computed_tokens and request.known and pool.unit == "block":
                 found.rule("table-short")
                 needed = -(-request.computed_tokens // g.block_size)
                 if len(blocks) < needed:
-                    found.add("table-short", f"{request.request_id} has computed {request.computed_tokens} tokens and holds {len(blocks)} blocks of "
-                              f"{g.block_size}", None, request.request_id, pool=pool.name)  # fmt: skip
+                    found.add(
+                        "table-short",
+                        f"{request.request_id} has computed {request.computed_tokens} tokens and holds {len(blocks)} blocks of "
+                        f"{g.block_size}",
+                        None,
+                        request.request_id,
+                        pool=pool.name,
+                    )
         if cache.queues and pool.unit == "block" and number == 0:
             found.rule("request-unknown")
             if not request.known and any(request.blocks.values()) and not request.transfer:
                 count = sum(len(b) for b in request.blocks.values())
-                found.add("request-unknown", f"{request.request_id} holds {count} blocks and the scheduler does not know it", None,
-                          request.request_id, pool=pool.name)  # fmt: skip
+                found.add(
+                    "request-unknown",
+                    f"{request.request_id} holds {count} blocks and the scheduler does not know it",
+                    None,
+                    request.request_id,
+                    pool=pool.name,
+                )
     found.rule("owned-twice")
     if hashed:
         found.rule("double-owner")
@@ -366,14 +438,22 @@ def _tree(found, pool):
             if tree.nodes[child].parent != index:
                 parent = tree.nodes[child].parent
                 other = f"node {tree.nodes[parent].id}" if 0 <= parent < len(tree.nodes) else "no node of the tree"
-                found.add("tree-link", f"node {tree.nodes[child].id} is a child of {label}, its parent link leads to {other}", pool=name)
+                found.add(
+                    "tree-link", f"node {tree.nodes[child].id} is a child of {label}, its parent link leads to {other}", pool=name
+                )
         for child in node.filed_wrong:
             found.add("tree-key", f"node {tree.nodes[child].id} does not begin with what {label} files it under", pool=name)
         if index and not node.host and node.tokens != node.count:
             found.add("tree-key", f"{label} has a key of {node.tokens} tokens and holds {node.count} slots", pool=name)
         if node.lock_ref < 0:
             found.add("tree-lock", f"{label} has {node.lock_ref} locks", pool=name)
-        if tree.reaching and node.lock_ref > 0 and index and 0 <= node.parent < len(tree.nodes) and tree.nodes[node.parent].lock_ref < 1:
+        if (
+            tree.reaching
+            and node.lock_ref > 0
+            and index
+            and 0 <= node.parent < len(tree.nodes)
+            and tree.nodes[node.parent].lock_ref < 1
+        ):
             found.add("tree-lock", f"{label} is locked and its parent, node {tree.nodes[node.parent].id}, is not", pool=name)
         for slot in node.slots or ():
             page = slot // tree.page_size
@@ -400,10 +480,20 @@ def _slots(found, cache, pool, owners):
     for i, held_by in sorted(owners.items()):
         if len({r.request_id for r, _, _ in held_by}) < 2:
             continue
-        private = [(r, index) for r, _, index in held_by if pool.unit == "state" or r.private is not None and (index + 1) * pool.block_size > r.private]
+        private = [
+            (r, index)
+            for r, _, index in held_by
+            if pool.unit == "state" or r.private is not None and (index + 1) * pool.block_size > r.private
+        ]
         if private and not (cached is not None and i in cached):
             names = " and ".join(dict.fromkeys(r.request_id for r, _, _ in held_by))
-            found.add("slot-shared", f"{pool.unit} {i} is used by {names}, and is {private[0][0].request_id}'s own", i, private[0][0].request_id, pool=name)
+            found.add(
+                "slot-shared",
+                f"{pool.unit} {i} is used by {names}, and is {private[0][0].request_id}'s own",
+                i,
+                private[0][0].request_id,
+                pool=name,
+            )
     accounted = pool.counters
     if all(accounted.get(k) is not None for k in ("available", "evictable", "protected")) and cache.queues:
         found.rule("slots-lost")
@@ -438,7 +528,12 @@ def _rows(found, cache):
         if request.row in free:
             found.add("row-free", f"row {request.row} is free and belongs to {request.request_id}", None, request.request_id)
         if request.row in seen:
-            found.add("row-shared", f"row {request.row} belongs to {seen[request.row]} and to {request.request_id}", None, request.request_id)
+            found.add(
+                "row-shared",
+                f"row {request.row} belongs to {seen[request.row]} and to {request.request_id}",
+                None,
+                request.request_id,
+            )
         seen[request.row] = request.request_id
 
 
@@ -453,12 +548,21 @@ def _worker(found, cache, worker):
         pool = cache.pools[group.pool]
         for rule in ("worker-table", "worker-range", "slot-range", "slot-twice"):
             found.rule(rule)
-        ratio = max(1, group.block_size // table.block_size) if table.block_size and group.block_size % table.block_size == 0 else 1
+        ratio = (
+            max(1, group.block_size // table.block_size) if table.block_size and group.block_size % table.block_size == 0 else 1
+        )
         for request_id, row in table.rows:
             for index, block in enumerate(row):
                 if not 0 <= block < pool.size * ratio:
-                    found.add("worker-range", f"{worker.rank}: place {index} of the row of {request_id} holds {block}, the cache has "
-                              f"{pool.size * ratio} blocks", block, request_id, pool.name, worker.rank)  # fmt: skip
+                    found.add(
+                        "worker-range",
+                        f"{worker.rank}: place {index} of the row of {request_id} holds {block}, the cache has "
+                        f"{pool.size * ratio} blocks",
+                        block,
+                        request_id,
+                        pool.name,
+                        worker.rank,
+                    )
                     break
             request = requests.get(request_id)
             if request is None or table.group not in request.blocks:
@@ -469,17 +573,36 @@ def _worker(found, cache, worker):
             # a block that left the window is the null block to the scheduler; the worker's row keeps what stood there
             different = next((i for i, (a, b) in enumerate(zip(row, wanted)) if a != b and b // ratio not in pool.reserved), None)
             if different is not None:
-                found.add("worker-table", f"{worker.rank}: place {different} of the row of {request_id} holds {row[different]}, the scheduler says "
-                          f"{wanted[different]}", wanted[different], request_id, pool.name, worker.rank)  # fmt: skip
+                found.add(
+                    "worker-table",
+                    f"{worker.rank}: place {different} of the row of {request_id} holds {row[different]}, the scheduler says "
+                    f"{wanted[different]}",
+                    wanted[different],
+                    request_id,
+                    pool.name,
+                    worker.rank,
+                )
         seen = {}
         limit = pool.size * group.block_size
         for token, slot in enumerate(table.slots):
             if slot == -1:
                 continue
             if not 0 <= slot < limit:
-                found.add("slot-range", f"{worker.rank}: token {token} of the step is written to slot {slot}, the cache has {limit}",
-                          slot // group.block_size, None, pool.name, worker.rank)  # fmt: skip
+                found.add(
+                    "slot-range",
+                    f"{worker.rank}: token {token} of the step is written to slot {slot}, the cache has {limit}",
+                    slot // group.block_size,
+                    None,
+                    pool.name,
+                    worker.rank,
+                )
             elif slot in seen:
-                found.add("slot-twice", f"{worker.rank}: tokens {seen[slot]} and {token} of the step are written to the same slot {slot}",
-                          slot // group.block_size, None, pool.name, worker.rank)  # fmt: skip
+                found.add(
+                    "slot-twice",
+                    f"{worker.rank}: tokens {seen[slot]} and {token} of the step are written to the same slot {slot}",
+                    slot // group.block_size,
+                    None,
+                    pool.name,
+                    worker.rank,
+                )
             seen[slot] = token

@@ -63,7 +63,9 @@ class Pool:
     tree: Optional["Tree"] = None
     counters: Dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine itself counts
     notes: List[str] = dataclasses.field(default_factory=list)
-    faults: List[Tuple[str, Optional[int], str]] = dataclasses.field(default_factory=list)  # (rule, block, detail) that only a reader can see
+    faults: List[Tuple[str, Optional[int], str]] = dataclasses.field(
+        default_factory=list
+    )  # (rule, block, detail) that only a reader can see
     hash_text: Callable[[int], str] = str
     _walk: Optional[Walk] = None
 
@@ -147,7 +149,11 @@ def _name_fault(pool, before, at, seen):
     if twice:
         block = twice[0]
         befores = [HEAD] * (pool.head_next == block) + [i for i, link in enumerate(pool.next) if link == block][:4]
-        return "free-list-double", block, f"block {block} is in the free queue twice: after {' and after '.join(shown(b) for b in befores)}"
+        return (
+            "free-list-double",
+            block,
+            f"block {block} is in the free queue twice: after {' and after '.join(shown(b) for b in befores)}",
+        )
     if 0 <= at < pool.count and pool.prev[at] == at:  # the last block, appended once more
         return "free-list-double", at, f"block {at} is in the free queue twice: after {shown(before)} and after itself"
     where = before if before >= 0 else None
@@ -161,7 +167,11 @@ def _name_fault(pool, before, at, seen):
         return "free-list-cycle", where, f"the next link of {shown(before)} leads back to block {at}: the free queue is a ring"
     if to_next.get(at, 0) > 1 and before >= 0:
         # two next links lead here and its prev link names another one: the one walked on is the false one
-        return "free-list-link", where, f"the next link of {shown(before)} leads to block {at}, whose prev link says {shown(pool.prev[at])}"
+        return (
+            "free-list-link",
+            where,
+            f"the next link of {shown(before)} leads to block {at}, whose prev link says {shown(pool.prev[at])}",
+        )
     link = pool.prev[at]
     if link == WILD:
         return "free-list-wild", at, f"the prev link of block {at} leads to no block of this pool"
@@ -300,7 +310,11 @@ def summary(cache, number):
     cached = pool.counters.get("cached") if pool.cached_ids is None and pool.hashes is None else len(pool.cached())
     free = sum(bits)
     reserved = sum(1 for r in pool.reserved if pool.valid(r) and not bits[r])
-    held = [i for i, refs in enumerate(pool.ref_cnt) if refs > 0 and i not in owners and i not in pool.reserved] if pool.ref_cnt else []
+    held = (
+        [i for i, refs in enumerate(pool.ref_cnt) if refs > 0 and i not in owners and i not in pool.reserved]
+        if pool.ref_cnt
+        else []
+    )
     known = pool.linked or pool.free_ids is not None
     if not known:
         free = pool.num_free if pool.num_free is not None else 0
@@ -309,6 +323,11 @@ def summary(cache, number):
     else:
         used = len(owners)
     return {
-        "num_blocks": pool.size, "free": free, "used": used, "cached": cached, "shared": sum(len({r.request_id for r, _, _ in o}) > 1 for o in owners.values()),
-        "held": len(held), "reserved": reserved,
-    }  # fmt: skip
+        "num_blocks": pool.size,
+        "free": free,
+        "used": used,
+        "cached": cached,
+        "shared": sum(len({r.request_id for r, _, _ in o}) > 1 for o in owners.values()),
+        "held": len(held),
+        "reserved": reserved,
+    }

@@ -3,7 +3,14 @@
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FREE, CACHED, SHARED, HELD, RESERVED, BAD = ".", "o", "*", "+", "0", "!"
 CELLS = 64 * 32
-MEANINGS = {FREE: "free", CACHED: "free and cached", SHARED: "shared", HELD: "no request's", RESERVED: "reserved", BAD: "free and owned"}
+MEANINGS = {
+    FREE: "free",
+    CACHED: "free and cached",
+    SHARED: "shared",
+    HELD: "no request's",
+    RESERVED: "reserved",
+    BAD: "free and owned",
+}
 COLOURS = {FREE: "#f2f2f2", CACHED: "#c9d8e8", SHARED: "#222222", HELD: "#888888", RESERVED: "#bbbb66", BAD: "#ff0000"}
 
 
@@ -27,7 +34,9 @@ def states(cache, number):
         if not 0 <= i < pool.count:
             continue
         names = {r.request_id for r, _, _ in owners}
-        cells[i] = code[BAD] if known and bits[i] else code[SHARED] if len(names) > 1 else ord(letters.get(next(iter(names)), "#"))
+        cells[i] = (
+            code[BAD] if known and bits[i] else code[SHARED] if len(names) > 1 else ord(letters.get(next(iter(names)), "#"))
+        )
     return cells.decode("ascii")
 
 

@@ -9,10 +9,12 @@ import re
 
 import gdb
 
-from ..commands.gdb_door import session
 from ..errors import GdbextError, LayoutError
 from ..render.text import escape
-from ..torch import dtypes, layout as layouts, tensor as tensors
+from ..session.gdb_session import session
+from ..torch import dtypes
+from ..torch import layout as layouts
+from ..torch import tensor as tensors
 
 MAX_CHILDREN = 2000  # where print elements says unlimited
 MAX_TEXT = 1 << 16
@@ -216,7 +218,9 @@ class KeySetPrinter(_Printer):
     def _text(self):
         word, table = int(self._value["repr_"]), _table(session.target())
         backends = [table.name("BackendComponent", i + 1) for i in range(table.row["backends"]) if word >> i & 1]
-        keys = [table.name("DispatchKey", i + 1) for i in range(64 - table.row["backends"]) if word >> (table.row["backends"] + i) & 1]
+        keys = [
+            table.name("DispatchKey", i + 1) for i in range(64 - table.row["backends"]) if word >> (table.row["backends"] + i) & 1
+        ]
         return "DispatchKeySet(" + ", ".join(str(n) for n in backends + keys) + ")"
 
 
@@ -244,7 +248,11 @@ def _engaged(value):
             value = value[outer]
         except gdb.error:
             pass
-    for flag, path in (("_M_payload._M_engaged", "_M_payload._M_payload._M_value"), ("__engaged_", "__val_"), ("init_", "storage_.value_")):
+    for flag, path in (
+        ("_M_payload._M_engaged", "_M_payload._M_payload._M_value"),
+        ("__engaged_", "__val_"),
+        ("init_", "storage_.value_"),
+    ):
         try:
             held = value
             for step in flag.split("."):
@@ -377,15 +385,38 @@ class DictPrinter(_Printer):
         return "map"
 
 
-_TENSOR_TYPES = ("at::Tensor", "at::TensorBase", "c10::TensorImpl", "c10::UndefinedTensorImpl", "at::SparseTensorImpl",
-                 "at::SparseCsrTensorImpl", "at::QTensorImpl", "at::native::NestedTensorImpl")  # fmt: skip
-_PRINTERS = {name: TensorPrinter for name in _TENSOR_TYPES}
-_PRINTERS.update({
-    "c10::Storage": StoragePrinter, "c10::StorageImpl": StoragePrinter, "c10::intrusive_ptr": PointerPrinter,
-    "c10::weak_intrusive_ptr": PointerPrinter, "c10::Device": DevicePrinter, "c10::ScalarType": ScalarTypePrinter,
-    "torch::headeronly::ScalarType": ScalarTypePrinter, "caffe2::TypeMeta": TypeMetaPrinter, "c10::SymInt": SymIntPrinter,
-    "c10::Scalar": ScalarPrinter, "c10::DispatchKeySet": KeySetPrinter, "c10::ArrayRef": ArrayRefPrinter,
-    "c10::HeaderOnlyArrayRef": ArrayRefPrinter, "torch::headeronly::HeaderOnlyArrayRef": ArrayRefPrinter,
-    "c10::OptionalArrayRef": OptionalPrinter, "c10::optional": OptionalPrinter, "std::optional": OptionalPrinter,
-    "c10::IValue": IValuePrinter, "c10::List": ListPrinter, "c10::Dict": DictPrinter,
-})  # fmt: skip
+_TENSOR_TYPES = (
+    "at::Tensor",
+    "at::TensorBase",
+    "c10::TensorImpl",
+    "c10::UndefinedTensorImpl",
+    "at::SparseTensorImpl",
+    "at::SparseCsrTensorImpl",
+    "at::QTensorImpl",
+    "at::native::NestedTensorImpl",
+)
+_PRINTERS = dict.fromkeys(_TENSOR_TYPES, TensorPrinter)
+_PRINTERS.update(
+    {
+        "c10::Storage": StoragePrinter,
+        "c10::StorageImpl": StoragePrinter,
+        "c10::intrusive_ptr": PointerPrinter,
+        "c10::weak_intrusive_ptr": PointerPrinter,
+        "c10::Device": DevicePrinter,
+        "c10::ScalarType": ScalarTypePrinter,
+        "torch::headeronly::ScalarType": ScalarTypePrinter,
+        "caffe2::TypeMeta": TypeMetaPrinter,
+        "c10::SymInt": SymIntPrinter,
+        "c10::Scalar": ScalarPrinter,
+        "c10::DispatchKeySet": KeySetPrinter,
+        "c10::ArrayRef": ArrayRefPrinter,
+        "c10::HeaderOnlyArrayRef": ArrayRefPrinter,
+        "torch::headeronly::HeaderOnlyArrayRef": ArrayRefPrinter,
+        "c10::OptionalArrayRef": OptionalPrinter,
+        "c10::optional": OptionalPrinter,
+        "std::optional": OptionalPrinter,
+        "c10::IValue": IValuePrinter,
+        "c10::List": ListPrinter,
+        "c10::Dict": DictPrinter,
+    }
+)

@@ -30,6 +30,6 @@ def page(title, body):
     """`body` is HTML already."""
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">'
+        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{text(title)}</title><style>{STYLE}</style><h1>{text(title)}</h1>{body}</html>\n"
     )

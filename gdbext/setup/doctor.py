@@ -5,14 +5,17 @@ import re
 import subprocess
 import sys
 
+from .. import wheels
 from ..errors import GdbextError
-from . import gdbs, initfile, wheels
+from . import gdbs, initfile
 from .install import INIT
 
 GET_GDB = "install one: apt-get install gdb   (dnf install gdb, apk add gdb, pacman -S gdb)"
 SYS_PTRACE = 19  # its bit in the capability sets, capability.h
-ADD_CAPABILITY = ("docker run --cap-add=SYS_PTRACE ...   (kubernetes: securityContext.capabilities.add: [SYS_PTRACE]; an old kernel or "
-                  "profile also needs --security-opt seccomp=unconfined)")
+ADD_CAPABILITY = (
+    "docker run --cap-add=SYS_PTRACE ...   (kubernetes: securityContext.capabilities.add: [SYS_PTRACE]; an old kernel or "
+    "profile also needs --security-opt seccomp=unconfined)"
+)
 
 
 class Check:
@@ -35,10 +38,19 @@ def process_facts():
     status = dict(re.findall(r"^(\w+):\s*(\S+)", _file("/proc/self/status") or "", re.M))
     scope = _file("/proc/sys/kernel/yama/ptrace_scope")
     cgroup = _file("/proc/1/cgroup") or ""
-    container = (os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv") or "KUBERNETES_SERVICE_HOST" in os.environ
-                 or bool(re.search(r"docker|kubepods|containerd|lxc", cgroup)))
-    return {"scope": int(scope) if scope else 0, "capabilities": int(status.get("CapEff", "0"), 16),
-            "seccomp": int(status.get("Seccomp", 0)), "container": container, "uid": os.geteuid()}
+    container = (
+        os.path.exists("/.dockerenv")
+        or os.path.exists("/run/.containerenv")
+        or "KUBERNETES_SERVICE_HOST" in os.environ
+        or bool(re.search(r"docker|kubepods|containerd|lxc", cgroup))
+    )
+    return {
+        "scope": int(scope) if scope else 0,
+        "capabilities": int(status.get("CapEff", "0"), 16),
+        "seccomp": int(status.get("Seccomp", 0)),
+        "container": container,
+        "uid": os.geteuid(),
+    }
 
 
 _TRACER = """
@@ -54,8 +66,9 @@ def try_trace():
     """errno of one process tracing another of this user that is not its child, as gdb -p does; 0 when it may."""
     subject = subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     try:
-        return subprocess.run([sys.executable, "-S", "-c", _TRACER, str(subject.pid)], stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=60).returncode
+        return subprocess.run(
+            [sys.executable, "-S", "-c", _TRACER, str(subject.pid)], stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+        ).returncode
     finally:
         subject.stdin.close()
         subject.wait()
@@ -64,19 +77,31 @@ def try_trace():
 def check_trace(facts, error):
     """May one process of this user read and attach another? `error`: what `try_trace` found."""
     may = bool(facts["capabilities"] >> SYS_PTRACE & 1)
-    where = f"ptrace_scope {facts['scope']}, {'with' if may else 'without'} SYS_PTRACE" + (", in a container" if facts["container"] else "")
+    where = f"ptrace_scope {facts['scope']}, {'with' if may else 'without'} SYS_PTRACE" + (
+        ", in a container" if facts["container"] else ""
+    )
     if facts["seccomp"] == 2:
         where += ", with a seccomp filter"
     if not error:
         other = "" if may else "; processes of other users need sudo"
         return Check("attach", "ok", f"may attach to your processes ({where}{other})")
     if facts["scope"] == 3:
-        return Check("attach", "failed", f"no process may be attached ({where})",
-                     "kernel.yama.ptrace_scope is 3, which only a reboot with a lower value changes")
+        return Check(
+            "attach",
+            "failed",
+            f"no process may be attached ({where})",
+            "kernel.yama.ptrace_scope is 3, which only a reboot with a lower value changes",
+        )
     if facts["scope"] and not may and not (facts["container"] and facts["uid"] == 0):
-        return Check("attach", "failed", f"may attach to own children only ({where})", "sudo sysctl -w kernel.yama.ptrace_scope=0")
-    return Check("attach", "failed", f"may not attach: {os.strerror(error)} ({where})",
-                 ADD_CAPABILITY if facts["container"] or facts["uid"] == 0 else "run gdb with sudo")
+        return Check(
+            "attach", "failed", f"may attach to own children only ({where})", "sudo sysctl -w kernel.yama.ptrace_scope=0"
+        )
+    return Check(
+        "attach",
+        "failed",
+        f"may not attach: {os.strerror(error)} ({where})",
+        ADD_CAPABILITY if facts["container"] or facts["uid"] == 0 else "run gdb with sudo",
+    )
 
 
 def check_gdb(path):
@@ -88,13 +113,18 @@ def check_gdb(path):
     name = "cuda-gdb" if gdb.cuda else "gdb"
     bad = "warning" if gdb.cuda else "failed"
     if gdb.python is None:
-        mend = ("put a python3 of a version that this cuda-gdb supports on the PATH (its wrapper falls back to cuda-gdb-minimal)"
-                if gdb.cuda else "install a gdb with Python: apt-get install gdb   (not gdb-minimal)")
+        mend = (
+            "put a python3 of a version that this cuda-gdb supports on the PATH (its wrapper falls back to cuda-gdb-minimal)"
+            if gdb.cuda
+            else "install a gdb with Python: apt-get install gdb   (not gdb-minimal)"
+        )
         return gdb, [Check(name, bad, f"{path}: {gdb.version}: built without Python, which gdbext needs", mend)]
     python = "%d.%d" % gdb.python
     checks = [Check(name, "ok", f"{path}: {gdb.version}, with Python {python}")]
     if gdb.base and gdb.base < (10, 2):
-        checks.append(Check(name + " version", "warning", f"{path} is older than gdb 10.2, the oldest that gdbext is made for", GET_GDB))
+        checks.append(
+            Check(name + " version", "warning", f"{path} is older than gdb 10.2, the oldest that gdbext is made for", GET_GDB)
+        )
     loaded = gdbs.run_gdb(path, f"source {INIT}", "help llm-ranks")
     if loaded.returncode == 0 and "llm-ranks" in loaded.stdout:
         checks.append(Check(name + " loads gdbext", "ok", f"source {INIT}"))
@@ -102,12 +132,22 @@ def check_gdb(path):
         words = (loaded.stderr.strip() or loaded.stdout.strip() or f"exit status {loaded.returncode}").splitlines()
         checks.append(Check(name + " loads gdbext", bad, f"source {INIT}: {words[-1]}", "report this line as a bug of gdbext"))
     folder = wheels.wheels_folder(gdb.python)
-    asked = gdbs.run_gdb(path, f"python import sys; sys.path.append({folder!r})", *(
-        f"python import {p}; print('HAS', {p!r})" for p in wheels.PACKAGES))
+    asked = gdbs.run_gdb(
+        path,
+        f"python import sys; sys.path.append({folder!r})",
+        *(f"python import {p}; print('HAS', {p!r})" for p in wheels.PACKAGES),
+    )
     missing = [p for p in wheels.PACKAGES if f"HAS {p}\n" not in asked.stdout]
-    checks.append(Check(f"{name} wheels", "warning" if missing else "ok",
-                        f"Python {python} of {path} lacks {', '.join(missing)}" if missing else f"{', '.join(wheels.PACKAGES)} for Python {python}",
-                        f"{os.path.basename(sys.executable)} -m gdbext install" if missing else ""))
+    checks.append(
+        Check(
+            f"{name} wheels",
+            "warning" if missing else "ok",
+            f"Python {python} of {path} lacks {', '.join(missing)}"
+            if missing
+            else f"{', '.join(wheels.PACKAGES)} for Python {python}",
+            f"{os.path.basename(sys.executable)} -m gdbext install" if missing else "",
+        )
+    )
     return gdb, checks
 
 
@@ -125,15 +165,23 @@ def check_safe_path(gdb, python=None):
     allowed = [p for p in gdb.safe_path.split(":") if p and not p.startswith("$")]
     if not os.path.exists(script) or any(script == p or script.startswith(p.rstrip("/") + "/") for p in allowed):
         return Check("auto-load", "ok", f"nothing beside {real} that gdb would refuse to load")
-    return Check("auto-load", "warning", f"gdb warns at each attach that it does not load {script} (gdbext does not need it)",
-                 f"echo 'add-auto-load-safe-path {script}' >> ~/.gdbinit")
+    return Check(
+        "auto-load",
+        "warning",
+        f"gdb warns at each attach that it does not load {script} (gdbext does not need it)",
+        f"echo 'add-auto-load-safe-path {script}' >> ~/.gdbinit",
+    )
 
 
 def check_calls(gdb):
     flags = _file("/proc/cpuinfo") or ""
     if "amx_tile" in flags and gdb.base and gdb.base < (14, 0):
-        return Check("calls", "info", "on this CPU (AMX) gdb 13 and older fail at every call into the process, and may harm it; gdbext makes "
-                     "none", "set may-call-functions off")
+        return Check(
+            "calls",
+            "info",
+            "on this CPU (AMX) gdb 13 and older fail at every call into the process, and may harm it; gdbext makes none",
+            "set may-call-functions off",
+        )
     return Check("calls", "ok", "gdbext calls no function of the process it reads")
 
 
@@ -159,8 +207,12 @@ def check_layouts(known):
     gone = [k for k, names in known.items() if not names]
     said = "; ".join(f"{k} {', '.join(names)}" for k, names in known.items() if names)
     if gone:
-        return Check("layouts", "failed", f"no layouts for {' and '.join(gone)}" + (f"; known: {said}" if said else ""),
-                     "install gdbext again: files of gdbext/layouts are missing")
+        return Check(
+            "layouts",
+            "failed",
+            f"no layouts for {' and '.join(gone)}" + (f"; known: {said}" if said else ""),
+            "install gdbext again: files of gdbext/layouts are missing",
+        )
     return Check("layouts", "ok", said)
 
 
@@ -187,13 +239,20 @@ def run(gdb=None):
 
 def data(checks):
     """The JSON fields of the answer."""
-    return {"ok": all(c.status != "failed" for c in checks),
-            "checks": [{"name": c.name, "status": c.status, "detail": c.detail, "mend": c.mend} for c in checks]}
+    return {
+        "ok": all(c.status != "failed" for c in checks),
+        "checks": [{"name": c.name, "status": c.status, "detail": c.detail, "mend": c.mend} for c in checks],
+    }
 
 
 def text(checks, style):
     """Lines for people."""
-    marks = {"ok": style.good("ok     "), "failed": style.bad("FAILED "), "warning": style.name("warning"), "info": style.dim("info   ")}
+    marks = {
+        "ok": style.good("ok     "),
+        "failed": style.bad("FAILED "),
+        "warning": style.name("warning"),
+        "info": style.dim("info   "),
+    }
     lines = []
     for c in checks:
         lines.append(f"{marks[c.status]}  {c.name}: {c.detail}")

@@ -8,8 +8,10 @@ import subprocess
 
 from ..errors import GdbextError, NotFoundError
 
-ASK = ("python import gdb, sys; print('GDBEXT', sys.version_info[0], sys.version_info[1], gdb.parameter('auto-load safe-path') "
-       "or '')")
+ASK = (
+    "python import gdb, sys; print('GDBEXT', sys.version_info[0], sys.version_info[1], gdb.parameter('auto-load safe-path') "
+    "or '')"
+)
 
 
 class Gdb:
@@ -27,7 +29,9 @@ def run_gdb(path, *commands, timeout=60, env=None, nx=True):
     for command in commands:
         argv += ["-ex", command]
     try:
-        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout, env=env)
+        return subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout, env=env
+        )
     except subprocess.TimeoutExpired:
         raise GdbextError(f"{path}: no answer in {timeout} s") from None
     except OSError as e:
@@ -37,7 +41,9 @@ def run_gdb(path, *commands, timeout=60, env=None, nx=True):
 def ask(path):
     """`Gdb` of the program at `path`; `GdbextError` when it does not run."""
     try:
-        said = subprocess.run([path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60)
+        said = subprocess.run(
+            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60
+        )
     except subprocess.TimeoutExpired:
         raise GdbextError(f"{path}: no answer in 60 s") from None
     except OSError as e:
@@ -48,7 +54,9 @@ def ask(path):
     version = said.stdout.splitlines()[0].strip() if said.stdout else ""
     base = re.search(r"Based on GNU gdb[^\d]*(\d+)\.(\d+)", said.stdout) or re.search(r"(\d+)\.(\d+)(?:[^)]*)$", version)
     found = re.search(r"^GDBEXT (\d+) (\d+) ?(.*)$", run_gdb(path, ASK).stdout, re.M)
-    return Gdb(path, version, base and (int(base[1]), int(base[2])), found and (int(found[1]), int(found[2])), found[3] if found else "")
+    return Gdb(
+        path, version, base and (int(base[1]), int(base[2])), found and (int(found[1]), int(found[2])), found[3] if found else ""
+    )
 
 
 def find(named=None):

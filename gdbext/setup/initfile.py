@@ -15,11 +15,15 @@ BEGIN_NEW_FILE = b"# >>> gdbext, in a file made for it >>>"
 END = b"# <<< gdbext <<<"
 _BLOCK = re.compile(
     b"(?P<joint>\n)?(?P<begin>^(?:" + b"|".join(map(re.escape, (BEGIN, BEGIN_UNENDED, BEGIN_NEW_FILE))) + b"))[ \t]*\r?\n"
-    b"(?P<body>(?:(?!# >>> gdbext|# <<< gdbext).*\n)*?)" + re.escape(END) + b"[ \t]*(?:\r?\n|\\Z)", re.M)
+    b"(?P<body>(?:(?!# >>> gdbext|# <<< gdbext).*\n)*?)" + re.escape(END) + b"[ \t]*(?:\r?\n|\\Z)",
+    re.M,
+)
 _MARK = re.compile(b"^# (?:>>>|<<<) gdbext", re.M)
 
-NO_PYTHON = ("gdbext: this gdb was built without Python, which gdbext is written in. Install a full gdb (Debian, Ubuntu: "
-             "apt-get install gdb); with cuda-gdb put a python3 that it supports on the PATH.")
+NO_PYTHON = (
+    "gdbext: this gdb was built without Python, which gdbext is written in. Install a full gdb (Debian, Ubuntu: "
+    "apt-get install gdb); with cuda-gdb put a python3 that it supports on the PATH."
+)
 
 
 def load_script(init):
@@ -35,8 +39,9 @@ def load_script(init):
 def _blocks(content, where):
     found = list(_BLOCK.finditer(content))
     if len(_MARK.findall(content)) != 2 * len(found):
-        raise GdbextError(f"{where}: a marker of gdbext's block is damaged; take the block out by hand "
-                          f"({BEGIN.decode()} ... {END.decode()})")
+        raise GdbextError(
+            f"{where}: a marker of gdbext's block is damaged; take the block out by hand ({BEGIN.decode()} ... {END.decode()})"
+        )
     return found
 
 
@@ -55,7 +60,7 @@ def remove_block(content, where="init file"):
         if block["begin"] == BEGIN_UNENDED and block["joint"] and block.end() == len(content):
             begin -= 1  # what the user has added behind the block since needs that line's end
         made = made or block["begin"] == BEGIN_NEW_FILE
-        content = content[:begin] + content[block.end():]
+        content = content[:begin] + content[block.end() :]
 
 
 def add_block(content, script, where="init file"):
@@ -64,9 +69,11 @@ def add_block(content, script, where="init file"):
     body = script.encode() if isinstance(script, str) else script
     found = _blocks(content, where) if content is not None else []
     if len(found) > 1:
-        raise GdbextError(f"{where}: gdbext's block stands in it {len(found)} times; take it out first: python -m gdbext uninstall")
+        raise GdbextError(
+            f"{where}: gdbext's block stands in it {len(found)} times; take it out first: python -m gdbext uninstall"
+        )
     if found:
-        return content[: found[0].start("body")] + body + content[found[0].end("body"):]
+        return content[: found[0].start("body")] + body + content[found[0].end("body") :]
     if content is None:
         return BEGIN_NEW_FILE + b"\n" + body + END + b"\n"
     if content and not content.endswith(b"\n"):

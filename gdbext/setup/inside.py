@@ -5,14 +5,15 @@ import os
 
 
 def main():
-    from ..commands import gdb_door, table
+    from ..commands import table
     from ..errors import GdbextError
     from ..render.text import Style
+    from ..session import gdb_session
     from . import outside
 
-    gdb = gdb_door.gdb
+    gdb = gdb_session.gdb
     asked = json.loads(os.environ.pop("GDBEXT_RUN"))
-    session = gdb_door.session
+    session = gdb_session.session
     session.style = lambda: Style(asked["colour"] and "NO_COLOR" not in os.environ, 0)
     command = table.load(asked["name"])
     try:

@@ -3,8 +3,9 @@
 import os
 import shutil
 
+from .. import wheels
 from ..errors import GdbextError
-from . import gdbs, initfile, wheels
+from . import gdbs, initfile
 
 INIT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "init.py")
 
@@ -45,7 +46,9 @@ def install(gdbinit=None, gdb=None, with_wheels=True, with_files=True, say=print
             seen.add(found.python)
             folder, missing = wheels.install_wheels(found.python, say)
             done.append({"gdb": path, "python": "%d.%d" % found.python, "folder": folder, "missing": missing})
-            say(f"{folder}: {', '.join(p for p in wheels.PACKAGES if p not in missing)} for Python {found.python[0]}.{found.python[1]} of {path}")
+            say(
+                f"{folder}: {', '.join(p for p in wheels.PACKAGES if p not in missing)} for Python {found.python[0]}.{found.python[1]} of {path}"
+            )
             if missing:
                 partial.append(f"no wheel of {', '.join(missing)} for Python {found.python[0]}.{found.python[1]}")
     return {"files": files, "wheels": done}, partial

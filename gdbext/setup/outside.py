@@ -11,10 +11,10 @@ import sys
 import tempfile
 
 from ..commands import table
-from ..commands.base import UsageError
-from ..commands.session import Session
 from ..errors import GdbextError
 from ..render import jsonline
+from ..session.command import UsageError
+from ..session.session import Session
 from . import gdbs
 from .install import INIT
 
@@ -34,7 +34,9 @@ def line_of(command, words):
         was_value, value_next = value_next, False
         name = word.lstrip("-")
         if not was_value and word.startswith("-") and name:
-            found = [o for o in command.all_options() if o.name == name] or [o for o in command.all_options() if o.name.startswith(name)]
+            found = [o for o in command.all_options() if o.name == name] or [
+                o for o in command.all_options() if o.name.startswith(name)
+            ]
             value_next = len(found) == 1 and found[0].kind != "flag"
         line.append(word)
     return " ".join(line)
@@ -88,10 +90,26 @@ def in_gdb(name, line, gdb=None):
     program = gdbs.need(gdb)
     with tempfile.TemporaryDirectory(prefix="gdbext-") as folder:
         result = os.path.join(folder, "result")
-        env = dict(os.environ, GDBEXT_RUN=json.dumps({"name": name, "line": line, "result": result, "colour": sys.stdout.isatty()}))
-        done = subprocess.run([program.path, "-nx", "-q", "-batch", "-ex", f"source {INIT}",
-                               "-ex", "python import gdbext.setup.inside; gdbext.setup.inside.main()"],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=env)
+        env = dict(
+            os.environ, GDBEXT_RUN=json.dumps({"name": name, "line": line, "result": result, "colour": sys.stdout.isatty()})
+        )
+        done = subprocess.run(
+            [
+                program.path,
+                "-nx",
+                "-q",
+                "-batch",
+                "-ex",
+                f"source {INIT}",
+                "-ex",
+                "python import gdbext.setup.inside; gdbext.setup.inside.main()",
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=env,
+        )
         try:
             with open(result) as f:
                 said = json.load(f)

@@ -8,13 +8,16 @@ Attributes: Microsoft's C/C++ extension (cppdbg), NVIDIA's Nsight Visual Studio 
 import json
 import os
 
+from ..access.proc import permission_hint
 from ..commands.llm_inject import attach_configuration
-from ..commands.session import Session
 from ..errors import GdbextError
-from ..target.proc import permission_hint
+from ..session.session import Session
 from .install import INIT
 
-LOAD = [("libraries are loaded as the stacks need them: an engine has hundreds", "set auto-solib-add off"), ("gdbext's commands", f"source {INIT}")]
+LOAD = [
+    ("libraries are loaded as the stacks need them: an engine has hundreds", "set auto-solib-add off"),
+    ("gdbext's commands", f"source {INIT}"),
+]
 PORT = 5678  # debugpy's habit; the next rank's is one higher
 CORE = {"id": "core", "type": "promptString", "description": "core file"}
 
@@ -25,8 +28,15 @@ def launch(gdb, cuda_gdb, what=""):
     `gdb`, `cuda_gdb`: paths. Without any rank: the same with VS Code's process picker."""
     found = ranks(what)
     configurations = [c for number, (name, pid, exe) in enumerate(found) for c in attach(gdb, cuda_gdb, name, pid, exe, number)]
-    configurations.append({"name": "gdbext: open a core", "request": "launch", "coreDumpPath": "${input:core}", "cwd": "${workspaceFolder}",
-                           **cppdbg(gdb, "${command:python.interpreterPath}")})  # fmt: skip
+    configurations.append(
+        {
+            "name": "gdbext: open a core",
+            "request": "launch",
+            "coreDumpPath": "${input:core}",
+            "cwd": "${workspaceFolder}",
+            **cppdbg(gdb, "${command:python.interpreterPath}"),
+        }
+    )
     return json.dumps({"version": "0.2.0", "configurations": configurations, "inputs": [CORE]}, indent=2)
 
 
@@ -58,13 +68,32 @@ def attach(gdb, cuda_gdb, name, pid, exe, number):
     inject = f"llm-inject -unsafe -port {port} debugpy {name if pid else 'RANK'}"
     dap = ["-i=dap"] + [word for text in commands for word in ("-iex", text)]
     return [
-        {"name": f"gdbext: {name}, gdb", "request": "attach", "processId": str(pid) if pid else "${command:pickProcess}", **cppdbg(gdb, exe)},
-        {"name": f"gdbext: {name}, gdb's own DAP", "type": "gdb", "request": "attach", "pid": pid or "${command:pickProcess}", "program": exe,
-         "debuggerPath": gdb, "debuggerArgs": dap},
-        {"name": f"gdbext: {name}, Nsight", "type": "cuda-gdb", "request": "attach", "processId": str(pid) if pid else "${command:cuda.pickProcess}",
-         "program": exe, "debuggerPath": cuda_gdb, "initCommands": commands},
+        {
+            "name": f"gdbext: {name}, gdb",
+            "request": "attach",
+            "processId": str(pid) if pid else "${command:pickProcess}",
+            **cppdbg(gdb, exe),
+        },
+        {
+            "name": f"gdbext: {name}, gdb's own DAP",
+            "type": "gdb",
+            "request": "attach",
+            "pid": pid or "${command:pickProcess}",
+            "program": exe,
+            "debuggerPath": gdb,
+            "debuggerArgs": dap,
+        },
+        {
+            "name": f"gdbext: {name}, Nsight",
+            "type": "cuda-gdb",
+            "request": "attach",
+            "processId": str(pid) if pid else "${command:cuda.pickProcess}",
+            "program": exe,
+            "debuggerPath": cuda_gdb,
+            "initCommands": commands,
+        },
         {**attach_configuration(name, port), "name": f"gdbext: {name}, debugpy, after {inject}"},
-    ]  # fmt: skip
+    ]
 
 
 def cppdbg(gdb, program):

@@ -11,18 +11,19 @@ import os
 import re
 import stat
 
+from ..access.proc import read_proc
 from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
-from ..target.proc import read_proc
 
 SEMAPHORES = "/dev/shm/sem."  # where glibc's sem_open keeps them
 HANDLE, LAST_TID, COUNT = 0, 8, 16  # in a SemLock, behind the object's head
 _FILE_CALL = re.compile(r"_*(libc_)?(flock|fcntl\w*|lockf\w*)$")
 # (end of the file, function) -> attributes that lead from `self` to the path that a thread asks for again and again
 _POLLS = {
-    ("torch/utils/file_baton.py", "FileBaton.wait"): ("lock_file_path",), ("torch/utils/file_baton.py", "wait"): ("lock_file_path",),
-}  # fmt: skip
+    ("torch/utils/file_baton.py", "FileBaton.wait"): ("lock_file_path",),
+    ("torch/utils/file_baton.py", "wait"): ("lock_file_path",),
+}
 
 
 # ---- in the process that waits ---------------------------------------------------------------------------------------

@@ -21,15 +21,34 @@ OURS = ("threading.py", "queue.py", "_bootstrap>", "thread.py", "_base.py", "log
 
 # (end of the file, function) -> what the frame's `self` is and what it waits for
 _WAITING = {
-    ("queue.py", "Queue.get"): "get", ("queue.py", "Queue.put"): "put", ("queue.py", "Queue.join"): "join",
-    ("threading.py", "Event.wait"): "Event", ("threading.py", "Condition.wait"): "Condition", ("threading.py", "Barrier.wait"): "Barrier",
-    ("threading.py", "Semaphore.acquire"): "Semaphore", ("threading.py", "Thread.join"): "Thread", ("_base.py", "Future.result"): "Future",
-    ("_base.py", "Future.exception"): "Future", ("importlib._bootstrap>", "_ModuleLock.acquire"): "import",
+    ("queue.py", "Queue.get"): "get",
+    ("queue.py", "Queue.put"): "put",
+    ("queue.py", "Queue.join"): "join",
+    ("threading.py", "Event.wait"): "Event",
+    ("threading.py", "Condition.wait"): "Condition",
+    ("threading.py", "Barrier.wait"): "Barrier",
+    ("threading.py", "Semaphore.acquire"): "Semaphore",
+    ("threading.py", "Thread.join"): "Thread",
+    ("_base.py", "Future.result"): "Future",
+    ("_base.py", "Future.exception"): "Future",
+    ("importlib._bootstrap>", "_ModuleLock.acquire"): "import",
     # 3.9, 3.10 have no qualified names
-    ("queue.py", "get"): "get", ("queue.py", "put"): "put", ("_base.py", "result"): "Future",
-}  # fmt: skip
-_BY_TYPE = {"Event": "Event", "Condition": "Condition", "Barrier": "Barrier", "Semaphore": "Semaphore", "BoundedSemaphore": "Semaphore",
-            "Queue": "Queue", "LifoQueue": "Queue", "PriorityQueue": "Queue", "_ModuleLock": "import", "Future": "Future"}  # fmt: skip
+    ("queue.py", "get"): "get",
+    ("queue.py", "put"): "put",
+    ("_base.py", "result"): "Future",
+}
+_BY_TYPE = {
+    "Event": "Event",
+    "Condition": "Condition",
+    "Barrier": "Barrier",
+    "Semaphore": "Semaphore",
+    "BoundedSemaphore": "Semaphore",
+    "Queue": "Queue",
+    "LifoQueue": "Queue",
+    "PriorityQueue": "Queue",
+    "_ModuleLock": "import",
+    "Future": "Future",
+}
 
 
 class Finder:
@@ -80,7 +99,9 @@ class Finder:
         if futex and not thread.native and self.target.is_stopped is False:
             self._touch(futex)  # a rehearsal: the copy's reader will want it
         if futex and self._mutex_names(thread, _COND) and thread.python:
-            return Edge(self.node(thread), f"a condition variable at {futex:#x}", "condition", address=futex, where=str(thread.top or ""))
+            return Edge(
+                self.node(thread), f"a condition variable at {futex:#x}", "condition", address=futex, where=str(thread.top or "")
+            )
         return None
 
     def _touch(self, address):
@@ -117,9 +138,15 @@ class Finder:
 
     def _gil(self, thread):
         said, holder = self.rt.gil(thread.py.interp)
-        owner = next((th for th in self.view.threads if th.py is not None and th.py.address == holder), None) if said == "held" else None
+        owner = (
+            next((th for th in self.view.threads if th.py is not None and th.py.address == holder), None)
+            if said == "held"
+            else None
+        )
         note = "" if owner or said != "held" else "the thread state that holds it belongs to no thread of this process"
-        return Edge(self.node(thread), "the GIL", "GIL", self.node(owner) if owner else None, note=note, where=str(thread.top or ""))
+        return Edge(
+            self.node(thread), "the GIL", "GIL", self.node(owner) if owner else None, note=note, where=str(thread.top or "")
+        )
 
     def _mutex(self, thread, futex):
         word, owner, kind = self.target.u32(futex), self.target.u32(futex + MUTEX_OWNER), self.target.u32(futex + MUTEX_KIND)
@@ -159,7 +186,14 @@ class Finder:
         if not self._mutex_names(thread, _ACQUIRES):
             return None
         note = "no frame of this process can name it, so who has it cannot be told"
-        return Edge(self.node(thread), f"a Python lock (semaphore {futex:#x})", "Lock", note=note, address=futex, where=str(thread.top or ""))
+        return Edge(
+            self.node(thread),
+            f"a Python lock (semaphore {futex:#x})",
+            "Lock",
+            note=note,
+            address=futex,
+            where=str(thread.top or ""),
+        )
 
     def _lock(self, obj):
         try:
@@ -171,14 +205,24 @@ class Finder:
         info = locks.read(obj)
         what = self._called(thread, name)
         text = f"the {info.kind} {what or hex(info.address)}"
-        edge = Edge(self.node(thread), text, info.kind, address=info.address, where=f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})")
+        edge = Edge(
+            self.node(thread),
+            text,
+            info.kind,
+            address=info.address,
+            where=f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})",
+        )
         if not info.locked:
             edge.note = "it was just being given back"
             return edge
         if info.kind == "RLock":
             self._by_ident(edge, info.owner)
             owner = self.view.by_ident(info.owner)
-            if owner is not None and not any(self._holds(owner, f, info.address) for f in owner.python) and not self._names(owner, info.address):
+            if (
+                owner is not None
+                and not any(self._holds(owner, f, info.address) for f in owner.python)
+                and not self._names(owner, info.address)
+            ):
                 edge.owner, edge.candidates = None, [edge.owner]
                 edge.note = (
                     "the lock names this thread, but no frame of it can reach the lock: after a fork, the id of a thread that is gone may "
@@ -285,14 +329,20 @@ class Finder:
             base = frame.file.replace("\\", "/")
             if not base.endswith(OURS):
                 break
-            found = next((what for (end, function), what in _WAITING.items() if base.endswith(end) and frame.function == function), None)
+            found = next(
+                (what for (end, function), what in _WAITING.items() if base.endswith(end) and frame.function == function), None
+            )
             try:
                 me = dict(frame.locals()).get("self")
                 kind = _BY_TYPE.get(me.type_name) if me is not None else None
                 if found is None and kind and frame.function in ("wait", "join", "acquire", "get", "put", "exception"):
                     found = {"Queue": frame.function}.get(kind, kind)
                 if found is None and frame.function in ("join", "_wait_for_tstate_lock", "Thread._wait_for_tstate_lock"):
-                    found = "Thread" if me is not None and any(n in ("Thread", "Process") for n in map(_last, me.mro_names())) else None
+                    found = (
+                        "Thread"
+                        if me is not None and any(n in ("Thread", "Process") for n in map(_last, me.mro_names()))
+                        else None
+                    )
             except GdbextError:
                 continue
             if found and me is not None:
@@ -305,7 +355,16 @@ class Finder:
 
     def _built(self, thread, kind, me, where):
         node = self.node(thread)
-        name = next((path for f in thread.python[:8] if not f.file.endswith(OURS) for path, o in self._reachable(f) if o.address == me.address), "")
+        name = next(
+            (
+                path
+                for f in thread.python[:8]
+                if not f.file.endswith(OURS)
+                for path, o in self._reachable(f)
+                if o.address == me.address
+            ),
+            "",
+        )
         name = name or hex(me.address)
         if kind == "Thread":
             return self._join(node, me, where)
@@ -330,14 +389,20 @@ class Finder:
             edge = Edge(node, f"the {me.type_name} {name}{extra}", kind, address=me.address, where=where)
             if kind == "Semaphore":
                 return self._semaphore(edge, me.address, thread)
-        able = [th for th in self.view.threads if th is not thread and not th.idle and self._names(th, me.address) and not self._same_wait(th, me.address)]
+        able = [
+            th
+            for th in self.view.threads
+            if th is not thread and not th.idle and self._names(th, me.address) and not self._same_wait(th, me.address)
+        ]
         edge.candidates = [self.node(th) for th in able]
         return edge
 
     def _same_wait(self, thread, address):
         """Whether the thread itself stands in a wait of this very object."""
-        return any(f.file.endswith(OURS) and "self" in dict(f.locals()) and getattr(dict(f.locals())["self"], "address", 0) == address
-                   for f in thread.python[:6])  # fmt: skip
+        return any(
+            f.file.endswith(OURS) and "self" in dict(f.locals()) and getattr(dict(f.locals())["self"], "address", 0) == address
+            for f in thread.python[:6]
+        )
 
     def _semaphore(self, edge, address, waiter):
         holders = [th for th in self.view.threads if any(self._holds(th, f, address) for f in th.python)]
@@ -410,4 +475,3 @@ def find(view):
         return [], [f"{view.name}: no thread could be read"]
     finder = Finder(view)
     return finder.edges(), finder.partial
-

@@ -7,9 +7,9 @@ import contextlib
 import os
 import tempfile
 
+from ..access import collector, elf
+from ..access.snapshot import CoreFileTarget
 from ..errors import GdbextError
-from ..target import collector, elf
-from ..target.snapshot import CoreFileTarget
 
 READER = "gdbext.stacks.rehearsal"
 TIMEOUT = 60  # seconds for one collector on a starved machine; the process itself stands still for milliseconds

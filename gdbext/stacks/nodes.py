@@ -55,14 +55,19 @@ class Merged:
         found = {}
         try:
             for group in answer["groups"]:
-                frames = [Frame(f["kind"], f["function"], f["file"] if f["kind"] == "python" else f["library"], f["line"]) for f in group["frames"]]
+                frames = [
+                    Frame(f["kind"], f["function"], f["file"] if f["kind"] == "python" else f["library"], f["line"])
+                    for f in group["frames"]
+                ]
                 for m in group["members"]:
                     key = (m["host"], m["pid"])
                     process = found.get(key)
                     if process is None:
                         process = found[key] = SavedProcess(m["host"], m["label"], m["pid"], m.get("role", ""))
                     process.threads.append(SavedThread(m["tid"], m["name"], frames, group["frames"], group.get("idle", False)))
-            self.failed += [{"label": f"{source}: {f['label'] or f['pid']}", "pid": f["pid"], "reason": f["reason"]} for f in answer["failed"]]
+            self.failed += [
+                {"label": f"{source}: {f['label'] or f['pid']}", "pid": f["pid"], "reason": f["reason"]} for f in answer["failed"]
+            ]
             self.pauses += answer["pauses"]
             self.total += answer["ranks_total"]
         except (KeyError, TypeError, AttributeError) as e:
@@ -79,7 +84,10 @@ class Merged:
             if count[p.name] > 1:
                 p.name = f"{p.host}:{p.name}"
         if not self.processes:
-            raise GdbextError("no process could be read: " + ("; ".join(dict.fromkeys(f"{f['label']}: {f['reason']}" for f in self.failed)) or "no answers"))
+            raise GdbextError(
+                "no process could be read: "
+                + ("; ".join(dict.fromkeys(f"{f['label']}: {f['reason']}" for f in self.failed)) or "no answers")
+            )
         return self
 
 
@@ -90,7 +98,9 @@ def from_folder(folder):
     except OSError as e:
         raise GdbextError(f"{folder}: {e.strerror}: name the folder that holds the nodes' answers") from None
     if not names:
-        raise NotFoundError(f"{folder}: no *.json file: write each node's answer there: python -m gdbext llm-stacks all --json > NODE.json")
+        raise NotFoundError(
+            f"{folder}: no *.json file: write each node's answer there: python -m gdbext llm-stacks all --json > NODE.json"
+        )
     merged = Merged()
     for name in names:
         path = os.path.join(folder, name)
@@ -115,7 +125,9 @@ def from_ray(words):
         from ray.exceptions import RayError
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
     except ImportError:
-        raise GdbextError("-ray needs the package ray: run it with the engine's own python: PYTHON -m gdbext llm-stacks -ray") from None
+        raise GdbextError(
+            "-ray needs the package ray: run it with the engine's own python: PYTHON -m gdbext llm-stacks -ray"
+        ) from None
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     started = not ray.is_initialized()
     try:
@@ -134,10 +146,14 @@ def from_ray(words):
             except GdbextError as e:
                 merged.failed.append({"label": host, "pid": None, "reason": str(e)})
             except (RayError, ValueError) as e:  # the node is named and the others are read
-                merged.failed.append({"label": host, "pid": None, "reason": f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[-1]}"})
+                merged.failed.append(
+                    {"label": host, "pid": None, "reason": f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[-1]}"}
+                )
         return merged.finish()
     except (RayError, ConnectionError, RuntimeError, ValueError) as e:
-        raise GdbextError(f"the Ray cluster cannot be reached: {str(e).splitlines()[0] if str(e) else type(e).__name__}") from None
+        raise GdbextError(
+            f"the Ray cluster cannot be reached: {str(e).splitlines()[0] if str(e) else type(e).__name__}"
+        ) from None
     finally:
         if started and ray.is_initialized():
             ray.shutdown()
@@ -152,8 +168,15 @@ def _on_node(words):
     import gdbext
 
     root = os.path.dirname(os.path.dirname(os.path.abspath(gdbext.__file__)))
-    done = subprocess.run([sys.executable, "-m", "gdbext", "llm-stacks", *words, "--json"], cwd=root, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=110)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "gdbext", "llm-stacks", *words, "--json"],
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=110,
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         raise RuntimeError((done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1])

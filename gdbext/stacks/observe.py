@@ -6,13 +6,13 @@ import re
 import signal
 import time
 
+from ..access.proc import ProcTarget, read_proc
+from ..access.proctable import ProcTable, is_python_name
 from ..cpython import gil
 from ..cpython.runtime import open_runtime
 from ..engines import shm_rings
 from ..engines.base import memory_environ
 from ..errors import GdbextError
-from ..target.proc import ProcTarget, read_proc
-from ..target.proctable import ProcTable, is_python_name
 from ..torch import collectives
 from . import between, locks, looks, threads
 
@@ -61,7 +61,10 @@ class Seen:
         self.look, self.pid, self.rank = look, look.pid, look.rank
         self.view, self.why, self.edges, self.before, self.after, self.window = None, "", [], {}, {}, 0.0
         self.stacks, self.gil, self.state, self.world, self.partial = {}, None, "", None, []
-        self.pipe, self.writers = "", []  # the pipe that the main thread reads from, and the other processes looked at that write to it
+        self.pipe, self.writers = (
+            "",
+            [],
+        )  # the pipe that the main thread reads from, and the other processes looked at that write to it
         self.serves = []  # its children that write to it and were not looked at
         self.ended = ""  # how it has ended, where it has
         self.zombies = []  # (pid, what happened to it) of children that have failed
@@ -170,7 +173,9 @@ def _pipes(seen):
             continue
         s.writers = [o for o in seen if o is not s and _writes(o.pid, s.pipe)]
         known = {o.pid for o in seen}
-        s.serves = [f"{c.comm} ({c.pid})" for c in ProcTable().children.get(s.pid, ()) if c.pid not in known and _writes(c.pid, s.pipe)]
+        s.serves = [
+            f"{c.comm} ({c.pid})" for c in ProcTable().children.get(s.pid, ()) if c.pid not in known and _writes(c.pid, s.pipe)
+        ]
 
 
 def _writes(pid, link):

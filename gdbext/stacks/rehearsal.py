@@ -38,7 +38,9 @@ def _stacks(target):
         view = ProcessView(target)
     except GdbextError as e:
         return str(e)
-    return next(iter(view.partial), "") or next((r for th in view.threads if target.is_stopped for r in th.reasons if "cannot read" in r), "")
+    return next(iter(view.partial), "") or next(
+        (r for th in view.threads if target.is_stopped for r in th.reasons if "cannot read" in r), ""
+    )
 
 
 def _more(target, words):

@@ -16,11 +16,17 @@ _WAITS = re.compile(
 )
 # Python functions in which a pool's thread waits for work: (end of the file's path, function)
 IDLE = (
-    ("concurrent/futures/thread.py", "_worker"), ("concurrent/futures/process.py", "_process_worker"), ("multiprocessing/pool.py", "worker"),
-    ("multiprocessing/resource_sharer.py", "_serve"), ("tqdm/_monitor.py", "TMonitor.run"), ("multiprocessing/queues.py", "Queue._feed"),
-    ("socketserver.py", "BaseServer.serve_forever"), ("multiprocessing/pool.py", "Pool._handle_workers"),
-    ("multiprocessing/pool.py", "Pool._handle_tasks"), ("multiprocessing/pool.py", "Pool._handle_results"),
-)  # fmt: skip
+    ("concurrent/futures/thread.py", "_worker"),
+    ("concurrent/futures/process.py", "_process_worker"),
+    ("multiprocessing/pool.py", "worker"),
+    ("multiprocessing/resource_sharer.py", "_serve"),
+    ("tqdm/_monitor.py", "TMonitor.run"),
+    ("multiprocessing/queues.py", "Queue._feed"),
+    ("socketserver.py", "BaseServer.serve_forever"),
+    ("multiprocessing/pool.py", "Pool._handle_workers"),
+    ("multiprocessing/pool.py", "Pool._handle_tasks"),
+    ("multiprocessing/pool.py", "Pool._handle_results"),
+)
 _BELOW_IDLE = ("threading.py", "queue.py", "selectors.py", "connection.py", "synchronize.py", "socket.py")
 
 

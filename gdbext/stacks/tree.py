@@ -108,7 +108,9 @@ def folded(stacks):
     """Lines for flame graphs: `outer;inner count`, from `[(heads, frames innermost first)]`; the words of `heads` come first."""
     counts = {}
     for head, frames in stacks:
-        line = ";".join([_plain(word) for word in head] + [_plain(f.function or "??") + f" ({_plain(f.where)})" for f in reversed(frames)])
+        line = ";".join(
+            [_plain(word) for word in head] + [_plain(f.function or "??") + f" ({_plain(f.where)})" for f in reversed(frames)]
+        )
         counts[line] = counts.get(line, 0) + 1
     return [f"{line} {count}" for line, count in sorted(counts.items())]
 

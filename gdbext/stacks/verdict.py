@@ -15,23 +15,38 @@ STILL = 0.03  # less: it is not
 LOCKS = ("Lock", "RLock", "mutex", "import", "Semaphore")
 
 _COLLECTIVE_FILES = (
-    "torch/distributed/distributed_c10d.py", "pynccl.py", "custom_all_reduce.py", "parallel_state.py", "cpu_communicator.py",
-    "cuda_communicator.py", "pymscclpp.py", "quick_all_reduce.py", "shm_object_storage.py",
-)  # fmt: skip
+    "torch/distributed/distributed_c10d.py",
+    "pynccl.py",
+    "custom_all_reduce.py",
+    "parallel_state.py",
+    "cpu_communicator.py",
+    "cuda_communicator.py",
+    "pymscclpp.py",
+    "quick_all_reduce.py",
+    "shm_object_storage.py",
+)
 _COLLECTIVE = re.compile(
     r"(?:^|\.)_?(all_reduce|all_gather\w*|all_to_all\w*|broadcast\w*|reduce|reduce_scatter\w*|barrier|monitored_barrier|gather\w*|scatter\w*|"
     r"send|recv|isend|irecv|send_tensor_dict|recv_tensor_dict|send_object|recv_object|gather_object)$"
 )
-_NATIVE_COLLECTIVE = re.compile(r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Send|Recv|GroupEnd|CommInit\w*)|\bgloo::|ProcessGroup(NCCL|Gloo)::")
-_DEVICE = re.compile(r"\b(cu(da)?(Stream|Event|Ctx|Device)Synchronize|cuMemcpy\w*|cudaMemcpy\w*|cuLaunchKernel\w*|hip\w+Synchronize)\b")
+_NATIVE_COLLECTIVE = re.compile(
+    r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Send|Recv|GroupEnd|CommInit\w*)|\bgloo::|ProcessGroup(NCCL|Gloo)::"
+)
+_DEVICE = re.compile(
+    r"\b(cu(da)?(Stream|Event|Ctx|Device)Synchronize|cuMemcpy\w*|cudaMemcpy\w*|cuLaunchKernel\w*|hip\w+Synchronize)\b"
+)
 _STARTUP = re.compile(
     r"(?:^|\.)(init_process_group|_store_based_barrier|rendezvous|_tcp_rendezvous_handler|_env_rendezvous_handler|_create_c10d_store|"
     r"init_distributed_environment|init_worker_distributed_environment|load_model|load_weights|wait_for_engine_startup|wait_for_ready|"
     r"_wait_for_engine_startup|launch_core_engines|initialize_model|_launch_subprocesses|_wait_for_scheduler_ready)$"
 )
-_STORE = re.compile(r"(?:^|\.)(init_process_group|_store_based_barrier|rendezvous|_tcp_rendezvous_handler|_env_rendezvous_handler|_create_c10d_store)$")
+_STORE = re.compile(
+    r"(?:^|\.)(init_process_group|_store_based_barrier|rendezvous|_tcp_rendezvous_handler|_env_rendezvous_handler|_create_c10d_store)$"
+)
 _SLEEP = re.compile(r"_*(clock_)?nanosleep|time_sleep|pysleep|usleep|sleep$")
-_INPUT = re.compile(r"_*(epoll_p?wait2?|poll|ppoll|p?select|accept4?|recv(from|msg)?|read|pread64|io_getevents|sigtimedwait|sigwait)$")
+_INPUT = re.compile(
+    r"_*(epoll_p?wait2?|poll|ppoll|p?select|accept4?|recv(from|msg)?|read|pread64|io_getevents|sigtimedwait|sigwait)$"
+)
 _ANSWER = re.compile(r"_*(libc_)?recv(from|msg)?$")
 _GC = re.compile(r"^(gc_collect|_PyGC_Collect|collect_generations|deduce_unreachable|gc_main|subtract_refs|move_unreachable)")
 _RING = re.compile(r"(?:^|\.)(acquire_read|acquire_write)$")
@@ -44,7 +59,9 @@ _RESPONSE = re.compile(r"(?:^|\.)(get_response|collective_rpc|wait_for_response|
 _AT_REST = {
     "engine-core": re.compile(r"(?:^|\.)(_process_input_queue|_get_input|wait_for_input|_recv_inputs?)$"),
     "worker": re.compile(r"(?:^|\.)(acquire_read|dequeue|recv_multipart|_recv)$"),
-    "scheduler": re.compile(r"(?:^|\.)(recv_requests|event_loop_\w+|self_check_during_idle|_maybe_sleep_on_idle|maybe_sleep_on_idle)$"),
+    "scheduler": re.compile(
+        r"(?:^|\.)(recv_requests|event_loop_\w+|self_check_during_idle|_maybe_sleep_on_idle|maybe_sleep_on_idle)$"
+    ),
 }
 
 
@@ -52,10 +69,34 @@ class Fact:
     """One thread: `node`, `name`, `main`, `frames` innermost first, `python` (has Python frames), `idle`, `moved` (looks differ),
     `load` (of a processor, None: not known), `woke`, `wanted` (the same, with the time it waited for one), `state`, `edge` (what it waits for, or None), `holds`: it had the GIL at every look."""
 
-    def __init__(self, node, name="", main=False, frames=(), python=True, idle=False, moved=False, load=0.0, woke=0, state="S", edge=None, native=(),
-                 sampled=True, holds=False, wanted=None):  # fmt: skip
+    def __init__(
+        self,
+        node,
+        name="",
+        main=False,
+        frames=(),
+        python=True,
+        idle=False,
+        moved=False,
+        load=0.0,
+        woke=0,
+        state="S",
+        edge=None,
+        native=(),
+        sampled=True,
+        holds=False,
+        wanted=None,
+    ):
         self.node, self.name, self.main, self.frames, self.python, self.idle = node, name, main, list(frames), python, idle
-        self.moved, self.load, self.woke, self.state, self.edge, self.native, self.sampled = moved, load, woke, state, edge, list(native), sampled
+        self.moved, self.load, self.woke, self.state, self.edge, self.native, self.sampled = (
+            moved,
+            load,
+            woke,
+            state,
+            edge,
+            list(native),
+            sampled,
+        )
         self.holds, self.wanted = holds, load if wanted is None else wanted
 
     @property
@@ -86,7 +127,9 @@ class Fact:
             name = found.group(1) if found else name
         if name:
             return name
-        if any(f.file.endswith(_COLLECTIVE_FILES) and _COLLECTIVE.search(f.function or "") for f in self.frames if f.kind == "python"):
+        if any(
+            f.file.endswith(_COLLECTIVE_FILES) and _COLLECTIVE.search(f.function or "") for f in self.frames if f.kind == "python"
+        ):
             return ""
         native = self.find(_NATIVE_COLLECTIVE, "native")
         return native.function.split("(")[0] if native else ""
@@ -95,7 +138,11 @@ class Fact:
     def held_up(self):
         """Whether it waited for its `edge` all the while: a lock that it only happened to wait for at the last look wakes it at once. Who
         waits for the GIL wakes every 5 ms to ask for it, who polls for a file now and then."""
-        return self.edge is not None and (self.edge.polls or not self.moved) and (self.load is None or self.edge.kind == "GIL" or self.edge.polls or self.woke == 0)
+        return (
+            self.edge is not None
+            and (self.edge.polls or not self.moved)
+            and (self.load is None or self.edge.kind == "GIL" or self.edge.polls or self.woke == 0)
+        )
 
     @property
     def victim(self):
@@ -105,7 +152,10 @@ class Fact:
     @property
     def top(self):
         """Its innermost frame of Python code that is not of the standard library's waits, as text."""
-        frame = next((f for f in self.frames if f.kind == "python" and not f.file.endswith(("threading.py", "queue.py", "selectors.py"))), None)
+        frame = next(
+            (f for f in self.frames if f.kind == "python" and not f.file.endswith(("threading.py", "queue.py", "selectors.py"))),
+            None,
+        )
         frame = frame or next((f for f in self.frames if f.function), None)
         return str(frame) if frame else "a place that cannot be named"
 
@@ -144,9 +194,32 @@ class Facts:
     """One process: `name`, `role` ('' where it is no engine's), `state`, `threads` (the main one first), `hog`: (node that holds the GIL and
     never gives it back, [nodes that wait for it]) or None, `world`: (rank, size) or None, `why`: it could not be read."""
 
-    def __init__(self, name, role="", state="S", threads=(), hog=None, world=None, why="", zombies=(), pipe="", writers=(), serves=(), rings=(),
-                 counts=(), ended=""):  # fmt: skip
-        self.name, self.role, self.state, self.threads, self.hog, self.world, self.why = name, role, state, list(threads), hog, world, why
+    def __init__(
+        self,
+        name,
+        role="",
+        state="S",
+        threads=(),
+        hog=None,
+        world=None,
+        why="",
+        zombies=(),
+        pipe="",
+        writers=(),
+        serves=(),
+        rings=(),
+        counts=(),
+        ended="",
+    ):
+        self.name, self.role, self.state, self.threads, self.hog, self.world, self.why = (
+            name,
+            role,
+            state,
+            list(threads),
+            hog,
+            world,
+            why,
+        )
         # what its main thread reads; names of the processes that write to it; its children that do and were not looked at
         self.pipe, self.writers, self.serves = pipe, list(writers), list(serves)
         self.zombies = list(zombies)  # (pid, what) of children that have died
@@ -178,10 +251,23 @@ def judge(all_facts):
             if found.kind not in ("busy", "idle", "startup"):
                 found.evidence += [line for line in count_lines(all_facts) + ring_lines(all_facts) if line not in found.evidence]
             return found
-    outside = [f"{_name(all_facts, e.waiter)} waits for {e.lock}: {e.note}; look at that one too" for e in _all_edges(all_facts) if e.outside]
-    answers = outside + [f"{f.name} reads what its child {c} is to write: look at that one too" for f in all_facts for c in f.serves]
-    return Verdict("unknown", [], answers + [_says(f.main) for f in all_facts if f.main] + count_lines(all_facts) + ring_lines(all_facts)
-                   + ["nothing that was seen tells why it stands there"])  # fmt: skip
+    outside = [
+        f"{_name(all_facts, e.waiter)} waits for {e.lock}: {e.note}; look at that one too"
+        for e in _all_edges(all_facts)
+        if e.outside
+    ]
+    answers = outside + [
+        f"{f.name} reads what its child {c} is to write: look at that one too" for f in all_facts for c in f.serves
+    ]
+    return Verdict(
+        "unknown",
+        [],
+        answers
+        + [_says(f.main) for f in all_facts if f.main]
+        + count_lines(all_facts)
+        + ring_lines(all_facts)
+        + ["nothing that was seen tells why it stands there"],
+    )
 
 
 # ---- the rules, in the order of their rank ---------------------------------------------------------------------------
@@ -190,10 +276,19 @@ def _crashed(facts):
     zombies = [(f, pid, what) for f in facts for pid, what in f.zombies]
     if dead:
         words = {"Z": "is a zombie: it has ended and its parent has not asked why", "X": "ended while it was looked at"}
-        return Verdict("crashed", [(f.name, None) for f in dead], [f"{f.name} {words[f.state]}" + (f" ({f.ended})" if f.ended else "") for f in dead], _waiting(facts, dead))
+        return Verdict(
+            "crashed",
+            [(f.name, None) for f in dead],
+            [f"{f.name} {words[f.state]}" + (f" ({f.ended})" if f.ended else "") for f in dead],
+            _waiting(facts, dead),
+        )
     if zombies and not any(t.works or t.moved for f in facts for t in f.threads[:1]):
-        return Verdict("crashed", [(f"{what} ({pid})", None) for _, pid, what in zombies],
-                       [f"{f.name}'s child {pid} ({what}) has ended and is a zombie" for f, pid, what in zombies], _waiting(facts, ()))  # fmt: skip
+        return Verdict(
+            "crashed",
+            [(f"{what} ({pid})", None) for _, pid, what in zombies],
+            [f"{f.name}'s child {pid} ({what}) has ended and is a zombie" for f, pid, what in zombies],
+            _waiting(facts, ()),
+        )
     return None
 
 
@@ -201,8 +296,13 @@ def _stopped(facts):
     stopped = [f for f in facts if f.state in ("T", "t")]
     if not stopped:
         return None
-    words = {"T": "is stopped (T): SIGSTOP, or a debugger that was killed; SIGCONT makes it run on", "t": "is stopped by a tracer (t)"}
-    return Verdict("stopped", [(f.name, None) for f in stopped], [f"{f.name} {words[f.state]}" for f in stopped], _waiting(facts, stopped))
+    words = {
+        "T": "is stopped (T): SIGSTOP, or a debugger that was killed; SIGCONT makes it run on",
+        "t": "is stopped by a tracer (t)",
+    }
+    return Verdict(
+        "stopped", [(f.name, None) for f in stopped], [f"{f.name} {words[f.state]}" for f in stopped], _waiting(facts, stopped)
+    )
 
 
 def _all_edges(facts):
@@ -214,8 +314,13 @@ def _cycle(facts):
     if not found:
         return None
     nodes = [e.waiter for c in found for e in c]
-    return Verdict("lock-cycle", nodes, [waits.sentence(c, lambda n: _name(facts, n)) for c in found] +
-                   [f"{_name(facts, e.waiter)} stands in {e.where}" for c in found for e in c if e.where], _blocked(facts, nodes))  # fmt: skip
+    return Verdict(
+        "lock-cycle",
+        nodes,
+        [waits.sentence(c, lambda n: _name(facts, n)) for c in found]
+        + [f"{_name(facts, e.waiter)} stands in {e.where}" for c in found for e in c if e.where],
+        _blocked(facts, nodes),
+    )
 
 
 def _hog(facts):
@@ -230,23 +335,41 @@ def _hog(facts):
         if way and way[-1].kind in LOCKS:
             return None  # it holds the GIL and waits for a lock itself: the lock's owner is the culprit
         native = next((n for n in holder.native if n), "")
-        return Verdict("gil", [node], [
-            f"{_name(facts, node)} holds the GIL at every look and stands in {native or 'native code'}, called from {holder.top}",
-            f"{len(waiters)} thread{'s wait' if len(waiters) != 1 else ' waits'} for it and never got it: "
-            + ", ".join(_name(facts, w) for w in waiters[:4]),
-            "it uses a processor meanwhile" if holder.works else "it does not run meanwhile: it sleeps, or waits, with the GIL held",
-        ], _waiting(facts, [f]))  # fmt: skip
+        return Verdict(
+            "gil",
+            [node],
+            [
+                f"{_name(facts, node)} holds the GIL at every look and stands in {native or 'native code'}, called from {holder.top}",
+                f"{len(waiters)} thread{'s wait' if len(waiters) != 1 else ' waits'} for it and never got it: "
+                + ", ".join(_name(facts, w) for w in waiters[:4]),
+                "it uses a processor meanwhile"
+                if holder.works
+                else "it does not run meanwhile: it sleeps, or waits, with the GIL held",
+            ],
+            _waiting(facts, [f]),
+        )
     return None
 
 
 def _quiet_hog(facts):
     """A main thread that had the GIL at every look and did not run: a call that blocks without giving it back."""
-    found = [(f, t) for f in facts for t in f.threads if t.holds and not t.moved and t.load is not None and t.load < STILL and not t.victim]
+    found = [
+        (f, t)
+        for f in facts
+        for t in f.threads
+        if t.holds and not t.moved and t.load is not None and t.load < STILL and not t.victim
+    ]
     if not found:
         return None
-    return Verdict("gil", [t.node for _, t in found], [
-        f"{_name(facts, t.node)} holds the GIL at every look, does not run, and stands in {next((n for n in t.native if n), 'native code')}, called from {t.top}"
-        for _, t in found], _waiting(facts, [f for f, _ in found]))  # fmt: skip
+    return Verdict(
+        "gil",
+        [t.node for _, t in found],
+        [
+            f"{_name(facts, t.node)} holds the GIL at every look, does not run, and stands in {next((n for n in t.native if n), 'native code')}, called from {t.top}"
+            for _, t in found
+        ],
+        _waiting(facts, [f for f, _ in found]),
+    )
 
 
 def _held(facts):
@@ -330,8 +453,12 @@ def _startup(facts):
     loading = [f for f in facts if f.main and f.main.find(_STARTUP, "python")]
     if loading and not any(t.collective for f in facts for t in f.threads[:1]):
         others = [f for f in facts if f.main and f not in loading and f.role in {x.role for x in loading} and f.role]
-        return Verdict("startup", [f.main.node for f in others], [f"{f.name} starts: {_place(f.main, _STARTUP)}" for f in loading[:8]]
-                       + ["it is at work" if any(f.main.works or f.main.moved for f in loading) else "nothing of it moved"])  # fmt: skip
+        return Verdict(
+            "startup",
+            [f.main.node for f in others],
+            [f"{f.name} starts: {_place(f.main, _STARTUP)}" for f in loading[:8]]
+            + ["it is at work" if any(f.main.works or f.main.moved for f in loading) else "nothing of it moved"],
+        )
     return None
 
 
@@ -348,7 +475,10 @@ def _collective(facts):
         ops = {}
         for f, t in inside:
             ops.setdefault((t.collective, _caller(t)), []).append(f)
-        seen = [f"{tree.rank_set([f.name for f in fs])} wait{'s' if len(fs) == 1 else ''} in {op}, called from {at}" for (op, at), fs in ops.items()]
+        seen = [
+            f"{tree.rank_set([f.name for f in fs])} wait{'s' if len(fs) == 1 else ''} in {op}, called from {at}"
+            for (op, at), fs in ops.items()
+        ]
         missing = _missing(group)
         victims = [f.name for f, _ in inside]
         if outside:
@@ -360,7 +490,9 @@ def _collective(facts):
             return Verdict("collective", [t.node for _, t in outside], evidence, victims)
         if missing:
             names = tree.rank_set([f"R{r}" for r in missing])
-            evidence = seen + [f"{len(group)} of {group[0].world[1]} ranks were looked at; {names} were not: dead, elsewhere, or not named here"]
+            evidence = seen + [
+                f"{len(group)} of {group[0].world[1]} ranks were looked at; {names} were not: dead, elsewhere, or not named here"
+            ]
             return Verdict("collective", [(f"R{r}", None) for r in missing], evidence, victims)
         names = {op for op, _ in ops}
         if len(ops) > 1:
@@ -370,10 +502,21 @@ def _collective(facts):
                 culprits = less or [f for f, _ in inside]
                 if len(names) == 1 and not less:
                     continue
-                return Verdict("collective", [_effective(f, facts).node for f in culprits],
-                               seen + ["they are in different collectives: none of these can end"], [v for v in victims if v not in {f.name for f in culprits}])  # fmt: skip
-        return Verdict("unknown", [], seen + ["every rank that was looked at is there: what holds it up is not in these processes' stacks "
-                                              "(the network, the device, or unequal shapes)"])  # fmt: skip
+                return Verdict(
+                    "collective",
+                    [_effective(f, facts).node for f in culprits],
+                    seen + ["they are in different collectives: none of these can end"],
+                    [v for v in victims if v not in {f.name for f in culprits}],
+                )
+        return Verdict(
+            "unknown",
+            [],
+            seen
+            + [
+                "every rank that was looked at is there: what holds it up is not in these processes' stacks "
+                "(the network, the device, or unequal shapes)"
+            ],
+        )
     return None
 
 
@@ -386,28 +529,54 @@ def _starved(facts):
             takers = [c for c in takers if c is not None and not (c.edge is not None and c.edge.how == "put")]
             evidence = [f"{_name(facts, t.node)} waits for {t.edge.lock} in {t.edge.where}"]
             if any(c.moved or c.works for c in takers):
-                return Verdict("starved", [c.node for c in takers if c.moved or c.works], evidence + [_says(c) for c in takers] +
-                               ["it is at work: it may only be slow"])  # fmt: skip
+                return Verdict(
+                    "starved",
+                    [c.node for c in takers if c.moved or c.works],
+                    evidence + [_says(c) for c in takers] + ["it is at work: it may only be slow"],
+                )
             if len(takers) == 1:
-                return Verdict("starved", [takers[0].node], evidence + ["who can take from it: " + _says(takers[0])], [_name(facts, t.node)])
-            return Verdict("starved", [], evidence + (["who can reach it: " + _says(c) for c in takers] or ["no thread here takes from it"]),
-                           [_name(facts, t.node)])  # fmt: skip
+                return Verdict(
+                    "starved", [takers[0].node], evidence + ["who can take from it: " + _says(takers[0])], [_name(facts, t.node)]
+                )
+            return Verdict(
+                "starved",
+                [],
+                evidence + (["who can reach it: " + _says(c) for c in takers] or ["no thread here takes from it"]),
+                [_name(facts, t.node)],
+            )
     for f in facts:  # a main thread that waits for what a thread beside it is to give, and that one stands still
         t = f.main
-        if t is None or not t.held_up or t.edge.kind not in ("Queue", "Event", "Future", "Condition", "Barrier") or t.edge.how == "put":
+        if (
+            t is None
+            or not t.held_up
+            or t.edge.kind not in ("Queue", "Event", "Future", "Condition", "Barrier")
+            or t.edge.how == "put"
+        ):
             continue
         givers = [f.thread(c) for c in t.edge.candidates]
         stuck = [c for c in givers if c is not None and c.still and not c.idle and c.does not in ("input", "queue", "event")]
         if len(stuck) == 1 and len([c for c in givers if c is not None]) == 1:
-            return Verdict("starved", [stuck[0].node], [f"{_name(facts, t.node)} waits for {t.edge.lock} in {t.edge.where}",
-                           "the only other thread that can reach it: " + _says(stuck[0])], [_name(facts, t.node)])  # fmt: skip
+            return Verdict(
+                "starved",
+                [stuck[0].node],
+                [
+                    f"{_name(facts, t.node)} waits for {t.edge.lock} in {t.edge.where}",
+                    "the only other thread that can reach it: " + _says(stuck[0]),
+                ],
+                [_name(facts, t.node)],
+            )
     for f in facts:
         t, writers = f.main, [o for o in facts if o.name in f.writers and o.main is not None]
         if t is None or t.moved or t.does != "input" or len(writers) != 1:
             continue
         writer = writers[0].main
         if writer.still and not writer.works and writer.does in ("sleep", "event", "other", "wait", "disk"):
-            return Verdict("starved", [writer.node], [f"{_says(t)} and reads {f.pipe}", f"the other end is held by {writers[0].name}: {_says(writer)}"], [f.name])
+            return Verdict(
+                "starved",
+                [writer.node],
+                [f"{_says(t)} and reads {f.pipe}", f"the other end is held by {writers[0].name}: {_says(writer)}"],
+                [f.name],
+            )
     return _rings(facts)
 
 
@@ -422,7 +591,11 @@ def _counters(facts):
     for f in facts:
         for count in f.counts:
             groups.setdefault(count.group, []).append(f.name)
-    return [(group, operation, {name: by.get(name, 0) for name in groups[group]}) for (group, operation), by in found.items() if len(groups[group]) > 1]
+    return [
+        (group, operation, {name: by.get(name, 0) for name in groups[group]})
+        for (group, operation), by in found.items()
+        if len(groups[group]) > 1
+    ]
 
 
 def count_lines(facts):
@@ -433,7 +606,10 @@ def count_lines(facts):
         for name, n in begun.items():
             by_count.setdefault(n, []).append(name)
         if len(by_count) > 1:
-            said = [f"{tree.rank_set(who)} {'has' if len(who) == 1 else 'have'} begun {n}" for n, who in sorted(by_count.items(), reverse=True)]
+            said = [
+                f"{tree.rank_set(who)} {'has' if len(who) == 1 else 'have'} begun {n}"
+                for n, who in sorted(by_count.items(), reverse=True)
+            ]
             lines.append(f"{group}: collectives counted in memory{f' ({operation})' if operation else ''}: " + ", ".join(said))
     return lines
 
@@ -473,7 +649,11 @@ def ring_lines(facts):
         by_count = {}
         for i, count in enumerate(ring.unread):
             by_count.setdefault(count, []).append(i)
-        behind = [f"{called(who)} {'has' if len(who) == 1 else 'have'} {n} message{'s' * (n != 1)} of it unread" for n, who in sorted(by_count.items()) if n]
+        behind = [
+            f"{called(who)} {'has' if len(who) == 1 else 'have'} {n} message{'s' * (n != 1)} of it unread"
+            for n, who in sorted(by_count.items())
+            if n
+        ]
         title = f"{writer[0].name if writer else 'somebody'}'s ring {name}"
         if behind:
             rest = [f"{called(by_count[0])} all read"] if 0 in by_count else []
@@ -493,19 +673,44 @@ def _rings(facts):
             if any(f.main.moved or f.main.works for f in late):
                 continue  # they come to read it
             nodes = [f.main.node for f in late] + [(f"reader {i}", None) for i in writer[1].full if i not in readers]
-            return Verdict("starved", nodes, [_says(writer[0].main)] + [_says(f.main) for f in late], [f.name for f in facts if f not in late])
-    cores = [f for f in facts if f.role == "engine-core" and f.main and any(t.find(_RESPONSE, "python") or t.find(_RING, "python") for t in f.threads)]
+            return Verdict(
+                "starved",
+                nodes,
+                [_says(writer[0].main)] + [_says(f.main) for f in late],
+                [f.name for f in facts if f not in late],
+            )
+    cores = [
+        f
+        for f in facts
+        if f.role == "engine-core" and f.main and any(t.find(_RESPONSE, "python") or t.find(_RING, "python") for t in f.threads)
+    ]
     workers = [f for f in facts if f.role == "worker" and f.main]
     late = [f for f in workers if not f.main.find(_RING, "python") and not f.main.moved and not f.main.works]
     if cores and late:
-        return Verdict("starved", [f.main.node for f in late], [f"{c.name} waits for its workers: {c.main.top}" for c in cores] +
-                       [_says(f.main) for f in late], [f.name for f in facts if f not in late])  # fmt: skip
+        return Verdict(
+            "starved",
+            [f.main.node for f in late],
+            [f"{c.name} waits for its workers: {c.main.top}" for c in cores] + [_says(f.main) for f in late],
+            [f.name for f in facts if f not in late],
+        )
     waiting = [f for f in workers if f.main.find(_RING, "python")]
-    stuck = [f for f in facts if f.role == "engine-core" and f.main and f.main.still and not f.main.works and not f.main.victim
-             and not f.main.find(_AT_REST["engine-core"], "python")]  # fmt: skip
+    stuck = [
+        f
+        for f in facts
+        if f.role == "engine-core"
+        and f.main
+        and f.main.still
+        and not f.main.works
+        and not f.main.victim
+        and not f.main.find(_AT_REST["engine-core"], "python")
+    ]
     if stuck and waiting and len(waiting) == len(workers):
-        return Verdict("starved", [f.main.node for f in stuck], [f"{tree.rank_set([f.name for f in waiting])} wait for the core's next step"] +
-                       [_says(f.main) for f in stuck], [f.name for f in facts if f not in stuck])  # fmt: skip
+        return Verdict(
+            "starved",
+            [f.main.node for f in stuck],
+            [f"{tree.rank_set([f.name for f in waiting])} wait for the core's next step"] + [_says(f.main) for f in stuck],
+            [f.name for f in facts if f not in stuck],
+        )
     return None
 
 
@@ -517,15 +722,28 @@ def _device(facts):
     if len(waiting) < len(alike):
         others = [f.main for f in alike if f.main and f not in [w for w, _ in waiting]]
         if all(o.still for o in others):
-            return Verdict("collective", [o.node for o in others], [f"{f.name} waits for its device: {_place(t, _DEVICE)}" for f, t in waiting[:4]] +
-                           [f"{_says(o)}" for o in others], [f.name for f, _ in waiting])  # fmt: skip
+            return Verdict(
+                "collective",
+                [o.node for o in others],
+                [f"{f.name} waits for its device: {_place(t, _DEVICE)}" for f, t in waiting[:4]]
+                + [f"{_says(o)}" for o in others],
+                [f.name for f, _ in waiting],
+            )
         return None
     late = _behind(facts)
     if late and all(f in [w for w, _ in waiting] for f in late):
-        return Verdict("collective", [f.main.node for f in late], [f"{f.name} waits for its device: {_place(t, _DEVICE)}" for f, t in waiting[:8]],
-                       [f.name for f, _ in waiting if f not in late])  # fmt: skip
-    return Verdict("kernel", [], [f"{f.name} waits for its device and did not move: {_place(t, _DEVICE)}" for f, t in waiting[:8]] +
-                   ["which kernel runs there cannot be seen without cuda-gdb"])  # fmt: skip
+        return Verdict(
+            "collective",
+            [f.main.node for f in late],
+            [f"{f.name} waits for its device: {_place(t, _DEVICE)}" for f, t in waiting[:8]],
+            [f.name for f, _ in waiting if f not in late],
+        )
+    return Verdict(
+        "kernel",
+        [],
+        [f"{f.name} waits for its device and did not move: {_place(t, _DEVICE)}" for f, t in waiting[:8]]
+        + ["which kernel runs there cannot be seen without cuda-gdb"],
+    )
 
 
 def _busy(facts):
@@ -533,18 +751,31 @@ def _busy(facts):
     if working:
         top = working[0]
         culprits = [t.node for t in working[:4]]
-        evidence = [f"{_name(facts, t.node)} used {100 * t.load:.0f} % of a processor, in {t.top}" + ("" if t.moved or not t.sampled or not t.python else
-                    "; the same place at every look") for t in working[:4]]  # fmt: skip
+        evidence = [
+            f"{_name(facts, t.node)} used {100 * t.load:.0f} % of a processor, in {t.top}"
+            + ("" if t.moved or not t.sampled or not t.python else "; the same place at every look")
+            for t in working[:4]
+        ]
         if any(t.find(_GC, "native") for t in working):
-            evidence.append("the garbage collector is at work: " + next(_name(facts, t.node) for t in working if t.find(_GC, "native")))
+            evidence.append(
+                "the garbage collector is at work: " + next(_name(facts, t.node) for t in working if t.find(_GC, "native"))
+            )
         elif not top.moved and top.python:
             evidence.append("whether its loop ends cannot be told from here")
         return Verdict("busy", culprits, evidence)
     moving = [t for f in facts for t in f.threads if t.moved]
     if moving and not all(t.does in ("input", "queue", "ring") for t in moving):
-        return Verdict("busy", [t.node for t in moving[:4]], [f"{_name(facts, t.node)} moves from look to look, last in {t.top}" for t in moving[:4]])
+        return Verdict(
+            "busy",
+            [t.node for t in moving[:4]],
+            [f"{_name(facts, t.node)} moves from look to look, last in {t.top}" for t in moving[:4]],
+        )
     if moving and any(t.load is not None and t.load > STILL for t in moving):
-        return Verdict("busy", [t.node for t in moving[:4]], [f"{_name(facts, t.node)} moves from look to look, last in {t.top}" for t in moving[:4]])
+        return Verdict(
+            "busy",
+            [t.node for t in moving[:4]],
+            [f"{_name(facts, t.node)} moves from look to look, last in {t.top}" for t in moving[:4]],
+        )
     return None
 
 
@@ -634,14 +865,39 @@ def of_seen(seen):
         node = (seen.view.name, th.tid)
         ran = seen.ran(th.tid)
         after = seen.after.get(th.tid)
-        found.append(Fact(
-            node, th.name, th is seen.view.main, th.frames, bool(th.python), th.idle, seen.moved(th.tid), ran / total if ran is not None and total else None,
-            seen.woke(th.tid), after.state if after else th.state or "S", edges.get(node), [n.function for n in th.native], len(seen.stacks.get(th.tid, ())) > 1,
-            bool(seen.gil and seen.gil.count and seen.gil.held.get(th.tid, 0) == seen.gil.count),
-            seen.wanted(th.tid) / total if ran is not None and total else None,
-        ))  # fmt: skip
-    return Facts(seen.view.name, role, seen.state, found, _hog_of(seen, found), seen.world, zombies=seen.zombies, pipe=seen.pipe, writers=[w.name for w in seen.writers], serves=seen.serves,
-                 rings=seen.rings, counts=seen.counts)  # fmt: skip
+        found.append(
+            Fact(
+                node,
+                th.name,
+                th is seen.view.main,
+                th.frames,
+                bool(th.python),
+                th.idle,
+                seen.moved(th.tid),
+                ran / total if ran is not None and total else None,
+                seen.woke(th.tid),
+                after.state if after else th.state or "S",
+                edges.get(node),
+                [n.function for n in th.native],
+                len(seen.stacks.get(th.tid, ())) > 1,
+                bool(seen.gil and seen.gil.count and seen.gil.held.get(th.tid, 0) == seen.gil.count),
+                seen.wanted(th.tid) / total if ran is not None and total else None,
+            )
+        )
+    return Facts(
+        seen.view.name,
+        role,
+        seen.state,
+        found,
+        _hog_of(seen, found),
+        seen.world,
+        zombies=seen.zombies,
+        pipe=seen.pipe,
+        writers=[w.name for w in seen.writers],
+        serves=seen.serves,
+        rings=seen.rings,
+        counts=seen.counts,
+    )
 
 
 def _hog_of(seen, found):

@@ -12,10 +12,31 @@ class Edge:
     sentence more; `orphan`: the owner does not exist in this process; `address` of the lock (0: none); `shared`: (kind, key) of one that other
     processes may have (`between.resolve`), `outside`: [process not looked at that has it]; `polls`: the waiter asks again and again."""
 
-    __slots__ = ("waiter", "lock", "kind", "owner", "how", "candidates", "note", "orphan", "address", "where", "shared", "outside", "polls")
+    __slots__ = (
+        "waiter",
+        "lock",
+        "kind",
+        "owner",
+        "how",
+        "candidates",
+        "note",
+        "orphan",
+        "address",
+        "where",
+        "shared",
+        "outside",
+        "polls",
+    )
 
     def __init__(self, waiter, lock, kind, owner=None, how="", candidates=(), note="", orphan=False, address=0, where=""):
-        self.waiter, self.lock, self.kind, self.owner, self.how, self.candidates = waiter, lock, kind, owner, how, list(candidates)
+        self.waiter, self.lock, self.kind, self.owner, self.how, self.candidates = (
+            waiter,
+            lock,
+            kind,
+            owner,
+            how,
+            list(candidates),
+        )
         self.note, self.orphan, self.address, self.where = note, orphan, address, where
         self.shared, self.outside, self.polls = None, [], False
 

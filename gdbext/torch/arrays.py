@@ -15,10 +15,27 @@ PIECE = 1 << 20  # bytes of memory read at once, and elements decoded at once: a
 GAP = 1 << 14  # bytes: memory between the elements of a box that is read along with them
 MAX_RUNS = 1 << 16  # pieces of memory that one box may gather
 NUMPY = {
-    "uint8": "u1", "int8": "i1", "int16": "i2", "int32": "i4", "int64": "i8", "uint16": "u2", "uint32": "u4", "uint64": "u8",
-    "float16": "f2", "float32": "f4", "float64": "f8", "bool": "?", "complex64": "c8", "complex128": "c16", "qint8": "i1",
-    "quint8": "u1", "qint32": "i4", "bfloat16": "u2", "complex32": "u4", "bcomplex32": "u4",
-}  # fmt: skip
+    "uint8": "u1",
+    "int8": "i1",
+    "int16": "i2",
+    "int32": "i4",
+    "int64": "i8",
+    "uint16": "u2",
+    "uint32": "u4",
+    "uint64": "u8",
+    "float16": "f2",
+    "float32": "f4",
+    "float64": "f8",
+    "bool": "?",
+    "complex64": "c8",
+    "complex128": "c16",
+    "qint8": "i1",
+    "quint8": "u1",
+    "qint32": "i4",
+    "bfloat16": "u2",
+    "complex32": "u4",
+    "bcomplex32": "u4",
+}
 _FLOAT4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]  # e2m1, OCP Microscaling v1.0; the low half of a byte comes first
 
 
@@ -215,7 +232,9 @@ def decode(dtype, stored):
         return (stored.astype(numpy.uint32) << 16).view(numpy.float32)
     if name in ("complex32", "bcomplex32"):
         half = numpy.ascontiguousarray(stored).view(numpy.uint16).reshape(stored.shape + (2,))
-        parts = decode(dtypes.DTYPES["bfloat16"], half) if name == "bcomplex32" else half.view(numpy.float16).astype(numpy.float32)
+        parts = (
+            decode(dtypes.DTYPES["bfloat16"], half) if name == "bcomplex32" else half.view(numpy.float16).astype(numpy.float32)
+        )
         return parts.view(numpy.complex64)[..., 0]
     if name in dtypes.TABLES:
         if name not in _tables:

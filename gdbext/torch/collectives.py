@@ -55,7 +55,9 @@ def _of_torch(rt):
         size = ranks.len()
         for kind, at in _backends(rt.target, rt.target.u64(pg.address + rt.layout["object.__size"])):
             group = f"{kind.replace('ProcessGroup', '').lower()} group {names.get(pg.address, '?')} of {size}"
-            found.append(Count(group, _rank(rt.target, at, size), size, {"": rt.target.u64(at + _offset(rt.target, kind))}, number == 0))
+            found.append(
+                Count(group, _rank(rt.target, at, size), size, {"": rt.target.u64(at + _offset(rt.target, kind))}, number == 0)
+            )
     return found
 
 
@@ -141,9 +143,18 @@ def _communicator(target, comm):
     for row in nccl_rows():
         try:
             rank, size = target.u32(comm + row["rank"]), target.u32(comm + row["nRanks"])
-            if target.u64(comm + row["endMagic"]) == NCCL_MAGIC and rank < size <= MAX_RANKS and row["functions"] == len(NCCL_FUNCTIONS):
+            if (
+                target.u64(comm + row["endMagic"]) == NCCL_MAGIC
+                and rank < size <= MAX_RANKS
+                and row["functions"] == len(NCCL_FUNCTIONS)
+            ):
                 begun = dict(zip(NCCL_FUNCTIONS, target.words(comm + row["seqNumber"], row["functions"])))
-                return Count(f"NCCL communicator {target.u64(comm + row['commHash']):#x}", rank, size, {k: n for k, n in begun.items() if n})
+                return Count(
+                    f"NCCL communicator {target.u64(comm + row['commHash']):#x}",
+                    rank,
+                    size,
+                    {k: n for k, n in begun.items() if n},
+                )
         except FaultError:
             continue  # another release's is larger
     return None

@@ -13,8 +13,18 @@ def compare(a, b):
     """
     import numpy
 
-    found = {"equal": True, "different": 0, "first_index": None, "max_abs_diff": 0.0, "max_rel_diff": 0.0, "max_abs_index": None,
-             "values": None, "ulps": None, "nan_different": 0, "reason": None}  # fmt: skip
+    found = {
+        "equal": True,
+        "different": 0,
+        "first_index": None,
+        "max_abs_diff": 0.0,
+        "max_rel_diff": 0.0,
+        "max_abs_index": None,
+        "values": None,
+        "ulps": None,
+        "nan_different": 0,
+        "reason": None,
+    }
     if a.shape != b.shape:
         reason = f"the shapes differ: {list(a.shape)} against {list(b.shape)}"
         return {**found, "equal": False, "different": None, "max_abs_diff": None, "max_rel_diff": None, "reason": reason}

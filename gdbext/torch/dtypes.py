@@ -10,13 +10,35 @@ import struct
 from ..errors import LayoutError
 
 _LEGACY = {
-    "Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64", "Half": "float16", "Float": "float32",
-    "Double": "float64", "ComplexHalf": "complex32", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
-}  # fmt: skip
+    "Byte": "uint8",
+    "Char": "int8",
+    "Short": "int16",
+    "Int": "int32",
+    "Long": "int64",
+    "Half": "float16",
+    "Float": "float32",
+    "Double": "float64",
+    "ComplexHalf": "complex32",
+    "ComplexFloat": "complex64",
+    "ComplexDouble": "complex128",
+}
 _CODES = {
-    "uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint16": "H", "uint32": "I", "uint64": "Q",
-    "float16": "e", "float32": "f", "float64": "d", "bool": "?", "qint8": "b", "quint8": "B", "qint32": "i",
-}  # fmt: skip
+    "uint8": "B",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float16": "e",
+    "float32": "f",
+    "float64": "d",
+    "bool": "?",
+    "qint8": "b",
+    "quint8": "B",
+    "qint32": "i",
+}
 _COMPLEX = {"complex32": "e", "bcomplex32": "e", "complex64": "f", "complex128": "d"}
 # Types that torch stores but neither computes with nor prints: shown as the bytes they are.
 _RAW = {"quint4x2": 1, "quint2x4": 1, "bits1x8": 1, "bits2x4": 1, "bits4x2": 1, "bits8": 1, "bits16": 2}

@@ -22,20 +22,55 @@ KINDS = (".npy", ".safetensors", ".pt")
 MAX_HEADER = 100 << 20  # bytes, as the safetensors library bounds it
 FLUSH = 64 << 20  # bytes written through a mapping before its pages are given back
 _SAFETENSORS = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32", "uint64": "U64",
-    "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64", "complex64": "C64",
-    "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3", "float8_e8m0fnu": "F8_E8M0",
-}  # fmt: skip
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "uint16": "U16",
+    "int16": "I16",
+    "uint32": "U32",
+    "int32": "I32",
+    "uint64": "U64",
+    "int64": "I64",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "complex64": "C64",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e8m0fnu": "F8_E8M0",
+}
 _STORAGES = {
-    "float64": "Double", "float32": "Float", "float16": "Half", "bfloat16": "BFloat16", "uint8": "Byte", "int8": "Char", "int16": "Short",
-    "int32": "Int", "int64": "Long", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-}  # fmt: skip
+    "float64": "Double",
+    "float32": "Float",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "uint8": "Byte",
+    "int8": "Char",
+    "int16": "Short",
+    "int32": "Int",
+    "int64": "Long",
+    "bool": "Bool",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+}
 _NPY = set(arrays.NUMPY) - {"bfloat16", "complex32", "bcomplex32", "qint8", "quint8", "qint32"}
 
 
 # What zipfile and pickle raise on damaged files.
-_DAMAGE = (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError, OverflowError, MemoryError,
-           struct.error, zlib.error)  # fmt: skip
+_DAMAGE = (
+    pickle.UnpicklingError,
+    EOFError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+)
 
 
 # ---- writing -----------------------------------------------------------------------------------------------------------
@@ -145,10 +180,19 @@ def _tensor_pickle(source, stride):
     dtype, count = source.dtype, source.numel
     legacy = _STORAGES.get(dtype.name)
     kind = name("torch", legacy + "Storage") if legacy else name("torch.storage", "UntypedStorage")
-    storage = b"(" + text("storage") + kind + text("0") + text("cpu") + number(count if legacy else count * dtype.itemsize) + b"tQ"
+    storage = (
+        b"(" + text("storage") + kind + text("0") + text("cpu") + number(count if legacy else count * dtype.itemsize) + b"tQ"
+    )
     rest = number(0) + numbers(source.shape) + numbers(stride) + b"\x89" + name("collections", "OrderedDict") + b")R"
     rest += b"" if legacy else name("torch", dtype.name)
-    return b"\x80\x02" + name("torch._utils", "_rebuild_tensor_v2" if legacy else "_rebuild_tensor_v3") + b"(" + storage + rest + b"tR."
+    return (
+        b"\x80\x02"
+        + name("torch._utils", "_rebuild_tensor_v2" if legacy else "_rebuild_tensor_v3")
+        + b"("
+        + storage
+        + rest
+        + b"tR."
+    )
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------------
@@ -248,7 +292,11 @@ def _read_safetensors(path):
         if dtype not in names:
             raise GdbextError(f"{path}: {name} is of dtype {dtype}, which is not known here")
         own = dtypes.DTYPES[names[dtype]]
-        if min(shape, default=1) < 0 or not 0 <= start <= end <= size - 8 - length or math.prod(shape) * own.itemsize != end - start:
+        if (
+            min(shape, default=1) < 0
+            or not 0 <= start <= end <= size - 8 - length
+            or math.prod(shape) * own.itemsize != end - start
+        ):
             raise damaged
         return _source(_mapped(path, own, shape, 8 + length + start), own, f"{path}:{name}")
 
@@ -272,8 +320,14 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module, name):
         full = f"{module}.{name}"
-        known = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3", "torch._utils._rebuild_parameter",
-                 "collections.OrderedDict", "torch.storage.UntypedStorage", "torch.Size")  # fmt: skip
+        known = (
+            "torch._utils._rebuild_tensor_v2",
+            "torch._utils._rebuild_tensor_v3",
+            "torch._utils._rebuild_parameter",
+            "collections.OrderedDict",
+            "torch.storage.UntypedStorage",
+            "torch.Size",
+        )
         if full in known or (module == "torch" and (name in dtypes.DTYPES or name.endswith("Storage"))):
             return _Made(full)
         raise pickle.UnpicklingError(f"it holds a {full}, which is not read here")
@@ -299,7 +353,9 @@ def _read_pt(path):
     except GdbextError:
         raise
     except _DAMAGE as e:
-        raise GdbextError(f"{path}: its data.pkl cannot be read: {str(e).splitlines()[0] if str(e) else type(e).__name__}") from None
+        raise GdbextError(
+            f"{path}: its data.pkl cannot be read: {str(e).splitlines()[0] if str(e) else type(e).__name__}"
+        ) from None
     found = {}
     _collect(value, "", found)
     return {name: (lambda n=name, v=made: _rebuilt(path, n, v, prefix, infos)) for name, made in found.items()}
@@ -345,7 +401,9 @@ def _rebuilt(path, name, made, prefix, infos):
         start = info.header_offset + 30 + sum(struct.unpack("<HH", head[26:30]))
         if start + info.file_size > os.fstat(f.fileno()).st_size:
             raise damaged
-    return _source(_mapped(path, dtype, shape, start + offset * dtype.itemsize, stride), dtype, f"{path}:{name}" if name else path)
+    return _source(
+        _mapped(path, dtype, shape, start + offset * dtype.itemsize, stride), dtype, f"{path}:{name}" if name else path
+    )
 
 
 def _plain(value):

@@ -8,7 +8,10 @@ from ..errors import GdbextError, LayoutError, NotFoundError
 
 _PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "torch.json")
 _OLD_STRING = b"14torchCheckFailEPKcS2_jRKSs"  # c10::detail::torchCheckFail(…, std::string const&) as the old ABI mangles it
-_VERSION_FILES = (("version.py", r"^__version__\s*=\s*['\"]([^'\"]+)"), ("build-version", r"^(\d\S*)"))  # wheels, the libtorch zips
+_VERSION_FILES = (
+    ("version.py", r"^__version__\s*=\s*['\"]([^'\"]+)"),
+    ("build-version", r"^(\d\S*)"),
+)  # wheels, the libtorch zips
 # sizeof(pthread_mutex_t) in glibc: an autograd Node has one before most of what it and its subclasses have. All else of the rows holds for both.
 _MUTEX = {"x86-64": 40, "aarch64": 48}
 _loaded = {}
@@ -74,7 +77,7 @@ class TorchLayout:
 
 
 def minor_of(text):
-    """"2.13" of torch.__version__ ("2.13.0+cpu"), "" where it is none."""
+    """ "2.13" of torch.__version__ ("2.13.0+cpu"), "" where it is none."""
     m = re.match(r"(\d+)\.(\d+)", text or "")
     return f"{int(m.group(1))}.{int(m.group(2))}" if m else ""
 

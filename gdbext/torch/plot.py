@@ -57,7 +57,9 @@ def plot(source, hist, title, path, force=False):
     figure = Figure(figsize=(11, 5), constrained_layout=True)
     canvas = FigureCanvasAgg(figure)
     if kind not in canvas.get_supported_filetypes():
-        raise GdbextError(f"-plot {path}: the file's name must end in one of {', '.join(sorted(canvas.get_supported_filetypes()))}")
+        raise GdbextError(
+            f"-plot {path}: the file's name must end in one of {', '.join(sorted(canvas.get_supported_filetypes()))}"
+        )
     if not source.numel:
         raise GdbextError(f"-plot {path}: a tensor without elements has no picture")
     files.refuse_existing(path, "-plot", force)

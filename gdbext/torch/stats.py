@@ -11,9 +11,12 @@ from ..errors import GdbextError
 MAX_BINS = 1000
 # For floats stored in 8 and 16 bits: (mask, largest pattern under it that is no NaN).
 _LAST_NUMBER = {
-    "bfloat16": (0x7FFF, 0x7F80), "float16": (0x7FFF, 0x7C00), "float8_e5m2": (0x7F, 0x7C), "float8_e4m3fn": (0x7F, 0x7E),
+    "bfloat16": (0x7FFF, 0x7F80),
+    "float16": (0x7FFF, 0x7C00),
+    "float8_e5m2": (0x7F, 0x7C),
+    "float8_e4m3fn": (0x7F, 0x7E),
     "float8_e8m0fnu": (0xFF, 0xFE),
-}  # fmt: skip
+}
 
 
 def statistics(source, sample=None):

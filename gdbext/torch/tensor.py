@@ -12,15 +12,22 @@ from typing import Optional, Tuple
 
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
-from . import dtypes, layout as layouts, rtti
+from . import dtypes, rtti
+from . import layout as layouts
 
 MAX_DIMS = 256
 INLINE_DIMS = 5  # SizesAndStrides keeps this many in place (C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE)
 MAX_VALUES = 100_000  # elements decoded for one answer
 GAP = 1024  # bytes: elements closer than this are read in one piece
 TENSOR_BASES = ("torch._C.TensorBase", "torch._C._TensorBase")
-_LAYOUT_NAMES = {"Sparse": "sparse_coo", "SparseCsr": "sparse_csr", "SparseCsc": "sparse_csc", "SparseBsr": "sparse_bsr",
-                 "SparseBsc": "sparse_bsc", "Mkldnn": "_mkldnn"}  # fmt: skip
+_LAYOUT_NAMES = {
+    "Sparse": "sparse_coo",
+    "SparseCsr": "sparse_csr",
+    "SparseCsc": "sparse_csc",
+    "SparseBsr": "sparse_bsr",
+    "SparseBsc": "sparse_bsc",
+    "Mkldnn": "_mkldnn",
+}
 SPARSE = ("at::SparseTensorImpl", "at::SparseCsrTensorImpl")
 # Tensors around another one, which is their first member (ATen/functorch/BatchedTensorImpl.h, TensorWrapper.h, ATen/FunctionalTensorWrapper.h:
 # `Tensor value_; int64_t level_;`, then `int64_t bdim_` or `bool is_immutable_; std::shared_ptr<bool> is_alive_`), so it stands where TensorImpl ends; proved by being a TensorImpl.
@@ -531,9 +538,20 @@ def components(tensor):
             numel *= n
         found.append(
             dataclasses.replace(
-                tensor, kind="c10::TensorImpl", plain=True, address=0, shape=shape, stride=stride, storage_offset=starts[i], numel=numel,
-                requires_grad=False, grad_fn="", is_parameter=False, notes=[], parts_in=(),
-            )  # fmt: skip
+                tensor,
+                kind="c10::TensorImpl",
+                plain=True,
+                address=0,
+                shape=shape,
+                stride=stride,
+                storage_offset=starts[i],
+                numel=numel,
+                requires_grad=False,
+                grad_fn="",
+                is_parameter=False,
+                notes=[],
+                parts_in=(),
+            )
         )
     return found
 

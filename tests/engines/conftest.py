@@ -1,4 +1,4 @@
-"""Real engines for tests: `vllm` and `sglang` are running engines (scripts/lib/engines.py) with tensor parallel 2 and requests in
+"""Real engines for tests: `vllm` and `sglang` are running engines (scripts/tools/engines.py) with tensor parallel 2 and requests in
 flight. An engine is started when a test first asks for it and kept for the next; only one runs at a time.
 
 Every process of an engine can say its own Python stacks: `truth(pid)`, a context manager (see subject/sitecustomize.py).
@@ -11,18 +11,31 @@ import signal
 import time
 
 import pytest
-
-from lib.engines import START
-from lib.environments import existing
+from tools.engines import START
+from tools.environments import existing
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subject")
 
 SLIDING = {
-    "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "vocab_size": 1024, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
-    "torch_dtype": "float32", "bos_token_id": 1, "eos_token_id": 2, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 64,
-    "layer_types": ["sliding_attention", "full_attention"] * 2, "query_pre_attn_scalar": 32,
-}  # fmt: skip
+    "architectures": ["Gemma3ForCausalLM"],
+    "model_type": "gemma3_text",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 32,
+    "vocab_size": 1024,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "torch_dtype": "float32",
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "sliding_window": 64,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "query_pre_attn_scalar": 32,
+}
 
 
 class Running:
@@ -38,7 +51,9 @@ class Running:
         self.stop()
         if not existing(name):
             pytest.skip(f"no environment for {name}: run scripts/test engines, which makes it")
-        engine = START[name](env={"PYTHONPATH": SUBJECT, "GDBEXT_TRUTH": self.folder, "SGLANG_TORCH_PROFILER_DIR": self.folder}, **how)
+        engine = START[name](
+            env={"PYTHONPATH": SUBJECT, "GDBEXT_TRUTH": self.folder, "SGLANG_TORCH_PROFILER_DIR": self.folder}, **how
+        )
         self.name, self.engine = (name, how), engine
         engine.said = engine.wait_ready()
         return engine
@@ -103,4 +118,10 @@ def truth(running):
 
 def pytest_collection_modifyitems(items):
     """vLLM's tests first, then its replicas', then SGLang's: each engine starts once. What an engine does not survive comes last."""
-    items.sort(key=lambda item: ("sglang" in item.fixturenames or "sglang" in item.name, "replicas" in item.fixturenames, "dead_worker" in item.name))
+    items.sort(
+        key=lambda item: (
+            "sglang" in item.fixturenames or "sglang" in item.name,
+            "replicas" in item.fixturenames,
+            "dead_worker" in item.name,
+        )
+    )

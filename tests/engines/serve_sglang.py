@@ -1,4 +1,4 @@
-"""A real SGLang server with random weights that is never without requests. Started by scripts/lib/engines.py in its environment.
+"""A real SGLang server with random weights that is never without requests. Started by scripts/tools/engines.py in its environment.
 
     serve_sglang.py --model FOLDER --ready FILE --port N [--tp N] [--requests N] [--tokens N]
 
@@ -51,8 +51,11 @@ def stream(port, body, tally, timeout=600):
 def keep_asking(port, number, tally):
     """One request after the other, in a thread of its own; a failed one is tried again after a pause."""
     while True:
-        body = {"rid": f"request-{number}-{time.monotonic_ns()}", "input_ids": [5 + (number + i) % 64 for i in range(32)],
-                "sampling_params": {"max_new_tokens": 300 + 32 * number, "ignore_eos": True, "temperature": 0}}
+        body = {
+            "rid": f"request-{number}-{time.monotonic_ns()}",
+            "input_ids": [5 + (number + i) % 64 for i in range(32)],
+            "sampling_params": {"max_new_tokens": 300 + 32 * number, "ignore_eos": True, "temperature": 0},
+        }
         try:
             whole = stream(port, body, tally)
         except (OSError, http.client.HTTPException, ValueError, KeyError):
@@ -72,8 +75,22 @@ def main():
     parser.add_argument("--requests", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=4096, help="size of the KV cache")
     options = parser.parse_args()
-    server = subprocess.Popen([sys.executable, "-m", "sglang.launch_server", "--model-path", options.model, *SERVER,
-                               "--port", str(options.port), "--max-total-tokens", str(options.tokens), "--tp-size", str(options.tp)])
+    server = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "sglang.launch_server",
+            "--model-path",
+            options.model,
+            *SERVER,
+            "--port",
+            str(options.port),
+            "--max-total-tokens",
+            str(options.tokens),
+            "--tp-size",
+            str(options.tp),
+        ]
+    )
     while True:
         if server.poll() is not None:
             sys.exit(f"the server ended with status {server.returncode}")

@@ -1,4 +1,4 @@
-"""A real vLLM with random weights that is never without requests. Started by scripts/lib/engines.py in vLLM's environment.
+"""A real vLLM with random weights that is never without requests. Started by scripts/tools/engines.py in vLLM's environment.
 
     serve_vllm.py --model FOLDER --ready FILE [--tp N] [--replicas N] [--requests N] [--rest] [--blocks N]
 
@@ -30,16 +30,29 @@ async def replicas(options):
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(
-        model=options.model, load_format="dummy", skip_tokenizer_init=True, max_model_len=256, enforce_eager=True, dtype="float32", block_size=32,
-        tensor_parallel_size=options.tp, data_parallel_size=options.replicas, num_gpu_blocks_override=options.blocks))
+    llm = AsyncLLM.from_engine_args(
+        AsyncEngineArgs(
+            model=options.model,
+            load_format="dummy",
+            skip_tokenizer_init=True,
+            max_model_len=256,
+            enforce_eager=True,
+            dtype="float32",
+            block_size=32,
+            tensor_parallel_size=options.tp,
+            data_parallel_size=options.replicas,
+            num_gpu_blocks_override=options.blocks,
+        )
+    )
     answered = set()
 
     async def keep_asking(rank, number):
         for turn in itertools.count():
             prompt = [5 + (number + i) % 64 for i in range(32)]
             length = SamplingParams(max_tokens=160 + 16 * number, ignore_eos=True, detokenize=False)
-            async for _ in llm.generate({"prompt_token_ids": prompt}, length, f"request-{rank}-{number}-{turn}", data_parallel_rank=rank):
+            async for _ in llm.generate(
+                {"prompt_token_ids": prompt}, length, f"request-{rank}-{number}-{turn}", data_parallel_rank=rank
+            ):
                 answered.add(rank)
                 if len(answered) == options.replicas and not os.path.exists(options.ready):
                     ready(options)
@@ -63,16 +76,27 @@ def main():
         asyncio.run(replicas(options))
     from vllm import LLM, SamplingParams
 
-    llm = LLM(model=options.model, load_format="dummy", skip_tokenizer_init=True, max_model_len=256, enforce_eager=True,
-              dtype="float32", tensor_parallel_size=options.tp, num_gpu_blocks_override=options.blocks)
+    llm = LLM(
+        model=options.model,
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        max_model_len=256,
+        enforce_eager=True,
+        dtype="float32",
+        tensor_parallel_size=options.tp,
+        num_gpu_blocks_override=options.blocks,
+    )
     engine = llm.llm_engine
     names, tally = itertools.count(), Tally(options.ready)
 
     def add():
         number = next(names)
         # lengths differ, so that requests end one by one and others are always in flight
-        engine.add_request(f"request-{number}", {"prompt_token_ids": [5 + (number + i) % 64 for i in range(32)]},
-                           SamplingParams(max_tokens=160 + 16 * (number % 4), ignore_eos=True, detokenize=False))
+        engine.add_request(
+            f"request-{number}",
+            {"prompt_token_ids": [5 + (number + i) % 64 for i in range(32)]},
+            SamplingParams(max_tokens=160 + 16 * (number % 4), ignore_eos=True, detokenize=False),
+        )
 
     for _ in range(options.requests):
         add()

@@ -63,17 +63,34 @@ class Scheduler:
         rows = dict(size=ROWS, max_context_len=WIDTH, device="cpu", enable_memory_saver=False)
         self.req_to_token_pool = mamba_rows(rows) if "mamba" in self.parts else ReqToTokenPool(**rows)
         if "swa" in self.parts:
-            pool = SWAKVPool(size=SIZE, size_swa=WINDOW_SIZE, page_size=self.page, swa_attention_layer_ids=[0, 2], full_attention_layer_ids=[1, 3], **HEADS)
+            pool = SWAKVPool(
+                size=SIZE,
+                size_swa=WINDOW_SIZE,
+                page_size=self.page,
+                swa_attention_layer_ids=[0, 2],
+                full_attention_layer_ids=[1, 3],
+                **HEADS,
+            )
             allocator = SWATokenToKVPoolAllocator(SIZE, WINDOW_SIZE, self.page, torch.float32, "cpu", pool, False)
-            allocator.swa_attn_allocator.free_pages = allocator.swa_attn_allocator.free_pages.flip(0)  # so that no token has the same slot in both
+            allocator.swa_attn_allocator.free_pages = allocator.swa_attn_allocator.free_pages.flip(
+                0
+            )  # so that no token has the same slot in both
         else:
             pool = MHATokenToKVPool(size=SIZE, page_size=self.page, layer_num=2, **HEADS)
             kind = PagedTokenToKVPoolAllocator if self.page > 1 else TokenToKVPoolAllocator
             allocator = kind(*([SIZE] + [self.page] * (self.page > 1)), torch.float32, "cpu", pool, variant == "paged")
         self.token_to_kv_pool_allocator = allocator
-        self.tree_cache = UnifiedRadixCache(CacheInitParams(
-            False, self.req_to_token_pool, allocator, self.page, sliding_window_size=WINDOW if "swa" in self.parts else None,
-            tree_components=(ComponentType.FULL, *(PARTS[p] for p in self.parts)), tree_core_backend="python"))
+        self.tree_cache = UnifiedRadixCache(
+            CacheInitParams(
+                False,
+                self.req_to_token_pool,
+                allocator,
+                self.page,
+                sliding_window_size=WINDOW if "swa" in self.parts else None,
+                tree_components=(ComponentType.FULL, *(PARTS[p] for p in self.parts)),
+                tree_core_backend="python",
+            )
+        )
         if variant == "host":
             self.tree_cache.cache_controller = types.SimpleNamespace(mem_pool_host=host_pool(pool, self.page))
         self.max_total_num_tokens, self.max_running_requests = SIZE, ROWS
@@ -105,7 +122,9 @@ class Scheduler:
             req.kv.mamba_pool_idx = self.req_to_token_pool.mamba_allocator.alloc(1)
             more["mamba_value"] = self.req_to_token_pool.mamba_allocator.alloc(1)
         whole = len(tokens) // self.page * self.page
-        self.tree_cache.insert(InsertParams(key=RadixKey(tokens[:whole], None), value=row[:whole].long(), prev_prefix_len=hit, **more))
+        self.tree_cache.insert(
+            InsertParams(key=RadixKey(tokens[:whole], None), value=row[:whole].long(), prev_prefix_len=hit, **more)
+        )
         req.kv.cache_protected_len = whole
         node = self.tree_cache.match_prefix(MatchPrefixParams(key=RadixKey(tokens[:whole], None))).last_device_node
         row[:whole] = values_to(self.tree_cache, node).int()  # of what the tree had already, its own slots are kept
@@ -122,11 +141,15 @@ class Scheduler:
         """Its own slots are freed, the tree keeps the rest."""
         self.running_batch.reqs.remove(req)
         row = self.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
-        self.token_to_kv_pool_allocator.free_segment(row[req.kv.cache_protected_len : req.kv.kv_allocated_len].long(), start_pos=req.kv.cache_protected_len)
+        self.token_to_kv_pool_allocator.free_segment(
+            row[req.kv.cache_protected_len : req.kv.kv_allocated_len].long(), start_pos=req.kv.cache_protected_len
+        )
         if "mamba" in self.parts:
             self.req_to_token_pool.mamba_allocator.free(req.kv.mamba_pool_idx)
         lock = req.lock
-        self.tree_cache.dec_lock_ref(lock.node_id, DecLockRefParams(lock.node_id, lock.skipped_lock_components, lock.component_lock_uuids))
+        self.tree_cache.dec_lock_ref(
+            lock.node_id, DecLockRefParams(lock.node_id, lock.skipped_lock_components, lock.component_lock_uuids)
+        )
         self.req_to_token_pool.free_slots.append(req.kv.req_pool_idx)
 
 
@@ -154,16 +177,35 @@ def mamba_rows(rows):
     components.mamba.mamba_cache_chunk_size = lambda: 64  # of the engine's configuration, which there is none of
     components.mamba.mamba_checkpoint_grid = lambda page: 1
     components.mamba.get_exec = lambda: types.SimpleNamespace(mamba=types.SimpleNamespace(mamba_max_states_per_path=-1))
-    shape = Mamba2StateShape.create(tp_world_size=1, intermediate_size=16, n_groups=1, num_heads=2, head_dim=8, state_size=4, conv_kernel=4)
-    return HybridReqToTokenPool(mamba_size=STATES, mamba_spec_state_size=STATES, cache_params=Mamba2CacheParams(shape=shape, layers=[0, 2]),
-                                mamba_layer_ids=[0, 2], enable_mamba_extra_buffer=False, enable_overlap_schedule=False, **rows)  # fmt: skip
+    shape = Mamba2StateShape.create(
+        tp_world_size=1, intermediate_size=16, n_groups=1, num_heads=2, head_dim=8, state_size=4, conv_kernel=4
+    )
+    return HybridReqToTokenPool(
+        mamba_size=STATES,
+        mamba_spec_state_size=STATES,
+        cache_params=Mamba2CacheParams(shape=shape, layers=[0, 2]),
+        mamba_layer_ids=[0, 2],
+        enable_mamba_extra_buffer=False,
+        enable_overlap_schedule=False,
+        **rows,
+    )
 
 
 def host_pool(pool, page):
     from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 
-    return MHATokenToKVPoolHost(pool._mha_buffer_info(), 2.0, 0, page, "layer_first", pin_memory=False, device="cpu", device_capacity_tokens=SIZE,
-                                start_layer=0, end_layer=2)  # fmt: skip
+    return MHATokenToKVPoolHost(
+        pool._mha_buffer_info(),
+        2.0,
+        0,
+        page,
+        "layer_first",
+        pin_memory=False,
+        device="cpu",
+        device_capacity_tokens=SIZE,
+        start_layer=0,
+        end_layer=2,
+    )
 
 
 def story(variant, until=None):
@@ -246,7 +288,9 @@ def data_of(pool, node):
 
 def unlocked(s, pool):
     """A node that no request has locked and that holds something of the pool."""
-    return next(n for n in nodes(s.tree_cache)[1:] if data_of(pool, n) is not None and not n.component_data[ComponentType.FULL].lock_ref)
+    return next(
+        n for n in nodes(s.tree_cache)[1:] if data_of(pool, n) is not None and not n.component_data[ComponentType.FULL].lock_ref
+    )
 
 
 def freed_in_the_tree(s, pool):
@@ -315,16 +359,21 @@ def truth(s):
         kind = PARTS.get(pool, ComponentType.FULL)
         held = [data_of(pool, n) for n in nodes(s.tree_cache)[1:]]
         said[pool] = {
-            "size": owner.size // per, "free": sorted({int(n) // page for n in free}), "cached": sorted({int(n) // per for v in held if v is not None for n in v}),
-            "available": owner.available_size(), "nodes": len(held) + 1,
+            "size": owner.size // per,
+            "free": sorted({int(n) // page for n in free}),
+            "cached": sorted({int(n) // per for v in held if v is not None for n in v}),
+            "available": owner.available_size(),
+            "nodes": len(held) + 1,
             "sizes": None if pool == "host" else [core.component_evictable_size_[kind], core.component_protected_size_[kind]],
-        }  # fmt: skip
+        }
     tables = {}
     for r in s.running_batch.reqs:
         row = s.req_to_token_pool.req_to_token[r.kv.req_pool_idx, : r.kv.kv_allocated_len]
         tables[r.rid] = {"0": list(dict.fromkeys((row // s.page).tolist()))}
         if "swa" in s.parts:
-            tables[r.rid]["1"] = (s.token_to_kv_pool_allocator.translate_loc_from_full_to_swa(row[:: s.page].long()) // s.page).tolist()
+            tables[r.rid]["1"] = (
+                s.token_to_kv_pool_allocator.translate_loc_from_full_to_swa(row[:: s.page].long()) // s.page
+            ).tolist()
         if "mamba" in s.parts:
             tables[r.rid]["2"] = r.kv.mamba_pool_idx.tolist()
     return {"pools": said, "tables": tables, "layers": layers(s)}
@@ -333,7 +382,10 @@ def truth(s):
 def layers(s):
     """[layer, group, part, address of [slot 9, last head, element 4], statistics of the block that slot lies in], which is written first."""
     pool, found = s.token_to_kv_pool_allocator.get_kvcache(), []
-    places = {layer: (pool.swa_kv_pool if window else pool.full_kv_pool, at, int(window)) for layer, (at, window) in getattr(pool, "layers_mapping", {}).items()}
+    places = {
+        layer: (pool.swa_kv_pool if window else pool.full_kv_pool, at, int(window))
+        for layer, (at, window) in getattr(pool, "layers_mapping", {}).items()
+    }
     for layer, (holder, at, group) in (places or {0: (pool, 0, 0), 1: (pool, 1, 0)}).items():
         for buffers, part in ((holder.k_buffer, "k"), (holder.v_buffer, "v")):
             t = buffers[at]
@@ -341,8 +393,22 @@ def layers(s):
             view.copy_(torch.arange(view.numel()).reshape(view.shape) * (layer + 1) - 7)
             view[0, 0, 1], view[0, 1, 2] = float("nan"), float("inf")
             real = view[torch.isfinite(view)]
-            found.append([layer, group, part, t[9, 1, 4].data_ptr(), {
-                "min": float(real.min()), "max": float(real.max()), "nan": 1, "inf": 1, "zeros": int((view == 0).sum()), "count": view.numel()}])  # fmt: skip
+            found.append(
+                [
+                    layer,
+                    group,
+                    part,
+                    t[9, 1, 4].data_ptr(),
+                    {
+                        "min": float(real.min()),
+                        "max": float(real.max()),
+                        "nan": 1,
+                        "inf": 1,
+                        "zeros": int((view == 0).sum()),
+                        "count": view.numel(),
+                    },
+                ]
+            )
     return found
 
 

@@ -9,14 +9,15 @@ import os
 import platform
 
 import pytest
-
 from gdbrun import INIT
-from lib.engines import start_vllm
-from lib.environments import existing
+from tools.engines import start_vllm
+from tools.environments import existing
 
 pytestmark = [
     pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64"),
-    pytest.mark.skipif(not os.environ.get("GDBEXT_TEST_FOLLOW"), reason="three minutes, and gdb's own races: set GDBEXT_TEST_FOLLOW=1"),
+    pytest.mark.skipif(
+        not os.environ.get("GDBEXT_TEST_FOLLOW"), reason="three minutes, and gdb's own races: set GDBEXT_TEST_FOLLOW=1"
+    ),
 ]
 
 # gdb stops everything when one process ends; at a terminal llm-follow goes on by itself, a script does it like this.
@@ -45,7 +46,20 @@ def test_a_pending_breakpoint_stops_in_a_worker_and_the_engine_goes_on(running, 
     running.stop()
     script, told = tmp_path / "follow.py", tmp_path / "told"
     script.write_text(SCRIPT.replace("TOLD", repr(str(told))))
-    gdb = [gdb_path, "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-ex", f"source {INIT}", "-ex", f"source {script}"]
+    gdb = [
+        gdb_path,
+        "-nx",
+        "-q",
+        "-batch",
+        "-iex",
+        "set debuginfod enabled off",
+        "-iex",
+        "set auto-load off",
+        "-ex",
+        f"source {INIT}",
+        "-ex",
+        f"source {script}",
+    ]
     with start_vllm(args=["--rest", "--requests", "1"], under=[*gdb, "--args"]) as engine:
         engine.wait_ready(900)  # every request was answered
         said = json.loads(told.read_text())

@@ -10,10 +10,10 @@ import time
 
 import pytest
 
+from gdbext.access import ptrace
+from gdbext.access.proc import read_proc
 from gdbext.commands import table
-from gdbext.commands.session import Session
-from gdbext.target import ptrace
-from gdbext.target.proc import read_proc
+from gdbext.session.session import Session
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb"))
 from heartbeats import eventually  # noqa: E402
@@ -37,6 +37,7 @@ def labelled(said):
 
 def advances(pid, seconds=60):
     """Whether the main thread of a worker or core goes on: its Python stack or clock changes."""
+
     def run():
         return int(read_proc(pid, f"task/{pid}/schedstat").split()[0])
 
@@ -62,7 +63,11 @@ def look(pids, point, verdicts, culprit):
     """llm-hang on the engine as it is now: the culprit alone is named, or nobody is. Prints the row of a table."""
     said = answer("llm-hang " + " ".join(map(str, pids.values())) + " -json")
     named = {c["pid"] for c in said["culprits"]}
-    print(f"| {'vLLM' if 'EngineCore' in pids else 'SGLang'} | {point} | {said['verdict']} | {', '.join(labelled(said))} |", *said["evidence"], sep="\n    ")
+    print(
+        f"| {'vLLM' if 'EngineCore' in pids else 'SGLang'} | {point} | {said['verdict']} | {', '.join(labelled(said))} |",
+        *said["evidence"],
+        sep="\n    ",
+    )
     dead = {pid for pid in pids.values() if not read_proc(pid, "cmdline")}  # others may have died of it, and are named too
     right = said["verdict"] in verdicts and pids[culprit] in named and (named == {pids[culprit]} or named <= dead)
     assert right or said["verdict"] == "unknown" and not named, said

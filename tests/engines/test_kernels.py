@@ -6,8 +6,19 @@ from gdbrun import run_gdb
 def test_a_live_worker_stops_in_its_attention_and_goes_on(gdb_path, vllm):
     ranks = run_gdb(gdb_path, ["llm-ranks -json"]).json()["ranks"]
     worker = next(r for r in ranks if r["label"] == "TP0" and r["engine"] == "vllm")
-    said = run_gdb(gdb_path, ["llm-attach TP0", "llm-break -json paged-attention", "continue", "llm-launch -json", "llm-launch", "llm-bt", "llm-break -delete",
-                              "llm-detach"])  # fmt: skip
+    said = run_gdb(
+        gdb_path,
+        [
+            "llm-attach TP0",
+            "llm-break -json paged-attention",
+            "continue",
+            "llm-launch -json",
+            "llm-launch",
+            "llm-bt",
+            "llm-break -delete",
+            "llm-detach",
+        ],
+    )
     print("\n".join(said.outputs[3:]))
     assert str(worker["pid"]) in said.outputs[0]
     assert any(b["kernel"] == "cpu_attention_with_kv_cache" for b in said.json(1)["breakpoints"])

@@ -15,7 +15,11 @@ def test_each_replica_is_read_as_it_says_of_itself(running, replicas, truth, gdb
     ranks = {r["pid"]: r for r in run_gdb(gdb_path, ["llm-ranks -json"]).json()["ranks"]}
     workers = [next(pid for pid, r in ranks.items() if r["role"] == "worker" and r["ppid"] == core) for core in cores]
     for number, (core, worker) in enumerate(zip(cores, workers)):
-        assert (ranks[core]["role"], ranks[core]["label"], ranks[core]["ranks"]["dp"]) == ("engine-core", f"EngineCore.DP{number}", number)
+        assert (ranks[core]["role"], ranks[core]["label"], ranks[core]["ranks"]["dp"]) == (
+            "engine-core",
+            f"EngineCore.DP{number}",
+            number,
+        )
         assert (ranks[worker]["label"], ranks[worker]["ranks"]["dp"]) == (f"DP{number}", number)
         end = time.monotonic() + LIMIT
         while True:  # until one of its requests has lost its blocks to another, and one is longer than the window
@@ -34,10 +38,26 @@ def one_replica(running, gdb_path, core, worker, number, said, preempted, truth,
         held = kv_said(running, worker)
         request = said["running"][0]
         block = said["tables"][1][request][-1]  # of the full layers
-        commands = ["llm-kv -json", "llm-kv check -json", "llm-requests -json", "llm-kv free -json", f"llm-kv request {request} -json"]
+        commands = [
+            "llm-kv -json",
+            "llm-kv check -json",
+            "llm-requests -json",
+            "llm-kv free -json",
+            f"llm-kv request {request} -json",
+        ]
         more = ["llm-kv check -ranks -json", f"llm-kv block {block} -group 1 -json"]
-        live = run_gdb(gdb_path, [f"llm-attach {core}", *commands, *more, f"llm-kv -json -on {worker}", f"llm-addr {held['element'][3]:#x} -json -on {worker}",
-                                  f"gcore {dump}", "llm-detach"])  # fmt: skip
+        live = run_gdb(
+            gdb_path,
+            [
+                f"llm-attach {core}",
+                *commands,
+                *more,
+                f"llm-kv -json -on {worker}",
+                f"llm-addr {held['element'][3]:#x} -json -on {worker}",
+                f"gcore {dump}",
+                "llm-detach",
+            ],
+        )
     dead = run_gdb(gdb_path, commands, ["-c", dump], before=["set auto-solib-add off"])
     os.remove(dump)
     for offset, run in ((1, live), (0, dead)):
@@ -47,9 +67,13 @@ def one_replica(running, gdb_path, core, worker, number, said, preempted, truth,
         same_requests(summary, said)  # outside the window there is the null block, which is nobody's
         assert check["ok"] and not check["passing"], check
         found = {r["request_id"]: r for r in requests["requests"]}
-        assert {n: (r["status"], r["preemptions"]) for n, r in found.items()} == {n: (r[0], r[4]) for n, r in said["requests"].items()}
+        assert {n: (r["status"], r["preemptions"]) for n, r in found.items()} == {
+            n: (r[0], r[4]) for n, r in said["requests"].items()
+        }
         assert [n for n, r in found.items() if r["queue"] == "running"] == said["running"]
-        assert [n for n, r in found.items() if r["queue"] == "waiting"] == said["waiting"] and set(preempted) <= set(said["waiting"])
+        assert [n for n, r in found.items() if r["queue"] == "waiting"] == said["waiting"] and set(preempted) <= set(
+            said["waiting"]
+        )
         assert found[said["waiting"][0]]["blocked_by"].startswith(("blocks: needs", "the next step")), found[said["waiting"][0]]
         assert free["order"] == said["free"]
         assert one["request"]["tables"] == {str(g): table[request] for g, table in enumerate(said["tables"]) if request in table}
@@ -57,9 +81,15 @@ def one_replica(running, gdb_path, core, worker, number, said, preempted, truth,
     assert ranked["ok"] and ranked["ranks"] == [f"DP{number}"], ranked
     assert request in [o["request_id"] for o in owner["block"]["owners"]]
     step = held["layers"][1][2][0] * 4
-    assert {a["layer"]: int(a["k"], 16) for a in owner["block"]["addresses"]} == {i: held["layers"][i][0] + block * step for i in (1, 3)}
-    assert sibling["free"] == said["num_free"] and {r["request_id"] for r in sibling["requests"]} == {n for t in said["tables"] for n in t}
-    assert held["element"][2] == held["element"][3]  # a layer of each group in the same memory: who has the block says which it is
+    assert {a["layer"]: int(a["k"], 16) for a in owner["block"]["addresses"]} == {
+        i: held["layers"][i][0] + block * step for i in (1, 3)
+    }
+    assert sibling["free"] == said["num_free"] and {r["request_id"] for r in sibling["requests"]} == {
+        n for t in said["tables"] for n in t
+    }
+    assert (
+        held["element"][2] == held["element"][3]
+    )  # a layer of each group in the same memory: who has the block says which it is
     owners = [sorted(n for n, blocks in table.items() if 7 in blocks) for table in said["tables"]]
     assert (place["kv"]["layer"], place["kv"]["rank"], place["kv"]["block"]) == (3 if owners[1] else 2, f"DP{number}", 7)
     assert sorted(o["request_id"] for o in place["kv"]["owners"]) == (owners[1] or owners[0])

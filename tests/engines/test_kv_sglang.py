@@ -8,14 +8,14 @@ import signal
 import subprocess
 
 import pytest
-from lib.engines import _environ
-from lib.environments import existing
+from tools.engines import _environ
+from tools.environments import existing
 
+from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
 from gdbext.engines import kv_view, sglang_kv
 from gdbext.kvcache import invariants
-from gdbext.target.proc import ProcTarget
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -27,7 +27,9 @@ def maker():
     if not python:
         pytest.skip("no environment for sglang: run scripts/test engines, which makes it")
     environ = _environ(SGLANG_USE_CPU_ENGINE="1", TORCHDYNAMO_DISABLE="1", OMP_NUM_THREADS="1")
-    child = subprocess.Popen([python, os.path.join(HERE, "sglang_objects.py")], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [python, os.path.join(HERE, "sglang_objects.py")], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     yield child
     child.kill()
     child.communicate()
@@ -57,18 +59,33 @@ def test_sglang_variants_read_as_they_say_and_faults_are_named(maker, variant):
             assert (pool.size, sorted(pool.free_ids), pool.cached_ids) == (true["size"], true["free"], true["cached"]), pool.name
             assert (pool.counters["available"], len(pool.tree.nodes)) == (true["available"], true["nodes"])
             assert true["sizes"] in (None, [pool.tree.evictable, pool.tree.protected])
-        assert {r.request_id: {str(g): b for g, b in r.blocks.items()} for r in cache.requests if r.queue == "running"} == said["tables"]
+        assert {r.request_id: {str(g): b for g, b in r.blocks.items()} for r in cache.requests if r.queue == "running"} == said[
+            "tables"
+        ]
         assert [r.request_id for r in cache.requests if r.queue == "waiting"] == ["req-d"]
         frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "whole_and_broken")
         for name, expected in said["expected"].items():
             report = invariants.check(sglang_kv.read(rt, evaluate(rt, f"schedulers[{name!r}]", frame)))
             first = [[v.rule, v.block, v.pool] for v in report.violations[:1]]
-            assert first == ([expected] if expected else []), f"{name}: {[(v.rule, v.block, v.pool, v.detail) for v in report.violations[:4]]}"
+            assert first == ([expected] if expected else []), (
+                f"{name}: {[(v.rule, v.block, v.pool, v.detail) for v in report.violations[:4]]}"
+            )
             assert report.passing == []
 
 
-STOPS = ["paged alloc_extend:12", "paged free_segment:3", "paged insert:4", "paged _evict:4", "window alloc:7", "window free:4", "window _free_swa_pages:6",
-         "window-pages alloc_extend:14", "mamba _do_alloc:4", "mamba inc_lock_ref:2", "window _evict:4"]  # fmt: skip
+STOPS = [
+    "paged alloc_extend:12",
+    "paged free_segment:3",
+    "paged insert:4",
+    "paged _evict:4",
+    "window alloc:7",
+    "window free:4",
+    "window _free_swa_pages:6",
+    "window-pages alloc_extend:14",
+    "mamba _do_alloc:4",
+    "mamba inc_lock_ref:2",
+    "window _evict:4",
+]
 
 
 @pytest.mark.parametrize("stop", STOPS)
@@ -76,7 +93,9 @@ def test_sglang_stopped_in_the_middle_of_an_update_is_no_fault(maker, stop):
     with objects(maker, stop) as (rt, _):
         cache = sglang_kv.read(rt)
         report = invariants.check(cache)
-        assert stop.split()[1].partition(":")[0] in cache.mid_update and report.violations == [], [(v.rule, v.detail) for v in report.violations]
+        assert stop.split()[1].partition(":")[0] in cache.mid_update and report.violations == [], [
+            (v.rule, v.detail) for v in report.violations
+        ]
 
 
 @pytest.mark.parametrize("variant,slot", [("paged", 1), ("window", 0), ("window-pages", 1)])

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from gdbext.commands import table
-from gdbext.commands.session import Session
 from gdbext.errors import GdbextError
+from gdbext.session.session import Session
 
 
 def answer(line):

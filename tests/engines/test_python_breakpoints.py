@@ -6,24 +6,30 @@ import re
 import time
 
 import pytest
-
-from gdbext.target import ptrace
 from gdbrun import run_gdb
 from test_kv import pid_of
+
+from gdbext.access import ptrace
 
 # `wanted`: true for a request that comes for sure, once it has got somewhat further
 PLACES = {
     "vllm": {
-        "title": "VLLM::EngineCore", "step": "Scheduler.schedule", "caller": "EngineCore.step",
+        "title": "VLLM::EngineCore",
+        "step": "Scheduler.schedule",
+        "caller": "EngineCore.step",
         "wanted": 'any("request-{later}-" in r.request_id and r.num_computed_tokens > 40 for r in self.running)',
-        "batch": "len(self.running)", "id": "self.running[0].request_id",
+        "batch": "len(self.running)",
+        "id": "self.running[0].request_id",
     },
     "sglang": {
-        "title": "sglang::scheduler_TP0", "step": "Scheduler.run_batch", "caller": "wrapper",  # a decorator
+        "title": "sglang::scheduler_TP0",
+        "step": "Scheduler.run_batch",
+        "caller": "wrapper",  # a decorator
         "wanted": 'any("request-1-" in r.rid and len(r.output_ids) == 41 for r in batch.reqs)',
-        "batch": "len(batch.reqs)", "id": "batch.reqs[0].rid",
+        "batch": "len(batch.reqs)",
+        "id": "batch.reqs[0].rid",
     },
-}  # fmt: skip
+}
 
 
 def eventually(ask, what, seconds=300):
@@ -55,9 +61,26 @@ def in_flight(text):
 def test_stop_on_a_request_step_log_a_thousand_passes_and_go_on(running, name, gdb_path):
     engine, at = running.get(name), PLACES[name]
     pid = pid_of(engine, at["title"])
-    commands = [f"llm-attach -libraries none {pid}", asking(engine, f"pybreak {at['step']} if {at['wanted']}"), "llm-continue",
-                f"python gdb.execute(('pyprint ' + {at['wanted']!r}).format(later=LATER))", "pylocals -json", "pynext -json", "pystep -json", "pyfinish -json", "delete"]  # fmt: skip
-    commands += [f'pylog {at["step"]} "{{{at["batch"]}}} {{{at["id"]}}}"', f"pybreak -count 1000 {at['step']}", "llm-continue", "pylog -json", "llm-requests -json", "delete", "llm-detach"]
+    commands = [
+        f"llm-attach -libraries none {pid}",
+        asking(engine, f"pybreak {at['step']} if {at['wanted']}"),
+        "llm-continue",
+        f"python gdb.execute(('pyprint ' + {at['wanted']!r}).format(later=LATER))",
+        "pylocals -json",
+        "pynext -json",
+        "pystep -json",
+        "pyfinish -json",
+        "delete",
+    ]
+    commands += [
+        f'pylog {at["step"]} "{{{at["batch"]}}} {{{at["id"]}}}"',
+        f"pybreak -count 1000 {at['step']}",
+        "llm-continue",
+        "pylog -json",
+        "llm-requests -json",
+        "delete",
+        "llm-detach",
+    ]
     said = run_gdb(gdb_path, commands)
     out = said.outputs
     assert re.search(rf"^pybreak 1: {at['step']} at .*, hit 1$", out[2], re.M), out[2]
@@ -103,7 +126,18 @@ def test_nan_stops_the_rank_that_samples_from_it(running, name, truth, gdb_path)
     frame = {"vllm": "worker_busy_loop", "sglang": "event_loop_normal"}[name]
     find = f"python import json; F = json.loads(gdb.execute('pybt -json', to_string=True))['threads'][0]['frames']; gdb.execute('pyframe %d' % next(f['level'] for f in F if f['function'].endswith('{frame}')))"
     plant = "python import struct; A = int(json.loads(gdb.execute('pytensor -json %s' % E, to_string=True))['data_ptr'], 16); M = open('/proc/%d/mem' % P, 'r+b', buffering=0); M.seek(A); OLD = M.read(4); M.seek(A); M.write(struct.pack('<f', float('nan')))"
-    commands = [f"llm-attach -libraries none {pid}", find, f"python E = {norm!r}; P = {pid}", "llm-break nan", plant, "llm-continue", "pybt", "delete", "python M.seek(A); print(M.write(OLD))", "llm-detach"]
+    commands = [
+        f"llm-attach -libraries none {pid}",
+        find,
+        f"python E = {norm!r}; P = {pid}",
+        "llm-break nan",
+        plant,
+        "llm-continue",
+        "pybt",
+        "delete",
+        "python M.seek(A); print(M.write(OLD))",
+        "llm-detach",
+    ]
     said = run_gdb(gdb_path, commands)
     out = said.outputs
     print(f"\n{name}:", "\n".join(out[3:7]))

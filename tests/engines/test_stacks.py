@@ -5,12 +5,15 @@ import json
 import os
 
 import pytest
-
-from gdbext.cpython.runtime import open_runtime
-from gdbext.target.proc import ProcTarget
 from gdbrun import run_gdb
 
-ENGINE_TITLES = {"vllm": ["VLLM::EngineCore", "VLLM::Worker_TP0", "VLLM::Worker_TP1"], "sglang": ["sglang::scheduler_TP0", "sglang::scheduler_TP1"]}
+from gdbext.access.proc import ProcTarget
+from gdbext.cpython.runtime import open_runtime
+
+ENGINE_TITLES = {
+    "vllm": ["VLLM::EngineCore", "VLLM::Worker_TP0", "VLLM::Worker_TP1"],
+    "sglang": ["sglang::scheduler_TP0", "sglang::scheduler_TP1"],
+}
 
 
 def told(frames):
@@ -52,14 +55,22 @@ def test_every_python_stack_is_what_the_process_says_of_itself(name, running, tr
         core = str(tmp_path / f"core.{pid}")
         with truth(pid) as threads:
             check(name, from_proc(pid), threads)
-            commands = [f"llm-attach {pid}", "pybt -all -json", "llm-bt -all -json", f"gcore {core}" if number == 0 else "echo", "llm-detach"]
+            commands = [
+                f"llm-attach {pid}",
+                "pybt -all -json",
+                "llm-bt -all -json",
+                f"gcore {core}" if number == 0 else "echo",
+                "llm-detach",
+            ]
             said = run_gdb(gdb_path, commands)
             check(name, from_json(said.json(1)), threads)
             check(name, from_json(said.json(2)), threads)
             native = [f for th in said.json(2)["threads"] for f in th["frames"] if f["kind"] == "native"]
             assert native and all(f["library"] for f in native), said.outputs[2]
         if number == 0:
-            said = run_gdb(gdb_path, ["pybt -all -json", "llm-bt -all -json"], arguments=["-c", core], before=["set auto-solib-add off"])
+            said = run_gdb(
+                gdb_path, ["pybt -all -json", "llm-bt -all -json"], arguments=["-c", core], before=["set auto-solib-add off"]
+            )
             check(name, from_json(said.json(0)), threads)
             check(name, from_json(said.json(1)), threads)
             os.remove(core)
@@ -84,21 +95,41 @@ def test_requests_and_kv_tensors_of_a_running_engine(vllm, truth, gdb_path):
     core, worker = titles["VLLM::EngineCore"], titles["VLLM::Worker_TP0"]
     with truth(worker):
         level = _level(gdb_path, worker, "worker_busy_loop")
-        said = run_gdb(gdb_path, [
-            f"llm-attach {worker}", f"pyframe {level}", "pytensor -json self.worker.worker.model_runner.kv_caches[0]",
-            "pyprint -json vllm.distributed.parallel_state:_TP.rank_in_group", "pyprint -json len(self.worker.worker.model_runner.kv_caches)",
-            "pytensor -repr self.worker.worker.model_runner.kv_caches[0]", "llm-detach",
-        ])  # fmt: skip
+        said = run_gdb(
+            gdb_path,
+            [
+                f"llm-attach {worker}",
+                f"pyframe {level}",
+                "pytensor -json self.worker.worker.model_runner.kv_caches[0]",
+                "pyprint -json vllm.distributed.parallel_state:_TP.rank_in_group",
+                "pyprint -json len(self.worker.worker.model_runner.kv_caches)",
+                "pytensor -repr self.worker.worker.model_runner.kv_caches[0]",
+                "llm-detach",
+            ],
+        )
         tensor = said.json(2)
-        assert tensor["dtype"].endswith("float32") and tensor["device"] == "cpu" and len(tensor["shape"]) == 4 and tensor["storage_bytes"] > 1 << 20
+        assert (
+            tensor["dtype"].endswith("float32")
+            and tensor["device"] == "cpu"
+            and len(tensor["shape"]) == 4
+            and tensor["storage_bytes"] > 1 << 20
+        )
         assert said.json(3)["repr"] == "0" and int(said.json(4)["repr"]) == 4
         assert said.outputs[5].startswith("tensor("), said.outputs[5]
     with truth(core):
         level = _level(gdb_path, core, "run_busy_loop")
-        said = run_gdb(gdb_path, [
-            f"llm-attach {core}", f"pyframe {level}", "pyprint -json self.scheduler.requests", "pyprint -json len(self.scheduler.requests)",
-            "pyprint -json any(len(r.request_id) > 0 for r in self.scheduler.running)", "pyprint self.nothing", "llm-detach",
-        ])  # fmt: skip
+        said = run_gdb(
+            gdb_path,
+            [
+                f"llm-attach {core}",
+                f"pyframe {level}",
+                "pyprint -json self.scheduler.requests",
+                "pyprint -json len(self.scheduler.requests)",
+                "pyprint -json any(len(r.request_id) > 0 for r in self.scheduler.running)",
+                "pyprint self.nothing",
+                "llm-detach",
+            ],
+        )
         assert said.json(2)["type"] == "dict" and int(said.json(3)["repr"]) >= 1
         assert "no attribute nothing" in said.outputs[5] and "Traceback" not in said.text
 

@@ -11,13 +11,13 @@ import sys
 import time
 
 import pytest
-
-from gdbext.cpython.expressions import evaluate
-from gdbext.cpython.runtime import open_runtime
-from gdbext.target import guard, ptrace
-from gdbext.target.proc import ProcTarget
 from gdbrun import INIT
 from test_hangs import answer
+
+from gdbext.access import guard, ptrace
+from gdbext.access.proc import ProcTarget
+from gdbext.cpython.expressions import evaluate
+from gdbext.cpython.runtime import open_runtime
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb"))
 from heartbeats import ROUNDS, eventually, within  # noqa: E402
@@ -27,7 +27,10 @@ ATTACHES = int(os.environ.get("GDBEXT_TEST_ATTACHES", "12"))
 REQUESTS = 4  # in flight at any time: serve_vllm.py
 WORKERS, CORE = ("VLLM::Worker_TP0", "VLLM::Worker_TP1"), "VLLM::EngineCore"
 STOP = "vllm.v1.executor.multiproc_executor:WorkerProc.shutdown"
-STEP, HOT = "vllm.v1.executor.multiproc_executor:WorkerProc._execute_worker_rpc", "vllm.distributed.parallel_state:GroupCoordinator.all_reduce"
+STEP, HOT = (
+    "vllm.v1.executor.multiproc_executor:WorkerProc._execute_worker_rpc",
+    "vllm.distributed.parallel_state:GroupCoordinator.all_reduce",
+)
 
 # The search of a worker's memory for code takes seconds, in which nothing happens that a kill could disturb: it is told what it would find.
 BEGIN = """
@@ -109,7 +112,11 @@ class Watched:
     @staticmethod
     def _attention(pid):
         """Where a worker's attention begins."""
-        return next(at["address"] for k in answer(f"llm-kernels cpu_attention_with_kv_cache -on {pid} -json")["kernels"] for at in k["locations"])
+        return next(
+            at["address"]
+            for k in answer(f"llm-kernels cpu_attention_with_kv_cache -on {pid} -json")["kernels"]
+            for at in k["locations"]
+        )
 
     def answered(self):
         """Numbers of the requests that were answered, in the order in which they were."""
@@ -159,8 +166,13 @@ def start(gdb_path, folder, watched, text, more=(), **values):
     """A gdb in a session of its own that runs the script."""
     script, values = folder / "storm.py", {"at": watched.attention, "step": STEP, "hot": HOT, **values}
     script.write_text((BEGIN + text).format(init=INIT, seed=random.random(), codes=watched.codes, **values))
-    return subprocess.Popen([gdb_path, "-nx", "-q", "-batch", "-x", str(script), *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+    return subprocess.Popen(
+        [gdb_path, "-nx", "-q", "-batch", "-x", str(script), *more],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 def armed(gdb_path, folder, watched, number, reached, more=()):
@@ -168,7 +180,9 @@ def armed(gdb_path, folder, watched, number, reached, more=()):
     time, with conditions that do not hold."""
     pids = [watched.all[:1], watched.all[:2], watched.all][number % 3]
     place = watched.attention[pids[0]] if reached else watched.never[pids[0]]
-    return start(gdb_path, folder, watched, ARM, more, pids=pids, place=place, python=(STEP, HOT)[number // 3 % 2] if reached else STOP)
+    return start(
+        gdb_path, folder, watched, ARM, more, pids=pids, place=place, python=(STEP, HOT)[number // 3 % 2] if reached else STOP
+    )
 
 
 def wait_for(gdb, word):

@@ -11,7 +11,9 @@ def test_every_weight_and_kv_cache_of_a_vllm_worker(running, vllm, truth, gdb_pa
     pid, saved = pid_of(vllm, "VLLM::Worker_TP0"), str(tmp_path / "list.json")
     with truth(pid):
         said = kv_said(running, pid)
-        live = run_gdb(gdb_path, [f"llm-attach {pid}", f"pytensors -json -save {saved}", "pytensors -nan -min-bytes 1 -json", "llm-detach"])
+        live = run_gdb(
+            gdb_path, [f"llm-attach {pid}", f"pytensors -json -save {saved}", "pytensors -nan -min-bytes 1 -json", "llm-detach"]
+        )
     data = live.json(1)
     rows = {int(r["address"], 16): r for r in data["tensors"]}
     assert data["partial"] == [] and len(rows) == len(data["tensors"])

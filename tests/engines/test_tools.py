@@ -7,11 +7,10 @@ import json
 import os
 
 import pytest
-
 from dapclient import Dap
 from gdbrun import run_gdb
-from lib.environments import existing
 from test_hangs import advances, processes
+from tools.environments import existing
 
 
 def first_line(path, function):
@@ -30,7 +29,11 @@ def test_a_debugpy_client_stops_a_worker_at_a_line_and_lets_it_go(vllm, gdb_path
     if not existing("debugpy"):
         pytest.skip("no environment with debugpy: run scripts/test engines, which makes one")
     pid = processes(vllm)["Worker_TP1"]
-    commands = ["llm-attach -libraries none TP1", f"llm-inject -unsafe -timeout 60 -path {site_packages('debugpy')} debugpy TP1", "llm-detach"]
+    commands = [
+        "llm-attach -libraries none TP1",
+        f"llm-inject -unsafe -timeout 60 -path {site_packages('debugpy')} debugpy TP1",
+        "llm-detach",
+    ]
     said = run_gdb(gdb_path, commands, timeout=300)
     if "AMX" in said.outputs[1]:
         pytest.skip("this CPU has AMX: gdb before 16 cannot call functions on it")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from gdbext.target import ptrace
+from gdbext.access import ptrace
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "heartbeat.py")
 ROUNDS = int(os.environ.get("GDBEXT_TEST_KILLS", "3"))

@@ -10,9 +10,9 @@ import sys
 import time
 
 import pytest
-
-from gdbext.target import ptrace
 from heartbeats import ROUNDS, eventually, heartbeats, stop
+
+from gdbext.access import ptrace
 
 
 @pytest.fixture
@@ -59,8 +59,19 @@ def test_python_and_native_stack_of_the_attached_process_can_be_read(gdb, one):
 def test_settings_are_as_before_after_the_last_detach(gdb, two):
     shows = ["show auto-solib-add", "show confirm", "show pagination", "show print thread-events", "show schedule-multiple"]
     a, b = two
-    run = gdb([*shows, f"llm-attach {a.pid}", f"llm-attach {b.pid}", *shows, f"llm-detach {a.pid}", shows[0],
-               "llm-detach", *shows, "info inferiors"])  # fmt: skip
+    run = gdb(
+        [
+            *shows,
+            f"llm-attach {a.pid}",
+            f"llm-attach {b.pid}",
+            *shows,
+            f"llm-detach {a.pid}",
+            shows[0],
+            "llm-detach",
+            *shows,
+            "info inferiors",
+        ]
+    )
     before, during, after = run.outputs[:5], run.outputs[7:12], run.outputs[15:20]
     assert before == after
     assert before[1:] == during[1:] and "off" in during[0] and "on" in before[0]
@@ -92,10 +103,17 @@ def test_a_stopped_process_that_the_user_continued_runs_after_the_detach(gdb, on
 
 def test_continue_resumes_all_together_and_gives_the_setting_back(gdb, two):
     a, b = two
-    run = gdb([f"llm-attach {a.pid}", f"llm-attach {b.pid}", "llm-continue -json &",
-               f"python import time; time.sleep(0.5); print(open({a.file!r}, 'rb').read(8) != b'' )",
-               f"shell grep -h State: /proc/{a.pid}/status /proc/{b.pid}/status", "llm-detach",
-               "show schedule-multiple"])  # fmt: skip
+    run = gdb(
+        [
+            f"llm-attach {a.pid}",
+            f"llm-attach {b.pid}",
+            "llm-continue -json &",
+            f"python import time; time.sleep(0.5); print(open({a.file!r}, 'rb').read(8) != b'' )",
+            f"shell grep -h State: /proc/{a.pid}/status /proc/{b.pid}/status",
+            "llm-detach",
+            "show schedule-multiple",
+        ]
+    )
     assert [c["pid"] for c in run.json(2)["continued"]] == [a.pid, b.pid]
     assert len(re.findall(r"State:\s+[SRD] ", run.outputs[4])) == 2
     assert "off" in run.outputs[6]
@@ -121,10 +139,23 @@ def test_a_second_interrupt_does_not_reach_the_process(gdb, one, end):
 
 def test_a_breakpoint_of_ours_at_an_address_is_planted_in_its_own_process_only(gdb, two):
     a, b = two
-    made = ("python from gdbext.control import launchpoints; at = int(gdb.parse_and_eval('(unsigned long)&clock_nanosleep')); "
-            "both = [launchpoints._Hidden(at, lambda: None), launchpoints.Gate(None, '', at + 1, '')]; both[1].open(False)")
+    made = (
+        "python from gdbext.control import launchpoints; at = int(gdb.parse_and_eval('(unsigned long)&clock_nanosleep')); "
+        "both = [launchpoints._Hidden(at, lambda: None), launchpoints.Gate(None, '', at + 1, '')]; both[1].open(False)"
+    )
     show = "python print([[p.thread_groups for p in getattr(b, 'locations', []) if p.enabled] for b in both], hasattr(both[0], 'locations'))"
-    run = gdb([f"llm-attach {a.pid}", made, show, f"llm-attach -libraries all {b.pid}", show, f"llm-apply {b.pid} sharedlibrary", show, "llm-detach"])
+    run = gdb(
+        [
+            f"llm-attach {a.pid}",
+            made,
+            show,
+            f"llm-attach -libraries all {b.pid}",
+            show,
+            f"llm-apply {b.pid} sharedlibrary",
+            show,
+            "llm-detach",
+        ]
+    )
     if run.outputs[2].endswith("False"):
         pytest.skip("this gdb tells of no locations")
     assert "stopped" in run.outputs[3], run.text
@@ -144,8 +175,21 @@ def test_a_subset_cannot_be_continued_and_the_message_says_what_can(gdb, tmp_pat
 def test_apply_labels_the_output_shows_errors_and_keeps_the_selection(gdb, two):
     a, b = two
     where = "python print(gdb.selected_inferior().num, gdb.selected_thread().num, hex(gdb.selected_frame().pc()))"
-    run = gdb([f"llm-attach {a.pid}", f"llm-attach {b.pid}", "inferior 1", "thread 1.2", "up", where, "llm-apply -json all pybt",
-               "llm-apply all nonsense", where, f"llm-apply {b.pid} thread 2", where])  # fmt: skip
+    run = gdb(
+        [
+            f"llm-attach {a.pid}",
+            f"llm-attach {b.pid}",
+            "inferior 1",
+            "thread 1.2",
+            "up",
+            where,
+            "llm-apply -json all pybt",
+            "llm-apply all nonsense",
+            where,
+            f"llm-apply {b.pid} thread 2",
+            where,
+        ]
+    )
     results = run.json(6)["results"]
     assert [r["pid"] for r in results] == [a.pid, b.pid] and all("heartbeat.py" in r["output"] for r in results)
     assert run.outputs[7].count("Undefined command") == 2 and "partial" in run.outputs[7]
@@ -154,8 +198,17 @@ def test_apply_labels_the_output_shows_errors_and_keeps_the_selection(gdb, two):
 
 def test_attaching_while_another_is_attached_does_not_resume_that(gdb, two):
     a, b = two
-    run = gdb([f"llm-attach {a.pid}", f"shell od -A n -t u8 -N 8 {a.file}", f"llm-attach {b.pid}", f"llm-detach {b.pid}",
-               "shell sleep 0.1", f"shell od -A n -t u8 -N 8 {a.file}", "llm-detach"])  # fmt: skip
+    run = gdb(
+        [
+            f"llm-attach {a.pid}",
+            f"shell od -A n -t u8 -N 8 {a.file}",
+            f"llm-attach {b.pid}",
+            f"llm-detach {b.pid}",
+            "shell sleep 0.1",
+            f"shell od -A n -t u8 -N 8 {a.file}",
+            "llm-detach",
+        ]
+    )
     assert run.outputs[1].strip() == run.outputs[5].strip() != ""
     assert a.runs() and b.runs()
 
@@ -213,12 +266,19 @@ def test_without_permission_the_line_says_what_to_do(gdb_path, root, one, tmp_pa
         if not os.stat(folder).st_mode & 1:
             os.chmod(folder, os.stat(folder).st_mode | 0o011)
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
-    if subprocess.run([*nobody, gdb_path, "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode:
+    if subprocess.run(
+        [*nobody, gdb_path, "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    ).returncode:
         pytest.skip(f"nobody may not run {gdb_path}")
     done = subprocess.run(
         [*nobody, gdb_path, "-nx", "-batch", "-x", str(script)],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ, "HOME": str(tmp_path)}, cwd="/", timeout=60,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HOME": str(tmp_path)},
+        cwd="/",
+        timeout=60,
+    )
     (line,) = [x for x in done.stdout.splitlines() if x.startswith("refused:")]
     assert "no permission to attach" in line and ("sudo" in line or "sysctl" in line or "SYS_PTRACE" in line)
     assert one.runs()

@@ -8,13 +8,13 @@ import subprocess
 import sys
 
 import pytest
-
-from gdbext.cpython.runtime import open_runtime
-from gdbext.target.proc import ProcTarget
-from gdbext.torch import collectives
 from pysubjects import SUBJECTS, running
 from test_hang import Ranks
 from test_stacks import answer
+
+from gdbext.access.proc import ProcTarget
+from gdbext.cpython.runtime import open_runtime
+from gdbext.torch import collectives
 
 
 def counts(pid):
@@ -35,12 +35,17 @@ def test_gloo_groups_count_as_torch_does(torch_python, tmp_path):
         for r in range(3):
             truth = json.loads(" ".join(group.expect(r, "numbers")))
             seen = {c.group: (c.rank, c.size, c.begun[""]) for c in counts(group.pids[r])}
-            assert seen == {f"gloo group {name} of {len(ranks)}": (ranks.index(r), len(ranks), number) for name, ranks, number in truth}
+            assert seen == {
+                f"gloo group {name} of {len(ranks)}": (ranks.index(r), len(ranks), number) for name, ranks, number in truth
+            }
             assert len(truth) == 2 and len({number for _, _, number in truth}) == 2
         group.do("all_reduce", "nap " + group.flag("x"), "all_reduce")
         said = group.hang()
         number = next(n for name, _, n in truth if name == "0")
-        assert f"gloo group 0 of 3: collectives counted in memory: R0,2 have begun {number + 1}, R1 has begun {number}" in said["evidence"], said
+        assert (
+            f"gloo group 0 of 3: collectives counted in memory: R0,2 have begun {number + 1}, R1 has begun {number}"
+            in said["evidence"]
+        ), said
     finally:
         group.close()
 
@@ -59,17 +64,29 @@ def test_a_communicator_is_read_by_the_layout_that_fits_it(number, fake_nccl):
     row = collectives.nccl_rows()[number]
     with running(sys.executable, "nccl_rank.py", fake_nccl, json.dumps(row), "1", "4", "7", "0", "0", "0", "812") as (target, _):
         (one,) = collectives.find(open_runtime(target))
-        assert (one.group, one.rank, one.size, one.begun) == ("NCCL communicator 0xfeed", 1, 4, {"Broadcast": 7, "AllReduce": 812})
+        assert (one.group, one.rank, one.size, one.begun) == (
+            "NCCL communicator 0xfeed",
+            1,
+            4,
+            {"Broadcast": 7, "AllReduce": 812},
+        )
 
 
 def test_when_all_wait_for_their_devices_the_rank_that_is_behind_is_the_culprit(fake_nccl):
     row = json.dumps(collectives.nccl_rows()[0])
     with contextlib.ExitStack() as stack:
         began = (812, 811, 812)
-        pids = [stack.enter_context(running(sys.executable, "nccl_rank.py", fake_nccl, row, str(r), "3", "0", "0", "0", "0", str(n)))[1]["pid"]
-                for r, n in enumerate(began)]  # fmt: skip
+        pids = [
+            stack.enter_context(running(sys.executable, "nccl_rank.py", fake_nccl, row, str(r), "3", "0", "0", "0", "0", str(n)))[
+                1
+            ]["pid"]
+            for r, n in enumerate(began)
+        ]
         said = answer(f"llm-hang {' '.join(map(str, pids))} -wait 0.5 -json")
         assert (said["verdict"], [c["pid"] for c in said["culprits"]]) == ("collective", [pids[1]]), said
-        assert f"NCCL communicator 0xfeed: collectives counted in memory (AllReduce): {pids[0]}, {pids[2]} have begun 812, {pids[1]} has begun 811" in said["evidence"], said
+        assert (
+            f"NCCL communicator 0xfeed: collectives counted in memory (AllReduce): {pids[0]}, {pids[2]} have begun 812, {pids[1]} has begun 811"
+            in said["evidence"]
+        ), said
         said = answer(f"llm-hang {pids[0]} {pids[2]} -wait 0.5 -json")
         assert said["verdict"] == "kernel" and not said["culprits"], said

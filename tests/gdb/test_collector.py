@@ -8,12 +8,12 @@ import subprocess
 import sys
 
 import pytest
+from heartbeats import asleep, busy, eventually, heartbeats, stop
 
+from gdbext.access import collector, ptrace
+from gdbext.access.snapshot import CoreFileTarget
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import FaultError, GdbextError
-from gdbext.target import collector, ptrace
-from gdbext.target.snapshot import CoreFileTarget
-from heartbeats import asleep, busy, eventually, heartbeats, stop
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "parked.py")
 
@@ -115,9 +115,12 @@ def test_a_process_that_dies_meanwhile_is_one_clear_error(root, tmp_path):
     for delay in (0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3):
         with heartbeats(tmp_path, 1) as (one,):
             running = subprocess.Popen(
-                [sys.executable, "-m", "gdbext.target.collector", str(one.pid), "-o", str(tmp_path / "s")],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root,
-            )  # fmt: skip
+                [sys.executable, "-m", "gdbext.access.collector", str(one.pid), "-o", str(tmp_path / "s")],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=root,
+            )
             try:
                 running.wait(delay)
             except subprocess.TimeoutExpired:
@@ -146,8 +149,12 @@ def gcore(gdb_path, parked, tmp_path):
     path = tmp_path / "gcore"
     subprocess.run(
         [gdb_path, "-nx", "-q", "-batch", "-iex", "set auto-load off", "-p", str(parked[0]), "-ex", f"gcore {path}"],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120, check=True,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=120,
+        check=True,
+    )
     return path
 
 
@@ -187,10 +194,30 @@ def test_gdb_opens_a_snapshot_and_unwinds_it(gdb_path, parked, tmp_path):
     file = str(tmp_path / "snapshot")
     collector.collect(pid, file)
     done = subprocess.run(
-        [gdb_path, "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", os.path.realpath(f"/proc/{pid}/exe"), "-c", file,
-         "-ex", "info threads", "-ex", "bt -3", "-ex", "info sharedlibrary"],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        [
+            gdb_path,
+            "-nx",
+            "-q",
+            "-batch",
+            "-iex",
+            "set debuginfod enabled off",
+            os.path.realpath(f"/proc/{pid}/exe"),
+            "-c",
+            file,
+            "-ex",
+            "info threads",
+            "-ex",
+            "bt -3",
+            "-ex",
+            "info sharedlibrary",
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert all(f"LWP {tid}" in done.stdout for tid in truth), done.stdout
     assert re.search(r"^#\d+ .* in (_start|__libc_start_main|main)\b", done.stdout, re.M), done.stdout
     assert "libc.so.6" in done.stdout

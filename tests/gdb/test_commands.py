@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-
 from gdbrun import run_gdb
 from heartbeats import asleep
 
@@ -32,11 +31,25 @@ def core(subject, gdb_path, tmp_path_factory):
 
 
 LOOK = [
-    "pybt -json", "pybt -all -json", "pybt -all -locals -json", "llm-bt -json", "llm-bt -all -json", "llm-bt -raw -json", "pyframe 1 -json",
-    "pylist -json", "pylocals -json", "pyup -json", "pydown -json", "pyprint -json items", "pyprint -json items[0].name", "pyprint -json -- -depth",
-    "pyprint -json any(i.name == 'two' for i in items)", "pyprint -json -any marker", "pyprint -json threading:main_thread",
+    "pybt -json",
+    "pybt -all -json",
+    "pybt -all -locals -json",
+    "llm-bt -json",
+    "llm-bt -all -json",
+    "llm-bt -raw -json",
+    "pyframe 1 -json",
+    "pylist -json",
+    "pylocals -json",
+    "pyup -json",
+    "pydown -json",
+    "pyprint -json items",
+    "pyprint -json items[0].name",
+    "pyprint -json -- -depth",
+    "pyprint -json any(i.name == 'two' for i in items)",
+    "pyprint -json -any marker",
+    "pyprint -json threading:main_thread",
     "pyprint -json len(items) -full",
-]  # fmt: skip
+]
 
 
 def same(answer):
@@ -64,17 +77,31 @@ def test_live_and_core_say_the_same(subject, core, gdb):
 
 
 def test_frames_move_and_stay_until_the_process_goes_on(subject, gdb):
-    said = gdb(["pyframe", "pyup", "pyup", "pyframe", "pydown 2", "pydown", "pyup 99", "pyprint depth"], ["-p", str(subject[0].pid)])
+    said = gdb(
+        ["pyframe", "pyup", "pyup", "pyframe", "pydown 2", "pydown", "pyup 99", "pyprint depth"], ["-p", str(subject[0].pid)]
+    )
     assert said.outputs[0].startswith("#0") and said.outputs[1].startswith("#1") and said.outputs[2] == said.outputs[3]
-    assert said.outputs[4].startswith("#0") and "innermost Python frame is 0" in said.outputs[5] and "outermost" in said.outputs[6]
+    assert (
+        said.outputs[4].startswith("#0") and "innermost Python frame is 0" in said.outputs[5] and "outermost" in said.outputs[6]
+    )
 
 
 BAD = {
-    "pybt -on 999999999": "llm-ranks", "pybt -on 1x": "", "pyprint zork": "no name zork", "pyprint items[": "cannot parse",
-    "pyprint items[99]": "outside", "pyprint 0x10000000": "cannot read", "pyprint items.append(1)": "would run code", "pyframe 99": "no frame 99",
-    "pybt -nope": "unknown", "pybt extra": "takes no operand", "pyprint": "give an expression", "pytensor items": "", "pyprint -on": "needs a value",
+    "pybt -on 999999999": "llm-ranks",
+    "pybt -on 1x": "",
+    "pyprint zork": "no name zork",
+    "pyprint items[": "cannot parse",
+    "pyprint items[99]": "outside",
+    "pyprint 0x10000000": "cannot read",
+    "pyprint items.append(1)": "would run code",
+    "pyframe 99": "no frame 99",
+    "pybt -nope": "unknown",
+    "pybt extra": "takes no operand",
+    "pyprint": "give an expression",
+    "pytensor items": "",
+    "pyprint -on": "needs a value",
     "pylist 99999": "no line 99999",
-}  # fmt: skip
+}
 
 
 def test_bad_input_gives_one_clear_line(subject, gdb):
@@ -91,7 +118,11 @@ def test_without_a_process_and_on_what_is_no_python(gdb, tmp_path):
     try:
         asleep(sleeper.pid)
         said = gdb(["pybt", f"pybt -on {sleeper.pid}", f"llm-bt -on {sleeper.pid}", "pyprint 1"])
-        assert "no process is selected" in said.outputs[0] and "runs no CPython" in said.outputs[1] and "runs no CPython" in said.outputs[2]
+        assert (
+            "no process is selected" in said.outputs[0]
+            and "runs no CPython" in said.outputs[1]
+            and "runs no CPython" in said.outputs[2]
+        )
         attached = gdb(["pybt", "llm-bt -json"], ["-p", str(sleeper.pid)])
         assert "runs no CPython" in attached.outputs[0]
         frames = attached.json(1)["threads"][0]["frames"]
@@ -107,7 +138,9 @@ def test_a_truncated_core_is_said_to_be_cut(subject, core, gdb, tmp_path):
         whole = f.read()
     for part in (0.9, 0.5, 0.1, 0.01):
         cut.write_bytes(whole[: int(len(whole) * part)])
-        said = gdb(["pybt -all", "llm-bt -all", "pyprint items", "echo alive"], ["-c", str(cut)], before=["set auto-solib-add off"])
+        said = gdb(
+            ["pybt -all", "llm-bt -all", "pyprint items", "echo alive"], ["-c", str(cut)], before=["set auto-solib-add off"]
+        )
         assert said.outputs[-1] == "alive"
         assert "Python Exception" not in said.text and "Traceback" not in said.text, said.text
         for output in said.outputs[:3]:
@@ -115,8 +148,18 @@ def test_a_truncated_core_is_said_to_be_cut(subject, core, gdb, tmp_path):
 
 
 def test_settings_do_not_change_and_calls_stay_off(subject, gdb):
-    shown = ["show auto-solib-add", "show pagination", "show confirm", "show height", "show print elements", "show python print-stack"]
-    said = gdb(shown + ["set may-call-functions off", "pybt -all -locals", "llm-bt -all", "pyprint items"] + shown, ["-p", str(subject[0].pid)])
+    shown = [
+        "show auto-solib-add",
+        "show pagination",
+        "show confirm",
+        "show height",
+        "show print elements",
+        "show python print-stack",
+    ]
+    said = gdb(
+        shown + ["set may-call-functions off", "pybt -all -locals", "llm-bt -all", "pyprint items"] + shown,
+        ["-p", str(subject[0].pid)],
+    )
     before, after = said.outputs[: len(shown)], said.outputs[-len(shown) :]
     assert before == after and "may-call" not in "".join(said.outputs)
 
@@ -138,8 +181,13 @@ def test_loading_prints_at_most_one_line_and_may_be_repeated(gdb_path, root):
 def test_loading_from_a_python_script_of_the_user(gdb_path, root, tmp_path):
     script = tmp_path / "mine.py"
     script.write_text(f"gdb.execute('source {os.path.join(root, 'gdbext', 'init.py')}')\n")
-    text = subprocess.run([gdb_path, "-nx", "-q", "-batch", "-x", str(script), "-ex", "llm"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          check=False, text=True).stdout  # fmt: skip
+    text = subprocess.run(
+        [gdb_path, "-nx", "-q", "-batch", "-x", str(script), "-ex", "llm"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        text=True,
+    ).stdout
     assert "Ranks: find" in text and "Traceback" not in text
 
 
@@ -148,6 +196,12 @@ def test_all_of_it_loads_and_speaks_where_no_locale_is_set(subject, gdb_path):
     child, _ = subject
     before = ["set auto-solib-add off", "set python print-stack full"]
     clean = {name: "" for name in os.environ if name == "LANG" or name.startswith("LC_")}
-    said = run_gdb(gdb_path, ["show host-charset", "llm", "help pyprint", "llm-bt -all"], ["-p", str(child.pid)], before=before, env={**clean, "LANG": "C"})
+    said = run_gdb(
+        gdb_path,
+        ["show host-charset", "llm", "help pyprint", "llm-bt -all"],
+        ["-p", str(child.pid)],
+        before=before,
+        env={**clean, "LANG": "C"},
+    )
     assert "ANSI" in said.outputs[0] and "llm-report" in said.outputs[1] and "..." in said.outputs[2]
     assert "main" in said.outputs[3] and "Traceback" not in said.text

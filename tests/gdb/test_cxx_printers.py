@@ -6,7 +6,6 @@ import shutil
 import subprocess
 
 import pytest
-
 from dapclient import GdbDap
 from gdbrun import INIT
 from test_frame_filter import gdbs_that_speak_dap
@@ -26,8 +25,22 @@ def program(torch_python, tmp_path_factory):
     if not os.path.isdir(f"{torch}/include/ATen"):
         pytest.skip("this torch has no headers")
     out = str(tmp_path_factory.mktemp("cxx") / "program")
-    line = [compiler, "-std=c++20", "-g", "-O0", SUBJECT, f"-I{torch}/include", "-o", out, f"-L{torch}/lib", "-Wl,--no-as-needed", "-ltorch",
-            "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch}/lib"]  # fmt: skip
+    line = [
+        compiler,
+        "-std=c++20",
+        "-g",
+        "-O0",
+        SUBJECT,
+        f"-I{torch}/include",
+        "-o",
+        out,
+        f"-L{torch}/lib",
+        "-Wl,--no-as-needed",
+        "-ltorch",
+        "-ltorch_cpu",
+        "-lc10",
+        f"-Wl,-rpath,{torch}/lib",
+    ]
     done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         pytest.skip("this compiler does not compile against this torch: " + done.stdout.strip().splitlines()[-1][:300])
@@ -71,7 +84,9 @@ PRINTED = {
 
 
 def test_each_kind_of_value_is_printed(gdb, program):
-    said = gdb(RUN + [f"print {name}" for name in PRINTED] + ["print storage", "print keys", "print a_tensor"], [program], before=START)
+    said = gdb(
+        RUN + [f"print {name}" for name in PRINTED] + ["print storage", "print keys", "print a_tensor"], [program], before=START
+    )
     outputs = [re.sub(r"^\$\d+ = ", "", text) for text in said.outputs[len(RUN) :]]
     found = dict(zip(PRINTED, outputs))
     if "GenericList" not in found["ivalue_list"]:
@@ -82,8 +97,23 @@ def test_each_kind_of_value_is_printed(gdb, program):
 
 
 def test_children_are_capped_and_the_printers_can_be_disabled(gdb, program):
-    said = gdb(RUN + ["print many", "print big", "set print elements 4", "print many", "print big", "set print elements 0", "print big",
-                      "disable pretty-printer global gdbext", "print few", "info pretty-printer"], [program], before=START)  # fmt: skip
+    said = gdb(
+        RUN
+        + [
+            "print many",
+            "print big",
+            "set print elements 4",
+            "print many",
+            "print big",
+            "set print elements 0",
+            "print big",
+            "disable pretty-printer global gdbext",
+            "print few",
+            "info pretty-printer",
+        ],
+        [program],
+        before=START,
+    )
     many, big, _, few_of_many, few_of_big, _, unlimited, _, raw, info = said.outputs[len(RUN) :]
     assert many.count("7,") <= 200 and many.endswith("...}") and big.count("=") <= 202 and big.endswith("...}")
     assert few_of_many.endswith("ArrayRef of 300 = {7, 7, 7, 7...}") and few_of_big.count("] = 0") == 4
@@ -92,12 +122,28 @@ def test_children_are_capped_and_the_printers_can_be_disabled(gdb, program):
 
 
 def test_expressions_and_functions_read_cxx_tensors(gdb, program):
-    commands = ["pytensor -cxx t", "pytensor t", "pytensor -json -cxx t.impl_.target_", "print $tensor(t)", "print $tensor_item(t, 1, -1) + 0.5",
-                "print $tensor(half)", "print $tensor_item(t, 5, 0)", "print $tensor_item(t, 1)", "print $tensor(list)", "print $tensor(12)",
-                "down", "print $tensor(reference)", "print $tensor(pointer)", "print $tensor(impl)", "print $tensor_item(impl, 1, 0) > 2"]  # fmt: skip
+    commands = [
+        "pytensor -cxx t",
+        "pytensor t",
+        "pytensor -json -cxx t.impl_.target_",
+        "print $tensor(t)",
+        "print $tensor_item(t, 1, -1) + 0.5",
+        "print $tensor(half)",
+        "print $tensor_item(t, 5, 0)",
+        "print $tensor_item(t, 1)",
+        "print $tensor(list)",
+        "print $tensor(12)",
+        "down",
+        "print $tensor(reference)",
+        "print $tensor(pointer)",
+        "print $tensor(impl)",
+        "print $tensor_item(impl, 1, 0) > 2",
+    ]
     said = gdb(RUN + commands, [program], before=START).outputs[len(RUN) :]
     text = "tensor([[0., 1., 2.], [3., 4., 5.]])"
-    assert "tensor([[0., 1., 2.]," in said[0] and "C++, address of an at::Tensor" in said[0] and "tensor([[0., 1., 2.]," in said[1]
+    assert (
+        "tensor([[0., 1., 2.]," in said[0] and "C++, address of an at::Tensor" in said[0] and "tensor([[0., 1., 2.]," in said[1]
+    )
     assert '"shape": [2, 3]' in said[2] and "TensorImpl" in said[2]
     assert f'"{text}"' in said[3] and said[4].endswith("= 5.5") and "dtype=torch.bfloat16" in said[5]
     assert said[6] == "$tensor_item: index 5 is out of bounds for dimension 0 with size 2"
@@ -113,10 +159,28 @@ def test_a_breakpoint_s_condition_may_ask_a_tensor(gdb, program):
 
 
 def test_mi_front_ends_get_values_and_capped_children(gdb_path, program):
-    script = [f"source {INIT}", "set breakpoint pending on", "set auto-solib-add off", "-enable-pretty-printing", "break here", "-exec-run"]
-    after = ["up", "-var-create v * t", "-var-list-children --all-values v", "-var-create a * many", "-var-list-children --all-values a",
-             "-var-create k * keys", "-data-evaluate-expression gpu", "kill", "-gdb-exit"]  # fmt: skip
-    process = subprocess.Popen([gdb_path, "-nx", "-q", "-i=mi", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    script = [
+        f"source {INIT}",
+        "set breakpoint pending on",
+        "set auto-solib-add off",
+        "-enable-pretty-printing",
+        "break here",
+        "-exec-run",
+    ]
+    after = [
+        "up",
+        "-var-create v * t",
+        "-var-list-children --all-values v",
+        "-var-create a * many",
+        "-var-list-children --all-values a",
+        "-var-create k * keys",
+        "-data-evaluate-expression gpu",
+        "kill",
+        "-gdb-exit",
+    ]
+    process = subprocess.Popen(
+        [gdb_path, "-nx", "-q", "-i=mi", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         process.stdin.write("\n".join(script) + "\n")
         process.stdin.flush()
@@ -147,7 +211,11 @@ def test_dap_front_ends_get_values_and_children(program):
             main = client.ask("stackTrace", threadId=thread)["stackFrames"][1]
             (local,) = [s for s in client.ask("scopes", frameId=main["id"])["scopes"] if s["name"] == "Locals"]
             seen = {v["name"]: v for v in client.ask("variables", variablesReference=local["variablesReference"])["variables"]}
-            assert seen["t"]["value"] == "Tensor[2, 3] float32 cpu" and seen["few"]["value"] == "ArrayRef of 3" and seen["sd"]["value"] == "2.5"
+            assert (
+                seen["t"]["value"] == "Tensor[2, 3] float32 cpu"
+                and seen["few"]["value"] == "ArrayRef of 3"
+                and seen["sd"]["value"] == "2.5"
+            )
             held = client.ask("variables", variablesReference=seen["t"]["variablesReference"])["variables"]
             assert [(v["name"], v["value"]) for v in held[:2]] == [("[0, 0]", "0"), ("[0, 1]", "1")] and len(held) == 6
         finally:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
 from dapclient import GdbDap
 from gdbrun import INIT, ROOT
 from pysubjects import SUBJECTS
@@ -22,7 +21,18 @@ class Mi:
     """One gdb in MI mode: `ask(command)` -> (result record, console text); `wait(start)` -> the next record that begins so."""
 
     def __init__(self, gdb):
-        line = [gdb, "-nx", "-q", "--interpreter=mi", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-iex", "set auto-solib-add off"]
+        line = [
+            gdb,
+            "-nx",
+            "-q",
+            "--interpreter=mi",
+            "-iex",
+            "set debuginfod enabled off",
+            "-iex",
+            "set auto-load off",
+            "-iex",
+            "set auto-solib-add off",
+        ]
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.token, self.early = 0, []
 
@@ -69,7 +79,9 @@ def test_stacks_tensors_and_stops_reach_an_editor_through_mi(gdb_path, tmp_path)
             assert result.startswith("done")
             _, text = mi.console("pybt -json")
             frames = data(text)["threads"][0]["frames"]
-            assert [f["function"] for f in frames] == ["told", "main", "<module>"] and frames[0]["file"].endswith("breakpoints.py")
+            assert [f["function"] for f in frames] == ["told", "main", "<module>"] and frames[0]["file"].endswith(
+                "breakpoints.py"
+            )
             _, text = mi.console("pybreak work")
             assert "pybreak 1:" in text
             result, text = mi.console("pyprint nosuch")
@@ -107,8 +119,12 @@ def test_a_python_breakpoint_set_through_dap_stops_the_thread_with_a_reason(tmp_
                 os.rename(subject.go + ".new", subject.go)
                 client.ask("continue", threadId=1)
                 stopped = client.event("stopped")
-                assert stopped["reason"] == "data breakpoint" and stopped["threadId"] == 1 and stopped["allThreadsStopped"], stopped
-                assert client.repl("pylocals").strip() == "number = 0" and re.match(r"work at .*breakpoints\.py:26, thread", client.repl("pynext"))
+                assert stopped["reason"] == "data breakpoint" and stopped["threadId"] == 1 and stopped["allThreadsStopped"], (
+                    stopped
+                )
+                assert client.repl("pylocals").strip() == "number = 0" and re.match(
+                    r"work at .*breakpoints\.py:26, thread", client.repl("pynext")
+                )
                 assert client.event("stopped")["reason"] == "data breakpoint"
                 assert client.repl("pyprint number, step").strip() == "(0, 1)"
             finally:
@@ -120,7 +136,13 @@ TENSOR = "pytensor -json slotted.kept"
 
 def printed(pid, gdb):
     """{type: configuration} that `python -m gdbext vscode` prints for a process."""
-    said = subprocess.run([sys.executable, "-m", "gdbext", "vscode", "--gdb", gdb, str(pid)], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    said = subprocess.run(
+        [sys.executable, "-m", "gdbext", "vscode", "--gdb", gdb, str(pid)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
     return {c["type"]: c for c in json.loads(said.stdout)["configurations"] if c["request"] == "attach"}
 
 

@@ -8,7 +8,6 @@ import time
 
 import pexpect
 import pytest
-
 from gdbrun import INIT, run_gdb
 from pysubjects import PYTHONS, SUBJECTS
 
@@ -33,7 +32,9 @@ gdb.execute("show detach-on-fork")
 """
 
 
-@pytest.mark.parametrize("python", [p for p in PYTHONS if "python3.1" not in os.path.basename(p)][-2:] or [sys.executable], ids=os.path.basename)
+@pytest.mark.parametrize(
+    "python", [p for p in PYTHONS if "python3.1" not in os.path.basename(p)][-2:] or [sys.executable], ids=os.path.basename
+)
 def test_children_by_fork_and_by_spawn_get_what_was_set_before_the_start(python, gdb_path, tmp_path):
     with open(FILE) as f:
         line = next(i for i, text in enumerate(f, 1) if "LINE step" in text)
@@ -51,7 +52,15 @@ def test_children_by_fork_and_by_spawn_get_what_was_set_before_the_start(python,
 
 
 def test_a_breakpoint_set_before_run_waits_for_the_process(gdb_path):
-    commands = [f"file {sys.executable}", f"set args {FILE}", "pybreak step if i == 9", "run", "pyprint n, i", "pybreak -json", "kill"]
+    commands = [
+        f"file {sys.executable}",
+        f"set args {FILE}",
+        "pybreak step if i == 9",
+        "run",
+        "pyprint n, i",
+        "pybreak -json",
+        "kill",
+    ]
     said = run_gdb(gdb_path, commands, timeout=60)
     assert "pending" in said.outputs[2] and said.outputs[4] == "(9, 9)" and said.json(5)["breakpoints"][0]["hits"] == 1
 
@@ -73,9 +82,26 @@ def test_non_stop_one_rank_stands_while_the_others_run(stands, gdb_path, tmp_pat
         at = tmp_path / f"end.{n}"
         return int(at.read_text()) if at.exists() else -1
 
-    line = ["-nx", "-q", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-iex", "set style enabled off", "-iex", "set width 0"]
-    gdb = pexpect.spawn(gdb_path, [*line, "--args", sys.executable, os.path.join(SUBJECTS, "two_children.py"), str(end)], encoding="utf-8", timeout=180,
-                        env={**os.environ, "TERM": "dumb"}, dimensions=(50, 200))  # fmt: skip
+    line = [
+        "-nx",
+        "-q",
+        "-iex",
+        "set debuginfod enabled off",
+        "-iex",
+        "set auto-load off",
+        "-iex",
+        "set style enabled off",
+        "-iex",
+        "set width 0",
+    ]
+    gdb = pexpect.spawn(
+        gdb_path,
+        [*line, "--args", sys.executable, os.path.join(SUBJECTS, "two_children.py"), str(end)],
+        encoding="utf-8",
+        timeout=180,
+        env={**os.environ, "TERM": "dumb"},
+        dimensions=(50, 200),
+    )
 
     def ask(command, *wanted):
         gdb.sendline(command)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-
 from dapclient import GdbDap
 from gdbrun import INIT
 from pysubjects import PYTHONS, running
@@ -51,8 +50,16 @@ def test_bt_shows_the_frames_that_python_tells(gdb, python):
 
 def test_parts_of_a_stack_variables_and_a_front_ends_questions(gdb, tmp_path):
     core = str(tmp_path / "core")
-    asked = [ON, "bt", "bt 3", "bt -2", "bt -no-filters", "bt -full", "interpreter-exec mi -enable-frame-filters",
-             'interpreter-exec mi "-stack-list-frames"']  # fmt: skip
+    asked = [
+        ON,
+        "bt",
+        "bt 3",
+        "bt -2",
+        "bt -no-filters",
+        "bt -full",
+        "interpreter-exec mi -enable-frame-filters",
+        'interpreter-exec mi "-stack-list-frames"',
+    ]
     with running(sys.executable, "py_stacks.py") as (target, truth):
         ran = gdb([*asked, f"gcore {core}"], ["-p", str(target.pid)])
     dead = gdb(asked, ["-c", core])
@@ -69,7 +76,10 @@ def test_parts_of_a_stack_variables_and_a_front_ends_questions(gdb, tmp_path):
     python = stacks("Thread 1 (LWP 1)\n" + whole)[1]
     assert python[1:] == [tuple(f[:3]) for f in truth["main"]] and stacks("Thread 1 (LWP 1)\n" + dead.outputs[1])[1] == python
     frame = levels(whole)[[i for i, e in enumerate(entries) if " main ()" in e][0]]
-    inner = gdb([ON, "interpreter-exec mi -enable-frame-filters", f"frame {frame}", 'interpreter-exec mi "-stack-list-locals 1"'], ["-c", core])
+    inner = gdb(
+        [ON, "interpreter-exec mi -enable-frame-filters", f"frame {frame}", 'interpreter-exec mi "-stack-list-locals 1"'],
+        ["-c", core],
+    )
     assert inner.outputs[3].startswith("^done") and "interrupted" not in inner.outputs[3]
 
 
@@ -91,7 +101,10 @@ def as_gdb_says(lines):
 def test_a_failure_costs_no_frame_of_gdbs(gdb, breaks):
     with running(sys.executable, "py_stacks.py") as (target, _):
         ran = gdb(["bt", "bt -no-filters"], ["-p", str(target.pid), "-ex", "python pass"])
-        broken = gdb([ON, f"python import gdbext.frame_filters.python as m; {breaks}", "bt", "bt 4", "bt -no-filters"], ["-p", str(target.pid)])
+        broken = gdb(
+            [ON, f"python import gdbext.frame_filters.python as m; {breaks}", "bt", "bt 4", "bt -no-filters"],
+            ["-p", str(target.pid)],
+        )
     lines = broken.outputs[2].splitlines()
     assert len([line for line in lines if line.startswith("gdbext-python: ")]) == 1 and "Traceback" not in broken.text
     rest = "\n".join(line for line in lines if not line.startswith("gdbext-python: "))
@@ -112,11 +125,15 @@ def test_a_program_without_python_is_left_alone(gdb):
             ran = gdb([ON, "bt", "bt -no-filters"], ["-p", str(process.pid)])
         finally:
             process.kill()
-    assert as_gdb_says(ran.outputs[1].splitlines()) == as_gdb_says(ran.outputs[2].splitlines()) and ran.outputs[1].startswith("#0")
+    assert as_gdb_says(ran.outputs[1].splitlines()) == as_gdb_says(ran.outputs[2].splitlines()) and ran.outputs[1].startswith(
+        "#0"
+    )
 
 
 def test_it_is_listed_and_off_until_asked_for(gdb):
-    ran = gdb(["info frame-filter", ON, "info frame-filter", "python import sys; print('gdbext.frame_filters.python' in sys.modules)"])
+    ran = gdb(
+        ["info frame-filter", ON, "info frame-filter", "python import sys; print('gdbext.frame_filters.python' in sys.modules)"]
+    )
     assert re.search(r"No +gdbext-python", ran.outputs[0]) and re.search(r"Yes +gdbext-python", ran.outputs[2])
     assert ran.outputs[3] == "False"
 
@@ -151,7 +168,10 @@ def test_a_front_end_that_speaks_dap_gets_python_frames_and_their_variables():
             python = [f for f in frames if f.get("source", {}).get("path", "").endswith(".py")]
             assert [[f["name"], f["source"]["path"], f["line"]] for f in python[1:]] == [f[:3] for f in truth["main"]]
             (scope,) = [s for s in client.ask("scopes", frameId=python[1]["id"])["scopes"] if s["name"] == "Locals"]
-            held = {v["name"]: v["value"] for v in client.ask("variables", variablesReference=scope["variablesReference"])["variables"]}
+            held = {
+                v["name"]: v["value"]
+                for v in client.ask("variables", variablesReference=scope["variablesReference"])["variables"]
+            }
             assert held["interrupted"] == '"10"' and held["signum"] == '"10"'
         finally:
             client.close()

@@ -9,20 +9,27 @@ import random
 import signal
 
 import pytest
+from pysubjects import PYTHONS, kernel_core, running, unlimited_core
 
+from gdbext.access.snapshot import CoreFileTarget
 from gdbext.commands.llm_bt import LlmBt
 from gdbext.commands.pybt import PyBt
 from gdbext.commands.pyexc import PyExc
 from gdbext.commands.pyframe import PyLocals
 from gdbext.commands.pyprint import PyPrint
 from gdbext.commands.pythreads import PyThreads
-from gdbext.commands.session import Session
 from gdbext.errors import GdbextError
-from gdbext.target.snapshot import CoreFileTarget
-from pysubjects import PYTHONS, kernel_core, running, unlimited_core
+from gdbext.session.session import Session
 
 CASES = int(os.environ.get("GDBEXT_FUZZ", "60"))
-COMMANDS = [(PyBt, "-all -locals"), (LlmBt, "-all -locals -raw"), (PyPrint, "-any held"), (PyLocals, ""), (PyThreads, ""), (PyExc, "")]
+COMMANDS = [
+    (PyBt, "-all -locals"),
+    (LlmBt, "-all -locals -raw"),
+    (PyPrint, "-any held"),
+    (PyLocals, ""),
+    (PyThreads, ""),
+    (PyExc, ""),
+]
 BYTES, TEXT = 64 << 20, 8 << 20  # what one command may read and say
 
 
@@ -65,9 +72,22 @@ def places(target):
     """{kind: [(address, size)]} of what the readers follow."""
     session = Known(target)
     rt = session.runtime()
-    L, found = rt.layout, {"type": {}, "code": {}, "frame": {}, "thread": {}, "object": {}, "dict": {}, "text": {}, "line table": {}, "interpreter": {}}
+    L, found = (
+        rt.layout,
+        {
+            "type": {},
+            "code": {},
+            "frame": {},
+            "thread": {},
+            "object": {},
+            "dict": {},
+            "text": {},
+            "line table": {},
+            "interpreter": {},
+        },
+    )
     frame_size = 80 if "iframe.localsplus" in L else L["frameobj.__size"]
-    found["interpreter"] = {interp: 4096 for interp in rt.interpreters()}
+    found["interpreter"] = dict.fromkeys(rt.interpreters(), 4096)
     for thread in rt.threads():
         found["thread"][thread.address] = L["tstate.__size"]
         for frame in rt.frames(thread):
@@ -120,7 +140,11 @@ def test_damaged_cores_end_in_an_answer_or_in_one_line(core):
                 at, size = dice.choice(spots[dice.choice(sorted(spots))])
                 offset = dice.randrange(0, size, 8)
                 damage.append((at + offset, garbage(dice, target, at, dice.choice((1, 4, 8, 8, 16, 64)))))
-            held = {k: v for k, v in target._fresh().items() if k in kept or isinstance(k, tuple) and k[0] in ("native frames", "same file")}
+            held = {
+                k: v
+                for k, v in target._fresh().items()
+                if k in kept or isinstance(k, tuple) and k[0] in ("native frames", "same file")
+            }
             target.damage = damage
             target.forget()
             target._fresh().update(held)

@@ -30,8 +30,17 @@ def test_any_gdb_reads_it_and_says_in_one_line_what_is_none(gdb, tmp_path):
 
 def test_cuda_gdb_says_the_same(cuda_gdb, tmp_path):
     path = write(tmp_path / "gpu.core")
-    said = cuda_gdb(["python gdb.pretty_printers.clear()", f"target cudacore {path}", "echo", "print/x $errorpc", "info symbol $pc",
-                     'interpreter-exec mi "-cuda-info-kernels"', f"llm-gpucore -json {path}"])  # fmt: skip
+    said = cuda_gdb(
+        [
+            "python gdb.pretty_printers.clear()",
+            f"target cudacore {path}",
+            "echo",
+            "print/x $errorpc",
+            "info symbol $pc",
+            'interpreter-exec mi "-cuda-info-kernels"',
+            f"llm-gpucore -json {path}",
+        ]
+    )
     ours = said.json(6)
     (fault,), (kernel,) = ours["faults"], ours["kernels"]
     focus = re.search(r"block \((.*?)\), thread \((.*?)\), device (\d+), sm (\d+), warp (\d+), lane (\d+)", said.outputs[1])
@@ -43,7 +52,12 @@ def test_cuda_gdb_says_the_same(cuda_gdb, tmp_path):
     place = kernel["places"][0]
     assert said.outputs[4].startswith(f"{place['function']} + {place['offset']} ")
     row = said.outputs[5]
-    assert 'gridDim="(8,4,1)"' in row and 'blockDim="(64,1,1)"' in row and [8, 4, 1] == kernel["grid"] and [64, 1, 1] == kernel["block"]
+    assert (
+        'gridDim="(8,4,1)"' in row
+        and 'blockDim="(64,1,1)"' in row
+        and [8, 4, 1] == kernel["grid"]
+        and [64, 1, 1] == kernel["block"]
+    )
 
 
 def test_cuda_gdb_agrees_that_nothing_faulted(cuda_gdb, tmp_path):

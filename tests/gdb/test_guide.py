@@ -4,10 +4,10 @@ import os
 import re
 
 import pytest
+from gdbrun import ROOT
 
 from gdbext.commands.guide import GUIDE
 from gdbext.commands.table import COMMANDS
-from gdbrun import ROOT
 
 
 def test_every_command_of_the_guide_is_one_of_ours_or_announced():

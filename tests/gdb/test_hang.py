@@ -13,26 +13,58 @@ import sys
 import time
 
 import pytest
-
-from gdbext.target import ptrace
 from gdbrun import run_gdb
 from heartbeats import asleep, eventually
 from pysubjects import SUBJECTS
 from test_stacks import answer, run
 
+from gdbext.access import ptrace
+
 # scenario -> the verdicts that are right; "culprit" is what the subject says of itself
 PLAIN = {
-    "abba_locks": "lock-cycle", "abba_mutexes": "lock-cycle", "same_lock_twice": "lock-cycle", "gil_and_mutex": "lock-cycle",
-    "lock_kept": "lock-held", "lock_kept_in_recv": "lock-held", "lock_kept_through_join": "lock-held", "mutex_kept": "lock-held",
-    "logging_lock": "lock-held", "lock_orphaned_by_fork": "lock-held", "import_lock": "lock-held", "gil_kept_asleep": "gil",
-    "gil_kept_at_work": "gil", "full_queue": "starved", "empty_queue_and_a_stuck_giver": "starved", "idle_queue": "idle", "idle_select": "idle",
-    "idle_polling": "idle", "at_work": "busy", "spinning_in_place": "busy", "gc_storm": "busy", "slow_but_moving": "busy", "pipe_from_a_stuck_process": "starved", "stopped": "stopped",
-    "dead": "crashed", "sleeps_for_good": "unknown", "nobody_notifies": "unknown", "pool_waits_for_itself": "unknown",
-    "answer_of_a_child": "unknown", "answer_over_a_socket": "unknown", "lock_with_a_time_limit": "unknown", "asyncio_blocked": "unknown",
-    "between_shared_mutex": "lock-held", "between_flock": "lock-held", "between_posix_lock": "lock-held", "between_semaphore": "lock-held",
-    "alone_shared_mutex": "unknown", "alone_flock": "unknown",
-    "semaphore_of_nobody": "unknown", "lock_between_processes": "unknown", "waits_for_a_command": "unknown", "lock_used_as_a_signal": "unknown",
-}  # fmt: skip
+    "abba_locks": "lock-cycle",
+    "abba_mutexes": "lock-cycle",
+    "same_lock_twice": "lock-cycle",
+    "gil_and_mutex": "lock-cycle",
+    "lock_kept": "lock-held",
+    "lock_kept_in_recv": "lock-held",
+    "lock_kept_through_join": "lock-held",
+    "mutex_kept": "lock-held",
+    "logging_lock": "lock-held",
+    "lock_orphaned_by_fork": "lock-held",
+    "import_lock": "lock-held",
+    "gil_kept_asleep": "gil",
+    "gil_kept_at_work": "gil",
+    "full_queue": "starved",
+    "empty_queue_and_a_stuck_giver": "starved",
+    "idle_queue": "idle",
+    "idle_select": "idle",
+    "idle_polling": "idle",
+    "at_work": "busy",
+    "spinning_in_place": "busy",
+    "gc_storm": "busy",
+    "slow_but_moving": "busy",
+    "pipe_from_a_stuck_process": "starved",
+    "stopped": "stopped",
+    "dead": "crashed",
+    "sleeps_for_good": "unknown",
+    "nobody_notifies": "unknown",
+    "pool_waits_for_itself": "unknown",
+    "answer_of_a_child": "unknown",
+    "answer_over_a_socket": "unknown",
+    "lock_with_a_time_limit": "unknown",
+    "asyncio_blocked": "unknown",
+    "between_shared_mutex": "lock-held",
+    "between_flock": "lock-held",
+    "between_posix_lock": "lock-held",
+    "between_semaphore": "lock-held",
+    "alone_shared_mutex": "unknown",
+    "alone_flock": "unknown",
+    "semaphore_of_nobody": "unknown",
+    "lock_between_processes": "unknown",
+    "waits_for_a_command": "unknown",
+    "lock_used_as_a_signal": "unknown",
+}
 TABLE = []
 
 
@@ -40,8 +72,13 @@ def record(scenario, expected, said, wanted):
     """Right: the verdict, and exactly the culprits. Wrong: another verdict than "unknown", or a culprit that is none."""
     got = sorted({c.get("tid") or c["pid"] or c["label"] for c in said["culprits"]}, key=str)
     verdict = said["verdict"]
-    right = verdict == expected and (got == sorted(set(wanted), key=str) or expected in ("idle", "busy", "unknown") and set(got) <= set(wanted) | {None}
-                                     or expected == "busy" and set(wanted) <= set(got))  # fmt: skip
+    right = verdict == expected and (
+        got == sorted(set(wanted), key=str)
+        or expected in ("idle", "busy", "unknown")
+        and set(got) <= set(wanted) | {None}
+        or expected == "busy"
+        and set(wanted) <= set(got)
+    )
     TABLE.append((scenario, verdict, "right" if right else "unknown" if verdict == "unknown" else "WRONG", said["evidence"][:1]))
     assert right or verdict == "unknown", f"{scenario}: {json.dumps(said, indent=1)}; wanted {expected} {wanted}"
 
@@ -49,8 +86,13 @@ def record(scenario, expected, said, wanted):
 @contextlib.contextmanager
 def fault(scenario, python=sys.executable):
     """-> (pid to look at, culprits' tids)"""
-    child = subprocess.Popen([python, os.path.join(SUBJECTS, "faults.py"), scenario], stdout=subprocess.PIPE,
-                             stderr=subprocess.DEVNULL, text=True, start_new_session=True)  # fmt: skip
+    child = subprocess.Popen(
+        [python, os.path.join(SUBJECTS, "faults.py"), scenario],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
     pid = child.pid
     try:
         truth = json.loads(child.stdout.readline())
@@ -99,8 +141,16 @@ class Ranks:
             port = s.getsockname()[1]
         command = [python, os.path.join(SUBJECTS, "gloo_rank.py")]
         self.folder = str(folder)
-        self.processes = [subprocess.Popen([*command, str(r), str(world), str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                           stderr=subprocess.DEVNULL, text=True) for r in range(count)]  # fmt: skip
+        self.processes = [
+            subprocess.Popen(
+                [*command, str(r), str(world), str(port)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            for r in range(count)
+        ]
         self.pids = [int(self.expect(r, "starting")[0]) for r in range(count)]
 
     def expect(self, rank, word):
@@ -221,7 +271,9 @@ def test_ranks_that_were_not_named(ranks):
 def test_the_same_in_gdb(ranks, gdb_path):
     ranks.do("all_reduce", "all_reduce", f"nap {ranks.flag('h')}")
     said = run_gdb(gdb_path, [f"llm-hang -json {' '.join(map(str, ranks.pids))}"]).json()
-    assert said["verdict"] == "collective" and [c["tid"] for c in said["culprits"]] == [ranks.pids[2]] and len(said["pauses"]) == 3
+    assert (
+        said["verdict"] == "collective" and [c["tid"] for c in said["culprits"]] == [ranks.pids[2]] and len(said["pauses"]) == 3
+    )
     text = run(f"llm-hang {' '.join(map(str, ranks.pids))} -wait 0.3").people()
     assert "culprit: R2" in text and "victims: R0, R1" in text and "all run on" in text
     ranks.do("", "", "all_reduce")

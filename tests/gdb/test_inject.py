@@ -10,12 +10,11 @@ import subprocess
 import time
 
 import pytest
-
 from dapclient import Dap
 from gdbrun import run_gdb
-from lib.environments import existing
 from pysubjects import PYTHONS
 from test_pybreak import FILE, LINES, OFF, started
+from tools.environments import existing
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 
@@ -27,7 +26,9 @@ def calls_work():
 
 @functools.lru_cache(None)
 def version(python):
-    said = subprocess.run([python, "-c", "import sys; print(*sys.version_info[:2])"], stdout=subprocess.PIPE, text=True, check=True)
+    said = subprocess.run(
+        [python, "-c", "import sys; print(*sys.version_info[:2])"], stdout=subprocess.PIPE, text=True, check=True
+    )
     return tuple(map(int, said.stdout.split()))
 
 
@@ -64,12 +65,16 @@ def test_a_file_runs_in_the_process_which_goes_on(python, gdb_path, tmp_path):
     new = is_new(python)
     out = tmp_path / "told"
     body = tmp_path / "body.py"
-    body.write_text(f"import json, os, sys\nwith open({str(out)!r}, 'w') as f:\n    json.dump([os.getpid(), 'breakpoints.py' in sys.argv[0]], f)\n")
+    body.write_text(
+        f"import json, os, sys\nwith open({str(out)!r}, 'w') as f:\n    json.dump([os.getpid(), 'breakpoints.py' in sys.argv[0]], f)\n"
+    )
     before = set(glob.glob("/tmp/gdbext-inject-*"))
     with started(python, tmp_path) as subject:
         pid = subject.pid
         attach = [] if new else [f"attach {pid}"]
-        said = run_gdb(gdb_path, [*attach, f"llm-inject {body} {pid}", f"llm-inject -unsafe -json {body} {pid}"], timeout=40, before=OFF)
+        said = run_gdb(
+            gdb_path, [*attach, f"llm-inject {body} {pid}", f"llm-inject -unsafe -json {body} {pid}"], timeout=40, before=OFF
+        )
         at = len(attach)
         assert "add -unsafe" in said.outputs[at]
         if not new and not calls_work():
@@ -88,7 +93,9 @@ def test_a_debugpy_client_stops_at_a_line_by_the_printed_configuration(python, g
     if not existing("debugpy"):
         pytest.skip("no environment with debugpy: run scripts/test gdb, which makes one")
     monkeypatch.setenv("DEBUGPY_PROCESS_SPAWN_TIMEOUT", "120")
-    (packages,) = glob.glob(os.path.join(os.path.dirname(os.path.dirname(existing("debugpy"))), "lib", "python*", "site-packages"))
+    (packages,) = glob.glob(
+        os.path.join(os.path.dirname(os.path.dirname(existing("debugpy"))), "lib", "python*", "site-packages")
+    )
     with started(python, tmp_path) as subject:
         said = injected(gdb_path, subject, python, f"-path {packages} debugpy {subject.pid}")
         (line,) = [text for text in said.outputs[-1].splitlines() if text.startswith("{")]
@@ -109,7 +116,9 @@ def test_a_debugpy_client_stops_at_a_line_by_the_printed_configuration(python, g
         frames = client.ask("stackTrace", threadId=stopped["threadId"])["stackFrames"]
         assert [f["name"] for f in frames] == ["run", "run", "main", "<module>"] and frames[0]["line"] == LINES["kind"]
         scope = client.ask("scopes", frameId=frames[0]["id"])["scopes"][0]
-        values = {v["name"]: v["value"] for v in client.ask("variables", variablesReference=scope["variablesReference"])["variables"]}
+        values = {
+            v["name"]: v["value"] for v in client.ask("variables", variablesReference=scope["variablesReference"])["variables"]
+        }
         assert (values["number"], values["kind"], values["total"]) == ("7", "'odd'", "3")
         assert client.ask("evaluate", expression="number * 6", frameId=frames[0]["id"])["result"] == "42"
         client.ask("disconnect", terminateDebuggee=False)
@@ -153,7 +162,9 @@ def test_pdb_opens_in_the_main_thread_and_whoever_leaves_it_ends_nothing(python,
         said = injected(gdb_path, subject, python, f"-json pdb {subject.pid}")
         terminal = Terminal(said.json()["port"])
         assert "told()" in terminal.answer()
-        assert "main()" in terminal.ask("where") and "Breakpoint 1 at" in terminal.ask(f"break {FILE}:{LINES['kind']}, number == 7")
+        assert "main()" in terminal.ask("where") and "Breakpoint 1 at" in terminal.ask(
+            f"break {FILE}:{LINES['kind']}, number == 7"
+        )
         subject.go_on("run")
         assert f"breakpoints.py({LINES['kind']})run()" in terminal.ask("continue")
         assert "(7, 'odd')" in terminal.ask("p number, kind")
@@ -168,7 +179,11 @@ def test_pdb_opens_in_the_main_thread_and_whoever_leaves_it_ends_nothing(python,
 def test_a_debugpy_that_is_not_there_is_told_with_the_way_to_get_it(python, gdb_path, tmp_path):
     with started(python, tmp_path) as subject:
         said = injected(gdb_path, subject, python, f"debugpy {subject.pid}")
-        assert "No module named 'debugpy'" in said.outputs[-1] and "-path FOLDER" in said.outputs[-1] and "\n" not in said.outputs[-1].strip()
+        assert (
+            "No module named 'debugpy'" in said.outputs[-1]
+            and "-path FOLDER" in said.outputs[-1]
+            and "\n" not in said.outputs[-1].strip()
+        )
 
 
 def test_faulthandler_and_an_error_in_the_script(gdb_path, tmp_path):
@@ -176,11 +191,24 @@ def test_faulthandler_and_an_error_in_the_script(gdb_path, tmp_path):
     bad.write_text("raise RuntimeError('from inside')\n")
     with started(PYTHONS[-1], tmp_path) as subject:
         attach = [] if is_new(PYTHONS[-1]) else [f"attach {subject.pid}"]
-        said = run_gdb(gdb_path, [*attach, f"llm-inject -unsafe -json faulthandler {subject.pid}", f"llm-inject -unsafe {bad} {subject.pid}", f"llm-inject -unsafe nosuch {subject.pid}"], timeout=40, before=OFF)
+        said = run_gdb(
+            gdb_path,
+            [
+                *attach,
+                f"llm-inject -unsafe -json faulthandler {subject.pid}",
+                f"llm-inject -unsafe {bad} {subject.pid}",
+                f"llm-inject -unsafe nosuch {subject.pid}",
+            ],
+            timeout=40,
+            before=OFF,
+        )
         found = said.json(len(attach))["started"][0]
         with open(found["file"]) as f:
             assert "most recent call first" in f.read()
-        assert "RuntimeError: from inside" in said.outputs[len(attach) + 1] and "none of debugpy, pdb, faulthandler and no file" in said.outputs[len(attach) + 2]
+        assert (
+            "RuntimeError: from inside" in said.outputs[len(attach) + 1]
+            and "none of debugpy, pdb, faulthandler and no file" in said.outputs[len(attach) + 2]
+        )
 
 
 def sleeps_for_good(pid):

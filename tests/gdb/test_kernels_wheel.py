@@ -7,11 +7,10 @@ import subprocess
 import sys
 
 import pytest
-
 from gdbrun import fetched
 
+from gdbext.access import elf
 from gdbext.kernels import signatures, stripped
-from gdbext.target import elf
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
 
@@ -28,7 +27,9 @@ def cuda_wheel():
 @pytest.fixture(scope="module")
 def mapped(cuda_wheel):
     libraries = [cuda_wheel[name] for name in ("_C.abi3.so", "_vllm_fa2_C.abi3.so", "_vllm_fa3_C.abi3.so", "_flashmla_C.abi3.so")]
-    process = subprocess.Popen([sys.executable, os.path.join(SUBJECTS, "maplib.py"), *libraries], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, os.path.join(SUBJECTS, "maplib.py"), *libraries], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert process.stdout.readline() == b"ready\n"
     yield process
     process.kill()
@@ -42,8 +43,19 @@ def instances(library, pattern):
 
 
 def test_every_instance_of_the_cuda_wheel_is_found_and_watched(gdb, mapped, cuda_wheel):
-    said = gdb(["llm-kernels -json", "llm-break -json paged_attention_v1_kernel", "llm-break -json paged_attention_v2_kernel", "maint info breakpoints",
-                "llm-break -delete", "maint info breakpoints", "detach"], ["-p", str(mapped.pid)], before=["set auto-solib-add off"])  # fmt: skip
+    said = gdb(
+        [
+            "llm-kernels -json",
+            "llm-break -json paged_attention_v1_kernel",
+            "llm-break -json paged_attention_v2_kernel",
+            "maint info breakpoints",
+            "llm-break -delete",
+            "maint info breakpoints",
+            "detach",
+        ],
+        ["-p", str(mapped.pid)],
+        before=["set auto-solib-add off"],
+    )
     kernels = {(k["name"], os.path.basename(k["library"])): k for k in said.json(0)["kernels"]}
     for name, library, pattern in (
         ("vllm::paged_attention_v1_kernel", "_C.abi3.so", r" void vllm::paged_attention_v1_kernel<"),
@@ -72,8 +84,16 @@ def test_registering_code_says_the_same_as_the_symbols(cuda_wheel):
 
 
 def test_all_of_attention_is_a_matter_of_seconds(gdb, mapped):
-    said = gdb(["python import time; t = time.process_time()", "llm-break -json paged-attention", "python print('SECONDS', time.process_time() - t)",
-                "llm-break -delete"], ["-p", str(mapped.pid)], before=["set auto-solib-add off"])  # fmt: skip
+    said = gdb(
+        [
+            "python import time; t = time.process_time()",
+            "llm-break -json paged-attention",
+            "python print('SECONDS', time.process_time() - t)",
+            "llm-break -delete",
+        ],
+        ["-p", str(mapped.pid)],
+        before=["set auto-solib-add off"],
+    )
     assert said.json(1)["pending"] and said.json(1)["kernels"] > 10 and said.outputs[2].startswith("SECONDS")
     print(said.outputs[2])
 
@@ -81,10 +101,14 @@ def test_all_of_attention_is_a_matter_of_seconds(gdb, mapped):
 @pytest.fixture(scope="module")
 def attention(torch_python, tmp_path_factory):
     """vLLM's CPU attention in a process of its own, waiting for a line of input."""
-    if subprocess.run([torch_python, "-c", "import torch, os, vllm"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+    if subprocess.run(
+        [torch_python, "-c", "import torch, os, vllm"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ).returncode:
         pytest.skip("no vLLM in the environment with torch")
     truth = tmp_path_factory.mktemp("attention") / "truth.json"
-    process = subprocess.Popen([torch_python, os.path.join(SUBJECTS, "cpu_attention.py"), str(truth)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [torch_python, os.path.join(SUBJECTS, "cpu_attention.py"), str(truth)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert process.stdout.readline() == b"ready\n"
     yield process, truth
     process.kill()
@@ -94,20 +118,56 @@ def attention(torch_python, tmp_path_factory):
 @pytest.mark.every_gdb
 def test_vllms_cpu_attention_is_stopped_at_and_every_argument_is_right(gdb, attention):
     process, truth = attention
-    said = gdb(["llm-kernels -json", "llm-break -json paged-attention", f"shell echo > /proc/{process.pid}/fd/0", "continue", "llm-launch -json", "llm-launch -values",
-                "llm-bt -json", "llm-break -delete", "detach"], ["-p", str(process.pid)], before=["set auto-solib-add off"], timeout=120)  # fmt: skip
+    said = gdb(
+        [
+            "llm-kernels -json",
+            "llm-break -json paged-attention",
+            f"shell echo > /proc/{process.pid}/fd/0",
+            "continue",
+            "llm-launch -json",
+            "llm-launch -values",
+            "llm-bt -json",
+            "llm-break -delete",
+            "detach",
+        ],
+        ["-p", str(process.pid)],
+        before=["set auto-solib-add off"],
+        timeout=120,
+    )
     names = {k["name"]: k for k in said.json(0)["kernels"]}
     assert names["cpu_attention_with_kv_cache"]["where"] == "host" and names["cpu_attn_reshape_and_cache"]["role"] == "cache"
     assert "cpu_attention_with_kv_cache" in {b["kernel"] for b in said.json(1)["breakpoints"]}
     answer, told = said.json(4), json.loads(truth.read_text())
     assert answer["kernel"].startswith("cpu_attention_with_kv_cache(") and answer["arguments_counted"] and answer["partial"] == []
-    order = ["query", "key_cache", "value_cache", "output", "query_start_loc", "seq_lens", 0.125, True, None, -1, "block_table", 0.5, "scheduler_metadata",
-             None, None, 1.0, 2.0, "auto"]  # fmt: skip
+    order = [
+        "query",
+        "key_cache",
+        "value_cache",
+        "output",
+        "query_start_loc",
+        "seq_lens",
+        0.125,
+        True,
+        None,
+        -1,
+        "block_table",
+        0.5,
+        "scheduler_metadata",
+        None,
+        None,
+        1.0,
+        2.0,
+        "auto",
+    ]
     assert len(answer["args"]) == len(order)
     for got, wanted in zip(answer["args"], order):
         if wanted in told:
             to = got["points_to"]
-            assert (to["shape"], to["dtype"], int(to["data_ptr"], 16)) == (told[wanted]["shape"], told[wanted]["dtype"], told[wanted]["data_ptr"]), wanted
+            assert (to["shape"], to["dtype"], int(to["data_ptr"], 16)) == (
+                told[wanted]["shape"],
+                told[wanted]["dtype"],
+                told[wanted]["data_ptr"],
+            ), wanted
         elif wanted is None:
             assert got["points_to"]["kind"] == "none"
         elif wanted == "auto":
@@ -117,16 +177,36 @@ def test_vllms_cpu_attention_is_stopped_at_and_every_argument_is_right(gdb, atte
     assert answer["args"][0]["points_to"]["variable"] == "query" and answer["args"][0]["points_to"]["function"] == "forward"
     assert "%.4e" % told["query"]["values"][0] in said.outputs[5] and "tensor([[4, 2]], dtype=torch.int32)" in said.outputs[5]
     frames = said.json(6)["threads"][0]["frames"]
-    assert frames[0]["function"].startswith("cpu_attention_with_kv_cache(") and [f["function"] for f in frames if f["kind"] == "python"][-2:] == ["forward", "<module>"]
+    assert frames[0]["function"].startswith("cpu_attention_with_kv_cache(") and [
+        f["function"] for f in frames if f["kind"] == "python"
+    ][-2:] == ["forward", "<module>"]
     assert process.stdout.readline() == b"done True\n"
 
 
 def test_conditions_counts_and_logs_of_a_cpu_kernel(gdb, attention):
     process, _ = attention
     go = f"shell echo > /proc/{process.pid}/fd/0"
-    said = gdb(["llm-break cpu_attention_with_kv_cache if grid.x == 1", go, "continue", "llm-break -delete", "llm-break cpu_attention_with_kv_cache if args[6] == 0.25",
-                "llm-break -trace 1 cpu_attn_reshape_and_cache", "llm-break -json cpu_attention_with_kv_cache if 'kv_cache' in name and args[6] == 0.125 and args[9] == -1",
-                "ignore 4 1", go, go, "continue", "llm-break -json", "llm-break -delete", "detach"], ["-p", str(process.pid)], before=["set auto-solib-add off"], timeout=120)  # fmt: skip
+    said = gdb(
+        [
+            "llm-break cpu_attention_with_kv_cache if grid.x == 1",
+            go,
+            "continue",
+            "llm-break -delete",
+            "llm-break cpu_attention_with_kv_cache if args[6] == 0.25",
+            "llm-break -trace 1 cpu_attn_reshape_and_cache",
+            "llm-break -json cpu_attention_with_kv_cache if 'kv_cache' in name and args[6] == 0.125 and args[9] == -1",
+            "ignore 4 1",
+            go,
+            go,
+            "continue",
+            "llm-break -json",
+            "llm-break -delete",
+            "detach",
+        ],
+        ["-p", str(process.pid)],
+        before=["set auto-solib-add off"],
+        timeout=120,
+    )
     assert "is a function of the CPU and has no grid" in said.outputs[2] and said.json(6)["breakpoints"][0]["number"] == 4
     assert said.outputs[10].startswith("[1] cpu_attn_reshape_and_cache") and "hit Breakpoint 4" in said.outputs[10]
     assert [(w["stops"], w["logged"], w["launches_looked_at"]) for w in said.json(11)["set"]] == [(0, 0, 2), (0, 1, 1), (1, 0, 2)]

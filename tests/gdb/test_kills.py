@@ -11,9 +11,9 @@ import sys
 import time
 
 import pytest
-
-from gdbext.target import guard, ptrace
 from heartbeats import ROUNDS, busy, eventually, heartbeats, stop
+
+from gdbext.access import guard, ptrace
 
 # The room itself, not the command: what a test kills should do nothing but what it is killed in.
 SCRIPT = """
@@ -33,7 +33,10 @@ def start_gdb(gdb_path, root, folder, pids, libraries="none", then=""):
     script.write_text(SCRIPT.format(root=root, pids=pids, libraries=libraries, then=then))
     return subprocess.Popen(
         [gdb_path, "-nx", "-q", "-batch", "-x", str(script)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -56,7 +59,7 @@ def guards():
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
             with open(path, "rb") as f:
-                if b"target/guard.py" in f.read():
+                if b"access/guard.py" in f.read():
                     found.append(int(path.split("/")[2]))
         except OSError:
             continue
@@ -160,9 +163,11 @@ def test_the_collector_killed_at_random_moments_leaves_every_thread_running(root
         for round in range(ROUNDS):
             for one in (three[0], three[2]):
                 collector = subprocess.Popen(
-                    [sys.executable, "-m", "gdbext.target.collector", str(one.pid), "-o", str(tmp_path / "snapshot")],
-                    cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                )  # fmt: skip
+                    [sys.executable, "-m", "gdbext.access.collector", str(one.pid), "-o", str(tmp_path / "snapshot")],
+                    cwd=root,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
                 moment = time.monotonic() + random.random()
                 while collector.poll() is None and time.monotonic() < moment + 5:
                     if round % 2 and ptrace.tracers(one.pid) or not round % 2 and time.monotonic() > moment:

@@ -5,13 +5,13 @@ import os
 import subprocess
 
 import pytest
+from gdbrun import run_gdb
 
+from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
 from gdbext.engines import vllm_kv
 from gdbext.kvcache import invariants, model
-from gdbext.target.proc import ProcTarget
-from gdbrun import run_gdb
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "blockpools.py")
 LARGE = 1_000_000
@@ -19,7 +19,9 @@ LARGE = 1_000_000
 
 @pytest.fixture(scope="module")
 def subject(torch_python):
-    if subprocess.run([torch_python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"], check=False).returncode:
+    if subprocess.run(
+        [torch_python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"], check=False
+    ).returncode:
         pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")
     child = subprocess.Popen([torch_python, SUBJECT, str(LARGE)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
@@ -76,8 +78,12 @@ def test_live_in_gdb_and_on_a_core_the_same(subject, gdb_path, tmp_path):
     pid, truth = subject
     core = str(tmp_path / "core")
     commands = [f"llm-kv check -json -pool pools['{name}']" for name in LOOK]
-    commands += ["llm-kv -json -pool pools['used']", "llm-kv block 5 -json -pool pools['used']", "llm-kv free -json -pool pools['used']",
-                 "llm-kv map -json -pool pools['used']"]  # fmt: skip
+    commands += [
+        "llm-kv -json -pool pools['used']",
+        "llm-kv block 5 -json -pool pools['used']",
+        "llm-kv free -json -pool pools['used']",
+        "llm-kv map -json -pool pools['used']",
+    ]
     live = run_gdb(gdb_path, commands + [f"gcore {core}"], ["-p", str(pid)], before=["set auto-solib-add off"], timeout=400)
     dead = run_gdb(gdb_path, commands, ["-c", core], before=["set auto-solib-add off"], timeout=400)
     os.remove(core)
@@ -97,11 +103,17 @@ def test_live_in_gdb_and_on_a_core_the_same(subject, gdb_path, tmp_path):
 
 def test_bad_input_gives_one_clear_line(subject, gdb_path):
     bad = {
-        "llm-kv": "no vLLM V1 scheduler", "llm-kv block x -pool pools['used']": "block's number", "llm-kv block 99 -pool pools['used']": "0 to 63",
-        "llm-kv request nobody -pool pools['used']": "no request", "llm-kv zork": "none of block", "llm-kv -pool pools": "is no Scheduler",
-        "llm-kv -pool pools['used'].blocks[1]": "is no Scheduler", "llm-addr zork": "give one address", "llm-addr -kv layer=x": "none of",
+        "llm-kv": "no vLLM V1 scheduler",
+        "llm-kv block x -pool pools['used']": "block's number",
+        "llm-kv block 99 -pool pools['used']": "0 to 63",
+        "llm-kv request nobody -pool pools['used']": "no request",
+        "llm-kv zork": "none of block",
+        "llm-kv -pool pools": "is no Scheduler",
+        "llm-kv -pool pools['used'].blocks[1]": "is no Scheduler",
+        "llm-addr zork": "give one address",
+        "llm-addr -kv layer=x": "none of",
         "llm-kv check extra": "takes nothing",
-    }  # fmt: skip
+    }
     said = run_gdb(gdb_path, list(bad) + ["llm-addr 0x10 -json"], ["-p", str(subject[0])], before=["set auto-solib-add off"])
     for (command, wanted), output in zip(bad.items(), said.outputs):
         assert wanted in output and output.count("\n") == 0, f"{command}: {output}"

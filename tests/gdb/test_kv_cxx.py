@@ -5,12 +5,18 @@ import shutil
 import subprocess
 
 import pytest
-
 from gdbrun import run_gdb
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
-FAULTS = {"none": None, "leak": ["leaked", 15], "freed-used": ["free-owned", 7], "zero-freed": ["null-freed", 0], "count-high": ["ref-above-owners", 3],
-          "negative": ["negative-ref", 9], "busy": ["busy-count", None]}  # fmt: skip
+FAULTS = {
+    "none": None,
+    "leak": ["leaked", 15],
+    "freed-used": ["free-owned", 7],
+    "zero-freed": ["null-freed", 0],
+    "count-high": ["ref-above-owners", 3],
+    "negative": ["negative-ref", 9],
+    "busy": ["busy-count", None],
+}
 
 
 def compiled(name, folders, *options):
@@ -41,7 +47,9 @@ def test_blocks_streams_and_faults(fake, fault, gdb_path, tmp_path):
         child.kill()
         child.communicate()
     check = live.json(1)
-    assert [[v["rule"], v["block"]] for v in check["violations"][:1]] == ([FAULTS[fault]] if FAULTS[fault] else []), check["violations"]
+    assert [[v["rule"], v["block"]] for v in check["violations"][:1]] == ([FAULTS[fault]] if FAULTS[fault] else []), check[
+        "violations"
+    ]
     if fault != "none":
         return
     dead = run_gdb(gdb_path, commands, [fake, core])
@@ -50,15 +58,28 @@ def test_blocks_streams_and_faults(fake, fault, gdb_path, tmp_path):
         assert (summary["engine"], summary["num_blocks"], summary["block_size"], summary["free"]) == ("rtp-llm", 32, 8, 25)
         assert {r["request_id"]: r["blocks"] for r in summary["requests"]} == {"101": [1, 2, 3], "102": [1, 2, 7, 8]}
         assert check["ok"] and "busy-count" in [r["rule"] for r in check["rules"]]
-        assert block["block"]["ref_cnt"] == 3 and block["block"]["pins"] == 1 and [o["request_id"] for o in block["block"]["owners"]] == ["101", "102"]
-        assert [(r["request_id"], r["queue"]) for r in requests["requests"]] == [("101", "running"), ("102", "running"), ("103", "waiting")]
+        assert (
+            block["block"]["ref_cnt"] == 3
+            and block["block"]["pins"] == 1
+            and [o["request_id"] for o in block["block"]["owners"]] == ["101", "102"]
+        )
+        assert [(r["request_id"], r["queue"]) for r in requests["requests"]] == [
+            ("101", "running"),
+            ("102", "running"),
+            ("103", "waiting"),
+        ]
         assert picture["maps"][0]["cells"].startswith("0**B...AA")
 
 
 # a stop inside a method that changes the pool explains what is half done, and no more; a stop inside one that reads explains nothing
-@pytest.mark.parametrize("stop,place,violations,passing", [("half-free", "BlockPool::requestFree", [], ["leaked"]),
-                                                           ("half-free-used", "BlockPool::requestFree", ["free-owned"], ["leaked"]),
-                                                           ("asked-used", None, ["free-owned"], [])])  # fmt: skip
+@pytest.mark.parametrize(
+    "stop,place,violations,passing",
+    [
+        ("half-free", "BlockPool::requestFree", [], ["leaked"]),
+        ("half-free-used", "BlockPool::requestFree", ["free-owned"], ["leaked"]),
+        ("asked-used", None, ["free-owned"], []),
+    ],
+)
 def test_a_stop_in_the_middle_of_an_update_in_cxx(fake, stop, place, violations, passing, gdb_path, request):
     if "older" in request.node.name:
         pytest.skip("the older CacheManager's fake has no such stops")
@@ -70,11 +91,23 @@ def test_a_stop_in_the_middle_of_an_update_in_cxx(fake, stop, place, violations,
         child.kill()
         child.communicate()
     assert (check["mid_update_at"], check["mid_update"]) == (place, place is not None), check
-    assert ([v["rule"] for v in check["violations"]][:1], [v["rule"] for v in check["passing"]][:1]) == (violations[:1], passing[:1]), check
+    assert ([v["rule"] for v in check["violations"]][:1], [v["rule"] for v in check["passing"]][:1]) == (
+        violations[:1],
+        passing[:1],
+    ), check
 
 
-TRT_FAULTS = {"none": None, "leak": ["leaked", 2], "count-low": ["ref-below-owners", 0], "freed-used": ["free-owned", 5], "wrong-level": ["free-level", 2],
-              "counter": ["free-count", None], "iterator": ["free-iterator", 8], "swapped": ["block-id", 3], "half-released": None}  # fmt: skip
+TRT_FAULTS = {
+    "none": None,
+    "leak": ["leaked", 2],
+    "count-low": ["ref-below-owners", 0],
+    "freed-used": ["free-owned", 5],
+    "wrong-level": ["free-level", 2],
+    "counter": ["free-count", None],
+    "iterator": ["free-iterator", 8],
+    "swapped": ["block-id", 3],
+    "half-released": None,
+}
 
 
 @pytest.fixture(scope="module")
@@ -87,18 +120,26 @@ def test_tensorrt_llm_windows_sequences_and_faults(trt_fake, fault, gdb_path):
     child = subprocess.Popen([trt_fake, fault], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout.readline() == "READY\n"
-        said = run_gdb(gdb_path, ["llm-kv -json", "llm-kv check -json", "llm-kv block 1 -group 1 -json"], [trt_fake, str(child.pid)])
+        said = run_gdb(
+            gdb_path, ["llm-kv -json", "llm-kv check -json", "llm-kv block 1 -group 1 -json"], [trt_fake, str(child.pid)]
+        )
     finally:
         child.kill()
         child.communicate()
     check = said.json(1)
-    assert [[v["rule"], v["block"]] for v in check["violations"][:1]] == ([TRT_FAULTS[fault]] if TRT_FAULTS[fault] else []), check["violations"]
+    assert [[v["rule"], v["block"]] for v in check["violations"][:1]] == ([TRT_FAULTS[fault]] if TRT_FAULTS[fault] else []), (
+        check["violations"]
+    )
     assert check["mid_update_at"] == ("LRUEvictionPolicy::releaseBlock" if fault == "half-released" else None)
     assert [v["rule"] for v in check["passing"]] == (["free-count"] if fault == "half-released" else [])
     if fault == "none":
         summary, block = said.json(0), said.json(2)
-        assert [(p["name"], p["num_blocks"], p["free"], p["block_size"]) for p in summary["pools"]] == [("window 128", 16, 11, 32), ("window 4096", 16, 11, 32)]
+        assert [(p["name"], p["num_blocks"], p["free"], p["block_size"]) for p in summary["pools"]] == [
+            ("window 128", 16, 11, 32),
+            ("window 4096", 16, 11, 32),
+        ]
         assert {r["request_id"]: r["tables"] for r in summary["requests"]} == {
-            "7": {"0": [0, 1, 2], "1": [0, 1, 2]}, "9": {"0": [0, 1, 5, 6], "1": [0, 1, 5, 6]},
-        }  # fmt: skip
+            "7": {"0": [0, 1, 2], "1": [0, 1, 2]},
+            "9": {"0": [0, 1, 5, 6], "1": [0, 1, 5, 6]},
+        }
         assert block["block"]["ref_cnt"] == 2 and sorted(o["request_id"] for o in block["block"]["owners"]) == ["7", "9"]

@@ -9,14 +9,14 @@ import os
 import subprocess
 
 import pytest
-from lib.get_releases import fetched
+from gdbrun import run_gdb
+from tools.get_releases import fetched
 
+from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
 from gdbext.engines import sglang_kv, vllm_kv
 from gdbext.kvcache import invariants, model
-from gdbext.target.proc import ProcTarget
-from gdbrun import run_gdb
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
 V1 = ["0.6.6.post1", "0.7.3", "0.8.5", "0.9.2", "0.10.2", "0.11.2", "0.16.0", "0.20.2", "0.24.0"]
@@ -29,7 +29,9 @@ LEAKS = {"0.6.6.post1": [("ref-above-owners", 0), ("ref-above-owners", 1)]}
 @contextlib.contextmanager
 def running(python, subject, *arguments):
     """The subject at its resting place. -> what it says of itself"""
-    child = subprocess.Popen([python, os.path.join(SUBJECTS, subject), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [python, os.path.join(SUBJECTS, subject), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         said = next((json.loads(line) for line in child.stdout if line.startswith('{"pid"')), None)
         assert said, f"{subject} {arguments} ended before it said anything: {child.stderr.read()[-2000:]}"
@@ -50,7 +52,11 @@ def compare(cache, said, faults=()):
     """A `Cache` against what a vLLM V1 subject says of itself. `faults`: [(rule, block)] that are to be found."""
     assert len(cache.pools) == len(said["pools"])
     for number, (pool, true) in enumerate(zip(cache.pools, said["pools"])):
-        assert (pool.size, pool.count) == (true["size"], true["size"]) and pool.walk().order == true["free"] and pool.walk().fault is None
+        assert (
+            (pool.size, pool.count) == (true["size"], true["size"])
+            and pool.walk().order == true["free"]
+            and pool.walk().fault is None
+        )
         assert pool.ref_cnt == true["ref_cnt"] and pool.cached() == true["hashed"]
         counts = model.summary(cache, number)
         assert counts["free"] == len(true["free"]) and counts["used"] + counts["free"] + counts["reserved"] == true["size"]
@@ -62,7 +68,9 @@ def compare(cache, said, faults=()):
     for name, true in said["requests"].items():
         assert {k: getattr(requests[name], k) for k in true} == true, name
     report = invariants.check(cache)
-    assert [(v.rule, v.block) for v in report.violations] == list(faults) and report.passing == [], [v.detail for v in report.violations]
+    assert [(v.rule, v.block) for v in report.violations] == list(faults) and report.passing == [], [
+        v.detail for v in report.violations
+    ]
 
 
 def read(pid):
@@ -78,11 +86,16 @@ def test_a_release_reads_as_it_says_of_itself(torch_python, version):
     with running(torch_python, "vllm_release.py", release("vllm", version), version) as said:
         cache = read(said["pid"])
         assert cache.version == version
-        assert any(r["status"] == "PREEMPTED" for r in said["requests"].values()) and any(n > 1 for n in said["pools"][0]["ref_cnt"])
+        assert any(r["status"] == "PREEMPTED" for r in said["requests"].values()) and any(
+            n > 1 for n in said["pools"][0]["ref_cnt"]
+        )
         assert cache.pools[0].block_size == cache.groups[0].block_size == 16
         compare(cache, said, LEAKS.get(version, ()))
         waiting = [r for r in cache.requests if r.queue == "waiting"]
-        assert waiting[0].blocked_by.startswith("blocks: needs") and waiting[1].blocked_by == f"queue: behind {waiting[0].request_id}"
+        assert (
+            waiting[0].blocked_by.startswith("blocks: needs")
+            and waiting[1].blocked_by == f"queue: behind {waiting[0].request_id}"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +112,20 @@ def installed(torch_python):
 KINDS = {"none": ["full"], "hybrid": ["full", "sliding-window"], "mamba": ["full", "mamba"], "pools": ["full", "full"]}
 
 
-@pytest.mark.parametrize("version,kind", [("0.10.2", "none"), ("0.10.2", "hybrid"), ("0.16.0", "mamba"), ("0.24.0", "hybrid"),
-                                          ("", "full"), ("", "none"), ("", "hybrid"), ("", "mamba"), ("", "pools")])  # fmt: skip
+@pytest.mark.parametrize(
+    "version,kind",
+    [
+        ("0.10.2", "none"),
+        ("0.10.2", "hybrid"),
+        ("0.16.0", "mamba"),
+        ("0.24.0", "hybrid"),
+        ("", "full"),
+        ("", "none"),
+        ("", "hybrid"),
+        ("", "mamba"),
+        ("", "pools"),
+    ],
+)
 def test_groups_pools_and_no_prefix_cache(torch_python, installed, version, kind):
     folder, version = (release("vllm", version), version) if version else installed
     with running(torch_python, "vllm_release.py", folder, version, kind) as said:
@@ -116,10 +141,19 @@ def test_groups_pools_and_no_prefix_cache(torch_python, installed, version, kind
 
 @pytest.mark.parametrize("version,kind", [("0.8.5", "full"), ("0.10.2", "hybrid")])
 def test_a_core_says_the_same(torch_python, gdb_path, tmp_path, version, kind):
-    commands = ["llm-kv -json", "llm-kv check -json", "llm-requests -json", "llm-kv free -json", "llm-kv map -json", "llm-kv request req-a -json"]
+    commands = [
+        "llm-kv -json",
+        "llm-kv check -json",
+        "llm-requests -json",
+        "llm-kv free -json",
+        "llm-kv map -json",
+        "llm-kv request req-a -json",
+    ]
     core = str(tmp_path / "core")
     with running(torch_python, "vllm_release.py", release("vllm", version), version, kind) as said:
-        live = run_gdb(gdb_path, commands + [f"gcore {core}"], ["-p", str(said["pid"])], before=["set auto-solib-add off"], timeout=200)
+        live = run_gdb(
+            gdb_path, commands + [f"gcore {core}"], ["-p", str(said["pid"])], before=["set auto-solib-add off"], timeout=200
+        )
     dead = run_gdb(gdb_path, commands, ["-c", core], before=["set auto-solib-add off"], timeout=200)
     for index, command in enumerate(commands):
         one, other = live.json(index), dead.json(index)
@@ -132,8 +166,18 @@ def test_a_core_says_the_same(torch_python, gdb_path, tmp_path, version, kind):
     assert dead.json(5)["request"]["tables"] == {str(g): tables["req-a"] for g, tables in enumerate(said["tables"])}
 
 
-@pytest.mark.parametrize("version,kind", [("0.6.0", "naive v1"), ("0.6.0", "cached v1"), ("0.6.0", "naive"), ("0.6.0", "cached"), ("0.7.3", "naive"),
-                                          ("0.7.3", "cached"), ("0.10.2", "cached")])  # fmt: skip
+@pytest.mark.parametrize(
+    "version,kind",
+    [
+        ("0.6.0", "naive v1"),
+        ("0.6.0", "cached v1"),
+        ("0.6.0", "naive"),
+        ("0.6.0", "cached"),
+        ("0.7.3", "naive"),
+        ("0.7.3", "cached"),
+        ("0.10.2", "cached"),
+    ],
+)
 def test_v0_reads_as_it_says_of_itself(torch_python, version, kind):
     with running(torch_python, "vllm_v0_release.py", release("vllm", version), version, *kind.split()) as said:
         target = ProcTarget(said["pid"])
@@ -141,7 +185,10 @@ def test_v0_reads_as_it_says_of_itself(torch_python, version, kind):
         assert len(worker.layers) == 6 and len(said["places"]) == 12 and len(worker.notes) == 1
         for group, number, part, address in said["places"]:
             layer = next(x for x in worker.layers if (x.group, x.index) == (group, number))
-            assert layer.find(address) == (part, {"block": 3, "slot": 5, "head": 1, "element": 2}) and layer.address(part, 3, 5, 1, 2) == address
+            assert (
+                layer.find(address) == (part, {"block": 3, "slot": 5, "head": 1, "element": 2})
+                and layer.address(part, 3, 5, 1, 2) == address
+            )
         target.close()
         requests = {r.request_id: r for r in cache.requests}
         assert {n: r.blocks[0] for n, r in requests.items() if r.blocks} == said["tables"] and said["tables"]
@@ -153,9 +200,14 @@ def test_v0_reads_as_it_says_of_itself(torch_python, version, kind):
         for number, (pool, true) in enumerate(zip(cache.pools, said["pools"])):
             assert pool.size == true["size"] and pool.block_size == 16
             if "v1" in kind:  # its allocators keep only counters to be compared with
-                assert pool.num_free == true["num_free"] == len(set(pool.free_ids)) and sum(n > 0 for n in pool.ref_cnt) == pool.size - pool.num_free
+                assert (
+                    pool.num_free == true["num_free"] == len(set(pool.free_ids))
+                    and sum(n > 0 for n in pool.ref_cnt) == pool.size - pool.num_free
+                )
             else:
-                assert sorted(pool.free_ids) == true["free"] and pool.ref_cnt == true["ref_cnt"] and pool.cached() == true["cached"]
+                assert (
+                    sorted(pool.free_ids) == true["free"] and pool.ref_cnt == true["ref_cnt"] and pool.cached() == true["cached"]
+                )
         report = invariants.check(cache)
         assert report.violations == [] and report.passing == [], [v.detail for v in report.violations]
         head = next(r for r in cache.requests if r.queue == "waiting")
@@ -173,13 +225,22 @@ def test_faults_of_managers_and_requests_are_found(torch_python, installed, vers
         for name, expected in said["expected"].items():
             report = invariants.check(vllm_kv.read(rt, evaluate(rt, f"schedulers[{name!r}]", frame)))
             first = [[v.rule, v.block, v.request_id] for v in report.violations[:1]]
-            assert first == ([expected] if expected else []), f"{name}: {[(v.rule, v.block, v.request_id, v.detail) for v in report.violations[:4]]}"
+            assert first == ([expected] if expected else []), (
+                f"{name}: {[(v.rule, v.block, v.request_id, v.detail) for v in report.violations[:4]]}"
+            )
         target.close()
 
 
 # functions that change pool and tables, and after how many of their lines to stop
-STOPS = ["block_pool.py:get_new_blocks:9", "block_pool.py:touch:4", "block_pool.py:free_blocks:4", "kv_cache_utils.py:popleft_n:9",
-         "kv_cache_utils.py:append_n:5", "kv_cache_utils.py:remove:6", "single_type_kv_cache_manager.py:allocate_new_blocks:5"]  # fmt: skip
+STOPS = [
+    "block_pool.py:get_new_blocks:9",
+    "block_pool.py:touch:4",
+    "block_pool.py:free_blocks:4",
+    "kv_cache_utils.py:popleft_n:9",
+    "kv_cache_utils.py:append_n:5",
+    "kv_cache_utils.py:remove:6",
+    "single_type_kv_cache_manager.py:allocate_new_blocks:5",
+]
 
 
 @pytest.mark.parametrize("stop", STOPS)
@@ -201,27 +262,51 @@ def test_sglang_pools_and_radix_caches_whole_and_broken(torch_python, version):
         frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "main")  # it may be on its way out of what says so
         cache = sglang_kv.read(rt)
         pool, requests = cache.pools[0], {r.request_id: r for r in cache.requests}
-        assert cache.version == version and pool.free_ids == said["free"] and pool.cached_ids == said["cached"] and cache.rows["free"] == said["free_rows"]
+        assert (
+            cache.version == version
+            and pool.free_ids == said["free"]
+            and pool.cached_ids == said["cached"]
+            and cache.rows["free"] == said["free_rows"]
+        )
         assert {n: r.slots for n, r in requests.items() if r.slots} == said["tables"]
         assert [n for n, r in requests.items() if r.queue == "waiting"] == said["waiting"]
-        assert (pool.tree.evictable, pool.tree.protected, len(pool.tree.nodes)) == (said["evictable"], said["protected"], said["nodes"])
+        assert (pool.tree.evictable, pool.tree.protected, len(pool.tree.nodes)) == (
+            said["evictable"],
+            said["protected"],
+            said["nodes"],
+        )
         for name, expected in said["expected"].items():
             report = invariants.check(sglang_kv.read(rt, evaluate(rt, f"schedulers[{name!r}]", frame)))
             first = [[v.rule, v.block] for v in report.violations[:1]]
-            assert first == ([expected] if expected else []), f"{name}: {[(v.rule, v.block, v.detail) for v in report.violations[:4]]}"
+            assert first == ([expected] if expected else []), (
+                f"{name}: {[(v.rule, v.block, v.detail) for v in report.violations[:4]]}"
+            )
         target.close()
 
 
 def test_content_only_when_asked_for_and_a_picture(torch_python, gdb_path, tmp_path):
     picture = str(tmp_path / "map.png")
-    commands = ["llm-requests -json", "llm-requests -show-content -json", "llm-kv request req-a -json", "llm-kv request req-a -show-content -json",
-                "llm-kv map -json", f"llm-kv map -plot {picture}", "llm-kv block 1", "llm-kv zork"]  # fmt: skip
+    commands = [
+        "llm-requests -json",
+        "llm-requests -show-content -json",
+        "llm-kv request req-a -json",
+        "llm-kv request req-a -show-content -json",
+        "llm-kv map -json",
+        f"llm-kv map -plot {picture}",
+        "llm-kv block 1",
+        "llm-kv zork",
+    ]
     with running(torch_python, "vllm_release.py", release("vllm", "0.24.0"), "0.24.0") as said:
         got = run_gdb(gdb_path, commands, ["-p", str(said["pid"])], before=["set auto-solib-add off"])
-    assert "content" not in got.outputs[0] and "content" not in got.outputs[2] and "101, 102" not in got.outputs[0] + got.outputs[2]
+    assert (
+        "content" not in got.outputs[0] and "content" not in got.outputs[2] and "101, 102" not in got.outputs[0] + got.outputs[2]
+    )
     tokens = list(range(100, 132)) + [ord("a")] * 20
     output = [7] * said["requests"]["req-a"]["output_tokens"]
-    for content in (next(r for r in got.json(1)["requests"] if r["request_id"] == "req-a")["content"], got.json(3)["request"]["content"]):
+    for content in (
+        next(r for r in got.json(1)["requests"] if r["request_id"] == "req-a")["content"],
+        got.json(3)["request"]["content"],
+    ):
         assert content == {"prompt_token_ids": tokens, "output_token_ids": output}
     cells = got.json(4)["maps"][0]["cells"]
     assert [i for i, c in enumerate(cells) if c in ".o"] == sorted(said["pools"][0]["free"])

@@ -9,7 +9,6 @@ import subprocess
 
 import gpucores
 import pytest
-
 from gdbrun import fetched
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
@@ -27,10 +26,36 @@ def small(tmp_path_factory):
     if not (shutil.which("gcc") and shutil.which("g++")):
         pytest.skip("no gcc and g++")
     at = tmp_path_factory.mktemp("launches")
-    build("gcc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcudart.so.12", "-o", at / "libcudart.so.12", f"{SUBJECTS}/fake_cudart.c")
+    build(
+        "gcc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcudart.so.12", "-o", at / "libcudart.so.12", f"{SUBJECTS}/fake_cudart.c"
+    )
     build("gcc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", "-o", at / "libcuda.so.1", f"{SUBJECTS}/fake_cuda.c")
-    build("g++", "-shared", "-fPIC", "-O1", "-o", "libkernels.so", f"{SUBJECTS}/kernels12.cpp", "-L.", "-l:libcudart.so.12", "-Wl,-rpath,$ORIGIN", cwd=at)
-    build("gcc", "-O1", "-o", "launches", f"{SUBJECTS}/launches.c", "-L.", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN", "-ldl", "-lpthread", cwd=at)
+    build(
+        "g++",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-o",
+        "libkernels.so",
+        f"{SUBJECTS}/kernels12.cpp",
+        "-L.",
+        "-l:libcudart.so.12",
+        "-Wl,-rpath,$ORIGIN",
+        cwd=at,
+    )
+    build(
+        "gcc",
+        "-O1",
+        "-o",
+        "launches",
+        f"{SUBJECTS}/launches.c",
+        "-L.",
+        "-l:libcuda.so.1",
+        "-Wl,-rpath,$ORIGIN",
+        "-ldl",
+        "-lpthread",
+        cwd=at,
+    )
     build("gcc", "-O1", "-o", "by_pointer", f"{SUBJECTS}/by_pointer.c", "-Wl,-rpath,$ORIGIN", "-ldl", "-s", cwd=at)
     return str(at / "launches")
 
@@ -61,10 +86,19 @@ def truths(text):
 def same(said, truth):
     """Whether llm-launch's answer is what the subject said it passes."""
     zero = [0, 0, 0]
-    values = [int(a["value"], 16) if isinstance(a["value"], str) and a["value"].startswith("0x") else a["value"] for a in said["args"]]
-    return (truth["kernel"] in said["kernel"] and said["grid"] == truth["grid"] and said["block"] == truth["block"]
-            and (said["cluster"] or zero) == truth["cluster"] and said["shared_bytes"] == truth["shared"] and int(said["stream"], 16) == truth["stream"]
-            and all(v == t or isinstance(t, str) and v.startswith(t) for v, t in zip(values, truth["args"])) and len(values) >= len(truth["args"]))  # fmt: skip
+    values = [
+        int(a["value"], 16) if isinstance(a["value"], str) and a["value"].startswith("0x") else a["value"] for a in said["args"]
+    ]
+    return (
+        truth["kernel"] in said["kernel"]
+        and said["grid"] == truth["grid"]
+        and said["block"] == truth["block"]
+        and (said["cluster"] or zero) == truth["cluster"]
+        and said["shared_bytes"] == truth["shared"]
+        and int(said["stream"], 16) == truth["stream"]
+        and all(v == t or isinstance(t, str) and v.startswith(t) for v, t in zip(values, truth["args"]))
+        and len(values) >= len(truth["args"])
+    )
 
 
 def stops(said):
@@ -100,36 +134,83 @@ def test_one_stop_for_each_launch_with_all_values_right(gdb, compiled, program):
 @pytest.mark.parametrize("program", ["stripped", "static-stripped"])
 def test_a_stripped_program_that_runs_already(gdb, compiled, program):
     """Its kernels are registered before main: their names, and the launch functions of a runtime that is linked in, come from its code."""
-    said = gdb(["catch syscall write", "run", "delete", "llm-kernels -json", "llm-break -json paged_attention_v2_kernel", *["continue", "llm-launch -json"] * 2, "continue",
-                "llm-break -json"], [compiled[program], "-ex", "set args 2"])  # fmt: skip
+    said = gdb(
+        [
+            "catch syscall write",
+            "run",
+            "delete",
+            "llm-kernels -json",
+            "llm-break -json paged_attention_v2_kernel",
+            *["continue", "llm-launch -json"] * 2,
+            "continue",
+            "llm-break -json",
+        ],
+        [compiled[program], "-ex", "set args 2"],
+    )
     kernels = {k["name"]: k for k in said.json(3)["kernels"]}
-    assert kernels["vllm::paged_attention_v2_kernel"]["where"] == "host" and kernels["vllm::paged_attention_v2_kernel"]["locations"][0]["kind"] == "registered"
+    assert (
+        kernels["vllm::paged_attention_v2_kernel"]["where"] == "host"
+        and kernels["vllm::paged_attention_v2_kernel"]["locations"][0]["kind"] == "registered"
+    )
     assert {"flash::flash_fwd_kernel", "vllm::reshape_and_cache_flash_kernel"} <= set(kernels)
     assert {"cudaLaunchKernel", "cudaLaunchKernelExC"} <= {e["name"] for e in said.json(3)["entries"]}
     assert "cudaLaunchKernel" in {b["where"].split()[-1] for b in said.json(4)["breakpoints"]}
     found = stops(said)
-    assert [t["kernel"] for _, t in found] == ["paged_attention_v2_kernel"] * 2 and all(same(a, t) for a, t in found) and '{"end": true}' in said.outputs[-2]
+    assert (
+        [t["kernel"] for _, t in found] == ["paged_attention_v2_kernel"] * 2
+        and all(same(a, t) for a, t in found)
+        and '{"end": true}' in said.outputs[-2]
+    )
 
 
 @pytest.mark.every_gdb
 def test_conditions_ignore_counts_and_another_kernel(gdb, compiled):
-    said = gdb(["break main", "run", "llm-break paged_attention_v1_kernel if grid.x == 8 and args[5] > 640 and stream == 5",
-                "llm-break -json vllm::reshape_and_cache_flash_kernel", "ignore 4 2", "continue", *STOP * 4, "llm-break -json"], [compiled["shared"], "-ex", "set args 3"])  # fmt: skip
+    said = gdb(
+        [
+            "break main",
+            "run",
+            "llm-break paged_attention_v1_kernel if grid.x == 8 and args[5] > 640 and stream == 5",
+            "llm-break -json vllm::reshape_and_cache_flash_kernel",
+            "ignore 4 2",
+            "continue",
+            *STOP * 4,
+            "llm-break -json",
+        ],
+        [compiled["shared"], "-ex", "set args 3"],
+    )
     found = stops(said)
-    assert [(t["kernel"], t["args"][-2:]) for _, t in found if t["kernel"] != "paged_attention_v1_kernel"] == [("reshape_and_cache_flash_kernel", [-4096, 16])]
+    assert [(t["kernel"], t["args"][-2:]) for _, t in found if t["kernel"] != "paged_attention_v1_kernel"] == [
+        ("reshape_and_cache_flash_kernel", [-4096, 16])
+    ]
     assert [t["args"][5] for _, t in found if t["kernel"] == "paged_attention_v1_kernel"] == [641, 642]
     assert all(same(a, t) for a, t in found) and len(found) == 3
-    assert {w["name"].split("::")[-1]: w["stops"] for w in said.json()["set"]} == {"paged_attention_v1_kernel": 2, "reshape_and_cache_flash_kernel": 1}
+    assert {w["name"].split("::")[-1]: w["stops"] for w in said.json()["set"]} == {
+        "paged_attention_v1_kernel": 2,
+        "reshape_and_cache_flash_kernel": 1,
+    }
 
 
 def test_a_launch_without_clusters_fits_no_condition_on_them(gdb, compiled):
-    said = gdb(["break main", "run", "llm-break paged-attention if cluster.x == 2 and block.x == 256", "continue", *STOP * 2], [compiled["shared"], "-ex", "set args 2"])
+    said = gdb(
+        ["break main", "run", "llm-break paged-attention if cluster.x == 2 and block.x == 256", "continue", *STOP * 2],
+        [compiled["shared"], "-ex", "set args 2"],
+    )
     assert [t["kernel"] for _, t in stops(said)] == ["flash_fwd_kernel"] * 2
 
 
 def test_a_condition_that_cannot_be_answered_stops_and_says_why(gdb, compiled):
-    said = gdb(["break main", "run", "llm-break paged_attention_v1_kernel if args[99] == 1", "continue", "llm-launch -json", "llm-break x if ", "llm-break x if ("],
-               [compiled["shared"]])  # fmt: skip
+    said = gdb(
+        [
+            "break main",
+            "run",
+            "llm-break paged_attention_v1_kernel if args[99] == 1",
+            "continue",
+            "llm-launch -json",
+            "llm-break x if ",
+            "llm-break x if (",
+        ],
+        [compiled["shared"]],
+    )
     assert "IndexError" in said.outputs[3] and same(said.json(4), truths(said.text)[0])
     assert "nothing behind 'if'" in said.outputs[5] and "cannot parse the condition" in said.outputs[6]
 
@@ -145,11 +226,18 @@ def test_trace_logs_and_goes_on(gdb, compiled):
 @pytest.mark.every_gdb
 @pytest.mark.parametrize("symbols", ["on", "off"])
 def test_a_library_that_is_loaded_later_and_the_form_of_cuda_12(gdb, small, symbols):
-    said = gdb(["break main", "run", "llm-break -json paged_attention_v1_kernel", "continue", *STOP * 4, "llm-break -json"], [small, "-ex", "set args 2"],
-               before=[f"set auto-solib-add {symbols}"])  # fmt: skip
+    said = gdb(
+        ["break main", "run", "llm-break -json paged_attention_v1_kernel", "continue", *STOP * 4, "llm-break -json"],
+        [small, "-ex", "set args 2"],
+        before=[f"set auto-solib-add {symbols}"],
+    )
     assert said.json(2)["pending"] and said.json(2)["breakpoints"] == []
     found = stops(said)
-    assert len(found) == 4 and all(same(a, t) for a, t in found) and {a["entry"] for a, _ in found} == {"cudaLaunchKernel", "cudaLaunchKernelExC"}
+    assert (
+        len(found) == 4
+        and all(same(a, t) for a, t in found)
+        and {a["entry"] for a, _ in found} == {"cudaLaunchKernel", "cudaLaunchKernelExC"}
+    )
     (cost,) = said.json()["set"]
     assert cost["launches_looked_at"] == 4
 
@@ -165,9 +253,16 @@ def test_driver_launches_are_known_by_the_name_they_were_asked_for_by(gdb, small
 @pytest.mark.every_gdb
 def test_a_driver_that_hands_out_its_functions_by_name_is_followed(gdb, small):
     """As a runtime that is linked in gets them: neither they nor who calls them have symbols. A launch that passes two of them is one stop."""
-    said = gdb(["llm-break kernel_unified_attention", "run", *STOP * 3, "llm-break -json"], [os.path.join(os.path.dirname(small), "by_pointer")])
+    said = gdb(
+        ["llm-break kernel_unified_attention", "run", *STOP * 3, "llm-break -json"],
+        [os.path.join(os.path.dirname(small), "by_pointer")],
+    )
     found = stops(said)
-    assert [t["grid"][0] for _, t in found] == [1, 2, 7] and all(same(a, t) for a, t in found) and '{"end": true}' in said.outputs[-2]
+    assert (
+        [t["grid"][0] for _, t in found] == [1, 2, 7]
+        and all(same(a, t) for a, t in found)
+        and '{"end": true}' in said.outputs[-2]
+    )
     assert said.json()["set"][0]["stops"] == 3
 
 
@@ -188,32 +283,84 @@ def test_the_kernel_is_the_innermost_frame(gdb, small):
     said = gdb(["llm-break paged_attention_v1_kernel", "run", "llm-bt -json", "llm-bt"], [small])
     frames = said.json(2)["threads"][0]["frames"]
     assert (frames[0]["kind"], frames[0]["grid"], frames[0]["block"]) == ("kernel", [8, 1, 1], [128, 1, 1])
-    assert [f["function"] for f in frames[1:4]] == ["cudaLaunchKernel", frames[0]["function"], "attend"] and [f["level"] for f in frames[:4]] == [0, 1, 2, 3]
+    assert [f["function"] for f in frames[1:4]] == ["cudaLaunchKernel", frames[0]["function"], "attend"] and [
+        f["level"] for f in frames[:4]
+    ] == [0, 1, 2, 3]
     assert "about to be launched" in said.outputs[3]
 
 
 def test_deleting_takes_the_hidden_parts_too(gdb, small):
-    said = gdb(["break ready", "run", "llm-break -json paged_attention_v1_kernel", "llm-break -delete", "maint info breakpoints", "llm-break", "llm-break -delete x",
-                "llm-break paged_attention_v1_kernel", "delete", "maint info breakpoints", "continue"], [small])  # fmt: skip
+    said = gdb(
+        [
+            "break ready",
+            "run",
+            "llm-break -json paged_attention_v1_kernel",
+            "llm-break -delete",
+            "maint info breakpoints",
+            "llm-break",
+            "llm-break -delete x",
+            "llm-break paged_attention_v1_kernel",
+            "delete",
+            "maint info breakpoints",
+            "continue",
+        ],
+        [small],
+    )
     hidden = said.json(2)["breakpoints"][0]["address"][2:]
     for i in (4, 9):
         assert hidden not in said.outputs[i] and "paged_attention" not in said.outputs[i]
-    assert said.outputs[5] == "no llm-break is set" and "no llm-break x is set" in said.outputs[6] and '{"end": true}' in said.outputs[10]
+    assert (
+        said.outputs[5] == "no llm-break is set"
+        and "no llm-break x is set" in said.outputs[6]
+        and '{"end": true}' in said.outputs[10]
+    )
 
 
 def test_what_cannot_be_is_one_line(gdb, small):
-    said = gdb(["llm-launch", "break main", "run", "llm-launch", "llm-break request", "llm-break (", "llm-break -trace 0 x", "llm-break -rank TP7 x"], [small])
-    for i, word in {0: "no process", 3: "stands at no launch", 4: "runs no CPython", 5: "no regular expression", 6: "-trace 0", 7: "TP7"}.items():
+    said = gdb(
+        [
+            "llm-launch",
+            "break main",
+            "run",
+            "llm-launch",
+            "llm-break request",
+            "llm-break (",
+            "llm-break -trace 0 x",
+            "llm-break -rank TP7 x",
+        ],
+        [small],
+    )
+    for i, word in {
+        0: "no process",
+        3: "stands at no launch",
+        4: "runs no CPython",
+        5: "no regular expression",
+        6: "-trace 0",
+        7: "TP7",
+    }.items():
         assert word in said.outputs[i] and said.outputs[i].count("\n") == 0, said.outputs[i]
 
 
 @pytest.mark.every_gdb
 def test_another_process_gets_none_of_the_old_addresses(gdb, small):
     """Detached, then attached to the same program again: what was set for the first process is not put into the second, but set anew."""
-    first, second = (subprocess.Popen([small, "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "WAIT": "1"}) for _ in range(2))
+    first, second = (
+        subprocess.Popen([small, "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "WAIT": "1"})
+        for _ in range(2)
+    )
     try:
-        said = gdb(["llm-break paged_attention_v1_kernel", "detach", f"attach {second.pid}", "llm-break", f"shell echo > /proc/{second.pid}/fd/0", "continue", "llm-launch -json"],
-                   ["-p", str(first.pid)])  # fmt: skip
+        said = gdb(
+            [
+                "llm-break paged_attention_v1_kernel",
+                "detach",
+                f"attach {second.pid}",
+                "llm-break",
+                f"shell echo > /proc/{second.pid}/fd/0",
+                "continue",
+                "llm-launch -json",
+            ],
+            ["-p", str(first.pid)],
+        )
         assert "Cannot insert" not in said.text and "Cannot access" not in said.text
         assert said.outputs[3].startswith("3, 4: paged_attention_v1_kernel") and "Breakpoint 3" in said.outputs[5]
         assert said.json(6)["args"][3]["value"] == 100
@@ -228,19 +375,47 @@ def test_triton_kernels_loaded_before_are_known_by_tritons_own_objects(gdb, smal
     if subprocess.run([torch_python, "-c", "import triton"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("no triton beside torch")
     libcuda = os.path.join(os.path.dirname(small), "libcuda.so.1")
-    process = subprocess.Popen([torch_python, os.path.join(SUBJECTS, "triton_launch.py"), libcuda], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [torch_python, os.path.join(SUBJECTS, "triton_launch.py"), libcuda], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     try:
         assert process.stdout.readline() == b"ready\n"
-        said = gdb(["llm-kernels -json unified", "llm-break -json paged-attention", f"shell echo > /proc/{process.pid}/fd/0", "continue", "llm-launch -json", "llm-bt -json",
-                    "llm-break -delete", "llm-break kernel_unified_attention if scale == 0.5", f"shell echo > /proc/{process.pid}/fd/0", "detach"],
-                   ["-p", str(process.pid)], before=["set auto-solib-add off"], timeout=120)  # fmt: skip
-        assert [(k["name"], k["where"], k["module"]) for k in said.json(0)["kernels"]] == [("kernel_unified_attention", "driver", "__main__")]
+        said = gdb(
+            [
+                "llm-kernels -json unified",
+                "llm-break -json paged-attention",
+                f"shell echo > /proc/{process.pid}/fd/0",
+                "continue",
+                "llm-launch -json",
+                "llm-bt -json",
+                "llm-break -delete",
+                "llm-break kernel_unified_attention if scale == 0.5",
+                f"shell echo > /proc/{process.pid}/fd/0",
+                "detach",
+            ],
+            ["-p", str(process.pid)],
+            before=["set auto-solib-add off"],
+            timeout=120,
+        )
+        assert [(k["name"], k["where"], k["module"]) for k in said.json(0)["kernels"]] == [
+            ("kernel_unified_attention", "driver", "__main__")
+        ]
         assert "cuLaunchKernel" in {b["where"].split()[-1] for b in said.json(1)["breakpoints"]}
         answer = said.json(4)
-        assert (answer["kernel"], answer["grid"], answer["block"], answer["shared_bytes"]) == ("kernel_unified_attention", [6, 2, 1], [128, 1, 1], 777)
+        assert (answer["kernel"], answer["grid"], answer["block"], answer["shared_bytes"]) == (
+            "kernel_unified_attention",
+            [6, 2, 1],
+            [128, 1, 1],
+            777,
+        )
         assert [(a["name"], a["type"], a["value"]) for a in answer["args"]] == [
-            ("output_ptr", "bf16*", "0x7000"), ("query_ptr", "float*", "0x8000"), ("scale", "float", 0.125), ("num_seqs", "int", -3), ("stride", "long", 1 << 40),
-            ("query_start_len_ptr", "int*", "0x9000")]  # fmt: skip
+            ("output_ptr", "bf16*", "0x7000"),
+            ("query_ptr", "float*", "0x8000"),
+            ("scale", "float", 0.125),
+            ("num_seqs", "int", -3),
+            ("stride", "long", 1 << 40),
+            ("query_start_len_ptr", "int*", "0x9000"),
+        ]
         assert answer["arguments_counted"] and answer["cost"]["launches_looked_at"] == 2
         frames = said.json(5)["threads"][0]["frames"]
         assert "launch" in [f["function"] for f in frames if f["kind"] == "python"]
@@ -255,7 +430,9 @@ def test_focus_takes_from_triton_what_was_compiled_in(gdb, cuda_gdb, small, torc
     if subprocess.run([torch_python, "-c", "import triton"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("no triton beside torch")
     libcuda, table = os.path.join(os.path.dirname(small), "libcuda.so.1"), 0x7F2000000000
-    process = subprocess.Popen([torch_python, os.path.join(SUBJECTS, "triton_launch.py"), libcuda], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [torch_python, os.path.join(SUBJECTS, "triton_launch.py"), libcuda], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     try:
         assert process.stdout.readline() == b"ready\n"
         gdb([f"gcore {tmp_path}/cpu"], ["-p", str(process.pid)], before=["set auto-solib-add off"], load=False)
@@ -264,13 +441,35 @@ def test_focus_takes_from_triton_what_was_compiled_in(gdb, cuda_gdb, small, torc
         process.wait()
     passed = struct.pack("<QQfiqQ", 0x7000, 0x8000, 0.125, 3, 640, table)
     grid = gpucores.Grid("kernel_unified_attention", (5, 2, 1), (64, 1, 1), [((0, 0, 0), []), ((2, 1, 0), [])])
-    gpucores.write_core(tmp_path / "gpu", gpucores.cubin({"kernel_unified_attention": 384}), [grid], memory=[(table, struct.pack("<4i", 0, 1, 38, 39))], parameters=passed)
-    both = cuda_gdb([f"target core {tmp_path}/cpu {tmp_path}/gpu", "llm-focus -seq 1 -head 5 -part 1 -json", "cuda block"], [torch_python], before=["set auto-solib-add off"])
+    gpucores.write_core(
+        tmp_path / "gpu",
+        gpucores.cubin({"kernel_unified_attention": 384}),
+        [grid],
+        memory=[(table, struct.pack("<4i", 0, 1, 38, 39))],
+        parameters=passed,
+    )
+    both = cuda_gdb(
+        [f"target core {tmp_path}/cpu {tmp_path}/gpu", "llm-focus -seq 1 -head 5 -part 1 -json", "cuda block"],
+        [torch_python],
+        before=["set auto-solib-add off"],
+    )
     answer = both.json(1)
     assert answer["block"] == [2, 1, 0] and "block (2,1,0)" in both.outputs[2]
-    assert answer["arithmetic"][0] == f"BLOCK_Q = 16, num_queries_per_kv = 4, query_start_loc at {table:#x} (by Triton's own objects)"
-    alone = cuda_gdb([f"target cudacore {tmp_path}/gpu", "llm-focus -seq 1 -head 5", f"llm-focus -seq 1 -head 5 -part 1 -block-q 16 -queries-per-kv 4 -table {table:#x} -json"])
-    assert "-block-q N is needed: what was compiled in is in Triton's own objects" in alone.outputs[1] and alone.outputs[1].count("\n") == 0
+    assert (
+        answer["arithmetic"][0]
+        == f"BLOCK_Q = 16, num_queries_per_kv = 4, query_start_loc at {table:#x} (by Triton's own objects)"
+    )
+    alone = cuda_gdb(
+        [
+            f"target cudacore {tmp_path}/gpu",
+            "llm-focus -seq 1 -head 5",
+            f"llm-focus -seq 1 -head 5 -part 1 -block-q 16 -queries-per-kv 4 -table {table:#x} -json",
+        ]
+    )
+    assert (
+        "-block-q N is needed: what was compiled in is in Triton's own objects" in alone.outputs[1]
+        and alone.outputs[1].count("\n") == 0
+    )
     assert alone.json(2)["block"] == [2, 1, 0]
 
 
@@ -278,7 +477,9 @@ def test_focus_takes_from_triton_what_was_compiled_in(gdb, cuda_gdb, small, torc
 def test_a_core_taken_at_a_launch_says_the_same(gdb, small, tmp_path):
     core = str(tmp_path / "core")
     live = gdb(["llm-break paged_attention_v1_kernel", "run", "llm-launch -json", f"gcore {core}", "kill"], [small])
-    dead = gdb(["llm-launch -json", "llm-bt -json", "llm-kernels -json", "llm-break paged_attention_v1_kernel"], [small, "-c", core])
+    dead = gdb(
+        ["llm-launch -json", "llm-bt -json", "llm-kernels -json", "llm-break paged_attention_v1_kernel"], [small, "-c", core]
+    )
     told, found = live.json(2), dead.json(0)
     for answer in (told, found):
         answer.pop("cost")

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-
 from gdbrun import run_gdb
 from heartbeats import asleep, eventually
 from pysubjects import PYTHONS, running
@@ -34,10 +33,14 @@ def test_owners_and_cycles_are_what_the_process_says(python):
             cycles = sorted(sorted(names[e["waiter"]["tid"]] for e in c["edges"]) for c in said["cycles"])
             assert cycles == sorted(truth["cycles"])
             assert all(c["sentence"].endswith(("none of them can go on.", "which it holds itself.")) for c in said["cycles"])
-            assert found[truth["tids"]["wants with"]]["how"] == "with" and found[truth["tids"]["wants calls"]]["how"].startswith("between")
+            assert found[truth["tids"]["wants with"]]["how"] == "with" and found[truth["tids"]["wants calls"]]["how"].startswith(
+                "between"
+            )
             gone = found[truth["tids"]["wants gone"]]
             assert [c["name"] for c in gone["candidates"]] == truth["candidates"]["wants gone"] and not gone["orphan"]
-            assert "of at most 1" in found[truth["tids"]["putter"]]["lock"] and "handler" in found[truth["tids"]["logger"]]["lock"]
+            assert (
+                "of at most 1" in found[truth["tids"]["putter"]]["lock"] and "handler" in found[truth["tids"]["logger"]]["lock"]
+            )
 
             child = answer(f"llm-locks {truth['child']} -json")
             assert sorted(e["kind"] for e in child["edges"]) == ["Lock", "RLock"], child["edges"]
@@ -52,14 +55,18 @@ def test_the_same_in_gdb_and_in_text(gdb_path):
         try:
             asleep(target.pid, truth["child"], seconds=3)  # some wait with a time limit
             here = answer(f"llm-locks {target.pid} -json")
-            gdb = run_gdb(gdb_path, [f"llm-locks -json {target.pid}", f"llm-attach {target.pid}", "llm-locks -json", "llm-detach"])
+            gdb = run_gdb(
+                gdb_path, [f"llm-locks -json {target.pid}", f"llm-attach {target.pid}", "llm-locks -json", "llm-detach"]
+            )
 
             def plain(said):
                 return sorted((e["waiter"]["tid"], e["kind"], (e["owner"] or {}).get("tid")) for e in said["edges"])
 
             assert plain(here) == plain(gdb.json(0)) == plain(gdb.json(2))
             text = run(f"llm-locks {target.pid}").people()
-            assert text.count("CYCLE: ") == 3 and "inside its with: held in in_with (lockgraph.py:" in text and "all run on" in text
+            assert (
+                text.count("CYCLE: ") == 3 and "inside its with: held in in_with (lockgraph.py:" in text and "all run on" in text
+            )
         finally:
             os.kill(truth["child"], 9)
 
@@ -77,7 +84,11 @@ def test_who_waits_for_the_gil_and_who_has_it():
         main = int(child.stdout.readline())
         eventually(lambda: len(answer(f"llm-locks {child.pid} -json")["edges"]) == 2, "both to want it")
         said = answer(f"llm-locks {child.pid} -json")
-        assert {e["owner"]["tid"] for e in said["edges"]} == {main} and {e["kind"] for e in said["edges"]} == {"GIL"} and len(said["edges"]) == 2
+        assert (
+            {e["owner"]["tid"] for e in said["edges"]} == {main}
+            and {e["kind"] for e in said["edges"]} == {"GIL"}
+            and len(said["edges"]) == 2
+        )
     finally:
         child.kill()
         child.communicate()

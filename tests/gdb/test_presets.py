@@ -7,7 +7,6 @@ import re
 import subprocess
 
 import pytest
-
 from gdbrun import run_gdb
 from pysubjects import SUBJECTS
 from test_kv_releases import release
@@ -27,8 +26,25 @@ def subject(torch_python):
 
 
 def test_step_request_and_nan(subject, gdb_path):
-    commands = [f"llm-attach -libraries none {subject}", "llm-break step", "llm-continue", "delete", "llm-break request req-2", "llm-continue", "llm-continue"]
-    commands += ["pyprint request.request_id", "delete", "llm-break nan", "llm-continue", "pyprint logits.dtype", "delete", "llm-break request", "llm-detach"]
+    commands = [
+        f"llm-attach -libraries none {subject}",
+        "llm-break step",
+        "llm-continue",
+        "delete",
+        "llm-break request req-2",
+        "llm-continue",
+        "llm-continue",
+    ]
+    commands += [
+        "pyprint request.request_id",
+        "delete",
+        "llm-break nan",
+        "llm-continue",
+        "pyprint logits.dtype",
+        "delete",
+        "llm-break request",
+        "llm-detach",
+    ]
     said = run_gdb(gdb_path, commands, timeout=90)
     assert "Scheduler.schedule" in said.outputs[1] and "llm-break 1: Scheduler.schedule at" in said.outputs[2]
     assert len(said.outputs[4].splitlines()) == 2
@@ -39,19 +55,45 @@ def test_step_request_and_nan(subject, gdb_path):
 
 
 def test_oom_stops_where_blocks_are_taken_back_and_where_the_exception_is_raised(subject, gdb_path):
-    commands = [f"llm-attach -libraries none {subject}", "llm-break oom", "llm-continue", "pyprint request.request_id", "llm-continue", "delete", "llm-detach"]
+    commands = [
+        f"llm-attach -libraries none {subject}",
+        "llm-break oom",
+        "llm-continue",
+        "pyprint request.request_id",
+        "llm-continue",
+        "delete",
+        "llm-detach",
+    ]
     said = run_gdb(gdb_path, commands, timeout=90)
     assert len(said.outputs[1].splitlines()) == 2, said.outputs[1]
     assert "llm-break 2: Scheduler._preempt_request at" in said.outputs[2] and said.outputs[3] == "'req-1-aa'"
-    assert re.search(r"pycatch 1: (torch\.)?OutOfMemoryError: tried to allocate 2 GiB in main at .*presets\.py:\d+", said.outputs[4]), said.outputs[4]
+    assert re.search(
+        r"pycatch 1: (torch\.)?OutOfMemoryError: tried to allocate 2 GiB in main at .*presets\.py:\d+", said.outputs[4]
+    ), said.outputs[4]
 
 
 def test_oom_stops_in_a_real_scheduler_that_preempts(torch_python, gdb_path):
-    commands = [f"file {torch_python}", f"set args {os.path.join(SUBJECTS, 'vllm_release.py')} {release('vllm', '0.24.0')} 0.24.0", "pybreak story", "run", "llm-break oom", "delete 1", "continue", "pyprint request.status, len(self.running) > 0", "pybt -json", "kill"]
+    commands = [
+        f"file {torch_python}",
+        f"set args {os.path.join(SUBJECTS, 'vllm_release.py')} {release('vllm', '0.24.0')} 0.24.0",
+        "pybreak story",
+        "run",
+        "llm-break oom",
+        "delete 1",
+        "continue",
+        "pyprint request.status, len(self.running) > 0",
+        "pybt -json",
+        "kill",
+    ]
     said = run_gdb(gdb_path, commands, timeout=300)
     assert "llm-break 3: Scheduler._preempt_request at" in said.outputs[6], said.text
     assert said.outputs[7] == "(<RequestStatus.RUNNING: 5>, True)"
-    assert [f["function"] for f in said.json(8)["threads"][0]["frames"]][:4] == ["Scheduler._preempt_request", "Scheduler.schedule", "step", "story"]
+    assert [f["function"] for f in said.json(8)["threads"][0]["frames"]][:4] == [
+        "Scheduler._preempt_request",
+        "Scheduler.schedule",
+        "step",
+        "story",
+    ]
 
 
 def test_a_process_without_an_engine_is_told_so(gdb_path):

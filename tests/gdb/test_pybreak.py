@@ -11,12 +11,12 @@ import sys
 import time
 
 import pytest
-
-from gdbext.cpython import codes
-from gdbext.cpython.runtime import open_runtime
-from gdbext.target.proc import ProcTarget
 from gdbrun import ROOT, run_gdb
 from pysubjects import PYTHONS, SUBJECTS
+
+from gdbext.access.proc import ProcTarget
+from gdbext.cpython import codes
+from gdbext.cpython.runtime import open_runtime
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 FILE = os.path.join(SUBJECTS, "breakpoints.py")
@@ -29,7 +29,9 @@ class Subject:
     def __init__(self, python, folder):
         self.go = str(folder / "go")
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        self.process = subprocess.Popen([python, FILE, self.go], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, text=True)
+        self.process = subprocess.Popen(
+            [python, FILE, self.go], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, text=True
+        )
         self.said = json.loads(self.process.stdout.readline())
         self.pid = self.said["pid"]
 
@@ -145,18 +147,38 @@ def test_condition_count_and_the_function_behind_its_decorators(session):
     said, _ = session(
         [
             "pybreak -count 3 decorated if number % 7 == 0",
-            "@run", "continue", "pyprint number, key", "delete 1",
-            f"pybreak breakpoints.py:{LINES['kind']} if kind == 'even' and number > 20", "continue", "pyprint number", "delete 2",
-            "pybreak generator", "continue", "pyprint limit", "pylocals -json",
+            "@run",
+            "continue",
+            "pyprint number, key",
+            "delete 1",
+            f"pybreak breakpoints.py:{LINES['kind']} if kind == 'even' and number > 20",
+            "continue",
+            "pyprint number",
+            "delete 2",
+            "pybreak generator",
+            "continue",
+            "pyprint limit",
+            "pylocals -json",
         ]
-    )  # fmt: skip
+    )
     assert said.outputs[3] == "(14, 1)" and said.outputs[7] == "22" and said.outputs[11] == "300"
     assert [v["name"] for v in said.json(12)["locals"]] == ["limit"]
 
 
 def test_registers_run_out_with_a_clear_word_and_come_back(session):
     said, _ = session(
-        ["pybreak work", "pybreak outer", "pybreak fails", "pybreak finished", "pybreak decorated", "pybreak", "delete 1 2", "pybreak decorated", "delete", "pybreak"],
+        [
+            "pybreak work",
+            "pybreak outer",
+            "pybreak fails",
+            "pybreak finished",
+            "pybreak decorated",
+            "pybreak",
+            "delete 1 2",
+            "pybreak decorated",
+            "delete",
+            "pybreak",
+        ],
         tally=False,
     )
     assert said.outputs[4] == (
@@ -223,7 +245,13 @@ def test_a_process_with_an_armed_breakpoint_outlives_gdb(gdb_path, tmp_path):
     with started(sys.executable, tmp_path) as subject:
         commands = ["source " + os.path.join(ROOT, "gdbext", "init.py"), "pybreak work", "echo armed\\n", "continue"]
         line = [gdb_path, "-nx", "-q", "-iex", "set auto-solib-add off", "-p", str(subject.pid)]
-        gdb = subprocess.Popen(line + [a for c in commands for a in ("-ex", c)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        gdb = subprocess.Popen(
+            line + [a for c in commands for a in ("-ex", c)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         for text in gdb.stdout:
             if text.strip() == "armed":
                 break
@@ -240,9 +268,20 @@ def test_a_process_with_an_armed_breakpoint_outlives_gdb(gdb_path, tmp_path):
 def test_a_line_that_is_being_reached_does_not_kill_the_process_when_gdb_dies(gdb_path, tmp_path):
     """The kernel stops it as gdb goes, the guard clears the registers, then it runs on."""
     with started(sys.executable, tmp_path) as subject:
-        commands = ["source " + os.path.join(ROOT, "gdbext", "init.py"), 'pylog Machine.run "{number}"', subject.tell("spin"), "continue"]
+        commands = [
+            "source " + os.path.join(ROOT, "gdbext", "init.py"),
+            'pylog Machine.run "{number}"',
+            subject.tell("spin"),
+            "continue",
+        ]
         line = [gdb_path, "-nx", "-q", "-batch", "-iex", "set auto-solib-add off", "-p", str(subject.pid)]
-        gdb = subprocess.Popen(line + [a for c in commands for a in ("-ex", c)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        gdb = subprocess.Popen(
+            line + [a for c in commands for a in ("-ex", c)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         seen = 0
         for text in gdb.stdout:
             seen += bool(re.match(r"\d+ breakpoints.py:\d+  1$", text))

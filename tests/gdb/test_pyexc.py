@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import pytest
-
-from gdbext.commands.pyexc import PyExc
-from gdbext.commands.session import Session
-from gdbext.cpython import exceptions
-from gdbext.cpython.runtime import open_runtime
 from gdbrun import run_gdb
 from pysubjects import PYTHONS, SUBJECTS, Damaged, running
+
+from gdbext.commands.pyexc import PyExc
+from gdbext.cpython import exceptions
+from gdbext.cpython.runtime import open_runtime
+from gdbext.session.session import Session
 
 
 def answer(pid, line=""):
@@ -48,7 +48,9 @@ def differences(found, wanted, where=""):
         wrong.append(f"{where}: suppress_context {found['suppress_context']} notes {found['notes']}")
     if len(found["members"]) != len(wanted["members"]):
         wrong.append(f"{where}: {len(found['members'])} members, not {len(wanted['members'])}")
-    pairs = [(found[k], wanted[k], k) for k in ("cause", "context")] + list(zip(found["members"], wanted["members"], ["member"] * 99))
+    pairs = [(found[k], wanted[k], k) for k in ("cause", "context")] + list(
+        zip(found["members"], wanted["members"], ["member"] * 99)
+    )
     for ours, theirs, name in pairs:
         if (ours is None) != (theirs is None):
             wrong.append(f"{where}.{name}: {ours} {theirs}")
@@ -76,7 +78,21 @@ def test_text_is_worded_as_python_prints_it(subject):
     text = answer(target.pid).people()
     parts = {re.match(r'Thread \d+ "park (.*?)":', p).group(1): p.split("\n", 1)[1] for p in re.split(r"\n\n(?=Thread )", text)}
     wrong = []
-    for label in ("dict", "file", "chained", "caused", "hushed", "deep", "two", "none", "other", "decode", "nested", "missing", "finally"):
+    for label in (
+        "dict",
+        "file",
+        "chained",
+        "caused",
+        "hushed",
+        "deep",
+        "two",
+        "none",
+        "other",
+        "decode",
+        "nested",
+        "missing",
+        "finally",
+    ):
         wanted = [line for line in truth[label]["text"].strip("\n").split("\n") if not re.match(r"^\s*[~^]+\s*$", line)]
         ours = re.sub(r"\n\(partial: .*\)$", "", parts[label]).split("\n")
         if ours != [line.replace("__main__.", "") for line in wanted]:
@@ -106,20 +122,41 @@ def test_locals_of_the_frames_that_were_left(subject):
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
 def test_raised_in_gdb_before_anyone_caught_it(python, gdb_path):
     with running(python, "exceptions.py", "raise") as (target, _):
-        where = open_runtime(target).library.symbol("PyTraceBack_Here")  # each frame that an exception passes is added to its traceback there
+        where = open_runtime(target).library.symbol(
+            "PyTraceBack_Here"
+        )  # each frame that an exception passes is added to its traceback there
         said = run_gdb(gdb_path, [f"break *{where:#x}", "continue", "pyexc -json"], ["-p", str(target.pid)], timeout=60)
     found = [e for e in said.json()["exceptions"] if e["state"] == "raised"]
-    assert [(e["tid"], e["type"], e["message"], e["name"]) for e in found] == [(target.pid, "Own", "('on its way', 7)", "MainThread")]
+    assert [(e["tid"], e["type"], e["message"], e["name"]) for e in found] == [
+        (target.pid, "Own", "('on its way', 7)", "MainThread")
+    ]
 
 
 @pytest.fixture(scope="module")
 def core(gdb_path, tmp_path_factory):
     """-> (process id, core of it): it called abort() inside an `except`."""
     path = str(tmp_path_factory.mktemp("core") / "core")
-    line = [gdb_path, "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-ex", "run", "-ex", f"gcore {path}"]
+    line = [
+        gdb_path,
+        "-nx",
+        "-q",
+        "-batch",
+        "-iex",
+        "set debuginfod enabled off",
+        "-iex",
+        "set auto-load off",
+        "-ex",
+        "run",
+        "-ex",
+        f"gcore {path}",
+    ]
     line += ["-ex", "python print('pid', gdb.selected_inferior().pid)", "-ex", "kill", "--args", sys.executable]
     done = subprocess.run(
-        [*line, os.path.join(SUBJECTS, "exceptions.py"), "abort"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*line, os.path.join(SUBJECTS, "exceptions.py"), "abort"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert "SIGABRT" in done.stdout and os.path.exists(path), done.stdout
     return int(re.search(r"^pid (\d+)", done.stdout, re.M).group(1)), path

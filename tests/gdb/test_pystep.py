@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
 from gdbrun import run_gdb
 from pysubjects import PYTHONS
 from test_pybreak import FILE, OFF, started
@@ -52,7 +51,14 @@ def test_pystep_and_pynext_go_line_by_line_as_settrace_does(python, gdb_path, tm
 def test_pyuntil_leaves_a_loop_and_pyfinish_a_function(python, gdb_path, tmp_path):
     with started(python, tmp_path) as subject:
         first = steps_of(python)[0][2]  # `total = 0`
-        commands = ["pybreak helper", f"pybreak breakpoints.py:{first + 2}", subject.tell("step"), "continue", "delete 2", "pyuntil"]
+        commands = [
+            "pybreak helper",
+            f"pybreak breakpoints.py:{first + 2}",
+            subject.tell("step"),
+            "continue",
+            "delete 2",
+            "pyuntil",
+        ]
         commands += ["continue", "pyfinish", f"pyuntil {first + 10}", "pyfinish", "pyprint 1"]
         said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=30, before=OFF)
     found = places(said.outputs[3:10])
@@ -64,7 +70,13 @@ def test_pyuntil_leaves_a_loop_and_pyfinish_a_function(python, gdb_path, tmp_pat
 def test_a_step_waits_for_a_lock_that_another_thread_gives_back(gdb_path, tmp_path):
     """The freeze of stepping one thread alone: `held` is taken by a thread that gives it back only when it runs."""
     with started(sys.executable, tmp_path) as subject:
-        commands = ["set scheduler-locking on", "pybreak waits_for_lock", subject.tell("lock"), "set scheduler-locking off", "continue"]
+        commands = [
+            "set scheduler-locking on",
+            "pybreak waits_for_lock",
+            subject.tell("lock"),
+            "set scheduler-locking off",
+            "continue",
+        ]
         commands += ["set scheduler-locking on", "pynext", "pynext", "show scheduler-locking"]
         said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=30, before=OFF)
     found = places(said.outputs[4:5] + said.outputs[6:8])

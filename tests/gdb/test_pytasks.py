@@ -7,22 +7,37 @@ import subprocess
 import sys
 
 import pytest
+from pysubjects import PYTHONS, Damaged, running
 
 from gdbext.commands.pytasks import PyTasks
-from gdbext.commands.session import Session
 from gdbext.cpython import tasks
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
-from pysubjects import PYTHONS, Damaged, running
+from gdbext.session.session import Session
 
 WAITS = {  # task -> (kind, what the text holds)
-    "slow": ("sleep", "sleep(2000)"), "event": ("asyncio", "Event.wait"), "queue": ("asyncio", "Queue.get"), "lock": ("asyncio", "Lock.acquire"),
-    "condition": ("asyncio", "Condition.wait"), "semaphore": ("asyncio", "Semaphore.acquire"), "future": ("future", "Future"),
-    "sleep": ("sleep", "sleep(3600)"), "on task": ("task", "task slow"), "gather": ("gather", "3 pending: slow"), "wait": ("wait", "2 pending: "),
-    "shield": ("task", "shielded task slow"), "executor": ("executor", "run_in_executor"), "reader": ("asyncio", "StreamReader.read"),
-    "old": ("future", "Future"), "awaitable": ("future", "Future"), "async for": ("future", "Future"), "anext": ("future", "Future"),
-    "in except": ("future", "Future"), "deep": ("future", "Future"), "Ünïcode ☃": ("future", "Future"),
-}  # fmt: skip
+    "slow": ("sleep", "sleep(2000)"),
+    "event": ("asyncio", "Event.wait"),
+    "queue": ("asyncio", "Queue.get"),
+    "lock": ("asyncio", "Lock.acquire"),
+    "condition": ("asyncio", "Condition.wait"),
+    "semaphore": ("asyncio", "Semaphore.acquire"),
+    "future": ("future", "Future"),
+    "sleep": ("sleep", "sleep(3600)"),
+    "on task": ("task", "task slow"),
+    "gather": ("gather", "3 pending: slow"),
+    "wait": ("wait", "2 pending: "),
+    "shield": ("task", "shielded task slow"),
+    "executor": ("executor", "run_in_executor"),
+    "reader": ("asyncio", "StreamReader.read"),
+    "old": ("future", "Future"),
+    "awaitable": ("future", "Future"),
+    "async for": ("future", "Future"),
+    "anext": ("future", "Future"),
+    "in except": ("future", "Future"),
+    "deep": ("future", "Future"),
+    "Ünïcode ☃": ("future", "Future"),
+}
 
 
 def answer(pid, line=""):
@@ -37,8 +52,11 @@ def uvloop_python():
     return None
 
 
-@pytest.fixture(scope="module", params=[*((p, "") for p in PYTHONS), *((p, "python") for p in PYTHONS), (None, "uvloop")],
-                ids=lambda p: f"{os.path.basename(p[0] or '')} {p[1]}".strip())  # fmt: skip
+@pytest.fixture(
+    scope="module",
+    params=[*((p, "") for p in PYTHONS), *((p, "python") for p in PYTHONS), (None, "uvloop")],
+    ids=lambda p: f"{os.path.basename(p[0] or '')} {p[1]}".strip(),
+)
 def subject(request):
     python, kind = request.param
     if python is None:
@@ -56,7 +74,9 @@ def test_every_task_is_there_once_with_its_name(subject):
     listed, _ = tasks.tasks(open_runtime(target))
     assert sorted(t.name for t in listed) == sorted([*truth["tasks"], next(t.name for t in listed if t.state == "running")])
     assert truth["unnamed"] in found and truth["done"] not in found
-    assert {name: task.address for name, task in found.items() if name in truth["tasks"]} == {n: t["address"] for n, t in truth["tasks"].items()}
+    assert {name: task.address for name, task in found.items() if name in truth["tasks"]} == {
+        n: t["address"] for n, t in truth["tasks"].items()
+    }
 
 
 def test_await_chains_are_as_the_process_says(subject):
@@ -78,7 +98,14 @@ def test_what_each_waits_for(subject):
         if task.state != "waiting" or task.waits.kind != kind or text not in task.waits.text:
             wrong.append(f"{name}: {task.state} {task.waits and (task.waits.kind, task.waits.text)}, not {kind} {text}")
     assert not wrong, "\n".join(wrong)
-    for name, key in {"event": "event", "queue": "queue", "lock": "lock", "semaphore": "semaphore", "reader": "reader", "on task": "slow"}.items():
+    for name, key in {
+        "event": "event",
+        "queue": "queue",
+        "lock": "lock",
+        "semaphore": "semaphore",
+        "reader": "reader",
+        "on task": "slow",
+    }.items():
         assert found[name].waits.object.address == truth["objects"][key], name
     told = truth["tasks"]["future"]["waiter"]
     if told:
@@ -123,7 +150,9 @@ def test_a_task_deep_in_calls_shows_its_whole_stack_and_a_ring_is_named(python):
 def test_live_and_core_say_the_same(gdb, tmp_path):
     path = str(tmp_path / "core")
     with running(sys.executable, "tasks.py") as (target, truth):
-        live = gdb(["pytasks -locals -json", "pytasks", f"gcore {path}"], ["-p", str(target.pid)], before=["set auto-solib-add off"])
+        live = gdb(
+            ["pytasks -locals -json", "pytasks", f"gcore {path}"], ["-p", str(target.pid)], before=["set auto-solib-add off"]
+        )
     dead = gdb(["pytasks -locals -json", "pytasks"], ["-c", path], before=["set auto-solib-add off"])
     assert live.json(0) == dead.json(0) and live.outputs[1] == dead.outputs[1]
     assert {t["name"] for t in dead.json(0)["tasks"]} >= set(truth["tasks"])

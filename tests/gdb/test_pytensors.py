@@ -5,16 +5,16 @@ import subprocess
 import sys
 
 import pytest
+from pysubjects import SUBJECTS, running
+from test_tensors import LAZY
 
+from gdbext.access.proc import ProcTarget
 from gdbext.commands.pytensor import PyTensor
 from gdbext.commands.pytensors import PyTensors, difference, group_of
-from gdbext.commands.session import Session
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
-from gdbext.target.proc import ProcTarget
-from test_tensors import LAZY
-from pysubjects import SUBJECTS, running
+from gdbext.session.session import Session
 
 
 class Live:
@@ -45,7 +45,12 @@ def same_as_truth(data, truth):
     assert set(known) <= set(rows)
     for address, t in known.items():
         row = rows[address]
-        assert (list(row["shape"]), row["dtype"], row["device"], row["bytes"]) == (t["shape"], t["dtype"], t["device"], t["bytes"])
+        assert (list(row["shape"]), row["dtype"], row["device"], row["bytes"]) == (
+            t["shape"],
+            t["dtype"],
+            t["device"],
+            t["bytes"],
+        )
     return rows, {a: r for a, r in rows.items() if a not in known}
 
 
@@ -78,14 +83,26 @@ def test_each_owner_is_a_path_that_pytensor_takes(live):
     assert (some["owner_shown"], some["owner_frame"]) == ("outer['only']", "frame 1, main")
     assert live.ask(some["owner"], PyTensor).data["address"] == some["address"]
     shown = {r["owner_shown"] for r in data["tensors"]}
-    assert {"__main__:model.layers._modules['1'].weight", "__main__:model.mask", "__main__:model.tables['kv'][0]", "__main__:model.tables[3][0]",
-            "__main__:slotted.kept", "__main__:slotted.kept.scale", "__main__:kept", "__main__:frozen[4]"} <= shown  # fmt: skip
+    assert {
+        "__main__:model.layers._modules['1'].weight",
+        "__main__:model.mask",
+        "__main__:model.tables['kv'][0]",
+        "__main__:model.tables[3][0]",
+        "__main__:slotted.kept",
+        "__main__:slotted.kept.scale",
+        "__main__:kept",
+        "__main__:frozen[4]",
+    } <= shown
     assert any(r["owner"] == "local[0]" for r in data["tensors"])
 
 
 def test_filters_and_orders(live):
     rows = live.ask("-min-bytes 1000").data["tensors"]
-    assert rows and all(r["bytes"] >= 1000 for r in rows) and [r["bytes"] for r in rows] == sorted((r["bytes"] for r in rows), reverse=True)
+    assert (
+        rows
+        and all(r["bytes"] >= 1000 for r in rows)
+        and [r["bytes"] for r in rows] == sorted((r["bytes"] for r in rows), reverse=True)
+    )
     assert [r["device"] for r in live.ask("-device meta").data["tensors"]] == ["meta"]
     assert live.ask("-device cuda").data["tensors"] == []
     addresses = [int(r["address"]) for r in live.ask("-sort address").data["tensors"]]
@@ -110,7 +127,10 @@ def test_people_get_a_table_and_totals(live):
 
 def test_in_gdb_live_and_on_a_core_the_list_is_the_same(gdb, live, tmp_path):
     core = str(tmp_path / "core")
-    for commands, arguments in (([f"generate-core-file {core}", "pytensors -json"], ["-p", str(live.pid)]), (["pytensors -json"], ["-c", core])):
+    for commands, arguments in (
+        ([f"generate-core-file {core}", "pytensors -json"], ["-p", str(live.pid)]),
+        (["pytensors -json"], ["-c", core]),
+    ):
         data = gdb(commands, arguments, before=LAZY).json()
         same_as_truth(data, live.truth)
         assert data["partial"] == [] and data["total_bytes"] == live.truth["total"]

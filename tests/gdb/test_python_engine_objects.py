@@ -4,11 +4,11 @@ import json
 import os
 
 import pytest
+from pysubjects import PYTHONS, running
 
 from gdbext.commands.pyprint import PyPrint
-from gdbext.commands.session import Session
 from gdbext.cpython.reprs import FULL, SHORT, Repr
-from pysubjects import PYTHONS, running
+from gdbext.session.session import Session
 
 HAS = {"numpy": 300, "msgspec": 8, "pydantic": 8}  # library -> how many objects it adds at least
 

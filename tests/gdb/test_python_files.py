@@ -6,12 +6,12 @@ import shutil
 import sys
 
 import pytest
+from pysubjects import PYTHONS, copy, kernel_core, running, unlimited_core
 
+from gdbext.access.proc import ProcTarget
+from gdbext.access.snapshot import CoreFileTarget
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
-from gdbext.target.proc import ProcTarget
-from gdbext.target.snapshot import CoreFileTarget
-from pysubjects import PYTHONS, copy, kernel_core, running, unlimited_core
 
 
 def check(target, truth):
@@ -40,7 +40,9 @@ def test_stripped_with_native_frames(gdb, python, tmp_path):
     for thread in answer["threads"]:
         if str(thread["tid"]) in truth["threads"]:
             python_frames = [f for f in thread["frames"] if f["kind"] == "python"]
-            assert [(f["function"], f["file"], f["line"]) for f in python_frames] == [tuple(f[:3]) for f in truth["threads"][str(thread["tid"])]]
+            assert [(f["function"], f["file"], f["line"]) for f in python_frames] == [
+                tuple(f[:3]) for f in truth["threads"][str(thread["tid"])]
+            ]
             assert all(f["reliable"] for f in thread["frames"]) and thread["frames"][0]["kind"] == "native"
 
 
@@ -72,7 +74,10 @@ def core_of(process, folder):
 
 @pytest.mark.parametrize("bits", ["0x33", "0x21", "0x1", "0x7f", "0x30"])
 def test_cores_of_the_kernel_trimmed_by_coredump_filter(bits, tmp_path):
-    with running(PYTHONS[2 % len(PYTHONS)], "py_stacks.py", preexec_fn=lambda: unlimited_core(bits), cwd=str(tmp_path)) as (target, truth):
+    with running(PYTHONS[2 % len(PYTHONS)], "py_stacks.py", preexec_fn=lambda: unlimited_core(bits), cwd=str(tmp_path)) as (
+        target,
+        truth,
+    ):
         core = core_of(target.process, tmp_path)
     if int(bits, 16) & 1:
         check(CoreFileTarget(core), truth)
@@ -92,7 +97,9 @@ def test_a_core_whose_interpreter_is_gone_or_another_says_so_and_sysroot_finds_i
     os.rename(path, root + path)
     ran = gdb(["pybt -all -json", f"set sysroot {root}", "pybt -all -json"], ["-c", core], before=["set auto-solib-add off"])
     assert os.path.basename(path) in ran.outputs[0] and not ran.outputs[0].startswith("{")
-    found = {str(thread["tid"]): [[f["function"], f["file"], f["line"]] for f in thread["frames"]] for thread in ran.json(2)["threads"]}
+    found = {
+        str(thread["tid"]): [[f["function"], f["file"], f["line"]] for f in thread["frames"]] for thread in ran.json(2)["threads"]
+    }
     assert {tid: [f[:3] for f in frames] for tid, frames in truth["threads"].items()}.items() <= found.items()
     with pytest.raises(GdbextError, match=re.escape(os.path.basename(path))) as gone:
         open_runtime(CoreFileTarget(core))

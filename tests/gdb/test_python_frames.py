@@ -3,10 +3,10 @@
 import os
 
 import pytest
+from pysubjects import PYTHONS, running
 
 from gdbext.cpython.reprs import FULL, Repr
 from gdbext.cpython.runtime import open_runtime
-from pysubjects import PYTHONS, running
 
 
 @pytest.fixture(scope="module", params=PYTHONS, ids=os.path.basename)

@@ -3,12 +3,12 @@
 import time
 
 import pytest
+from pysubjects import PYTHONS, running
 
 from gdbext.cpython import gc, holders
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
-from pysubjects import PYTHONS, running
 
 
 @pytest.fixture(params=PYTHONS)

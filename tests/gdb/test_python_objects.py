@@ -3,10 +3,10 @@
 import os
 
 import pytest
+from pysubjects import PYTHONS, running
 
 from gdbext.cpython.reprs import FULL, Limits, Repr
 from gdbext.cpython.runtime import open_runtime
-from pysubjects import PYTHONS, running
 
 # Texts that only Python code makes: shown as object.__repr__ shows them, and marked.
 PYTHON_CODED = ("ChainMap", "flags combined", "classes of enums")

@@ -3,9 +3,9 @@
 import os
 
 import pytest
+from pysubjects import PYTHONS, running
 
 from gdbext.cpython.runtime import open_runtime
-from pysubjects import PYTHONS, running
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)

@@ -3,11 +3,11 @@
 import os
 
 import pytest
+from pysubjects import PYTHONS, running
 
 from gdbext.cpython.reprs import NORMAL, SHORT, Repr
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
-from pysubjects import PYTHONS, running
 
 
 @pytest.fixture(scope="module", params=PYTHONS, ids=os.path.basename)

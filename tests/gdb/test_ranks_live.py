@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from gdbext.access.proctable import ProcTable
 from gdbext.engines.discover import discover, resolve
-from gdbext.target.proctable import ProcTable
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = os.environ.get("GDBEXT_TEST_PYTHON") or sys.executable

@@ -3,12 +3,13 @@
 import os
 import signal
 
-from gdbext.cpython.runtime import open_runtime
-from gdbext.engines import shm_rings
-from gdbext.target.proc import ProcTarget
 from heartbeats import eventually
 from pysubjects import running
 from test_stacks import answer
+
+from gdbext.access.proc import ProcTarget
+from gdbext.cpython.runtime import open_runtime
+from gdbext.engines import shm_rings
 
 
 def ends(pid):
@@ -22,6 +23,7 @@ def ends(pid):
 def test_a_full_ring_and_the_reader_that_does_not_read(torch_python):
     with running(torch_python, "ring.py", start_new_session=True) as (target, truth):
         try:
+
             def full():
                 """One message was read by both: the writer could write that many more than the ring has chunks."""
                 found = ends(truth["writer"])
@@ -29,8 +31,14 @@ def test_a_full_ring_and_the_reader_that_does_not_read(torch_python):
 
             eventually(full, "the ring to be full", 120)
             (writer,), (reader,), (late,) = (ends(pid) for pid in (truth["writer"], *truth["readers"]))
-            assert writer.reader is None and (reader.reader, late.reader) == (0, 1) and writer.index == late.index == reader.index == 1
-            assert {one.name for one in (writer, reader, late)} == {truth["name"].lstrip("/")} and writer.chunks == reader.chunks == late.chunks
+            assert (
+                writer.reader is None
+                and (reader.reader, late.reader) == (0, 1)
+                and writer.index == late.index == reader.index == 1
+            )
+            assert {one.name for one in (writer, reader, late)} == {
+                truth["name"].lstrip("/")
+            } and writer.chunks == reader.chunks == late.chunks
             said = answer(f"llm-hang {truth['writer']} {truth['readers'][0]} {truth['readers'][1]} -wait 0.6 -json")
             assert (said["verdict"], [c["pid"] for c in said["culprits"]]) == ("starved", [truth["readers"][1]]), said
             line = f"{truth['readers'][1]} has 4 messages of it unread, {truth['readers'][0]} all read, its writer cannot write before {truth['readers'][1]} has read"

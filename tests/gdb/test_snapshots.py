@@ -10,15 +10,15 @@ import sys
 import time
 
 import pytest
-
-from gdbext.commands import table
-from gdbext.commands.session import Session
-from gdbext.errors import FaultError, GdbextError
-from gdbext.target import collector
-from gdbext.target.snapshot import CoreFileTarget
 from gdbrun import run_gdb
 from heartbeats import asleep, eventually, heartbeats
 from pysubjects import SUBJECTS
+
+from gdbext.access import collector
+from gdbext.access.snapshot import CoreFileTarget
+from gdbext.commands import table
+from gdbext.errors import FaultError, GdbextError
+from gdbext.session.session import Session
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -40,8 +40,17 @@ def subject():
     child.communicate()
 
 
-LOOK = ["pybt -all -locals -json", "llm-bt -all -json", "llm-bt -all -raw -json", "pyprint items -json", "pyprint items[1].name -json",
-        "pyprint threading:main_thread -json", "pyprint sys:flags.optimize -json", "pyprint json:dumps.__defaults__ -json", "pylocals -json"]  # fmt: skip
+LOOK = [
+    "pybt -all -locals -json",
+    "llm-bt -all -json",
+    "llm-bt -all -raw -json",
+    "pyprint items -json",
+    "pyprint items[1].name -json",
+    "pyprint threading:main_thread -json",
+    "pyprint sys:flags.optimize -json",
+    "pyprint json:dumps.__defaults__ -json",
+    "pylocals -json",
+]
 
 
 def plain(said):
@@ -57,7 +66,9 @@ def test_a_snapshot_answers_what_the_live_process_answers(subject, gdb_path, tmp
     pid, truth = subject
     file = str(tmp_path / "snapshot")
     said = answer(f"llm-snapshot {pid} -o {file} -json")
-    assert said["snapshots"][0]["file"] == file and said["snapshots"][0]["bytes"] == os.path.getsize(file) and said["failed"] == []
+    assert (
+        said["snapshots"][0]["file"] == file and said["snapshots"][0]["bytes"] == os.path.getsize(file) and said["failed"] == []
+    )
     assert said["pauses"] == [{"pid": pid, "seconds": said["pauses"][0]["seconds"]}] and said["pauses"][0]["seconds"] > 0
     live = run_gdb(gdb_path, LOOK, ["-p", str(pid)], before=["set auto-solib-add off"])
     dead = run_gdb(gdb_path, LOOK, ["-c", file], before=["set auto-solib-add off"])
@@ -117,17 +128,27 @@ def test_big_memory_stays_out_unless_asked_for(torch_python, tmp_path):
 
 
 def test_the_kv_cache_in_a_snapshot_is_that_of_the_live_process(torch_python, tmp_path):
-    if subprocess.run([torch_python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"], check=False).returncode:
+    if subprocess.run(
+        [torch_python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"], check=False
+    ).returncode:
         pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")
-    child = subprocess.Popen([torch_python, os.path.join(SUBJECTS, "blockpools.py"), "100"], stdout=subprocess.PIPE,
-                             stderr=subprocess.DEVNULL, text=True)  # fmt: skip
+    child = subprocess.Popen(
+        [torch_python, os.path.join(SUBJECTS, "blockpools.py"), "100"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     try:
         assert next((line for line in child.stdout if line.startswith('{"pid"')), ""), "the subject ended before it said anything"
         file = str(tmp_path / "shot")
         said = answer(f"llm-snapshot {child.pid} -o {file} -json")
         assert said["pauses"][0]["seconds"] < 60
-        for line in ("llm-kv -pool pools['used']", "llm-kv check -pool pools['leak']", "llm-kv block 5 -pool pools['used']",
-                     "llm-kv check -pool pools['size10000']"):  # fmt: skip
+        for line in (
+            "llm-kv -pool pools['used']",
+            "llm-kv check -pool pools['leak']",
+            "llm-kv block 5 -pool pools['used']",
+            "llm-kv check -pool pools['size10000']",
+        ):
             words = line.split(" ", 1)
             live, dead = (answer(f"{words[0]} -on {on} -json {words[1]}") for on in (child.pid, file))
             live.pop("partial"), dead.pop("partial")
@@ -176,8 +197,12 @@ def test_a_killed_collector_leaves_no_half_file_and_the_process_runs_on(tmp_path
 
 
 def test_bad_words_give_one_clear_line(tmp_path):
-    for line, wanted in (("llm-snapshot", "which process"), ("llm-snapshot 999999999", "no process"), ("llm-snapshot 1 -max-bytes -5", "0 or more"),
-                         (f"llm-snapshot {os.getppid()} -o /nowhere/at/all", "-o")):  # fmt: skip
+    for line, wanted in (
+        ("llm-snapshot", "which process"),
+        ("llm-snapshot 999999999", "no process"),
+        ("llm-snapshot 1 -max-bytes -5", "0 or more"),
+        (f"llm-snapshot {os.getppid()} -o /nowhere/at/all", "-o"),
+    ):
         with pytest.raises(GdbextError, match=wanted) as e:
             answer(line)
         assert "\n" not in str(e.value)

@@ -7,11 +7,12 @@ import re
 import subprocess
 import sys
 
-from gdbext.commands import table
-from gdbext.commands.session import Session
 from gdbrun import run_gdb
 from heartbeats import asleep, eventually, heartbeats
 from pysubjects import PYTHONS, SUBJECTS
+
+from gdbext.commands import table
+from gdbext.session.session import Session
 
 
 def run(line):
@@ -27,7 +28,10 @@ def answer(line):
 @contextlib.contextmanager
 def pools(*words, python=sys.executable):
     """-> [truth] of one running pool.py per word."""
-    found = [subprocess.Popen([python, os.path.join(SUBJECTS, "pool.py"), *word.split()], stdout=subprocess.PIPE, text=True) for word in words]
+    found = [
+        subprocess.Popen([python, os.path.join(SUBJECTS, "pool.py"), *word.split()], stdout=subprocess.PIPE, text=True)
+        for word in words
+    ]
     try:
         truths = [json.loads(p.stdout.readline()) for p in found]
         asleep(*(p.pid for p, word in zip(found, words) if "moving" not in word))
@@ -47,10 +51,16 @@ def test_the_groups_are_what_the_processes_say_and_pools_fold():
         with pools("a", "b", python=python) as truths:
             pids = [t["pid"] for t in truths]
             said = answer(f"llm-stacks {pids[0]},{pids[1]} -json")
-            assert (said["ranks_read"], said["ranks_total"], said["failed"]) == (2, 2, []) and {p["pid"] for p in said["pauses"]} == set(pids)
+            assert (said["ranks_read"], said["ranks_total"], said["failed"]) == (2, 2, []) and {
+                p["pid"] for p in said["pauses"]
+            } == set(pids)
             main = next(g for g in said["groups"] if functions(g) == truths[0]["stack"])
-            assert sorted(m["pid"] for m in main["members"]) == sorted(pids) and all(m["tid"] == m["pid"] for m in main["members"])
-            assert main["frames"][0]["kind"] == "native" and any(re.search("nanosleep|select", f["function"]) for f in main["frames"]), main["frames"][:4]
+            assert sorted(m["pid"] for m in main["members"]) == sorted(pids) and all(
+                m["tid"] == m["pid"] for m in main["members"]
+            )
+            assert main["frames"][0]["kind"] == "native" and any(
+                re.search("nanosleep|select", f["function"]) for f in main["frames"]
+            ), main["frames"][:4]
             idle = [g for g in said["groups"] if g["idle"]]
             assert sum(len(g["members"]) for g in idle if "_worker" in functions(g)) == 6, [functions(g) for g in said["groups"]]
             assert not any(g["idle"] for g in said["groups"] if "other" in functions(g) or "inner" in functions(g))
@@ -66,7 +76,9 @@ def test_text_page_and_folded_lines_show_the_same_and_escape_names(tmp_path):
         page = html.read_text()
         assert "<b>evil" not in page and "\x1b" not in page and "inner" in page and "<script" not in page and "src=" not in page
         lines = folded.read_text().splitlines()
-        assert sum(int(line.rpartition(" ")[2]) for line in lines) == 10 and any(";inner (" in line and ";wait (" in line for line in lines)
+        assert sum(int(line.rpartition(" ")[2]) for line in lines) == 10 and any(
+            ";inner (" in line and ";wait (" in line for line in lines
+        )
 
 
 def test_who_is_missing_is_named_and_the_rest_is_read(tmp_path):
@@ -98,15 +110,26 @@ def test_the_same_in_gdb_and_on_what_gdb_holds_and_on_a_snapshot(gdb_path, tmp_p
     with pools("a", "b") as (one, two):
         file = tmp_path / "shot"
         answer(f"llm-snapshot {two['pid']} -max-bytes 0 -o {file} -json")
-        said = run_gdb(gdb_path, [f"llm-stacks -json {one['pid']} {two['pid']}", f"llm-attach {one['pid']}", "llm-stacks -json",
-                                  f"llm-stacks -json {one['pid']} {file}", "llm-detach"])  # fmt: skip
+        said = run_gdb(
+            gdb_path,
+            [
+                f"llm-stacks -json {one['pid']} {two['pid']}",
+                f"llm-attach {one['pid']}",
+                "llm-stacks -json",
+                f"llm-stacks -json {one['pid']} {file}",
+                "llm-detach",
+            ],
+        )
         free, attached, both = said.json(0), said.json(2), said.json(3)
         assert free["ranks_read"] == both["ranks_read"] == 2 and attached["ranks_read"] == 1
         assert len(free["pauses"]) == 2 and attached["pauses"] == both["pauses"] == []
 
         def mine(answer, pid):
-            return sorted([functions(g), sorted(m["tid"] for m in g["members"] if m["pid"] == pid)] for g in answer["groups"]
-                          if any(m["pid"] == pid for m in g["members"]))  # fmt: skip
+            return sorted(
+                [functions(g), sorted(m["tid"] for m in g["members"] if m["pid"] == pid)]
+                for g in answer["groups"]
+                if any(m["pid"] == pid for m in g["members"])
+            )
 
         assert mine(free, one["pid"]) == mine(attached, one["pid"]) == mine(both, one["pid"])
         assert mine(free, two["pid"]) == mine(both, two["pid"])

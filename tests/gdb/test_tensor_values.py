@@ -6,11 +6,11 @@ import re
 import subprocess
 
 import pytest
+from test_tensors import LAZY, ask, running
 
 from gdbext.errors import GdbextError
 from gdbext.torch import stats
 from gdbext.torch.arrays import of_tensor
-from test_tensors import LAZY, ask, running
 
 numpy = pytest.importorskip("numpy")
 
@@ -39,8 +39,23 @@ def test_statistics_of_every_tensor_are_what_torch_computes(subject):
         if bad or sampled or found["count"] != truth["numel"]:
             wrong[name] = bad
     assert not wrong
-    assert seen >= {"bool", "uint8", "int64", "uint64", "float16", "bfloat16", "float32", "float64", "complex32", "complex64",
-                    "float8_e5m2", "float8_e4m3fn", "float8_e4m3fnuz", "qint8", "quint8"}  # fmt: skip
+    assert seen >= {
+        "bool",
+        "uint8",
+        "int64",
+        "uint64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "complex32",
+        "complex64",
+        "float8_e5m2",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "qint8",
+        "quint8",
+    }
 
 
 def test_a_search_for_nan_finds_those_that_have_one(subject):
@@ -128,10 +143,32 @@ for path in sys.argv[1:]:
     found[path] = [str(t.dtype), list(t.shape), repr(t)]
 print(json.dumps(found))
 """
-SAVED = ["float32 randn (7, 11)", "transposed", "expanded", "conj", "conj imag (neg)", "bfloat16 randn (7, 11)", "float16 randn (3, 4)", "quantized",
-         "bool bits (3, 4)", "int64 bits (5,)", "uint16 bits (3, 4)", "complex", "complex double", "float8_e4m3fn matrix", "float8_e5m2 all",
-         "float8_e8m0fnu all", "float8_e4m3fnuz matrix", "0-size 4-D", "bool 0-d", "parameter", "channels last", "permuted 6-D", "complex32 bits (5,)",
-         "float4"]  # fmt: skip
+SAVED = [
+    "float32 randn (7, 11)",
+    "transposed",
+    "expanded",
+    "conj",
+    "conj imag (neg)",
+    "bfloat16 randn (7, 11)",
+    "float16 randn (3, 4)",
+    "quantized",
+    "bool bits (3, 4)",
+    "int64 bits (5,)",
+    "uint16 bits (3, 4)",
+    "complex",
+    "complex double",
+    "float8_e4m3fn matrix",
+    "float8_e5m2 all",
+    "float8_e8m0fnu all",
+    "float8_e4m3fnuz matrix",
+    "0-size 4-D",
+    "bool 0-d",
+    "parameter",
+    "channels last",
+    "permuted 6-D",
+    "complex32 bits (5,)",
+    "float4",
+]
 
 
 def test_plain_torch_numpy_and_safetensors_load_what_is_saved(subject, torch_python, tmp_path):
@@ -169,7 +206,13 @@ def test_the_library_s_own_files_compare_equal_to_the_process(subject, torch_pyt
     )
     subprocess.run([torch_python, "-c", make, str(tmp_path)], check=True)
     name = "tensors['32 x 32 ints']"
-    for other, equal in (("a.safetensors:x", True), ("a.safetensors:y", False), ("a.npy", True), ("b.pt:w", True), ("a.pt", False)):
+    for other, equal in (
+        ("a.safetensors:x", True),
+        ("a.safetensors:y", False),
+        ("a.npy", True),
+        ("b.pt:w", True),
+        ("a.pt", False),
+    ):
         found = ask(subject, f"-compare {tmp_path}/{other} {name}").data["compare"]
         assert found["equal"] is equal, other
     assert found["different"] == 32 * 31 and found["first_index"] == [0, 1] and found["max_abs_diff"] == 31 * 31
@@ -198,8 +241,16 @@ def test_another_expression_another_process_and_a_slice_compare(subject, torch_p
 
 
 def test_without_numpy_gdb_says_the_line_that_installs_it(gdb, subject, tmp_path):
-    said = gdb(["python import importlib.util; print(importlib.util.find_spec('numpy'))", "pytensor -stats small", "pytensor -repr small"],
-               ["-p", str(subject.pid)], before=LAZY, env={"GDBEXT_DATA": str(tmp_path)})  # fmt: skip
+    said = gdb(
+        [
+            "python import importlib.util; print(importlib.util.find_spec('numpy'))",
+            "pytensor -stats small",
+            "pytensor -repr small",
+        ],
+        ["-p", str(subject.pid)],
+        before=LAZY,
+        env={"GDBEXT_DATA": str(tmp_path)},
+    )
     if said.outputs[0] != "None":
         pytest.skip("this gdb's own Python brings numpy")
     assert re.match(r"pytensor: -stats needs numpy, .*; run: python3 -m pip install --target \S+ .*numpy$", said.outputs[1])
@@ -208,8 +259,15 @@ def test_without_numpy_gdb_says_the_line_that_installs_it(gdb, subject, tmp_path
 
 def test_a_core_is_compared_with_the_process_it_came_from(gdb, subject, tmp_path):
     core = str(tmp_path / "core")
-    said = gdb([f"generate-core-file {core}", f"pytensor -json -compare {core}:tensors['transposed'] tensors['transposed']",
-                f"pytensor -json -compare {core}:tensors['conj'] tensors['complex']"], ["-p", str(subject.pid)], before=LAZY)  # fmt: skip
+    said = gdb(
+        [
+            f"generate-core-file {core}",
+            f"pytensor -json -compare {core}:tensors['transposed'] tensors['transposed']",
+            f"pytensor -json -compare {core}:tensors['conj'] tensors['complex']",
+        ],
+        ["-p", str(subject.pid)],
+        before=LAZY,
+    )
     if "needs numpy" in said.text:
         pytest.skip("this gdb's Python has no numpy: scripts/test installs it")
     assert said.json(1)["compare"]["equal"] is True and said.json(1)["partial"] == []

@@ -7,18 +7,32 @@ import subprocess
 
 import pytest
 
+from gdbext.access.proc import ProcTarget
 from gdbext.commands.pytensor import PyTensor
-from gdbext.commands.session import Session
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
-from gdbext.target.proc import ProcTarget
+from gdbext.session.session import Session
 from gdbext.torch import layout as layouts
 from gdbext.torch.repr import process_options, tensor_repr
 from gdbext.torch.tensor import one_line, read_tensor, read_tensor_impl
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "tensors.py")
-FIELDS = ("type", "shape", "stride", "dtype", "device", "layout", "storage_offset", "numel", "data_ptr", "storage_bytes",
-          "requires_grad", "is_conj", "is_neg", "impl")  # fmt: skip
+FIELDS = (
+    "type",
+    "shape",
+    "stride",
+    "dtype",
+    "device",
+    "layout",
+    "storage_offset",
+    "numel",
+    "data_ptr",
+    "storage_bytes",
+    "requires_grad",
+    "is_conj",
+    "is_neg",
+    "impl",
+)
 
 
 class Subject:
@@ -98,8 +112,26 @@ def test_repr_of_every_tensor_is_torchs_own(subject):
 
 def test_every_dtype_that_torch_prints_was_among_them(subject):
     seen = {t["dtype"].replace("torch.", "") for t in subject.tensors.values() if t["repr"] is not None}
-    assert seen >= {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex32",
-                    "complex64", "complex128", "float8_e5m2", "float8_e4m3fn", "qint8", "quint8", "qint32"}  # fmt: skip
+    assert seen >= {
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "complex32",
+        "complex64",
+        "complex128",
+        "float8_e5m2",
+        "float8_e4m3fn",
+        "qint8",
+        "quint8",
+        "qint32",
+    }
 
 
 def test_grad_fn_is_named_as_python_names_it(subject):
@@ -154,7 +186,9 @@ def test_kinds_that_cannot_be_printed_are_said_in_one_line_and_described(subject
                 subject.repr(tensor)
             assert "\n" not in str(e.value)
             assert tensor.dtype.name == subject.beyond[name]["dtype"].replace("torch.", "")
-    assert {n: subject.repr(subject.read(n)) for n in RAW if n in subject.beyond} == {n: t for n, t in RAW.items() if n in subject.beyond}
+    assert {n: subject.repr(subject.read(n)) for n in RAW if n in subject.beyond} == {
+        n: t for n, t in RAW.items() if n in subject.beyond
+    }
     own = ask(subject, hex(subject.beyond["own repr"]["address"]) + " -repr")
     assert own.text == "Own([1., 1.])" and "has a __repr__ of its own" in own.partial[-1]
 
@@ -309,11 +343,24 @@ def test_nothing_is_called_in_the_process(gdb, subject):
 
 def test_convenience_functions_take_python_expressions_and_addresses(gdb, subject):
     address = subject.tensors["32 x 32 ints"]["address"]
-    said = gdb(["print $tensor(\"tensors['offset view']\")", "print $tensor_item(\"tensors['32 x 32 ints']\", 1, 2)", f"print $tensor_item({address}, -1, -1) + 1",
-                "print $tensor(\"nosuch\")", f"print $tensor_item({address}, 40, 0)", "print $tensor_item(\"tensors['complex 0-d']\")"],
-               ["-p", str(subject.pid)], before=LAZY)  # fmt: skip
+    said = gdb(
+        [
+            "print $tensor(\"tensors['offset view']\")",
+            "print $tensor_item(\"tensors['32 x 32 ints']\", 1, 2)",
+            f"print $tensor_item({address}, -1, -1) + 1",
+            'print $tensor("nosuch")',
+            f"print $tensor_item({address}, 40, 0)",
+            "print $tensor_item(\"tensors['complex 0-d']\")",
+        ],
+        ["-p", str(subject.pid)],
+        before=LAZY,
+    )
     text = " ".join(subject.tensors["offset view"]["repr"].split())
     assert said.outputs[0] == f'$1 = "{text}"'
     assert said.outputs[1].endswith("= -478") and said.outputs[2].endswith("= 512")
-    assert said.outputs[3].startswith("$tensor: there is no name nosuch") and "out of bounds" in said.outputs[4] and "complex" in said.outputs[5]
+    assert (
+        said.outputs[3].startswith("$tensor: there is no name nosuch")
+        and "out of bounds" in said.outputs[4]
+        and "complex" in said.outputs[5]
+    )
     assert not any("\n" in text for text in said.outputs[:5])

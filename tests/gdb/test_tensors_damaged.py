@@ -4,18 +4,29 @@ import random
 import time
 
 import pytest
-
-from gdbext.cpython.runtime import open_runtime
-from gdbext.errors import GdbextError
-from gdbext.torch.repr import tensor_repr
-from gdbext.torch.stats import statistics
-from gdbext.torch.arrays import of_tensor
-from gdbext.torch.tensor import read_tensor
 from pysubjects import Damaged
 from test_tensors import running
 
+from gdbext.cpython.runtime import open_runtime
+from gdbext.errors import GdbextError
+from gdbext.torch.arrays import of_tensor
+from gdbext.torch.repr import tensor_repr
+from gdbext.torch.stats import statistics
+from gdbext.torch.tensor import read_tensor
+
 numpy = pytest.importorskip("numpy")
-VICTIMS = ["float32 bits (3, 4)", "permuted 6-D", "big strided", "huge kv", "parameter", "quantized", "conj", "expanded", "python function", "meta"]
+VICTIMS = [
+    "float32 bits (3, 4)",
+    "permuted 6-D",
+    "big strided",
+    "huge kv",
+    "parameter",
+    "quantized",
+    "conj",
+    "expanded",
+    "python function",
+    "meta",
+]
 KINDS = ["sparse", "csr", "nested", "batched", "gradient wrapper", "functional", "per channel", "jagged", "wrapper subclass"]
 WORDS = [0, 1, 7, 64, 1 << 20, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, (1 << 64) - 8, 0x4141414141414141, 0x7FFF00000000]
 

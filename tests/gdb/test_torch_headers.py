@@ -8,15 +8,17 @@ import time
 
 import pytest
 
+from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import LayoutError
-from gdbext.target.proc import ProcTarget
 from gdbext.torch import headers, layout
 
 
 @pytest.fixture(scope="module")
 def target(torch_python):
-    process = subprocess.Popen([torch_python, "-c", "import torch, time; print('ready', flush=True); time.sleep(600)"], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [torch_python, "-c", "import torch, time; print('ready', flush=True); time.sleep(600)"], stdout=subprocess.PIPE
+    )
     try:
         assert process.stdout.readline() == b"ready\n"
         found = ProcTarget(process.pid)

@@ -10,12 +10,12 @@ import threading
 import time
 
 import pytest
-
-from gdbext.errors import GdbextError
-from gdbext.target.snapshot import CoreFileTarget
 from heartbeats import asleep
 from test_hang import fault
 from test_stacks import answer, run
+
+from gdbext.access.snapshot import CoreFileTarget
+from gdbext.errors import GdbextError
 
 SECRET = "my-secret-prompt-text"
 
@@ -70,7 +70,9 @@ def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
         f"held = threading.Event()\ndef hold(prompt):\n    with locks[prompt]:\n        held.set(); print('up', flush=True); time.sleep(1000)\n"
         f"p = '{SECRET} {SECRET}'\nthreading.Thread(target=hold, args=(p,), name='<img src=x onerror=alert(1)>').start(); held.wait()\nwait(p)"
     )
-    child = subprocess.Popen([sys.executable, "-c", code, "--api-key=hidden-key"], stdout=subprocess.PIPE, env={**os.environ, "TOKEN": "hidden-token"})
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "--api-key=hidden-key"], stdout=subprocess.PIPE, env={**os.environ, "TOKEN": "hidden-token"}
+    )
     try:
         child.stdout.readline()
         asleep(child.pid)
@@ -90,8 +92,13 @@ def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
 
 
 def test_bad_words_give_one_clear_line(tmp_path):
-    for line, wanted in (("llm-report", "name the file"), (f"llm-report /nowhere/x.html {os.getpid()} -wait 0", "name another file"),
-                         (f"llm-watch {os.getpid()} -after 0", "-after"), (f"llm-watch {__file__}", "core"), ("llm-hang 999999999", "no process")):  # fmt: skip
+    for line, wanted in (
+        ("llm-report", "name the file"),
+        (f"llm-report /nowhere/x.html {os.getpid()} -wait 0", "name another file"),
+        (f"llm-watch {os.getpid()} -after 0", "-after"),
+        (f"llm-watch {__file__}", "core"),
+        ("llm-hang 999999999", "no process"),
+    ):
         with pytest.raises(GdbextError, match=wanted) as e:
             answer(line)
         assert "\n" not in str(e.value)

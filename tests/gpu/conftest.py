@@ -8,7 +8,6 @@ import shutil
 import subprocess
 
 import pytest
-
 from gdbrun import fetched, run_gdb
 
 
@@ -50,10 +49,18 @@ def build(folder, arch="native"):
     """subjects/paged.cu, compiled for this GPU: {"debug": with device debug information, "shared", "static", "stripped", "static-stripped": with none}."""
     nvcc = _tool("nvcc") or fetched("nvcc", "bin", "nvcc")
     home = os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))
-    libraries = [at for at in (os.path.join(home, *p) for p in (("lib64",), ("targets", "x86_64-linux", "lib"), ("toolkit", "lib"), ("lib",))) if os.path.isdir(at)]
+    libraries = [
+        at
+        for at in (os.path.join(home, *p) for p in (("lib64",), ("targets", "x86_64-linux", "lib"), ("toolkit", "lib"), ("lib",)))
+        if os.path.isdir(at)
+    ]
     link = [word for at in libraries for word in (f"-L{at}", "-Xlinker", f"-rpath={at}")]
     made = {name: os.path.join(str(folder), name) for name in ("debug", "shared", "static", "stripped", "static-stripped")}
-    for name, options in (("debug", ["-G", "-g", "-cudart", "shared"]), ("shared", ["-O2", "-cudart", "shared"]), ("static", ["-O2", "-cudart", "static"])):
+    for name, options in (
+        ("debug", ["-G", "-g", "-cudart", "shared"]),
+        ("shared", ["-O2", "-cudart", "shared"]),
+        ("static", ["-O2", "-cudart", "static"]),
+    ):
         subprocess.run([nvcc, f"-arch={arch}", *options, "-o", made[name], SOURCE, *link], check=True, timeout=300)
     for name in ("shared", "static"):
         subprocess.run(["strip", "-o", made["stripped" if name == "shared" else "static-stripped"], made[name]], check=True)

@@ -10,12 +10,10 @@ import subprocess
 import time
 
 import pytest
-
 from gdbrun import run_gdb
 
 from gdbext.errors import GdbextError
 from gdbext.kernels import gpucore
-
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "paged.cu")
 
@@ -38,9 +36,24 @@ def test_the_launch_is_stopped_at_on_the_host(gdb_path, programs, name):
 def test_the_kernel_is_stopped_in_focused_and_stepped(cuda_gdb, program):
     with open(SOURCE) as f:
         line = next(i for i, text in enumerate(f, 1) if "const long physical" in text)  # the first of the loop over KV blocks
-    said = cuda_gdb(["llm-break paged_attention_v1_kernel", "run", "llm-bt -json", "llm-break -delete", "llm-focus -seq 3 -head 5 -json", "print blockIdx", "llm-step -json",
-                     "llm-step instruction -json", f"tbreak paged.cu:{line} if blockIdx.x == 5 && blockIdx.y == 3 && threadIdx.x == 0", "continue",
-                     "llm-step kv-block -json", "llm-step kv-block -json", "kill"], [program])  # fmt: skip
+    said = cuda_gdb(
+        [
+            "llm-break paged_attention_v1_kernel",
+            "run",
+            "llm-bt -json",
+            "llm-break -delete",
+            "llm-focus -seq 3 -head 5 -json",
+            "print blockIdx",
+            "llm-step -json",
+            "llm-step instruction -json",
+            f"tbreak paged.cu:{line} if blockIdx.x == 5 && blockIdx.y == 3 && threadIdx.x == 0",
+            "continue",
+            "llm-step kv-block -json",
+            "llm-step kv-block -json",
+            "kill",
+        ],
+        [program],
+    )
     assert any("paged_attention_v1_kernel" in k["function"] and k["grid"] == [8, 4, 1] for k in said.json(2)["kernels"])
     assert said.json(4)["block"] == [5, 3, 0] and "x = 5, y = 3" in said.outputs[5]
     for i in (6, 7, 10, 11):
@@ -51,9 +64,20 @@ def test_the_kernel_is_stopped_in_focused_and_stepped(cuda_gdb, program):
 
 def test_a_device_tensor_is_read_under_focus(cuda_gdb, program, tmp_path):
     script = tmp_path / "read.py"
-    script.write_text("from gdbext.control import cudagdb\ndef read(address, size):\n    print('READ', cudagdb.device().read(int(address), size).hex())\n")
-    said = cuda_gdb([f"source {script}", "llm-break paged_attention_v1_kernel", "run", "llm-focus -seq 0 -head 0",
-                     "python read(gdb.parse_and_eval('(unsigned long)q'), 32)", "kill"], [program])  # fmt: skip
+    script.write_text(
+        "from gdbext.control import cudagdb\ndef read(address, size):\n    print('READ', cudagdb.device().read(int(address), size).hex())\n"
+    )
+    said = cuda_gdb(
+        [
+            f"source {script}",
+            "llm-break paged_attention_v1_kernel",
+            "run",
+            "llm-focus -seq 0 -head 0",
+            "python read(gdb.parse_and_eval('(unsigned long)q'), 32)",
+            "kill",
+        ],
+        [program],
+    )
     assert "READ " + struct.pack("<8f", *(i % 7 for i in range(8))).hex() in said.outputs[4]
 
 
@@ -73,7 +97,9 @@ def test_a_core_that_the_driver_wrote_reads_the_same_as_in_cuda_gdb(cuda_gdb, pr
     assert answer["faults"] and all(f["block"][1] == 2 and "paged_attention_v1_kernel" in f["function"] for f in answer["faults"])
     focus = re.search(r"block \((.*?)\), thread \((.*?)\), device (\d+), sm (\d+), warp (\d+), lane (\d+)", said.outputs[1])
     block, thread = ([int(n) for n in focus.group(i).split(",")] for i in (1, 2))
-    assert any(f["block"] == block and f["sm"] == int(focus.group(4)) and f["warp"] == int(focus.group(5)) for f in answer["faults"]), (block, thread)
+    assert any(
+        f["block"] == block and f["sm"] == int(focus.group(4)) and f["warp"] == int(focus.group(5)) for f in answer["faults"]
+    ), (block, thread)
 
 
 def whole(core):
@@ -104,14 +130,20 @@ def test_a_hung_kernel_is_dumped_on_request(cuda_gdb, program, tmp_path):
 
 
 def test_torch_shows_the_values_of_a_cuda_tensor(cuda_gdb, torch_python, tmp_path):
-    code = ("import torch,time\nt = torch.arange(12., device='cuda').reshape(3, 4)\ntorch.cuda.synchronize()\n"
-            "def wait():\n    x = t\n    torch.cuda._sleep(1 << 40)\n    print('ready', flush=True)\n    torch.cuda.synchronize()\nwait()\n")
-    if subprocess.run([torch_python, "-c", "import torch; assert torch.cuda.is_available()"], stderr=subprocess.DEVNULL).returncode:
+    code = (
+        "import torch,time\nt = torch.arange(12., device='cuda').reshape(3, 4)\ntorch.cuda.synchronize()\n"
+        "def wait():\n    x = t\n    torch.cuda._sleep(1 << 40)\n    print('ready', flush=True)\n    torch.cuda.synchronize()\nwait()\n"
+    )
+    if subprocess.run(
+        [torch_python, "-c", "import torch; assert torch.cuda.is_available()"], stderr=subprocess.DEVNULL
+    ).returncode:
         pytest.skip("the environment's torch is built without CUDA")
     process = subprocess.Popen([torch_python, "-c", code], stdout=subprocess.PIPE)
     try:
         assert process.stdout.readline() == b"ready\n"  # the kernel is launched; attaching takes longer than its start
-        said = cuda_gdb(["cuda kernel 0", "pytensor -json t", "pytensor -repr t"], ["-p", str(process.pid)], before=["set auto-solib-add off"])
+        said = cuda_gdb(
+            ["cuda kernel 0", "pytensor -json t", "pytensor -repr t"], ["-p", str(process.pid)], before=["set auto-solib-add off"]
+        )
         assert said.json(1)["shape"] == [3, 4] and "[ 4.,  5.,  6.,  7.]" in said.outputs[2]
     finally:
         process.kill()

@@ -15,20 +15,22 @@ PACK = os.path.join(ROOT, "gdbext")
 MAY = {
     "errors": set(),
     "lazy": set(),
+    "wheels": set(),
     "render": set(),
     "layouts": set(),
-    "target": {"layouts"},
-    "cpython": {"target", "layouts", "render"},
-    "torch": {"cpython", "target", "layouts", "render"},
-    "kvcache": {"cpython", "torch", "target", "layouts", "render"},
-    "kernels": {"kvcache", "cpython", "torch", "target", "layouts", "render", "engines"},
-    "engines": {"kvcache", "cpython", "torch", "target", "layouts", "render"},
-    "stacks": {"kvcache", "cpython", "torch", "target", "layouts", "render", "engines"},
-    "control": {"kvcache", "cpython", "torch", "target", "layouts", "render", "engines", "stacks", "kernels"},
-    "setup": {"commands", "target", "layouts", "render", "cpython", "torch"},  # runs commands outside gdb
+    "access": {"layouts"},
+    "cpython": {"access", "layouts", "render"},
+    "torch": {"cpython", "access", "layouts", "render"},
+    "kvcache": {"cpython", "torch", "access", "layouts", "render"},
+    "kernels": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines"},
+    "engines": {"kvcache", "cpython", "torch", "access", "layouts", "render"},
+    "stacks": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines"},
+    "control": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines", "stacks", "kernels"},
+    "session": {"control", "access", "layouts", "cpython", "torch", "kvcache", "render", "engines", "stacks", "kernels"},
+    "setup": {"commands", "session", "access", "layouts", "render", "cpython", "torch"},  # runs commands outside gdb
 }
-ALL = set(MAY) | {"commands", "printers", "functions", "frame_filters"}
-MAY_GDB = ("init.py", "control/", "commands/", "printers/", "functions/", "frame_filters/", "target/libraries.py")
+ALL = set(MAY) - {"errors", "lazy", "wheels"} | {"commands", "printers", "functions", "frame_filters"}
+MAY_GDB = ("init.py", "control/", "session/gdb_session.py", "commands/", "printers/", "functions/", "frame_filters/", "access/libraries.py")
 
 
 def sources():
@@ -48,7 +50,7 @@ def imports(path, relative):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "room" and isinstance(node.args[0], ast.Constant):
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "lazy_module" and isinstance(node.args[0], ast.Constant):
             yield "gdbext." + node.args[0].value  # gdbext.lazy
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
@@ -63,7 +65,7 @@ def test_arrows_point_one_way(relative, path):
     for name in imports(path, relative):
         parts = name.split(".")
         if parts[0] == "gdb":
-            allowed = relative.startswith(MAY_GDB) or (relative.startswith("target/") and relative.endswith("_gdb.py"))
+            allowed = relative.startswith(MAY_GDB) or (relative.startswith("access/") and relative.endswith("_gdb.py"))
             assert allowed, f"{relative} imports gdb"
         if parts[0] == "gdbext" and len(parts) > 1 and room in MAY:
             other = parts[1]
@@ -96,13 +98,24 @@ def project_files():
         listed = ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard"]
         names = subprocess.run(listed, stdout=subprocess.PIPE, check=True, text=True).stdout.split("\n")
     else:
-        names = [os.path.relpath(os.path.join(folder, name), ROOT) for folder, _, files in os.walk(ROOT) for name in files
-                 if not {".git", "__pycache__", ".pytest_cache", ".hypothesis", "build"} & set(folder.split(os.sep))]  # fmt: skip
+        names = [
+            os.path.relpath(os.path.join(folder, name), ROOT)
+            for folder, _, files in os.walk(ROOT)
+            for name in files
+            if not {".git", "__pycache__", ".pytest_cache", ".hypothesis", "build"} & set(folder.split(os.sep))
+        ]
     return [name for name in names if os.path.isfile(os.path.join(ROOT, name))]
 
 
 def test_no_file_names_a_registry_or_this_machine():
-    words = ["pypi" + ".org", "download." + "pytorch", "files." + "pythonhosted", "deb." + "debian", "registry." + "npmjs", "/root/" + ".pyenv"]
+    words = [
+        "pypi" + ".org",
+        "download." + "pytorch",
+        "files." + "pythonhosted",
+        "deb." + "debian",
+        "registry." + "npmjs",
+        "/root/" + ".pyenv",
+    ]
     looked = 0
     for name in project_files():
         path = os.path.join(ROOT, name)

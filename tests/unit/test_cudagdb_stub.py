@@ -10,9 +10,11 @@ import pytest
 from gdbext.errors import FaultError, GdbextError
 
 FOCUSED = "kernel 2, grid 1, block (5,3,0), thread (0,0,0), device 0, sm 1, warp 4, lane 0\n"
-KERNELS = ('^done,InfoCudaKernelsTable={nr_rows="2",body=[InfoCudaKernelsRow={current="*",kernel="2",device="0",grid="1",status="Active",gridDim="(8,4,1)",'
-           'blockDim="(128,1,1)",invocation="vllm::k<float, {int}>(q=0x7f \\"a\\")"},InfoCudaKernelsRow={current=" ",kernel="3",device="1",grid="9",'
-           'gridDim="(1,1,1)",blockDim="(32,1,1)",invocation="other()"}]}')  # fmt: skip
+KERNELS = (
+    '^done,InfoCudaKernelsTable={nr_rows="2",body=[InfoCudaKernelsRow={current="*",kernel="2",device="0",grid="1",status="Active",gridDim="(8,4,1)",'
+    'blockDim="(128,1,1)",invocation="vllm::k<float, {int}>(q=0x7f \\"a\\")"},InfoCudaKernelsRow={current=" ",kernel="3",device="1",grid="9",'
+    'gridDim="(1,1,1)",blockDim="(32,1,1)",invocation="other()"}]}'
+)
 
 
 class Stub(types.ModuleType):
@@ -62,10 +64,19 @@ def test_debuggers_are_told_apart(load):
 
 
 def test_kernels_and_focus_come_from_mi_and_the_command_line(load):
-    module, _ = load({'interpreter-exec mi "-cuda-info-kernels"': KERNELS, "cuda kernel grid block thread device sm warp lane": FOCUSED})
+    module, _ = load(
+        {'interpreter-exec mi "-cuda-info-kernels"': KERNELS, "cuda kernel grid block thread device sm warp lane": FOCUSED}
+    )
     device = module.device()
     first, second = device.kernels()
-    assert (first.id, first.grid_id, first.grid, first.block, first.current, first.device) == (2, 1, (8, 4, 1), (128, 1, 1), True, 0)
+    assert (first.id, first.grid_id, first.grid, first.block, first.current, first.device) == (
+        2,
+        1,
+        (8, 4, 1),
+        (128, 1, 1),
+        True,
+        0,
+    )
     assert (second.id, second.name, second.current, second.device) == (3, "other", False, 1)
     focus = device.focus()
     assert (focus.kernel, focus.block, focus.thread, focus.sm, focus.warp, focus.lane) == (2, (5, 3, 0), (0, 0, 0), 1, 4, 0)
@@ -88,26 +99,50 @@ def test_gdb_cuda_reads_where_it_is_and_only_under_a_focus(load):
 
 
 def test_the_focus_counts_as_moved_only_when_it_has(load):
-    module, stub = load({"cuda kernel grid block thread device sm warp lane": FOCUSED, "cuda kernel 2 block (5,3,0) thread (0,0,0)": ""})
+    module, stub = load(
+        {"cuda kernel grid block thread device sm warp lane": FOCUSED, "cuda kernel 2 block (5,3,0) thread (0,0,0)": ""}
+    )
     assert module.device().set_focus(2, (5, 3, 0)).block == (5, 3, 0)
     with pytest.raises(GdbextError, match=r"block \(1,1,0\) is not on the device"):
         module.device().set_focus(2, (1, 1, 0))
 
 
 def test_a_step_says_what_it_did(load):
-    answers = {"cuda kernel grid block thread device sm warp lane": FOCUSED, "info line *$pc": "No line number information available.", "stepi": "",
-               "output/x $pc": "0x7f1234500120", 'interpreter-exec mi "-cuda-info-kernels"': KERNELS.replace("vllm::k<float, {int}>", "vllm::paged_attention_v1_kernel<float, 64>"),
-               "info cuda warps device 0 sm 1 warp 4": "  Wp Active Lanes Mask\n*  4        0x0000ffff           0xffff0000 0x0 2\n", "output (long) block_idx": "7"}  # fmt: skip
+    answers = {
+        "cuda kernel grid block thread device sm warp lane": FOCUSED,
+        "info line *$pc": "No line number information available.",
+        "stepi": "",
+        "output/x $pc": "0x7f1234500120",
+        'interpreter-exec mi "-cuda-info-kernels"': KERNELS.replace(
+            "vllm::k<float, {int}>", "vllm::paged_attention_v1_kernel<float, 64>"
+        ),
+        "info cuda warps device 0 sm 1 warp 4": "  Wp Active Lanes Mask\n*  4        0x0000ffff           0xffff0000 0x0 2\n",
+        "output (long) block_idx": "7",
+    }
     module, stub = load(answers)
     from gdbext.commands.llm_focus import stepped
 
     device = module.device()
     answer = stepped(device, device.focus(), "line")
-    assert "stepi" in stub.asked and "step" not in stub.asked and answer.partial == ["the device code has no lines: one instruction instead"]
-    assert (answer.data["sequence"], answer.data["head"], answer.data["active_lanes"], answer.data["kv_block"], answer.data["pc"]) == (3, 5, 16, 7, 0x7F1234500120)
+    assert (
+        "stepi" in stub.asked
+        and "step" not in stub.asked
+        and answer.partial == ["the device code has no lines: one instruction instead"]
+    )
+    assert (
+        answer.data["sequence"],
+        answer.data["head"],
+        answer.data["active_lanes"],
+        answer.data["kv_block"],
+        answer.data["pc"],
+    ) == (3, 5, 16, 7, 0x7F1234500120)
     assert "warp 4 of SM 1 stepped, 16 lanes active   block (5,3,0), sequence 3, head 5   KV block 7" in answer.people()
-    answers.update({"tbreak *0x7f1234500120 if blockIdx.x == 5 && blockIdx.y == 3 && blockIdx.z == 0 && threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0": "",
-                    "continue": ""})  # fmt: skip
+    answers.update(
+        {
+            "tbreak *0x7f1234500120 if blockIdx.x == 5 && blockIdx.y == 3 && blockIdx.z == 0 && threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0": "",
+            "continue": "",
+        }
+    )
     assert stepped(device, device.focus(), "kv-block").data["step"] == "kv-block"
     answers["cuda kernel grid block thread device sm warp lane"] = "Focus is not set on any active CUDA kernel.\n"
     assert stepped(device, module.Focus(2, (5, 3, 0), (0, 0, 0)), "instruction").data["ended"]

@@ -4,9 +4,9 @@ import struct
 
 import pytest
 
+from gdbext.access.fake import FakeTarget
 from gdbext.cpython import gc
 from gdbext.errors import FaultError, GdbextError, LayoutError
-from gdbext.target.fake import FakeTarget
 
 HEAPS, HEAD = 0x100000, 0x900000
 
@@ -40,8 +40,17 @@ class Layout(dict):
     free_threaded, name = False, "3.99"
 
     def __init__(self):
-        super().__init__({"gc.head.__size": 16, "gc.head._gc_next": 0, "object.ob_type": 8, "gcgen.__size": 24, "gcgen.head": 0,
-                          "interp.gc.generations": 0, "interp.gc.permanent_generation": 72})  # fmt: skip
+        super().__init__(
+            {
+                "gc.head.__size": 16,
+                "gc.head._gc_next": 0,
+                "object.ob_type": 8,
+                "gcgen.__size": 24,
+                "gcgen.head": 0,
+                "interp.gc.generations": 0,
+                "interp.gc.permanent_generation": 72,
+            }
+        )
 
 
 def test_all_objects_of_a_ring_are_given_with_their_types():

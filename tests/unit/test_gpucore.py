@@ -5,14 +5,14 @@ import random
 import struct
 import time
 
-import pytest
-
 import gpucores
+import pytest
+from gpucores import Grid
+
 from gdbext.commands import llm_gpucore
-from gdbext.commands.session import Session
 from gdbext.errors import GdbextError
 from gdbext.kernels import gpucore
-from gpucores import Grid
+from gdbext.session.session import Session
 
 V1 = "_ZN4vllm25paged_attention_v1_kernelIfLi64ELi16EEEvPT_PKS1_fPKib"
 V1_NAME = "void vllm::paged_attention_v1_kernel<float, 64, 16>(float*, float const*, float, int const*, bool)"
@@ -32,15 +32,33 @@ def ask(line):
 @pytest.mark.parametrize("release", RELEASES)
 def test_what_the_driver_noted_is_what_is_shown(release, tmp_path):
     path = tmp_path / "gpu.core"
-    grids = [Grid(V1, (8, 4, 1), (64, 1, 1), [((0, 0, 0), []), ((5, 1, 0), [(1, 7, 14)])]),
-             Grid(REDUCE, (8, 4, 1), (32, 2, 1), [((2, 2, 0), [])], grid_id=7, at=0x40)]  # fmt: skip
+    grids = [
+        Grid(V1, (8, 4, 1), (64, 1, 1), [((0, 0, 0), []), ((5, 1, 0), [(1, 7, 14)])]),
+        Grid(REDUCE, (8, 4, 1), (32, 2, 1), [((2, 2, 0), [])], grid_id=7, at=0x40),
+    ]
     entries = gpucores.write_core(path, MODULE, grids, memory=[(0x7F2000000000, struct.pack("<8f", *range(8)))], release=release)
     said = ask(str(path))
     (reason,) = said["partial"]
-    assert said["schema"] == "llm-gpucore/1" and reason.startswith("which address was touched is not known: a CUDA core has no field for it")
-    assert said["devices"] == [{"index": 0, "name": "NVIDIA Fake GPU", "architecture": "sm_75", "sms": 2, "exception": 'CUDA_EXCEPTION_14 "Warp Illegal Address"'}]
+    assert said["schema"] == "llm-gpucore/1" and reason.startswith(
+        "which address was touched is not known: a CUDA core has no field for it"
+    )
+    assert said["devices"] == [
+        {
+            "index": 0,
+            "name": "NVIDIA Fake GPU",
+            "architecture": "sm_75",
+            "sms": 2,
+            "exception": 'CUDA_EXCEPTION_14 "Warp Illegal Address"',
+        }
+    ]
     first, second = said["kernels"]
-    assert (first["name"], first["grid"], first["block"], first["blocks"], first["warps"]) == (V1_NAME, [8, 4, 1], [64, 1, 1], 2, 4)
+    assert (first["name"], first["grid"], first["block"], first["blocks"], first["warps"]) == (
+        V1_NAME,
+        [8, 4, 1],
+        [64, 1, 1],
+        2,
+        4,
+    )
     assert first["exception"] == 'CUDA_EXCEPTION_14 "Warp Illegal Address"' and first["host_tid"] == 4242
     assert second["exception"] is None and second["id"] == 7
     assert second["places"] == [{"warps": 2, "pc": hex(entries[REDUCE] + 0x40), "function": second["name"], "offset": 0x40}]
@@ -54,7 +72,9 @@ def test_what_the_driver_noted_is_what_is_shown(release, tmp_path):
 
 def test_an_imprecise_exception_says_where_the_thread_stands_and_that_it_does(tmp_path):
     path = tmp_path / "gpu.core"
-    entries = gpucores.write_core(path, MODULE, [Grid(V1, (2, 1, 1), (96, 1, 1), [((1, 0, 0), [(2, 3, 10), (2, 4, 10)])], error=None, at=0x60)])
+    entries = gpucores.write_core(
+        path, MODULE, [Grid(V1, (2, 1, 1), (96, 1, 1), [((1, 0, 0), [(2, 3, 10), (2, 4, 10)])], error=None, at=0x60)]
+    )
     (fault,) = ask(str(path))["faults"]
     assert (fault["precise"], fault["pc"], fault["thread"], fault["threads"]) == (False, hex(entries[V1] + 0x60), [67, 0, 0], 2)
     assert "imprecise" in llm_gpucore.LlmGpuCore().run(Session(), llm_gpucore.LlmGpuCore.parse(str(path))).people()
@@ -64,7 +84,9 @@ def test_a_dump_of_a_hang_shows_where_the_warps_stand(tmp_path):
     path = tmp_path / "gpu.core"
     entries = gpucores.write_core(path, MODULE, [Grid(V1, (4, 1, 1), (64, 1, 1), [((i, 0, 0), []) for i in range(4)], at=0x80)])
     said = ask(str(path))
-    assert said["faults"] == [] and said["kernels"][0]["places"] == [{"warps": 8, "pc": hex(entries[V1] + 0x80), "function": V1_NAME, "offset": 0x80}]
+    assert said["faults"] == [] and said["kernels"][0]["places"] == [
+        {"warps": 8, "pc": hex(entries[V1] + 0x80), "function": V1_NAME, "offset": 0x80}
+    ]
 
 
 # Instructions of nvcc 13.0 for sm_90 as nvdisasm 13.2 shows them: (what it says, register, offset, the 16 bytes as two words)
@@ -83,43 +105,79 @@ def test_the_touched_address_is_worked_out_from_the_instruction_at_fault(tmp_pat
         assert gpucore.touches(code[256:272], 9) == (register, offset), text
         values = [i for i in range(255)]
         values[register], values[register + 1] = 0x10, 0x7F20
-        for at, wanted in ((0x100, 0x7F2000000010 + offset), (0x120, 0x7F2000000010 + offset), (0xF0, None)):  # where the thread stands now
+        for at, wanted in (
+            (0x100, 0x7F2000000010 + offset),
+            (0x120, 0x7F2000000010 + offset),
+            (0xF0, None),
+        ):  # where the thread stands now
             path = tmp_path / f"{register}.{at}.core"
-            gpucores.write_core(path, gpucores.cubin({V1: code}), [Grid(V1, (2, 1, 1), (32, 1, 1), [((0, 0, 0), [(0, 3, 14)])], at=at)], registers={(0, 0, 3): values}, sm=(9, 0))
+            gpucores.write_core(
+                path,
+                gpucores.cubin({V1: code}),
+                [Grid(V1, (2, 1, 1), (32, 1, 1), [((0, 0, 0), [(0, 3, 14)])], at=at)],
+                registers={(0, 0, 3): values},
+                sm=(9, 0),
+            )
             (fault,) = ask(str(path))["faults"]
             assert (fault["address"], fault["address_from"]) == (wanted and hex(wanted), wanted and "instruction")
-    assert gpucore.touches(struct.pack("<2Q", 0x00001806FF047981, 0x000EA2000C1EEB00), 7) is None  # LDG.E.64.SYS R4, [UR6+0x18] of sm_75
+    assert (
+        gpucore.touches(struct.pack("<2Q", 0x00001806FF047981, 0x000EA2000C1EEB00), 7) is None
+    )  # LDG.E.64.SYS R4, [UR6+0x18] of sm_75
 
 
 def test_registers_that_were_written_since_tell_nothing(tmp_path):
     _, register, _, *words = INSTRUCTIONS[2]
-    for later, known in ((0x0000000000037824, False), (0x0000000000007947, False), (0x0000000000207824, True)):  # IMAD writes R3; BRA; IMAD writes R32
+    for later, known in (
+        (0x0000000000037824, False),
+        (0x0000000000007947, False),
+        (0x0000000000207824, True),
+    ):  # IMAD writes R3; BRA; IMAD writes R32
         code = struct.pack("<2Q", *NOP) * 16 + struct.pack("<4Q", *words, later, 0) + struct.pack("<2Q", *NOP) * 7
         path = tmp_path / f"{later}.core"
-        gpucores.write_core(path, gpucores.cubin({V1: code}), [Grid(V1, (2, 1, 1), (32, 1, 1), [((0, 0, 0), [(0, 0, 14)])], at=0x120)], registers={(0, 0, 0): [7] * 255}, sm=(9, 0))
+        gpucores.write_core(
+            path,
+            gpucores.cubin({V1: code}),
+            [Grid(V1, (2, 1, 1), (32, 1, 1), [((0, 0, 0), [(0, 0, 14)])], at=0x120)],
+            registers={(0, 0, 0): [7] * 255},
+            sm=(9, 0),
+        )
         assert (ask(str(path))["faults"][0]["address"] is not None) == known
 
 
 def test_the_touched_address_comes_from_the_text_of_newer_drivers(tmp_path):
     path = tmp_path / "gpu.core"
-    gpucores.write_core(path, MODULE, [Grid(V1, (2, 1, 1), (32, 1, 1), [((0, 0, 0), [(0, 0, 14)])])], release="newest", text="read at address 0x7f20deadbee0.")
+    gpucores.write_core(
+        path,
+        MODULE,
+        [Grid(V1, (2, 1, 1), (32, 1, 1), [((0, 0, 0), [(0, 0, 14)])])],
+        release="newest",
+        text="read at address 0x7f20deadbee0.",
+    )
     (fault,) = ask(str(path))["faults"]
     assert fault["address"] == "0x7f20deadbee0" and fault["address_from"] == "driver" and "deadbee0" in fault["text"]
 
 
 def test_names_in_the_file_cannot_reach_the_terminal(tmp_path):
     path = tmp_path / "gpu.core"
-    gpucores.write_core(path, gpucores.cubin({"evil\x1b[31m\u202e": 64}), [Grid("evil\x1b[31m\u202e", (1, 1, 1), (32, 1, 1), [((0, 0, 0), [])])])
+    gpucores.write_core(
+        path, gpucores.cubin({"evil\x1b[31m\u202e": 64}), [Grid("evil\x1b[31m\u202e", (1, 1, 1), (32, 1, 1), [((0, 0, 0), [])])]
+    )
     command = llm_gpucore.LlmGpuCore
     answer = command().run(Session(), command.parse(str(path)))
     assert "\x1b" not in answer.people() + answer.json(command.name) and "\u202e" not in answer.people()
 
 
-@pytest.mark.parametrize("content,word", [
-    (b"", "empty"), (b"hello", "not a 64-bit"), (gpucores.cubin({V1: 64}), "no CUDA core dump"),
-    (gpucores.Sections(62, 4, 0, 0).bytes(), "core-file"), (gpucores.Sections(190, 4, 0x33, 7).bytes(), "device table"),
-    (gpucores.Sections(190, 4, 0x77, 7).bytes(), "ABI 0x77"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content,word",
+    [
+        (b"", "empty"),
+        (b"hello", "not a 64-bit"),
+        (gpucores.cubin({V1: 64}), "no CUDA core dump"),
+        (gpucores.Sections(62, 4, 0, 0).bytes(), "core-file"),
+        (gpucores.Sections(190, 4, 0x33, 7).bytes(), "device table"),
+        (gpucores.Sections(190, 4, 0x77, 7).bytes(), "ABI 0x77"),
+    ],
+)
 def test_what_is_no_gpu_core_is_refused_in_one_line(content, word, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(content)
@@ -156,7 +214,9 @@ def test_short_rows_and_grids_that_are_not_there_are_said(tmp_path):
 
 def test_cut_and_damaged_files_end_in_an_answer_or_one_line(tmp_path):
     path = tmp_path / "gpu.core"
-    gpucores.write_core(path, MODULE, [Grid(V1, (2, 1, 1), (64, 1, 1), [((0, 0, 0), [(0, 0, 14)]), ((1, 0, 0), [])])], release="newest")
+    gpucores.write_core(
+        path, MODULE, [Grid(V1, (2, 1, 1), (64, 1, 1), [((0, 0, 0), [(0, 0, 14)]), ((1, 0, 0), [])])], release="newest"
+    )
     whole, luck = path.read_bytes(), random.Random(6)
     shoff = struct.unpack_from("<Q", whole, 40)[0]
     refused = answered = 0
@@ -196,7 +256,14 @@ def test_tables_that_repeat_themselves_end(tmp_path):
 
 def test_setup_prints_what_a_shell_takes_for_each_release():
     everything = ask("-setup")["setup"]
-    for name in ("CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1", "CUDA_COREDUMP_PIPE=", "skip_global_memory", "CUDA 13", "CUDA 12.5", "CUDA 11.4"):
+    for name in (
+        "CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1",
+        "CUDA_COREDUMP_PIPE=",
+        "skip_global_memory",
+        "CUDA 13",
+        "CUDA 12.5",
+        "CUDA 11.4",
+    ):
         assert name in everything
     assert "CUDA 13:" not in ask("-setup -cuda 12.8")["setup"] and "deprecated" in ask("-setup -cuda 12.8")["setup"]
     for wrong in ("10.2", "new"):

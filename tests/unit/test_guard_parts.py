@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from gdbext.access import guard, ptrace
 from gdbext.errors import GdbextError, NotFoundError
-from gdbext.target import guard, ptrace
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -57,7 +57,7 @@ def test_settle_resumes_a_process_left_stopped_and_never_one_that_was(sleeper):
 
 def test_a_second_tracer_is_named(sleeper):
     with ptrace.Stopped(sleeper.pid):
-        code = f"from gdbext.target import ptrace\nptrace.Stopped({sleeper.pid}).__enter__()"
+        code = f"from gdbext.access import ptrace\nptrace.Stopped({sleeper.pid}).__enter__()"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert f"already traced by process {os.getpid()}" in done.stderr
 
@@ -110,7 +110,7 @@ def test_the_guard_has_seen_what_a_process_has_before_the_attach_goes_on(sleeper
 def test_the_guard_resumes_what_was_left_stopped_when_the_channel_ends(sleeper):
     """As with a gdb that died between its SIGSTOP and the detach; the one that holds the channel is a process that is killed."""
     code = (
-        f"import os, signal, time\nfrom gdbext.target import guard\ng = guard.Guard(); g.start(); g.own({sleeper.pid}, False)\n"
+        f"import os, signal, time\nfrom gdbext.access import guard\ng = guard.Guard(); g.start(); g.own({sleeper.pid}, False)\n"
         f"os.kill({sleeper.pid}, signal.SIGSTOP); print('stopped', flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
@@ -160,11 +160,11 @@ def test_a_machine_without_python3_is_told_so(monkeypatch):
 
 def test_the_end_of_the_thread_that_holds_the_mutex_is_told():
     """A process that holds it is killed; who waits for it learns so."""
-    code = "from gdbext.target import guard; import time; life = guard.Life.held(); print(life.fd, flush=True); time.sleep(600)"
+    code = "from gdbext.access import guard; import time; life = guard.Life.held(); print(life.fd, flush=True); time.sleep(600)"
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
     try:
         fd = os.open(f"/proc/{holder.pid}/fd/{int(holder.stdout.readline())}", os.O_RDWR)
-        waits = f"from gdbext.target import guard; print('up', flush=True); print(guard.Life({fd}).ended())"
+        waits = f"from gdbext.access import guard; print('up', flush=True); print(guard.Life({fd}).ended())"
         waiter = subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE, cwd=ROOT, pass_fds=[fd], text=True)
         assert waiter.stdout.readline() == "up\n"
         holder.kill()

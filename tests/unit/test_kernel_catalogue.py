@@ -8,28 +8,42 @@ import subprocess
 
 import pytest
 
+from gdbext.access.elf import Elf
 from gdbext.kernels import catalogue, signatures
-from gdbext.target.elf import Elf
 
 V1 = "_ZN4vllm25paged_attention_v1_kernelIfhLi64ELi16EEEvPT_PKS1_fPKT0_b"
 
 
-@pytest.mark.parametrize("symbol,name,template,parameters", [
-    (V1, "vllm::paged_attention_v1_kernel", ["float", "unsigned char", "64", "16"], ["float*", "float const*", "float", "unsigned char const*", "bool"]),
-    ("_Z5plainif", "plain", [], ["int", "float"]),
-    ("_ZN1AclEPFviE", "A::operator()", [], ["void (*)(int)"]),
-    ("_ZN1AlsERKSt6vectorIiSaIiEE", "A::operator<<", [], ["std::vector<int, std::allocator<int> > const&"]),
-    ("cudaLaunchKernel", "cudaLaunchKernel", [], None),
-    ("_Z6simplev", "simple", [], []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "symbol,name,template,parameters",
+    [
+        (
+            V1,
+            "vllm::paged_attention_v1_kernel",
+            ["float", "unsigned char", "64", "16"],
+            ["float*", "float const*", "float", "unsigned char const*", "bool"],
+        ),
+        ("_Z5plainif", "plain", [], ["int", "float"]),
+        ("_ZN1AclEPFviE", "A::operator()", [], ["void (*)(int)"]),
+        ("_ZN1AlsERKSt6vectorIiSaIiEE", "A::operator<<", [], ["std::vector<int, std::allocator<int> > const&"]),
+        ("cudaLaunchKernel", "cudaLaunchKernel", [], None),
+        ("_Z6simplev", "simple", [], []),
+    ],
+)
 def test_signatures_come_apart(symbol, name, template, parameters):
     found = signatures.parse(symbol)
     assert (found.name, found.template, found.parameters, found.stub) == (name, template, parameters, False)
 
 
 def test_a_comparison_among_the_template_arguments_closes_nothing():
-    found = signatures.parse("std::enable_if<(((8)>(0)))&&A<int>::b, void>::type vllm::poly_norm_kernel<c10::Half, ((4)<(8))>(c10::Half*, int)")
-    assert (found.path, found.template, found.parameters) == (["vllm", "poly_norm_kernel"], ["c10::Half", "((4)<(8))"], ["c10::Half*", "int"])
+    found = signatures.parse(
+        "std::enable_if<(((8)>(0)))&&A<int>::b, void>::type vllm::poly_norm_kernel<c10::Half, ((4)<(8))>(c10::Half*, int)"
+    )
+    assert (found.path, found.template, found.parameters) == (
+        ["vllm", "poly_norm_kernel"],
+        ["c10::Half", "((4)<(8))"],
+        ["c10::Half*", "int"],
+    )
 
 
 def test_a_stub_is_its_kernel_and_a_clone_is_known():
@@ -39,7 +53,11 @@ def test_a_stub_is_its_kernel_and_a_clone_is_known():
         assert stub.stub and stub.text == signatures.parse(V1).text
     clone = signatures.parse("_Z18mla_decode_kvcachei.cold")
     assert (clone.base, clone.clone, clone.parameters) == ("mla_decode_kvcache", "[clone .cold]", ["int"])
-    assert signatures.scalar("float const*") == (8, "Q") and signatures.scalar("unsigned int") == (4, "I") and signatures.scalar("Params") is None
+    assert (
+        signatures.scalar("float const*") == (8, "Q")
+        and signatures.scalar("unsigned int") == (4, "I")
+        and signatures.scalar("Params") is None
+    )
 
 
 def test_every_entry_has_a_source_a_rule_and_can_be_found_by_its_mangled_name():
@@ -49,7 +67,9 @@ def test_every_entry_has_a_source_a_rule_and_can_be_found_by_its_mangled_name():
     book = catalogue.catalogue()
     assert len(book.kernels) > 90 and {k.source for k in book.kernels} == set(book.sources)
     for k in book.kernels:
-        assert k.launch in ("runtime", "driver", "cpu") and k.role in ("attention", "reduce", "cache", "plan", "launcher"), k.kernel
+        assert k.launch in ("runtime", "driver", "cpu") and k.role in ("attention", "reduce", "cache", "plan", "launcher"), (
+            k.kernel
+        )
         assert k.needle and re.fullmatch(r"|[\w.]+ -( [\w.]+)?", k.releases), k.kernel
 
 
@@ -86,14 +106,24 @@ def library(tmp_path_factory):
 def test_a_library_is_looked_through(library):
     rows = {r.name: r for r in catalogue.look_through(Elf(library), library, bias=0x1000)}
     v1 = rows["vllm::paged_attention_v1_kernel"]
-    assert v1.instances == 2 and {p.kind for p in v1.places} == {"wrapper"} and v1.kernel.role == "attention" and v1.where == "host"
-    truth = {line.split()[2]: int(line.split()[0], 16) for line in
-             subprocess.run(["nm", library], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines() if len(line.split()) == 3}  # fmt: skip
+    assert (
+        v1.instances == 2 and {p.kind for p in v1.places} == {"wrapper"} and v1.kernel.role == "attention" and v1.where == "host"
+    )
+    truth = {
+        line.split()[2]: int(line.split()[0], 16)
+        for line in subprocess.run(["nm", library], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+        if len(line.split()) == 3
+    }
     for place in [p for r in rows.values() for p in r.places]:
         assert place.address == truth[place.symbol] + 0x1000
     assert {p.kind for p in rows["vllm::paged_attention_v2_kernel"].places} == {"stub"}
     assert rows["FlashAttnFwdSm90"].kernel.backend == "flash-attention 3"
-    assert set(rows) == {"vllm::paged_attention_v1_kernel", "vllm::reshape_and_cache_kernel", "FlashAttnFwdSm90", "vllm::paged_attention_v2_kernel"}
+    assert set(rows) == {
+        "vllm::paged_attention_v1_kernel",
+        "vllm::reshape_and_cache_kernel",
+        "FlashAttnFwdSm90",
+        "vllm::paged_attention_v2_kernel",
+    }
     only = catalogue.look_through(Elf(library), library, pattern=re.compile("v1_kernel<double"))
     assert [(r.name, r.instances) for r in only] == [("vllm::paged_attention_v1_kernel", 1)]
 

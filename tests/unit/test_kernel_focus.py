@@ -13,18 +13,21 @@ def test_every_rule_of_the_catalogue_is_there():
     assert {k.focus for k in catalogue.catalogue().kernels if k.focus} == set(focus.RULES)
 
 
-@pytest.mark.parametrize("rule,asked,block", [
-    ("heads-seqs", dict(seq=3, head=5, part=None, grid=(8, 4, 1)), (5, 3, 0)),
-    ("heads-seqs-512", dict(seq=3, head=5, part=2, grid=(8, 4, 3)), (5, 3, 2)),
-    ("seqs-heads", dict(seq=3, head=5, part=None, grid=(4, 8, 1)), (3, 5, 0)),
-    ("stage1", dict(seq=3, head=5, part=1, grid=(4, 8, 2)), (3, 5, 1)),
-    ("grouped", dict(seq=3, head=5, part=1, grid=(4, 2, 2), heads=8), (3, 1, 1)),
-    ("extend", dict(seq=1, head=2, part=3, grid=(4, 8, 4)), (1, 2, 3)),
-    ("flash-fwd", dict(seq=1, head=2, part=3, grid=(4, 2, 8)), (3, 1, 2)),
-    ("flash-splitkv", dict(seq=1, head=2, part=None, grid=(1, 2, 8)), (0, 1, 2)),
-    ("flash-splitkv", dict(seq=1, head=2, part=3, grid=(1, 4, 16), heads=8), (0, 3, 10)),
-    ("token", dict(seq=7, head=0, part=None, grid=(9, 1, 1)), (7, 0, 0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule,asked,block",
+    [
+        ("heads-seqs", dict(seq=3, head=5, part=None, grid=(8, 4, 1)), (5, 3, 0)),
+        ("heads-seqs-512", dict(seq=3, head=5, part=2, grid=(8, 4, 3)), (5, 3, 2)),
+        ("seqs-heads", dict(seq=3, head=5, part=None, grid=(4, 8, 1)), (3, 5, 0)),
+        ("stage1", dict(seq=3, head=5, part=1, grid=(4, 8, 2)), (3, 5, 1)),
+        ("grouped", dict(seq=3, head=5, part=1, grid=(4, 2, 2), heads=8), (3, 1, 1)),
+        ("extend", dict(seq=1, head=2, part=3, grid=(4, 8, 4)), (1, 2, 3)),
+        ("flash-fwd", dict(seq=1, head=2, part=3, grid=(4, 2, 8)), (3, 1, 2)),
+        ("flash-splitkv", dict(seq=1, head=2, part=None, grid=(1, 2, 8)), (0, 1, 2)),
+        ("flash-splitkv", dict(seq=1, head=2, part=3, grid=(1, 4, 16), heads=8), (0, 3, 10)),
+        ("token", dict(seq=7, head=0, part=None, grid=(9, 1, 1)), (7, 0, 0)),
+    ],
+)
 def test_rules_without_a_table(rule, asked, block):
     found, lines = block_of(rule, Question(**asked))
     assert found == block and len(lines) >= 1 and all("=" in line for line in lines)
@@ -58,19 +61,36 @@ def test_flashinfer_is_asked_which_block_serves_whom():
     for part, block in enumerate([1, 2, 4]):
         asked = Question(2, 7, part, (5, 2, 1), queries=4, table=0x1000, read=device(0x1000, served))
         assert block_of("flashinfer-decode", asked)[0] == (block, 1, 0)
-        assert block_of("flashinfer-prefill", Question(2, 7, part, (5, 1, 2), queries=4, table=0x1000, read=device(0x1000, served)))[0] == (block, 0, 1)
+        assert block_of(
+            "flashinfer-prefill", Question(2, 7, part, (5, 1, 2), queries=4, table=0x1000, read=device(0x1000, served))
+        )[0] == (block, 0, 1)
 
 
-@pytest.mark.parametrize("rule,asked,word", [
-    ("heads-seqs", dict(seq=4, head=5, part=None, grid=(8, 4, 1)), "y goes from 0 to 3"),
-    ("heads-seqs-512", dict(seq=3, head=5, part=3, grid=(8, 4, 3)), "z goes from 0 to 2"),
-    ("flash-splitkv", dict(seq=1, head=2, part=3, grid=(1, 4, 16)), "-heads N is needed"),
-    ("unified", dict(seq=1, head=2, part=None, grid=(9, 4, 1)), "-block-q N is needed"),
-    ("unified", dict(seq=1, head=2, part=None, grid=(9, 4, 1), rows=16, queries=2), "-table ADDR, the device address of query_start_loc, is needed"),
-    ("flashinfer-decode", dict(seq=9, head=2, part=None, grid=(2, 4, 1), queries=1, table=0x1000, read=device(0x1000, [0, 1])), "no block of the grid serves request 9"),
-    ("flashinfer-decode", dict(seq=1, head=2, part=1, grid=(2, 4, 1), queries=1, table=0x1000, read=device(0x1000, [0, 1])), "no part 1"),
-    ("", dict(seq=1, head=2, part=None, grid=(2, 4, 1)), "persistent kernels"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule,asked,word",
+    [
+        ("heads-seqs", dict(seq=4, head=5, part=None, grid=(8, 4, 1)), "y goes from 0 to 3"),
+        ("heads-seqs-512", dict(seq=3, head=5, part=3, grid=(8, 4, 3)), "z goes from 0 to 2"),
+        ("flash-splitkv", dict(seq=1, head=2, part=3, grid=(1, 4, 16)), "-heads N is needed"),
+        ("unified", dict(seq=1, head=2, part=None, grid=(9, 4, 1)), "-block-q N is needed"),
+        (
+            "unified",
+            dict(seq=1, head=2, part=None, grid=(9, 4, 1), rows=16, queries=2),
+            "-table ADDR, the device address of query_start_loc, is needed",
+        ),
+        (
+            "flashinfer-decode",
+            dict(seq=9, head=2, part=None, grid=(2, 4, 1), queries=1, table=0x1000, read=device(0x1000, [0, 1])),
+            "no block of the grid serves request 9",
+        ),
+        (
+            "flashinfer-decode",
+            dict(seq=1, head=2, part=1, grid=(2, 4, 1), queries=1, table=0x1000, read=device(0x1000, [0, 1])),
+            "no part 1",
+        ),
+        ("", dict(seq=1, head=2, part=None, grid=(2, 4, 1)), "persistent kernels"),
+    ],
+)
 def test_what_cannot_be_is_said_in_one_line(rule, asked, word):
     with pytest.raises(GdbextError, match=word) as e:
         block_of(rule, Question(**asked))

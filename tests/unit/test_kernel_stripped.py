@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from gdbext.access.elf import Elf
 from gdbext.kernels import stripped
-from gdbext.target.elf import Elf
 
 SOURCE = r"""
 extern "C" {
@@ -48,7 +48,9 @@ def libraries(request, tmp_path_factory):
         pytest.skip("no g++ and strip")
     folder = tmp_path_factory.mktemp("stripped")
     (folder / "a.cpp").write_text(SOURCE)
-    subprocess.run(["g++", request.param, "-shared", "-fPIC", "-fvisibility=hidden", "-o", folder / "a.so", folder / "a.cpp"], check=True)
+    subprocess.run(
+        ["g++", request.param, "-shared", "-fPIC", "-fvisibility=hidden", "-o", folder / "a.so", folder / "a.cpp"], check=True
+    )
     subprocess.run(["strip", "-o", folder / "b.so", folder / "a.so"], check=True)
     return Elf(str(folder / "a.so")), Elf(str(folder / "b.so"))
 
@@ -60,8 +62,12 @@ def test_host_functions_and_the_runtimes_functions_are_found(libraries):
     if code is None:
         pytest.skip("only code of x86-64 is understood")
     assert {whole.function_from(a): name for a, name in code.host_functions().items()} == {
-        n: n for n in ("_ZN4vllm25paged_attention_v1_kernelIfEEvPT_", "_ZN4vllm25paged_attention_v1_kernelIdEEvPT_")}  # fmt: skip
-    assert {name: whole.function_from(a) for name, a in code.runtime()} == {"cudaLaunchKernel": "first", "cudaLaunchKernelExC": "second"}
+        n: n for n in ("_ZN4vllm25paged_attention_v1_kernelIfEEvPT_", "_ZN4vllm25paged_attention_v1_kernelIdEEvPT_")
+    }
+    assert {name: whole.function_from(a) for name, a in code.runtime()} == {
+        "cudaLaunchKernel": "first",
+        "cudaLaunchKernelExC": "second",
+    }
     for host in code.host_functions():
         (pair,) = set(code.handles(host + 4))
         assert pair[1] == host and pair[0] in {value for name, value, size in objects(whole.path)}
@@ -69,7 +75,11 @@ def test_host_functions_and_the_runtimes_functions_are_found(libraries):
 
 def objects(path):
     text = subprocess.run(["nm", path], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return [(line.split()[2], int(line.split()[0], 16), 0) for line in text.splitlines() if len(line.split()) == 3 and line.split()[1] in "bBdDuV"]
+    return [
+        (line.split()[2], int(line.split()[0], 16), 0)
+        for line in text.splitlines()
+        if len(line.split()) == 3 and line.split()[1] in "bBdDuV"
+    ]
 
 
 def test_instructions_are_as_long_as_objdump_says():

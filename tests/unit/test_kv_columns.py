@@ -2,9 +2,9 @@
 
 import pytest
 
+from gdbext.access.fake import FakeTarget
 from gdbext.engines.columns_kv import Columns, Places
 from gdbext.errors import FaultError, LayoutError
-from gdbext.target.fake import FakeTarget
 
 LOW, HIGH = 0x10000, 0x7FF243B43000  # farther apart than any read that is made at once
 
@@ -19,11 +19,17 @@ def memory():
 @pytest.mark.parametrize(
     "addresses",
     [
-        [LOW], [LOW, HIGH], [HIGH, LOW], [LOW + 64 * i for i in range(100)], [LOW + 64 * i for i in range(100)][::-1],
-        [LOW, LOW + 64, LOW + 128, HIGH, HIGH + 48, HIGH + 96, LOW + 4096], [HIGH, HIGH, LOW, LOW], [],
+        [LOW],
+        [LOW, HIGH],
+        [HIGH, LOW],
+        [LOW + 64 * i for i in range(100)],
+        [LOW + 64 * i for i in range(100)][::-1],
+        [LOW, LOW + 64, LOW + 128, HIGH, HIGH + 48, HIGH + 96, LOW + 4096],
+        [HIGH, HIGH, LOW, LOW],
+        [],
     ],
     ids=["one", "two far apart", "two far apart backwards", "a run", "a run backwards", "runs", "the same twice", "none"],
-)  # fmt: skip
+)
 def test_every_word_is_that_of_its_object(addresses):
     columns = Columns(memory(), addresses, 32)
     for offset in (0, 8, 24):
@@ -53,5 +59,7 @@ def test_places_of_pointers_and_what_is_no_place(apart, shift):
     places = Places(addresses, {0: -1, LOW: -2})
     assert places.shift == shift and places.different == 4
     assert places.of([addresses[4], addresses[1], 0, LOW], -4) == [4, 1, -1, -2]
-    assert places.of([addresses[4] + 8, addresses[0] + 1, HIGH + 16, 7], -4) == [-4] * 4 and places.of([addresses[0], addresses[0] + 1], -4) == [0, -4]
+    assert places.of([addresses[4] + 8, addresses[0] + 1, HIGH + 16, 7], -4) == [-4] * 4 and places.of(
+        [addresses[0], addresses[0] + 1], -4
+    ) == [0, -4]
     assert places.get(addresses[2], -4) == 3 and places.get(addresses[2] + 1, -4) == -4

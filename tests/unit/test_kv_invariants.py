@@ -1,9 +1,8 @@
 """Invariants over made-up pools: a healthy one is never flagged, whatever its history; an injected fault is, by the right rule and block."""
 
+import dataclasses
 import importlib
 import random
-
-import dataclasses
 
 import pytest
 
@@ -12,7 +11,8 @@ from gdbext.kvcache import invariants, model, picture
 from gdbext.kvcache.model import HEAD, NONE, TAIL, WILD, Cache, Group, Node, Pool, Request, Tree
 
 hypothesis = pytest.importorskip("hypothesis")
-from hypothesis import given, settings, strategies as st  # noqa: E402
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st
 
 
 def link(pool, order):
@@ -265,10 +265,15 @@ def test_random_healthy_pools_are_never_flagged_and_random_faults_always_are(dat
     assert found[0] == expected, (kind, found)
 
 
-@pytest.mark.parametrize("rule,change", [
-    ("free-count", lambda c: setattr(c.pools[0], "num_free", 3)), ("hash-missing", unmapped_hash), ("leaked", lambda c: unqueue(c, 20)),
-    ("ref-above-owners", put("ref_cnt", 3, 2)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule,change",
+    [
+        ("free-count", lambda c: setattr(c.pools[0], "num_free", 3)),
+        ("hash-missing", unmapped_hash),
+        ("leaked", lambda c: unqueue(c, 20)),
+        ("ref-above-owners", put("ref_cnt", 3, 2)),
+    ],
+)
 def test_a_stop_in_the_middle_of_an_update_is_not_called_corruption(rule, change):
     cache = healthy()
     change(cache)
@@ -319,9 +324,11 @@ def test_worker_tables_are_compared():
     good = [("r0", [1, 2, 3]), ("r1", [1, 2, 4])]  # a row may be a step behind
     assert rules(cache, workers=[worker(good, [17, 18, 90, -1])])[0] == []
     for rows, slots, expected in (
-        ([("r0", [1, 9, 3])], (), ("worker-table", 2)), ([("r0", [1, 2, 64])], (), ("worker-range", 64)),
-        (good, (17, 64 * 16), ("slot-range", 64)), (good, (17, 20, 17), ("slot-twice", 1)),
-    ):  # fmt: skip
+        ([("r0", [1, 9, 3])], (), ("worker-table", 2)),
+        ([("r0", [1, 2, 64])], (), ("worker-range", 64)),
+        (good, (17, 64 * 16), ("slot-range", 64)),
+        (good, (17, 20, 17), ("slot-twice", 1)),
+    ):
         assert rules(healthy(), workers=[worker(rows, slots)])[0][0] == expected
 
 
@@ -341,15 +348,21 @@ def test_kernel_blocks_smaller_than_the_managers():
 # ---- slots, rows and trees -----------------------------------------------------------------------------------------------
 def slot_cache():
     """SGLang: 32 slots; r0 shares 1-4 with the tree and has 5, 6; r1 has 1-4 and 7; the tree holds 1-4 and 10, 11."""
-    tree = Tree([Node(0, -1, [1, 2], 0, [], 1), Node(1, 0, [], 4, [1, 2, 3, 4], 2, count=4), Node(2, 0, [], 2, [10, 11], 0, count=2)], 2, 4)
+    tree = Tree(
+        [Node(0, -1, [1, 2], 0, [], 1), Node(1, 0, [], 4, [1, 2, 3, 4], 2, count=4), Node(2, 0, [], 2, [10, 11], 0, count=2)],
+        2,
+        4,
+    )
     pool = Pool("pool", 32, 33, 1, unit="slot", reserved=(0,), tree=tree, cached_ids=[1, 2, 3, 4, 10, 11])
     pool.free_ids = [i for i in range(1, 33) if i not in (1, 2, 3, 4, 5, 6, 7, 10, 11)]
     pool.num_free = len(pool.free_ids)
     pool.counters.update(available=len(pool.free_ids), evictable=2, protected=4)
     requests = [
-        Request("r0", "running", "running", 5, 6, 1, {0: [1, 2, 3, 4, 5, 6]}, row=1, private=4, slots=[1, 2, 3, 4, 5, 6], allocated=6),
+        Request(
+            "r0", "running", "running", 5, 6, 1, {0: [1, 2, 3, 4, 5, 6]}, row=1, private=4, slots=[1, 2, 3, 4, 5, 6], allocated=6
+        ),
         Request("r1", "running", "running", 4, 5, 1, {0: [1, 2, 3, 4, 7]}, row=2, private=4, slots=[1, 2, 3, 4, 7], allocated=5),
-    ]  # fmt: skip
+    ]
     return Cache("sglang", "1", [pool], [Group(0, "full", 1)], requests, rows={"size": 4, "free": [3, 4]})
 
 
@@ -388,8 +401,12 @@ SLOT_FAULTS = {
     "wrong parent": (lambda c, p, t: setattr(t.nodes[2], "parent", 1), "tree-link", None),
     "wrong key": (lambda c, p, t: t.nodes[0].filed_wrong.append(2), "tree-key", None),
     "short value": (lambda c, p, t: setattr(t.nodes[2], "tokens", 3), "tree-key", None),
-    "unlocked ancestor": (lambda c, p, t: (t.nodes[2].children.append(3), t.nodes.append(Node(3, 2, [], 0, [], 1))), "tree-lock", None),
-    "negative lock": (lambda c, p, t: (setattr(t.nodes[2], "lock_ref", -1)), "tree-lock", None),
+    "unlocked ancestor": (
+        lambda c, p, t: (t.nodes[2].children.append(3), t.nodes.append(Node(3, 2, [], 0, [], 1))),
+        "tree-lock",
+        None,
+    ),
+    "negative lock": (lambda c, p, t: setattr(t.nodes[2], "lock_ref", -1), "tree-lock", None),
     "wrong size": (lambda c, p, t: setattr(t, "evictable", 7), "tree-size", None),
     "slot in two nodes": (lambda c, p, t: t.nodes[2].slots.__setitem__(0, 4), "tree-twice", 4),
 }
@@ -405,7 +422,14 @@ def test_a_fault_among_slots_is_found_by_its_rule(name):
 # ---- the picture ---------------------------------------------------------------------------------------------------------
 def test_the_picture_shows_who_has_what():
     cells = picture.states(healthy(16), 0)
-    assert cells[0] == "0" and cells[1:3] == "**" and cells[3] == "B" and cells[4:6] == "AA" and cells[9] == "o" and set(cells[10:]) == {"."}
+    assert (
+        cells[0] == "0"
+        and cells[1:3] == "**"
+        and cells[3] == "B"
+        and cells[4:6] == "AA"
+        and cells[9] == "o"
+        and set(cells[10:]) == {"."}
+    )
     lines, per = picture.picture(cells)
     assert lines == [cells] and per == 1
 

@@ -27,16 +27,31 @@ EVERYWHERE = """
     task.task_fut_waiter future.fut_state gc.head._gc_next excstack.exc_value
 """.split()
 BY_RELEASE = {  # what a release has, first to last
-    "tstate.frame": ("3.9", "3.10"), "tstate.cframe": ("3.10", "3.12"), "tstate.current_frame": ("3.13", "3.15"),
-    "iframe.previous": ("3.11", "3.15"), "iframe.prev_instr": ("3.11", "3.12"), "iframe.instr_ptr": ("3.13", "3.15"),
-    "iframe.is_entry": ("3.11", "3.11"), "iframe.owner": ("3.11", "3.15"), "iframe.f_executable": ("3.13", "3.15"),
-    "code.co_lnotab": ("3.9", "3.9"), "code.co_linetable": ("3.10", "3.15"), "code.co_localsplusnames": ("3.11", "3.15"),
-    "code.co_varnames": ("3.9", "3.10"), "long.ob_digit": ("3.9", "3.11"), "long.long_value.lv_tag": ("3.12", "3.15"),
-    "dictkeys.dk_size": ("3.9", "3.10"), "dictkeys.dk_log2_size": ("3.11", "3.15"), "dictvalues.values": ("3.11", "3.15"),
-    "runtime.gilstate.tstate_current": ("3.9", "3.11"), "interp.ceval.gil": ("3.12", "3.15"), "interp.modules": ("3.9", "3.11"),
+    "tstate.frame": ("3.9", "3.10"),
+    "tstate.cframe": ("3.10", "3.12"),
+    "tstate.current_frame": ("3.13", "3.15"),
+    "iframe.previous": ("3.11", "3.15"),
+    "iframe.prev_instr": ("3.11", "3.12"),
+    "iframe.instr_ptr": ("3.13", "3.15"),
+    "iframe.is_entry": ("3.11", "3.11"),
+    "iframe.owner": ("3.11", "3.15"),
+    "iframe.f_executable": ("3.13", "3.15"),
+    "code.co_lnotab": ("3.9", "3.9"),
+    "code.co_linetable": ("3.10", "3.15"),
+    "code.co_localsplusnames": ("3.11", "3.15"),
+    "code.co_varnames": ("3.9", "3.10"),
+    "long.ob_digit": ("3.9", "3.11"),
+    "long.long_value.lv_tag": ("3.12", "3.15"),
+    "dictkeys.dk_size": ("3.9", "3.10"),
+    "dictkeys.dk_log2_size": ("3.11", "3.15"),
+    "dictvalues.values": ("3.11", "3.15"),
+    "runtime.gilstate.tstate_current": ("3.9", "3.11"),
+    "interp.ceval.gil": ("3.12", "3.15"),
+    "interp.modules": ("3.9", "3.11"),
     "interp.imports.modules": ("3.12", "3.15"),
-    "tstate.native_thread_id": ("3.11", "3.15"), "iframe.stackpointer": ("3.14", "3.15"),
-}  # fmt: skip
+    "tstate.native_thread_id": ("3.11", "3.15"),
+    "iframe.stackpointer": ("3.14", "3.15"),
+}
 
 
 def refuse_twins(pairs):
@@ -117,10 +132,14 @@ def test_debug_offsets_are_named_from_313_on(table):
     # What has no counterpart with us is known by name: a new field must be looked at.
     unnamed = {k for k in order if k not in names and "." in k}
     assert {k for k in unnamed if not k.startswith("debugger_support.")} <= {
-        "interpreter_state.gil_runtime_state_enabled", "interpreter_state.code_object_generation",
-        "interpreter_state.tlbc_generation", "interpreter_frame.tlbc_index", "code_object.co_tlbc",
-        "unicode_object.compactunicodeobject_size", "gc.generation_stats_size",
-    }  # fmt: skip
+        "interpreter_state.gil_runtime_state_enabled",
+        "interpreter_state.code_object_generation",
+        "interpreter_state.tlbc_generation",
+        "interpreter_frame.tlbc_index",
+        "code_object.co_tlbc",
+        "unicode_object.compactunicodeobject_size",
+        "gc.generation_stats_size",
+    }
 
 
 def test_derived_parts_of_a_free_threaded_table_are_the_gil_build_moved():

@@ -1,8 +1,7 @@
 """scripts/matrix counts what is right and nothing else."""
 
 import pytest
-
-from lib import matrix
+from tools import matrix
 
 TRUTH = {"threads": {"7": [["f", "a.py", 3, {}], ["g", "a.py", 9, {}]]}, "main": [["h", "b.py", 1, {}]]}
 
@@ -33,7 +32,10 @@ def test_a_frame_is_right_in_its_own_place_or_not_at_all(own, count):
 
 
 def test_the_table_tells_failures_and_the_sum():
-    cells = {"1 thread": {way: (4, 4) for way in matrix.WAYS}, "25 threads": {**{way: (9, 9) for way in matrix.WAYS}, "/proc": (8, 9)}}
+    cells = {
+        "1 thread": dict.fromkeys(matrix.WAYS, (4, 4)),
+        "25 threads": {**dict.fromkeys(matrix.WAYS, (9, 9)), "/proc": (8, 9)},
+    }
     text, whole = matrix.table([("3.11.7", "static", cells)])
     assert not whole and "| 3.11.7 | static | 4/4 | 8/9 | 4/4 | 9/9 |" in text and "51 of 52 in 8 readings." in text
     cells["25 threads"]["/proc"] = "Failed: no"

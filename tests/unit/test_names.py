@@ -4,8 +4,10 @@ import pytest
 
 from gdbext.render import names
 
-LOOP = ("_ZN12_GLOBAL__N_110shm_cc_ops11shm_cc_loopIN3c104HalfEZNS0_19all_reduce_sum_implIS3_Li2EEEvPNS_16ThreadSHMContextEPT_mEUlS6_llbE_EEvS6_lOT0_"
-        "._omp_fn.0")  # fmt: skip
+LOOP = (
+    "_ZN12_GLOBAL__N_110shm_cc_ops11shm_cc_loopIN3c104HalfEZNS0_19all_reduce_sum_implIS3_Li2EEEvPNS_16ThreadSHMContextEPT_mEUlS6_llbE_EEvS6_lOT0_"
+    "._omp_fn.0"
+)
 
 
 @pytest.mark.parametrize(

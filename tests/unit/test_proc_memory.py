@@ -4,7 +4,7 @@ import ctypes
 import mmap
 import os
 
-from gdbext.target.proc import ProcTarget
+from gdbext.access.proc import ProcTarget
 
 PAGE = mmap.PAGESIZE
 
@@ -16,5 +16,8 @@ def test_memory_that_was_never_touched_is_passed_over():
     for page in (3, 5, 700):
         memory[page * PAGE] = 1
     target = ProcTarget(os.getpid())
-    assert target.populated(start, start + 1024 * PAGE) == [(start + 3 * PAGE, start + 6 * PAGE), (start + 700 * PAGE, start + 701 * PAGE)]
+    assert target.populated(start, start + 1024 * PAGE) == [
+        (start + 3 * PAGE, start + 6 * PAGE),
+        (start + 700 * PAGE, start + 701 * PAGE),
+    ]
     assert target.populated(start + 8 * PAGE, start + 600 * PAGE) == []

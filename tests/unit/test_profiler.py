@@ -46,7 +46,9 @@ def server():
 
 
 def rank(engine="vllm", role="frontend", label="TP0", family=0):
-    return types.SimpleNamespace(pid=os.getpid(), engine=engine, role=role, label=label, family=family, runs_model=role == "worker")
+    return types.SimpleNamespace(
+        pid=os.getpid(), engine=engine, role=role, label=label, family=family, runs_model=role == "worker"
+    )
 
 
 FAMILY = [rank(), rank(role="worker"), rank(role="worker", label="TP1")]

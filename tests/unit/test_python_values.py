@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.reprs import FULL, Limits, Repr
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError, NotFoundError
-from gdbext.target.proc import ProcTarget
 
 ROUNDS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -37,21 +37,30 @@ def shown(target, value, limits=FULL):
 
 
 scalars = (
-    st.none() | st.booleans() | st.integers() | st.integers(-(2**4000), 2**4000) | st.floats() | st.text() | st.binary() | st.complex_numbers()
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-(2**4000), 2**4000)
+    | st.floats()
+    | st.text()
+    | st.binary()
+    | st.complex_numbers()
 )
 surrogates = st.text(st.characters(categories=["Cs", "L", "So"]))  # lone surrogates among them
 keys = st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.floats(allow_nan=False)
 values = st.recursive(
     scalars | surrogates,
-    lambda inner: st.lists(inner)
-    | st.tuples(inner, inner)
-    | st.tuples(inner)
-    | st.dictionaries(keys, inner)
-    | st.sets(keys)
-    | st.frozensets(keys)
-    | st.lists(inner).map(collections.deque)
-    | st.dictionaries(keys, inner).map(collections.OrderedDict)
-    | st.binary().map(bytearray),
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.tuples(inner)
+        | st.dictionaries(keys, inner)
+        | st.sets(keys)
+        | st.frozensets(keys)
+        | st.lists(inner).map(collections.deque)
+        | st.dictionaries(keys, inner).map(collections.OrderedDict)
+        | st.binary().map(bytearray)
+    ),
     max_leaves=30,
 )
 
@@ -159,13 +168,58 @@ looped = {}
 looped["self"] = looped
 
 KNOWN = [
-    Point(inner=Point(5)), Point(inner=[Point()]), Color.RED, Color.BLUE, [Color.RED], Pair(1, Pair(2, "x")), recursive, looped, Plain,
-    Point, int, collections.OrderedDict, Ellipsis, NotImplemented, range(3), range(1, 10, 3), slice(1, None, 2), array.array("i", [1, -2]),
-    array.array("d", [1.5]), array.array("b"), collections.defaultdict(list, a=[1]), collections.defaultdict(None, {1: 2}),
-    collections.Counter("abca"), types.MappingProxyType({"a": 1}), ValueError("x", 1), KeyError("k"), OSError(2, "no"), len, os.path.join,
-    [].append, os, types.SimpleNamespace(a=1), Slotted(), Plain(3), b"\x00\xff", "\ud800", "\x1b[31m", "é", "漢字", "😀", 10**5000 // 7**3000,
-    -0.0, float("inf"), 1e-320, (), frozenset(), set(), {1.5: None}, Plain(1).method, (x for x in ()), compile("1", "<f>", "eval"),
-]  # fmt: skip
+    Point(inner=Point(5)),
+    Point(inner=[Point()]),
+    Color.RED,
+    Color.BLUE,
+    [Color.RED],
+    Pair(1, Pair(2, "x")),
+    recursive,
+    looped,
+    Plain,
+    Point,
+    int,
+    collections.OrderedDict,
+    Ellipsis,
+    NotImplemented,
+    range(3),
+    range(1, 10, 3),
+    slice(1, None, 2),
+    array.array("i", [1, -2]),
+    array.array("d", [1.5]),
+    array.array("b"),
+    collections.defaultdict(list, a=[1]),
+    collections.defaultdict(None, {1: 2}),
+    collections.Counter("abca"),
+    types.MappingProxyType({"a": 1}),
+    ValueError("x", 1),
+    KeyError("k"),
+    OSError(2, "no"),
+    len,
+    os.path.join,
+    [].append,
+    os,
+    types.SimpleNamespace(a=1),
+    Slotted(),
+    Plain(3),
+    b"\x00\xff",
+    "\ud800",
+    "\x1b[31m",
+    "é",
+    "漢字",
+    "😀",
+    10**5000 // 7**3000,
+    -0.0,
+    float("inf"),
+    1e-320,
+    (),
+    frozenset(),
+    set(),
+    {1.5: None},
+    Plain(1).method,
+    (x for x in ()),
+    compile("1", "<f>", "eval"),
+]
 
 
 @pytest.mark.parametrize("value", KNOWN, ids=lambda v: type(v).__name__)
@@ -227,22 +281,91 @@ class FakeFrame:
 
 
 SAMPLE = {
-    "p": Plain(5), "d": {"k": [1, 2, {"z": 9}], 3: "three", (1, 2): "pair", None: 0}, "xs": [10, 20, 30, 40], "text": "héllo",
-    "t": (1, "a", 2.5), "s": Slotted(), "big": 10**30, "flag": True, "empty": [], "none": None, "color": Color.RED, "pair": Pair(1, 2),
-    "points": [Point(i, str(i)) for i in range(6)], "deque": collections.deque([5, 6]), "sets": {1, 2, 3},
+    "p": Plain(5),
+    "d": {"k": [1, 2, {"z": 9}], 3: "three", (1, 2): "pair", None: 0},
+    "xs": [10, 20, 30, 40],
+    "text": "héllo",
+    "t": (1, "a", 2.5),
+    "s": Slotted(),
+    "big": 10**30,
+    "flag": True,
+    "empty": [],
+    "none": None,
+    "color": Color.RED,
+    "pair": Pair(1, 2),
+    "points": [Point(i, str(i)) for i in range(6)],
+    "deque": collections.deque([5, 6]),
+    "sets": {1, 2, 3},
     "nums": array.array("q", range(-3, 50)),
-}  # fmt: skip
+}
 
 EXPRESSIONS = [
-    "p.n", "p.me.me.n + 1", "d['k'][-1]['z']", 'd["k"][0]', "d[3]", "d[(1, 2)]", "d[None]", "xs[2]", "xs[-1]", "xs[1:3]", "xs[::-1]",
-    "len(xs)", "len(text)", "text[1]", "text[1:]", "t", "t[1]", "s.zeta == 26", "big + 1", "big > 5 and flag", "not empty", "none is None",
-    "xs is not None", "10 in xs", "11 not in xs", "'k' in d", "'h' in text", "any(x.x == 3 for x in points)", "all(x.x < 6 for x in points)",
-    "[x.y for x in points if x.x % 2]", "any(q.x == 2 and q.y == '2' for q in points)", "xs == [10, 20, 30, 40]", "(1, 'a')", "-p.n",
-    "p.n if flag else 0", "pair.left", "pair == (1, 2)", "deque[1]", "2 in sets", "max(xs)", "min(xs)", "sum(xs)", "1 < p.n <= 5",
-    "p.n / 2", "p.n // 2", "p.n ** 2", "p.n % 3", "p.n & 4 | 1", "~p.n", "d == d", "len(d['k']) == 3 or missing", "empty or xs[0]",
-    "'a' + 'b'", "points[0].y", "[(a, b) for a, b in [(1, 2), (3, 4)]]", "any(k == 3 for k in d)", "p.shared", "flag is True",
-    "len(nums) == 53 and nums[0] == -3", "nums[-1]", "nums[1:4][2]", "nums[::-20][1]", "41 in nums", "sum(nums)", "any(n > 48 for n in nums)",
-]  # fmt: skip
+    "p.n",
+    "p.me.me.n + 1",
+    "d['k'][-1]['z']",
+    'd["k"][0]',
+    "d[3]",
+    "d[(1, 2)]",
+    "d[None]",
+    "xs[2]",
+    "xs[-1]",
+    "xs[1:3]",
+    "xs[::-1]",
+    "len(xs)",
+    "len(text)",
+    "text[1]",
+    "text[1:]",
+    "t",
+    "t[1]",
+    "s.zeta == 26",
+    "big + 1",
+    "big > 5 and flag",
+    "not empty",
+    "none is None",
+    "xs is not None",
+    "10 in xs",
+    "11 not in xs",
+    "'k' in d",
+    "'h' in text",
+    "any(x.x == 3 for x in points)",
+    "all(x.x < 6 for x in points)",
+    "[x.y for x in points if x.x % 2]",
+    "any(q.x == 2 and q.y == '2' for q in points)",
+    "xs == [10, 20, 30, 40]",
+    "(1, 'a')",
+    "-p.n",
+    "p.n if flag else 0",
+    "pair.left",
+    "pair == (1, 2)",
+    "deque[1]",
+    "2 in sets",
+    "max(xs)",
+    "min(xs)",
+    "sum(xs)",
+    "1 < p.n <= 5",
+    "p.n / 2",
+    "p.n // 2",
+    "p.n ** 2",
+    "p.n % 3",
+    "p.n & 4 | 1",
+    "~p.n",
+    "d == d",
+    "len(d['k']) == 3 or missing",
+    "empty or xs[0]",
+    "'a' + 'b'",
+    "points[0].y",
+    "[(a, b) for a, b in [(1, 2), (3, 4)]]",
+    "any(k == 3 for k in d)",
+    "p.shared",
+    "flag is True",
+    "len(nums) == 53 and nums[0] == -3",
+    "nums[-1]",
+    "nums[1:4][2]",
+    "nums[::-20][1]",
+    "41 in nums",
+    "sum(nums)",
+    "any(n > 48 for n in nums)",
+]
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
@@ -253,11 +376,26 @@ def test_expressions_give_what_python_gives(target, text):
 
 
 REFUSED = {
-    "p.method()": "would run code", "zork": "no name zork", "p.zork": "no attribute zork", "d['nope']": "no key", "xs[9]": "outside",
-    "xs[": "cannot parse", "": "no expression", "lambda: 1": "Lambda", "f'{p}'": "JoinedStr", "p + 1": "no plain value",
-    "len(p)": "no length", "1/0": "ZeroDivision", "__import__('os')": "would run code", "9**999999": "too large", "'a'*10**9": "only numbers",
-    "nosuch.module:x": "no module nosuch.module", "os:nosuch": "no global nosuch", "0x1000000": "cannot read", "$py": "holds nothing",
-}  # fmt: skip
+    "p.method()": "would run code",
+    "zork": "no name zork",
+    "p.zork": "no attribute zork",
+    "d['nope']": "no key",
+    "xs[9]": "outside",
+    "xs[": "cannot parse",
+    "": "no expression",
+    "lambda: 1": "Lambda",
+    "f'{p}'": "JoinedStr",
+    "p + 1": "no plain value",
+    "len(p)": "no length",
+    "1/0": "ZeroDivision",
+    "__import__('os')": "would run code",
+    "9**999999": "too large",
+    "'a'*10**9": "only numbers",
+    "nosuch.module:x": "no module nosuch.module",
+    "os:nosuch": "no global nosuch",
+    "0x1000000": "cannot read",
+    "$py": "holds nothing",
+}
 
 
 @pytest.mark.parametrize("text", REFUSED)

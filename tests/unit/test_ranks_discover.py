@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from gdbext.access.proctable import Process, ProcTable
 from gdbext.commands.llm_ranks import LlmRanks, _row, _summary
 from gdbext.engines import discover as room
 from gdbext.engines.base import Engine, Memory, engines_of
@@ -14,7 +15,6 @@ from gdbext.engines.discover import SPECS, discover, resolve, survey
 from gdbext.errors import GdbextError, NotFoundError
 from gdbext.render import jsonline
 from gdbext.render.text import PLAIN, table
-from gdbext.target.proctable import Process, ProcTable
 
 SPAWN = [
     "/usr/bin/python3",

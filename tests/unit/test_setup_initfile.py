@@ -14,8 +14,10 @@ from gdbext.setup.initfile import BEGIN, END, add_block, remove_block
 SCRIPT = initfile.load_script("/some where/gdbext/init.py")
 CONTENT = st.one_of(
     st.binary(max_size=300),
-    st.lists(st.sampled_from([b"set pagination off", b"", b"\r", b"# >>> other >>>", b"python", b"end", b"\xff\xfe", b"# gdbext"]),
-             max_size=8).map(b"\n".join),
+    st.lists(
+        st.sampled_from([b"set pagination off", b"", b"\r", b"# >>> other >>>", b"python", b"end", b"\xff\xfe", b"# gdbext"]),
+        max_size=8,
+    ).map(b"\n".join),
 ).filter(lambda content: b"# >>> gdbext" not in content and b"# <<< gdbext" not in content)
 
 
@@ -52,7 +54,9 @@ def test_a_file_made_for_the_block_goes_with_it_and_an_empty_one_stays():
     assert remove_block(None) is None and remove_block(b"no block\n") == b"no block\n"
 
 
-@pytest.mark.parametrize("damaged", [BEGIN + b"\nsource x\n", b"source x\n" + END + b"\n", BEGIN + b"\n" + BEGIN + b"\nsource x\n" + END + b"\n"])
+@pytest.mark.parametrize(
+    "damaged", [BEGIN + b"\nsource x\n", b"source x\n" + END + b"\n", BEGIN + b"\n" + BEGIN + b"\nsource x\n" + END + b"\n"]
+)
 def test_a_damaged_block_is_refused_by_file_name(damaged):
     for function in (lambda: add_block(damaged, SCRIPT, "~/.gdbinit"), lambda: remove_block(damaged, "~/.gdbinit")):
         with pytest.raises(GdbextError, match="~/.gdbinit.*by hand"):
@@ -61,7 +65,7 @@ def test_a_damaged_block_is_refused_by_file_name(damaged):
 
 def test_a_block_copied_by_hand_is_taken_out_with_the_first():
     twice = add_block(b"set width 0\n", SCRIPT)
-    twice += twice[len(b"set width 0\n"):]
+    twice += twice[len(b"set width 0\n") :]
     with pytest.raises(GdbextError, match="2 times"):
         add_block(twice, SCRIPT)
     assert remove_block(twice) == b"set width 0\n"

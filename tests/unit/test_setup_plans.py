@@ -4,26 +4,29 @@ import os
 import sys
 
 import pytest
+from tools import environments, run_tests, system
+from tools.say import Failed, why_it_failed
 
+from gdbext import wheels
 from gdbext.commands import table
-from gdbext.commands.base import Command, Option, UsageError
 from gdbext.errors import GdbextError
-from gdbext.setup import doctor, outside, wheels
-from lib import environments, run_tests, system
-from lib.say import Failed, why_it_failed
+from gdbext.session.command import Command, Option, UsageError
+from gdbext.setup import doctor, outside
 
 
 def test_torch_comes_from_pip_first_then_from_pytorchs_index_by_uv():
     (first, pip), (second, uv) = environments.torch_plan("/env/bin/python", {}, "x86_64")
     assert pip == [["/env/bin/python", "-m", "pip", "install", f"torch=={environments.TORCH}+cpu"]]
     assert uv[0] == ["/env/bin/python", "-m", "pip", "install", "uv"]
-    assert uv[1][1:4] == ["-m", "uv", "pip"] and "--torch-backend=cpu" in uv[1] and uv[1][-1] == f"torch=={environments.TORCH}+cpu"
+    assert (
+        uv[1][1:4] == ["-m", "uv", "pip"] and "--torch-backend=cpu" in uv[1] and uv[1][-1] == f"torch=={environments.TORCH}+cpu"
+    )
     assert uv[1][uv[1].index("--python") + 1] == "/env/bin/python"
     assert first != second
 
 
 def test_an_index_of_the_users_is_the_only_way():
-    (_, commands), = environments.torch_plan("/py", {"GDBEXT_TORCH_INDEX": "file:///mine"}, "x86_64")
+    ((_, commands),) = environments.torch_plan("/py", {"GDBEXT_TORCH_INDEX": "file:///mine"}, "x86_64")
     assert commands[0][commands[0].index("--extra-index-url") + 1] == "file:///mine" and len(commands) == 1
 
 
@@ -52,8 +55,11 @@ def test_an_environment_that_was_not_finished_does_not_count(monkeypatch, tmp_pa
 
 def test_a_broken_environment_is_made_anew_and_a_failed_step_says_where_the_log_is(monkeypatch, tmp_path):
     monkeypatch.setenv("GDBEXT_CACHE", str(tmp_path))
-    monkeypatch.setitem(environments.ENVIRONMENTS, "small", ([("write", "marker.py", "x = 1\n"), ("pip", "nothing", ["./not-there"])],
-                                                             [sys.version_info[:2]]))
+    monkeypatch.setitem(
+        environments.ENVIRONMENTS,
+        "small",
+        ([("write", "marker.py", "x = 1\n"), ("pip", "nothing", ["./not-there"])], [sys.version_info[:2]]),
+    )
     monkeypatch.setattr(environments, "find_pythons", lambda: {sys.version_info[:2]: sys.executable})
     with pytest.raises(Failed, match="nothing failed.*") as e:
         environments.environment("small")
@@ -99,7 +105,11 @@ def test_wheels_lie_apart_for_each_python_and_where_the_user_says():
     assert ours.startswith("/d/") and ours != wheels.wheels_folder((3, 12), {"GDBEXT_DATA": "/d"})
     assert wheels.wheels_folder((3, 11), {"XDG_DATA_HOME": "/x"}).startswith("/x/gdbext/")
     line = wheels.pip_command((3, 9), ours, ["numpy"], ["pip"])
-    assert line[line.index("--python-version") + 1] == "3.9" and "--only-binary=:all:" in line and line[line.index("--target") + 1] == ours
+    assert (
+        line[line.index("--python-version") + 1] == "3.9"
+        and "--only-binary=:all:" in line
+        and line[line.index("--target") + 1] == ours
+    )
 
 
 def test_missing_wheels_are_known_by_name(tmp_path):
@@ -119,13 +129,16 @@ class Probe(Command):
         raise AssertionError
 
 
-@pytest.mark.parametrize("words, on, slice_, rest", [
-    (["-on", "TP0", "d['a b'][-1]"], "TP0", None, "d['a b'][-1]"),
-    (["-on", "/tmp/my core", "self.x - 1"], "/tmp/my core", None, "self.x - 1"),
-    (["-slice", "0, :", "-repr", "t"], None, "0, :", "t"),
-    (["-slice", 'a"b c', "t"], None, 'a"b c', "t"),
-    (["x == 'it''s'", "-json"], None, None, "x == 'it''s'"),
-])
+@pytest.mark.parametrize(
+    "words, on, slice_, rest",
+    [
+        (["-on", "TP0", "d['a b'][-1]"], "TP0", None, "d['a b'][-1]"),
+        (["-on", "/tmp/my core", "self.x - 1"], "/tmp/my core", None, "self.x - 1"),
+        (["-slice", "0, :", "-repr", "t"], None, "0, :", "t"),
+        (["-slice", 'a"b c', "t"], None, 'a"b c', "t"),
+        (["x == 'it''s'", "-json"], None, None, "x == 'it''s'"),
+    ],
+)
 def test_words_of_the_shell_reach_the_command_as_they_were(words, on, slice_, rest):
     args = Probe.parse(outside.line_of(Probe, words))
     assert (args.on, args.slice, args.rest) == (on, slice_, rest)
@@ -151,14 +164,17 @@ def test_every_command_of_the_table_is_there():
         assert table.load(name).name == name
 
 
-@pytest.mark.parametrize("facts, error, status, mend", [
-    (dict(scope=0, capabilities=0, seccomp=0, container=False, uid=1000), 0, "ok", ""),
-    (dict(scope=1, capabilities=0, seccomp=0, container=False, uid=1000), 1, "failed", "ptrace_scope=0"),
-    (dict(scope=1, capabilities=0, seccomp=2, container=True, uid=0), 1, "failed", "SYS_PTRACE"),
-    (dict(scope=0, capabilities=0, seccomp=2, container=True, uid=0), 1, "failed", "SYS_PTRACE"),
-    (dict(scope=3, capabilities=1 << doctor.SYS_PTRACE, seccomp=0, container=False, uid=0), 1, "failed", "reboot"),
-    (dict(scope=2, capabilities=0, seccomp=0, container=False, uid=1000), 1, "failed", "ptrace_scope=0"),
-])
+@pytest.mark.parametrize(
+    "facts, error, status, mend",
+    [
+        (dict(scope=0, capabilities=0, seccomp=0, container=False, uid=1000), 0, "ok", ""),
+        (dict(scope=1, capabilities=0, seccomp=0, container=False, uid=1000), 1, "failed", "ptrace_scope=0"),
+        (dict(scope=1, capabilities=0, seccomp=2, container=True, uid=0), 1, "failed", "SYS_PTRACE"),
+        (dict(scope=0, capabilities=0, seccomp=2, container=True, uid=0), 1, "failed", "SYS_PTRACE"),
+        (dict(scope=3, capabilities=1 << doctor.SYS_PTRACE, seccomp=0, container=False, uid=0), 1, "failed", "reboot"),
+        (dict(scope=2, capabilities=0, seccomp=0, container=False, uid=1000), 1, "failed", "ptrace_scope=0"),
+    ],
+)
 def test_the_doctor_names_what_stands_in_the_way_of_attaching(facts, error, status, mend):
     check = doctor.check_trace(facts, error)
     assert check.status == status and mend in check.mend
@@ -176,4 +192,10 @@ def test_a_failed_engine_is_told_by_its_first_errors_and_its_end(tmp_path):
     log = tmp_path / "log"
     log.write_text("start\nImportError('libnuma.so.1')\n" + "noise\n" * 50 + "RuntimeError: see root cause above\nend\n")
     said = why_it_failed(str(log), 3).split("\n")
-    assert [line.strip() for line in said] == ["ImportError('libnuma.so.1')", "...", "noise", "RuntimeError: see root cause above", "end"]
+    assert [line.strip() for line in said] == [
+        "ImportError('libnuma.so.1')",
+        "...",
+        "noise",
+        "RuntimeError: see root cause above",
+        "end",
+    ]

@@ -7,8 +7,7 @@ import sys
 import time
 
 import pytest
-
-from lib import engines, supervise
+from tools import engines, supervise
 
 # writes the pids of: itself, a child, and an orphan that has left session, group and parent, ignores SIGTERM and is stopped
 TREE = """
@@ -56,8 +55,12 @@ def until(condition, what, seconds=60):
 
 def start(tmp_path, how, pids=3):
     noted = tmp_path / "pids"
-    supervisor = subprocess.Popen([sys.executable, supervise.__file__, sys.executable, "-c", TREE, str(noted), how],
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    supervisor = subprocess.Popen(
+        [sys.executable, supervise.__file__, sys.executable, "-c", TREE, str(noted), how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     until(lambda: noted.exists() and len(noted.read_text().split()) == pids, "the tree did not come up")
     return supervisor, [int(p) for p in noted.read_text().split()]
 
@@ -83,9 +86,22 @@ def test_everything_ends_when_told(tmp_path, how, end):
 
 def test_everything_ends_with_the_one_who_started_it(tmp_path):
     noted = tmp_path / "pids"
-    starter = subprocess.Popen([sys.executable, "-c", "import subprocess, sys, time\nsubprocess.Popen(sys.argv[1:], "
-                                "stdin=subprocess.PIPE, start_new_session=True)\ntime.sleep(1000)", sys.executable,
-                                supervise.__file__, sys.executable, "-c", TREE, str(noted), "plain"], stdout=subprocess.DEVNULL)
+    starter = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import subprocess, sys, time\nsubprocess.Popen(sys.argv[1:], "
+            "stdin=subprocess.PIPE, start_new_session=True)\ntime.sleep(1000)",
+            sys.executable,
+            supervise.__file__,
+            sys.executable,
+            "-c",
+            TREE,
+            str(noted),
+            "plain",
+        ],
+        stdout=subprocess.DEVNULL,
+    )
     until(lambda: noted.exists() and len(noted.read_text().split()) == 3, "the tree did not come up")
     pids = [int(p) for p in noted.read_text().split()]
     starter.kill()
@@ -113,7 +129,9 @@ def test_an_engine_is_ended_by_an_exception(tmp_path):
     folder = tmp_path / "engine"
     folder.mkdir()
     with pytest.raises(KeyboardInterrupt):
-        with engines.Engine("Test", [sys.executable, "-c", TREE, str(tmp_path / "pids"), "plain"], dict(os.environ), str(folder)) as engine:
+        with engines.Engine(
+            "Test", [sys.executable, "-c", TREE, str(tmp_path / "pids"), "plain"], dict(os.environ), str(folder)
+        ) as engine:
             until(lambda: len(engine.pids()) >= 3, "the tree did not come up")
             pids = engine.pids()
             raise KeyboardInterrupt
@@ -132,12 +150,19 @@ def test_shared_memory_that_the_processes_made_and_left_is_removed(tmp_path):
         f.truncate(4096)
     os.utime(f"/dev/shm/{other}")
     time.sleep(1.5)
-    code = ("import mmap, sys, time\nkept = []\nfor path, mode in zip(sys.argv[1:], ('w+b', 'r+b')):\n    f = open(path, mode)\n"
-            "    f.truncate(4096) if 'w' in mode else 0\n    kept.append(mmap.mmap(f.fileno(), 4096))\nprint('up', file=sys.stderr, flush=True)"
-            "\ntime.sleep(1000)")
+    code = (
+        "import mmap, sys, time\nkept = []\nfor path, mode in zip(sys.argv[1:], ('w+b', 'r+b')):\n    f = open(path, mode)\n"
+        "    f.truncate(4096) if 'w' in mode else 0\n    kept.append(mmap.mmap(f.fileno(), 4096))\nprint('up', file=sys.stderr, flush=True)"
+        "\ntime.sleep(1000)"
+    )
     try:
-        supervisor = subprocess.Popen([sys.executable, supervise.__file__, sys.executable, "-c", code, made, f"/dev/shm/{other}"],
-                                      stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+        supervisor = subprocess.Popen(
+            [sys.executable, supervise.__file__, sys.executable, "-c", code, made, f"/dev/shm/{other}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
         assert supervisor.stderr.readline() == b"up\n" and os.path.exists(made)
         supervisor.stdin.close()
         assert supervisor.wait(60) == 0

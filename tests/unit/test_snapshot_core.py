@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
+from gdbext.access import elf, ptrace, snapshot
+from gdbext.access.base import PAGE, Mapping
+from gdbext.access.proc import ProcTarget
+from gdbext.access.snapshot import CoreFileTarget, write_core
 from gdbext.errors import FaultError, GdbextError, NotFoundError
-from gdbext.target import elf, ptrace, snapshot
-from gdbext.target.base import PAGE, Mapping
-from gdbext.target.proc import ProcTarget
-from gdbext.target.snapshot import CoreFileTarget, write_core
 
 
 def registers(arch, **values):
@@ -168,9 +168,13 @@ def test_pieces_cover_every_mapping_once(tmp_path):
     memory = {p: page(0) for p in (0x1000, 0x3000, 0x4000, 0x9000)}
     found = [(start, end, len(data)) for start, end, _, data in snapshot._pieces(maps, memory)]
     assert found == [
-        (0x1000, 0x2000, 1), (0x2000, 0x3000, 0), (0x3000, 0x5000, 2), (0x8000, 0x9000, 0),
-        (0x9000, 0xA000, 1), (0xA000, 0xB000, 0),
-    ]  # fmt: skip
+        (0x1000, 0x2000, 1),
+        (0x2000, 0x3000, 0),
+        (0x3000, 0x5000, 2),
+        (0x8000, 0x9000, 0),
+        (0x9000, 0xA000, 1),
+        (0xA000, 0xB000, 0),
+    ]
 
 
 def test_the_memory_map_of_this_process_survives_the_note(tmp_path):

@@ -7,13 +7,23 @@ import sys
 import pytest
 
 from gdbext.commands import table
-from gdbext.commands.session import Session
 from gdbext.errors import GdbextError, NotFoundError
+from gdbext.session.session import Session
 
 
 def frame(level, function, kind="python"):
-    return {"level": level, "kind": kind, "function": function, "file": f"{function}.py" if kind == "python" else None, "line": 7 if kind == "python" else None,
-            "pc": None, "sp": None, "library": None if kind == "python" else "libc.so.6", "reliable": True, "locals": []}  # fmt: skip
+    return {
+        "level": level,
+        "kind": kind,
+        "function": function,
+        "file": f"{function}.py" if kind == "python" else None,
+        "line": 7 if kind == "python" else None,
+        "pc": None,
+        "sp": None,
+        "library": None if kind == "python" else "libc.so.6",
+        "reliable": True,
+        "locals": [],
+    }
 
 
 def node(number, ranks=8, threads=50, late=()):
@@ -28,11 +38,30 @@ def node(number, ranks=8, threads=50, late=()):
             else:
                 names = ["clone", "start_thread", "loop", "futex"]
             kind = "python" if n < 10 else "native"
-            group = groups.setdefault(tuple(names), {"frames": [frame(i, f, kind) for i, f in enumerate(reversed(names))], "members": [], "idle": n >= 10})
-            group["members"].append({"host": f"node{number}", "label": f"TP{r}", "pid": 1000 + r, "tid": 1000 + r if n == 0 else 10**6 + r * 100 + n,
-                                     "name": "MainThread" if n == 0 else "pt_gloo_runloop", "role": "worker"})  # fmt: skip
-    return {"schema": "llm-stacks/1", "partial": [], "groups": list(groups.values()), "common": [], "ranks_read": ranks, "ranks_total": ranks,
-            "failed": [], "pauses": [{"pid": 1000 + number, "seconds": 0.001}]}  # fmt: skip
+            group = groups.setdefault(
+                tuple(names),
+                {"frames": [frame(i, f, kind) for i, f in enumerate(reversed(names))], "members": [], "idle": n >= 10},
+            )
+            group["members"].append(
+                {
+                    "host": f"node{number}",
+                    "label": f"TP{r}",
+                    "pid": 1000 + r,
+                    "tid": 1000 + r if n == 0 else 10**6 + r * 100 + n,
+                    "name": "MainThread" if n == 0 else "pt_gloo_runloop",
+                    "role": "worker",
+                }
+            )
+    return {
+        "schema": "llm-stacks/1",
+        "partial": [],
+        "groups": list(groups.values()),
+        "common": [],
+        "ranks_read": ranks,
+        "ranks_total": ranks,
+        "failed": [],
+        "pauses": [{"pid": 1000 + number, "seconds": 0.001}],
+    }
 
 
 def merge(folder, *words):
@@ -60,13 +89,17 @@ def test_equal_labels_of_two_machines_are_told_apart_and_who_failed_is_named(tmp
                 member["host"] = f"n{n}"
         answer["failed"], answer["ranks_total"] = [{"label": "TP2", "pid": 5, "reason": "process 5: no permission"}], 3
         (tmp_path / f"n{n}.json").write_text(json.dumps(answer))
-    (tmp_path / "n2.json").write_text(json.dumps({"schema": "llm-stacks/1", "partial": [], "error": "no engine process is running here"}))
+    (tmp_path / "n2.json").write_text(
+        json.dumps({"schema": "llm-stacks/1", "partial": [], "error": "no engine process is running here"})
+    )
     (tmp_path / "n3.json").write_text("{broken")
     (tmp_path / "n4.json").write_text('{"schema": "llm-kv/1"}')
     (tmp_path / "n5.json").write_text('{"schema": "llm-stacks/1", "groups": [{"frames": [{}]}]}')
     answer = merge(tmp_path)
     assert {m["label"] for g in answer.data["groups"] for m in g["members"]} == {"n0:TP0", "n0:TP1", "n1:TP0", "n1:TP1"}
-    assert {f["label"] for f in answer.data["failed"]} == {"n0: TP2", "n1: TP2", "n2", "n3", "n4", "n5"} and answer.data["ranks_total"] == 6
+    assert {f["label"] for f in answer.data["failed"]} == {"n0: TP2", "n1: TP2", "n2", "n3", "n4", "n5"} and answer.data[
+        "ranks_total"
+    ] == 6
     assert "4 of 6 processes" in answer.partial and "no permission" in answer.people()
 
 
@@ -97,5 +130,11 @@ def test_without_ray_one_line_says_what_to_do(monkeypatch):
 
 def test_the_command_line_that_a_launcher_carries(tmp_path, root):
     (tmp_path / "a.json").write_text(json.dumps(node(3, 2, 2)))
-    done = subprocess.run([sys.executable, "-m", "gdbext", "stacks", "--merge", str(tmp_path), "--json"], cwd=root, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "gdbext", "stacks", "--merge", str(tmp_path), "--json"],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     assert json.loads(done.stdout)["schema"] == "llm-stacks/1" and json.loads(done.stdout)["ranks_read"] == 2

@@ -8,21 +8,39 @@ from gdbext.stacks.threads import Frame
 
 
 def stack(*outermost_first):
-    return [Frame("python", name, "f.py", line) for name, line in reversed([f if isinstance(f, tuple) else (f, 1) for f in outermost_first])]
+    return [
+        Frame("python", name, "f.py", line)
+        for name, line in reversed([f if isinstance(f, tuple) else (f, 1) for f in outermost_first])
+    ]
 
 
-@pytest.mark.parametrize("names,text", [
-    (["TP0", "TP1", "TP2", "TP3", "TP6"], "TP0-3,6"), (["TP6", "TP0", "TP6"], "TP0,6"), (["EngineCore", "TP1"], "EngineCore, TP1"),
-    (["DP0.TP0", "DP0.TP1", "DP1.TP0"], "DP0.TP0-1, DP1.TP0"), (["R10", "R9", "R11"], "R9-11"), (["1234", "1235"], "1234, 1235"), ([], ""),
-    (["TP0"] * 5, "TP0"), (["x99999999999999"], "x99999999999999"), (["n1.TP0", "n2.TP0"], "n1.TP0, n2.TP0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "names,text",
+    [
+        (["TP0", "TP1", "TP2", "TP3", "TP6"], "TP0-3,6"),
+        (["TP6", "TP0", "TP6"], "TP0,6"),
+        (["EngineCore", "TP1"], "EngineCore, TP1"),
+        (["DP0.TP0", "DP0.TP1", "DP1.TP0"], "DP0.TP0-1, DP1.TP0"),
+        (["R10", "R9", "R11"], "R9-11"),
+        (["1234", "1235"], "1234, 1235"),
+        ([], ""),
+        (["TP0"] * 5, "TP0"),
+        (["x99999999999999"], "x99999999999999"),
+        (["n1.TP0", "n2.TP0"], "n1.TP0, n2.TP0"),
+    ],
+)
 def test_ranks_are_shown_as_sets(names, text):
     assert tree.rank_set(names) == text
 
 
 def test_equal_beginnings_are_one_branch_and_lines_are_gathered():
-    root = tree.build([(("TP0", 1), stack("main", ("loop", 5), "reduce")), (("TP1", 2), stack("main", ("loop", 7), "reduce")),
-                       (("TP2", 3), stack("main", ("loop", 5)))])  # fmt: skip
+    root = tree.build(
+        [
+            (("TP0", 1), stack("main", ("loop", 5), "reduce")),
+            (("TP1", 2), stack("main", ("loop", 7), "reduce")),
+            (("TP2", 3), stack("main", ("loop", 5))),
+        ]
+    )
     runs = [(depth, [n.frame.function for n in run], run[0].processes()) for depth, run in root.chains()]
     assert runs == [(0, ["main", "loop"], ["TP0", "TP1", "TP2"]), (1, ["reduce"], ["TP0", "TP1"])]
     loop = root.branches()[0].run()[-1]
@@ -62,4 +80,10 @@ def test_folded_lines_hold_no_separator_that_comes_from_a_process():
 
 def test_a_page_escapes_what_comes_from_a_process():
     page = html.page("<t>", html.table(["a&b"], [["<script>alert(1)</script>\x1b[2J"]]))
-    assert "<script>" not in page and "\x1b" not in page and "&lt;script&gt;" in page and "a&amp;b" in page and "http" not in page.replace("http-equiv", "")
+    assert (
+        "<script>" not in page
+        and "\x1b" not in page
+        and "&lt;script&gt;" in page
+        and "a&amp;b" in page
+        and "http" not in page.replace("http-equiv", "")
+    )

@@ -19,7 +19,9 @@ def inside(op="all_reduce", caller="forward"):
     return [Frame("native", "c10d::Work::wait", "libtorch_cpu.so"), *python(op, file=C10D), *python(caller, "loop")]
 
 
-def process(name, frames=(), native=(), edge=None, role="worker", state="S", world=None, hog=None, zombies=(), rings=(), counts=(), **main):
+def process(
+    name, frames=(), native=(), edge=None, role="worker", state="S", world=None, hog=None, zombies=(), rings=(), counts=(), **main
+):
     tid = sum(map(ord, name)) * 100
     main.setdefault("load", 0.0)
     threads = [Fact((name, tid), "MainThread", True, frames, edge=edge, native=native, **main)]
@@ -64,7 +66,9 @@ def test_when_all_are_there_nobody_is_blamed():
 
 
 def test_ranks_that_come_and_go_are_at_work():
-    said = judge([process("TP0", inside(), moved=True, load=0.6), process("TP1", python("forward", "loop"), moved=True, load=0.5)])
+    said = judge(
+        [process("TP0", inside(), moved=True, load=0.6), process("TP1", python("forward", "loop"), moved=True, load=0.5)]
+    )
     assert said.kind == "busy"
 
 
@@ -83,15 +87,30 @@ def test_a_lock_that_a_victim_holds_is_not_what_is_wrong():
 
 
 def test_a_gil_that_a_victim_keeps_is_not_what_is_wrong():
-    tp0 = add(process("TP0", inside(), load=0.9, hog=(node("TP0"), [("TP0", 7)])), 7, "helper", Edge(("TP0", 7), "the GIL", "GIL", node("TP0")))
+    tp0 = add(
+        process("TP0", inside(), load=0.9, hog=(node("TP0"), [("TP0", 7)])),
+        7,
+        "helper",
+        Edge(("TP0", 7), "the GIL", "GIL", node("TP0")),
+    )
     said = judge([tp0, process("TP1", python("sleep", "loop"), SLEEP)])
     assert (said.kind, said.culprits) == ("collective", [node("TP1")])
 
 
 def test_who_keeps_the_gil_is_the_culprit_with_and_without_waiters():
-    hog = add(process("a", python("call"), SLEEP, role="", hog=(node("a"), [("a", 7)])), 7, "other", Edge(("a", 7), "the GIL", "GIL", node("a")))
+    hog = add(
+        process("a", python("call"), SLEEP, role="", hog=(node("a"), [("a", 7)])),
+        7,
+        "other",
+        Edge(("a", 7), "the GIL", "GIL", node("a")),
+    )
     assert (judge([hog]).kind, judge([hog]).culprits) == ("gil", [node("a")])
-    quiet = judge([process("EngineCore", python("call"), READ, role="engine-core", holds=True), process("TP0", python("acquire_read"), SLEEP)])
+    quiet = judge(
+        [
+            process("EngineCore", python("call"), READ, role="engine-core", holds=True),
+            process("TP0", python("acquire_read"), SLEEP),
+        ]
+    )
     assert (quiet.kind, quiet.culprits) == ("gil", [node("EngineCore")])
 
 
@@ -115,6 +134,7 @@ def test_a_waiter_that_moves_is_not_held_up():
 
 def test_a_lock_that_was_waited_for_at_the_last_look_only_is_no_reason():
     """A helper without Python, which no look at Python stacks covers, woke during the while: it met a lock by chance."""
+
     def verdict(woke, load):
         edge = Edge(("a", 7), "the mutex at 0x10", "mutex", ("a", 8))
         main = process("a", python("f"), role="", moved=True, load=0.6)
@@ -145,9 +165,16 @@ def test_ranks_that_are_missing_are_named_by_rank():
 
 
 def test_engine_processes_rest_in_one_place_only():
-    rest = [process("EngineCore", python("_process_input_queue", "run_busy_loop"), role="engine-core",
-                    edge=Edge(node("EngineCore"), "an item of the Queue q", "Queue", None, how="get")),
-            process("TP0", python("acquire_read", "dequeue", "worker_busy_loop"), SLEEP, woke=5), process("frontend", python("wait"), EPOLL, role="frontend")]  # fmt: skip
+    rest = [
+        process(
+            "EngineCore",
+            python("_process_input_queue", "run_busy_loop"),
+            role="engine-core",
+            edge=Edge(node("EngineCore"), "an item of the Queue q", "Queue", None, how="get"),
+        ),
+        process("TP0", python("acquire_read", "dequeue", "worker_busy_loop"), SLEEP, woke=5),
+        process("frontend", python("wait"), EPOLL, role="frontend"),
+    ]
     assert judge(rest).kind == "idle"
     stuck = judge([process("EngineCore", python("read", "schedule"), READ, role="engine-core"), *rest[1:]])
     assert (stuck.kind, stuck.culprits) == ("starved", [node("EngineCore")])
@@ -156,7 +183,9 @@ def test_engine_processes_rest_in_one_place_only():
 
 def test_a_worker_that_the_core_waits_for():
     core = process("EngineCore", python("get_response", "collective_rpc", "step"), EPOLL, role="engine-core")
-    said = judge([core, process("TP0", python("acquire_read", "dequeue"), SLEEP), process("TP1", python("open", "load_lora"), READ)])
+    said = judge(
+        [core, process("TP0", python("acquire_read", "dequeue"), SLEEP), process("TP1", python("open", "load_lora"), READ)]
+    )
     assert (said.kind, said.culprits) == ("starved", [node("TP1")])
     assert judge([core, process("TP0", python("forward"), load=0.9)]).kind == "busy"
 
@@ -178,23 +207,37 @@ def ring(reader, flags, index=0):
 def test_a_full_ring_names_the_reader_that_its_writer_waits_for():
     flags = "1:10 1:10 1:10"
     core = process("EngineCore", python("acquire_write", "enqueue", "step"), role="engine-core", rings=[ring(None, flags)])
-    said = judge([core, process("TP0", python("acquire_read", "dequeue"), EPOLL, rings=[ring(0, flags)]),
-                  process("TP1", python("forward"), SLEEP, rings=[ring(1, flags)])])  # fmt: skip
+    said = judge(
+        [
+            core,
+            process("TP0", python("acquire_read", "dequeue"), EPOLL, rings=[ring(0, flags)]),
+            process("TP1", python("forward"), SLEEP, rings=[ring(1, flags)]),
+        ]
+    )
     assert (said.kind, said.culprits) == ("starved", [node("TP1")])
-    assert "EngineCore's ring psm_1: TP1 has 3 messages of it unread, TP0 all read, its writer cannot write before TP1 has read" in said.evidence
+    assert (
+        "EngineCore's ring psm_1: TP1 has 3 messages of it unread, TP0 all read, its writer cannot write before TP1 has read"
+        in said.evidence
+    )
 
 
 def test_a_reader_that_is_not_looked_at_goes_by_its_number():
     flags = "1:10 0:00"
-    said = judge([process("EngineCore", python("acquire_write"), role="engine-core", rings=[ring(None, flags)]),
-                  process("TP0", python("acquire_read"), EPOLL, rings=[ring(0, flags)])])  # fmt: skip
+    said = judge(
+        [
+            process("EngineCore", python("acquire_write"), role="engine-core", rings=[ring(None, flags)]),
+            process("TP0", python("acquire_read"), EPOLL, rings=[ring(0, flags)]),
+        ]
+    )
     assert (said.kind, said.culprits) == ("starved", [("reader 1", None)])
 
 
 def test_an_empty_ring_says_so_and_blames_no_reader():
     flags = "1:11 0:00"
     core = process("EngineCore", python("compute", "step"), SLEEP, role="engine-core", rings=[ring(None, flags, 1)])
-    said = judge([core] + [process(f"TP{i}", python("acquire_read", *["dequeue"]), EPOLL, rings=[ring(i, flags, 1)]) for i in (0, 1)])
+    said = judge(
+        [core] + [process(f"TP{i}", python("acquire_read", *["dequeue"]), EPOLL, rings=[ring(i, flags, 1)]) for i in (0, 1)]
+    )
     assert (said.kind, said.culprits) == ("starved", [node("EngineCore")])
     assert "EngineCore's ring psm_1: TP0-1 have read all that was written" in said.evidence
 
@@ -210,7 +253,9 @@ def test_of_ranks_that_wait_for_their_devices_the_one_behind_is_the_culprit():
     ranks = [counted("TP0", 9, DEVICE), counted("TP1", 9, DEVICE), counted("TP2", 8, DEVICE)]
     said = judge(ranks)
     assert (said.kind, said.culprits, said.victims) == ("collective", [node("TP2")], ["TP0", "TP1"])
-    assert "NCCL communicator 0x1: collectives counted in memory (AllReduce): TP0-1 have begun 9, TP2 has begun 8" in said.evidence
+    assert (
+        "NCCL communicator 0x1: collectives counted in memory (AllReduce): TP0-1 have begun 9, TP2 has begun 8" in said.evidence
+    )
 
 
 def test_where_as_many_are_behind_as_ahead_or_none_is_nobody_is_blamed():

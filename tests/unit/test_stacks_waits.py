@@ -13,10 +13,20 @@ def edges(*pairs):
     return [Edge(a, f"lock {a}{b}", "Lock", b, address=i + 1) for i, (a, b) in enumerate(pairs)]
 
 
-@pytest.mark.parametrize("pairs,expected", [
-    ((), []), (("ab", "bc"), []), (("ab", "ba"), ["ab"]), (("aa",), ["a"]), (("ab", "bc", "ca", "da"), ["abc"]),
-    (("ab", "ba", "cd", "dc"), ["ab", "cd"]), (("ab", "bc", "cb"), ["bc"]), (("ab", "ac", "ca"), ["ac"]), (("ab", "ac", "ba", "ca"), ["ab", "ac"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "pairs,expected",
+    [
+        ((), []),
+        (("ab", "bc"), []),
+        (("ab", "ba"), ["ab"]),
+        (("aa",), ["a"]),
+        (("ab", "bc", "ca", "da"), ["abc"]),
+        (("ab", "ba", "cd", "dc"), ["ab", "cd"]),
+        (("ab", "bc", "cb"), ["bc"]),
+        (("ab", "ac", "ca"), ["ac"]),
+        (("ab", "ac", "ba", "ca"), ["ab", "ac"]),
+    ],
+)
 def test_every_cycle_once(pairs, expected):
     assert sorted("".join(e.waiter for e in c) for c in cycles(edges(*pairs))) == expected
 

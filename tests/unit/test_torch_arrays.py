@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from gdbext.access.fake import FakeTarget
 from gdbext.errors import GdbextError
-from gdbext.target.fake import FakeTarget
 from gdbext.torch import arrays, dtypes, stats
 from gdbext.torch.tensor import Quantizer, Tensor
 
@@ -18,10 +18,20 @@ def made(base, view, dtype="int32"):
     size = base.itemsize
     offset = (view.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // size
     return Tensor(
-        FakeTarget({DATA: base.tobytes()}), None, 8, kind="c10::TensorImpl", device="cpu", shape=view.shape,
-        stride=tuple(s // size for s in view.strides), dtype=dtypes.DTYPES[dtype], storage_offset=offset, numel=view.size,
-        storage=8, storage_data=DATA, storage_bytes=base.nbytes,
-    )  # fmt: skip
+        FakeTarget({DATA: base.tobytes()}),
+        None,
+        8,
+        kind="c10::TensorImpl",
+        device="cpu",
+        shape=view.shape,
+        stride=tuple(s // size for s in view.strides),
+        dtype=dtypes.DTYPES[dtype],
+        storage_offset=offset,
+        numel=view.size,
+        storage=8,
+        storage_data=DATA,
+        storage_bytes=base.nbytes,
+    )
 
 
 def views(count):

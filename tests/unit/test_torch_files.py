@@ -9,20 +9,42 @@ import struct
 import zipfile
 
 import pytest
+from test_torch_arrays import made
 
 from gdbext.errors import GdbextError
 from gdbext.torch import arrays, dtypes, files
 from gdbext.torch.compare import compare
-from test_torch_arrays import made
 
 numpy = pytest.importorskip("numpy")
-ALL = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32", "float64",
-       "complex64", "complex128", "complex32", "float8_e5m2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e8m0fnu"]  # fmt: skip
+ALL = [
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+    "complex32",
+    "float8_e5m2",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e8m0fnu",
+]
 
 
 def tensor(dtype, shape=(7, 5), transposed=False):
     kind = arrays.stored_dtype(dtypes.DTYPES[dtype])
-    raw = numpy.random.default_rng(1).integers(0, 2 if dtype == "bool" else 120, int(numpy.prod(shape)) * kind.itemsize, numpy.uint8)
+    raw = numpy.random.default_rng(1).integers(
+        0, 2 if dtype == "bool" else 120, int(numpy.prod(shape)) * kind.itemsize, numpy.uint8
+    )
     base = raw.view(kind)
     view = base.reshape(shape)
     return made(base, view.T if transposed else view, dtype)
@@ -144,8 +166,13 @@ def test_damaged_files_end_in_one_line(tmp_path, kind):
 
 def test_a_hostile_safetensors_header_is_bounded(tmp_path):
     path = str(tmp_path / "a.safetensors")
-    for entry in ({"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 4]}, {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]},
-                  {"dtype": "Q", "shape": [1], "data_offsets": [0, 4]}, [1], {"shape": "x"}):  # fmt: skip
+    for entry in (
+        {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]},
+        {"dtype": "Q", "shape": [1], "data_offsets": [0, 4]},
+        [1],
+        {"shape": "x"},
+    ):
         head = json.dumps({"t": entry}).encode()
         with open(path, "wb") as f:
             f.write(struct.pack("<Q", len(head)) + head + bytes(8))
@@ -213,8 +240,10 @@ def test_shapes_that_differ_are_said():
 
 def test_a_scalar_has_an_empty_index():
     one, two = numpy.array(1.0), numpy.array(2.0)
-    found = compare(arrays.of_tensor(made(one.reshape(1), one.reshape(1)[0:1].reshape(()), "float64")),
-                    arrays.of_tensor(made(two.reshape(1), two.reshape(1)[0:1].reshape(()), "float64")))  # fmt: skip
+    found = compare(
+        arrays.of_tensor(made(one.reshape(1), one.reshape(1)[0:1].reshape(()), "float64")),
+        arrays.of_tensor(made(two.reshape(1), two.reshape(1)[0:1].reshape(()), "float64")),
+    )
     assert (found["first_index"], found["values"]) == ([], [1.0, 2.0])
 
 

@@ -1,11 +1,11 @@
 """The heat map's cells, and the picture where matplotlib is."""
 
 import pytest
-
-from gdbext.commands import wheels
-from gdbext.errors import GdbextError
-from gdbext.torch import arrays, plot
 from test_torch_arrays import made
+
+from gdbext.errors import GdbextError
+from gdbext.session import optional_packages as wheels
+from gdbext.torch import arrays, plot
 
 numpy = pytest.importorskip("numpy")
 

@@ -5,9 +5,9 @@ import struct
 
 import pytest
 
+from gdbext.access.base import Mapping
+from gdbext.access.fake import FakeTarget
 from gdbext.errors import FaultError, GdbextError, LayoutError
-from gdbext.target.base import Mapping
-from gdbext.target.fake import FakeTarget
 from gdbext.torch import layout as layouts
 from gdbext.torch.repr import Options, tensor_repr
 from gdbext.torch.rtti import demangle

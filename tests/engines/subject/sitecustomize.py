@@ -36,16 +36,22 @@ def vllm_scheduler(core):
     pool = scheduler.kv_cache_manager.block_pool
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     return {
-        "num_blocks": pool.num_gpu_blocks, "num_free": pool.get_num_free_blocks(),
+        "num_blocks": pool.num_gpu_blocks,
+        "num_free": pool.get_num_free_blocks(),
         "free": [b.block_id for b in pool.free_block_queue.get_all_free_blocks()],
         "ref_cnt": {b.block_id: b.ref_cnt for b in pool.blocks if b.ref_cnt},
-        "hashed": [b.block_id for b in pool.blocks if b.block_hash is not None], "hash_entries": len(pool.cached_block_hash_to_block),
+        "hashed": [b.block_id for b in pool.blocks if b.block_hash is not None],
+        "hash_entries": len(pool.cached_block_hash_to_block),
         "tables": [{r: [b.block_id for b in blocks] for r, blocks in m.req_to_blocks.items()} for m in managers],
-        "block_sizes": [m.block_size for m in managers], "kinds": [type(m.kv_cache_spec).__name__ for m in managers],
-        "requests": {r.request_id: [r.status.name, r.num_prompt_tokens, r.num_computed_tokens, r.num_output_tokens, r.num_preemptions]
-                     for r in scheduler.requests.values()},
-        "running": [r.request_id for r in scheduler.running], "waiting": [r.request_id for r in scheduler.waiting],
-    }  # fmt: skip
+        "block_sizes": [m.block_size for m in managers],
+        "kinds": [type(m.kv_cache_spec).__name__ for m in managers],
+        "requests": {
+            r.request_id: [r.status.name, r.num_prompt_tokens, r.num_computed_tokens, r.num_output_tokens, r.num_preemptions]
+            for r in scheduler.requests.values()
+        },
+        "running": [r.request_id for r in scheduler.running],
+        "waiting": [r.request_id for r in scheduler.waiting],
+    }
 
 
 def vllm_worker(proc):
@@ -56,15 +62,18 @@ def vllm_worker(proc):
     weights = [*runner.model.parameters(), *runner.model.buffers()]
     held = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in [*weights, *runner.kv_caches]}
     return {
-        "weights": [[id(t), list(t.shape), str(t.dtype), t.data_ptr()] for t in weights], "kv": [id(t) for t in runner.kv_caches],
+        "weights": [[id(t), list(t.shape), str(t.dtype), t.data_ptr()] for t in weights],
+        "kv": [id(t) for t in runner.kv_caches],
         "storages": sum(held.values()),
         "layers": [[t.data_ptr(), list(t.shape), list(t.stride()), str(t.dtype)] for t in runner.kv_caches],
-        "rows": [{r: t.block_table.np[i, : t.num_blocks_per_row[i]].tolist() for i, r in enumerate(batch._req_ids) if r is not None}
-                 for t in batch.block_table.block_tables],
+        "rows": [
+            {r: t.block_table.np[i, : t.num_blocks_per_row[i]].tolist() for i, r in enumerate(batch._req_ids) if r is not None}
+            for t in batch.block_table.block_tables
+        ],
         "block_sizes": [t.block_size for t in batch.block_table.block_tables],
         # by torch's own arithmetic: the address of one element of the view
         "element": [t[min(7, t.shape[0] - 1), -1, 3, 5].data_ptr() for t in runner.kv_caches],
-    }  # fmt: skip
+    }
 
 
 def sglang_scheduler(scheduler):
@@ -74,17 +83,30 @@ def sglang_scheduler(scheduler):
     requests = {}
     for batch in (scheduler.running_batch, scheduler.last_batch):
         for r in batch.reqs if batch is not None else ():
-            requests[r.rid] = [r.kv.req_pool_idx, r.kv.kv_allocated_len, r.kv.cache_protected_len, len(r.origin_input_ids), len(r.output_ids),
-                               [] if r.kv.req_pool_idx is None else rows.req_to_token[r.kv.req_pool_idx, : r.kv.kv_allocated_len].tolist()]
+            requests[r.rid] = [
+                r.kv.req_pool_idx,
+                r.kv.kv_allocated_len,
+                r.kv.cache_protected_len,
+                len(r.origin_input_ids),
+                len(r.output_ids),
+                [] if r.kv.req_pool_idx is None else rows.req_to_token[r.kv.req_pool_idx, : r.kv.kv_allocated_len].tolist(),
+            ]
     pool = allocator.get_kvcache()
     return {
-        "size": allocator.size, "page_size": allocator.page_size, "available": allocator.available_size(),
-        "free": allocator.free_pages.tolist() + allocator.release_pages.tolist(), "evictable": tree.evictable_size(),
-        "protected": tree.protected_size(), "tree": type(getattr(tree, "tree_core", tree)).__name__, "rows": list(rows.free_slots),
-        "requests": requests, "waiting": [r.rid for r in scheduler.waiting_queue],
-        "k": [[t.data_ptr(), list(t.shape), list(t.stride())] for t in pool.k_buffer], "k_element": [t[9, 1, 4].data_ptr() for t in pool.k_buffer],
+        "size": allocator.size,
+        "page_size": allocator.page_size,
+        "available": allocator.available_size(),
+        "free": allocator.free_pages.tolist() + allocator.release_pages.tolist(),
+        "evictable": tree.evictable_size(),
+        "protected": tree.protected_size(),
+        "tree": type(getattr(tree, "tree_core", tree)).__name__,
+        "rows": list(rows.free_slots),
+        "requests": requests,
+        "waiting": [r.rid for r in scheduler.waiting_queue],
+        "k": [[t.data_ptr(), list(t.shape), list(t.stride())] for t in pool.k_buffer],
+        "k_element": [t[9, 1, 4].data_ptr() for t in pool.k_buffer],
         "v_element": [t[9, 1, 4].data_ptr() for t in pool.v_buffer],
-    }  # fmt: skip
+    }
 
 
 def tell(number, frame):

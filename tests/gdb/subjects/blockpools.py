@@ -123,8 +123,26 @@ def no_block(pool, taken, queue):
     return ["block-object", 11]
 
 
-FAULTS = [double_append, double_prepend, cycle, leak, swapped, negative, null_freed, free_referenced, counter, wrong_prev, cut, stranger,
-          wrong_hash, unmapped, links_left, another_null, shortened, no_block]  # fmt: skip
+FAULTS = [
+    double_append,
+    double_prepend,
+    cycle,
+    leak,
+    swapped,
+    negative,
+    null_freed,
+    free_referenced,
+    counter,
+    wrong_prev,
+    cut,
+    stranger,
+    wrong_hash,
+    unmapped,
+    links_left,
+    another_null,
+    shortened,
+    no_block,
+]
 
 
 def main():
@@ -141,8 +159,12 @@ def main():
     said = {}
     for name in ("used", "fresh", "one", "emptied"):
         pool = pools[name]
-        said[name] = {"free": [b.block_id for b in pool.free_block_queue.get_all_free_blocks()], "ref_cnt": [b.ref_cnt for b in pool.blocks],
-                      "num_free": pool.get_num_free_blocks(), "hashed": [b.block_id for b in pool.blocks if b.block_hash is not None]}  # fmt: skip
+        said[name] = {
+            "free": [b.block_id for b in pool.free_block_queue.get_all_free_blocks()],
+            "ref_cnt": [b.ref_cnt for b in pool.blocks],
+            "num_free": pool.get_num_free_blocks(),
+            "hashed": [b.block_id for b in pool.blocks if b.block_hash is not None],
+        }
     print(json.dumps({"pid": os.getpid(), "expected": expected, "said": said}), flush=True)
     while True:
         time.sleep(1000)

@@ -26,7 +26,8 @@ def inner(items, depth):
         return inner(items, depth - 1)
     line = inner.__code__.co_firstlineno + 5
     truth = {"pid": os.getpid(), "items": repr(items), "main": [["inner", line]] + stack(sys._getframe())[1:]}
-    print(json.dumps(truth), flush=True); time.sleep(1000)  # fmt: skip
+    print(json.dumps(truth), flush=True)
+    time.sleep(1000)
 
 
 def other(ready):

@@ -26,14 +26,48 @@ def forward(query, key, value):
     slots = torch.tensor([int(block_table[0, t // BLOCK]) * BLOCK + t % BLOCK for t in range(TOKENS)])
     starts, lengths = torch.tensor([0, TOKENS], dtype=torch.int32), torch.tensor([TOKENS], dtype=torch.int32)
     output = torch.zeros_like(query)
-    plan = ops.get_scheduler_metadata(1, HEADS, KV_HEADS, SIZE, lengths, query.dtype, starts, True, -1, "vec", False, None, "auto")
-    told = {name: {"shape": list(t.shape), "dtype": str(t.dtype), "data_ptr": t.data_ptr(), "values": t.flatten()[:3].tolist()} for name, t in {
-        "query": query, "key": key, "value": value, "key_cache": k_cache, "value_cache": v_cache, "output": output, "slot_mapping": slots,
-        "query_start_loc": starts, "seq_lens": lengths, "block_table": block_table, "scheduler_metadata": plan}.items()}  # fmt: skip
+    plan = ops.get_scheduler_metadata(
+        1, HEADS, KV_HEADS, SIZE, lengths, query.dtype, starts, True, -1, "vec", False, None, "auto"
+    )
+    told = {
+        name: {"shape": list(t.shape), "dtype": str(t.dtype), "data_ptr": t.data_ptr(), "values": t.flatten()[:3].tolist()}
+        for name, t in {
+            "query": query,
+            "key": key,
+            "value": value,
+            "key_cache": k_cache,
+            "value_cache": v_cache,
+            "output": output,
+            "slot_mapping": slots,
+            "query_start_loc": starts,
+            "seq_lens": lengths,
+            "block_table": block_table,
+            "scheduler_metadata": plan,
+        }.items()
+    }
     with open(sys.argv[1], "w") as f:
         json.dump(told, f)
     ops.cpu_attn_reshape_and_cache(key, value, k_cache, v_cache, slots, "vec", 1.0, 1.0, "auto")
-    ops.cpu_attention_with_kv_cache(query, k_cache, v_cache, output, starts, lengths, 0.125, True, None, -1, block_table, 0.5, plan, None, None, 1.0, 2.0, "auto")
+    ops.cpu_attention_with_kv_cache(
+        query,
+        k_cache,
+        v_cache,
+        output,
+        starts,
+        lengths,
+        0.125,
+        True,
+        None,
+        -1,
+        block_table,
+        0.5,
+        plan,
+        None,
+        None,
+        1.0,
+        2.0,
+        "auto",
+    )
     return output
 
 

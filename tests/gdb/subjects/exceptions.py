@@ -117,11 +117,27 @@ def of_generator():
 
 
 WORKS = {
-    "dict": from_dict, "file": from_file, "chained": chained, "caused": caused, "hushed": hushed, "cyclic": cyclic, "long": long_chain,
-    "decode": decode, "encode": encode, "syntax": syntax, "missing": missing, "noted": noted, "deep": lambda: deep(50),
-    "generator": of_generator, "two": lambda: fail(Own, 1, "b"), "none": lambda: fail(Own), "other": lambda: fail(Own, [1, None]),
-    "coded": lambda: fail(Coded, "x"), "exit": lambda: fail(SystemExit, 3), "text": lambda: fail(Own, "tab\there \x1b[31m"),
-}  # fmt: skip
+    "dict": from_dict,
+    "file": from_file,
+    "chained": chained,
+    "caused": caused,
+    "hushed": hushed,
+    "cyclic": cyclic,
+    "long": long_chain,
+    "decode": decode,
+    "encode": encode,
+    "syntax": syntax,
+    "missing": missing,
+    "noted": noted,
+    "deep": lambda: deep(50),
+    "generator": of_generator,
+    "two": lambda: fail(Own, 1, "b"),
+    "none": lambda: fail(Own),
+    "other": lambda: fail(Own, [1, None]),
+    "coded": lambda: fail(Coded, "x"),
+    "exit": lambda: fail(SystemExit, 3),
+    "text": lambda: fail(Own, "tab\there \x1b[31m"),
+}
 if sys.version_info >= (3, 11):
     WORKS["group"] = grouped
 
@@ -138,9 +154,12 @@ def told(error, depth=0, seen=()):
         return here
     seen = seen + (id(error),)
     here.update(
-        cause=told(error.__cause__, depth + 1, seen), context=told(error.__context__, depth + 1, seen), suppress=error.__suppress_context__,
-        notes=list(getattr(error, "__notes__", [])), members=[told(m, depth + 1, seen) for m in getattr(error, "exceptions", ())],
-    )  # fmt: skip
+        cause=told(error.__cause__, depth + 1, seen),
+        context=told(error.__context__, depth + 1, seen),
+        suppress=error.__suppress_context__,
+        notes=list(getattr(error, "__notes__", [])),
+        members=[told(m, depth + 1, seen) for m in getattr(error, "exceptions", ())],
+    )
     return here
 
 

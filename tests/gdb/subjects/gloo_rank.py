@@ -65,8 +65,10 @@ def numbers():
     c10d = dist.distributed_c10d
     group = dist.new_group(range(dist.get_world_size()))
     dist.all_reduce(torch.ones(1), group=group)
-    said = [(c10d._pg_names[pg], sorted(ranks, key=ranks.get), pg._get_backend(torch.device("cpu"))._get_sequence_number_for_group())
-            for pg, ranks in c10d._pg_group_ranks.items()]  # fmt: skip
+    said = [
+        (c10d._pg_names[pg], sorted(ranks, key=ranks.get), pg._get_backend(torch.device("cpu"))._get_sequence_number_for_group())
+        for pg, ranks in c10d._pg_group_ranks.items()
+    ]
     print("numbers", json.dumps(said), flush=True)
 
 

@@ -104,8 +104,20 @@ def evicted_but_mapped(s):
     return ["hash-entry", block.block_id, None]
 
 
-FAULTS = [block_in_two_requests, block_twice_in_a_table, freed_while_owned, count_too_low, count_too_high, table_lost, request_forgotten, table_too_short,
-          stranger_in_a_table, null_block_given_out, double_free, evicted_but_mapped]  # fmt: skip
+FAULTS = [
+    block_in_two_requests,
+    block_twice_in_a_table,
+    freed_while_owned,
+    count_too_low,
+    count_too_high,
+    table_lost,
+    request_forgotten,
+    table_too_short,
+    stranger_in_a_table,
+    null_block_given_out,
+    double_free,
+    evicted_but_mapped,
+]
 
 
 def say(expected):

@@ -233,16 +233,41 @@ def main():
     time.sleep(0.1)
     start("logger", lambda: logging.getLogger("x").warning("text"))
     time.sleep(0.5)
-    edges.update({
-        "cache one": ["RLock", "cache two"], "cache two": ["Lock", "cache one"], "mutex one": ["mutex", "mutex two"],
-        "mutex two": ["mutex", "mutex one"], "wants with": ["Lock", "in with"], "wants calls": ["Lock", "in calls"],
-        "wants gone": ["Lock", None], "twice": ["Lock", "twice"], "wants cond": ["Lock", "cond holder"], "cond waiter": ["Condition", None],
-        "putter": ["Queue", None], "getter": ["Queue", None], "listener": ["Event", None], "wants permit": ["Semaphore", "has permit"],
-        "joiner": ["Thread", "sleeper"], "wants import": ["import", "importer"], "logger": ["RLock", "log holder"],
-    })  # fmt: skip
+    edges.update(
+        {
+            "cache one": ["RLock", "cache two"],
+            "cache two": ["Lock", "cache one"],
+            "mutex one": ["mutex", "mutex two"],
+            "mutex two": ["mutex", "mutex one"],
+            "wants with": ["Lock", "in with"],
+            "wants calls": ["Lock", "in calls"],
+            "wants gone": ["Lock", None],
+            "twice": ["Lock", "twice"],
+            "wants cond": ["Lock", "cond holder"],
+            "cond waiter": ["Condition", None],
+            "putter": ["Queue", None],
+            "getter": ["Queue", None],
+            "listener": ["Event", None],
+            "wants permit": ["Semaphore", "has permit"],
+            "joiner": ["Thread", "sleeper"],
+            "wants import": ["import", "importer"],
+            "logger": ["RLock", "log holder"],
+        }
+    )
     cycles.extend([["cache one", "cache two"], ["mutex one", "mutex two"], ["twice"]])
-    print(json.dumps({"pid": os.getpid(), "child": child, "tids": tids, "edges": edges, "cycles": cycles,
-                      "candidates": {"wants gone": ["could reach"]}}), flush=True)  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "pid": os.getpid(),
+                "child": child,
+                "tids": tids,
+                "edges": edges,
+                "cycles": cycles,
+                "candidates": {"wants gone": ["could reach"]},
+            }
+        ),
+        flush=True,
+    )
     forever()
 
 

@@ -8,8 +8,13 @@ import sys
 
 library, row, rank, ranks = ctypes.CDLL(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 memory = ctypes.create_string_buffer(row["size"])
-for field, size, value in (("startMagic", 8, 0x0280028002800280), ("endMagic", 8, 0x0280028002800280), ("commHash", 8, 0xFEED),
-                           ("rank", 4, rank), ("nRanks", 4, ranks)):  # fmt: skip
+for field, size, value in (
+    ("startMagic", 8, 0x0280028002800280),
+    ("endMagic", 8, 0x0280028002800280),
+    ("commHash", 8, 0xFEED),
+    ("rank", 4, rank),
+    ("nRanks", 4, ranks),
+):
     ctypes.memmove(ctypes.addressof(memory) + row[field], value.to_bytes(size, "little"), size)
 for i, count in enumerate(sys.argv[5:]):
     ctypes.memmove(ctypes.addressof(memory) + row["seqNumber"] + 8 * i, int(count).to_bytes(8, "little"), 8)

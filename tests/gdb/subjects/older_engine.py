@@ -16,10 +16,25 @@ import pickle
 import sys
 import types
 
-REAL = ("vllm.v1.core", "vllm.v1.request", "vllm.v1.kv_cache_interface", "vllm.v1.kv_cache_spec_registry", "vllm.v1.engine", "vllm.v1.utils",
-        "vllm.v1.metrics.stats", "vllm.v1.outputs", "vllm.utils.math_utils", "vllm.utils.hashing", "vllm.utils.mem_constants",
-        "vllm.v1.hisparse.block_pool",
-        "vllm.core", "vllm.worker.cache_engine", "vllm.block", "vllm.sequence", "vllm.kv_cache_spec_kind")  # fmt: skip
+REAL = (
+    "vllm.v1.core",
+    "vllm.v1.request",
+    "vllm.v1.kv_cache_interface",
+    "vllm.v1.kv_cache_spec_registry",
+    "vllm.v1.engine",
+    "vllm.v1.utils",
+    "vllm.v1.metrics.stats",
+    "vllm.v1.outputs",
+    "vllm.utils.math_utils",
+    "vllm.utils.hashing",
+    "vllm.utils.mem_constants",
+    "vllm.v1.hisparse.block_pool",
+    "vllm.core",
+    "vllm.worker.cache_engine",
+    "vllm.block",
+    "vllm.sequence",
+    "vllm.kv_cache_spec_kind",
+)
 
 
 class _Anything(type):
@@ -122,19 +137,33 @@ class Backend:
 SGLANG = ("sglang.srt.mem_cache",)
 KNOWN = {  # small helpers of vllm.utils and others that the real files compute with
     "vllm.logger": {"init_logger": logging.getLogger},
-    "vllm.utils": {"cdiv": cdiv, "sha256": sha256, "sha256_cbor": sha256_bytes, "sha256_cbor_64bit": sha256, "GiB_bytes": 1 << 30,
-                   "round_up": lambda a, b: cdiv(a, b) * b, "Counter": Counter, "chunk_list": lambda items, n: [items[i : i + n] for i in range(0, len(items), n)],
-                   "is_pin_memory_available": lambda: False, "STR_DTYPE_TO_TORCH_DTYPE": {}, "Device": Device, "PyObjectCache": PyObjectCache,
-                   "get_dtype_size": lambda dtype: dtype.itemsize, "is_list_of": lambda value, kind: all(isinstance(v, kind) for v in value),
-                   "length_from_prompt_token_ids_or_embeds": lambda ids, embeds: len(ids)},
+    "vllm.utils": {
+        "cdiv": cdiv,
+        "sha256": sha256,
+        "sha256_cbor": sha256_bytes,
+        "sha256_cbor_64bit": sha256,
+        "GiB_bytes": 1 << 30,
+        "round_up": lambda a, b: cdiv(a, b) * b,
+        "Counter": Counter,
+        "chunk_list": lambda items, n: [items[i : i + n] for i in range(0, len(items), n)],
+        "is_pin_memory_available": lambda: False,
+        "STR_DTYPE_TO_TORCH_DTYPE": {},
+        "Device": Device,
+        "PyObjectCache": PyObjectCache,
+        "get_dtype_size": lambda dtype: dtype.itemsize,
+        "is_list_of": lambda value, kind: all(isinstance(v, kind) for v in value),
+        "length_from_prompt_token_ids_or_embeds": lambda ids, embeds: len(ids),
+    },
     "vllm.utils.torch_utils": {"get_dtype_size": lambda dtype: dtype.itemsize},
-    "vllm.v1.structured_output.request": {"StructuredOutputRequest": type("StructuredOutputRequest", (), {"from_sampling_params": staticmethod(lambda p: None)})},
+    "vllm.v1.structured_output.request": {
+        "StructuredOutputRequest": type("StructuredOutputRequest", (), {"from_sampling_params": staticmethod(lambda p: None)})
+    },
     "vllm.attention": {"get_attn_backend": lambda *names, **more: Backend},
     "vllm.inputs": {"SingletonInputsAdapter": lambda inputs: inputs},
     "sglang.srt.torch_memory_saver_adapter": {"TorchMemorySaverAdapter": Saver},
     "sglang.srt.utils.torch_memory_saver_adapter": {"TorchMemorySaverAdapter": Saver},
     "vllm.envs": Config(VLLM_USE_V1=True),
-}  # fmt: skip
+}
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -13,7 +13,7 @@ sys.modules["vllm"] = types.ModuleType("vllm")
 
 class Output:
     def __init__(self, names):
-        self.num_scheduled_tokens = {name: 1 for name in names}
+        self.num_scheduled_tokens = dict.fromkeys(names, 1)
 
 
 class Request:

@@ -29,12 +29,20 @@ class Ring(collections.deque):
 
 
 counted = collections.Counter("a counter of many letters, some more often than others")
-add("Counter", counted, collections.Counter(), collections.Counter(a=2, b=-1, c=2, d=0.5), collections.Counter({i % 37: i for i in range(300)}))
-add("deque", collections.deque(range(200)), collections.deque([1, [2]], maxlen=4), Ring("ab"), collections.deque([Point(1, None)]))
+add(
+    "Counter",
+    counted,
+    collections.Counter(),
+    collections.Counter(a=2, b=-1, c=2, d=0.5),
+    collections.Counter({i % 37: i for i in range(300)}),
+)
+add(
+    "deque", collections.deque(range(200)), collections.deque([1, [2]], maxlen=4), Ring("ab"), collections.deque([Point(1, None)])
+)
 add("OrderedDict", collections.OrderedDict(b=1, a=Point(0, 0)), collections.OrderedDict([((1, 2), [3])]))
 add("defaultdict", collections.defaultdict(list, {1: [2]}), collections.defaultdict(None, a=1), collections.defaultdict(int))
 add("namedtuple", Point(1, "two"), Typed("n"), Typed("m", Point([1], {2: 3})), [Point(1, 2)] * 3)
-add("int", 10 ** 1000, -(7 ** 1200), 1 << 13000)
+add("int", 10**1000, -(7**1200), 1 << 13000)
 add("str", "naïve", "日本語 text", "\U0001f600 face", "tab\t'quoted\"", "\x00\x1b[31m", "\ud800", "x" * 5000)
 
 try:
@@ -60,16 +68,36 @@ if np is not None:
         shape, kind = random.choice(SHAPES), n % 4
         count = int(np.prod(shape)) if shape else 1
         with np.errstate(all="ignore"):
-            add(f"array float {shape}", np.array([number(kind) for _ in range(count)]).astype(random.choice(["f8", "f4", "f2"])).reshape(shape))
+            add(
+                f"array float {shape}",
+                np.array([number(kind) for _ in range(count)]).astype(random.choice(["f8", "f4", "f2"])).reshape(shape),
+            )
     for n in range(60):
         shape, dtype = random.choice(SHAPES), random.choice(["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?"])
         count = int(np.prod(shape)) if shape else 1
         add(f"array {dtype} {shape}", np.array([random.randint(0, 120) for _ in range(count)]).astype(dtype).reshape(shape))
     grid = np.arange(60, dtype="f4").reshape(6, 10) / 7
-    add("array views", grid[::2, ::3], grid.T[:3], grid[::-1][:2], grid[2, 3:4], np.asfortranarray(grid[:3, :3]), np.broadcast_to(np.float64(3), (4,)))
+    add(
+        "array views",
+        grid[::2, ::3],
+        grid.T[:3],
+        grid[::-1][:2],
+        grid[2, 3:4],
+        np.asfortranarray(grid[:3, :3]),
+        np.broadcast_to(np.float64(3), (4,)),
+    )
     add("array held", [grid[0, :2], {"k": np.array([1, 2])}], (np.float32(0.1), np.array(1.5)))
     add("array subclass", np.matrix([[1, 2], [3, 4]]), np.array([1.5]).view(np.recarray).view(np.matrix))
-    add("numpy scalars", np.float32(0.1), np.float32(3.4028235e38), np.float16(65504), np.float64(1e-300), np.int8(-3), np.bool_(True), np.float32("nan"))
+    add(
+        "numpy scalars",
+        np.float32(0.1),
+        np.float32(3.4028235e38),
+        np.float16(65504),
+        np.float64(1e-300),
+        np.int8(-3),
+        np.bool_(True),
+        np.float32("nan"),
+    )
 
 try:
     import msgspec
@@ -109,7 +137,17 @@ if msgspec is not None:
     holder.later = 2
     loop = Params(stop=[])
     loop.stop.append(loop)
-    add("Struct", Params(), Wire("r", Params(2, 0.25, ["x"])), Named(zebra=3), Bare(), holder, [Params(stop=Params())], Wire("é", Params(), {1, 2}), loop)
+    add(
+        "Struct",
+        Params(),
+        Wire("r", Params(2, 0.25, ["x"])),
+        Named(zebra=3),
+        Bare(),
+        holder,
+        [Params(stop=Params())],
+        Wire("é", Params(), {1, 2}),
+        loop,
+    )
     partly.append(("Struct with a repr of its own", OwnRepr(7, "q"), "OwnRepr(first=7, second='q')"))
 
 try:
@@ -143,7 +181,7 @@ if pydantic is not None and pydantic.VERSION.startswith("2."):
         @pydantic.computed_field
         @property
         def area(self) -> int:
-            return self.width ** 2
+            return self.width**2
 
     class Speaks(pydantic.BaseModel):
         width: int
@@ -156,8 +194,17 @@ if pydantic is not None and pydantic.VERSION.startswith("2."):
         x: int
         y: str = "d"
 
-    add("model", Usage(), Usage(prompt_tokens=3, total=4), Reply(id="r", extra_field=[1], other="é"), Child(id="c", choices=[Usage()], more={"k": Usage()}),
-        Empty(), [Usage()], Data(x=1), Usage.model_construct(prompt_tokens="not an int"))  # fmt: skip
+    add(
+        "model",
+        Usage(),
+        Usage(prompt_tokens=3, total=4),
+        Reply(id="r", extra_field=[1], other="é"),
+        Child(id="c", choices=[Usage()], more={"k": Usage()}),
+        Empty(),
+        [Usage()],
+        Data(x=1),
+        Usage.model_construct(prompt_tokens="not an int"),
+    )
     partly.append(("model with a computed field", Computed(width=3), "Computed(width=3, area=<not set>)"))
     partly.append(("model with a repr of its own", Speaks(width=3), "Speaks(width=3)"))
 
@@ -167,8 +214,17 @@ except ImportError:
     torch = None
 if torch is not None:
     has.append("torch")
-    made = [torch.zeros(2, 3), torch.ones(0), torch.tensor(5), torch.zeros(1, 2, 3, 4, 5, 6, dtype=torch.bfloat16), torch.zeros(3, dtype=torch.bool),
-            torch.empty(2, 2, device="meta"), torch.nn.Parameter(torch.zeros(4, 4, dtype=torch.float16)), torch.zeros(2, 5).T, torch.arange(9)]  # fmt: skip
+    made = [
+        torch.zeros(2, 3),
+        torch.ones(0),
+        torch.tensor(5),
+        torch.zeros(1, 2, 3, 4, 5, 6, dtype=torch.bfloat16),
+        torch.zeros(3, dtype=torch.bool),
+        torch.empty(2, 2, device="meta"),
+        torch.nn.Parameter(torch.zeros(4, 4, dtype=torch.float16)),
+        torch.zeros(2, 5).T,
+        torch.arange(9),
+    ]
     for t in made:
         kind = "Parameter" if isinstance(t, torch.nn.Parameter) else "Tensor"
         tensors.append((t, f"{kind}[{', '.join(map(str, t.shape))}] {str(t.dtype)[6:]} {t.device}"))
@@ -176,9 +232,11 @@ if torch is not None:
 
 if __name__ == "__main__":
     told = {
-        "version": list(sys.version_info[:3]), "has": has,
-        "objects": [[label, id(obj), repr(obj)] for label, obj in cases], "partly": [[label, id(obj), text] for label, obj, text in partly],
+        "version": list(sys.version_info[:3]),
+        "has": has,
+        "objects": [[label, id(obj), repr(obj)] for label, obj in cases],
+        "partly": [[label, id(obj), text] for label, obj, text in partly],
         "tensors": [[id(obj), text] for obj, text in tensors],
-    }  # fmt: skip
+    }
     print(json.dumps(told), flush=True)
     time.sleep(3600)

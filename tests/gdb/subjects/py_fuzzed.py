@@ -40,12 +40,33 @@ def kinds():
     loop = [1]
     loop.append(loop)
     return {
-        "int": 10 ** 60, "text": "ünï ☃", "bytes": b"raw\0", "float": 1.5, "tuple": (1, (2, None)), "set": {1, 2, 3}, "loop": loop,
-        "deque": collections.deque([1, 2], maxlen=9), "od": collections.OrderedDict(a=1, b=2), "dd": collections.defaultdict(list, k=[1]),
-        "counter": collections.Counter("aab"), "point": Point(1, "y"), "enum": Colour.RED, "data": Data("d", Data("e")), "slots": Slots(),
-        "plain": Plain(), "array": array.array("d", [1.0, 2.0]), "range": range(3, 9), "function": kinds, "type": Plain, "module": json,
-        "exception": ValueError("one", 2), "complex": 1j, "slice": slice(1, None), "bytearray": bytearray(b"xyz"), "bool": True,
-    }  # fmt: skip
+        "int": 10**60,
+        "text": "ünï ☃",
+        "bytes": b"raw\0",
+        "float": 1.5,
+        "tuple": (1, (2, None)),
+        "set": {1, 2, 3},
+        "loop": loop,
+        "deque": collections.deque([1, 2], maxlen=9),
+        "od": collections.OrderedDict(a=1, b=2),
+        "dd": collections.defaultdict(list, k=[1]),
+        "counter": collections.Counter("aab"),
+        "point": Point(1, "y"),
+        "enum": Colour.RED,
+        "data": Data("d", Data("e")),
+        "slots": Slots(),
+        "plain": Plain(),
+        "array": array.array("d", [1.0, 2.0]),
+        "range": range(3, 9),
+        "function": kinds,
+        "type": Plain,
+        "module": json,
+        "exception": ValueError("one", 2),
+        "complex": 1j,
+        "slice": slice(1, None),
+        "bytearray": bytearray(b"xyz"),
+        "bool": True,
+    }
 
 
 def generator(held):

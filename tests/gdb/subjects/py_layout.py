@@ -68,8 +68,8 @@ class Heap(Base):
 
 
 heap = Heap()
-lst = [10 ** 20, "x", None, 4.5, b"y"]
-tup = ("a", 10 ** 21, ())
+lst = [10**20, "x", None, 4.5, b"y"]
+tup = ("a", 10**21, ())
 mapping = {f"key{i}": i for i in range(5)}
 for obj in (lst, tup, mapping, heap, Heap, int, type, "s", 5, 1.5, None, len, Heap.method, heap.method, sys, {1}, range(3)):
     fact(obj, "object.ob_type", id(type(obj)))
@@ -158,7 +158,7 @@ fact(raw, "bytes.ob_sval", raw.hex(), "bytes")
 ba = bytearray(b"growing")
 fact(ba, "varobj.ob_size", 7, "i64")
 fact(ba, "bytearray.ob_start *", ba.hex(), "bytes")
-big = 3 * 2 ** 60 + 7
+big = 3 * 2**60 + 7
 digits = struct.pack("<III", 7, 0, 3).hex()
 fact(big, "long.ob_digit" if sys.version_info < (3, 12) else "long.long_value.ob_digit", digits, "bytes")
 if sys.version_info >= (3, 12):
@@ -183,7 +183,7 @@ fact(arr, "array.ob_descr * arraydescr.typecode", ord("d"), "u8")
 fact(arr, "array.ob_descr * arraydescr.itemsize", 8, "i32")
 sl = slice("from", "to", "by")
 pointers(sl, "slice", start=sl.start, stop=sl.stop, step=sl.step)
-rg = range(10 ** 20, 10 ** 21, 10 ** 19)
+rg = range(10**20, 10**21, 10**19)
 pointers(rg, "range", start=rg.start, stop=rg.stop, step=rg.step)
 proxy = types.MappingProxyType(mapping)
 fact(proxy, "mappingproxy.mapping", id(mapping))
@@ -345,16 +345,41 @@ def park():
     else:
         at(tstate, "tstate.frame", id(current))
     shapes = {
-        "list": list, "dict": dict, "set": set, "float": float, "complex": complex, "cell": types.CellType,
+        "list": list,
+        "dict": dict,
+        "set": set,
+        "float": float,
+        "complex": complex,
+        "cell": types.CellType,
         "func": types.FunctionType,
-        "method": types.MethodType, "module": types.ModuleType, "slice": slice, "range": range, "property": property,
-        "bytearray": bytearray, "deque": collections.deque, "odict": collections.OrderedDict, "partial": functools.partial,
-        "defaultdict": collections.defaultdict, "mappingproxy": types.MappingProxyType, "tb": types.TracebackType,
-        "exc": BaseException, "oserror": OSError, "stopiteration": StopIteration, "weakref": weakref.ref, "array": array.array,
-        "object": object, "heaptype": type, "classmethod": classmethod, "staticmethod": staticmethod, "rlock": threading.RLock,
-        "namespace": types.SimpleNamespace, "memberdescr": types.MemberDescriptorType, "future": asyncio.Future,
-        "task": asyncio.Task, "unicode": str,
-    }  # fmt: skip
+        "method": types.MethodType,
+        "module": types.ModuleType,
+        "slice": slice,
+        "range": range,
+        "property": property,
+        "bytearray": bytearray,
+        "deque": collections.deque,
+        "odict": collections.OrderedDict,
+        "partial": functools.partial,
+        "defaultdict": collections.defaultdict,
+        "mappingproxy": types.MappingProxyType,
+        "tb": types.TracebackType,
+        "exc": BaseException,
+        "oserror": OSError,
+        "stopiteration": StopIteration,
+        "weakref": weakref.ref,
+        "array": array.array,
+        "object": object,
+        "heaptype": type,
+        "classmethod": classmethod,
+        "staticmethod": staticmethod,
+        "rlock": threading.RLock,
+        "namespace": types.SimpleNamespace,
+        "memberdescr": types.MemberDescriptorType,
+        "future": asyncio.Future,
+        "task": asyncio.Task,
+        "unicode": str,
+    }
     for prefix, t in shapes.items():
         if isinstance(t, type):
             sizes[prefix + ".__size"] = t.__basicsize__

@@ -28,8 +28,8 @@ def add(label, *objects):
 # ---- numbers
 add("int small", *range(-6, 12))
 EDGES = (8, 15, 16, 29, 30, 31, 32, 59, 60, 61, 62, 63, 64)
-add("int word edges", *[s * (2 ** b + d) for b in EDGES for d in (-1, 0, 1) for s in (1, -1)])
-add("int digits", *[s * 7 ** n for n in (20, 50, 100, 333, 1000, 4000) for s in (1, -1)])
+add("int word edges", *[s * (2**b + d) for b in EDGES for d in (-1, 0, 1) for s in (1, -1)])
+add("int digits", *[s * 7**n for n in (20, 50, 100, 333, 1000, 4000) for s in (1, -1)])
 add("int zeros inside", 1 << 90, 1 << 900, -(1 << 3000), (1 << 300) + 1)
 add("bool", True, False)
 add("float", 0.0, -0.0, 1.5, -2.25, 1e300, -1e-300, 5e-324, 1.7976931348623157e308, math.pi, 0.1 + 0.2, 1e16, 1e22, 123456789.0)
@@ -107,9 +107,23 @@ class ByteaKind(bytearray):
 named = DictKind(a=1)
 named.attribute = 5
 add("subclasses of str", StrKind("text"), StrKind(""), StrKind("日本"), StrKind("lätin"), StrKind("\U0001f600"))
-add("subclasses of numbers", IntKind(5), IntKind(-2 ** 70), FloatKind(2.5))
-add("subclasses of containers", BytesKind(b"raw"), ListKind([1, 2]), named, TupleKind((1,)), TupleKind(), SetKind({1}), SetKind(),
-    FrozenKind({2}), FrozenKind(), DequeKind([1], maxlen=3), OdKind(a=1), DdKind(int, a=2), ByteaKind(b"x"))
+add("subclasses of numbers", IntKind(5), IntKind(-(2**70)), FloatKind(2.5))
+add(
+    "subclasses of containers",
+    BytesKind(b"raw"),
+    ListKind([1, 2]),
+    named,
+    TupleKind((1,)),
+    TupleKind(),
+    SetKind({1}),
+    SetKind(),
+    FrozenKind({2}),
+    FrozenKind(),
+    DequeKind([1], maxlen=3),
+    OdKind(a=1),
+    DdKind(int, a=2),
+    ByteaKind(b"x"),
+)
 
 # ---- sequences and their cycles
 add("list", [], [1], [None] * 30, list(range(300)), [[], [[]], [[], [1, [2, [3]]]]], ["mixed", 1, 2.0, None, b"x", (1,), {2}])
@@ -130,17 +144,36 @@ three.append(two)
 add("lists in each other", two, three)
 twice = [5]
 add("the same twice is no cycle", [twice, twice], {"a": twice, "b": twice})
-add("range", range(0), range(5), range(1, 5), range(0, 10, 3), range(10, 0, -1), range(5, 5),
-    range(-(10 ** 30), 10 ** 30, 10 ** 29))
+add("range", range(0), range(5), range(1, 5), range(0, 10, 3), range(10, 0, -1), range(5, 5), range(-(10**30), 10**30, 10**29))
 add("slice", slice(None), slice(1), slice(1, 2), slice(1, 2, 3), slice("a", [1], None))
-add("array", array.array("d", [1.5, -0.0]), array.array("b", [-1, 0, 1]), array.array("H", range(5)), array.array("q"),
-    array.array("Q", [2 ** 64 - 1]), array.array("f", [0.5]), array.array("i", [-5]), array.array("l", [7]),
-    array.array("u", "wide Ω"))
+add(
+    "array",
+    array.array("d", [1.5, -0.0]),
+    array.array("b", [-1, 0, 1]),
+    array.array("H", range(5)),
+    array.array("q"),
+    array.array("Q", [2**64 - 1]),
+    array.array("f", [0.5]),
+    array.array("i", [-5]),
+    array.array("l", [7]),
+    array.array("u", "wide Ω"),
+)
 
 # ---- dicts
-add("dict", {}, {1: 2}, {"a": 1}, {"a": 1, "b": [1]}, {i: i * i for i in range(100)}, {f"k{i}": i for i in range(1000)},
-    {(1, "t"): {"inner": {}}}, {None: None, True: False, 1.5: "x"}, {"a": 1, 2: "b"}, {-1: -2, 2 ** 70: 3},
-    dict.fromkeys(range(70000)))
+add(
+    "dict",
+    {},
+    {1: 2},
+    {"a": 1},
+    {"a": 1, "b": [1]},
+    {i: i * i for i in range(100)},
+    {f"k{i}": i for i in range(1000)},
+    {(1, "t"): {"inner": {}}},
+    {None: None, True: False, 1.5: "x"},
+    {"a": 1, 2: "b"},
+    {-1: -2, 2**70: 3},
+    dict.fromkeys(range(70000)),
+)
 holes = {f"h{i}": i for i in range(40)}
 for i in range(0, 40, 3):
     del holes[f"h{i}"]
@@ -282,7 +315,7 @@ has("dict in a slot", WeakSlots(), "slot", "free")
 held = ListWithDict([1])
 held.own = "x"
 has("list with a slot", held, "own")
-for obj in (TupleWithDict((1, 2, 3)), TupleWithDict(), IntWithDict(2 ** 100), IntWithDict(0), IntWithDict(-5)):
+for obj in (TupleWithDict((1, 2, 3)), TupleWithDict(), IntWithDict(2**100), IntWithDict(0), IntWithDict(-5)):
     obj.tag = "tagged"
     has(f"{type(obj).__name__} {obj!r}", obj, "tag")
 
@@ -299,18 +332,34 @@ class Custom(ValueError):
     pass
 
 
-for error in (ValueError(), ValueError("one"), KeyError("key", 2), OSError(2, "gone", "file"), Custom("mine"), StopIteration(5),
-              UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"), SystemExit(3), AssertionError([1]),
-              SyntaxError("bad", ("f.py", 1, 2, "text"))):
+for error in (
+    ValueError(),
+    ValueError("one"),
+    KeyError("key", 2),
+    OSError(2, "gone", "file"),
+    Custom("mine"),
+    StopIteration(5),
+    UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
+    SystemExit(3),
+    AssertionError([1]),
+    SyntaxError("bad", ("f.py", 1, 2, "text")),
+):
     has(f"exception {type(error).__name__}", raised(error), "added")
 
 # ---- sets, deques, other containers
 add("set", set(), {1}, {5, 3, 1}, set(range(100)), {"only"}, {(1, 2)}, frozenset(), frozenset({1}), frozenset("a"), {None})
 thinned = set(range(50))
 thinned -= set(range(5, 50))
-add("set with deletions", thinned, {-1}, {2 ** 70})
-add("deque", collections.deque(), collections.deque([1]), collections.deque(range(200)), collections.deque(range(5), maxlen=5),
-    collections.deque(maxlen=0), collections.deque("abc", 2))
+add("set with deletions", thinned, {-1}, {2**70})
+add(
+    "deque",
+    collections.deque(),
+    collections.deque([1]),
+    collections.deque(range(200)),
+    collections.deque(range(5), maxlen=5),
+    collections.deque(maxlen=0),
+    collections.deque("abc", 2),
+)
 wrapped = collections.deque(range(64))
 wrapped.rotate(31)
 for i in range(300):
@@ -407,8 +456,17 @@ ring = Node()
 ring.next = Node(ring)
 add("enum", Color.RED, Color.BLUE, Number.ONE, Bits.A, Marks.X)
 add("flags combined", Bits(0), Bits.A | Bits.B, Marks.X | Marks.Y, Marks(0))
-add("dataclass", Point(1), Point(1, [2]), Frozen("n", Frozen("m")), Derived(1, z=2.5), Node(), ring, Outer.Inner(),
-    SlotData(1, "b"))
+add(
+    "dataclass",
+    Point(1),
+    Point(1, [2]),
+    Frozen("n", Frozen("m")),
+    Derived(1, z=2.5),
+    Node(),
+    ring,
+    Outer.Inner(),
+    SlotData(1, "b"),
+)
 if sys.version_info >= (3, 10):
     made = dataclasses.make_dataclass("Slotted", [("a", int), ("b", list)], slots=True)
     add("dataclass with slots", made(1, [2]))
@@ -481,9 +539,16 @@ if numpy:
     add("numpy floats", numpy.float32(0.1), numpy.float64(0.1), numpy.float16(0.1), numpy.float64("nan"), numpy.float32("inf"))
     add("numpy text", numpy.str_("text"), numpy.bytes_(b"raw"))
     arrays = [
-        numpy.arange(5), numpy.array([1.5, 2.5]), numpy.zeros((2, 3), dtype="int64"), numpy.array([True, False]), numpy.array([]),
-        numpy.array(7), numpy.arange(3, dtype="int32"), numpy.arange(10)[::2], numpy.zeros((2, 0, 3), dtype="float16"),
-    ]  # fmt: skip
+        numpy.arange(5),
+        numpy.array([1.5, 2.5]),
+        numpy.zeros((2, 3), dtype="int64"),
+        numpy.array([True, False]),
+        numpy.array([]),
+        numpy.array(7),
+        numpy.arange(3, dtype="int32"),
+        numpy.arange(10)[::2],
+        numpy.zeros((2, 0, 3), dtype="float16"),
+    ]
 
 # An own __repr__ of Python code cannot be run by a reader: what object.__repr__ says is expected of those.
 opaque = [Callers(), [Callers()], {"k": Callers()}]

@@ -249,7 +249,7 @@ def many_locals():
 
 def all_kinds(positional, /, normal, *args, keyword, **kwargs):
     unset: int
-    truth, nothing, real, big = True, None, -0.0, 10 ** 40
+    truth, nothing, real, big = True, None, -0.0, 10**40
     text, raw = "Ω 'q'", b"\x00b"
     pair, items, table, group = (1, (2,)), [1, [2]], {"k": [None]}, {5}
     if normal:
@@ -307,13 +307,37 @@ def traced_line():
     watched()
 
 
-PLACES = [recursion, generators, coroutines, closures, comprehension, nested_comprehension, class_body, lambdas, from_c,
-          destructor, executed, backwards, far_lines, long_code, decorators, кириллица, methods, many_locals, kinds,
-          unpacking, generator_expression, contextual, imported, traced_line]  # fmt: skip
+PLACES = [
+    recursion,
+    generators,
+    coroutines,
+    closures,
+    comprehension,
+    nested_comprehension,
+    class_body,
+    lambdas,
+    from_c,
+    destructor,
+    executed,
+    backwards,
+    far_lines,
+    long_code,
+    decorators,
+    кириллица,
+    methods,
+    many_locals,
+    kinds,
+    unpacking,
+    generator_expression,
+    contextual,
+    imported,
+    traced_line,
+]
 
 
 def shown(value):
     """The repr where it says everything, else the type's name."""
+
     def simple(v, depth=0):
         if depth > 5 or type(v) not in SIMPLE:
             return False

@@ -32,17 +32,34 @@ def text(kind):
 
 
 MAKERS = {
-    "list": lambda: [1, [2], "three"], "tuple": lambda: tuple([1, "two", (3,)]), "dict": lambda: {"a": 1, "b": [2]},
-    "dict of ints": lambda: {i: i for i in range(20)}, "set": lambda: {1, "two", (3,)},
+    "list": lambda: [1, [2], "three"],
+    "tuple": lambda: tuple([1, "two", (3,)]),
+    "dict": lambda: {"a": 1, "b": [2]},
+    "dict of ints": lambda: {i: i for i in range(20)},
+    "set": lambda: {1, "two", (3,)},
     "deque": lambda: collections.deque(range(100)),
-    "int": lambda: 10 ** 50 + len(keep), "float": lambda: len(keep) + 0.5, "str 1": lambda: text(1), "str 2": lambda: text(2),
-    "str 4": lambda: text(4), "ascii": lambda: "plain" + str(len(keep)), "bytes": lambda: b"raw%d" % len(keep),
-    "bytearray": lambda: bytearray(b"growing"), "instance": Plain, "slots": Slots, "function": lambda: (lambda a, b=1: a),
-    "method": lambda: Plain().__init__, "exception": lambda: ValueError("text", 1), "range": lambda: range(10 ** 20),
-    "slice": lambda: slice(1, 2), "generator": lambda: (i for i in ()), "ordered": lambda: collections.OrderedDict(a=1, b=2),
-    "default": lambda: collections.defaultdict(list, a=1), "class": lambda: type("Made", (Plain,), {"x": 1}),
-    "cell": lambda: (lambda x: lambda: x)(5).__closure__[0], "complex": lambda: complex(len(keep), 1),
-}  # fmt: skip
+    "int": lambda: 10**50 + len(keep),
+    "float": lambda: len(keep) + 0.5,
+    "str 1": lambda: text(1),
+    "str 2": lambda: text(2),
+    "str 4": lambda: text(4),
+    "ascii": lambda: "plain" + str(len(keep)),
+    "bytes": lambda: b"raw%d" % len(keep),
+    "bytearray": lambda: bytearray(b"growing"),
+    "instance": Plain,
+    "slots": Slots,
+    "function": lambda: lambda a, b=1: a,
+    "method": lambda: Plain().__init__,
+    "exception": lambda: ValueError("text", 1),
+    "range": lambda: range(10**20),
+    "slice": lambda: slice(1, 2),
+    "generator": lambda: (i for i in ()),
+    "ordered": lambda: collections.OrderedDict(a=1, b=2),
+    "default": lambda: collections.defaultdict(list, a=1),
+    "class": lambda: type("Made", (Plain,), {"x": 1}),
+    "cell": lambda: (lambda x: lambda: x)(5).__closure__[0],
+    "complex": lambda: complex(len(keep), 1),
+}
 
 
 def poke(address, value):

@@ -65,8 +65,15 @@ class Scheduler:
         fill = lambda f, **values: f(**{n: values[n] for n in inspect.signature(f).parameters if n in values})  # noqa: E731
         rows = dict(size=ROWS, max_context_len=WIDTH, device="cpu", enable_memory_saver=False)
         self.req_to_token_pool = fill(memory_pool.ReqToTokenPool, **rows)
-        self.token_to_kv_pool_allocator = fill(TokenToKVPoolAllocator, size=SIZE, dtype=torch.float32, device="cpu", kvcache=None, need_sort=False)
-        parts = dict(req_to_token_pool=self.req_to_token_pool, token_to_kv_pool_allocator=self.token_to_kv_pool_allocator, disable=False, page_size=1)
+        self.token_to_kv_pool_allocator = fill(
+            TokenToKVPoolAllocator, size=SIZE, dtype=torch.float32, device="cpu", kvcache=None, need_sort=False
+        )
+        parts = dict(
+            req_to_token_pool=self.req_to_token_pool,
+            token_to_kv_pool_allocator=self.token_to_kv_pool_allocator,
+            disable=False,
+            page_size=1,
+        )
         try:
             from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 
@@ -255,7 +262,11 @@ def negative_lock(s):
 
 
 def unlocked_above(s):
-    locked = next(n for n in nodes(s) if n.lock_ref and n.parent is not None and n.parent is not s.tree_cache.root_node and n.parent.parent is not None)
+    locked = next(
+        n
+        for n in nodes(s)
+        if n.lock_ref and n.parent is not None and n.parent is not s.tree_cache.root_node and n.parent.parent is not None
+    )
     locked.parent.lock_ref = 0
     return ["tree-lock", None]
 
@@ -284,18 +295,45 @@ def filed_wrong(s):
     return ["tree-key", None]
 
 
-FAULTS = [freed_twice, padding_freed, out_of_range, freed_in_the_tree, freed_while_used, slot_of_two, lost_slots, row_freed_twice, row_freed_while_used,
-          row_of_two, wrong_parent, negative_lock, unlocked_above, wrong_size, short_value, slot_in_two_nodes, filed_wrong]  # fmt: skip
+FAULTS = [
+    freed_twice,
+    padding_freed,
+    out_of_range,
+    freed_in_the_tree,
+    freed_while_used,
+    slot_of_two,
+    lost_slots,
+    row_freed_twice,
+    row_freed_while_used,
+    row_of_two,
+    wrong_parent,
+    negative_lock,
+    unlocked_above,
+    wrong_size,
+    short_value,
+    slot_in_two_nodes,
+    filed_wrong,
+]
 
 
 def truth(s):
-    held = getattr(s.token_to_kv_pool_allocator, free_list(s)).tolist() + getattr(s.token_to_kv_pool_allocator, "release_pages", held_none()).tolist()
+    held = (
+        getattr(s.token_to_kv_pool_allocator, free_list(s)).tolist()
+        + getattr(s.token_to_kv_pool_allocator, "release_pages", held_none()).tolist()
+    )
     table = s.req_to_token_pool.req_to_token
     lengths = {r.rid: len(r.origin_input_ids) + len(r.output_ids) - 1 for r in s.running_batch.reqs}
     tree = [n for n in nodes(s) if n is not s.tree_cache.root_node]
-    return {"free": held, "tables": {r.rid: table[r.req_pool_idx, : lengths[r.rid]].tolist() for r in s.running_batch.reqs},
-            "cached": sorted(int(i) for n in tree for i in n.value), "evictable": s.tree_cache.evictable_size(), "protected": s.tree_cache.protected_size(),
-            "nodes": len(tree) + 1, "free_rows": s.req_to_token_pool.free_slots, "waiting": [r.rid for r in s.waiting_queue]}  # fmt: skip
+    return {
+        "free": held,
+        "tables": {r.rid: table[r.req_pool_idx, : lengths[r.rid]].tolist() for r in s.running_batch.reqs},
+        "cached": sorted(int(i) for n in tree for i in n.value),
+        "evictable": s.tree_cache.evictable_size(),
+        "protected": s.tree_cache.protected_size(),
+        "nodes": len(tree) + 1,
+        "free_rows": s.req_to_token_pool.free_slots,
+        "waiting": [r.rid for r in s.waiting_queue],
+    }
 
 
 def held_none():

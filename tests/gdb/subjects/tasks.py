@@ -1,6 +1,6 @@
 """A subject: asyncio tasks in every kind of wait. Says what asyncio itself tells of each: name, await chain, what it is suspended in.
 
-    tasks.py [uvloop] [python] [running] [ring]     uvloop: that event loop; python: tasks of pure Python; running: a task stays on the stack
+tasks.py [uvloop] [python] [running] [ring]     uvloop: that event loop; python: tasks of pure Python; running: a task stays on the stack
 """
 
 import asyncio
@@ -134,18 +134,36 @@ async def main():
 
     slow = task("slow", layered(lambda: asyncio.sleep(2000)))
     kept = [
-        slow, task("event", layered(event.wait)), task("queue", layered(queue.get, 0)), task("lock", with_lock(lock)), task("condition", on_condition()),
-        task("semaphore", layered(semaphore.acquire, 1)), task("future", layered(lambda: wait_on(future))), task("sleep", asyncio.sleep(3600)),
-        task("on task", wait_on(slow)), task("gather", wait_many(slow)), task("wait", wait_first(slow)), task("shield", shielded(slow)),
-        task("executor", pool(loop)), task("timed", timed(queue)), task("reader", reader.readline()), task("old", layered(lambda: old_style(future))),
-        task("awaitable", layered(lambda: wait_on(Awaitable(future)))), task("async for", over_generator(future)), task("anext", own_anext(future)),
-        task("in except", in_except(future)), task("deep", layered(lambda: wait_on(future), 60)), task("Ünïcode ☃", wait_on(future)),
-    ]  # fmt: skip
+        slow,
+        task("event", layered(event.wait)),
+        task("queue", layered(queue.get, 0)),
+        task("lock", with_lock(lock)),
+        task("condition", on_condition()),
+        task("semaphore", layered(semaphore.acquire, 1)),
+        task("future", layered(lambda: wait_on(future))),
+        task("sleep", asyncio.sleep(3600)),
+        task("on task", wait_on(slow)),
+        task("gather", wait_many(slow)),
+        task("wait", wait_first(slow)),
+        task("shield", shielded(slow)),
+        task("executor", pool(loop)),
+        task("timed", timed(queue)),
+        task("reader", reader.readline()),
+        task("old", layered(lambda: old_style(future))),
+        task("awaitable", layered(lambda: wait_on(Awaitable(future)))),
+        task("async for", over_generator(future)),
+        task("anext", own_anext(future)),
+        task("in except", in_except(future)),
+        task("deep", layered(lambda: wait_on(future), 60)),
+        task("Ünïcode ☃", wait_on(future)),
+    ]
     done = task("done", finish())
     unnamed = loop.create_task(wait_on(future))
     if "ring" in sys.argv:
         others = {}
-        others.update(a=task("ring a", ring(others, "b")), b=task("ring b", ring(others, "c")), c=task("ring c", ring(others, "a")))
+        others.update(
+            a=task("ring a", ring(others, "b")), b=task("ring b", ring(others, "c")), c=task("ring c", ring(others, "a"))
+        )
     await asyncio.sleep(0.2)
     fresh = task("fresh", layered(event.wait))  # has not run yet
     if sys.version_info >= (3, 12):
@@ -157,11 +175,27 @@ async def main():
         if each is not asyncio.current_task() and each is not busy:
             waiter = each._fut_waiter if hasattr(each, "_fut_waiter") else None
             told[each.get_name()] = {
-                "address": id(each), "chain": chain(each.get_coro()), "stack": [f.f_lineno for f in each.get_stack()],
+                "address": id(each),
+                "chain": chain(each.get_coro()),
+                "stack": [f.f_lineno for f in each.get_stack()],
                 "waiter": None if waiter is None else [id(waiter), type(waiter).__name__],
-            }  # fmt: skip
-    objects = {"event": id(event), "queue": id(queue), "lock": id(lock), "semaphore": id(semaphore), "reader": id(reader), "slow": id(slow)}
-    truth = {"pid": os.getpid(), "tasks": told, "unnamed": unnamed.get_name(), "done": done.get_name(), "objects": objects, "loop": id(loop)}
+            }
+    objects = {
+        "event": id(event),
+        "queue": id(queue),
+        "lock": id(lock),
+        "semaphore": id(semaphore),
+        "reader": id(reader),
+        "slow": id(slow),
+    }
+    truth = {
+        "pid": os.getpid(),
+        "tasks": told,
+        "unnamed": unnamed.get_name(),
+        "done": done.get_name(),
+        "objects": objects,
+        "loop": id(loop),
+    }
     said.append(json.dumps(truth))
     if busy is None:
         await stuck(said)

@@ -327,7 +327,12 @@ def printed(t):
 
 def statistics(t):
     """What -stats must say, computed by torch; None where torch cannot. min, max, mean, std of the finite values in float64."""
-    if t.is_meta or type(t).__name__ == "FakeTensor" or t.layout != torch.strided or (t.numel() and not t.untyped_storage().nbytes()):
+    if (
+        t.is_meta
+        or type(t).__name__ == "FakeTensor"
+        or t.layout != torch.strided
+        or (t.numel() and not t.untyped_storage().nbytes())
+    ):
         return None
     if t.numel() > 1 << 22:
         return None

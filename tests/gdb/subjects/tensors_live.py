@@ -1,6 +1,6 @@
 """Tensors held in every way; says which are alive, what their storages take, and where NaNs are.
 
-    python tensors_live.py TRUTH.json      a line "ready" on stdout; a line on stdin makes it leak 7 more tensors and answer "leaked"
+python tensors_live.py TRUTH.json      a line "ready" on stdout; a line on stdin makes it leak 7 more tensors and answer "leaked"
 """
 
 import gc
@@ -56,9 +56,15 @@ def truth(path):
     live = [o for o in gc.get_objects() + frozen_ones() if isinstance(o, torch.Tensor)]
     storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in live if t.device.type != "meta"}
     found = {
-        "tensors": {str(id(t)): {"shape": list(t.shape), "dtype": str(t.dtype), "device": str(t.device), "bytes": t.nbytes} for t in live},
+        "tensors": {
+            str(id(t)): {"shape": list(t.shape), "dtype": str(t.dtype), "device": str(t.device), "bytes": t.nbytes} for t in live
+        },
         "total": sum(storages.values()),
-        "nan": [id(t) for t in live if t.is_floating_point() and t.device.type != "meta" and t.untyped_storage().nbytes() and t.isnan().any()],
+        "nan": [
+            id(t)
+            for t in live
+            if t.is_floating_point() and t.device.type != "meta" and t.untyped_storage().nbytes() and t.isnan().any()
+        ],
         # in a cell, and held by C++ alone: the tensor that `expanded` is a view of
         "without_path": [id(closure.__closure__[0].cell_contents), id(expanded._base)],
     }
@@ -68,7 +74,18 @@ def truth(path):
 
 def frozen_ones():
     """gc.get_objects() leaves out what gc.freeze() put away."""
-    found = list(frozen) + [kept, view, expanded, bad_half, infinite, bad_view, clean_part, slotted.kept, slotted.kept.scale, expanded._base]
+    found = list(frozen) + [
+        kept,
+        view,
+        expanded,
+        bad_half,
+        infinite,
+        bad_view,
+        clean_part,
+        slotted.kept,
+        slotted.kept.scale,
+        expanded._base,
+    ]
     found += list(model.parameters()) + list(model.buffers()) + [model.tables["kv"][0], model.tables[3][0]]
     listed = {id(o) for o in gc.get_objects()}
     return [t for t in found if id(t) not in listed]

@@ -35,34 +35,72 @@ def specs(interface, kind):
     if kind == "hybrid":
         return [full, fill(interface.SlidingWindowSpec, sliding_window=32, **common)]
     if kind == "mamba":
-        return [full, fill(interface.MambaSpec, shapes=((8, 16),), dtypes=(torch.float32,), block_size=BLOCK, page_size_padded=None)]
+        return [
+            full,
+            fill(interface.MambaSpec, shapes=((8, 16),), dtypes=(torch.float32,), block_size=BLOCK, page_size_padded=None),
+        ]
     return [full]
 
 
 def scheduler_of(version, kind):
     config = Config(
-        scheduler_config=Config(max_num_seqs=8, max_num_batched_tokens=512, max_model_len=256, policy="fcfs", long_prefill_token_threshold=0,
-                                enable_chunked_prefill=True, chunked_prefill_enabled=True, watermark=0.0, max_num_encoder_input_tokens=0,
-                                encoder_cache_size=0),
-        cache_config=Config(num_gpu_blocks=BLOCKS, block_size=BLOCK, enable_prefix_caching=kind != "none", prefix_caching_hash_algo="builtin",
-                            sliding_window=None),
-        parallel_config=Config(data_parallel_rank=0, data_parallel_index=0, pipeline_parallel_size=1, decode_context_parallel_size=1,
-                               prefill_context_parallel_size=1),
-        model_config=Config(max_model_len=256, is_encoder_decoder=False), observability_config=Config(), max_concurrent_batches=1,
-        num_speculative_tokens=0, num_prefill_lookahead_tokens=0, num_lookahead_tokens=0, aux_output_config=Config(),
-       ec_manager_config=Config(get_encoder_cache_manager_obj=lambda: None),
-    )  # fmt: skip
+        scheduler_config=Config(
+            max_num_seqs=8,
+            max_num_batched_tokens=512,
+            max_model_len=256,
+            policy="fcfs",
+            long_prefill_token_threshold=0,
+            enable_chunked_prefill=True,
+            chunked_prefill_enabled=True,
+            watermark=0.0,
+            max_num_encoder_input_tokens=0,
+            encoder_cache_size=0,
+        ),
+        cache_config=Config(
+            num_gpu_blocks=BLOCKS,
+            block_size=BLOCK,
+            enable_prefix_caching=kind != "none",
+            prefix_caching_hash_algo="builtin",
+            sliding_window=None,
+        ),
+        parallel_config=Config(
+            data_parallel_rank=0,
+            data_parallel_index=0,
+            pipeline_parallel_size=1,
+            decode_context_parallel_size=1,
+            prefill_context_parallel_size=1,
+        ),
+        model_config=Config(max_model_len=256, is_encoder_decoder=False),
+        observability_config=Config(),
+        max_concurrent_batches=1,
+        num_speculative_tokens=0,
+        num_prefill_lookahead_tokens=0,
+        num_lookahead_tokens=0,
+        aux_output_config=Config(),
+        ec_manager_config=Config(get_encoder_cache_manager_obj=lambda: None),
+    )
     try:
         from vllm.v1.core.sched.scheduler import Scheduler
     except ImportError:
         from vllm.v1.core.scheduler import Scheduler
-    values = dict(vars(config), vllm_config=config, structured_output_manager=older_engine.stub("manager"), block_size=BLOCK, hash_block_size=BLOCK, log_stats=True)
+    values = dict(
+        vars(config),
+        vllm_config=config,
+        structured_output_manager=older_engine.stub("manager"),
+        block_size=BLOCK,
+        hash_block_size=BLOCK,
+        log_stats=True,
+    )
     values["lora_config"] = values["speculative_config"] = None
     if "kv_cache_config" in inspect.signature(Scheduler.__init__).parameters:
         from vllm.v1 import kv_cache_interface as interface
 
-        groups = [interface.KVCacheGroupSpec([f"layers.{g}.{i}" for i in range(2)], s) for g, s in enumerate(specs(interface, kind))]
-        values["kv_cache_config"] = fill(interface.KVCacheConfig, num_blocks=BLOCKS, tensors={}, kv_cache_tensors=[], kv_cache_groups=groups)
+        groups = [
+            interface.KVCacheGroupSpec([f"layers.{g}.{i}" for i in range(2)], s) for g, s in enumerate(specs(interface, kind))
+        ]
+        values["kv_cache_config"] = fill(
+            interface.KVCacheConfig, num_blocks=BLOCKS, tensors={}, kv_cache_tensors=[], kv_cache_groups=groups
+        )
     scheduler = fill(Scheduler, **values)
     if kind == "pools":  # the second group gets a pool of its own, as 0.32's host tier does
         from vllm.v1.core.single_type_kv_cache_manager import HiSparseSourceManager
@@ -79,9 +117,26 @@ def request_of(name, tokens):
     if hasattr(kv_cache_utils, "get_request_block_hasher"):
         hasher = kv_cache_utils.get_request_block_hasher(BLOCK, older_engine.sha256_bytes)
     sampling = Config(max_tokens=200)
-    inputs = Config(prompt_token_ids=tokens, prompt=None, multi_modal_data=None, mm_inputs=None, mm_hashes=None, mm_placeholders=None,
-                    multi_modal_inputs=None, multi_modal_hashes=None, multi_modal_placeholders=None)  # fmt: skip
-    return fill(Request, request_id=name, prompt_token_ids=tokens, sampling_params=sampling, arrival_time=time.time(), block_hasher=hasher, inputs=inputs)
+    inputs = Config(
+        prompt_token_ids=tokens,
+        prompt=None,
+        multi_modal_data=None,
+        mm_inputs=None,
+        mm_hashes=None,
+        mm_placeholders=None,
+        multi_modal_inputs=None,
+        multi_modal_hashes=None,
+        multi_modal_placeholders=None,
+    )
+    return fill(
+        Request,
+        request_id=name,
+        prompt_token_ids=tokens,
+        sampling_params=sampling,
+        arrival_time=time.time(),
+        block_hasher=hasher,
+        inputs=inputs,
+    )
 
 
 def step(scheduler):
@@ -107,7 +162,9 @@ def advances_late(scheduler):
 
 
 def takes_list(request):
-    return "list" in str(inspect.signature(request.append_output_token_ids)).lower() or "Sequence" in str(inspect.signature(request.append_output_token_ids))
+    return "list" in str(inspect.signature(request.append_output_token_ids)).lower() or "Sequence" in str(
+        inspect.signature(request.append_output_token_ids)
+    )
 
 
 def story(scheduler):
@@ -150,7 +207,12 @@ def truth_of_pool(pool):
         free.append(at.block_id)
         at = at.next_free_block
     assert len(free) == queue.num_free_blocks
-    return {"size": len(blocks), "free": free, "ref_cnt": [b.ref_cnt for b in blocks], "hashed": [b.block_id for b in blocks if b._block_hash is not None]}
+    return {
+        "size": len(blocks),
+        "free": free,
+        "ref_cnt": [b.ref_cnt for b in blocks],
+        "hashed": [b.block_id for b in blocks if b._block_hash is not None],
+    }
 
 
 def truth(scheduler):
@@ -159,11 +221,20 @@ def truth(scheduler):
     tables = [{r: [b.block_id for b in blocks] for r, blocks in one.req_to_blocks.items()} for one in owners]
     requests = [*scheduler.running, *scheduler.waiting]
     return {
-        "pools": [truth_of_pool(p) for p in pools_of(manager)], "tables": tables,
-        "running": [r.request_id for r in scheduler.running], "waiting": [r.request_id for r in scheduler.waiting],
-        "requests": {r.request_id: {"status": r.status.name, "prompt_tokens": r.num_prompt_tokens, "computed_tokens": r.num_computed_tokens,
-                                    "output_tokens": r.num_output_tokens} for r in requests},
-    }  # fmt: skip
+        "pools": [truth_of_pool(p) for p in pools_of(manager)],
+        "tables": tables,
+        "running": [r.request_id for r in scheduler.running],
+        "waiting": [r.request_id for r in scheduler.waiting],
+        "requests": {
+            r.request_id: {
+                "status": r.status.name,
+                "prompt_tokens": r.num_prompt_tokens,
+                "computed_tokens": r.num_computed_tokens,
+                "output_tokens": r.num_output_tokens,
+            }
+            for r in requests
+        },
+    }
 
 
 def main():

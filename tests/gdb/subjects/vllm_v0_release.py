@@ -30,12 +30,34 @@ def scheduler_of(cached, old):
     from vllm.core.scheduler import Scheduler
 
     return Scheduler(
-        Config(max_num_seqs=8, max_num_batched_tokens=512, max_model_len=256, use_v2_block_manager=not old, policy="fcfs", num_lookahead_slots=0,
-               embedding_mode=False, task="generate", runner_type="generate", delay_factor=0.0, chunked_prefill_enabled=False, is_multi_step=False,
-               max_num_partial_prefills=1, long_prefill_token_threshold=0, max_long_partial_prefills=1, send_delta_data=False),
-        Config(num_gpu_blocks=BLOCKS, num_cpu_blocks=4, block_size=BLOCK, enable_prefix_caching=cached, sliding_window=None, is_attention_free=False),
+        Config(
+            max_num_seqs=8,
+            max_num_batched_tokens=512,
+            max_model_len=256,
+            use_v2_block_manager=not old,
+            policy="fcfs",
+            num_lookahead_slots=0,
+            embedding_mode=False,
+            task="generate",
+            runner_type="generate",
+            delay_factor=0.0,
+            chunked_prefill_enabled=False,
+            is_multi_step=False,
+            max_num_partial_prefills=1,
+            long_prefill_token_threshold=0,
+            max_long_partial_prefills=1,
+            send_delta_data=False,
+        ),
+        Config(
+            num_gpu_blocks=BLOCKS,
+            num_cpu_blocks=4,
+            block_size=BLOCK,
+            enable_prefix_caching=cached,
+            sliding_window=None,
+            is_attention_free=False,
+        ),
         None,
-    )  # fmt: skip
+    )
 
 
 class Worker:
@@ -45,8 +67,16 @@ class Worker:
         import torch
         from vllm.worker.cache_engine import CacheEngine
 
-        model = Config(dtype=torch.float32, get_head_size=lambda: 8, get_num_layers_by_block_type=lambda *names: 3, get_num_attention_layers=lambda *names: 3,
-                       get_num_layers=lambda *names: 3, get_num_kv_heads=lambda *names: 2, get_num_attention_heads=lambda *names: 2, get_sliding_window=lambda: None)
+        model = Config(
+            dtype=torch.float32,
+            get_head_size=lambda: 8,
+            get_num_layers_by_block_type=lambda *names: 3,
+            get_num_attention_layers=lambda *names: 3,
+            get_num_layers=lambda *names: 3,
+            get_num_kv_heads=lambda *names: 2,
+            get_num_attention_heads=lambda *names: 2,
+            get_sliding_window=lambda: None,
+        )
         cache = Config(block_size=BLOCK, num_gpu_blocks=BLOCKS, num_cpu_blocks=4, cache_dtype="auto")
         self.cache_engine = [CacheEngine(cache, model, Config(pipeline_parallel_size=1), Config(device_type="cpu"))]
 
@@ -58,8 +88,12 @@ class Worker:
     def places(self):
         """[[pool, layer, part, address of [block 3, slot 5, head 1, element 2]]], by torch's own arithmetic."""
         engine = self.cache_engine[0]
-        return [[pool, layer, "kv"[part], t[part, 3, 5, 1, 2].data_ptr()] for pool, held in enumerate((engine.gpu_cache, engine.cpu_cache))
-                for layer, t in enumerate(held) for part in (0, 1)]  # fmt: skip
+        return [
+            [pool, layer, "kv"[part], t[part, 3, 5, 1, 2].data_ptr()]
+            for pool, held in enumerate((engine.gpu_cache, engine.cpu_cache))
+            for layer, t in enumerate(held)
+            for part in (0, 1)
+        ]
 
 
 def group_of(number, tokens):
@@ -67,7 +101,13 @@ def group_of(number, tokens):
 
     inputs = Inputs(type="token", prompt_token_ids=tokens, prompt="", multi_modal_placeholders={})
     seq = Sequence(number, inputs, BLOCK)
-    return fill(SequenceGroup, request_id=f"req-{chr(96 + number)}", seqs=[seq], arrival_time=time.time(), sampling_params=Config(n=1, best_of=1))
+    return fill(
+        SequenceGroup,
+        request_id=f"req-{chr(96 + number)}",
+        seqs=[seq],
+        arrival_time=time.time(),
+        sampling_params=Config(n=1, best_of=1),
+    )
 
 
 def step(scheduler):
@@ -125,10 +165,21 @@ def pools_of(manager):
             one = next(a for d, a in manager.block_allocator._allocators.items() if d.name == device)
             counts = one._refcounter._refcounts
             base = min(counts)
-            free = [i for i in sorted(one._all_block_indices if hasattr(one, "_all_block_indices") else one.all_block_ids) if counts[i] == 0]
+            free = [
+                i
+                for i in sorted(one._all_block_indices if hasattr(one, "_all_block_indices") else one.all_block_ids)
+                if counts[i] == 0
+            ]
             assert len(free) == one.get_num_free_blocks()
             cached = sorted(b - base for b in getattr(one, "_cached_blocks", {}).values())
-            found.append({"size": len(counts), "free": [i - base for i in free], "ref_cnt": [counts[base + i] for i in range(len(counts))], "cached": cached})
+            found.append(
+                {
+                    "size": len(counts),
+                    "free": [i - base for i in free],
+                    "ref_cnt": [counts[base + i] for i in range(len(counts))],
+                    "cached": cached,
+                }
+            )
         return found
     for allocator in (manager.gpu_allocator, manager.cpu_allocator):
         size = allocator.num_blocks
@@ -146,9 +197,21 @@ def truth(scheduler):
                 tables[name] = manager.get_block_table(seq)
     groups = [*scheduler.running, *scheduler.waiting, *scheduler.swapped]
     seqs = {(g.request_id if len(g.get_seqs()) == 1 else f"{g.request_id}/{s.seq_id}"): s for g in groups for s in g.get_seqs()}
-    return {"pools": pools_of(manager), "tables": tables, "running": [g.request_id for g in scheduler.running], "waiting": [g.request_id for g in scheduler.waiting],
-            "requests": {n: {"status": s.status.name, "prompt_tokens": s.get_prompt_len(), "output_tokens": s.get_output_len(),
-                             "computed_tokens": s.data.get_num_computed_tokens()} for n, s in seqs.items()}}  # fmt: skip
+    return {
+        "pools": pools_of(manager),
+        "tables": tables,
+        "running": [g.request_id for g in scheduler.running],
+        "waiting": [g.request_id for g in scheduler.waiting],
+        "requests": {
+            n: {
+                "status": s.status.name,
+                "prompt_tokens": s.get_prompt_len(),
+                "output_tokens": s.get_output_len(),
+                "computed_tokens": s.data.get_num_computed_tokens(),
+            }
+            for n, s in seqs.items()
+        },
+    }
 
 
 def main():

@@ -1,0 +1,239 @@
+"""C++ objects by their debug information: members by name and the containers of libstdc++, read by gdb without a call in the process.
+
+Containers are walked by their members' names in GCC's libstdc++ (stl_vector.h, stl_tree.h, hashtable_policy.h, stl_list.h,
+shared_ptr_base.h, unique_ptr.h); every walk is bounded.
+"""
+
+import gdb
+
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+
+MAX_FRAMES = 200
+MAX_ITEMS = 1 << 24
+
+
+class Cxx:
+    """A C++ value. `field("a.b")`: a member, of base classes too; pointers, references and smart pointers on the way are followed."""
+
+    def __init__(self, value):
+        self.value = value
+
+    @property
+    def type_name(self):
+        return str(self.value.type.strip_typedefs().unqualified())
+
+    @property
+    def address(self):
+        return int(self.value.address) if self.value.address is not None else 0
+
+    def object(self):
+        """What a pointer, reference, shared_ptr or unique_ptr leads to, as its dynamic type; the object itself where it is none. None for null."""
+        value = self.value
+        for _ in range(4):
+            kind = value.type.strip_typedefs()
+            if kind.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
+                value = value.referenced_value()
+            elif kind.code == gdb.TYPE_CODE_PTR:
+                if int(value) == 0:
+                    return None
+                value = value.cast(kind.target().strip_typedefs().pointer())  # gdb finds no dynamic type behind a typedef
+                value = value.cast(value.dynamic_type).dereference()
+            elif kind.name and kind.name.startswith(("std::shared_ptr<", "std::__shared_ptr<")):
+                value = value["_M_ptr"]
+            elif kind.name and kind.name.startswith("std::unique_ptr<"):
+                value = _head(value["_M_t"]["_M_t"])
+            else:
+                break
+        return Cxx(value)
+
+    def field(self, path):
+        """`NotFoundError` names the member and the type that has it not; None where a pointer on the way is null."""
+        at = self
+        for name in path.split("."):
+            at = at.object()
+            if at is None:
+                return None
+            try:
+                at = Cxx(at.value[name])
+            except gdb.error:
+                raise NotFoundError(f"a {at.type_name} has no member {name}") from None
+        return at.object()
+
+    def integer(self):
+        try:
+            return int(self.value)
+        except gdb.MemoryError as e:
+            raise FaultError(str(e)) from None
+        except gdb.error as e:
+            raise LayoutError(f"a {self.type_name} is no number: {e}") from None
+
+    def engaged(self):
+        """Whether a std::optional holds something."""
+        try:
+            return bool(self.value["_M_payload"]["_M_engaged"])
+        except gdb.error as e:
+            raise LayoutError(f"a {self.type_name} is no optional: {e}") from None
+
+    def items(self, limit=MAX_ITEMS):
+        """Elements of a std::vector, list, set (Cxx) or of a map or unordered_map ((key, value) pairs). `LayoutError` for another type or a damaged one."""
+        kind = self.value.type.strip_typedefs()
+        name = (kind.name or str(kind)).replace("std::__cxx11::", "std::")
+        walks = {
+            "std::vector<": _vector,
+            "std::list<": _list,
+            "std::set<": _tree,
+            "std::map<": _tree,
+            "std::unordered_map<": _hashed,
+        }
+        walk = next((w for start, w in walks.items() if name.startswith(start)), None)
+        if walk is None:
+            raise LayoutError(f"a {name} is no container that is known")
+        try:
+            return walk(self.value, kind, limit)
+        except gdb.MemoryError as e:
+            raise FaultError(f"{name}: {e}") from None
+        except gdb.error as e:
+            raise LayoutError(f"{name}: {e}") from None
+
+
+def _head(pair):
+    """The first element of a std::tuple: in its base _Head_base<0, …>."""
+    for _ in range(4):
+        bases = [f for f in pair.type.strip_typedefs().fields() if f.is_base_class]
+        first = next((f for f in bases if "_Head_base<0" in str(f.type)), bases[0] if bases else None)
+        if first is None:
+            break
+        pair = pair[first]
+        if "_Head_base<0" in str(first.type):
+            return pair["_M_head_impl"]
+    raise LayoutError("a unique_ptr that holds its pointer in no way that is known")
+
+
+def _checked(count, limit):
+    if not 0 <= count <= limit:
+        raise LayoutError(f"a container that claims {count} elements")
+    return count
+
+
+def _vector(value, kind, limit):
+    impl = value["_M_impl"]
+    start, finish = impl["_M_start"], impl["_M_finish"]
+    count = _checked(int(finish - start), limit)
+    if not count:
+        return []
+    element = start.type.target().strip_typedefs()
+    if element.code == gdb.TYPE_CODE_INT:  # one read for all
+        array = start.cast(start.type.target().array(count - 1).pointer()).dereference()
+        return [Cxx(array[i]) for i in range(count)]
+    return [Cxx((start + i).dereference()) for i in range(count)]
+
+
+def _list(value, kind, limit):
+    head, element = value["_M_impl"]["_M_node"], kind.template_argument(0)
+    found, at, end = [], head["_M_next"], int(head.address)
+    while int(at) != end:
+        _checked(len(found) + 1, limit)
+        found.append(Cxx(_behind(at, element)))
+        at = at["_M_next"]
+    return found
+
+
+def _tree(value, kind, limit):
+    impl = value["_M_t"]["_M_impl"]
+    count = _checked(int(impl["_M_node_count"]), limit)
+    key = kind.template_argument(0)
+    pairs = kind.name.startswith("std::map<")
+    found, stack, at = [], [], impl["_M_header"]["_M_parent"]
+    while int(at) or stack:  # in order
+        while int(at):
+            stack.append(at)
+            if len(stack) > 128:
+                raise LayoutError("a tree deeper than any of its size")
+            at = at["_M_left"]
+        at = stack.pop()
+        found.append(_pair(at, key, kind.template_argument(1)) if pairs else Cxx(_behind(at, key)))
+        if len(found) > count:
+            raise LayoutError(f"a tree that counts {count} nodes and holds more")
+        at = at["_M_right"]
+    if len(found) != count:
+        raise LayoutError(f"a tree that counts {count} nodes and holds {len(found)}")
+    return found
+
+
+def _hashed(value, kind, limit):
+    table = value["_M_h"]
+    count = _checked(int(table["_M_element_count"]), limit)
+    key, mapped = kind.template_argument(0), kind.template_argument(1)
+    found, at = [], table["_M_before_begin"]["_M_nxt"]
+    while int(at):
+        if len(found) >= count:
+            raise LayoutError(f"a table that counts {count} entries and holds more")
+        found.append(_pair(at, key, mapped))
+        at = at["_M_nxt"]
+    return found
+
+
+def _pair(node, key, mapped):
+    """A std::pair in a node: the key, then, where its alignment lets it begin, what the key leads to. A key smaller than the other's alignment
+    stands where the pair begins."""
+    align = max(key.alignof, mapped.alignof)
+    start = -(-(int(node) + node.type.strip_typedefs().target().strip_typedefs().sizeof) // align) * align
+    return Cxx(_placed(start, key)), Cxx(_placed(start + key.sizeof, mapped))
+
+
+def _behind(node, wanted):
+    """The element of a container's node: behind the links that every node has, where its alignment lets it begin."""
+    return _placed(int(node) + node.type.strip_typedefs().target().strip_typedefs().sizeof, wanted)
+
+
+def _placed(address, wanted):
+    return gdb.Value(-(-address // wanted.alignof) * wanted.alignof).cast(wanted.pointer()).dereference()
+
+
+def _known(name):
+    try:
+        gdb.lookup_type(name)
+    except gdb.error:
+        return False
+    return True
+
+
+def this_of(classes, types):
+    """-> (class, Cxx, inner) of a frame that runs a method of one of `classes` (names without namespace), or None: of the first thread that
+    has any, the class that stands first in the list. inner: `[(class, method)]` of that frame and of those that it called. Frames are looked at only where debug information knows one of
+    `types`. What is selected stays so."""
+    if not any(_known(name) for name in types):
+        return None
+    was_thread, was_frame = gdb.selected_thread(), None
+    try:
+        was_frame = gdb.selected_frame() if was_thread else None
+    except gdb.error:
+        pass
+    try:
+        for thread in gdb.selected_inferior().threads():
+            if not thread.is_valid():
+                continue
+            thread.switch()
+            frame, inner, found = gdb.newest_frame(), [], {}
+            for _ in range(MAX_FRAMES):
+                if frame is None:
+                    break
+                parts = (frame.name() or "").partition("(")[0].split("::")
+                inner += [tuple(parts[-2:])] if len(parts) > 1 else []
+                if len(parts) > 1 and parts[-2] in classes:
+                    try:
+                        found[parts[-2]] = parts[-2], Cxx(frame.read_var("this")), list(inner)
+                    except (ValueError, gdb.error):
+                        pass
+                frame = frame.older()
+            for name in classes:
+                if name in found:
+                    return found[name]
+        return None
+    except gdb.error as e:
+        raise GdbextError(f"the frames were not read: {e}") from None
+    finally:
+        if was_thread is not None and was_thread.is_valid():
+            was_thread.switch()
+            if was_frame is not None and was_frame.is_valid():
+                was_frame.select()

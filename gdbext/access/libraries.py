@@ -1,0 +1,217 @@
+"""Symbols of just the libraries that stacks need, in gdb, with `auto-solib-add off`.
+
+gdb unwinds through a library only with its symbols (.eh_frame) read; past a frame in a library without them every further frame
+is invented. So: walk to the first frame that cannot be vouched for, read that library, walk again, until nothing changes.
+`sharedlibrary REGEX` takes a basic regular expression and says nothing when it matches nothing: what was read is checked
+against gdb's own list of objfiles.
+"""
+
+import os
+import re
+import time
+
+import gdb
+
+from . import ptrace
+
+BIG = 100 << 20  # with the process stopped, a library file above this is read only when asked for: it costs seconds
+AHEAD = BIG  # before the stop it costs nobody but the user, who need not wait either: the pack's own stacks need no symbols
+MAX_FRAMES = 4096
+STACK_SCAN = 64 << 10
+
+
+class Loaded:
+    """What `load_for` did. `loaded`: paths; `left_out`: `{path: size in bytes}`; `unvouched`: `[(thread number, tid, level,
+    pc, why)]`, the first frame of each thread that cannot be vouched for (the frames behind it are not to be believed
+    either)."""
+
+    def __init__(self):
+        self.loaded, self.left_out, self.unvouched = [], {}, []
+
+
+def basic_regex(path):
+    """A basic regular expression (POSIX) that matches exactly `path`. `+ ? ( ) { } |` are ordinary there, escaping would make
+    them special."""
+    return "^" + re.sub(r"([.*\[\]^$\\])", r"\\\1", path) + "$"
+
+
+def symbols_of(progspace=None):
+    """Paths of the files whose symbols gdb has read into a program space (default: the selected one)."""
+    found = set()
+    for objfile in (progspace or gdb.current_progspace()).objfiles():
+        if objfile.is_valid() and objfile.filename:
+            found.update((objfile.filename, os.path.realpath(objfile.filename)))
+    return found
+
+
+def read_symbols(path):
+    """Reads the symbols of a shared library of the selected inferior, named as gdb's `info sharedlibrary` names it; True when
+    they are there."""
+    gdb.execute("sharedlibrary " + basic_regex(path), to_string=True)
+    have = symbols_of()
+    return path in have or os.path.realpath(path) in have
+
+
+def _known():
+    """Paths that gdb has read for any inferior: reading them once more is cheap, it shares them."""
+    return set().union(*(symbols_of(i.progspace) for i in gdb.inferiors()))
+
+
+def _size(path):
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _mapped(pid, pc):
+    """Whether `pc` lies in an executable mapping of a live process that needs no library: the vdso, or code made at run time."""
+    try:
+        with open(f"/proc/{pid}/maps") as f:
+            for line in f:
+                span, perms, *rest = line.split(None, 5)
+                low, high = (int(x, 16) for x in span.split("-"))
+                if low <= pc < high:
+                    return rest[3].strip() if len(rest) > 3 else "code that belongs to no file"
+    except OSError:
+        pass
+    return ""
+
+
+def _first_doubt(inferior, have):
+    """(level, pc, library or '', why) of the first frame of the selected thread that nothing vouches for, or None."""
+    frame, level = gdb.newest_frame(), 0
+    program = gdb.current_progspace()
+    while frame is not None and level < MAX_FRAMES:
+        pc = frame.pc()
+        if frame.type() != gdb.INLINE_FRAME:
+            library = gdb.solib_name(pc)
+            if library:
+                if library not in have and os.path.realpath(library) not in have:
+                    return level, pc, library, "its library's symbols are not read"
+            elif frame.name() is None and not _in_program(pc, program):
+                place = _mapped(inferior.pid, pc)
+                if place != "[vdso]":
+                    return level, pc, "", place or "no code is mapped there"
+        try:
+            frame = frame.older()
+        except gdb.error as e:
+            return level + 1, 0, "", str(e).splitlines()[0]
+        level += 1
+    return None
+
+
+def _in_program(pc, program):
+    """Whether `pc` is in the executable itself."""
+    block_for = getattr(program, "objfile_for_address", None)  # gdb 14+
+    if block_for is not None:
+        return block_for(pc) is not None
+    found = gdb.execute(f"info symbol {pc:#x}", to_string=True)
+    return not found.startswith("No symbol matches")
+
+
+def load_for(threads=None, limit=BIG):
+    """Reads what the stacks of `threads` (gdb.InferiorThread of the selected inferior; default: all) need; returns `Loaded`.
+
+    `limit` in bytes: a larger file that gdb has not read yet is left out and named; None for no limit. The selected thread and
+    frame stay."""
+    inferior = gdb.selected_inferior()
+    threads = list(inferior.threads() if threads is None else threads)
+    result, failed, known = Loaded(), set(), _known()
+    before, frame = gdb.selected_thread(), _selected_frame()
+    try:
+        doubts = dict.fromkeys(threads)
+        open_ = list(threads)
+        while open_:
+            have, wanted, still = symbols_of(), [], []
+            for thread in open_:
+                if not thread.is_valid():
+                    continue
+                thread.switch()
+                doubts[thread] = doubt = _first_doubt(inferior, have)
+                library = doubt[2] if doubt else ""
+                if not library or library in failed:
+                    continue
+                size = _size(library)
+                if limit is not None and size > limit and library not in known and os.path.realpath(library) not in known:
+                    result.left_out[library] = size
+                    failed.add(library)
+                    continue
+                still.append(thread)
+                if library not in wanted:
+                    wanted.append(library)
+            for library in wanted:
+                if read_symbols(library):
+                    result.loaded.append(library)
+                else:
+                    failed.add(library)
+            open_ = still
+        for thread, doubt in doubts.items():
+            if doubt:
+                result.unvouched.append((thread.num, thread.ptid[1], doubt[0], doubt[1], doubt[3]))
+    finally:
+        if before is not None and before.is_valid():
+            before.switch()
+            if frame is not None and frame.is_valid():
+                frame.select()
+    return result
+
+
+def load_all():
+    """Reads the symbols of every library, as gdb's own attach does; returns `Loaded`."""
+    before = symbols_of()
+    gdb.execute("sharedlibrary", to_string=True)
+    result = Loaded()
+    result.loaded = sorted(symbols_of() - before)
+    return result
+
+
+def _selected_frame():
+    try:
+        return gdb.selected_frame()
+    except gdb.error:
+        return None
+
+
+def _blocked_at(pid, tid):
+    """(stack pointer, program counter) of a thread that waits in the kernel; None for one that runs on and on."""
+    for _ in range(10):
+        try:
+            with open(f"/proc/{pid}/task/{tid}/syscall") as f:
+                words = f.read().split()
+            return int(words[-2], 16), int(words[-1], 16)
+        except (OSError, ValueError):
+            return None
+        except IndexError:
+            time.sleep(0.002)  # "running"
+    return None
+
+
+def likely(pid, threads=None, limit=AHEAD):
+    """Files of a running process that its stacks seem to return into: a guess made without stopping it, from the words on the
+    stacks of `threads` (tids; default: the main one). Reading their symbols before an attach takes that time out of the
+    pause."""
+    try:
+        with open(f"/proc/{pid}/maps") as f:
+            code = []
+            for line in f:
+                parts = line.rstrip("\n").split(None, 5)
+                if len(parts) == 6 and "x" in parts[1] and parts[5].startswith("/"):
+                    low, high = (int(x, 16) for x in parts[0].split("-"))
+                    code.append((low, high, parts[5]))
+    except (OSError, ValueError):
+        return []
+    found = {path: _size(path) for _, _, path in code if re.match(r"(libpython\d|libc[.-]|ld-)", os.path.basename(path))}
+    ranges, counters = [], []
+    for tid in threads or [pid]:
+        place = _blocked_at(pid, tid)
+        if place:
+            ranges.append((place[0], STACK_SCAN))
+            counters.append(place[1])
+    words = set(counters)
+    for data in ptrace.read_ranges(pid, ranges):
+        words.update(memoryview(data[: len(data) // 8 * 8]).cast("Q"))
+    for low, high, path in code:
+        if path not in found and any(low <= w < high for w in words):
+            found[path] = _size(path)
+    return [p for p, size in found.items() if size and (limit is None or size <= limit)]

@@ -1,0 +1,218 @@
+"""What a command is: its name, options and help as data, and one function from a session and arguments to an `Answer`.
+
+No gdb here: the same commands run under gdb (`gdb_session.py`) and outside (`python -m gdbext`).
+"""
+
+import re
+
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..render import jsonline
+from ..render.text import PLAIN
+
+MOVING_TRIES = 8
+
+
+def clean(doc):
+    """A docstring without its indentation (gdb before 13 shows it as it stands; `inspect` costs 40 ms to load)."""
+    lines = doc.expandtabs().splitlines()
+    margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()), default=0)
+    return "\n".join([lines[0].strip()] + [line[margin:].rstrip() for line in lines[1:]]).strip()
+
+
+class UsageError(GdbextError):
+    """The command line's words are off."""
+
+
+class Option:
+    """`-name VALUE`. `kind`: "flag", "int", "float", "str", or a list of allowed words. Repeatable ones collect a list."""
+
+    def __init__(self, name, kind="flag", help="", default=None, metavar=None, repeat=False):
+        self.name, self.kind, self.help, self.repeat = name, kind, help, repeat
+        self.default = False if kind == "flag" and default is None else ([] if repeat else default)
+        self.metavar = metavar or (kind[0].upper() if isinstance(kind, str) else "|".join(kind))
+
+    @property
+    def key(self):
+        return self.name.replace("-", "_")
+
+    def convert(self, word):
+        try:
+            if self.kind == "int":
+                return int(word, 0)
+            if self.kind == "float":
+                return float(word)
+        except ValueError:
+            raise UsageError(f"-{self.name} needs a number, not {word!r}") from None
+        if isinstance(self.kind, (list, tuple)):
+            found = [k for k in self.kind if k.startswith(word)]
+            if word not in self.kind and len(found) != 1:
+                raise UsageError(f"-{self.name} is one of {', '.join(self.kind)}, not {word!r}")
+            return word if word in self.kind else found[0]
+        return word
+
+
+class Args:
+    """Parsed options as attributes, `rest`: the raw operand text, stripped."""
+
+    def __init__(self, values, rest):
+        self.__dict__.update(values)
+        self.rest = rest
+
+
+class Answer:
+    """What a command found. `data`: the JSON fields; `text`: a function of `Style` that makes the text for people;
+    `partial`: reasons why the answer is not the whole truth."""
+
+    def __init__(self, data, text, partial=()):
+        self.data, self.text, self.partial = data, text, list(dict.fromkeys(partial))
+
+    def json(self, command):
+        return jsonline.dumps({"schema": command + "/1", "partial": self.partial, **self.data})
+
+    def people(self, style=PLAIN):
+        text = self.text(style) if callable(self.text) else self.text
+        if self.partial:
+            text += ("\n" if text else "") + style.dim("(partial: " + "; ".join(self.partial) + ")")
+        return text
+
+
+CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids")
+JSON = Option("json", help="one line of JSON instead of text")
+ON = Option("on", "str", "read this process or core instead of the selected one", metavar="WHAT")
+
+
+class Command:
+    """Subclass, fill the data in, write `run`. The class's docstring is the help: a one-line summary, then the rest with a
+    worked example; options are listed from `options`."""
+
+    name = ""
+    group = ""  # "ranks", "python", "tensors", …: how `llm` lists it
+    options = ()
+    operand = ""  # how the help names what follows the options
+    completes = ""  # "what", "expression", "file" or "": what the operand completes to
+    reads = True  # takes -on WHAT
+    resumes = False  # R of the contract
+    repeats = False  # Enter repeats it although it resumes
+    alone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
+    gdb_only = False  # acts on gdb's own inferiors: `python -m gdbext` has no use for it
+
+    def run(self, session, args):
+        """-> `Answer`. Raises `GdbextError` for every expected failure."""
+        raise NotImplementedError
+
+    def answer(self, session, args):
+        """`run`, again where a process that is read while it runs changed under the reader."""
+        for tries_left in range(MOVING_TRIES, -1, -1):
+            session.moving = False
+            try:
+                return self.run(session, args)
+            except (FaultError, LayoutError, NotFoundError):
+                if not session.moving or not tries_left:
+                    raise
+
+    def complete(self, session, text):
+        """Further words for the operand."""
+        return []
+
+    # ---- the rest is for the doors -------------------------------------------------------------------------------
+    @classmethod
+    def all_options(cls):
+        return list(cls.options) + ([ON] if cls.reads else []) + [JSON]
+
+    @classmethod
+    def help(cls):
+        """The text that gdb's `help` shows."""
+        doc = clean(cls.__doc__)
+        usage = f"Usage: {cls.name} [OPTION]..." + (f" {cls.operand}" if cls.operand else "")
+        lines = []
+        for o in cls.all_options():
+            head = f"  -{o.name}" + ("" if o.kind == "flag" else f" {o.metavar}")
+            lines.append(f"{head:<22}{o.help}")
+        summary, _, body = doc.partition("\n")
+        return summary + "\n\n" + usage + "\n" + "\n".join(lines) + ("\n\n" + body.strip() if body.strip() else "")
+
+    @classmethod
+    def parse(cls, line):
+        """gdb-style arguments: options first, or after the operand where no bracket or string is open; `--` ends them."""
+        options = cls.all_options()
+        values = {o.key: (list(o.default) if o.repeat else o.default) for o in options}
+        rest = _take_options(cls.name, line.strip(), options, values, bool(cls.operand))
+        for cut in _trailing(rest, options):
+            trial = {k: (list(v) if isinstance(v, list) else v) for k, v in values.items()}
+            try:
+                if _take_options(cls.name, rest[cut:].strip(), options, trial, False) == "":
+                    values, rest = trial, rest[:cut].rstrip()
+                    break
+            except UsageError:
+                continue
+        if rest and not cls.operand:
+            mend = f"another process is named by -on {rest.split()[0]}" if cls.reads else f"see: help {cls.name}"
+            raise UsageError(f"{cls.name}: takes no operand, got {rest!r}; {mend}")
+        return Args(values, rest)
+
+
+def _word(text):
+    """The first word of `text` (quotes respected) and what follows it."""
+    if text[:1] in "'\"":
+        end = text.find(text[0], 1)
+        if end > 0:
+            return text[1:end], text[end + 1 :].lstrip()
+    word, _, rest = text.partition(" ")
+    return word, rest.lstrip()
+
+
+def _match(word, options):
+    name = word[2:] if word.startswith("--") else word[1:]
+    exact = [o for o in options if o.name == name]
+    return exact or [o for o in options if name and o.name.startswith(name)]
+
+
+def _take_options(command, line, options, values, operand):
+    while line.startswith("-"):
+        word, rest = _word(line)
+        if word == "--":
+            return rest
+        if "=" in word and word.startswith("--"):
+            word, _, value = word.partition("=")
+            rest = value + " " + rest
+        found = _match(word, options)
+        if len(found) != 1:
+            if operand and not found and not re.match(r"--?[A-Za-z][\w-]*$", word):
+                return line  # an operand that starts with a minus sign
+            which = f"ambiguous: {', '.join('-' + o.name for o in found)}" if found else "unknown"
+            raise UsageError(f"{command}: option {word} is {which}; see: help {command}")
+        option = found[0]
+        if option.kind == "flag":
+            values[option.key], line = True, rest
+            continue
+        if not rest:
+            raise UsageError(f"{command}: option -{option.name} needs a value ({option.metavar}); see: help {command}")
+        word, line = _word(rest)
+        value = option.convert(word)
+        if option.repeat:
+            values[option.key].append(value)
+        else:
+            values[option.key] = value
+    return line
+
+
+def _trailing(text, options):
+    """Offsets in an operand where options may begin: outside brackets and strings, a word that names an option."""
+    depth, quote, found, i = 0, "", [], 0
+    while i < len(text):
+        c = text[i]
+        if quote:
+            if c == "\\":
+                i += 1
+            elif c == quote:
+                quote = ""
+        elif c in "'\"":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+        elif c == "-" and depth == 0 and i and text[i - 1] == " " and _match(text[i:].split(" ", 1)[0], options):
+            found.append(i)
+        i += 1
+    return found

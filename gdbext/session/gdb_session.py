@@ -1,0 +1,262 @@
+"""From gdb's command line to a `Command` and back: registration, arguments, errors, completion, printing."""
+
+import os
+
+import gdb
+
+from ..errors import GdbextError
+from ..render.text import Style
+from .command import UsageError
+from .session import Session
+
+_CLASSES = {"python": gdb.COMMAND_STACK, "tensors": gdb.COMMAND_DATA, "ranks": gdb.COMMAND_STATUS}
+_CHUNK = 8192
+
+
+class GdbSession(Session):
+    """The selected inferior, thread and frame of this gdb."""
+
+    in_gdb = True
+
+    def target(self, on=None):
+        if on is not None:
+            return super().target(on)
+        inferior = gdb.selected_inferior()
+        if not inferior.pid:
+            raise GdbextError("no process is selected: llm-attach one, open a core, or add -on WHAT (see llm-ranks)")
+        return self._of_inferior(inferior)
+
+    def this_of(self, classes, types):
+        from ..access.dwarf_gdb import this_of
+
+        return this_of(classes, types)
+
+    def _of_inferior(self, inferior):
+        from ..access.live_gdb import LiveGdbTarget, core_file, selected
+
+        key = ("inferior", inferior.num)
+        known = self._opened.get(key)
+        if known is None or known.pid != inferior.pid or not known.inferior.is_valid():
+            with selected(inferior):
+                kind = LiveGdbTarget
+                if core_file(inferior):
+                    from ..access.core_gdb import CoreGdbTarget as kind
+                known = self._opened[key] = kind(inferior, next((r.label for r in self.ranks if r.pid == inferior.pid), ""))
+            known.device_memory = self._device_memory()
+        return known
+
+    def open(self, what):
+        key = getattr(what, "pid", what)
+        for inferior in gdb.inferiors():
+            if inferior.pid and inferior.pid == key:
+                return self._of_inferior(inferior)
+        return super().open(what)
+
+    def inferior_of(self, pid):
+        return next((i.num for i in gdb.inferiors() if i.pid == pid and pid), None)
+
+    def selected_pid(self):
+        return gdb.selected_inferior().pid or None
+
+    def tid(self, on=None):
+        if on is not None:
+            target = self.target(on)
+            if getattr(target, "inferior", None) != gdb.selected_inferior():
+                return None
+        thread = gdb.selected_thread()
+        return (thread.ptid[1] or thread.ptid[2]) if thread else None
+
+    def target_of_inferior(self, inferior):
+        """The `Target` of a process or core that this gdb holds."""
+        return self._of_inferior(inferior)
+
+    def attached_inferior(self, what=None):
+        """The inferior that a WHAT names, the selected one without; one that has no process is fine where none is named."""
+        self._need_frames()
+        if what is None:
+            return gdb.selected_inferior()
+        found = self.resolve(what)
+        if len(found) != 1:
+            raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
+        pid = getattr(found[0], "pid", found[0])
+        for inferior in gdb.inferiors():
+            if inferior.pid and inferior.pid == pid:
+                return inferior
+        raise GdbextError(f"{what} is not attached: llm-attach {what} first")
+
+    def in_inferior(self, inferior):
+        """A `with` block in which an inferior is the selected one."""
+        from ..access.live_gdb import selected
+
+        return selected(inferior)
+
+    @staticmethod
+    def tells_of_libraries():
+        """Whether gdb reads the symbols of new libraries by itself, and so tells of them."""
+        return bool(gdb.parameter("auto-solib-add"))
+
+    @staticmethod
+    def _device_memory():
+        """What reads GPU memory in this gdb, None where nothing does."""
+        try:
+            gdb.parameter("cuda break_on_launch")
+        except RuntimeError:
+            return None  # a gdb that knows no CUDA
+        from ..control.cudagdb import device
+
+        return device().read
+
+    def sees_device(self):
+        """Whether this is a gdb that can stop in a kernel."""
+        return self._device_memory() is not None
+
+    def device_kernels(self):
+        """The kernels that run on the GPU, as cuda-gdb sees them; [] where nothing sees it."""
+        if self._device_memory() is None:
+            return []
+        return self.device().kernels()
+
+    def device(self):
+        """cuda-gdb's view of the GPU; `GdbextError` in a gdb that has none."""
+        from ..control.cudagdb import device
+
+        return device()
+
+    def focus_core(self, core):
+        """In cuda-gdb: opens a GPU core where nothing is open yet and focuses its first fault; what was done, in words, '' elsewhere."""
+        from ..control import cudagdb
+
+        if not cudagdb.is_cuda_gdb():
+            return ""
+        device = cudagdb.device()
+        if not device.open_core(core.path):
+            return "focus not moved: this cuda-gdb has a process; open the core in one of its own (target cudacore FILE)"
+        fault = next((f for f in core.faults if f.block), None)
+        if fault is None:
+            return ""
+        kernel = next((k for k in device.kernels() if k.grid_id == fault.kernel.id and k.device == fault.device.index), None)
+        if kernel is None or kernel.grid != fault.kernel.grid:
+            return "focus not moved: this cuda-gdb has another core open"
+        now = device.set_focus(kernel.id, fault.block, fault.thread)
+        return "focus: kernel {} block ({},{},{}) thread ({},{},{})".format(now.kernel, *now.block, *now.thread)
+
+    @staticmethod
+    def _need_frames():
+        from ..control.cudagdb import has_working_none
+
+        if not has_working_none():
+            raise GdbextError(
+                "this cuda-gdb's Python is broken (its None is not Python's own, as in Debian's 11.8): frames and values cannot be used; "
+                "what reads memory alone works, also with -on PID"
+            )
+
+    def registers(self):
+        """{name: value} of the selected thread, at its innermost frame."""
+        from ..control.launchpoints import current_registers
+
+        self._need_frames()
+        if gdb.selected_thread() is None:
+            raise GdbextError("no thread is selected")
+        return current_registers(self.target())
+
+    def gdb_value(self, text):
+        """The `gdb.Value` of a C or C++ expression; calls into the process are refused while it is evaluated."""
+        calls = gdb.parameter("may-call-functions")
+        gdb.execute("set may-call-functions off", to_string=True)
+        try:
+            return gdb.parse_and_eval(text)
+        except gdb.error as e:
+            raise GdbextError(f"gdb cannot evaluate {text!r}: {str(e).strip()}") from None
+        finally:
+            gdb.execute(f"set may-call-functions {'on' if calls else 'off'}", to_string=True)
+
+    def style(self):
+        enabled = bool(gdb.parameter("style enabled")) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        return Style(enabled, gdb.parameter("width") or 0)
+
+
+session = GdbSession()
+
+
+def run(command, line):
+    """Parses, runs and prints one command; every expected failure leaves as `gdb.GdbError`, one line."""
+    try:
+        args = command.parse(line)
+        answer = command().answer(session, args)
+        text = answer.json(command.name) if args.json else answer.people(session.style())
+    except UsageError as e:
+        raise gdb.GdbError(str(e)) from None
+    except GdbextError as e:
+        raise gdb.GdbError(f"{command.name}: {e}" if not str(e).startswith(command.name) else str(e)) from None
+    except gdb.MemoryError as e:
+        raise gdb.GdbError(f"{command.name}: {e}") from None
+    except gdb.GdbError:
+        raise
+    except gdb.error as e:
+        raise gdb.GdbError(f"{command.name}: gdb says: {str(e).strip()}") from None
+    except UnicodeError:
+        raise gdb.GdbError(f"{command.name}: text that this gdb's host-charset cannot hold: set host-charset UTF-8") from None
+    if text:
+        text += "\n"
+    for start in range(0, len(text), _CHUNK):
+        gdb.write(text[start : start + _CHUNK])
+
+
+def complete(command, text, word):
+    """Options after a dash, else what the operand completes to."""
+    last = text.split(" ")[-1]
+    word = last if word is None else word  # gdb asks a first time only to learn where words break
+    if last.startswith("-"):
+        dashes = "--" if last.startswith("--") else "-"
+        names = [dashes + o.name for o in command.all_options()]
+        return [n[len(last) - len(word) :] for n in names if n.startswith(last)]
+    if command.completes == "expression":
+        return _expression_words(text, word)
+    if command.completes == "file":
+        return gdb.COMPLETE_FILENAME
+    words = command().complete(session, text)
+    if command.completes == "what" or text.rstrip().endswith("-on"):
+        words = list(words) + [r.label for r in session.ranks] + ["all"]
+    return [w for w in words if w.startswith(word)]
+
+
+def _expression_words(text, word):
+    """Names of the selected Python frame, or attributes of the path before the last dot."""
+    import re
+
+    from ..cpython.expressions import evaluate
+
+    path = re.search(r"[\w.\[\]'\"$]*$", text).group()
+    base, dot, part = path.rpartition(".")
+    try:
+        frame = session.frame()
+        if not dot:
+            names = [n for n, v in frame.locals() if v is not None]
+        else:
+            value = evaluate(session.runtime(), base, frame)
+            names = [n for n, _ in value.fields()]
+    except (GdbextError, gdb.error, AttributeError):
+        return []
+    prefix = word[: len(word) - len(part)] if part and word.endswith(part) else (word if not part else "")
+    return [prefix + n for n in names if n.startswith(part)]
+
+
+def register(command):
+    """Makes one `Command` class a gdb command."""
+
+    class Door(gdb.Command):
+        __doc__ = command.help().replace("…", "...")  # gdb in the C locale takes ASCII only
+
+        def __init__(self):
+            super().__init__(command.name, _CLASSES.get(command.group, gdb.COMMAND_USER))
+            if command.resumes and not command.repeats:
+                self.dont_repeat()
+
+        def invoke(self, argument, from_tty):
+            run(command, argument)
+
+        def complete(self, text, word):
+            return complete(command, text, word)
+
+    Door.__name__ = command.__name__
+    return Door()

@@ -1,0 +1,30 @@
+"""Packages beyond the standard library, loaded when an answer needs them; a missing one is one line that installs it."""
+
+import importlib
+import os
+import sys
+
+from ..errors import GdbextError
+
+
+def need(name, what):
+    """The module `name`, for `what` ("-stats"). `GdbextError` with the line that installs it for the Python that runs this."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        pass
+    from ..wheels import pip_command, wheels_folder
+
+    version = sys.version_info[:2]
+    folder = wheels_folder(version)
+    if "gdb" not in sys.modules:
+        line = f"{sys.executable} -m pip install {name}"
+    else:
+        if folder not in sys.path and os.path.isdir(folder):  # made after this gdb started
+            sys.path.append(folder)
+        importlib.invalidate_caches()
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            line = " ".join(pip_command(version, folder, [name], ["python3", "-m", "pip"]))
+    raise GdbextError(f"{what} needs {name}, which this Python {version[0]}.{version[1]} does not have; run: {line}")

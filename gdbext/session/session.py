@@ -1,0 +1,154 @@
+"""What a command may ask about its surroundings: which process, which thread and Python frame, the last ranks, how to print.
+
+`Session` works outside gdb on processes named by -on; `gdb_session.GdbSession` adds what gdb has selected.
+"""
+
+import os
+import shutil
+import sys
+
+from ..errors import GdbextError, NotFoundError
+from ..lazy import lazy_module
+from ..render.text import Style
+
+runtimes, proc, privacy, tensors = (
+    lazy_module("cpython.runtime"),
+    lazy_module("access.proc"),
+    lazy_module("engines.private"),
+    lazy_module("torch.tensor"),
+)
+# What the Python room prints of types that it does not know itself.
+_ONE_LINERS = {
+    name: lambda obj: tensors.one_line(tensors.read_tensor(obj.rt, obj.address))
+    for name in ("torch._C.TensorBase", "torch._C._TensorBase")
+}
+
+
+class Session:
+    in_gdb = False
+
+    def __init__(self):
+        self.ranks = []  # the last llm-ranks
+        self.last = None  # $py
+        self.moving = False  # the command at work reads a process that runs
+        self._opened = {}
+        self._levels = {}  # target -> (epoch, tid, Python frame level)
+
+    # ---- which process -------------------------------------------------------------------------------------------
+    def target(self, on=None):
+        """The `Target` that `-on` names, else the selected one."""
+        if on is None:
+            raise GdbextError("no process given: add -on PID, a label or a core file")
+        found = self.resolve(on)
+        if len(found) != 1:
+            raise GdbextError(f"{on} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
+        return self.open(found[0])
+
+    def this_of(self, classes, types):
+        """`(class, C++ object, inner frames)` whose method a frame of the selected process runs, by debug information; None outside gdb."""
+        return None
+
+    def resolve(self, what):
+        """What a WHAT names: `[Rank, pid or core file]`, at least one."""
+        from ..engines import discover
+
+        if not self.ranks and not os.path.isfile(what):
+            self.ranks, _ = discover.discover()
+        return discover.resolve(what, self.ranks)
+
+    def open(self, what):
+        """A `Target` for a `Rank`, a pid or a core file."""
+        key = getattr(what, "pid", what)
+        if key not in self._opened:
+            self._opened[key] = self._open(key, getattr(what, "label", ""))
+        target = self._opened[key]
+        if not target.is_stopped:
+            target.forget()  # each command reads a running process anew
+            self.moving = True
+        return target
+
+    def _open(self, key, label):
+        if isinstance(key, int):
+            if not os.path.exists(f"/proc/{key}"):
+                raise NotFoundError(f"process {key} does not exist (any more); see: llm-ranks")
+            return proc.ProcTarget(key, label)
+        from ..access.snapshot import CoreFileTarget
+
+        return CoreFileTarget(key)
+
+    def inferior_of(self, pid):
+        """gdb's number of the inferior that holds `pid`, or None."""
+        return None
+
+    def selected_pid(self):
+        """The pid of the process that gdb has selected, or None."""
+        return None
+
+    def device_kernels(self):
+        """The kernels that a debugger of the GPU sees running."""
+        return []
+
+    @staticmethod
+    def partial(target):
+        """The reasons that stand in `partial` because of the kind of target."""
+        return [] if target.is_stopped else ["unstopped"]
+
+    # ---- Python --------------------------------------------------------------------------------------------------
+    def runtime(self, on=None):
+        found = runtimes.open_runtime(self.target(on))
+        found.one_liners = _ONE_LINERS
+        return found
+
+    @staticmethod
+    def private(rt, args):
+        """Names whose content stays hidden: those of an engine's prompts and tokens, unless -show-content is given."""
+        return frozenset() if args.show_content else privacy.names_for(rt)
+
+    def tid(self, on=None):
+        """The selected thread's tid; None where nothing is selected (then the main thread counts)."""
+        return None
+
+    def python_thread(self, on=None):
+        """The selected `PyThread`, else the main one; `NotFoundError` naming those that run Python."""
+        rt, tid = self.runtime(on), self.tid(on)
+        threads = rt.threads()
+        if not threads:
+            raise NotFoundError(f"{rt.target.describe()} has no Python thread")
+        if tid is None:
+            return threads[0]
+        found = rt.thread(tid)
+        if found is None:
+            with_python = ", ".join(str(th.tid) for th in threads[:8])
+            raise NotFoundError(f"thread {tid} runs no Python; threads that do: {with_python} (pybt -all shows them)")
+        return found
+
+    def frames(self, on=None):
+        rt = self.runtime(on)
+        thread = self.python_thread(on)
+        frames = rt.frames(thread)
+        if not frames:
+            raise NotFoundError(f"thread {thread.tid} has no Python frame now")
+        return frames
+
+    def level(self, on=None):
+        """The selected Python frame's level in the selected thread: 0 after every stop."""
+        key = self._frame_key(on)
+        return self._levels.get(key, 0)
+
+    def select(self, level, on=None):
+        self._levels = {self._frame_key(on): level}
+
+    def _frame_key(self, on):
+        target = self.target(on)
+        return id(target), target.epoch if target.is_stopped else 0, self.tid(on)
+
+    def frame(self, on=None):
+        """The selected `PyFrame`."""
+        frames = self.frames(on)
+        level = self.level(on)
+        return frames[level] if level < len(frames) else frames[0]
+
+    # ---- printing ------------------------------------------------------------------------------------------------
+    def style(self):
+        width = shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
+        return Style(sys.stdout.isatty() and "NO_COLOR" not in os.environ, width)

@@ -1,0 +1,87 @@
+"""Fetches newer gdbs than this machine has, for the tests: PyPI's package gdb-for-pwndbg, another project's build of plain gdb.
+
+  scripts/get-gdbs [VERSION ...]      default: 16.3 17.2 18.1
+
+Each lands in the cache folder under gdbs/VERSION; gdbs/VERSION/gdb-run runs it. They use the system's Python 3 and need its shared library
+(Debian: libpython3). scripts/test gdb gets them by itself and runs the tests
+that say EVERY_GDB on each; GDBEXT_TEST_GDB=FILE scripts/test gdb runs every test with one of them.
+"""
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+
+from .environments import cache_folder, environment
+from .say import Failed, say
+from .system import gdb_python, python_version
+
+VERSIONS = ["16.3", "17.2", "18.1"]
+WRAPPER = """#!/bin/sh
+home=$(dirname "$(readlink -f "$0")")
+PYTHONPATH=$home exec "$home/gdb_for_pwndbg/_vendor/bin/gdb" "$@"
+"""
+
+
+def fetch(version):
+    """Installs one into the cache folder. -> the path of its gdb."""
+    system = python_version("/usr/bin/python3")
+    if system is None:
+        raise Failed("get-gdbs: these gdbs use the system's Python: there is no /usr/bin/python3")
+    home = os.path.join(cache_folder(), "gdbs", version)
+    new = home + ".new"
+    shutil.rmtree(new, ignore_errors=True)
+    done = subprocess.run(
+        [
+            environment("tests"),
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-deps",
+            "--target",
+            new,
+            "--only-binary=:all:",
+            "--python-version",
+            "%d.%d" % system[0],
+            f"gdb-for-pwndbg=={version}.*",
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise Failed(f"get-gdbs: gdb {version}: {(done.stderr.strip() or 'pip failed').splitlines()[-1]}")
+    path = os.path.join(new, "gdb-run")
+    with open(path, "w") as f:
+        f.write(WRAPPER)
+    os.chmod(path, 0o755)
+    if gdb_python(path) is None:
+        raise Failed(
+            f"get-gdbs: gdb {version} does not find the system's Python library; Debian, Ubuntu: apt-get install libpython3-dev"
+        )
+    shutil.rmtree(home, ignore_errors=True)
+    os.rename(new, home)
+    return os.path.join(home, "gdb-run")
+
+
+def fetched():
+    """Paths of the gdbs that are here already, oldest first."""
+    return sorted(glob.glob(os.path.join(cache_folder(), "gdbs", "*", "gdb-run")))
+
+
+def main(words):
+    if words[:1] in (["-h"], ["--help"]):
+        print(__doc__.strip())
+        return 0
+    for version in words or VERSIONS:
+        say(f"gdb {version}: {fetch(version)}")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Failed as e:
+        sys.exit(str(e))
