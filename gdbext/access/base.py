@@ -4,6 +4,7 @@ A backend implements `_read` and whatever of `_mappings`, `_threads`, `unwind`, 
 Nothing writes. Errors are `FaultError` for memory and `NotFoundError` for things that are not there.
 """
 
+import contextlib
 import os
 import struct
 
@@ -93,6 +94,28 @@ class Thread:
         return f"Thread({self.tid}, {self.name!r})"
 
 
+class ReadLog:
+    """What a collector learns from the reads that are made through its Targets: which pages a copy has to hold.
+
+    `pages`: addresses of pages that were read. `missed`: those of them that a copy lacks, each worth another stop of the process.
+    `of_copy`: the Target is such a copy. `repeated`: everything was read once before, only what moves needs to be read again."""
+
+    __slots__ = ("pages", "missed", "of_copy", "repeated")
+
+    def __init__(self, pages=None, of_copy=False):
+        self.pages = set() if pages is None else pages
+        self.missed, self.of_copy, self.repeated = set(), of_copy, False
+
+    @contextlib.contextmanager
+    def optional(self):
+        """Inside this `with` block a page that the copy lacks is not worth another stop."""
+        missed = set(self.missed)
+        try:
+            yield
+        finally:
+            self.missed &= missed
+
+
 class Target:
     """Bytes and registers of one process, live, dead or made up. See the module's docstring."""
 
@@ -102,7 +125,8 @@ class Target:
     arch = "x86-64"  # or "aarch64"
     pid = None
     label = ""
-    arrived = {}  # {frame address: byte offset}: frames that stand at an instruction which their own memory does not name yet
+    pending_offsets = {}  # {frame address: byte offset}: frames that stand at an instruction which their own memory does not name yet
+    read_log = None  # the `ReadLog` of a collector's Target
     device_memory = None  # read(address, size) of GPU memory, where the debugger can (cuda-gdb)
 
     def __init__(self):
@@ -153,7 +177,7 @@ class Target:
         return f"process {self.pid}" if self.pid else self.kind
 
     # ---- caches --------------------------------------------------------------------------------------------------
-    def _fresh(self):
+    def _current_caches(self):
         epoch = self.epoch
         if epoch != self._cache_epoch:
             self._cache_epoch = epoch
@@ -163,12 +187,12 @@ class Target:
 
     def cached(self, key, make):
         """`make()` once per `epoch`."""
-        caches = self._fresh()
+        caches = self._current_caches()
         if key not in caches:
             caches[key] = make()
         return caches[key]
 
-    def forget(self):
+    def invalidate(self):
         """Drops every cache: what is read next comes from the process."""
         self._cache_epoch = object()
 
@@ -178,7 +202,7 @@ class Target:
         if not 0 <= size <= MAX_READ or not 0 <= address < 1 << 64:
             raise FaultError(address, size, "not an address range")
         if size > PAGE:
-            self._fresh()
+            self._current_caches()
             return self._read(address, size)
         first = address & -PAGE
         offset = address - first
@@ -192,7 +216,7 @@ class Target:
         return self._read(address, size)
 
     def _page(self, start):
-        self._fresh()
+        self._current_caches()
         pages = self._pages
         page = pages.get(start)
         if page is None and start not in pages:

@@ -21,7 +21,7 @@ import time
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import ptrace, snapshot
-from .base import PAGE, Target
+from .base import PAGE, ReadLog, Target
 from .guard import find_python
 from .proc import ProcTarget, parse_maps, read_proc
 
@@ -34,7 +34,6 @@ MAX_PAGES = 1 << 14
 MAX_RUN = 256 << 20  # bytes copied as one piece
 SPARE_DISK = 256 << 20  # bytes that a snapshot leaves free
 LINK_MAPS = 4096
-READER = "gdbext.cpython.rehearsal"
 
 
 def _pages(address, size):
@@ -47,8 +46,8 @@ class _Recorder(ProcTarget):
 
     def __init__(self, pid, wanted, deadline=None, limit=MAX_PAGES):
         super().__init__(pid)
+        self.read_log = ReadLog(wanted)
         self.wanted, self.deadline, self.limit, self.copies = wanted, deadline, limit, {}
-        self.again = False  # read once before: what may be missing in the copy need not be read again
 
     def _read(self, address, size):
         if len(self.wanted) > self.limit or (self.deadline and time.monotonic() > self.deadline):
@@ -63,14 +62,14 @@ class _Recorder(ProcTarget):
 
 
 class _Copy(Target):
-    """What was copied. Memory that cannot change (read-only mappings) still comes from the process; `missed` gathers the rest."""
+    """What was copied. Memory that cannot change (read-only mappings) still comes from the process; its log's `missed` gathers the rest."""
 
     kind = "snapshot"
 
     def __init__(self, live, memory, maps, tids):
         super().__init__()
         self.pid, self.arch = live.pid, live.arch
-        self.live, self.memory, self.maps, self.tids, self.missed = live, memory, maps, tids, set()
+        self.live, self.memory, self.maps, self.tids, self.read_log = live, memory, maps, tids, ReadLog(of_copy=True)
 
     def _read(self, address, size):
         pages = _pages(address, size)
@@ -80,7 +79,7 @@ class _Copy(Target):
             if m is None:
                 raise FaultError(address, size)
             if "w" in m.perms:
-                self.missed.add(page)
+                self.read_log.missed.add(page)
                 continue
             self.memory[page] = self.live._read(page, PAGE)
         if any(p not in self.memory for p in missing):
@@ -153,7 +152,7 @@ class _Stop:
 
 def _stop_and_copy(pid, wanted, maps, timeout, walk=None):
     got = _Stop()
-    room = ptrace.Ranges(_runs(wanted))
+    buffer = ptrace.ReadBuffer(_runs(wanted))
     stopped = ptrace.Stopped(pid, timeout)
     arch = "aarch64" if ptrace.MACHINE == "aarch64" else "x86-64"
     sp_name = ptrace.STACK_POINTER[arch]
@@ -170,9 +169,9 @@ def _stop_and_copy(pid, wanted, maps, timeout, walk=None):
                 low = registers[sp_name] - RED_ZONE & -PAGE
                 end = next((e for s, e in ends if s <= registers[sp_name] < e), low + STACK_BYTES)
                 stacks.append((low, min(end - low, STACK_BYTES)))
-        tops = ptrace.Ranges(stacks)
+        tops = ptrace.ReadBuffer(stacks)
         tops.read(pid)
-        room.read(pid)
+        buffer.read(pid)
         if walk:
             walk()
         raw = read_proc(pid, "maps")  # parsed later; read now, since a thread's stack may be new
@@ -180,7 +179,7 @@ def _stop_and_copy(pid, wanted, maps, timeout, walk=None):
     got.text = raw.decode("utf-8", "surrogateescape")
     got.maps = parse_maps(got.text)
     got.stray = stopped
-    for address, data in room.pieces() + tops.pieces():
+    for address, data in buffer.pieces() + tops.pieces():
         for i in range(0, len(data) - PAGE + 1, PAGE):
             got.memory[address + i] = data[i : i + PAGE]
     return got
@@ -230,12 +229,12 @@ def _thread_facts(target):
 
 
 def _reader(name):
-    """The function `read(target)` of a module by name: the room that knows what is to be read is above this one."""
+    """The function `read(target)` of a module by name: the buffer that knows what is to be read is above this one."""
     module = importlib.import_module(name)
     return module.read
 
 
-def take(pid, path, label="", timeout=1.0, reader=READER, words=(), heap=0):
+def take(pid, path, reader, label="", timeout=1.0, words=(), heap=0):
     """Takes a snapshot of `pid` into `path` from this process (not from inside gdb: see `collect`). Returns `Result`.
 
     `reader`: the module whose `read(target, *words)` reads what the copy has to hold beside registers and stacks; `heap`: bytes
@@ -265,11 +264,11 @@ def take(pid, path, label="", timeout=1.0, reader=READER, words=(), heap=0):
         """Until it comes by nothing new: what a process that moves will want is learnt while it runs, not while it stands."""
         for _ in range(REHEARSALS):
             before = len(wanted)
-            rehearsal.forget()
+            rehearsal.invalidate()
             read_python(rehearsal)
-            if rehearsal.again and len(wanted) == before:
+            if rehearsal.read_log.repeated and len(wanted) == before:
                 break
-            rehearsal.again = True
+            rehearsal.read_log.repeated = True
 
     rehearse()
     for m in maps:
@@ -302,13 +301,15 @@ def take(pid, path, label="", timeout=1.0, reader=READER, words=(), heap=0):
         copy = _Copy(live, memory, maps, got.registers)
         why = read_python(copy)
         read_loader(copy, auxv)
-        got.stray.settle()
-        if not copy.missed:
+        got.stray.release_stray()
+        if not copy.read_log.missed:
             break
-        wanted |= copy.missed
+        wanted |= copy.read_log.missed
         rehearse()
-    if copy.missed:
-        partial.append(f"{len(copy.missed)} pages that Python's state points to changed faster than they could be copied")
+    if copy.read_log.missed:
+        partial.append(
+            f"{len(copy.read_log.missed)} pages that Python's state points to changed faster than they could be copied"
+        )
     elif why:
         partial.append("Python: " + why)
     for page in wanted:  # read-only pages cannot change: no stop was needed for them
@@ -349,7 +350,7 @@ def take(pid, path, label="", timeout=1.0, reader=READER, words=(), heap=0):
         if os.path.exists(temporary):
             os.unlink(temporary)
     deadline = time.monotonic() + 5
-    while not got.stray.settle() and time.monotonic() < deadline:
+    while not got.stray.release_stray() and time.monotonic() < deadline:
         time.sleep(0.01)
     return Result(pid, path, size, pauses, partial, len(order))
 
@@ -395,7 +396,7 @@ def _add(memory, live, page):
 class Running:
     """A collector process at work on `pid`. `finish()` waits for it."""
 
-    def __init__(self, pid, path, label="", reader=READER, words=(), heap=0):
+    def __init__(self, pid, path, reader, label="", words=(), heap=0):
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         command = [find_python(), "-m", "gdbext.access.collector", str(pid), "-o", os.path.abspath(path), "--label", label]
         command += ["--reader", reader, "--heap", str(heap)] + [f"--word={w}" for w in words]
@@ -426,10 +427,10 @@ class Running:
         return Result(self.pid, self.path, answer["bytes"], answer["pauses"], answer["partial"], answer["threads"])
 
 
-def collect(pid, path, label="", timeout=60, **options):
+def collect(pid, path, reader, label="", timeout=60, **options):
     """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`. `options`: as for
     `Running`."""
-    return Running(pid, path, label, **options).finish(timeout)
+    return Running(pid, path, reader, label, **options).finish(timeout)
 
 
 def main(words=None):
@@ -439,12 +440,12 @@ def main(words=None):
     parser.add_argument("pid", type=int)
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--label", default="")
-    parser.add_argument("--reader", default=READER, help="the module that reads what the copy has to hold")
+    parser.add_argument("--reader", required=True, help="the module that reads what the copy has to hold")
     parser.add_argument("--word", action="append", default=[], help="an argument of the reader")
     parser.add_argument("--heap", type=int, default=0, help="bytes of other private memory to copy at most")
     args = parser.parse_args(words)
     try:
-        result = take(args.pid, args.output, args.label, reader=args.reader, words=args.word, heap=args.heap)
+        result = take(args.pid, args.output, args.reader, args.label, words=args.word, heap=args.heap)
     except GdbextError as e:
         print(json.dumps({"error": str(e)}))
         return 1

@@ -33,7 +33,7 @@ def open_elf(path):
     return _open_files[key]
 
 
-def forget(path):
+def drop_cached(path):
     """Drops a file that is about to be deleted from the cache; who still reads it keeps it."""
     for key in [k for k in _open_files if k[0] == path]:
         del _open_files[key]

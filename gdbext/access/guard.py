@@ -32,7 +32,7 @@ from gdbext.access import ptrace
 from gdbext.errors import GdbextError, NotFoundError
 
 WATCH = 2.0  # seconds for which a released process is watched for a stop that was still on its way
-TRAPS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}  # int3, brk #0
+BREAKPOINTS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}  # int3, brk #0
 PIDFD_OPEN = 434
 TGKILL = {"x86_64": 234, "aarch64": 131}
 TRAP_BIT = 1 << signal.SIGTRAP - 1
@@ -56,7 +56,7 @@ def find_python():
     raise NotFoundError("no python3 (3.8 or newer) found on PATH: install one")
 
 
-class Life:
+class LivenessMutex:
     """A robust mutex in memory that gdb and the guard share; gdb's main thread holds it to its end."""
 
     ROBUST, SHARED = 1, 1  # pthread.h: PTHREAD_MUTEX_ROBUST, PTHREAD_PROCESS_SHARED
@@ -68,7 +68,7 @@ class Life:
 
     @classmethod
     def held(cls):
-        """The `Life` of the calling thread; None where this system has none."""
+        """The `LivenessMutex` of the calling thread; None where this system has none."""
         libc = ptrace._libc
         if cls.ours is None:
             try:
@@ -105,7 +105,7 @@ class Guard:
         if self._socket is not None:
             return
         ours, theirs = socket.socketpair()  # both close-on-exec: nothing that gdb starts keeps an end open
-        life = Life.held()
+        life = LivenessMutex.held()
         fds = [life.fd] if life else []
         try:
             # Its own session, so that Ctrl-C in gdb's terminal does not reach it; it forks once more, so gdb never waits for it.
@@ -206,7 +206,7 @@ def left_stopped(pid):
     return False
 
 
-def settle(pid, start, was_stopped, seconds=WATCH):
+def restore_run_state(pid, start, was_stopped, seconds=WATCH):
     """Watches a released process for `seconds` and keeps it as it was before: running, or stopped. Returns the signals sent."""
     sent, deadline = 0, time.monotonic() + seconds
     pause = 0.002
@@ -225,7 +225,7 @@ def settle(pid, start, was_stopped, seconds=WATCH):
     return sent
 
 
-def text_pages(pid):
+def written_text_pages(pid):
     """`[(address, path, file offset)]` of the pages of executable, private, mapped files that the process has a copy of its
     own of.
 
@@ -256,13 +256,13 @@ def text_pages(pid):
     return found
 
 
-def traps(pid):
+def planted_breakpoints(pid):
     """`{address: the file's bytes}` where the process has a breakpoint instruction and the file has not."""
-    trap = TRAPS.get(ptrace.MACHINE)
+    trap = BREAKPOINTS.get(ptrace.MACHINE)
     if trap is None:
         return {}
     step, found = len(trap), {}
-    pages = text_pages(pid)
+    pages = written_text_pages(pid)
     for (address, path, offset), data in zip(pages, ptrace.read_ranges(pid, [(a, 4096) for a, _, _ in pages])):
         with open(path, "rb") as f:
             f.seek(offset)
@@ -275,7 +275,7 @@ def traps(pid):
     return found
 
 
-def halt(pid, tracer, number=signal.SIGSTOP):
+def stop_threads(pid, tracer, number=signal.SIGSTOP):
     """SIGSTOP for each thread of a process that `tracer`, on its way out, still holds: none runs into an armed register any more."""
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as f:
@@ -287,7 +287,7 @@ def halt(pid, tracer, number=signal.SIGSTOP):
             ptrace._libc.syscall(TGKILL[ptrace.MACHINE], pid, tid, int(number))
 
 
-def drop_traps(pid, seconds=1.0):
+def discard_sigtraps(pid, seconds=1.0):
     """Takes SIGTRAPs that wait for delivery away from an untraced process in a group-stop: they came of registers that are clear by now."""
     waiting = [t for t in ptrace.tids(pid) if (ptrace.status(pid, t) or {"pending": 0})["pending"] & TRAP_BIT]
     if not waiting:
@@ -324,13 +324,13 @@ def disarm(pid, known=()):
                 cleared += ptrace.clear_debug_registers(tid)
             except OSError:
                 continue  # killed meanwhile
-        planted = {a: b for a, b in traps(pid).items() if a not in known}
+        planted = {a: b for a, b in planted_breakpoints(pid).items() if a not in known}
         if planted:
             with open(f"/proc/{pid}/mem", "r+b", buffering=0) as mem:
                 for address, original in planted.items():
                     restored += os.pwrite(mem.fileno(), original, address) > 0
     deadline = time.monotonic() + 5
-    while not stopped.settle() and time.monotonic() < deadline:
+    while not stopped.release_stray() and time.monotonic() < deadline:
         time.sleep(0.01)
     return cleared, restored
 
@@ -352,7 +352,7 @@ def recover(held, tracer, gone):
             if not by:
                 try:
                     disarm(pid, known)
-                    drop_traps(pid)
+                    discard_sigtraps(pid)
                 except (GdbextError, OSError):
                     tries[pid] = tries.get(pid, 0) + 1
                     if ptrace.tracers(pid) == {tracer} or tries[pid] < 200:
@@ -361,13 +361,15 @@ def recover(held, tracer, gone):
         if held:
             time.sleep(0.001 if not dead else 0.01)
         for pid, (start, was_stopped, _) in released.items():
-            settle(pid, start, was_stopped, 0.001)  # the first look at once: others may still be waiting for the tracer
+            restore_run_state(
+                pid, start, was_stopped, 0.001
+            )  # the first look at once: others may still be waiting for the tracer
     deadline = time.monotonic() + WATCH
     while released and time.monotonic() < deadline:
         for pid, (start, was_stopped, _) in list(released.items()):
             if ptrace.tracers(pid):
                 del released[pid]  # another debugger has it
-            settle(pid, start, was_stopped, 0.003)
+            restore_run_state(pid, start, was_stopped, 0.003)
         time.sleep(0.01)
 
 
@@ -381,7 +383,7 @@ def _pidfd(pid):
 
 
 def serve(channel, tracer, life=None):
-    """Listens until `tracer` ends or closes the channel, then makes what it held run on. `life`: the `Life` of `tracer`."""
+    """Listens until `tracer` ends or closes the channel, then makes what it held run on. `life`: the `LivenessMutex` of `tracer`."""
     began = ptrace.start_time(tracer)
     held, armed, buffer, pidfd = {}, set(), b"", _pidfd(tracer)
 
@@ -394,10 +396,10 @@ def serve(channel, tracer, life=None):
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # of this thread, where we may
         except OSError:
             pass
-        halt(os.getpid(), tracer, 0)  # what is done for the first time takes longer
+        stop_threads(os.getpid(), tracer, 0)  # what is done for the first time takes longer
         if life.ended():
             for pid in list(armed):
-                halt(pid, tracer)
+                stop_threads(pid, tracer)
 
     if life is not None and ptrace.MACHINE in TGKILL:
         threading.Thread(target=last_moments, daemon=True).start()
@@ -417,7 +419,9 @@ def serve(channel, tracer, life=None):
                 if word == "own":
                     held[pid] = [int(rest[0]), rest[1] == "1", ()]
                     try:
-                        held[pid][2] = set(traps(pid))  # a tracer's uprobes look the same: what is there already stays
+                        held[pid][2] = set(
+                            planted_breakpoints(pid)
+                        )  # a tracer's uprobes look the same: what is there already stays
                     except OSError:
                         pass  # gone, or not ours to read: the attach will say so
                     try:
@@ -449,7 +453,7 @@ def main():
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     channel.sendall(b"ready %d" % os.getpid())
-    life = Life(int(sys.argv[1])) if len(sys.argv) > 2 else None
+    life = LivenessMutex(int(sys.argv[1])) if len(sys.argv) > 2 else None
     serve(channel, int(sys.argv[-1]), life)
 
 

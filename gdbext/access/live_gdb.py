@@ -13,7 +13,7 @@ from .unwind import MASK, NUMBERS, PC
 REGISTERS = {arch: names if PC[arch] in names else names + [PC[arch]] for arch, names in NUMBERS.items()}
 
 _changes = [0]
-arrived = {}  # {(pid, frame address): byte offset}, set by a Python breakpoint that stops
+pending_offsets = {}  # {(pid, frame address): byte offset}, set by a Python breakpoint that stops
 
 
 def _changed(event=None):
@@ -120,17 +120,17 @@ class LiveGdbTarget(GdbTarget):
         return self._stopped_at is not None
 
     @property
-    def arrived(self):
-        return {address: offset for (pid, address), offset in arrived.items() if pid == self.pid}
+    def pending_offsets(self):
+        return {address: offset for (pid, address), offset in pending_offsets.items() if pid == self.pid}
 
     @property
     def epoch(self):
         return _changes[0] if self.is_stopped else object()  # while it runs nothing that was read stays true
 
-    def forget(self):
-        super().forget()
+    def invalidate(self):
+        super().invalidate()
         if self._proc is not None:
-            self._proc.forget()  # what is read while the process runs comes from there
+            self._proc.invalidate()  # what is read while the process runs comes from there
 
     def _read(self, address, size):
         if self._proc is not None and not self.is_stopped:

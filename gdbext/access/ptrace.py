@@ -107,7 +107,7 @@ def tracers(pid):
 class Stopped:
     """All threads of a process, seized and interrupted, for a `with` block; every one is released at its end.
 
-    `threads`: tids that stand still. `stray`: tids that did not stop in time (uninterruptible sleep); `settle()` releases
+    `threads`: tids that stand still. `stray`: tids that did not stop in time (uninterruptible sleep); `release_stray()` releases
     them when they come round. `seconds`: how long the process stood still, from the first interrupt to the last detach.
     """
 
@@ -210,7 +210,7 @@ class Stopped:
         self.stray |= self._seized
         self.threads = {}
 
-    def settle(self):
+    def release_stray(self):
         """Detaches strays that have stopped by now; True when none is left. The end of this process releases the rest."""
         for tid in list(self.stray):
             self._collect(tid)
@@ -246,7 +246,7 @@ def clear_debug_registers(tid):
 
 
 # ---- memory in few calls ---------------------------------------------------------------------------------------------
-class Ranges:
+class ReadBuffer:
     """Room for `[(address, size)]`, each below 2 GiB, made before a process is stopped so that the stop lasts no longer than the copying."""
 
     def __init__(self, ranges):
@@ -294,6 +294,6 @@ class Ranges:
 
 def read_ranges(pid, ranges):
     """`[(address, size)]` -> `[bytes]`, each as long as could be read (b"" for nothing)."""
-    room = Ranges(ranges)
-    room.read(pid)
-    return [bytes(data) for _, data in room.pieces()]
+    buffer = ReadBuffer(ranges)
+    buffer.read(pid)
+    return [bytes(data) for _, data in buffer.pieces()]

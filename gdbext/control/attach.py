@@ -406,7 +406,7 @@ def _detach_one(h):
     h.let_go()
     if ptrace.start_time(h.pid) == h.start and not ptrace.tracers(h.pid):
         # gdb's own SIGSTOP may still be on its way when an attach was broken off.
-        guards.settle(h.pid, h.start, h.was_stopped and not h.ran, 0.02)
+        guards.restore_run_state(h.pid, h.start, h.was_stopped and not h.ran, 0.02)
     _drop(h)
 
 

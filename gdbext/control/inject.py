@@ -193,7 +193,7 @@ def _by_remote_execution(rt, target, place, inferior, timeout):
         os.pwrite(mem.fileno(), path, support + where["debugger_script_path"])
         os.pwrite(mem.fileno(), (1).to_bytes(4, "little"), support + where["debugger_pending_call"])
         breaker = main.address + where["eval_breaker"]
-        target.forget()
+        target.invalidate()
         os.pwrite(mem.fileno(), (target.u64(breaker) | PLEASE_STOP).to_bytes(8, "little"), breaker)
         if inferior is not None and not any(t.is_running() for t in inferior.threads()):
             return {

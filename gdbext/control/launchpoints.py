@@ -239,7 +239,7 @@ class Watch:
 
     def _now(self):
         """The registers of the thread that was stopped, and nothing remembered: no stop event tells the caches that the process ran on."""
-        self.target.forget()
+        self.target.invalidate()
         return current_registers(self.target)
 
     def _argument(self, registers, index):
@@ -302,7 +302,7 @@ class Watch:
         waiting[_tid()] = slot, name, then or self._named
 
     def _back(self, address):
-        self.target.forget()
+        self.target.invalidate()
         waiting = self.returns.get(address, {})
         found = waiting.pop(_tid(), None)
         if found is not None:
@@ -445,7 +445,7 @@ class Watch:
             return
 
         def called():
-            self.target.forget()
+            self.target.invalidate()
             if self.target.u32(at + 24) == 0:  # RT_CONSISTENT: the list of libraries is whole again
                 self._in_stop = True
                 try:
@@ -458,7 +458,7 @@ class Watch:
 
     def refresh(self):
         """Looks through what is loaded now; files that were looked through before cost nothing."""
-        self.target.forget()
+        self.target.invalidate()
         rows, entries, _ = catalogue.search(self.target, None, self.rt, word_of(self.name))
         had = len(self.gates)
         self.place(rows, entries)

@@ -66,7 +66,7 @@ def here(label):
         raise GdbextError("the selected thread runs no Python: pythreads lists those that do")
     steps = []
     for step in process.rt.dialect.walk(process.rt, standing.tstate):
-        step.lasti = live_gdb.arrived.get((process.pid, step.address), step.lasti)
+        step.lasti = live_gdb.pending_offsets.get((process.pid, step.address), step.lasti)
         steps.append(step)
     return process, standing, [s for s in steps if s.complete] or steps
 

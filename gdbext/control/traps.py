@@ -120,7 +120,7 @@ class Process:
     def name(self):
         return self.label or f"process {self.pid}"
 
-    def fresh(self):
+    def invalidate(self):
         """What was read before counts no longer."""
         self.view.count += 1
         for memo in (self.rt._types, self.rt._codes, self.rt._objects):
@@ -201,7 +201,7 @@ class Process:
     # ---- who stands there ----------------------------------------------------------------------------------------
     def standing(self):
         """`Standing` of the thread that gdb has selected, or None when it runs no Python."""
-        self.fresh()
+        self.invalidate()
         thread, pc = gdb.selected_thread(), int(gdb.parse_and_eval("(unsigned long)$pc"))
         for tstate in self._tstates(int(gdb.parse_and_eval("(unsigned long)$fs_base"))):
             step = next(iter(self.rt.dialect.walk(self.rt, tstate, limit=1)), None)
@@ -321,7 +321,7 @@ class WordTrap(Trap):
 
     def reached(self):
         if self.raw:
-            self.process.fresh()
+            self.process.invalidate()
             return self.hit(self.process.view.u64(self.address))
         try:
             found = self.process.standing()
@@ -343,7 +343,7 @@ class FunctionTrap(Trap):
         self.hit = hit
 
     def reached(self):
-        self.process.fresh()
+        self.process.invalidate()
         return self.hit(*(int(gdb.parse_and_eval(f"(unsigned long)${name}")) for name in ("rdi", "rsi")))
 
 
@@ -378,11 +378,11 @@ def sweep():
 
 def arrived(standing):
     """At the trap the frame still names the instruction before: whatever reads this stop is told the one about to run."""
-    live_gdb.arrived[(standing.process.pid, standing.frame.address)] = standing.frame.step.lasti
+    live_gdb.pending_offsets[(standing.process.pid, standing.frame.address)] = standing.frame.step.lasti
 
 
 def _on_cont(_):
-    live_gdb.arrived.clear()
+    live_gdb.pending_offsets.clear()
 
 
 def _on_exit(event):

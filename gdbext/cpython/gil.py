@@ -88,7 +88,7 @@ def sample(rt, count, interval=0.005):
     tids = {py.address: py.tid for py in rt.threads()}
     interps = sorted({py.interp for py, _ in known})
     for _ in range(count):
-        target.forget()
+        target.invalidate()
         holders = [rt.gil(interp) for interp in interps]
         waiting = [py.tid for py, th in known if waits(rt, py, th)]
         found.count += 1

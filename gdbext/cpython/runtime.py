@@ -126,7 +126,7 @@ class Runtime:
         def read():
             try:
                 steps = [s for s in self.dialect.walk(self, thread.address) if s.complete]
-                arrived = self.target.arrived
+                arrived = self.target.pending_offsets
                 for step in steps:
                     step.lasti = arrived.get(step.address, step.lasti)
                 found = [PyFrame(self, s, i) for i, s in enumerate(steps)]
@@ -149,7 +149,7 @@ class Runtime:
             except GdbextError:
                 if not tries_left:
                     raise
-                self.target.forget()
+                self.target.invalidate()
 
     def thread_names(self):
         """`{thread state's pthread id: name}` as `threading` knows them; {} where it was never imported."""

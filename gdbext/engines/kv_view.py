@@ -50,7 +50,7 @@ def _settled(target, read):
         except GdbextError as e:
             if not tries_left or not isinstance(e, (FaultError, LayoutError)) and tries_left <= TRIES - LOOKS:
                 raise
-            target.forget()
+            target.invalidate()
 
 
 class View:
@@ -83,7 +83,7 @@ class View:
             root = self.reader.find_scheduler(rt)
             if root is not None:
                 return root
-            rt.target.forget()
+            rt.target.invalidate()
         return None
 
     def _read(self, rt, root):

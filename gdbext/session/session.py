@@ -63,7 +63,7 @@ class Session:
             self._opened[key] = self._open(key, getattr(what, "label", ""))
         target = self._opened[key]
         if not target.is_stopped:
-            target.forget()  # each command reads a running process anew
+            target.invalidate()  # each command reads a running process anew
             self.moving = True
         return target
 

@@ -57,7 +57,7 @@ def take(looks, paths, words=(), heap=0, reader=READER, open_copies=True):
         while waiting or running:
             while waiting and len(running) < max(2, os.cpu_count() or 2):
                 look, path = waiting.pop(0)
-                running.append((look, collector.Running(look.pid, path, look.label, reader, words, heap)))
+                running.append((look, collector.Running(look.pid, path, reader, look.label, words, heap)))
             look, work = running.pop(0)
             try:
                 result = work.finish(TIMEOUT)
@@ -90,4 +90,4 @@ def taken(found, held=lambda one: None, words=()):
             yield looks
         finally:
             for path in paths:
-                elf.forget(path)
+                elf.drop_cached(path)

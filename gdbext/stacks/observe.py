@@ -232,7 +232,7 @@ def _variables(frame):
 
 
 def _python_stacks(s, rt):
-    rt.target.forget()
+    rt.target.invalidate()
     try:
         pythons = rt.threads()
     except GdbextError:

@@ -1,7 +1,7 @@
 """What a collector wants copied for llm-stacks, llm-locks, llm-hang and llm-snapshot: what those will read, read once for the sake
 of where it lies."""
 
-from ..cpython import expressions, rehearsal
+from ..cpython import expressions, prefetch
 from ..cpython.objects import Object
 from ..cpython.reprs import NORMAL, Repr
 from ..cpython.runtime import open_runtime
@@ -21,14 +21,12 @@ def read(target, *words):
     """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, else Python expressions
     (names of any frame of the main thread), read with the values of the tensors they give."""
     error = _stacks(target)
-    if getattr(target, "again", False):
+    log = target.read_log
+    if log is not None and log.repeated:
         return error
-    if hasattr(target, "missed"):  # the copy: what it lacks of the rest is not worth another stop
-        if words:
-            missed = set(target.missed)
-            error = error or _more(target, words)
-            target.missed.intersection_update(missed)
-        return error
+    if log is not None and log.of_copy:  # what the copy lacks of the rest is not worth another stop
+        with log.optional():
+            return error or (_more(target, words) if words else "")
     return error or _more(target, words)
 
 
@@ -56,7 +54,7 @@ def _more(target, words):
         locks.find(view)
         between.claims(view)
         if words:
-            rehearsal.read(target)
+            prefetch.read(target)
     except GdbextError as e:
         error = str(e)
     for word in words:

@@ -134,7 +134,7 @@ class Watched:
         return True
 
     def unarmed(self):
-        return not any(guard.traps(pid) for pid in self.all)
+        return not any(guard.planted_breakpoints(pid) for pid in self.all)
 
     def check(self, what, said=b""):
         dead = [pid for pid, start in self.began.items() if ptrace.start_time(pid) != start]

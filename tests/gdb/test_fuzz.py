@@ -146,7 +146,7 @@ def test_damaged_cores_end_in_an_answer_or_in_one_line(core):
                 if k in kept or isinstance(k, tuple) and k[0] in ("native frames", "same file")
             }
             target.damage = damage
-            target.forget()
+            target.invalidate()
             target._fresh().update(held)
             session = Known(target)
             for command, line in COMMANDS:
@@ -167,5 +167,5 @@ def test_damaged_cores_end_in_an_answer_or_in_one_line(core):
                 assert target.read_bytes < BYTES, (case, command.name, target.read_bytes)
     finally:
         target.damage = ()
-        target.forget()
+        target.invalidate()
     assert answers > CASES * len(COMMANDS) // 3 and refusals

@@ -127,9 +127,9 @@ def test_what_a_killed_gdb_left_armed_is_disarmed(gdb_path, root, tmp_path):
     with heartbeats(tmp_path, 1) as (one,):
         gdb = start_gdb(gdb_path, root, tmp_path, [one.pid], "main", PLANTED)
         wait_for(gdb, "armed")
-        assert guard.traps(one.pid), "gdb planted no breakpoint: the test shows nothing"
+        assert guard.planted_breakpoints(one.pid), "gdb planted no breakpoint: the test shows nothing"
         kill(gdb)
-        eventually(lambda: not guard.traps(one.pid), "the breakpoint's byte to come back")
+        eventually(lambda: not guard.planted_breakpoints(one.pid), "the breakpoint's byte to come back")
         assert one.runs()
         with ptrace.Stopped(one.pid) as stopped:
             assert stopped.threads and not any(ptrace.clear_debug_registers(t) for t in stopped.threads)
@@ -163,7 +163,16 @@ def test_the_collector_killed_at_random_moments_leaves_every_thread_running(root
         for round in range(ROUNDS):
             for one in (three[0], three[2]):
                 collector = subprocess.Popen(
-                    [sys.executable, "-m", "gdbext.access.collector", str(one.pid), "-o", str(tmp_path / "snapshot")],
+                    [
+                        sys.executable,
+                        "-m",
+                        "gdbext.access.collector",
+                        str(one.pid),
+                        "--reader",
+                        "gdbext.cpython.prefetch",
+                        "-o",
+                        str(tmp_path / "snapshot"),
+                    ],
                     cwd=root,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

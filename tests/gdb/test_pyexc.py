@@ -188,7 +188,7 @@ def test_the_last_one_that_nobody_caught(gdb):
             found = [e for e in data["exceptions"] if e["type"] == "ValueError" and e["message"] == "bad set-up"]
             if found:
                 break
-            target.forget()
+            target.invalidate()
             subprocess.run(["sleep", "0.1"], check=True)
     assert found and found[0]["state"] in ("handled", "unhandled") and found[0]["cause"]["type"] == "FileNotFoundError"
 

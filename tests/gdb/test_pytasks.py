@@ -180,7 +180,7 @@ def test_garbage_in_a_task_costs_no_traceback(subject):
     dice, damaged = random.Random(3), Damaged(target.pid)
     for place, address in dice.sample(places, 60):
         damaged.bad = {place: dice.choice((0, (1 << 64) - 1, address, dice.getrandbits(64), target.u64(place) + 8))}
-        damaged.forget()
+        damaged.invalidate()
         try:
             listed, _ = tasks.tasks(open_runtime(damaged))
             assert len(listed) < 1000

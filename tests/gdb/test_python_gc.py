@@ -16,7 +16,7 @@ def process(request):
     with running(request.param, "py_gc.py") as (target, truth):
         while target.threads()[0].state != "S":  # what it does until it waits makes and frees objects
             time.sleep(0.01)
-            target.forget()
+            target.invalidate()
         yield open_runtime(target), truth
 
 

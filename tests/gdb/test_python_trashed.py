@@ -65,7 +65,7 @@ def test_objects_that_change_under_the_reader_raise_nothing_unexpected(moving):
     shown, wrong = 0, []
     for _ in range(20):
         for label, address in truth["objects"]:
-            target.forget()
+            target.invalidate()
             for number, look in enumerate(attempts(rt.object(address))):
                 try:
                     look()

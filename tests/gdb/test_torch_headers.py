@@ -36,7 +36,7 @@ def unknown(target, monkeypatch, tmp_path):
     row = layout._rows()[layout.minor_of(version)]
     monkeypatch.setattr(layout, "_loaded", {k: v for k, v in layout._rows().items() if v is not row})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    target.forget()
+    target.invalidate()
     return version, row
 
 
@@ -51,7 +51,7 @@ def test_the_row_made_from_its_own_headers_is_the_tables_and_is_kept(target, unk
     before = kept.stat().st_mtime_ns
     time.sleep(0.01)
     monkeypatch.setattr(headers, "make_row", None)  # the second time nothing is compiled
-    target.forget()
+    target.invalidate()
     assert layout.for_process(target, open_runtime(target)).row == made.row and kept.stat().st_mtime_ns == before
 
 

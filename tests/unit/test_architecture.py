@@ -30,7 +30,16 @@ MAY = {
     "setup": {"commands", "session", "access", "layouts", "render", "cpython", "torch"},  # runs commands outside gdb
 }
 ALL = set(MAY) - {"errors", "lazy", "wheels"} | {"commands", "printers", "functions", "frame_filters"}
-MAY_GDB = ("init.py", "control/", "session/gdb_session.py", "commands/", "printers/", "functions/", "frame_filters/", "access/libraries.py")
+MAY_GDB = (
+    "init.py",
+    "control/",
+    "session/gdb_session.py",
+    "commands/",
+    "printers/",
+    "functions/",
+    "frame_filters/",
+    "access/libraries.py",
+)
 
 
 def sources():
@@ -50,7 +59,11 @@ def imports(path, relative):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "lazy_module" and isinstance(node.args[0], ast.Constant):
+        elif (
+            isinstance(node, ast.Call)
+            and getattr(node.func, "id", "") == "lazy_module"
+            and isinstance(node.args[0], ast.Constant)
+        ):
             yield "gdbext." + node.args[0].value  # gdbext.lazy
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []

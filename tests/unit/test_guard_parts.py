@@ -50,9 +50,11 @@ def test_settle_resumes_a_process_left_stopped_and_never_one_that_was(sleeper):
     start = ptrace.start_time(sleeper.pid)
     os.kill(sleeper.pid, signal.SIGSTOP)
     assert within(lambda: ptrace.is_stopped(sleeper.pid))
-    assert guard.settle(sleeper.pid, start, True, 0.1) == 0 and ptrace.is_stopped(sleeper.pid)
-    assert guard.settle(sleeper.pid, start + 1, False, 0.1) == 0 and ptrace.is_stopped(sleeper.pid)  # another process by that pid
-    assert guard.settle(sleeper.pid, start, False, 0.1) >= 1 and not ptrace.is_stopped(sleeper.pid)
+    assert guard.restore_run_state(sleeper.pid, start, True, 0.1) == 0 and ptrace.is_stopped(sleeper.pid)
+    assert guard.restore_run_state(sleeper.pid, start + 1, False, 0.1) == 0 and ptrace.is_stopped(
+        sleeper.pid
+    )  # another process by that pid
+    assert guard.restore_run_state(sleeper.pid, start, False, 0.1) >= 1 and not ptrace.is_stopped(sleeper.pid)
 
 
 def test_a_second_tracer_is_named(sleeper):
@@ -160,11 +162,11 @@ def test_a_machine_without_python3_is_told_so(monkeypatch):
 
 def test_the_end_of_the_thread_that_holds_the_mutex_is_told():
     """A process that holds it is killed; who waits for it learns so."""
-    code = "from gdbext.access import guard; import time; life = guard.Life.held(); print(life.fd, flush=True); time.sleep(600)"
+    code = "from gdbext.access import guard; import time; life = guard.LivenessMutex.held(); print(life.fd, flush=True); time.sleep(600)"
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
     try:
         fd = os.open(f"/proc/{holder.pid}/fd/{int(holder.stdout.readline())}", os.O_RDWR)
-        waits = f"from gdbext.access import guard; print('up', flush=True); print(guard.Life({fd}).ended())"
+        waits = f"from gdbext.access import guard; print('up', flush=True); print(guard.LivenessMutex({fd}).ended())"
         waiter = subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE, cwd=ROOT, pass_fds=[fd], text=True)
         assert waiter.stdout.readline() == "up\n"
         holder.kill()
@@ -175,10 +177,10 @@ def test_the_end_of_the_thread_that_holds_the_mutex_is_told():
 
 
 def test_halt_stops_only_what_the_dying_tracer_holds(sleeper):
-    guard.halt(sleeper.pid, os.getpid())
+    guard.stop_threads(sleeper.pid, os.getpid())
     assert not ptrace.is_stopped(sleeper.pid) and not ptrace.status(sleeper.pid)["pending"]
     ptrace.call(ptrace.SEIZE, sleeper.pid)
-    guard.halt(sleeper.pid, os.getpid())
+    guard.stop_threads(sleeper.pid, os.getpid())
     _, code = os.waitpid(sleeper.pid, ptrace.WALL)
     assert os.WIFSTOPPED(code) and os.WSTOPSIG(code) == signal.SIGSTOP
     ptrace.call(ptrace.DETACH, sleeper.pid)
@@ -189,5 +191,5 @@ def test_a_trap_that_waits_for_its_delivery_is_taken_away(sleeper):
     os.kill(sleeper.pid, signal.SIGSTOP)
     assert within(lambda: ptrace.is_stopped(sleeper.pid))
     os.kill(sleeper.pid, signal.SIGTRAP)
-    assert guard.drop_traps(sleeper.pid, 30) == 1 and guard.drop_traps(sleeper.pid) == 0
+    assert guard.discard_sigtraps(sleeper.pid, 30) == 1 and guard.discard_sigtraps(sleeper.pid) == 0
     assert within(lambda: ptrace.status(sleeper.pid)["state"] == "S") and sleeper.poll() is None

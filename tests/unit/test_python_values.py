@@ -28,7 +28,7 @@ def target():
 
 
 def runtime(target):
-    target.forget()
+    target.invalidate()
     return open_runtime(target)
 
 

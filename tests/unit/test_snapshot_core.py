@@ -83,7 +83,7 @@ def test_a_file_that_has_changed_since_is_not_read(tmp_path, backed):
     t = CoreFileTarget(make(tmp_path, backed=backed, memory={0x40000: page(1)}))
     assert t.read(0x41000, 1) == b"\x02"
     backed.write_bytes(page(9) + page(9) + page(9))
-    t.forget()
+    t.invalidate()
     with pytest.raises(FaultError, match="not the file that was mapped"):
         t.read(0x41000, 1)
 
