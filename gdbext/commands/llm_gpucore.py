@@ -157,9 +157,10 @@ def people(data, style):
     for d in data["devices"]:
         lines.append(f"device {d['index']}  {style.title(d['name'])}  {d['architecture']}  {d['sms']} SMs")
     triples = lambda t: "(" + ",".join(map(str, t)) + ")"  # noqa: E731
-    place = lambda pc, name, offset: (
-        style.address(hex(pc)) + (f" <{short(name, 60)}+{offset:#x}>" if name else " (no function known)")
-    )  # noqa: E731
+
+    def place(pc, name, offset):
+        return style.address(hex(pc)) + (f" <{short(name, 60)}+{offset:#x}>" if name else " (no function known)")
+
     for f in data["faults"][:SHOWN]:
         lines.append(
             style.bad(f["exception"] or "an exception of unknown kind")

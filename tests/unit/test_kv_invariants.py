@@ -12,7 +12,7 @@ from gdbext.kvcache.model import HEAD, NONE, TAIL, WILD, Cache, Group, Node, Poo
 
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st
+from hypothesis import strategies as st  # noqa: E402
 
 
 def link(pool, order):
