@@ -24,8 +24,8 @@ class Llm(Command):
 
     name = "llm"
     operand = "[guide [TOPIC]]"
-    reads = False
-    alone = True
+    takes_target = False
+    standalone = True
 
     def complete(self, session, text):
         from .guide import GUIDE
@@ -33,8 +33,8 @@ class Llm(Command):
         return list(GUIDE) if text.startswith("guide ") else ["guide"]
 
     def run(self, session, args):
-        if args.rest:
-            return guide(args.rest)
+        if args.operand_text:
+            return guide(args.operand_text)
         from . import table as registry
 
         rows = [{"name": c.name, "group": c.group, "summary": clean(c.__doc__).split("\n")[0]} for c in registry.load_all()]

@@ -37,9 +37,9 @@ class LlmAddr(Command):
     def run(self, session, args):
         if args.kv is not None:
             return self.reverse(session, args)
-        if not re.fullmatch(r"0x[0-9a-fA-F]{1,16}|[0-9]{1,20}", args.rest):
+        if not re.fullmatch(r"0x[0-9a-fA-F]{1,16}|[0-9]{1,20}", args.operand_text):
             raise UsageError("llm-addr: give one address, such as: llm-addr 0x7f2b4c0a1200")
-        address = int(args.rest, 0)
+        address = int(args.operand_text, 0)
         target = session.target(args.on)
         partial = session.partial(target)
         data = {"address": Address(address), "kind": "unmapped", "tensor": None, "kv": None, "object": None, "mapping": None}

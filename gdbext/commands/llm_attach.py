@@ -8,7 +8,7 @@ from ..render.text import escape, seconds, size
 from ..session.command import Answer, Args, Command, Option, _take_options
 
 
-def _door(session):
+def require_gdb(session):
     """The room that works on gdb's inferiors; imported late, since it exists only inside gdb."""
     if not session.in_gdb:
         raise GdbextError("this command works inside gdb: source gdbext/init.py there")
@@ -69,21 +69,21 @@ class LlmAttach(Command):
     group = "ranks"
     gdb_only = True
     operand = "WHAT"
-    completes = "what"
-    reads = False
+    completion = "what"
+    takes_target = False
     options = [
         Option("libraries", ["main", "stacks", "all", "none"], "whose symbols: main, stacks, all or none", "main", "WHICH")
     ]
 
     def run(self, session, args):
-        attach = _door(session)
-        if not args.rest:
+        attach = require_gdb(session)
+        if not args.operand_text:
             raise GdbextError("which process? an index or label of llm-ranks, a pid, or all")
-        processes = _processes(session, args.rest)
+        processes = _processes(session, args.operand_text)
         mine = {h.pid for h in attach.held()}
         fresh = [p for p in processes if p[0] not in mine]
         if not fresh:
-            raise GdbextError(f"{args.rest} is attached already: see info inferiors, or llm-detach")
+            raise GdbextError(f"{args.operand_text} is attached already: see info inferiors, or llm-detach")
         done = attach.attach(fresh, args.libraries)
         partial = [attach.guard_error()] if attach.guard_error() else []
         data = {
@@ -137,13 +137,13 @@ class LlmDetach(Command):
     group = "ranks"
     gdb_only = True
     operand = "[WHAT]"
-    completes = "what"
-    reads = False
+    completion = "what"
+    takes_target = False
     resumes = True
 
     def run(self, session, args):
-        attach = _door(session)
-        chosen = _ours(session, attach, args.rest)
+        attach = require_gdb(session)
+        chosen = _ours(session, attach, args.operand_text)
         done = attach.detach([h.pid for h in chosen])
         data = {
             "detached": [{"pid": h.pid, "label": h.label, "pause": s} for h, s in done],
@@ -177,14 +177,14 @@ class LlmContinue(Command):
     group = "ranks"
     gdb_only = True
     operand = "[WHAT] [&]"
-    completes = "what"
-    reads = False
+    completion = "what"
+    takes_target = False
     resumes = True
 
     def run(self, session, args):
-        attach = _door(session)
-        background = args.rest.endswith("&")
-        chosen = _ours(session, attach, args.rest.rstrip("& \t"))
+        attach = require_gdb(session)
+        background = args.operand_text.endswith("&")
+        chosen = _ours(session, attach, args.operand_text.rstrip("& \t"))
         done = attach.resume([h.pid for h in chosen], background)
         data = {"continued": [{"pid": h.pid, "label": h.label, "inferior": h.inferior} for h in done]}
         names = ", ".join(_name(h) for h in done)
@@ -209,8 +209,8 @@ class LlmApply(Command):
     group = "ranks"
     gdb_only = True
     operand = "WHAT COMMAND"
-    completes = "what"
-    reads = False
+    completion = "what"
+    takes_target = False
 
     @classmethod
     def parse(cls, line):
@@ -220,8 +220,8 @@ class LlmApply(Command):
         return Args(values, _take_options(cls.name, line.strip(), options, values, True))
 
     def run(self, session, args):
-        attach = _door(session)
-        what, _, command = args.rest.partition(" ")
+        attach = require_gdb(session)
+        what, _, command = args.operand_text.partition(" ")
         if not command.strip():
             raise GdbextError("takes a process and a command: llm-apply all bt 3")
         results = attach.apply(_ours(session, attach, what), command.strip())

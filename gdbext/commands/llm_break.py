@@ -41,7 +41,7 @@ class LlmBreak(Command):
     name = "llm-break"
     group = "kernels"
     operand = "[NAME [if COND]]"
-    reads = False
+    takes_target = False
     gdb_only = True
     options = (
         Option("rank", "str", "in this attached process instead of the selected one", metavar="R"),
@@ -56,7 +56,7 @@ class LlmBreak(Command):
     def run(self, session, args):
         if not session.in_gdb:
             raise GdbextError("llm-break needs a process that gdb holds: run it inside gdb")
-        name, condition = _split(args.rest)
+        name, condition = _split(args.operand_text)
         if args.delete:
             return _delete(name)
         if not name:

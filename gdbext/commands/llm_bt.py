@@ -1,113 +1,21 @@
 """llm-bt: one backtrace of Python and native frames."""
 
-import os
-
+from ..answers.frames import (
+    device_kernel,
+    device_kernel_lines,
+    frame_text,
+    launched_kernel,
+    native_frame,
+    python_frame,
+)
+from ..answers.threads import thread_head
+from ..answers.variables import variable_lines
 from ..errors import GdbextError
 from ..lazy import lazy_module
-from ..render import names
-from ..render.jsonline import Address
 from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option
-from .pybt import frame_data, frame_line, thread_head, variable_lines
 
-stacks, launches = lazy_module("stacks.merge"), lazy_module("kernels.launch")
-
-
-def native_data(frame, level):
-    """A `NativeFrame` as the contract's frame."""
-    return {
-        "level": level,
-        "kind": "native",
-        "function": escape(names.demangle(frame.function)) if frame.function else "",
-        "file": frame.file,
-        "line": frame.line,
-        "pc": Address(frame.pc),
-        "sp": Address(frame.sp),
-        "library": escape(frame.library),
-        "reliable": frame.reliable,
-        "locals": [],
-    }
-
-
-def kernel_data(target, thread, native):
-    """The kernel that a thread is about to launch as a frame of its own, None where it launches none."""
-    if (
-        not native
-        or "LaunchKernel" not in native[0].function
-        and "LaunchCooperative" not in native[0].function
-        or not target.is_stopped
-    ):
-        return None
-    try:
-        found = launches.launch_at(target, target.registers(thread))
-    except GdbextError:
-        return None  # its frames are all there; llm-launch says what could not be read
-    if found is None:
-        return None
-    return {
-        "level": 0,
-        "kind": "kernel",
-        "function": escape(found.name),
-        "file": "",
-        "line": None,
-        "pc": Address(found.function),
-        "sp": None,
-        "library": "",
-        "reliable": True,
-        "locals": [],
-        "device": None,
-        "grid": found.grid,
-        "block": found.block,
-        "thread": None,
-    }
-
-
-def running_data(kernel):
-    """A kernel on the device, as cuda-gdb sees it, as a frame."""
-    return {
-        "level": 0,
-        "kind": "kernel",
-        "function": escape(kernel.name),
-        "file": "",
-        "line": None,
-        "pc": None,
-        "sp": None,
-        "library": "",
-        "reliable": True,
-        "locals": [],
-        "device": kernel.device,
-        "grid": kernel.grid,
-        "block": kernel.block,
-        "thread": None,
-        "number": kernel.id,
-        "current": kernel.current,
-    }
-
-
-def running_lines(running, style):
-    lines = [style.title("Kernels on the device") + style.dim(" (which thread launched one, cuda-gdb does not tell)")]
-    for k in running:
-        where = "device {} grid ({},{},{}) block ({},{},{})".format(k["device"], *k["grid"], *k["block"])
-        lines.append(
-            f"{'*' if k['current'] else ' '} kernel {k['number']}  {names.short(k['function'])} " + style.dim(f"<{where}>")
-        )
-    return lines
-
-
-def kernel_line(frame, style):
-    where = "grid ({},{},{}) block ({},{},{})".format(*frame["grid"], *frame["block"])
-    return f"#{frame['level']:<3}{names.short(frame['function']) or hex(frame['pc'])} " + style.dim(
-        f"<kernel, about to be launched: {where}>"
-    )
-
-
-def native_line(frame, style):
-    name = names.short(frame["function"]) if frame["function"] else "??"
-    where = os.path.basename(frame["library"]) or hex(frame["pc"])
-    if not frame["function"]:
-        where += f" {hex(frame['pc'])}" if frame["library"] else ""
-    doubt = style.bad("  (not vouched for)") if not frame["reliable"] else ""
-    return f"#{frame['level']:<3}{escape(name)} ({style.dim(where)}){doubt}"
+stacks = lazy_module("stacks.merge")
 
 
 class Stack:
@@ -121,16 +29,16 @@ class Stack:
             self.error = str(e)
         frames = rt.frames(py) if py is not None else []
         merged, self.reasons = stacks.merge(rt, frames, native)
-        kernel = kernel_data(target, thread, native)
+        kernel = launched_kernel(target, thread, native)
         self.frames = [kernel] if kernel else []
         for entry in merged:
             if entry.machinery and not raw and frames:
                 continue
             if entry.python is not None:
-                data = frame_data(entry.python, private)
+                data = python_frame(entry.python, private)
                 data["level"], data["reliable"] = len(self.frames), entry.reliable
             else:
-                data = native_data(entry.native, len(self.frames))
+                data = native_frame(entry.native, len(self.frames))
                 if raw and entry.activation:
                     data["activation"] = True
             self.frames.append(data)
@@ -172,7 +80,7 @@ class LlmBt(Command):
     )
 
     def run(self, session, args):
-        running = [running_data(k) for k in session.device_kernels()] if args.on is None else []
+        running = [device_kernel(k) for k in session.device_kernels()] if args.on is None else []
         try:
             answer = self.host(session, args)
         except GdbextError as e:
@@ -181,7 +89,7 @@ class LlmBt(Command):
             answer = Answer({"threads": []}, lambda style: "", [str(e)])  # a GPU core has no host side
         if running:
             answer.data["kernels"], host = running, answer.text
-            answer.text = lambda style: "\n".join([t for t in [host(style)] if t] + running_lines(running, style))
+            answer.text = lambda style: "\n".join([t for t in [host(style)] if t] + device_kernel_lines(running, style))
         return answer
 
     def host(self, session, args):
@@ -255,14 +163,9 @@ def _thread_lines(thread, style, with_locals, count=1, alike=()):
         head = style.title(f"{count} threads alike: {', '.join(kinds)}") + f" ({some})"
     lines = [head]
     for frame in thread["frames"]:
-        if frame["kind"] == "kernel":
-            lines.append(kernel_line(frame, style))
-        elif frame["kind"] == "python":
-            lines.append(frame_line(frame, style))
-            if with_locals:
-                lines += variable_lines(frame["locals"], style)
-        else:
-            lines.append(native_line(frame, style))
+        lines.append(frame_text(frame, style))
+        if with_locals and frame["kind"] == "python":
+            lines += variable_lines(frame["locals"], style)
     if not thread["frames"]:
         lines.append(style.dim("(no frame could be read)"))
     return lines

@@ -64,7 +64,7 @@ class LlmFocus(Command):
 
     name = "llm-focus"
     group = "kernels"
-    reads = False
+    takes_target = False
     gdb_only = True
     options = (
         Option("seq", "int", "sequence in the batch, from 0", metavar="S"),
@@ -171,7 +171,7 @@ class LlmStep(Command):
     name = "llm-step"
     group = "kernels"
     operand = "[line|instruction|kv-block]"
-    reads = False
+    takes_target = False
     gdb_only = True
     resumes = True
 
@@ -179,7 +179,7 @@ class LlmStep(Command):
         return list(KINDS)
 
     def run(self, session, args):
-        kind = args.rest or "line"
+        kind = args.operand_text or "line"
         found = [k for k in KINDS if k.startswith(kind)]
         if len(found) != 1:
             raise UsageError(f"llm-step: {kind!r} is none of {', '.join(KINDS)}")

@@ -38,7 +38,7 @@ class LlmFollow(Command):
     name = "llm-follow"
     group = "break"
     operand = "[on|off]"
-    reads = False
+    takes_target = False
     resumes = True
     options = [
         Option("all-stop", help="when one process stops, all stop (the default)"),
@@ -50,15 +50,15 @@ class LlmFollow(Command):
         from ..control import follow
 
         left = []
-        if args.rest not in ("on", "off", ""):
-            raise UsageError(f"llm-follow: takes on or off, not {args.rest!r}")
+        if args.operand_text not in ("on", "off", ""):
+            raise UsageError(f"llm-follow: takes on or off, not {args.operand_text!r}")
         if args.all_stop and args.non_stop:
             raise UsageError("llm-follow: -all-stop and -non-stop exclude each other")
-        if args.rest == "on":
+        if args.operand_text == "on":
             follow.on(args.non_stop)
-        elif args.rest == "off" and follow.is_on():
+        elif args.operand_text == "off" and follow.is_on():
             left = follow.off()
-        on, labels = follow.is_on(), labels_now(session) if not args.rest else {}
+        on, labels = follow.is_on(), labels_now(session) if not args.operand_text else {}
         processes = [{"inferior": n, "pid": p, "label": labels.get(p, ""), "state": state} for n, p, state in follow.followed()]
         data = {"following": on, "non_stop": follow.is_non_stop(), "processes": processes}
         mode = "non-stop" if follow.is_non_stop() else "all-stop"
@@ -67,7 +67,7 @@ class LlmFollow(Command):
             if on
             else "not following"
         )
-        if not processes or args.rest:
+        if not processes or args.operand_text:
             return Answer(data, said, left)
         rows = [[str(p["inferior"]), str(p["pid"]), escape(p["label"]), p["state"]] for p in processes]
         return Answer(data, lambda style: said + "\n" + table(rows, ["inferior", "pid", "rank", "state"], style), left)

@@ -68,9 +68,9 @@ class LlmGpuCore(Command):
     name = "llm-gpucore"
     group = "kernels"
     operand = "FILE"
-    completes = "file"
-    reads = False
-    alone = True
+    completion = "file"
+    takes_target = False
+    standalone = True
     options = (
         Option("setup", help="print the environment that makes an engine write a GPU core"),
         Option("cuda", "str", "with -setup: for this release only, such as 12.8", metavar="RELEASE"),
@@ -79,11 +79,11 @@ class LlmGpuCore(Command):
     def run(self, session, args):
         if args.setup:
             return setup(args)
-        if not args.rest:
+        if not args.operand_text:
             raise UsageError(
                 "llm-gpucore: give the file, such as: llm-gpucore /tmp/gpucore.gpu-7.4123.1763740000 (how to get one: llm-gpucore -setup)"
             )
-        core = gpucore.open_core(os.path.expanduser(args.rest.strip("'\"")))
+        core = gpucore.open_core(os.path.expanduser(args.operand_text.strip("'\"")))
         data = {
             "file": core.path,
             "devices": [

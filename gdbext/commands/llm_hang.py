@@ -2,13 +2,12 @@
 
 import os
 
+from ..answers.places import closing, node_text, nodes_of, place
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape
-from ..session import process_selection as several
+from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
-from .llm_locks import node_text, nodes_of
-from .llm_stacks import closing, place
 
 looks, observe, verdicts = lazy_module("stacks.looks"), lazy_module("stacks.observe"), lazy_module("stacks.verdict")
 
@@ -49,15 +48,17 @@ class LlmHang(Command):
     name = "llm-hang"
     group = "hang"
     operand = "[WHAT...]"
-    completes = "what"
-    reads = False
-    alone = True
+    completion = "what"
+    takes_target = False
+    standalone = True
     options = (Option("wait", "float", "seconds to watch before the stop; longer than one step of a slow engine", 1.0, "S"),)
 
     def run(self, session, args):
         if not 0 <= args.wait <= 600:
             raise UsageError("llm-hang: -wait is 0 to 600 seconds")
-        data, seen = examine(several.subjects(session, args.rest), several.held(session), args.wait)
+        data, seen = examine(
+            process_selection.resolve_processes(session, args.operand_text), process_selection.attached_target(session), args.wait
+        )
         nodes = nodes_of([s.view for s in seen if s.view])
         names = {s.pid: s.name for s in seen}
         partial = [f"{s.name}: {reason}" for s in seen for reason in s.partial]

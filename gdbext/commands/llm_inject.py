@@ -28,8 +28,8 @@ class LlmInject(Command):
     name = "llm-inject"
     group = "break"
     operand = "TOOL WHAT"
-    completes = "what"
-    reads = False
+    completion = "what"
+    takes_target = False
     resumes = True
     options = [
         Option("unsafe", help="yes, write to the process and run code in it"),
@@ -42,7 +42,7 @@ class LlmInject(Command):
         control(session)
         from ..control import inject
 
-        tool, _, what = args.rest.partition(" ")
+        tool, _, what = args.operand_text.partition(" ")
         if not what.strip():
             raise UsageError("llm-inject: takes a tool and a process: llm-inject -unsafe faulthandler TP0")
         body = self.body(inject, tool)

@@ -63,7 +63,7 @@ class LlmKernels(Command):
     options = (Option("instances", help="each template instance with its address"),)
 
     def run(self, session, args):
-        pattern = compiled(args.rest) if args.rest else None
+        pattern = compiled(args.operand_text) if args.operand_text else None
         _, rows, entries, partial = searched(session, args, pattern)
         data = {
             "kernels": [

@@ -199,7 +199,7 @@ class LlmKv(Command):
         return ["block", "request", "free", "map", "check"]
 
     def run(self, session, args):
-        word, _, rest = args.rest.partition(" ")
+        word, _, rest = args.operand_text.partition(" ")
         actions = {
             "": self.summary,
             "summary": self.summary,

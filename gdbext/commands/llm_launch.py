@@ -77,7 +77,7 @@ class LlmLaunch(Command):
 
     name = "llm-launch"
     group = "kernels"
-    reads = False
+    takes_target = False
     gdb_only = True
     options = (Option("values", help="with the values of each tensor that an argument is, as torch prints them"),)
 

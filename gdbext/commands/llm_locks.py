@@ -1,16 +1,16 @@
 """llm-locks: who waits for whom."""
 
+from ..answers.locks import edge_data, edge_lines
+from ..answers.places import closing, node_text, nodes_of
 from ..lazy import lazy_module
-from ..render.jsonline import Address
-from ..render.text import escape
-from ..session import process_selection as several
+from ..session import process_selection
 from ..session.command import Answer, Command
-from .llm_stacks import closing, place, read_all
 
-between, looks, locks, waits = (
+between, looks, locks, threads, waits = (
     lazy_module("stacks.between"),
     lazy_module("stacks.looks"),
     lazy_module("stacks.locks"),
+    lazy_module("stacks.threads"),
     lazy_module("stacks.waits"),
 )
 
@@ -36,13 +36,15 @@ class LlmLocks(Command):
     name = "llm-locks"
     group = "hang"
     operand = "[WHAT...]"
-    completes = "what"
-    reads = False
-    alone = True
+    completion = "what"
+    takes_target = False
+    standalone = True
 
     def run(self, session, args):
-        with looks.taken(several.subjects(session, args.rest), several.held(session)) as taken:
-            views, partial, failed = read_all(taken)
+        with looks.taken(
+            process_selection.resolve_processes(session, args.operand_text), process_selection.attached_target(session)
+        ) as taken:
+            views, partial, failed = threads.read_all(taken)
             edges = []
             for view in views:
                 found, why = locks.find(view)
@@ -70,59 +72,3 @@ class LlmLocks(Command):
             return "\n".join((lines or ["no thread waits for a lock"]) + closing(data, names, style))
 
         return Answer(data, text, partial)
-
-
-def nodes_of(views):
-    """{node: (ProcessView, ThreadView)}"""
-    return {(view.name, th.tid): (view, th) for view in views for th in view.threads}
-
-
-def node_text(node, nodes):
-    """`TP0 4242 MainThread`"""
-    view, thread = nodes.get(node, (None, None))
-    name = escape(thread.name) if thread is not None else "?"
-    return f"{escape(node[0])} {node[1]} {name}" if node[0] != str(node[1]) else f"{node[1]} {name}"
-
-
-def edge_data(edge, nodes):
-    """The contract's edge, with what is known of the owner."""
-
-    def at(node):
-        view, thread = nodes[node]
-        return place(view, thread)
-
-    return {
-        "waiter": at(edge.waiter),
-        "lock": escape(edge.lock),
-        "owner": at(edge.owner) if edge.owner in nodes else None,
-        "kind": edge.kind,
-        "address": Address(edge.address) if edge.address else None,
-        "how": edge.how,
-        "where": escape(edge.where),
-        "note": escape(edge.note),
-        "candidates": [at(c) for c in edge.candidates],
-        "orphan": edge.orphan,
-    }
-
-
-def edge_lines(edges, nodes, style):
-    lines = []
-    for e in edges:
-        lines.append(
-            f"{style.name(node_text(e.waiter, nodes))}  waits for {escape(e.lock)}"
-            + (f" in {escape(e.where)}" if e.where else "")
-        )
-        if e.owner is not None:
-            how = {"with": ", inside its with: ", "between acquire and release": ", by its source: "}.get(e.how, "")
-            lines.append(
-                f"  held by {style.name(node_text(e.owner, nodes))}{how}{escape(e.note)}"
-                if e.kind != "Thread"
-                else f"  that is {node_text(e.owner, nodes)}"
-            )
-        elif e.note:
-            lines.append("  " + (style.bad(escape(e.note)) if e.orphan else escape(e.note)))
-        if e.candidates:
-            word = "can reach it" if e.kind in ("Queue", "Event", "Condition", "Barrier", "Future") else "one of"
-            some = ", ".join(node_text(c, nodes) for c in e.candidates[:6])
-            lines.append(f"  {word}: {some}" + (", …" if len(e.candidates) > 6 else ""))
-    return lines

@@ -26,12 +26,12 @@ class LlmProfile(Command):
     name = "llm-profile"
     group = "hang"
     operand = "start|stop [WHAT]"
-    completes = "what"
-    reads = False
-    alone = True
+    completion = "what"
+    takes_target = False
+    standalone = True
 
     def run(self, session, args):
-        verb, _, what = args.rest.partition(" ")
+        verb, _, what = args.operand_text.partition(" ")
         if verb not in ("start", "stop"):
             raise UsageError(f"llm-profile: takes start or stop, not {verb!r}")
         ranks = [r for r in session.resolve(what.strip() or "all") if hasattr(r, "engine")]

@@ -93,8 +93,8 @@ class LlmRanks(Command):
         Option("engine", sorted(SPECS), "only this engine", metavar="E"),
         Option("verify", help="read each rank from the process's memory too"),
     )
-    reads = False
-    alone = True
+    takes_target = False
+    standalone = True
 
     def run(self, session, args):
         ranks, partial, looked = survey(engine=args.engine, verify=args.verify)

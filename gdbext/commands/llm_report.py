@@ -4,14 +4,14 @@ import os
 import platform
 import time
 
+from ..answers.places import node_text, nodes_of
+from ..answers.stack_tree import html_tree, parting
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import seconds, size
-from ..session import process_selection as several
+from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
 from .llm_hang import examine
-from .llm_locks import node_text, nodes_of
-from .llm_stacks import html_tree, parting
 
 files, html = lazy_module("render.files"), lazy_module("render.html")
 kv_view, model, rehearsal, waits = (
@@ -37,16 +37,21 @@ class LlmReport(Command):
     name = "llm-report"
     group = "hang"
     operand = "F.html [WHAT...]"
-    completes = "file"
-    reads = False
-    alone = True
+    completion = "file"
+    takes_target = False
+    standalone = True
     options = (Option("wait", "float", "seconds to watch before the stop, as for llm-hang", 1.0, "S"),)
 
     def run(self, session, args):
-        path, _, what = args.rest.partition(" ")
+        path, _, what = args.operand_text.partition(" ")
         if not path:
             raise UsageError("llm-report: name the file to write, such as: llm-report hang.html all")
-        data, views = make(path, several.subjects(session, what.strip()), several.held(session), args.wait)
+        data, views = make(
+            path,
+            process_selection.resolve_processes(session, what.strip()),
+            process_selection.attached_target(session),
+            args.wait,
+        )
         partial = [f"{data['ranks_read']} of {data['ranks_total']} processes"] if data["failed"] else []
         paused = ", ".join(
             f"{next((v.name for v in views if v.pid == p['pid']), p['pid'])} {seconds(p['seconds'])}" for p in data["pauses"][:16]

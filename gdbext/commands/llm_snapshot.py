@@ -6,7 +6,7 @@ import re
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape, seconds, size
-from ..session import process_selection as several
+from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
 
 looks, rehearsal = lazy_module("stacks.looks"), lazy_module("stacks.rehearsal")
@@ -31,9 +31,9 @@ class LlmSnapshot(Command):
     name = "llm-snapshot"
     group = "hang"
     operand = "WHAT..."
-    completes = "what"
-    reads = False
-    alone = True
+    completion = "what"
+    takes_target = False
+    standalone = True
     options = (
         Option("o", "str", "the file to write; for several processes a folder", metavar="FILE"),
         Option(
@@ -53,13 +53,13 @@ class LlmSnapshot(Command):
     )
 
     def run(self, session, args):
-        if not args.rest:
+        if not args.operand_text:
             raise UsageError("llm-snapshot: which process? an index or label of llm-ranks, a pid, or all")
         if args.max_bytes < 0:
             raise UsageError("llm-snapshot: -max-bytes is 0 or more")
-        found = several.subjects(session, args.rest)
+        found = process_selection.resolve_processes(session, args.operand_text)
         if any(isinstance(one, str) for one in found):
-            raise GdbextError(f"{args.rest} is a core file already")
+            raise GdbextError(f"{args.operand_text} is a core file already")
         taken = [looks.look_of(one) for one in found]
         paths = _paths(taken, args.o)
         looks.take(taken, paths, [rehearsal.KV] + getattr(args, "with"), args.max_bytes, open_copies=False)

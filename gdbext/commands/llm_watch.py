@@ -6,7 +6,7 @@ import time
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape, seconds
-from ..session import process_selection as several
+from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
 from .llm_report import make
 from .llm_snapshot import HEAP
@@ -39,9 +39,9 @@ class LlmWatch(Command):
     name = "llm-watch"
     group = "hang"
     operand = "[WHAT...]"
-    completes = "what"
-    reads = False
-    alone = True
+    completion = "what"
+    takes_target = False
+    standalone = True
     options = (
         Option("after", "float", "seconds without progress", 60.0, "S"),
         Option("o", "str", "the folder for what is captured (default: here)", ".", "DIR"),
@@ -54,10 +54,10 @@ class LlmWatch(Command):
     def run(self, session, args):
         if args.after <= 0 or not 0.01 <= args.poll <= 3600 or args.max_bytes < 0:
             raise UsageError("llm-watch: -after is above 0, -poll 0.01 to 3600 seconds, -max-bytes 0 or more")
-        found = several.subjects(session, args.rest)
+        found = process_selection.resolve_processes(session, args.operand_text)
         if any(isinstance(one, str) for one in found):
             raise GdbextError("llm-watch watches processes that run; a core does not")
-        held = several.held(session)
+        held = process_selection.attached_target(session)
         if any(held(one) is not None for one in found):
             raise GdbextError("a process that this gdb has attached does not run: llm-detach it first")
         limit = getattr(args, "for")

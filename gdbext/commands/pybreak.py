@@ -79,16 +79,16 @@ class PyBreak(Command):
     name = "pybreak"
     group = "break"
     operand = "[WHERE [if COND]]"
-    reads = False
+    takes_target = False
     resumes = True
     options = [RANK, COUNT]
 
     def run(self, session, args):
         room = control(session)
-        if not args.rest:
+        if not args.operand_text:
             found = [p.data() for p in room.listed()]
             return Answer({"breakpoints": found}, lambda style: listing(found, style))
-        where, condition = room.split(args.rest)
+        where, condition = room.split(args.operand_text)
         check(condition)
         if args.count < 1:
             raise UsageError("pybreak: -count is 1 or more")

@@ -23,7 +23,7 @@ class PyCatch(Command):
     name = "pycatch"
     group = "break"
     operand = "[TYPE] [if COND]"
-    reads = False
+    takes_target = False
     resumes = True
     options = [Option("uncaught", help="only those that nobody catches"), RANK, COUNT]
 
@@ -31,9 +31,9 @@ class PyCatch(Command):
         room = control(session)
         from ..control import pycatch
 
-        found = re.match(r"([\w.]*)\s*(?:if\s+(.*))?$", args.rest, re.S)
+        found = re.match(r"([\w.]*)\s*(?:if\s+(.*))?$", args.operand_text, re.S)
         if not found:
-            raise UsageError(f"pycatch: takes the name of an exception class, not {args.rest!r}")
+            raise UsageError(f"pycatch: takes the name of an exception class, not {args.operand_text!r}")
         kind, condition = found.group(1), found.group(2) or ""
         if kind == "if":
             raise UsageError("pycatch: a condition follows `if`")

@@ -1,139 +1,18 @@
 """pyexc: the exceptions in flight in every thread."""
 
+from ..answers.exceptions import Source, cut_reasons, exception_data, exception_lines
 from ..errors import GdbextError
 from ..lazy import lazy_module
-from ..render.jsonline import Address
 from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option
-from .pybt import frame_data, variable_lines
 
 exceptions = lazy_module("cpython.exceptions")
 
-CAUSE = "The above exception was the direct cause of the following exception:"
-CONTEXT = "During handling of the above exception, another exception occurred:"
 MEANING = {
     "raised": "on its way up",
     "handled": "being handled: an except, finally or __exit__ is at work",
     "unhandled": "the last one that nobody caught (sys.last_exc)",
 }
-
-
-def frame_entry(frame, level, private):
-    """A `TraceFrame` as the contract's frame."""
-    data = {
-        "level": level,
-        "kind": "python",
-        "function": escape(frame.qualname),
-        "name": escape(frame.function),
-        "file": escape(frame.file),
-        "line": frame.line,
-        "pc": None,
-        "sp": None,
-        "library": None,
-        "reliable": True,
-        "locals": [],
-    }
-    if private is not None:
-        try:
-            held = frame_data(frame.python_frame(level), private)
-            data.update({k: held[k] for k in ("locals", "locals_error", "reliable") if k in held})
-        except GdbextError as e:
-            data["locals_error"], data["reliable"] = str(e), False
-    return data
-
-
-def exception_data(found, private=None):
-    """A `Raised` as JSON fields. Causes and contexts nest; the depth is bounded by `exceptions.MAX_EXCEPTIONS`."""
-    return {
-        "type": escape(found.type),
-        "message": None if found.message is None else escape(found.message, keep="\n"),
-        "args": escape(found.args),
-        "address": Address(found.address) if found.address else None,
-        "frames": [frame_entry(f, i, private) for i, f in enumerate(found.frames)],
-        "cause": exception_data(found.cause, private) if found.cause is not None else None,
-        "context": exception_data(found.context, private) if found.context is not None else None,
-        "suppress_context": found.suppress_context,
-        "notes": [escape(n, keep="\n") for n in found.notes],
-        "members": [exception_data(m, private) for m in found.members],
-        "again": found.again,
-    }
-
-
-def _cut_reasons(found):
-    reasons = [f"{found.type}: {r}" for r in found.cut]
-    for other in [found.cause, found.context] + found.members:
-        reasons += _cut_reasons(other) if other is not None else []
-    return reasons
-
-
-class Source:
-    """Lines of source files as this machine has them; '' where it has not."""
-
-    def __init__(self, target):
-        self.target, self.files = target, {}
-
-    def line(self, path, number):
-        if path not in self.files:
-            try:
-                with open(self.target.local_file(path), encoding="utf-8", errors="replace") as f:
-                    self.files[path] = f.read(8_000_000).split("\n")
-            except OSError:
-                self.files[path] = []
-        lines = self.files[path]
-        return lines[number - 1].strip() if number and 0 < number <= len(lines) else ""
-
-
-def exception_lines(data, style, source, with_locals=False):
-    """An exception as Python's own traceback words it: what led to it first, most recent call last."""
-    lines, other = [], None
-    if data["cause"] is not None:
-        other, joint = data["cause"], CAUSE
-    elif data["context"] is not None and not data["suppress_context"]:
-        other, joint = data["context"], CONTEXT
-    if other is not None:
-        lines += exception_lines(other, style, source, with_locals) + ["", joint, ""]
-    if data["frames"]:
-        lines.append("Traceback (most recent call last):")
-    last, times = None, 0
-    for frame in reversed(data["frames"]):
-        place = (frame["file"], frame["line"], frame["name"])
-        times = times + 1 if place == last and not with_locals else 1
-        last = place
-        if times > 3:
-            continue
-        if times == 3:
-            again = _repeats(data["frames"], frame, place)
-        lines.append(f'  File "{style.file(frame["file"])}", line {frame["line"] or "?"}, in {style.name(frame["name"])}')
-        text = source.line(frame["file"], frame["line"])
-        if text:
-            lines.append("    " + escape(text))
-        if with_locals:
-            lines += variable_lines(frame["locals"], style)
-        if times == 3 and again:
-            lines.append(f"  [Previous line repeated {again} more time{'s' if again > 1 else ''}]")
-    if data["message"] is None:
-        shown = data["type"] + data["args"] + style.dim("  (its text is up to its own __str__)")
-    else:
-        shown = data["type"] + (f": {data['message']}" if data["message"] else "")
-    lines.append(style.bad(shown))
-    if data["again"]:
-        lines[-1] += style.dim("  (shown above)")
-    for note in data["notes"]:
-        lines += note.split("\n")
-    for number, member in enumerate(data["members"], 1):
-        lines.append(f"  +---------------- {number} ----------------")
-        lines += ["  | " + line for line in exception_lines(member, style, source, with_locals)]
-    if data["members"]:
-        lines.append("  +------------------------------------")
-    return lines
-
-
-def _repeats(frames, frame, place):
-    """How many more equal entries follow the third of a run."""
-    count, i = 0, next(i for i, f in enumerate(frames) if f is frame) - 1
-    while i >= 0 and (frames[i]["file"], frames[i]["line"], frames[i]["name"]) == place:
-        count, i = count + 1, i - 1
-    return count
 
 
 class PyExc(Command):
@@ -174,7 +53,7 @@ class PyExc(Command):
             tid = each.thread.tid if each.thread is not None else None
             name = (rt.thread_name(each.thread) or names.get(tid, "")) if each.thread is not None else ""
             data.append({"tid": tid, "name": escape(name), "state": each.state, **exception_data(each.exception, private)})
-            partial += _cut_reasons(each.exception)
+            partial += cut_reasons(each.exception)
 
         def text(style):
             source, lines = Source(rt.target), []

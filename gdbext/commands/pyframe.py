@@ -2,11 +2,12 @@
 
 import os
 
+from ..answers.frames import frame_text, python_frame
+from ..answers.variables import variable_lines, variables
 from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option, UsageError
-from .pybt import frame_data, frame_line, variable_lines, variables
 
 reprs = lazy_module("cpython.reprs")
 
@@ -16,10 +17,10 @@ def _where(frame):
 
 
 def _frame_answer(session, args, frame):
-    data = frame_data(frame)
+    data = python_frame(frame)
 
     def text(style):
-        lines = [frame_line(data, style)]
+        lines = [frame_text(data, style)]
         source = _source(frame, frame.line or 0, 1)
         if source:
             lines.append(f"{source[0][0]:<6}{source[0][1]}")
@@ -60,7 +61,7 @@ class PyFrameCommand(Command):
     options = (CONTENT,)
 
     def run(self, session, args):
-        return _move(session, args, _count(self.name, args.rest, session.level(args.on)))
+        return _move(session, args, _count(self.name, args.operand_text, session.level(args.on)))
 
 
 class PyUp(Command):
@@ -75,7 +76,7 @@ class PyUp(Command):
     options = (CONTENT,)
 
     def run(self, session, args):
-        return _move(session, args, session.level(args.on) + _count(self.name, args.rest, 1))
+        return _move(session, args, session.level(args.on) + _count(self.name, args.operand_text, 1))
 
 
 class PyDown(Command):
@@ -90,7 +91,7 @@ class PyDown(Command):
     options = (CONTENT,)
 
     def run(self, session, args):
-        return _move(session, args, session.level(args.on) - _count(self.name, args.rest, 1))
+        return _move(session, args, session.level(args.on) - _count(self.name, args.operand_text, 1))
 
 
 def _open_source(frame):
@@ -135,7 +136,7 @@ class PyList(Command):
     def run(self, session, args):
         frame = session.frame(args.on)
         text = _open_source(frame)  # raises when it is not here
-        at = _count(self.name, args.rest, frame.line or frame.code.first)
+        at = _count(self.name, args.operand_text, frame.line or frame.code.first)
         shown = _source(frame, at, max(1, args.lines))
         if not shown:
             raise GdbextError(f"{os.path.basename(frame.file)} has {len(text.splitlines())} lines, no line {at}")

@@ -51,15 +51,15 @@ class PyLog(Command):
     name = "pylog"
     group = "break"
     operand = '[WHERE "text {expr}" [if COND]]'
-    reads = False
+    takes_target = False
     resumes = True
     options = [RANK, COUNT, LIMIT, CONTENT]
 
     def run(self, session, args):
         log = room(session)
-        if not args.rest:
+        if not args.operand_text:
             return recorded(log.events)
-        found = re.match(r"(\S+)\s+(['\"])(.*)\2(?:\s+if\s+(.*))?$", args.rest, re.S)
+        found = re.match(r"(\S+)\s+(['\"])(.*)\2(?:\s+if\s+(.*))?$", args.operand_text, re.S)
         if not found:
             raise UsageError('pylog: takes a place and a quoted text: pylog scheduler.py:412 "{len(self.running)} running"')
         where, _, template, condition = found.groups()
@@ -98,15 +98,15 @@ class PyTrace(Command):
     name = "pytrace"
     group = "break"
     operand = "[FUNCTION [if COND]]"
-    reads = False
+    takes_target = False
     resumes = True
     options = [RANK, COUNT, LIMIT, CONTENT]
 
     def run(self, session, args):
         log = room(session)
-        if not args.rest:
+        if not args.operand_text:
             return recorded(log.events)
-        where, condition = control(session).split(args.rest)
+        where, condition = control(session).split(args.operand_text)
         if where.line is not None:
             raise GdbextError("takes a function, not a line: pylog prints at a line")
         check(condition)

@@ -1,5 +1,6 @@
 """pyprint: any Python object of the process."""
 
+from ..answers.variables import fields_of
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.jsonline import Address
@@ -7,8 +8,6 @@ from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option
 
 expressions, objects, reprs = lazy_module("cpython.expressions"), lazy_module("cpython.objects"), lazy_module("cpython.reprs")
-
-MAX_FIELDS = 200
 
 
 def value_of(session, args):
@@ -19,7 +18,7 @@ def value_of(session, args):
     except GdbextError:
         frame = None
     outer = frame.stack[frame.level + 1 :] if frame is not None and args.any else ()
-    return rt, expressions.evaluate(rt, args.rest, frame, outer, session.last)
+    return rt, expressions.evaluate(rt, args.operand_text, frame, outer, session.last)
 
 
 ANY = Option("any", help="take a name from the nearest outer frame that has it")
@@ -42,17 +41,17 @@ class PyPrint(Command):
     name = "pyprint"
     group = "python"
     operand = "EXPR"
-    completes = "expression"
+    completion = "expression"
     options = (Option("full", help="the whole value, however long"), ANY, CONTENT)
 
     def run(self, session, args):
-        if not args.rest:
+        if not args.operand_text:
             raise GdbextError("give an expression, such as: pyprint self")
         rt, value = value_of(session, args)
         session.last = value
         private = session.private(rt, args)
         shown = reprs.Repr(reprs.FULL if args.full else reprs.NORMAL, private)
-        text = shown.named(expressions.last_name(args.rest), value)
+        text = shown.named(expressions.last_name(args.operand_text), value)
         is_object = isinstance(value, objects.Object)
         data = {
             "type": escape(value.type_name if is_object else type(value).__name__),
@@ -74,26 +73,3 @@ class PyPrint(Command):
             return "\n".join(lines)
 
         return Answer(data, people, partial)
-
-
-def fields_of(value, private, limits):
-    """The instance's attributes as the contract's `locals`."""
-    found = []
-    for name, field in value.fields()[:MAX_FIELDS]:
-        if isinstance(field, objects.Object):
-            kind, address = "?", Address(field.address)
-            try:
-                kind = field.type_name
-            except GdbextError:
-                pass
-        else:
-            kind, address = type(field).__name__, None
-        found.append(
-            {
-                "name": escape(name),
-                "type": escape(kind),
-                "address": address,
-                "text": escape(reprs.Repr(limits, private).named(name, field)),
-            }
-        )
-    return found

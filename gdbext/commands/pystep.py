@@ -8,7 +8,7 @@ from .pybreak import control, labels
 
 class _Step(Command):
     group = "break"
-    reads = False
+    takes_target = False
     resumes = True
 
     def run(self, session, args):
@@ -64,9 +64,9 @@ class PyUntil(_Step):
     operand = "[LINE]"
 
     def step(self, session, pystep, label, args):
-        if args.rest and not args.rest.isdigit():
-            raise UsageError(f"pyuntil: takes a line number of this function, not {args.rest!r}")
-        return pystep.over(label, only_forward=True, until=int(args.rest) if args.rest else None)
+        if args.operand_text and not args.operand_text.isdigit():
+            raise UsageError(f"pyuntil: takes a line number of this function, not {args.operand_text!r}")
+        return pystep.over(label, only_forward=True, until=int(args.operand_text) if args.operand_text else None)
 
 
 class PyStep(_Step):

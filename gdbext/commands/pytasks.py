@@ -1,37 +1,11 @@
 """pytasks: the asyncio tasks of a process, where the requests of an API server live."""
 
+from ..answers.tasks import task_data, task_lines
 from ..lazy import lazy_module
-from ..render.jsonline import Address
 from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option
-from .pybt import frame_data, frame_line, variable_lines
 
 asyncio_tasks = lazy_module("cpython.tasks")
-
-
-def task_data(task, private=None):
-    """A `tasks.Task` as JSON fields."""
-    data = {
-        "name": escape(task.name),
-        "state": task.state,
-        "frames": [frame_data(f, private) for f in task.frames],
-        "waits_for": escape(task.waits.text) if task.waits else None,
-        "waits": {
-            "kind": task.waits.kind,
-            "address": Address(task.waits.object.address) if task.waits.object else None,
-            "type": escape(task.waits.object.type_name) if task.waits.object else None,
-            "tasks": [Address(a) for a in task.waits.on],
-        }
-        if task.waits
-        else None,
-        "coroutine": escape(task.coroutine),
-        "address": Address(task.address),
-        "loop": Address(task.loop) if task.loop else None,
-        "tid": task.tid,
-    }
-    if task.error:
-        data["error"] = task.error
-    return data
 
 
 class PyTasks(Command):
@@ -61,8 +35,8 @@ class PyTasks(Command):
         private = session.private(rt, args) if args.locals else None
         found, reasons = asyncio_tasks.tasks(rt, args.all)
         rings = [[escape(task.name) for task in ring] for ring in asyncio_tasks.cycles(found)]
-        if args.rest:
-            found = [task for task in found if args.rest in task.name]
+        if args.operand_text:
+            found = [task for task in found if args.operand_text in task.name]
         data = [task_data(task, private) for task in found]
 
         def text(style):
@@ -76,30 +50,9 @@ class PyTasks(Command):
                 )
                 folded.setdefault(i if args.all or args.locals or not task["frames"] else same, []).append(task)
             for alike in folded.values():
-                lines += _lines(alike, style, args.locals)
+                lines += task_lines(alike, style, args.locals)
             for ring in rings:
                 lines.append(style.bad("These wait for each other and never end: " + " -> ".join(ring + ring[:1])))
             return "\n".join(lines) or "No asyncio task is pending."
 
         return Answer({"tasks": data, "cycles": rings}, text, session.partial(rt.target) + reasons)
-
-
-def _lines(alike, style, with_locals):
-    task = alike[0]
-    head = style.title(task["name"])
-    if len(alike) > 1:
-        some = ", ".join(t["name"] for t in alike[:4]) + (", …" if len(alike) > 4 else "")
-        head = style.title(f"{len(alike)} tasks alike") + f" ({some})"
-    what = {t["waits_for"] for t in alike}
-    what = what.pop() if len(what) == 1 else f"{len(what)} different things ({task['waits']['kind']})"
-    head += f" {task['state']}" + (f" for {what}" if what else "")
-    if task["state"] == "running" and task["tid"]:
-        head += f" on thread {task['tid']}"
-    lines = [head]
-    for frame in task["frames"]:
-        lines.append(frame_line(frame, style))
-        if with_locals:
-            lines += variable_lines(frame["locals"], style)
-    if not task["frames"] and task["state"] not in ("done", "cancelled"):
-        lines.append(style.dim(f"(no frame: {task.get('error') or task['coroutine'] or 'its coroutine has ended'})"))
-    return lines

@@ -110,7 +110,7 @@ def _hist_text(hist, style):
 class _Bare(Answer):
     """The contract's `-repr`: the repr and nothing else, also where the answer is partial (JSON and exit status still say so)."""
 
-    def people(self, style=PLAIN):
+    def to_text(self, style=PLAIN):
         return self.text
 
 
@@ -147,7 +147,7 @@ class PyTensor(Command):
     name = "pytensor"
     group = "tensors"
     operand = "EXPR"
-    completes = "expression"
+    completion = "expression"
     options = (
         Option("repr", help="the text of torch's own repr and nothing else"),
         Option("slice", "str", "a part of it, as in Python: 0,:,3:5", metavar="S"),
@@ -170,7 +170,7 @@ class PyTensor(Command):
     )
 
     def run(self, session, args):
-        if not args.rest:
+        if not args.operand_text:
             raise GdbextError("give an expression or an address, such as: pytensor kv_cache")
         if args.py and args.cxx:
             raise GdbextError("-py and -cxx exclude each other")
@@ -300,9 +300,9 @@ def resolve(session, args):
     """-> (Tensor, how EXPR was understood, Runtime or None)"""
     if args.cxx:
         return (*_from_gdb(session, args), _runtime(session, args))
-    if _ADDRESS.match(args.rest) and not args.py:
+    if _ADDRESS.match(args.operand_text) and not args.py:
         rt = _runtime(session, args)
-        return (*at_address(session.target(args.on), rt, int(args.rest, 0)), rt)
+        return (*at_address(session.target(args.on), rt, int(args.operand_text, 0)), rt)
     try:
         rt, value = value_of(session, args)
     except NotFoundError as e:
@@ -314,9 +314,9 @@ def resolve(session, args):
             raise e from None
     session.last = value
     if not isinstance(value, objects.Object):
-        raise GdbextError(f"{args.rest} is a {type(value).__name__}, no tensor; pyprint shows it")
+        raise GdbextError(f"{args.operand_text} is a {type(value).__name__}, no tensor; pyprint shows it")
     if not tensors.is_tensor(value):
-        raise GdbextError(f"{args.rest} is a {escape(value.type_name)}, no tensor{_hint(args.rest, value)}")
+        raise GdbextError(f"{args.operand_text} is a {escape(value.type_name)}, no tensor{_hint(args.operand_text, value)}")
     return tensors.read_tensor(rt, value.address), "Python", rt
 
 
@@ -345,8 +345,8 @@ def _runtime(session, args):
 def _from_gdb(session, args):
     """A C++ expression: a pointer to or the number of an address, or an at::Tensor itself."""
     if not hasattr(session, "gdb_value"):
-        raise GdbextError(f"{args.rest}: C++ expressions need gdb: run this inside gdb, or give an address")
-    address = address_of(session.gdb_value(args.rest))
+        raise GdbextError(f"{args.operand_text}: C++ expressions need gdb: run this inside gdb, or give an address")
+    address = address_of(session.gdb_value(args.operand_text))
     tensor, what = at_address(session.target(args.on), _runtime(session, args), address)
     return tensor, "C++, " + what
 

@@ -11,7 +11,7 @@ import gdb
 from gdb.FrameDecorator import FrameDecorator
 
 from ..access import base
-from ..commands.pybt import variables
+from ..answers.variables import variables
 from ..engines import private
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape

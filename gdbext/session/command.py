@@ -52,11 +52,11 @@ class Option:
 
 
 class Args:
-    """Parsed options as attributes, `rest`: the raw operand text, stripped."""
+    """Parsed options as attributes, `operand_text`: what follows the options, stripped."""
 
-    def __init__(self, values, rest):
+    def __init__(self, values, operand_text):
         self.__dict__.update(values)
-        self.rest = rest
+        self.operand_text = operand_text
 
 
 class Answer:
@@ -69,7 +69,7 @@ class Answer:
     def json(self, command):
         return jsonline.dumps({"schema": command + "/1", "partial": self.partial, **self.data})
 
-    def people(self, style=PLAIN):
+    def to_text(self, style=PLAIN):
         text = self.text(style) if callable(self.text) else self.text
         if self.partial:
             text += ("\n" if text else "") + style.dim("(partial: " + "; ".join(self.partial) + ")")
@@ -89,11 +89,11 @@ class Command:
     group = ""  # "ranks", "python", "tensors", …: how `llm` lists it
     options = ()
     operand = ""  # how the help names what follows the options
-    completes = ""  # "what", "expression", "file" or "": what the operand completes to
-    reads = True  # takes -on WHAT
+    completion = ""  # "what", "expression", "file" or "": what the operand completes to
+    takes_target = True  # takes -on WHAT
     resumes = False  # R of the contract
     repeats = False  # Enter repeats it although it resumes
-    alone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
+    standalone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
     gdb_only = False  # acts on gdb's own inferiors: `python -m gdbext` has no use for it
 
     def run(self, session, args):
@@ -117,7 +117,7 @@ class Command:
     # ---- the rest is for the doors -------------------------------------------------------------------------------
     @classmethod
     def all_options(cls):
-        return list(cls.options) + ([ON] if cls.reads else []) + [JSON]
+        return list(cls.options) + ([ON] if cls.takes_target else []) + [JSON]
 
     @classmethod
     def help(cls):
@@ -146,7 +146,7 @@ class Command:
             except UsageError:
                 continue
         if rest and not cls.operand:
-            mend = f"another process is named by -on {rest.split()[0]}" if cls.reads else f"see: help {cls.name}"
+            mend = f"another process is named by -on {rest.split()[0]}" if cls.takes_target else f"see: help {cls.name}"
             raise UsageError(f"{cls.name}: takes no operand, got {rest!r}; {mend}")
         return Args(values, rest)
 

@@ -183,7 +183,7 @@ def run(command, line):
     try:
         args = command.parse(line)
         answer = command().answer(session, args)
-        text = answer.json(command.name) if args.json else answer.people(session.style())
+        text = answer.json(command.name) if args.json else answer.to_text(session.style())
     except UsageError as e:
         raise gdb.GdbError(str(e)) from None
     except GdbextError as e:
@@ -210,12 +210,12 @@ def complete(command, text, word):
         dashes = "--" if last.startswith("--") else "-"
         names = [dashes + o.name for o in command.all_options()]
         return [n[len(last) - len(word) :] for n in names if n.startswith(last)]
-    if command.completes == "expression":
+    if command.completion == "expression":
         return _expression_words(text, word)
-    if command.completes == "file":
+    if command.completion == "file":
         return gdb.COMPLETE_FILENAME
     words = command().complete(session, text)
-    if command.completes == "what" or text.rstrip().endswith("-on"):
+    if command.completion == "what" or text.rstrip().endswith("-on"):
         words = list(words) + [r.label for r in session.ranks] + ["all"]
     return [w for w in words if w.startswith(word)]
 
@@ -244,7 +244,7 @@ def _expression_words(text, word):
 def register(command):
     """Makes one `Command` class a gdb command."""
 
-    class Door(gdb.Command):
+    class GdbCommandAdapter(gdb.Command):
         __doc__ = command.help().replace("…", "...")  # gdb in the C locale takes ASCII only
 
         def __init__(self):
@@ -258,5 +258,5 @@ def register(command):
         def complete(self, text, word):
             return complete(command, text, word)
 
-    Door.__name__ = command.__name__
-    return Door()
+    GdbCommandAdapter.__name__ = command.__name__
+    return GdbCommandAdapter()

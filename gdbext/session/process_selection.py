@@ -5,7 +5,7 @@ import os
 from ..errors import GdbextError, NotFoundError
 
 
-def subjects(session, text):
+def resolve_processes(session, text):
     """What `WHAT...` names, each process once: names separated by blanks or commas, or one file; nothing: what gdb has selected, else
     all engine processes. -> `[Rank, pid or core file]`"""
     if not text:
@@ -27,7 +27,7 @@ def subjects(session, text):
     return list(found.values())
 
 
-def held(session):
+def attached_target(session):
     """A function that gives the Target of a process that this gdb holds stopped, None for any other."""
 
     def ask(one):

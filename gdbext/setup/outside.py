@@ -69,7 +69,7 @@ def perform(command, line, session):
     as_json = wants_json(command, line)
     try:
         answer = command().answer(session, command.parse(line))
-        text = answer.json(command.name) if as_json else answer.people(session.style())
+        text = answer.json(command.name) if as_json else answer.to_text(session.style())
         return (PARTIAL if answer.partial else OK), text, ""
     except GdbextError as e:
         return failure(command.name, e, as_json)
@@ -77,10 +77,10 @@ def perform(command, line, session):
 
 def needs_gdb(command, line):
     """Commands that read run here on what -on names; the others, and those without -on, want gdb."""
-    if command.alone:
+    if command.standalone:
         return False
     try:
-        return not (command.reads and command.parse(line).on)
+        return not (command.takes_target and command.parse(line).on)
     except GdbextError:
         return False  # a wrong line needs no gdb to say so
 

@@ -7,6 +7,7 @@ from ..cpython import gil
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
 from ..render import names
+from . import looks as process_looks
 from . import merge
 
 # Calls in which a thread waits for others or for the world; innermost frames of C libraries.
@@ -180,3 +181,22 @@ def distributed_label(rt):
     except GdbextError:
         return ""
     return f"R{int(value)}" if value.isdigit() and len(value) < 9 else ""
+
+
+def read_all(taken):
+    """-> (`[ProcessView]` of what could be read, reasons for `partial`, `failed`)"""
+    views, partial, failed = [], [], process_looks.failed(taken)
+    for look in taken:
+        if look.target is None:
+            continue
+        try:
+            view = view_of(look)
+        except GdbextError as e:
+            failed.append({"label": look.label, "pid": look.pid, "reason": str(e)})
+            continue
+        views.append(view)
+        partial += [f"{view.name}: {reason}" for reason in view.partial + look.partial]
+        partial += [f"{view.name} thread {th.tid}: {reason}" for th in view.threads for reason in th.reasons]
+    if not views:
+        raise GdbextError("; ".join(dict.fromkeys(f["reason"] for f in failed)))
+    return views, partial, failed

@@ -5,6 +5,8 @@ A *member* is (process name, tid); its stack is a list of frames, outermost firs
 
 import re
 
+from ..render.text import escape
+
 
 class Node:
     """A frame that all its `members` have in common, with everything outside it. `lines`: the lines at which they stand there."""
@@ -117,3 +119,32 @@ def folded(stacks):
 
 def _plain(text):
     return re.sub(r"[;\s\x00-\x1f]+", " ", text)
+
+
+class Movement:
+    """Who moves from look to look. A thread moves when a frame or a line of its stack has changed."""
+
+    def __init__(self):
+        self.last, self.changes, self.looks = {}, {}, 0
+
+    def add(self, views):
+        self.looks += 1
+        for view in views:
+            for th in view.threads:
+                key = (view.name, view.pid, th.tid, escape(th.name))
+                now = [(f.key, f.line) for f in th.frames]
+                if key in self.last:
+                    self.changes[key] = self.changes.get(key, 0) + (self.last[key] != now)
+                self.last[key] = now
+
+    def data(self):
+        moved = [
+            {"label": label, "pid": pid, "tid": tid, "name": name, "changes": n}
+            for (label, pid, tid, name), n in self.changes.items()
+            if n
+        ]
+        return {
+            "count": self.looks,
+            "moved": sorted(moved, key=lambda m: -m["changes"]),
+            "still": sum(not n for n in self.changes.values()),
+        }

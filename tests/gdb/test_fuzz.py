@@ -154,7 +154,7 @@ def test_damaged_cores_end_in_an_answer_or_in_one_line(core):
                 signal.alarm(120)
                 try:
                     answer = command().answer(session, command.parse(line))
-                    text, data = answer.people(), answer.json(command.name)
+                    text, data = answer.to_text(), answer.json(command.name)
                 except GdbextError as e:
                     assert str(e) and "\n" not in str(e), (case, command.name, str(e))
                     refusals += 1

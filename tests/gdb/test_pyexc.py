@@ -75,7 +75,7 @@ def test_a_thread_that_is_done_with_its_exception_has_none(subject):
 
 def test_text_is_worded_as_python_prints_it(subject):
     target, truth, _ = subject
-    text = answer(target.pid).people()
+    text = answer(target.pid).to_text()
     parts = {re.match(r'Thread \d+ "park (.*?)":', p).group(1): p.split("\n", 1)[1] for p in re.split(r"\n\n(?=Thread )", text)}
     wrong = []
     for label in (

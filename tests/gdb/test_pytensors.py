@@ -121,7 +121,7 @@ def test_nan_is_found_and_not_what_only_shares_its_storage(live):
 
 
 def test_people_get_a_table_and_totals(live):
-    text = live.ask().people()
+    text = live.ask().to_text()
     assert "__main__:model.tables['kv'][0]" in text and "128.0 KiB" in text and "storages on cpu" in text and "by owner" in text
 
 
@@ -149,7 +149,7 @@ def test_a_leak_shows_against_a_saved_listing(live, tmp_path):  # the last one: 
     diff = answer.data["diff"]
     assert diff["groups"][0] == {"shape": [333], "dtype": "torch.float32", "device": "cpu", "tensors": 7, "bytes": 7 * 333 * 4}
     assert diff["total_bytes"] == 7 * 333 * 4 and len(diff["new"]) == 7 and diff["gone"] == []
-    assert "__main__:leaked[3]" in answer.people() and "+7" in answer.people()
+    assert "__main__:leaked[3]" in answer.to_text() and "+7" in answer.to_text()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"tensors": 3}', '{"tensors": [{"address": 5}]}', "[" * 100000])

@@ -51,7 +51,7 @@ def test_tensors_take_one_line(subject):
     for address, expected in truth["tensors"]:
         assert Repr(SHORT)(rt.object(address)) == expected
         answer = PyPrint().answer(session, PyPrint.parse(f"-on {rt.target.pid} {address:#x}"))
-        assert json.loads(answer.json("pyprint"))["repr"] == expected and answer.people().splitlines()[0] == expected
+        assert json.loads(answer.json("pyprint"))["repr"] == expected and answer.to_text().splitlines()[0] == expected
 
 
 def test_a_line_stays_a_line_and_bounds_hold(subject):
@@ -64,7 +64,7 @@ def test_a_line_stays_a_line_and_bounds_hold(subject):
         if label.startswith("array float (2, 3)"):
             assert found == " ".join(expected.split()) or shown.truncated
         if label.startswith("array float (4, 5)") and lines < 5:
-            text = PyPrint().answer(session, PyPrint.parse(f"-on {rt.target.pid} {address:#x}")).people()
+            text = PyPrint().answer(session, PyPrint.parse(f"-on {rt.target.pid} {address:#x}")).to_text()
             assert text.startswith(expected)
             lines += 1
     assert lines or "numpy" not in truth["has"]

@@ -70,7 +70,7 @@ def test_the_groups_are_what_the_processes_say_and_pools_fold():
 def test_text_page_and_folded_lines_show_the_same_and_escape_names(tmp_path):
     with pools("a", "b") as truths:
         html, folded = tmp_path / "page.html", tmp_path / "lines"
-        text = run(f"llm-stacks {truths[0]['pid']} {truths[1]['pid']} -html {html} -folded {folded}").people()
+        text = run(f"llm-stacks {truths[0]['pid']} {truths[1]['pid']} -html {html} -folded {folded}").to_text()
         assert f"{truths[0]['pid']}, {truths[1]['pid']}" in text or f"{truths[1]['pid']}, {truths[0]['pid']}" in text
         assert re.search(r"idle: 6 × ThreadPoolExecutor-0 in ", text) and "all run on" in text and "\x1b" not in text
         page = html.read_text()

@@ -98,7 +98,7 @@ def test_json_of_statistics_is_the_contracts(subject):
     assert data["stats"]["min"] is None and data["stats"]["nan"] == 0
     data = json.loads(ask(subject, "-stats -sample 100 -json kv_cache").json("pytensor"))
     assert data["sampled"] is True and any("sampled" in p for p in data["partial"])
-    text = ask(subject, "-stats -hist small").people()
+    text = ask(subject, "-stats -hist small").to_text()
     assert "mean" in text and "#" in text and "tensor(" not in text
 
 
@@ -236,7 +236,7 @@ def test_another_expression_another_process_and_a_slice_compare(subject, torch_p
         assert data["compare"]["equal"] is True and data["shape"] == (3, 2)
         data = ask(subject, f"-compare {other.pid}:tensors['mm'] tensors['parameter']").data["compare"]
         assert data["different"] is None and "shapes differ" in data["reason"]
-    text = ask(subject, "-compare tensors['real'] tensors['conj']").people()
+    text = ask(subject, "-compare tensors['real'] tensors['conj']").to_text()
     assert "different" in text or "shapes" in text
 
 

@@ -277,7 +277,7 @@ def test_addresses_of_all_three_kinds_are_understood(subject):
         answer = ask(subject, hex(address))
         assert how in answer.data["resolved"]
         assert (answer.data["address"], list(answer.data["shape"])) == (truth["address"], truth["shape"])
-        assert truth["repr"] in answer.people()
+        assert truth["repr"] in answer.to_text()
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
         assert "&lt;img" in text and "Verdict" in text and "lock-held" in text and "CPython" in text and str(child.pid) in text
         assert not re.search(r"<[^>]*(src|href)=|https?://", text)
         assert json.dumps(said).count(SECRET) == 0
-        assert "verdict: lock-held" in run(f"llm-report {page} {child.pid} -wait 0").people()
+        assert "verdict: lock-held" in run(f"llm-report {page} {child.pid} -wait 0").to_text()
     finally:
         child.kill()
         child.communicate()

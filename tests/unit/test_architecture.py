@@ -26,6 +26,7 @@ MAY = {
     "engines": {"kvcache", "cpython", "torch", "access", "layouts", "render"},
     "stacks": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines"},
     "control": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines", "stacks", "kernels"},
+    "answers": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines", "stacks", "kernels"},
     "session": {"control", "access", "layouts", "cpython", "torch", "kvcache", "render", "engines", "stacks", "kernels"},
     "setup": {"commands", "session", "access", "layouts", "render", "cpython", "torch"},  # runs commands outside gdb
 }

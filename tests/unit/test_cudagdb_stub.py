@@ -136,7 +136,7 @@ def test_a_step_says_what_it_did(load):
         answer.data["kv_block"],
         answer.data["pc"],
     ) == (3, 5, 16, 7, 0x7F1234500120)
-    assert "warp 4 of SM 1 stepped, 16 lanes active   block (5,3,0), sequence 3, head 5   KV block 7" in answer.people()
+    assert "warp 4 of SM 1 stepped, 16 lanes active   block (5,3,0), sequence 3, head 5   KV block 7" in answer.to_text()
     answers.update(
         {
             "tbreak *0x7f1234500120 if blockIdx.x == 5 && blockIdx.y == 3 && blockIdx.z == 0 && threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0": "",

@@ -25,7 +25,7 @@ def ask(line):
     """The JSON that the command gives."""
     command = llm_gpucore.LlmGpuCore
     answer = command().answer(Session(), command.parse(line))
-    answer.people()
+    answer.to_text()
     return json.loads(answer.json(command.name))
 
 
@@ -77,7 +77,7 @@ def test_an_imprecise_exception_says_where_the_thread_stands_and_that_it_does(tm
     )
     (fault,) = ask(str(path))["faults"]
     assert (fault["precise"], fault["pc"], fault["thread"], fault["threads"]) == (False, hex(entries[V1] + 0x60), [67, 0, 0], 2)
-    assert "imprecise" in llm_gpucore.LlmGpuCore().run(Session(), llm_gpucore.LlmGpuCore.parse(str(path))).people()
+    assert "imprecise" in llm_gpucore.LlmGpuCore().run(Session(), llm_gpucore.LlmGpuCore.parse(str(path))).to_text()
 
 
 def test_a_dump_of_a_hang_shows_where_the_warps_stand(tmp_path):
@@ -164,7 +164,7 @@ def test_names_in_the_file_cannot_reach_the_terminal(tmp_path):
     )
     command = llm_gpucore.LlmGpuCore
     answer = command().run(Session(), command.parse(str(path)))
-    assert "\x1b" not in answer.people() + answer.json(command.name) and "\u202e" not in answer.people()
+    assert "\x1b" not in answer.to_text() + answer.json(command.name) and "\u202e" not in answer.to_text()
 
 
 @pytest.mark.parametrize(

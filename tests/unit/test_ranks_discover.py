@@ -743,14 +743,14 @@ def test_the_command_gives_the_contracts_fields_and_remembers_the_ranks(proc, mo
     )
     assert (worker["rss"], worker["cpu"], worker["threads"]) == (300 * MIB, 2.0, 9) and 8000 < worker["age"] < 10000
     assert session.ranks[2].label == "TP0"
-    assert "vLLM: 4 processes" in answer.people()
+    assert "vLLM: 4 processes" in answer.to_text()
 
 
 def test_an_empty_list_is_said_in_words(proc, monkeypatch):
     monkeypatch.setattr("gdbext.commands.llm_ranks.survey", lambda engine, verify: survey(proc.root, engine, verify))
     answer = LlmRanks().run(_Session(), LlmRanks.parse(""))
     assert (
-        answer.people() == "no engine processes found (looked at 0 processes)"
+        answer.to_text() == "no engine processes found (looked at 0 processes)"
         and json.loads(answer.json("llm-ranks"))["ranks"] == []
     )
 

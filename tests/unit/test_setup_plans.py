@@ -141,7 +141,7 @@ class Probe(Command):
 )
 def test_words_of_the_shell_reach_the_command_as_they_were(words, on, slice_, rest):
     args = Probe.parse(outside.line_of(Probe, words))
-    assert (args.on, args.slice, args.rest) == (on, slice_, rest)
+    assert (args.on, args.slice, args.operand_text) == (on, slice_, rest)
 
 
 def test_a_value_with_both_quotes_is_refused():

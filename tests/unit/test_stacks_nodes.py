@@ -73,7 +73,7 @@ def test_64_nodes_become_one_tree(tmp_path):
     for n in range(64):
         (tmp_path / f"node{n}.json").write_text(json.dumps(node(n, late=(77,))))
     answer = merge(tmp_path)
-    said, text = answer.data, answer.people()
+    said, text = answer.data, answer.to_text()
     assert said["ranks_read"] == said["ranks_total"] == 512 and said["hosts"] == 64 and said["failed"] == []
     assert sum(len(g["members"]) for g in said["groups"]) == 512 * 50
     assert said["common"][0]["not_reached"] == ["TP77"] and len(said["common"][0]["reached"]["ranks"]) == 511
@@ -100,7 +100,7 @@ def test_equal_labels_of_two_machines_are_told_apart_and_who_failed_is_named(tmp
     assert {f["label"] for f in answer.data["failed"]} == {"n0: TP2", "n1: TP2", "n2", "n3", "n4", "n5"} and answer.data[
         "ranks_total"
     ] == 6
-    assert "4 of 6 processes" in answer.partial and "no permission" in answer.people()
+    assert "4 of 6 processes" in answer.partial and "no permission" in answer.to_text()
 
 
 def test_a_page_and_folded_lines_of_many_machines(tmp_path):

@@ -1,0 +1,145 @@
+"""Python, native and kernel frames as the JSON `frame`, and their lines of text."""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import GdbextError
+from ..lazy import lazy_module
+from ..render import names
+from ..render.jsonline import Address
+from ..render.text import escape
+from .variables import variables
+
+launches = lazy_module("kernels.launch")
+
+
+def python_frame(frame, private=None, limits=None):
+    """A `PyFrame` as the contract's frame; with its variables where `private` (names to hide) is given."""
+    data = {
+        "level": frame.level,
+        "kind": "python",
+        "function": escape(frame.function),
+        "file": escape(frame.file),
+        "line": frame.line,
+        "pc": None,
+        "sp": Address(frame.anchor) if frame.anchor else None,
+        "library": None,
+        "reliable": True,
+        "locals": [],
+    }
+    if private is not None:
+        try:
+            data["locals"] = variables(frame.locals(), private, limits)
+        except GdbextError as e:
+            data["reliable"], data["locals_error"] = False, str(e)
+    return data
+
+
+def native_frame(frame, level):
+    """A `NativeFrame` as the contract's frame."""
+    return {
+        "level": level,
+        "kind": "native",
+        "function": escape(names.demangle(frame.function)) if frame.function else "",
+        "file": frame.file,
+        "line": frame.line,
+        "pc": Address(frame.pc),
+        "sp": Address(frame.sp),
+        "library": escape(frame.library),
+        "reliable": frame.reliable,
+        "locals": [],
+    }
+
+
+def launched_kernel(target, thread, native):
+    """The kernel that a thread is about to launch as a frame of its own, None where it launches none."""
+    if (
+        not native
+        or "LaunchKernel" not in native[0].function
+        and "LaunchCooperative" not in native[0].function
+        or not target.is_stopped
+    ):
+        return None
+    try:
+        found = launches.launch_at(target, target.registers(thread))
+    except GdbextError:
+        return None  # its frames are all there; llm-launch says what could not be read
+    if found is None:
+        return None
+    return {
+        "level": 0,
+        "kind": "kernel",
+        "function": escape(found.name),
+        "file": "",
+        "line": None,
+        "pc": Address(found.function),
+        "sp": None,
+        "library": "",
+        "reliable": True,
+        "locals": [],
+        "device": None,
+        "grid": found.grid,
+        "block": found.block,
+        "thread": None,
+    }
+
+
+def device_kernel(kernel):
+    """A kernel on the device, as cuda-gdb sees it, as a frame."""
+    return {
+        "level": 0,
+        "kind": "kernel",
+        "function": escape(kernel.name),
+        "file": "",
+        "line": None,
+        "pc": None,
+        "sp": None,
+        "library": "",
+        "reliable": True,
+        "locals": [],
+        "device": kernel.device,
+        "grid": kernel.grid,
+        "block": kernel.block,
+        "thread": None,
+        "number": kernel.id,
+        "current": kernel.current,
+    }
+
+
+def python_frame_line(frame, style):
+    """`#0  function (file:line)`"""
+    where = frame["file"] + (f":{frame['line']}" if frame["line"] is not None else "")
+    return f"#{frame['level']:<3}{style.name(frame['function'])} ({style.file(where)})"
+
+
+def native_frame_line(frame, style):
+    name = names.short(frame["function"]) if frame["function"] else "??"
+    where = os.path.basename(frame["library"]) or hex(frame["pc"])
+    if not frame["function"]:
+        where += f" {hex(frame['pc'])}" if frame["library"] else ""
+    doubt = style.bad("  (not vouched for)") if not frame["reliable"] else ""
+    return f"#{frame['level']:<3}{escape(name)} ({style.dim(where)}){doubt}"
+
+
+def kernel_frame_line(frame, style):
+    where = "grid ({},{},{}) block ({},{},{})".format(*frame["grid"], *frame["block"])
+    return f"#{frame['level']:<3}{names.short(frame['function']) or hex(frame['pc'])} " + style.dim(
+        f"<kernel, about to be launched: {where}>"
+    )
+
+
+def device_kernel_lines(running, style):
+    lines = [style.title("Kernels on the device") + style.dim(" (which thread launched one, cuda-gdb does not tell)")]
+    for k in running:
+        where = "device {} grid ({},{},{}) block ({},{},{})".format(k["device"], *k["grid"], *k["block"])
+        lines.append(
+            f"{'*' if k['current'] else ' '} kernel {k['number']}  {names.short(k['function'])} " + style.dim(f"<{where}>")
+        )
+    return lines
+
+
+def frame_text(frame, style):
+    """The line of a JSON `frame`, whatever its kind: `#0  function (file:line)`."""
+    lines = {"python": python_frame_line, "native": native_frame_line, "kernel": kernel_frame_line}
+    return lines[frame["kind"]](frame, style)

@@ -1,0 +1,51 @@
+"""Edges of the wait-for graph as the JSON `edge`, and as text."""
+
+from __future__ import annotations
+
+from ..render.jsonline import Address
+from ..render.text import escape
+from .places import node_text, place
+
+
+def edge_data(edge, nodes):
+    """The contract's edge, with what is known of the owner."""
+
+    def at(node):
+        view, thread = nodes[node]
+        return place(view, thread)
+
+    return {
+        "waiter": at(edge.waiter),
+        "lock": escape(edge.lock),
+        "owner": at(edge.owner) if edge.owner in nodes else None,
+        "kind": edge.kind,
+        "address": Address(edge.address) if edge.address else None,
+        "how": edge.how,
+        "where": escape(edge.where),
+        "note": escape(edge.note),
+        "candidates": [at(c) for c in edge.candidates],
+        "orphan": edge.orphan,
+    }
+
+
+def edge_lines(edges, nodes, style):
+    lines = []
+    for e in edges:
+        lines.append(
+            f"{style.name(node_text(e.waiter, nodes))}  waits for {escape(e.lock)}"
+            + (f" in {escape(e.where)}" if e.where else "")
+        )
+        if e.owner is not None:
+            how = {"with": ", inside its with: ", "between acquire and release": ", by its source: "}.get(e.how, "")
+            lines.append(
+                f"  held by {style.name(node_text(e.owner, nodes))}{how}{escape(e.note)}"
+                if e.kind != "Thread"
+                else f"  that is {node_text(e.owner, nodes)}"
+            )
+        elif e.note:
+            lines.append("  " + (style.bad(escape(e.note)) if e.orphan else escape(e.note)))
+        if e.candidates:
+            word = "can reach it" if e.kind in ("Queue", "Event", "Condition", "Barrier", "Future") else "one of"
+            some = ", ".join(node_text(c, nodes) for c in e.candidates[:6])
+            lines.append(f"  {word}: {some}" + (", …" if len(e.candidates) > 6 else ""))
+    return lines

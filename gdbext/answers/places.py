@@ -1,0 +1,52 @@
+"""Processes and threads as the JSON `place`, and as the words that name them in text."""
+
+from __future__ import annotations
+
+import os
+
+from ..render.text import escape, seconds
+
+
+def place(view, thread=None):
+    """The contract's *place*."""
+    data = {
+        "host": getattr(view, "host", None) or os.uname().nodename,
+        "label": view.name,
+        "pid": view.pid,
+        "role": role_of(view),
+    }
+    if thread is not None:
+        data["tid"], data["name"] = thread.tid, escape(thread.name)
+    return data
+
+
+def role_of(view):
+    return view.rank.role if view.rank is not None else getattr(view, "role", "")
+
+
+def nodes_of(views):
+    """{node: (ProcessView, ThreadView)}"""
+    return {(view.name, th.tid): (view, th) for view in views for th in view.threads}
+
+
+def node_text(node, nodes):
+    """`TP0 4242 MainThread`"""
+    view, thread = nodes.get(node, (None, None))
+    name = escape(thread.name) if thread is not None else "?"
+    return f"{escape(node[0])} {node[1]} {name}" if node[0] != str(node[1]) else f"{node[1]} {name}"
+
+
+def closing(data, names, style):
+    """What each answer about several processes ends with: who could not be read, and how long each stood still."""
+    lines = [style.bad(f"{escape(f['label']) or f['pid']}: not read: {escape(f['reason'])}") for f in data["failed"]]
+    if data["pauses"] and "hosts" in data:  # pids of many machines
+        most = max(p["seconds"] for p in data["pauses"])
+        lines.append(
+            style.dim(
+                f"stood still: {len(data['pauses'])} processes on {data['hosts']} machines, {seconds(most)} at most; all run on"
+            )
+        )
+    elif data["pauses"]:
+        some = ", ".join(f"{names.get(p['pid'], p['pid'])} {seconds(p['seconds'])}" for p in data["pauses"][:16])
+        lines.append(style.dim(f"stood still: {some}" + (", …" if len(data["pauses"]) > 16 else "") + "; all run on"))
+    return lines

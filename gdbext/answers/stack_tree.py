@@ -1,0 +1,188 @@
+"""The stacks of all threads of several processes as JSON `groups`, as a tree of text and as a page."""
+
+from __future__ import annotations
+
+from ..lazy import lazy_module
+from ..render.text import escape
+from .frames import native_frame, python_frame
+from .places import closing, place, role_of
+
+tree, html = lazy_module("stacks.tree"), lazy_module("render.html")
+LONG = 12  # frames of one run that are shown whole
+
+
+def thread_frames(thread):
+    """The contract's frames of a thread."""
+    if hasattr(thread, "saved"):
+        return thread.saved
+    found = []
+    for level, entry in enumerate(thread.merged):
+        data = python_frame(entry.python) if entry.python is not None else native_frame(entry.native, level)
+        data["level"], data["reliable"] = level, entry.reliable
+        found.append(data)
+    return found
+
+
+def stacks_data(views):
+    """`groups`: threads with the same frames, and `common`: where the main threads of like processes part."""
+    groups = {}
+    for view in views:
+        for th in view.threads:
+            key = (tuple(f.key for f in th.frames), th.idle)
+            group = groups.setdefault(key, {"frames": None, "members": [], "idle": th.idle})
+            if group["frames"] is None:
+                group["frames"] = thread_frames(th)
+            group["members"].append(place(view, th))
+    return {"groups": sorted(groups.values(), key=lambda g: (g["idle"], -len(g["members"]))), "common": parting(views)}
+
+
+def alike(views):
+    """`{role: [ProcessView]}`: which processes ought to do the same. Those that are no engine's count as alike."""
+    found = {}
+    for view in views:
+        found.setdefault(role_of(view), []).append(view)
+    return found
+
+
+def parting(views):
+    found = []
+    for role, group in alike(views).items():
+        if len(group) < 2:
+            continue
+        root = tree.build(
+            [((v.name, v.main.tid), [f for f in v.main.frames if f.kind == "python"] or v.main.frames) for v in group if v.main]
+        )
+        said = tree.common(root)
+        if said is None or not said[3] and said[1] is not None:
+            continue
+        node, best, reached, others = said
+        if best is None:
+            continue  # all of them end in the same frame
+        found.append(
+            {
+                "role": role,
+                "function": escape(node.frame.function) if node.frame else "",
+                "file": escape(node.frame.file) if node.frame else "",
+                "reached": {"function": escape(best.frame.function), "file": escape(best.frame.file), "ranks": reached},
+                "not_reached": others,
+            }
+        )
+    return found
+
+
+def folded_stacks(views):
+    return [((view.name, th.name), th.frames) for view in views for th in view.threads if th.frames]
+
+
+def shown(views, everything=False):
+    """-> (stacks for the tree, {what an idle pool does: [(process, thread)]})"""
+    stacks, idle = [], {}
+    for view in views:
+        for th in view.threads:
+            if th.idle and not everything and th is not view.main:
+                idle.setdefault(re_number(th.name) or "?", []).append((view.name, th))
+            else:
+                stacks.append(((view.name, th.tid), th.frames))
+    return stacks, idle
+
+
+def re_number(name):
+    """A thread's name without its number: "ZMQbg/IO/0" and "ZMQbg/IO/1" are of one pool."""
+    return name.rstrip("0123456789").rstrip("-_/ ") or name
+
+
+def title(frame_node):
+    return f"{escape(frame_node.frame.function) or '??'} ({escape(tree.where(frame_node))})"
+
+
+def text_lines(views, data, names, style, everything=False):
+    stacks, idle = shown(views, everything)
+    lines, by_tid = [], {(v.name, th.tid): th for v in views for th in v.threads}
+    wide = 58
+    mains = {(v.name, v.main.tid) for v in views if v.main is not None}
+    first, rest = ([s for s in stacks if (s[0] in mains) is which] for which in (True, False))
+    for depth, run in (chain for part in (first, rest) for chain in tree.build(part).chains()):
+        who = tree.rank_set([name for name, _ in run[0].members])
+        count = len(run[0].members)
+        extra = "" if count == len(run[0].processes()) else f" ({count} threads)"
+        kept = run if everything or len(run) <= LONG else run[:4] + [None] + run[-(LONG - 5) :]
+        for i, node in enumerate(kept):
+            pad = "  " * min(depth, 20)
+            if node is None:
+                lines.append(style.dim(f"{pad}… {len(run) - len(kept) + 1} frames"))
+                continue
+            line = pad + title(node)
+            lines.append(line.ljust(wide) + "  " + style.name(escape(who)) + extra if i == 0 else line)
+            ends = {by_tid[m].name for m in node.ends}
+            if node.ends and len(views) == 1:
+                notes = [
+                    f"{m[1]} {escape(by_tid[m].name)}"
+                    + (
+                        ", holds the GIL"
+                        if by_tid[m].gil == "holds"
+                        else ", waits for the GIL"
+                        if by_tid[m].gil == "waits"
+                        else ""
+                    )
+                    for m in node.ends[:4]
+                ]
+                lines.append(style.dim(f"{pad}  = {'; '.join(notes)}" + ("; …" if len(node.ends) > 4 else "")))
+            elif node.ends and not node.children:
+                lines.append(style.dim(f"{pad}  = {', '.join(sorted(map(escape, ends))[:4])}"))
+    unread = [(v.name, th) for v in views for th in v.threads if not th.frames]
+    if unread:
+        lines.append(
+            style.dim(f"{len(unread)} threads without a frame that could be read: {tree.rank_set([n for n, _ in unread])}")
+        )
+    for name, members in sorted(idle.items(), key=lambda i: -len(i[1])):
+        where = members[0][1].top
+        lines.append(
+            style.dim(
+                f"idle: {len(members)} × {escape(name)} in {escape(where.function) if where else '?'}  {tree.rank_set([n for n, _ in members])}"
+            )
+        )
+    for part in data["common"]:
+        lines.append(
+            f"main threads part after {part['function'] or 'the start'}: reached {style.good(part['reached']['function'])}: "
+            f"{tree.rank_set(part['reached']['ranks'])}; not reached: {style.bad(tree.rank_set(part['not_reached']))}"
+        )
+    if "samples" in data:
+        moved = data["samples"]["moved"]
+        some = ", ".join(
+            f"{m['label']} {m['tid']} {m['name']} ({m['changes']} of {data['samples']['count'] - 1})" for m in moved[:8]
+        )
+        lines.append(f"moved between {data['samples']['count']} looks: {some or 'nobody'}" + (", …" if len(moved) > 8 else ""))
+        lines.append(f"did not move: {data['samples']['still']} threads")
+    lines += closing(data, names, style)
+    return lines
+
+
+def html_tree(views, data):
+    """The tree as HTML that folds without a script."""
+    stacks, idle = shown(views)
+    parts, todo = [], list(tree.build(stacks).branches())
+    while todo:
+        one = todo.pop(0)
+        if isinstance(one, str):
+            parts.append(one)
+            continue
+        run = one.run()
+        who = f"<span class=who>{html.text(tree.rank_set([n for n, _ in one.members]))}</span> ({len(one.members)})"
+        names = "".join(
+            f"<div>{html.text(n.frame.function or '??')} <span class=where>{html.text(tree.where(n))}</span></div>" for n in run
+        )
+        parts.append(f"<details open><summary>{who}</summary>{names}")
+        todo[:0] = [*run[-1].branches(), "</details>"]
+    for name, members in sorted(idle.items(), key=lambda i: -len(i[1])):
+        parts.append(
+            f"<p class=dim>idle: {len(members)} × {html.text(name)}, {html.text(tree.rank_set([n for n, _ in members]))}</p>"
+        )
+    for part in data["common"]:
+        parts.append(
+            f"<p>main threads part after <code>{html.text(part['function'])}</code>: reached <code>{html.text(part['reached']['function'])}</code>: "
+            f"{html.text(tree.rank_set(part['reached']['ranks']))}; <span class=bad>not reached: "
+            f"{html.text(tree.rank_set(part['not_reached']))}</span></p>"
+        )
+    for f in data["failed"]:
+        parts.append(f"<p class=bad>{html.text(f['label'] or f['pid'])}: not read: {html.text(f['reason'])}</p>")
+    return "".join(parts)

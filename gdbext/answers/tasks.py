@@ -1,0 +1,54 @@
+"""asyncio tasks as JSON and as text."""
+
+from __future__ import annotations
+
+from ..render.jsonline import Address
+from ..render.text import escape
+from .frames import frame_text, python_frame
+from .variables import variable_lines
+
+
+def task_data(task, private=None):
+    """A `tasks.Task` as JSON fields."""
+    data = {
+        "name": escape(task.name),
+        "state": task.state,
+        "frames": [python_frame(f, private) for f in task.frames],
+        "waits_for": escape(task.waits.text) if task.waits else None,
+        "waits": {
+            "kind": task.waits.kind,
+            "address": Address(task.waits.object.address) if task.waits.object else None,
+            "type": escape(task.waits.object.type_name) if task.waits.object else None,
+            "tasks": [Address(a) for a in task.waits.on],
+        }
+        if task.waits
+        else None,
+        "coroutine": escape(task.coroutine),
+        "address": Address(task.address),
+        "loop": Address(task.loop) if task.loop else None,
+        "tid": task.tid,
+    }
+    if task.error:
+        data["error"] = task.error
+    return data
+
+
+def task_lines(alike, style, with_locals):
+    task = alike[0]
+    head = style.title(task["name"])
+    if len(alike) > 1:
+        some = ", ".join(t["name"] for t in alike[:4]) + (", …" if len(alike) > 4 else "")
+        head = style.title(f"{len(alike)} tasks alike") + f" ({some})"
+    what = {t["waits_for"] for t in alike}
+    what = what.pop() if len(what) == 1 else f"{len(what)} different things ({task['waits']['kind']})"
+    head += f" {task['state']}" + (f" for {what}" if what else "")
+    if task["state"] == "running" and task["tid"]:
+        head += f" on thread {task['tid']}"
+    lines = [head]
+    for frame in task["frames"]:
+        lines.append(frame_text(frame, style))
+        if with_locals:
+            lines += variable_lines(frame["locals"], style)
+    if not task["frames"] and task["state"] not in ("done", "cancelled"):
+        lines.append(style.dim(f"(no frame: {task.get('error') or task['coroutine'] or 'its coroutine has ended'})"))
+    return lines
