@@ -32,7 +32,7 @@ class Stack:
         kernel = launched_kernel(target, thread, native)
         self.frames = [kernel] if kernel else []
         for entry in merged:
-            if entry.machinery and not raw and frames:
+            if entry.interpreter_frame and not raw and frames:
                 continue
             if entry.python is not None:
                 data = python_frame(entry.python, private)

@@ -9,7 +9,7 @@ from ..render.text import escape
 from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
 
-looks, observe, verdicts = lazy_module("stacks.looks"), lazy_module("stacks.observe"), lazy_module("stacks.verdict")
+snapshots, sampling, verdicts = lazy_module("stacks.snapshots"), lazy_module("stacks.sampling"), lazy_module("verdict.verdict")
 
 MEANING = {
     "lock-cycle": "threads wait for one another's locks",
@@ -72,8 +72,8 @@ class LlmHang(Command):
 
 
 def examine(found, held, seconds, words=()):
-    """-> (the JSON fields, `[observe.Seen]`)"""
-    seen = observe.watch(found, held, seconds, words)
+    """-> (the JSON fields, `[sampling.ProcessSamples]`)"""
+    seen = sampling.sample(found, held, seconds, words)
     facts = [verdicts.of_seen(s) for s in seen]
     if not any(s.view for s in seen) and not any(f.state in ("Z", "X", "T", "t") for f in facts):
         raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
@@ -95,7 +95,7 @@ def examine(found, held, seconds, words=()):
         "meaning": MEANING[said.kind],
         "ranks_read": sum(s.view is not None for s in seen),
         "ranks_total": len(seen),
-        "pauses": looks.pauses([s.look for s in seen]),
+        "pauses": snapshots.pauses([s.snapshot for s in seen]),
         "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if s.view is None],
     }
     return data, seen

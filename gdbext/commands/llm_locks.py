@@ -6,9 +6,9 @@ from ..lazy import lazy_module
 from ..session import process_selection
 from ..session.command import Answer, Command
 
-between, looks, locks, threads, waits = (
-    lazy_module("stacks.between"),
-    lazy_module("stacks.looks"),
+ipc_locks, snapshots, locks, threads, waits = (
+    lazy_module("stacks.ipc_locks"),
+    lazy_module("stacks.snapshots"),
     lazy_module("stacks.locks"),
     lazy_module("stacks.threads"),
     lazy_module("stacks.waits"),
@@ -41,7 +41,7 @@ class LlmLocks(Command):
     standalone = True
 
     def run(self, session, args):
-        with looks.taken(
+        with snapshots.take_snapshots(
             process_selection.resolve_processes(session, args.operand_text), process_selection.attached_target(session)
         ) as taken:
             views, partial, failed = threads.read_all(taken)
@@ -50,7 +50,7 @@ class LlmLocks(Command):
                 found, why = locks.find(view)
                 edges += found
                 partial += why
-            between.resolve(views, edges)
+            ipc_locks.resolve(views, edges)
         nodes = nodes_of(views)
         round_ = waits.cycles(edges)
         data = {
@@ -61,7 +61,7 @@ class LlmLocks(Command):
             ],
             "ranks_read": len(views),
             "ranks_total": len(taken),
-            "pauses": looks.pauses(taken),
+            "pauses": snapshots.pauses(taken),
             "failed": failed,
         }
         names = {view.pid: view.name for view in views}

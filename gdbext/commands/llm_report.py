@@ -14,10 +14,10 @@ from ..session.command import Answer, Command, Option, UsageError
 from .llm_hang import examine
 
 files, html = lazy_module("render.files"), lazy_module("render.html")
-kv_view, model, rehearsal, waits = (
+kv_view, model, prefetch, waits = (
     lazy_module("engines.kv_view"),
     lazy_module("kvcache.model"),
-    lazy_module("stacks.rehearsal"),
+    lazy_module("stacks.prefetch"),
     lazy_module("stacks.waits"),
 )
 
@@ -65,7 +65,7 @@ class LlmReport(Command):
 
 def make(path, found, held, wait):
     """Writes the page. -> (the fields of llm-hang with `file` and `bytes`, `[ProcessView]`)"""
-    data, seen = examine(found, held, wait, (rehearsal.KV,))
+    data, seen = examine(found, held, wait, (prefetch.KV,))
     views = [s.view for s in seen if s.view is not None]
     files.write(path, "llm-report", page(data, seen, views))
     data["file"], data["bytes"] = os.path.abspath(os.path.expanduser(path)), os.path.getsize(os.path.expanduser(path))
@@ -172,7 +172,7 @@ def versions_table(views):
     for view in views:
         if view.rt is not None:
             found.setdefault("CPython", {}).setdefault(view.rt.layout.name, []).append(view.name)
-            for name, version in rehearsal.versions(view.rt).items():
+            for name, version in prefetch.versions(view.rt).items():
                 found.setdefault(name, {}).setdefault(version, []).append(view.name)
     for name, versions in found.items():
         rows.append([name, "; ".join(v if len(versions) == 1 else f"{v} ({', '.join(who)})" for v, who in versions.items())])

@@ -9,7 +9,7 @@ from ..render.text import escape, seconds, size
 from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
 
-looks, rehearsal = lazy_module("stacks.looks"), lazy_module("stacks.rehearsal")
+snapshots, prefetch = lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
 HEAP = 512 << 20
 
 
@@ -60,9 +60,9 @@ class LlmSnapshot(Command):
         found = process_selection.resolve_processes(session, args.operand_text)
         if any(isinstance(one, str) for one in found):
             raise GdbextError(f"{args.operand_text} is a core file already")
-        taken = [looks.look_of(one) for one in found]
+        taken = [snapshots.snapshot_of(one) for one in found]
         paths = _paths(taken, args.o)
-        looks.take(taken, paths, [rehearsal.KV] + getattr(args, "with"), args.max_bytes, open_copies=False)
+        snapshots.collect(taken, paths, [prefetch.KV] + getattr(args, "with"), args.max_bytes, open_copies=False)
         done = [look for look in taken if look.target]
         if not done:
             raise GdbextError("; ".join(dict.fromkeys(look.reason for look in taken)))
@@ -76,7 +76,7 @@ class LlmSnapshot(Command):
             }
             for look in done
         ]
-        data = {"snapshots": shots, "pauses": looks.pauses(taken), "failed": looks.failed(taken)}
+        data = {"snapshots": shots, "pauses": snapshots.pauses(taken), "failed": snapshots.failed(taken)}
         partial = [f"{look.name}: {reason}" for look in done for reason in look.partial]
         partial += [f"{len(done)} of {len(taken)} processes"] if len(done) < len(taken) else []
 

@@ -7,9 +7,9 @@ from ..lazy import lazy_module
 from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
 
-looks, nodes, threads, tree = (
-    lazy_module("stacks.looks"),
-    lazy_module("stacks.nodes"),
+snapshots, cluster, threads, tree = (
+    lazy_module("stacks.snapshots"),
+    lazy_module("stacks.cluster"),
     lazy_module("stacks.threads"),
     lazy_module("stacks.tree"),
 )
@@ -67,10 +67,10 @@ class LlmStacks(Command):
         for number in range(args.samples):
             if number:
                 time.sleep(args.interval)
-            with looks.taken(found, process_selection.attached_target(session)) as taken:
+            with snapshots.take_snapshots(found, process_selection.attached_target(session)) as taken:
                 views, partial, failed = threads.read_all(taken)
                 movement.add(views)
-                for one in looks.pauses(taken):
+                for one in snapshots.pauses(taken):
                     pauses.setdefault(one["pid"], []).append(one["seconds"])
                 data = stacks_data(views)
         data.update(
@@ -84,7 +84,7 @@ class LlmStacks(Command):
         return self._answer(args, views, data, partial)
 
     def _many(self, args):
-        merged = nodes.from_folder(args.merge) if args.merge else nodes.from_ray((args.operand_text or "all").split())
+        merged = cluster.from_folder(args.merge) if args.merge else cluster.from_ray((args.operand_text or "all").split())
         data = {
             **stacks_data(merged.processes),
             "ranks_read": len(merged.processes),

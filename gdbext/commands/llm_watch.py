@@ -12,10 +12,10 @@ from .llm_report import make
 from .llm_snapshot import HEAP
 
 expressions, reprs, runtimes = lazy_module("cpython.expressions"), lazy_module("cpython.reprs"), lazy_module("cpython.runtime")
-looks, observe, rehearsal, proc = (
-    lazy_module("stacks.looks"),
-    lazy_module("stacks.observe"),
-    lazy_module("stacks.rehearsal"),
+snapshots, sampling, prefetch, proc = (
+    lazy_module("stacks.snapshots"),
+    lazy_module("stacks.sampling"),
+    lazy_module("stacks.prefetch"),
     lazy_module("access.proc"),
 )
 FINE = ("idle", "busy")
@@ -93,16 +93,16 @@ class LlmWatch(Command):
             os.unlink(file)
             os.rmdir(folder)
             return {**data, "captured": False}
-        shots = [looks.look_of(one) for one in found]
-        looks.take(
+        shots = [snapshots.snapshot_of(one) for one in found]
+        snapshots.collect(
             shots,
             [os.path.join(folder, f"{s.label or 'process'}-{s.pid}.core") for s in shots],
-            [rehearsal.KV],
+            [prefetch.KV],
             args.max_bytes,
             open_copies=False,
         )
         pauses = {p["pid"]: p["seconds"] for p in data["pauses"]}
-        for p in looks.pauses(shots):
+        for p in snapshots.pauses(shots):
             pauses[p["pid"]] = pauses.get(p["pid"], 0) + p["seconds"]
         return {
             **data,
@@ -111,7 +111,7 @@ class LlmWatch(Command):
             "file": file,
             "snapshots": [{"label": s.label, "file": s.file, "pid": s.pid, "bytes": s.bytes} for s in shots if s.target],
             "pauses": [{"pid": pid, "seconds": s} for pid, s in pauses.items()],
-            "failed": looks.failed(shots),
+            "failed": snapshots.failed(shots),
             "partial": [f"{s.name}: no snapshot: {s.reason}" for s in shots if not s.target],
         }
 
@@ -125,7 +125,7 @@ class Watched:
 
     def look(self, after):
         """Why it is time to look closer, '' while there is progress or patience."""
-        state = observe.state_of(self.pid)
+        state = sampling.state_of(self.pid)
         self.progressed = False
         if state in ("", "Z", "X"):
             return f"{self.name} has ended"
@@ -151,7 +151,7 @@ class Watched:
                 if self.counter:
                     value = expressions.evaluate(rt, self.counter, frames[0], frames[1:])
                     return repr(value) if not hasattr(value, "address") else reprs.Repr(reprs.SHORT)(value)
-                return (state in ("T", "t"), observe.stack_key(frames))
+                return (state in ("T", "t"), sampling.stack_key(frames))
             finally:
                 target.close()
         except (GdbextError, IndexError):

@@ -162,7 +162,7 @@ def _walk(rt, python, taken, frames):
         asked = (
             below is start and start.inferior_frame().newer() is not None
         )  # a front end wants the variables of this very frame
-        ready = _group(below, held) + ([below] if not entry.machinery or asked and not held else [])
+        ready = _group(below, held) + ([below] if not entry.interpreter_frame or asked and not held else [])
         held = []
     del taken[0]
     if ready and held and not _flat():

@@ -6,7 +6,7 @@ import re
 from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
-from . import between
+from . import ipc_locks
 from .waits import Edge
 
 _MUTEX = re.compile(r"_*(pthread_mutex_(lock|timedlock|clocklock)|lll_lock_wait(_private)?|pthread_mutex_cond_lock)")
@@ -83,7 +83,7 @@ class Finder:
                 return self._gil(thread)
         semantic = self._semantic(thread) if thread.python else None
         if semantic is None and self.view.live:
-            edge = self._between(thread, futex)
+            edge = self._ipc_lock(thread, futex)
             if edge is not None:
                 return edge
         if not futex and semantic is None:
@@ -97,7 +97,7 @@ class Finder:
             if edge is not None:
                 return edge
         if futex and not thread.native and self.target.is_stopped is False:
-            self._touch(futex)  # a rehearsal: the copy's reader will want it
+            self._touch(futex)  # a prefetch: the copy's reader will want it
         if futex and self._mutex_names(thread, _COND) and thread.python:
             return Edge(
                 self.node(thread), f"a condition variable at {futex:#x}", "condition", address=futex, where=str(thread.top or "")
@@ -113,19 +113,19 @@ class Finder:
     def _mutex_names(self, thread, pattern):
         return any(pattern.match(f.function or "") for f in thread.native[:6])
 
-    def _between(self, thread, futex):
+    def _ipc_lock(self, thread, futex):
         """The edge to a semaphore or a file that other processes lock too; None where it waits for neither."""
         edge = Edge(self.node(thread), "", "Lock", address=futex or 0, where=str(thread.top or ""))
-        semaphore = between.semaphore_at(self.target, futex) if futex else None
+        semaphore = ipc_locks.semaphore_at(self.target, futex) if futex else None
         if semaphore:
             edge.lock, edge.shared = f"the semaphore at {futex:#x}, in memory shared between processes", ("semaphore", semaphore)
             return edge
-        path = between.asked_path(thread)
+        path = ipc_locks.polled_lock_file(thread)
         if path:
             edge.lock, edge.polls = f"the file {path}", True
             edge.shared = ("baton" if thread.has(_BATON) else "path", self.target.root() + path)
             return edge
-        descriptor = between.asked_descriptor(self.view, thread)
+        descriptor = ipc_locks.locked_descriptor(self.view, thread)
         if descriptor is None:
             return None
         path = f"/proc/{self.view.pid}/fd/{descriptor}"

@@ -13,7 +13,7 @@ COUNTED = "Python 3.9 leaves no mark on the C stack: frames matched by counting"
 LOOP = "_PyEval_EvalFrameDefault"
 CUT = "native stack incomplete"
 # The interpreter's own machinery between two Python frames; what a user wants to see of libpython (a sleep, a lock, the collector) is not here.
-_MACHINERY = re.compile(
+_INTERPRETER = re.compile(
     r"_?Py(?!Thread)|_TAIL_CALL|cfunction_|method_|slot_|vectorcall|object_vacall|type_call|run_mod|run_eval|pymain_|partial_|gen_|"
     r"bounded_lru|lru_cache|wrapper_|wrap_|function_code_fastcall|trampoline|tp_new|builtin___build_class|classmethod_|property_|"
     r"call_|context_run|thread_run|t_bootstrap|pythread_wrapper|main$|_start$|__libc_start|start_thread$|clone3?$|__?clone"
@@ -21,13 +21,19 @@ _MACHINERY = re.compile(
 
 
 class Merged:
-    """One entry of a merged stack: exactly one of `python` (PyFrame) and `native` (NativeFrame) is set; `machinery`: part of the
+    """One entry of a merged stack: exactly one of `python` (PyFrame) and `native` (NativeFrame) is set; `interpreter_frame`: part of the
     interpreter's own frames, folded unless asked for; `activation`: for a native frame, it is an interpreter loop."""
 
-    __slots__ = ("python", "native", "machinery", "activation", "reliable")
+    __slots__ = ("python", "native", "interpreter_frame", "activation", "reliable")
 
-    def __init__(self, python=None, native=None, machinery=False, activation=False, reliable=True):
-        self.python, self.native, self.machinery, self.activation, self.reliable = python, native, machinery, activation, reliable
+    def __init__(self, python=None, native=None, interpreter_frame=False, activation=False, reliable=True):
+        self.python, self.native, self.interpreter_frame, self.activation, self.reliable = (
+            python,
+            native,
+            interpreter_frame,
+            activation,
+            reliable,
+        )
 
 
 def merge(rt, python, native):
@@ -60,11 +66,11 @@ def merged(rt, python, native, reasons):
                 held = [f for _, frames in mine for f in frames]
         began = began or held is not None
         inside = frame.library == runtime_library
-        machinery = held is not None or (inside and (not frame.function or bool(_MACHINERY.match(frame.function))))
-        if began and not groups and (inside or _MACHINERY.match(frame.function or "main")):
-            machinery = True  # below the outermost Python frame: how threads and programs begin
+        interpreter_frame = held is not None or (inside and (not frame.function or bool(_INTERPRETER.match(frame.function))))
+        if began and not groups and (inside or _INTERPRETER.match(frame.function or "main")):
+            interpreter_frame = True  # below the outermost Python frame: how threads and programs begin
         yield from (Merged(python=f) for f in held or ())
-        yield Merged(native=frame, machinery=machinery, activation=held is not None, reliable=frame.reliable)
+        yield Merged(native=frame, interpreter_frame=interpreter_frame, activation=held is not None, reliable=frame.reliable)
         frame = following
     if groups:
         reasons.append(CUT)

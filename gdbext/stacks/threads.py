@@ -147,7 +147,7 @@ class ProcessView:
 
     def _merge(self, view):
         merged, reasons = merge.merge(self.rt, view.python, view.native)
-        view.merged = [e for e in merged if not (e.machinery and view.python)]
+        view.merged = [e for e in merged if not (e.interpreter_frame and view.python)]
         view.frames = [frame_of(e) for e in view.merged]
         view.reasons += reasons
 
@@ -159,13 +159,13 @@ class ProcessView:
         return next((th for th in self.threads if th.ident == ident and ident), None)
 
 
-def view_of(look):
-    """The `ProcessView` of a `Look` that was taken."""
-    if look.target is None:
-        raise NotFoundError(f"{look.name}: {look.reason}")
-    view = ProcessView(look.target, look.label, look.rank)
-    view.live = bool(look.pauses) or look.target.is_live
-    if look.rank is None and not view.label and view.rt is not None:
+def view_of(snapshot):
+    """The `ProcessView` of a `ProcessSnapshot` that was taken."""
+    if snapshot.target is None:
+        raise NotFoundError(f"{snapshot.name}: {snapshot.reason}")
+    view = ProcessView(snapshot.target, snapshot.label, snapshot.rank)
+    view.live = bool(snapshot.pauses) or snapshot.target.is_live
+    if snapshot.rank is None and not view.label and view.rt is not None:
         view.label = distributed_label(view.rt)
     return view
 

@@ -10,7 +10,7 @@ class Edge:
     `owner`: the node that has it, None where that is not known; `how`: how the owner is known ("" for what the lock itself says,
     "with", "between acquire and release"); `candidates`: nodes one of which may have it, or may wake the waiter; `note`: one
     sentence more; `orphan`: the owner does not exist in this process; `address` of the lock (0: none); `shared`: (kind, key) of one that other
-    processes may have (`between.resolve`), `outside`: [process not looked at that has it]; `polls`: the waiter asks again and again."""
+    processes may have (`ipc_locks.resolve`), `outside`: [process not looked at that has it]; `polls`: the waiter asks again and again."""
 
     __slots__ = (
         "waiter",

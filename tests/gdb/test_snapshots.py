@@ -177,7 +177,7 @@ def test_a_disk_that_would_be_filled_is_refused_and_what_is_there_stays(tmp_path
         usage = shutil.disk_usage(tmp_path)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=collector.SPARE_DISK + 4096))
         with pytest.raises(GdbextError, match="name a file on another disk"):
-            collector.take(one.pid, str(file), reader="gdbext.stacks.rehearsal", heap=64 << 20)
+            collector.take(one.pid, str(file), reader="gdbext.stacks.prefetch", heap=64 << 20)
         assert file.read_text() == "kept" and one.runs()
         assert [n for n in os.listdir(tmp_path) if "tmp" in n] == []
 
@@ -187,7 +187,7 @@ def test_a_killed_collector_leaves_no_half_file_and_the_process_runs_on(tmp_path
         file = tmp_path / "shots" / "shot"
         file.parent.mkdir()
         for delay in (0.1, 0.15, 0.2, 0.25, 0.3, 0.4):
-            work = collector.Running(one.pid, str(file), reader="gdbext.stacks.rehearsal", heap=1 << 30)
+            work = collector.Running(one.pid, str(file), reader="gdbext.stacks.prefetch", heap=1 << 30)
             time.sleep(delay)
             work.process.send_signal(signal.SIGKILL)
             work.process.communicate()

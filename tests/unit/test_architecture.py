@@ -25,6 +25,7 @@ MAY = {
     "kernels": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines"},
     "engines": {"kvcache", "cpython", "torch", "access", "layouts", "render"},
     "stacks": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines"},
+    "verdict": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines", "stacks"},
     "control": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines", "stacks", "kernels"},
     "answers": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines", "stacks", "kernels"},
     "session": {"control", "access", "layouts", "cpython", "torch", "kvcache", "render", "engines", "stacks", "kernels"},

@@ -4,9 +4,9 @@ import pytest
 
 from gdbext.engines.shm_rings import Ring
 from gdbext.stacks.threads import Frame
-from gdbext.stacks.verdict import Fact, Facts, judge
 from gdbext.stacks.waits import Edge
 from gdbext.torch.collectives import Count
+from gdbext.verdict.verdict import ProcessState, ThreadState, judge
 
 C10D = "/x/torch/distributed/distributed_c10d.py"
 
@@ -24,8 +24,8 @@ def process(
 ):
     tid = sum(map(ord, name)) * 100
     main.setdefault("load", 0.0)
-    threads = [Fact((name, tid), "MainThread", True, frames, edge=edge, native=native, **main)]
-    return Facts(name, role, state, threads, hog, world, zombies=zombies, rings=rings, counts=counts)
+    threads = [ThreadState((name, tid), "MainThread", True, frames, edge=edge, native=native, **main)]
+    return ProcessState(name, role, state, threads, hog, world, zombies=zombies, rings=rings, counts=counts)
 
 
 def node(name):
@@ -34,7 +34,7 @@ def node(name):
 
 def add(facts, tid, name, edge=None, **more):
     more.setdefault("load", 0.0)
-    facts.threads.append(Fact((facts.name, tid), name, False, more.pop("frames", python("helper")), edge=edge, **more))
+    facts.threads.append(ThreadState((facts.name, tid), name, False, more.pop("frames", python("helper")), edge=edge, **more))
     return facts
 
 
@@ -191,7 +191,7 @@ def test_a_worker_that_the_core_waits_for():
 
 
 def test_nothing_to_go_by_is_unknown():
-    assert judge([]).kind == "unknown" and judge([Facts("1", why="no permission")]).kind == "unknown"
+    assert judge([]).kind == "unknown" and judge([ProcessState("1", why="no permission")]).kind == "unknown"
     assert judge([process("a", python("f"), SLEEP, role="")]).kind == "unknown"
 
 

@@ -35,7 +35,7 @@ def semaphore_at(target, address):
     return mapping.inode or mapping.path, mapping.offset + address - mapping.start
 
 
-def asked_path(thread):
+def polled_lock_file(thread):
     """The path that a thread's Python frames wait for by asking again and again, or ''."""
     for frame in thread.python[:6]:
         path = frame.file.replace("\\", "/")
@@ -53,7 +53,7 @@ def asked_path(thread):
     return ""
 
 
-def asked_descriptor(view, thread):
+def locked_descriptor(view, thread):
     """The file descriptor that a thread stands in flock() or fcntl() with, or None."""
     if not thread.native or not _FILE_CALL.match(thread.native[0].function or ""):
         return None
@@ -64,7 +64,7 @@ def asked_descriptor(view, thread):
 
 
 # ---- in those that may have it ---------------------------------------------------------------------------------------
-def claims(view):
+def held_semaphores(view):
     """{semaphore: [ThreadView that took it]} of what this process's frames can name and its SemLocks say they have."""
     found = {}
     if view.rt is None or not any(m.path.startswith(SEMAPHORES) for m in view.target.mappings()):
@@ -128,21 +128,21 @@ def resolve(views, edges):
     taken = {}
     if any(e.shared[0] == "semaphore" for e in wanted):
         for view in views:
-            for key, owners in claims(view).items():
+            for key, owners in held_semaphores(view).items():
                 taken.setdefault(key, []).extend((view.name, owner.tid) for owner in owners)
     for edge in wanted:
         kind, key = edge.shared
         if kind == "mutex":
             found = [(v.name, th.tid) for v in views for th in v.threads if th.thread.ns_tid == key]
-            _settle(edge, found, f"its owner, thread {key}, is of none of the processes looked at")
+            set_owner(edge, found, f"its owner, thread {key}, is of none of the processes looked at")
         elif kind == "semaphore":
             found = [node for node in taken.get(key, ()) if node != edge.waiter]
-            _settle(edge, found, "a semaphore keeps no owner, and no process looked at says that it has it")
+            set_owner(edge, found, "a semaphore keeps no owner, and no process looked at says that it has it")
         else:
-            _settle_file(edge, kind, key, by_name)
+            set_file_owner(edge, kind, key, by_name)
 
 
-def _settle(edge, found, nobody):
+def set_owner(edge, found, nobody):
     if len(found) == 1:
         edge.owner, edge.note = found[0], "" if edge.shared[0] == "mutex" else "its own count says so"
     elif found:
@@ -151,7 +151,7 @@ def _settle(edge, found, nobody):
         edge.note = nobody
 
 
-def _settle_file(edge, kind, path, by_name):
+def set_file_owner(edge, kind, path, by_name):
     key = _file(path)
     if key is None:
         edge.note = "the file is gone, or cannot be looked at from here"

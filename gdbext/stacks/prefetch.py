@@ -9,7 +9,7 @@ from ..engines import kv_view, shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
 from ..torch import tensor as tensors
-from . import between, locks, observe
+from . import ipc_locks, locks, sampling
 from .threads import ProcessView, distributed_label
 
 KV = "-kv"  # no expression begins so
@@ -48,11 +48,11 @@ def _more(target, words):
         view = ProcessView(target)
         if view.rt is not None:
             distributed_label(view.rt)
-            observe.world(view.rt)
+            sampling.world(view.rt)
             shm_rings.find(view.rt)
             collectives.find(view.rt)
         locks.find(view)
-        between.claims(view)
+        ipc_locks.held_semaphores(view)
         if words:
             prefetch.read(target)
     except GdbextError as e:

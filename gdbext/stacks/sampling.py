@@ -14,7 +14,7 @@ from ..engines import shm_rings
 from ..engines.base import memory_environ
 from ..errors import GdbextError
 from ..torch import collectives
-from . import between, locks, looks, threads
+from . import ipc_locks, locks, snapshots, threads
 
 GIL_LOOKS = 12
 STACK_LOOKS = 6
@@ -52,13 +52,13 @@ def clocks(pid):
     return found
 
 
-class Seen:
-    """One process over the while: `look`, `view` (None: `why`), `edges`, `before` and `after` (`clocks`), `window` seconds between them,
+class ProcessSamples:
+    """One process over the while: `snapshot`, `view` (None: `why`), `edges`, `before` and `after` (`clocks`), `window` seconds between them,
     `stacks`: {tid: [stack at each look]}, `gil`: `Samples` or None, `state`: of the process, `world`: (rank, size) of its
     torch.distributed group or None."""
 
-    def __init__(self, look):
-        self.look, self.pid, self.rank = look, look.pid, look.rank
+    def __init__(self, snapshot):
+        self.snapshot, self.pid, self.rank = snapshot, snapshot.pid, snapshot.rank
         self.view, self.why, self.edges, self.before, self.after, self.window = None, "", [], {}, {}, 0.0
         self.stacks, self.gil, self.state, self.world, self.partial = {}, None, "", None, []
         self.pipe, self.writers = (
@@ -73,7 +73,7 @@ class Seen:
 
     @property
     def name(self):
-        return self.view.name if self.view is not None else self.look.name
+        return self.view.name if self.view is not None else self.snapshot.name
 
     def ran(self, tid):
         """Seconds that a thread ran during the while, None where that is not known."""
@@ -95,9 +95,9 @@ class Seen:
         return len(set(self.stacks.get(tid, ()))) > 1
 
 
-def watch(found, held, seconds, words=()):
-    """Looks at what `resolve` gave for `seconds`, then stops each process once, for milliseconds. -> [Seen]. `words` as for `looks.taken`."""
-    seen = [Seen(looks.look_of(one)) for one in found]
+def sample(found, held, seconds, words=()):
+    """Looks at what `resolve` gave for `seconds`, then stops each process once, for milliseconds. -> [ProcessSamples]. `words` as for `snapshots.take_snapshots`."""
+    seen = [ProcessSamples(snapshots.snapshot_of(one)) for one in found]
     live = [s for s, one in zip(seen, found) if not isinstance(one, str) and held(one) is None]
     open_ = {}
     for s in live:
@@ -128,21 +128,21 @@ def watch(found, held, seconds, words=()):
         s.window = time.monotonic() - began
     for rt in open_.values():
         rt.target.close()
-    with looks.taken(found, held, words) as taken:
-        for s, look in zip(seen, taken):
-            s.look = look
-            s.pid = look.pid
+    with snapshots.take_snapshots(found, held, words) as taken:
+        for s, snap in zip(seen, taken):
+            s.snapshot = snap
+            s.pid = snap.pid
             now = state_of(s.pid) if s in live else ""
             s.state = now or s.state
             if s in live and not now:
                 s.state = "X"  # it was there when we began
-            if look.target is None:
-                s.why = look.reason
+            if snap.target is None:
+                s.why = snap.reason
                 continue
             try:
-                s.view = threads.view_of(look)
+                s.view = threads.view_of(snap)
                 s.edges, why = locks.find(s.view)
-                s.partial = s.view.partial + look.partial + why
+                s.partial = s.view.partial + snap.partial + why
                 if s.view.rt is not None:
                     s.rings, s.counts = shm_rings.find(s.view.rt), collectives.find(s.view.rt)
                     s.world = world(s.view.rt)
@@ -153,7 +153,7 @@ def watch(found, held, seconds, words=()):
                         s.stacks.setdefault(th.tid, []).append(stack_key(th.python))
             except GdbextError as e:
                 s.why = str(e)
-    between.resolve([s.view for s in seen if s.view is not None], [e for s in seen for e in s.edges])
+    ipc_locks.resolve([s.view for s in seen if s.view is not None], [e for s in seen for e in s.edges])
     _pipes([s for s in seen if s in live])
     return seen
 

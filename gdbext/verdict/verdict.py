@@ -1,5 +1,5 @@
 """Why processes hang, from what was seen of them: one verdict of the contract's kinds, its culprits, and the evidence. Pure: works on
-`Facts` that `of_seen` makes of `observe.Seen`, or a test makes up.
+`ProcessState` that `from_samples` makes of `sampling.ProcessSamples`, or a test makes up.
 
 The rule is to name nobody rather than the wrong one. What blocks a process by itself (death, a stop, a lock, the GIL) goes before
 what it only waits for (a collective, a queue), for those who wait in a collective are victims of the one that is not there.
@@ -7,8 +7,8 @@ what it only waits for (a collective, a queue), for those who wait in a collecti
 
 import re
 
-from . import tree, waits
-from .threads import _WAITS
+from ..stacks import tree, waits
+from ..stacks.threads import _WAITS
 
 RUNS = 0.3  # of a processor: a thread that uses more is at work
 STILL = 0.03  # less: it is not
@@ -65,7 +65,7 @@ _AT_REST = {
 }
 
 
-class Fact:
+class ThreadState:
     """One thread: `node`, `name`, `main`, `frames` innermost first, `python` (has Python frames), `idle`, `moved` (looks differ),
     `load` (of a processor, None: not known), `woke`, `wanted` (the same, with the time it waited for one), `state`, `edge` (what it waits for, or None), `holds`: it had the GIL at every look."""
 
@@ -190,7 +190,7 @@ class Fact:
         return "wait" if any(_WAITS.match(n) for n in inner) else "other"
 
 
-class Facts:
+class ProcessState:
     """One process: `name`, `role` ('' where it is no engine's), `state`, `threads` (the main one first), `hog`: (node that holds the GIL and
     never gives it back, [nodes that wait for it]) or None, `world`: (rank, size) or None, `why`: it could not be read."""
 
@@ -244,8 +244,21 @@ class Verdict:
 
 
 def judge(all_facts):
-    """The `Verdict` on a list of `Facts`."""
-    for rule in (_crashed, _stopped, _cycle, _hog, _held, _startup, _collective, _device, _quiet_hog, _starved, _busy, _idle):
+    """The `Verdict` on a list of `ProcessState`."""
+    for rule in (
+        _crashed,
+        _stopped,
+        _cycle,
+        gil_not_released,
+        _held,
+        _startup,
+        _collective,
+        _device,
+        gil_held_while_blocked,
+        _starved,
+        _busy,
+        _idle,
+    ):
         found = rule(all_facts)
         if found is not None:
             if found.kind not in ("busy", "idle", "startup"):
@@ -263,7 +276,7 @@ def judge(all_facts):
         "unknown",
         [],
         answers
-        + [_says(f.main) for f in all_facts if f.main]
+        + [describe(f.main) for f in all_facts if f.main]
         + count_lines(all_facts)
         + ring_lines(all_facts)
         + ["nothing that was seen tells why it stands there"],
@@ -323,7 +336,7 @@ def _cycle(facts):
     )
 
 
-def _hog(facts):
+def gil_not_released(facts):
     for f in facts:
         if not f.hog:
             continue
@@ -351,7 +364,7 @@ def _hog(facts):
     return None
 
 
-def _quiet_hog(facts):
+def gil_held_while_blocked(facts):
     """A main thread that had the GIL at every look and did not run: a call that blocks without giving it back."""
     found = [
         (f, t)
@@ -404,7 +417,7 @@ def _held(facts):
     owner = _thread(facts, end)
     evidence.append(f"{_name(facts, end)} has it" + (f": {last.note}" if last.note else ""))
     if owner is not None:
-        evidence.append(_says(owner) + (": it is at work and may only be slow" if owner.works or owner.moved else ""))
+        evidence.append(describe(owner) + (": it is at work and may only be slow" if owner.works or owner.moved else ""))
     return Verdict("lock-held", [end], evidence, _waiting(facts, [f]) + _blocked(facts, [end]))
 
 
@@ -446,7 +459,7 @@ def _startup(facts):
         if missing:
             names = tree.rank_set([f"R{r}" for r in missing])
             evidence.append(f"{len(group)} of {group[0].world[1]} ranks are here; not among the processes looked at: {names}")
-        evidence += [f"{f.name} has not come to it: {_says(f.main)}" for f in late]
+        evidence += [f"{f.name} has not come to it: {describe(f.main)}" for f in late]
         if not late and not missing and all(f.main.still for f in waiting):
             continue  # all are there and nothing moves: some other rule, or nobody knows
         return Verdict("startup", [f.main.node for f in late] + [(f"R{r}", None) for r in missing], evidence, [])
@@ -484,7 +497,7 @@ def _collective(facts):
         if outside:
             if any(t.collective and t.moved for _, t in outside):
                 continue  # some go in and out of it: they make progress
-            evidence = seen + [f"{f.name} has not come to it: {_says(t)}" for f, t in outside]
+            evidence = seen + [f"{f.name} has not come to it: {describe(t)}" for f, t in outside]
             if any(t.works for _, t in outside):
                 evidence.append("it is at work: it may only be slow")
             return Verdict("collective", [t.node for _, t in outside], evidence, victims)
@@ -532,16 +545,19 @@ def _starved(facts):
                 return Verdict(
                     "starved",
                     [c.node for c in takers if c.moved or c.works],
-                    evidence + [_says(c) for c in takers] + ["it is at work: it may only be slow"],
+                    evidence + [describe(c) for c in takers] + ["it is at work: it may only be slow"],
                 )
             if len(takers) == 1:
                 return Verdict(
-                    "starved", [takers[0].node], evidence + ["who can take from it: " + _says(takers[0])], [_name(facts, t.node)]
+                    "starved",
+                    [takers[0].node],
+                    evidence + ["who can take from it: " + describe(takers[0])],
+                    [_name(facts, t.node)],
                 )
             return Verdict(
                 "starved",
                 [],
-                evidence + (["who can reach it: " + _says(c) for c in takers] or ["no thread here takes from it"]),
+                evidence + (["who can reach it: " + describe(c) for c in takers] or ["no thread here takes from it"]),
                 [_name(facts, t.node)],
             )
     for f in facts:  # a main thread that waits for what a thread beside it is to give, and that one stands still
@@ -561,7 +577,7 @@ def _starved(facts):
                 [stuck[0].node],
                 [
                     f"{_name(facts, t.node)} waits for {t.edge.lock} in {t.edge.where}",
-                    "the only other thread that can reach it: " + _says(stuck[0]),
+                    "the only other thread that can reach it: " + describe(stuck[0]),
                 ],
                 [_name(facts, t.node)],
             )
@@ -574,7 +590,7 @@ def _starved(facts):
             return Verdict(
                 "starved",
                 [writer.node],
-                [f"{_says(t)} and reads {f.pipe}", f"the other end is held by {writers[0].name}: {_says(writer)}"],
+                [f"{describe(t)} and reads {f.pipe}", f"the other end is held by {writers[0].name}: {describe(writer)}"],
                 [f.name],
             )
     return _rings(facts)
@@ -625,7 +641,7 @@ def _behind(facts):
 
 
 def _ends(facts):
-    """{name of a broadcast ring: ((the Facts of its writer, its end) or None, {reader's number: (Facts, end)})}"""
+    """{name of a broadcast ring: ((the ProcessState of its writer, its end) or None, {reader's number: (ProcessState, end)})}"""
     found = {}
     for f in facts:
         for ring in f.rings:
@@ -676,7 +692,7 @@ def _rings(facts):
             return Verdict(
                 "starved",
                 nodes,
-                [_says(writer[0].main)] + [_says(f.main) for f in late],
+                [describe(writer[0].main)] + [describe(f.main) for f in late],
                 [f.name for f in facts if f not in late],
             )
     cores = [
@@ -690,7 +706,7 @@ def _rings(facts):
         return Verdict(
             "starved",
             [f.main.node for f in late],
-            [f"{c.name} waits for its workers: {c.main.top}" for c in cores] + [_says(f.main) for f in late],
+            [f"{c.name} waits for its workers: {c.main.top}" for c in cores] + [describe(f.main) for f in late],
             [f.name for f in facts if f not in late],
         )
     waiting = [f for f in workers if f.main.find(_RING, "python")]
@@ -708,7 +724,7 @@ def _rings(facts):
         return Verdict(
             "starved",
             [f.main.node for f in stuck],
-            [f"{tree.rank_set([f.name for f in waiting])} wait for the core's next step"] + [_says(f.main) for f in stuck],
+            [f"{tree.rank_set([f.name for f in waiting])} wait for the core's next step"] + [describe(f.main) for f in stuck],
             [f.name for f in facts if f not in stuck],
         )
     return None
@@ -726,7 +742,7 @@ def _device(facts):
                 "collective",
                 [o.node for o in others],
                 [f"{f.name} waits for its device: {_place(t, _DEVICE)}" for f, t in waiting[:4]]
-                + [f"{_says(o)}" for o in others],
+                + [f"{describe(o)}" for o in others],
                 [f.name for f, _ in waiting],
             )
         return None
@@ -815,7 +831,7 @@ def _name(facts, node):
     return f"{node[0]} thread {node[1]}" + (f" ({t.name})" if t is not None and t.name else "")
 
 
-def _says(t):
+def describe(t):
     """What a thread does, for evidence."""
     if t is None:
         return ""
@@ -855,18 +871,18 @@ def _blocked(facts, nodes, addresses=()):
 
 
 # ---- from what was seen ----------------------------------------------------------------------------------------------
-def of_seen(seen):
-    """`Facts` of an `observe.Seen`."""
+def from_samples(seen):
+    """`ProcessState` of an `sampling.ProcessSamples`."""
     role = seen.rank.role if seen.rank is not None else ""
     if seen.view is None:
-        return Facts(seen.name, role, seen.state or "?", [], why=seen.why, ended=seen.ended)
+        return ProcessState(seen.name, role, seen.state or "?", [], why=seen.why, ended=seen.ended)
     edges, found, total = {e.waiter: e for e in seen.edges}, [], seen.window
     for th in seen.view.threads:
         node = (seen.view.name, th.tid)
         ran = seen.ran(th.tid)
         after = seen.after.get(th.tid)
         found.append(
-            Fact(
+            ThreadState(
                 node,
                 th.name,
                 th is seen.view.main,
@@ -884,12 +900,12 @@ def of_seen(seen):
                 seen.wanted(th.tid) / total if ran is not None and total else None,
             )
         )
-    return Facts(
+    return ProcessState(
         seen.view.name,
         role,
         seen.state,
         found,
-        _hog_of(seen, found),
+        _unreleased_gil(seen, found),
         seen.world,
         zombies=seen.zombies,
         pipe=seen.pipe,
@@ -900,7 +916,7 @@ def of_seen(seen):
     )
 
 
-def _hog_of(seen, found):
+def _unreleased_gil(seen, found):
     """(node, waiters) where one thread held the GIL at every look while others, that never had it, waited at half of them or more: a
     waiter asks again every 5 ms, and on a machine at work it is some time until it waits again. Python makes a thread give
     the GIL back after 5 ms when another asks, so one that runs and never does is in C code; one that was not given a processor

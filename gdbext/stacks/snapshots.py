@@ -1,0 +1,93 @@
+"""One snap at several processes at about the same moment: each copied by a collector of its own and running on while it is read.
+
+What gdb holds stopped, and what is a core already, is read where it is.
+"""
+
+import contextlib
+import os
+import tempfile
+
+from ..access import collector, elf
+from ..access.snapshot import CoreFileTarget
+from ..errors import GdbextError
+
+READER = "gdbext.stacks.prefetch"
+TIMEOUT = 60  # seconds for one collector on a starved machine; the process itself stands still for milliseconds
+
+
+class ProcessSnapshot:
+    """One process: `label` ('' for a pid without one), `pid`, `rank` (the `Rank`, or None), `target` (None when it failed: `reason`
+    says why), `pauses`: seconds it stood still, `partial`: what is missing in the copy."""
+
+    def __init__(self, label, pid, rank=None):
+        self.label, self.pid, self.rank = label, pid, rank
+        self.target, self.reason, self.pauses, self.partial, self.file, self.bytes = None, "", [], [], "", 0
+
+    @property
+    def name(self):
+        return self.label or (str(self.pid) if self.pid else os.path.basename(self.file))
+
+
+def snapshot_of(one):
+    """The `ProcessSnapshot`, not taken yet, of what `resolve` gives: a `Rank`, a pid or a core file."""
+    if isinstance(one, str):
+        snap = ProcessSnapshot("", None)
+        snap.file = one
+        return snap
+    if isinstance(one, int):
+        return ProcessSnapshot("", one)
+    return ProcessSnapshot(one.label, one.pid, one)
+
+
+def pauses(taken):
+    """The contract's `pauses`."""
+    return [{"pid": snap.pid, "seconds": sum(snap.pauses)} for snap in taken if snap.pauses]
+
+
+def failed(taken):
+    """The contract's `failed`."""
+    return [{"label": snap.label, "pid": snap.pid, "reason": snap.reason} for snap in taken if snap.target is None]
+
+
+def collect(taken, paths, words=(), heap=0, reader=READER, open_copies=True):
+    """Fills `taken` in: `paths[i]` is where the i-th copy goes. Several collectors run at once, as many as there are processors."""
+    waiting = [(snap, path) for snap, path in zip(taken, paths) if snap.target is None and not snap.reason]
+    running = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < max(2, os.cpu_count() or 2):
+                snap, path = waiting.pop(0)
+                running.append((snap, collector.Running(snap.pid, path, reader, snap.label, words, heap)))
+            snap, work = running.pop(0)
+            try:
+                result = work.finish(TIMEOUT)
+                snap.pauses, snap.partial, snap.file, snap.bytes = result.pauses, result.partial, result.file, result.bytes
+                snap.target = CoreFileTarget(result.file, snap.label) if open_copies else True
+            except GdbextError as e:
+                snap.reason = str(e)
+    finally:
+        for _, work in running:  # an interrupt: a collector that ends lets its process run on
+            work.process.kill()
+            work.process.communicate()
+
+
+@contextlib.contextmanager
+def take_snapshots(found, held=lambda one: None, words=()):
+    """`[ProcessSnapshot]` of what `resolve` gave. `held(one)`: the Target of a process that the debugger holds stopped, else None; `words`: what
+    else is to be copied (`prefetch.read`). The files are gone at the end of the `with` block; targets in hand stay readable."""
+    taken = [snapshot_of(one) for one in found]
+    with tempfile.TemporaryDirectory(prefix="gdbext-") as folder:
+        for snap, one in zip(taken, found):
+            try:
+                snap.target = CoreFileTarget(one) if isinstance(one, str) else held(one)
+                if isinstance(one, str):
+                    snap.label, snap.pid = snap.target.label, snap.target.pid
+            except GdbextError as e:
+                snap.reason = str(e)
+        paths = [os.path.join(folder, str(i)) for i in range(len(taken))]
+        try:
+            collect(taken, paths, words)
+            yield taken
+        finally:
+            for path in paths:
+                elf.drop_cached(path)
