@@ -74,7 +74,7 @@ class LlmHang(Command):
 def examine(found, held, seconds, words=()):
     """-> (the JSON fields, `[sampling.ProcessSamples]`)"""
     seen = sampling.sample(found, held, seconds, words)
-    facts = [verdicts.of_seen(s) for s in seen]
+    facts = [verdicts.from_samples(s) for s in seen]
     if not any(s.view for s in seen) and not any(f.state in ("Z", "X", "T", "t") for f in facts):
         raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
     said = verdicts.judge(facts)
