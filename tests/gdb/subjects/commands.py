@@ -24,7 +24,7 @@ def stack(frame):
 def inner(items, depth):
     if depth:
         return inner(items, depth - 1)
-    line = inner.__code__.co_firstlineno + 5
+    line = inner.__code__.co_firstlineno + 6
     truth = {"pid": os.getpid(), "items": repr(items), "main": [["inner", line]] + stack(sys._getframe())[1:]}
     print(json.dumps(truth), flush=True)
     time.sleep(1000)

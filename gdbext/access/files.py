@@ -1,0 +1,107 @@
+"""Files that a process, a core or a colleague names: what may be opened, where it is looked for, and what reading it may cost.
+
+Nothing here trusts a name or a byte: a name is followed inside the process's own root, only a regular file is opened, and every reader
+works within a `Budget`. A damaged file is one `GdbextError` that names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import GdbextError, NotFoundError
+
+if TYPE_CHECKING:
+    from typing import BinaryIO, Iterator
+
+MAX_LINKS = 40  # symbolic links that one name may lead through: as the kernel allows (MAXSYMLINKS)
+MAX_SOURCE = 8 << 20  # bytes of a source file that are looked at
+DAMAGE = (struct.error, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError, EOFError)
+
+
+def resolve(root: str, path: str) -> str:
+    """Where `path`, as a process with the root folder `root` names it, lies for us: every symbolic link is followed inside `root`.
+
+    `root` is '' for our own; the name is then returned as it is. `NotFoundError` where the links go round."""
+    if not root:
+        return path
+    left, found, links = path.split("/")[::-1], [], 0
+    while left:
+        part = left.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            del found[-1:]
+            continue
+        found.append(part)
+        try:
+            link = os.readlink(root + "/" + "/".join(found))
+        except (OSError, ValueError):
+            continue  # no link, or nothing there
+        links += 1
+        if links > MAX_LINKS:
+            raise NotFoundError(f"{path}: too many symbolic links")
+        found = [] if link.startswith("/") else found[:-1]
+        left += link.split("/")[::-1]
+    return root.rstrip("/") + "/" + "/".join(found)
+
+
+def open_regular(path: str) -> BinaryIO:
+    """Opens a regular file for reading, never waiting for anything; `NotFoundError` for what is not there, not ours to read, or no
+    regular file (a FIFO would wait for its writer, a device may do anything)."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except (OSError, ValueError) as e:
+        raise NotFoundError(f"{path}: {getattr(e, 'strerror', None) or e}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotFoundError(f"{path}: not a regular file")
+    return open(descriptor, "rb")
+
+
+def source_lines(path: str, limit: int = MAX_SOURCE) -> list[str]:
+    """The lines of a source file, of its first `limit` bytes; errors as of `open_regular`."""
+    with open_regular(path) as f:
+        try:
+            return f.read(limit).decode("utf-8", "replace").splitlines()
+        except OSError as e:
+            raise NotFoundError(f"{path}: {e.strerror}") from None
+
+
+class Budget:
+    """What reading one file may cost: `size` bytes of memory and `seconds` of time, whatever the file claims.
+
+    A reader calls `take(n)` before it makes `n` bytes out of the file, and `take(0)` in a loop that the file steers. `GdbextError` when the
+    budget is spent."""
+
+    __slots__ = ("path", "size", "seconds", "_left", "_deadline")
+
+    def __init__(self, path: str, size: int = 1 << 30, seconds: float = 30.0) -> None:
+        self.path, self.size, self.seconds = path, size, seconds
+        self._left, self._deadline = size, time.monotonic() + seconds
+
+    def take(self, count: int) -> None:
+        """Spends `count` bytes of the budget."""
+        self._left -= count
+        if self._left < 0 or count < 0:
+            raise GdbextError(f"{self.path}: damaged: reading it would take more than {self.size >> 20} MiB of memory")
+        if time.monotonic() > self._deadline:
+            raise GdbextError(f"{self.path}: damaged, or far too big: not read in {self.seconds:g} s")
+
+
+@contextlib.contextmanager
+def reading(path: str, *more: type[Exception]) -> Iterator[None]:
+    """Inside this `with` block a file is decoded: what damaged bytes raise becomes one `GdbextError` that names the file.
+
+    `more`: exceptions of a format's own library (`zipfile.BadZipFile`) that mean damage too."""
+    try:
+        yield
+    except DAMAGE + more as e:
+        what = str(e).splitlines()[0][:200] if str(e) else type(e).__name__
+        raise GdbextError(f"{path}: damaged ({what})") from None
+    except OSError as e:
+        raise GdbextError(f"{path}: {e.strerror or e}") from None
