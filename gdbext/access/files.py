@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 
 MAX_LINKS = 40  # symbolic links that one name may lead through: as the kernel allows (MAXSYMLINKS)
 MAX_SOURCE = 8 << 20  # bytes of a source file that are looked at
-DAMAGE = (struct.error, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError, EOFError)
+DAMAGE = (
+    struct.error,
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+    MemoryError,
+    EOFError,
+)
 
 
 def resolve(root: str, path: str) -> str:

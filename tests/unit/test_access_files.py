@@ -25,7 +25,13 @@ def test_a_name_is_followed_inside_the_root(tmp_path):
     def text(path):
         return open(files.resolve(str(root), path)).read()
 
-    assert text("/usr/lib/lib.so") == text("/lib/lib.so") == text("/absolute/lib.so") == text("/lib/../lib/./lib.so") == "the container's"
+    assert (
+        text("/usr/lib/lib.so")
+        == text("/lib/lib.so")
+        == text("/absolute/lib.so")
+        == text("/lib/../lib/./lib.so")
+        == "the container's"
+    )
     for path in ("/tmp/lib.so", "/up", "/../outside/lib.so"):
         with pytest.raises(FileNotFoundError):
             text(path)
