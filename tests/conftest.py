@@ -13,8 +13,14 @@ import sys
 
 import pytest
 
+pytest.register_assert_rewrite("harness")  # a failed assertion there shows its values too
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-for folder in (ROOT, os.path.join(ROOT, "scripts"), os.path.join(ROOT, "tests")):  # gdbext, `tools` of the scripts, gdbrun
+for folder in (
+    ROOT,
+    os.path.join(ROOT, "scripts"),
+    os.path.join(ROOT, "tests"),
+):  # gdbext, `tools` of the scripts, `harness` of the tests
     if folder not in sys.path:
         sys.path.insert(0, folder)
 

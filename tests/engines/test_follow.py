@@ -9,7 +9,7 @@ import os
 import platform
 
 import pytest
-from gdbrun import INIT
+from harness.gdb_run import INIT
 from tools.engines import start_vllm
 from tools.environments import existing
 

@@ -2,51 +2,21 @@
 its GIL held in C; the culprit is named or nobody, and the engine goes on."""
 
 import contextlib
-import json
 import os
 import signal
-import sys
 import time
 
 import pytest
+from harness.answers import answer
+from harness.engines import advances, processes
+from harness.heartbeats import eventually
 
 from gdbext.access import ptrace
 from gdbext.access.proc import read_proc
-from gdbext.commands import table
-from gdbext.session.session import Session
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb"))
-from heartbeats import eventually  # noqa: E402
-
-
-def answer(line):
-    name, _, rest = line.partition(" ")
-    command = table.load(name)
-    return json.loads(command().answer(Session(), command.parse(rest)).json(name))
-
-
-def processes(engine):
-    """{what it is called after the engine's name: pid}; the one that a user would have started is the frontend."""
-    found = {title.rpartition("::")[2]: pid for pid, title in engine.titles().items() if "::" in title}
-    return {**found, "frontend": engine.said["pid"]}
 
 
 def labelled(said):
     return sorted({c["label"] for c in said["culprits"]})
-
-
-def advances(pid, seconds=60):
-    """Whether the main thread of a worker or core goes on: its Python stack or clock changes."""
-
-    def run():
-        return int(read_proc(pid, f"task/{pid}/schedstat").split()[0])
-
-    before, end = run(), time.monotonic() + seconds
-    while time.monotonic() < end:
-        time.sleep(0.1)
-        if run() - before > 2e7:
-            return True
-    return False
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """llm-break on a live vLLM: the worker stops in its CPU attention, the arguments are the model's tensors, and it computes on."""
 
-from gdbrun import run_gdb
+from harness.gdb_run import run_gdb
 
 
 def test_a_live_worker_stops_in_its_attention_and_goes_on(gdb_path, vllm):

@@ -1,34 +1,11 @@
 """The KV cache of real engines with two ranks: numbers, block tables and addresses equal what the parked processes say of themselves;
 the same from a core."""
 
-import json
 import os
 
 import pytest
-from gdbrun import run_gdb
-
-
-def kv_said(running, pid):
-    with open(os.path.join(running.folder, f"{pid}.kv.json")) as f:
-        return json.load(f)
-
-
-def pid_of(engine, title):
-    found = [pid for pid, t in engine.titles().items() if t == title]
-    assert found, f"no process is called {title}: {engine.titles()}"
-    return found[0]
-
-
-def same_requests(answer, said):
-    tables = {r["request_id"]: r["tables"] for r in answer["requests"]}
-    wanted = {}
-    for group, held in enumerate(said["tables"]):
-        for request, blocks in held.items():
-            wanted.setdefault(request, {})[str(group)] = blocks
-    assert tables == wanted
-    for r in answer["requests"]:
-        status, prompt, computed, output, _ = said["requests"][r["request_id"]]
-        assert (r["status"], r["prompt_tokens"], r["computed_tokens"], r["output_tokens"]) == (status, prompt, computed, output)
+from harness.engines import kv_said, pid_of, same_requests
+from harness.gdb_run import run_gdb
 
 
 def test_vllm_scheduler_side_live_and_on_a_core(running, vllm, truth, gdb_path, tmp_path):

@@ -4,8 +4,8 @@ does a core of one."""
 import os
 import time
 
-from gdbrun import run_gdb
-from test_kv import kv_said, pid_of, same_requests
+from harness.engines import kv_said, pid_of, same_requests
+from harness.gdb_run import run_gdb
 
 LIMIT = 300
 

@@ -6,8 +6,8 @@ import re
 import time
 
 import pytest
-from gdbrun import run_gdb
-from test_kv import pid_of
+from harness.engines import pid_of
+from harness.gdb_run import run_gdb
 
 from gdbext.access import ptrace
 

@@ -5,7 +5,7 @@ import json
 import os
 
 import pytest
-from gdbrun import run_gdb
+from harness.gdb_run import run_gdb
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime

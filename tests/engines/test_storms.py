@@ -7,20 +7,17 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
-from gdbrun import INIT
-from test_hangs import answer
+from harness.answers import answer
+from harness.gdb_run import INIT
+from harness.heartbeats import ROUNDS, eventually, within
 
 from gdbext.access import guard, ptrace
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb"))
-from heartbeats import ROUNDS, eventually, within  # noqa: E402
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="debug registers of x86-64")
 ATTACHES = int(os.environ.get("GDBEXT_TEST_ATTACHES", "12"))

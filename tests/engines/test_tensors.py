@@ -3,8 +3,8 @@
 import json
 import os
 
-from gdbrun import run_gdb
-from test_kv import kv_said, pid_of
+from harness.engines import kv_said, pid_of
+from harness.gdb_run import run_gdb
 
 
 def test_every_weight_and_kv_cache_of_a_vllm_worker(running, vllm, truth, gdb_path, tmp_path):

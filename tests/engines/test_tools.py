@@ -7,9 +7,9 @@ import json
 import os
 
 import pytest
-from dapclient import Dap
-from gdbrun import run_gdb
-from test_hangs import advances, processes
+from harness.dap import Dap
+from harness.engines import advances, processes
+from harness.gdb_run import run_gdb
 from tools.environments import existing
 
 

@@ -3,9 +3,11 @@
 import functools
 import os
 import shutil
+import sys
 
 import pytest
-from gdbrun import fetched, run_gdb
+from harness.breakpoints import OFF, started
+from harness.gdb_run import fetched, run_gdb
 
 
 @pytest.fixture
@@ -20,3 +22,16 @@ def cuda_gdb():
     if not found:
         pytest.skip("no cuda-gdb: run scripts/get-cuda")
     return functools.partial(run_gdb, found)
+
+
+@pytest.fixture
+def session(tmp_path, gdb_path):
+    """-> function: commands with one subject -> (GdbRun, Subject's tally or None)"""
+
+    def run(commands, python=sys.executable, tally=True):
+        with started(python, tmp_path) as subject:
+            told = [subject.tell(c[1:]) if c.startswith("@") else c for c in commands]
+            said = run_gdb(gdb_path, told, ["-p", str(subject.pid)], timeout=60, before=OFF)
+            return said, subject.tally() if tally else None
+
+    return run

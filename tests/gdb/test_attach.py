@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from heartbeats import ROUNDS, eventually, heartbeats, stop
+from harness.heartbeats import ROUNDS, eventually, heartbeats, stop
 
 from gdbext.access import ptrace
 

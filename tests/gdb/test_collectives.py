@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from pysubjects import SUBJECTS, running
-from test_hang import Ranks
-from test_stacks import answer
+from harness.answers import answer
+from harness.hangs import Ranks
+from harness.subjects import SUBJECTS, running
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from heartbeats import asleep, busy, eventually, heartbeats, stop
+from harness.heartbeats import asleep, busy, eventually, heartbeats, stop
 
 from gdbext.access import collector, ptrace
 from gdbext.access.snapshot import CoreFileTarget

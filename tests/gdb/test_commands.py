@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from gdbrun import run_gdb
-from heartbeats import asleep
+from harness.gdb_run import run_gdb
+from harness.heartbeats import asleep
 
 EVERY_GDB = True
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "commands.py")

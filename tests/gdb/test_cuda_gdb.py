@@ -4,8 +4,8 @@ import struct
 import subprocess
 import sys
 
-import gpucores
-from gpucores import Grid
+from harness import gpucores
+from harness.gpucores import Grid
 
 V1 = "_ZN4vllm25paged_attention_v1_kernelIfLi64ELi16EEEvPT_PKS1_fPKib"
 V2 = "_ZN4vllm25paged_attention_v2_kernelIfLi512EEEvPT_PKS1_"

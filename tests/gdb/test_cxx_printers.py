@@ -6,9 +6,8 @@ import shutil
 import subprocess
 
 import pytest
-from dapclient import GdbDap
-from gdbrun import INIT
-from test_frame_filter import gdbs_that_speak_dap
+from harness.dap import GdbDap, gdbs_that_speak_dap
+from harness.gdb_run import INIT
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "cxx_tensors.cpp")
 START = ["set breakpoint pending on", "set auto-solib-add off", "set may-call-functions off"]

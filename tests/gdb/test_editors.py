@@ -8,11 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from dapclient import GdbDap
-from gdbrun import INIT, ROOT
-from pysubjects import SUBJECTS
-from test_frame_filter import dap, gdbs_that_speak_dap
-from test_pybreak import started
+from harness.breakpoints import started
+from harness.dap import GdbDap, dap, gdbs_that_speak_dap
+from harness.gdb_run import INIT, ROOT
+from harness.subjects import SUBJECTS
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 

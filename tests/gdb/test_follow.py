@@ -8,8 +8,8 @@ import time
 
 import pexpect
 import pytest
-from gdbrun import INIT, run_gdb
-from pysubjects import PYTHONS, SUBJECTS
+from harness.gdb_run import INIT, run_gdb
+from harness.subjects import PYTHONS, SUBJECTS
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 FILE = os.path.join(SUBJECTS, "family.py")

@@ -6,11 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from dapclient import GdbDap
-from gdbrun import INIT
-from pysubjects import PYTHONS, running
+from harness.dap import ON, dap, gdbs_that_speak_dap
+from harness.subjects import PYTHONS, running
 
-ON = "enable frame-filter global gdbext-python"
 ENTRY = re.compile(r"^(?:#\d+ +| +)(.+) \(\) at (.*):(\d+)$")  # a Python frame: no address, no arguments
 
 
@@ -136,22 +134,6 @@ def test_it_is_listed_and_off_until_asked_for(gdb):
     )
     assert re.search(r"No +gdbext-python", ran.outputs[0]) and re.search(r"Yes +gdbext-python", ran.outputs[2])
     assert ran.outputs[3] == "False"
-
-
-def dap(gdb):
-    """A gdb that speaks the Debug Adapter Protocol."""
-    words = ["-nx", "-q", "-i=dap"]
-    for command in ("set debuginfod enabled off", "set auto-load off", f"source {INIT}", ON):
-        words += ["-iex", command]
-    return GdbDap(gdb, words)
-
-
-def gdbs_that_speak_dap():
-    """The gdbs here from 14 on; skips where there is none."""
-    gdbs = [g for g in os.environ.get("GDBEXT_TEST_GDB", "gdb").split(":") if g]
-    speaks = ["-nx", "-batch", "-ex", "python import gdb.dap.scopes"]
-    able = [g for g in gdbs if not subprocess.run([g, *speaks], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout]
-    return able or pytest.skip("no gdb here speaks DAP (gdb 14 and later)")
 
 
 def test_a_front_end_that_speaks_dap_gets_python_frames_and_their_variables():

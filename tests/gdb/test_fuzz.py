@@ -9,7 +9,7 @@ import random
 import signal
 
 import pytest
-from pysubjects import PYTHONS, kernel_core, running, unlimited_core
+from harness.subjects import PYTHONS, kernel_core, running, unlimited_core
 
 from gdbext.access.snapshot import CoreFileTarget
 from gdbext.commands.llm_bt import LlmBt

@@ -3,9 +3,9 @@
 import re
 import struct
 
-import gpucores
 import pytest
-from gpucores import Grid
+from harness import gpucores
+from harness.gpucores import Grid
 
 V1 = "_ZN4vllm25paged_attention_v1_kernelIfLi64ELi16EEEvPT_PKS1_fPKib"
 MODULE = gpucores.cubin({V1: 384})

@@ -4,7 +4,7 @@ import os
 import re
 
 import pytest
-from gdbrun import ROOT
+from harness.gdb_run import ROOT
 
 from gdbext.commands.guide import GUIDE
 from gdbext.commands.table import COMMANDS

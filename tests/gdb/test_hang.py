@@ -3,20 +3,15 @@
 `pytest -s` prints the table that the README quotes.
 """
 
-import contextlib
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
-import time
 
 import pytest
-from gdbrun import run_gdb
-from heartbeats import asleep, eventually
-from pysubjects import SUBJECTS
-from test_stacks import answer, run
+from harness.answers import answer, run
+from harness.gdb_run import run_gdb
+from harness.hangs import Ranks, fault
+from harness.heartbeats import asleep, eventually
 
 from gdbext.access import ptrace
 
@@ -83,27 +78,6 @@ def record(scenario, expected, said, wanted):
     assert right or verdict == "unknown", f"{scenario}: {json.dumps(said, indent=1)}; wanted {expected} {wanted}"
 
 
-@contextlib.contextmanager
-def fault(scenario, python=sys.executable):
-    """-> (pid to look at, culprits' tids)"""
-    child = subprocess.Popen(
-        [python, os.path.join(SUBJECTS, "faults.py"), scenario],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    pid = child.pid
-    try:
-        truth = json.loads(child.stdout.readline())
-        pid = truth["pid"]
-        asleep(pid, seconds=2)  # some never do
-        yield pid, truth["culprits"]
-    finally:
-        os.killpg(child.pid, signal.SIGKILL)  # what it has forked too
-        child.communicate()
-
-
 @pytest.mark.parametrize("scenario", PLAIN)
 def test_one_process(scenario):
     with fault(scenario) as (pid, culprits):
@@ -132,58 +106,6 @@ def test_files_that_libraries_use_as_locks(scenario, torch_python):
 
 
 # ---- ranks -----------------------------------------------------------------------------------------------------------
-class Ranks:
-    """Gloo ranks that take words."""
-
-    def __init__(self, python, count, world, folder):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
-        command = [python, os.path.join(SUBJECTS, "gloo_rank.py")]
-        self.folder = str(folder)
-        self.processes = [
-            subprocess.Popen(
-                [*command, str(r), str(world), str(port)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            for r in range(count)
-        ]
-        self.pids = [int(self.expect(r, "starting")[0]) for r in range(count)]
-
-    def expect(self, rank, word):
-        for line in self.processes[rank].stdout:
-            if line.split()[:1] == [word]:
-                return line.split()[1:]
-        raise AssertionError(f"rank {rank} ended without saying {word}")
-
-    def do(self, *words):
-        """One word for each rank; '' for none. Then time to get there."""
-        for process, word in zip(self.processes, words):
-            if word:
-                process.stdin.write(word + "\n")
-                process.stdin.flush()
-        time.sleep(0.2)
-        asleep(*self.pids, seconds=1)  # some never do
-
-    def flag(self, name):
-        return os.path.join(self.folder, name)
-
-    def meet(self, name, *words):
-        """Lets the absent rank come: sets the flag, and waits until all have done their words."""
-        open(self.flag(name), "w").close()
-        for rank, word in enumerate(words):
-            self.expect(rank, "did")
-
-    def hang(self):
-        return answer(f"llm-hang {' '.join(map(str, self.pids))} -wait 0.6 -json")
-
-    def close(self):
-        for process in self.processes:
-            process.kill()
-            process.communicate()
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import subprocess
 import time
 
 import pytest
-from dapclient import Dap
-from gdbrun import run_gdb
-from pysubjects import PYTHONS
-from test_pybreak import FILE, LINES, OFF, started
+from harness.breakpoints import FILE, LINES, OFF, started
+from harness.dap import Dap
+from harness.gdb_run import run_gdb
+from harness.subjects import PYTHONS
 from tools.environments import existing
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")

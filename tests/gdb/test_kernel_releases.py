@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from gdbrun import fetched
+from harness.gdb_run import fetched
 from tools import get_releases
 
 from gdbext.access import elf

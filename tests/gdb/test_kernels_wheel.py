@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from gdbrun import fetched
+from harness.gdb_run import fetched
 
 from gdbext.access import elf
 from gdbext.kernels import signatures, stripped

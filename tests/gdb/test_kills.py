@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from heartbeats import ROUNDS, busy, eventually, heartbeats, stop
+from harness.heartbeats import ROUNDS, busy, eventually, heartbeats, stop
 
 from gdbext.access import guard, ptrace
 

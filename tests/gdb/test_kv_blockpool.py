@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import pytest
-from gdbrun import run_gdb
+from harness.gdb_run import run_gdb
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from gdbrun import run_gdb
+from harness.gdb_run import run_gdb
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
 FAULTS = {

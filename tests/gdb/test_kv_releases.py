@@ -9,8 +9,8 @@ import os
 import subprocess
 
 import pytest
-from gdbrun import run_gdb
-from tools.get_releases import fetched
+from harness.gdb_run import run_gdb
+from harness.releases import release
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
@@ -39,13 +39,6 @@ def running(python, subject, *arguments):
     finally:
         child.kill()
         child.communicate()
-
-
-def release(engine, version):
-    folder = fetched(engine).get(version)
-    if folder is None:
-        pytest.skip(f"{engine} {version} is not here: run scripts/get-releases")
-    return folder
 
 
 def compare(cache, said, faults=()):

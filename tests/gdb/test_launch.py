@@ -7,9 +7,9 @@ import shutil
 import struct
 import subprocess
 
-import gpucores
 import pytest
-from gdbrun import fetched
+from harness import gpucores
+from harness.gdb_run import fetched
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
 WANTED = {"paged_attention_v1_kernel", "paged_attention_v2_kernel", "flash_fwd_kernel"}  # paged-attention, of those in paged.cu

@@ -5,7 +5,7 @@ import os
 import struct
 
 import pytest
-from pysubjects import PYTHONS, running
+from harness.subjects import PYTHONS, running
 
 FORMATS = {"u64": "<Q", "tagged": "<Q", "i64": "<q", "i32": "<i", "u8": "<B", "f64": "<d"}
 

@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from gdbrun import run_gdb
-from heartbeats import asleep, eventually
-from pysubjects import PYTHONS, running
-from test_stacks import answer, run
+from harness.answers import answer, run
+from harness.gdb_run import run_gdb
+from harness.heartbeats import asleep, eventually
+from harness.subjects import PYTHONS, running
 
 
 def graph(said):

@@ -7,9 +7,9 @@ import re
 import subprocess
 
 import pytest
-from gdbrun import run_gdb
-from pysubjects import SUBJECTS
-from test_kv_releases import release
+from harness.gdb_run import run_gdb
+from harness.releases import release
+from harness.subjects import SUBJECTS
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 

@@ -1,83 +1,28 @@
 """Python breakpoints, logs and traces on real processes of all versions here; the subject counts its passes itself."""
 
-import contextlib
 import json
 import os
 import platform
 import re
-import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from gdbrun import ROOT, run_gdb
-from pysubjects import PYTHONS, SUBJECTS
+from harness.breakpoints import LINES, started
+from harness.gdb_run import ROOT, run_gdb
+from harness.subjects import PYTHONS
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython import codes
 from gdbext.cpython.runtime import open_runtime
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
-FILE = os.path.join(SUBJECTS, "breakpoints.py")
-with open(FILE) as _f:
-    LINES = {m.group(1): i for i, line in enumerate(_f, 1) for m in [re.search(r"# LINE (\w+)$", line)] if m}
-OFF = ["set auto-solib-add off", "set print thread-events off"]
-
-
-class Subject:
-    def __init__(self, python, folder):
-        self.go = str(folder / "go")
-        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        self.process = subprocess.Popen(
-            [python, FILE, self.go], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, text=True
-        )
-        self.said = json.loads(self.process.stdout.readline())
-        self.pid = self.said["pid"]
-
-    def tell(self, word):
-        """The gdb command that makes it run something, once it is continued."""
-        return f"shell echo {word} > {self.go}.new && mv {self.go}.new {self.go}"
-
-    def go_on(self, word):
-        """Makes it run something now."""
-        with open(self.go + ".new", "w") as f:
-            f.write(word)
-        os.rename(self.go + ".new", self.go)
-
-    def tally(self):
-        """What it counted by itself, once it is through."""
-        return json.loads(self.process.stdout.readline())
-
-
-@contextlib.contextmanager
-def started(python, folder):
-    subject = Subject(python, folder)
-    try:
-        yield subject
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(subject.pid, signal.SIGKILL)
-        subject.process.kill()
-        subject.process.communicate()
 
 
 def logged(text, line):
     """The texts that `pylog` printed for a line."""
     return re.findall(rf"^\d+ \w+\.py:{line}  (.*)$", text, re.M)
-
-
-@pytest.fixture
-def session(tmp_path, gdb_path):
-    """-> function: commands with one subject -> (GdbRun, Subject's tally or None)"""
-
-    def run(commands, python=sys.executable, tally=True):
-        with started(python, tmp_path) as subject:
-            told = [subject.tell(c[1:]) if c.startswith("@") else c for c in commands]
-            said = run_gdb(gdb_path, told, ["-p", str(subject.pid)], timeout=60, before=OFF)
-            return said, subject.tally() if tally else None
-
-    return run
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)

@@ -5,9 +5,9 @@ import platform
 import re
 
 import pytest
-from gdbrun import run_gdb
-from pysubjects import PYTHONS
-from test_pybreak import OFF, session, started  # noqa: F401
+from harness.breakpoints import OFF, started
+from harness.gdb_run import run_gdb
+from harness.subjects import PYTHONS
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from gdbrun import run_gdb
-from pysubjects import PYTHONS, SUBJECTS, Damaged, running
+from harness.gdb_run import run_gdb
+from harness.subjects import PYTHONS, SUBJECTS, Damaged, running
 
 from gdbext.commands.pyexc import PyExc
 from gdbext.cpython import exceptions

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from gdbrun import run_gdb
-from pysubjects import PYTHONS
-from test_pybreak import FILE, OFF, started
+from harness.breakpoints import FILE, OFF, started
+from harness.gdb_run import run_gdb
+from harness.subjects import PYTHONS
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 

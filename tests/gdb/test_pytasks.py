@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from pysubjects import PYTHONS, Damaged, running
+from harness.subjects import PYTHONS, Damaged, running
 
 from gdbext.commands.pytasks import PyTasks
 from gdbext.cpython import tasks

@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from pysubjects import SUBJECTS, running
-from test_tensors import LAZY
+from harness.subjects import SUBJECTS, running
+from harness.tensors import LAZY
 
 from gdbext.access.proc import ProcTarget
 from gdbext.commands.pytensor import PyTensor

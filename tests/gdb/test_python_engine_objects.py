@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from pysubjects import PYTHONS, running
+from harness.subjects import PYTHONS, running
 
 from gdbext.commands.pyprint import PyPrint
 from gdbext.cpython.reprs import FULL, SHORT, Repr

@@ -6,7 +6,7 @@ import shutil
 import sys
 
 import pytest
-from pysubjects import PYTHONS, copy, kernel_core, running, unlimited_core
+from harness.subjects import PYTHONS, copy, kernel_core, running, unlimited_core
 
 from gdbext.access.proc import ProcTarget
 from gdbext.access.snapshot import CoreFileTarget

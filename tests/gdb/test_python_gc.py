@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from pysubjects import PYTHONS, running
+from harness.subjects import PYTHONS, running
 
 from gdbext.cpython import gc, holders
 from gdbext.cpython.expressions import evaluate

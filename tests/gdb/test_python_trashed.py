@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from pysubjects import PYTHONS, running
+from harness.subjects import PYTHONS, running
 
 from gdbext.cpython.reprs import NORMAL, SHORT, Repr
 from gdbext.cpython.runtime import open_runtime

@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import pytest
-from test_stacks import pools
+from harness.pools import pools
 from tools.environments import existing
 
 CLUSTER = """

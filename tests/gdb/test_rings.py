@@ -3,9 +3,9 @@
 import os
 import signal
 
-from heartbeats import eventually
-from pysubjects import running
-from test_stacks import answer
+from harness.answers import answer
+from harness.heartbeats import eventually
+from harness.subjects import running
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime

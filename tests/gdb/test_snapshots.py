@@ -10,9 +10,9 @@ import sys
 import time
 
 import pytest
-from gdbrun import run_gdb
-from heartbeats import asleep, eventually, heartbeats
-from pysubjects import SUBJECTS
+from harness.gdb_run import run_gdb
+from harness.heartbeats import asleep, eventually, heartbeats
+from harness.subjects import SUBJECTS
 
 from gdbext.access import collector
 from gdbext.access.snapshot import CoreFileTarget

@@ -1,45 +1,14 @@
 """llm-stacks on real processes: the tree says what each process says of itself, idle pools fold, who is missing is named, all run on."""
 
-import contextlib
-import json
-import os
 import re
 import subprocess
 import sys
 
-from gdbrun import run_gdb
-from heartbeats import asleep, eventually, heartbeats
-from pysubjects import PYTHONS, SUBJECTS
-
-from gdbext.commands import table
-from gdbext.session.session import Session
-
-
-def run(line):
-    name, _, rest = line.partition(" ")
-    command = table.load(name)
-    return command().answer(Session(), command.parse(rest))
-
-
-def answer(line):
-    return json.loads(run(line).json(line.split(" ")[0]))
-
-
-@contextlib.contextmanager
-def pools(*words, python=sys.executable):
-    """-> [truth] of one running pool.py per word."""
-    found = [
-        subprocess.Popen([python, os.path.join(SUBJECTS, "pool.py"), *word.split()], stdout=subprocess.PIPE, text=True)
-        for word in words
-    ]
-    try:
-        truths = [json.loads(p.stdout.readline()) for p in found]
-        asleep(*(p.pid for p, word in zip(found, words) if "moving" not in word))
-        yield truths
-    finally:
-        for p in found:
-            p.kill()
-            p.communicate()
+from harness.answers import answer, run
+from harness.gdb_run import run_gdb
+from harness.heartbeats import eventually, heartbeats
+from harness.pools import pools
+from harness.subjects import PYTHONS
 
 
 def functions(group):

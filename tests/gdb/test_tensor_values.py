@@ -6,7 +6,8 @@ import re
 import subprocess
 
 import pytest
-from test_tensors import LAZY, ask, running
+from harness.tensors import LAZY, ask
+from harness.tensors import tensors as running
 
 from gdbext.errors import GdbextError
 from gdbext.torch import stats

@@ -1,22 +1,16 @@
 """Tensors read from outside equal what torch says of them inside: metadata and repr, from /proc, in gdb live and in a core."""
 
-import contextlib
 import json
 import os
-import subprocess
 
 import pytest
+from harness.tensors import LAZY, ask
+from harness.tensors import tensors as running
 
-from gdbext.access.proc import ProcTarget
-from gdbext.commands.pytensor import PyTensor
-from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
-from gdbext.session.session import Session
 from gdbext.torch import layout as layouts
-from gdbext.torch.repr import process_options, tensor_repr
 from gdbext.torch.tensor import one_line, read_tensor, read_tensor_impl
 
-SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "tensors.py")
 FIELDS = (
     "type",
     "shape",
@@ -33,39 +27,6 @@ FIELDS = (
     "is_neg",
     "impl",
 )
-
-
-class Subject:
-    """The running process, what it wrote down, and a reader of it."""
-
-    def __init__(self, process, truth):
-        self.pid = process.pid
-        self.tensors, self.beyond, self.slices = truth["tensors"], truth["beyond"], truth["slices"]
-        self.rt = open_runtime(ProcTarget(self.pid))
-        self.table = layouts.for_process(self.rt.target, self.rt)
-        self.options = process_options(self.rt, self.table)
-
-    def read(self, name):
-        return read_tensor(self.rt, (self.tensors.get(name) or self.beyond[name])["address"])
-
-    def repr(self, tensor):
-        return tensor_repr(tensor, self.options)
-
-
-@contextlib.contextmanager
-def running(python, folder, *arguments):
-    if subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
-        pytest.skip(f"{python} has no torch")
-    path = str(folder / "truth.json")
-    line = [python, "-W", "ignore", SUBJECT, path, *arguments]
-    process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert process.stdout.readline() == b"ready\n"
-        with open(path) as f:
-            yield Subject(process, json.load(f))
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -253,9 +214,6 @@ def test_one_line_names_type_shape_dtype_device(subject):
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
-def ask(subject, line):
-    args = PyTensor.parse(line + f" -on {subject.pid}")
-    return PyTensor().answer(Session(), args)
 
 
 def test_the_command_answers_outside_gdb_without_stopping_the_process(subject):
@@ -305,7 +263,6 @@ def test_bad_input_is_one_clear_line(subject, line, said):
 
 
 # ---- in gdb ----------------------------------------------------------------------------------------------------------
-LAZY = ["set auto-solib-add off"]
 
 
 def compare_in_gdb(gdb, subject, arguments):

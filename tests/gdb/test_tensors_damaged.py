@@ -4,8 +4,8 @@ import random
 import time
 
 import pytest
-from pysubjects import Damaged
-from test_tensors import running
+from harness.subjects import Damaged
+from harness.tensors import tensors as running
 
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError

@@ -10,9 +10,9 @@ import threading
 import time
 
 import pytest
-from heartbeats import asleep
-from test_hang import fault
-from test_stacks import answer, run
+from harness.answers import answer, run
+from harness.hangs import fault
+from harness.heartbeats import asleep
 
 from gdbext.access.snapshot import CoreFileTarget
 from gdbext.errors import GdbextError

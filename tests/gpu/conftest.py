@@ -8,7 +8,7 @@ import shutil
 import subprocess
 
 import pytest
-from gdbrun import fetched, run_gdb
+from harness.gdb_run import fetched, run_gdb
 
 
 def _tool(name):

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from gdbrun import run_gdb
+from harness.gdb_run import run_gdb
 
 from gdbext.errors import GdbextError
 from gdbext.kernels import gpucore

@@ -5,9 +5,9 @@ import random
 import struct
 import time
 
-import gpucores
 import pytest
-from gpucores import Grid
+from harness import gpucores
+from harness.gpucores import Grid
 
 from gdbext.commands import llm_gpucore
 from gdbext.errors import GdbextError

@@ -9,7 +9,7 @@ import struct
 import zipfile
 
 import pytest
-from test_torch_arrays import made
+from harness.arrays import made
 
 from gdbext.errors import GdbextError
 from gdbext.torch import arrays, dtypes, files

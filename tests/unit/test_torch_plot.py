@@ -1,7 +1,7 @@
 """The heat map's cells, and the picture where matplotlib is."""
 
 import pytest
-from test_torch_arrays import made
+from harness.arrays import made
 
 from gdbext.errors import GdbextError
 from gdbext.session import optional_packages as wheels

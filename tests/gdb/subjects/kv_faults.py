@@ -12,8 +12,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import older_engine  # noqa: E402
-import vllm_release  # noqa: E402
+import older_engine
+import vllm_release
 
 
 def owner(scheduler):

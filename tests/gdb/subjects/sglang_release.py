@@ -15,7 +15,7 @@ import time
 from array import array
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import older_engine  # noqa: E402
+import older_engine
 
 SIZE, ROWS, WIDTH = 64, 8, 48
 

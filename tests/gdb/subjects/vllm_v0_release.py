@@ -12,9 +12,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import older_engine  # noqa: E402
-from older_engine import Config  # noqa: E402
-from vllm_release import fill  # noqa: E402
+import older_engine
+from older_engine import Config
+from vllm_release import fill
 
 BLOCK, BLOCKS = 16, 24
 

@@ -16,7 +16,7 @@ import sys
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime
 
-SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gdb", "subjects")
+SUBJECTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb", "subjects")
 PYTHONS = [p for p in os.environ.get("GDBEXT_TEST_PYTHONS", "").split(":") if p] or [sys.executable]
 
 

@@ -1,8 +1,15 @@
 """Speaks the Debug Adapter Protocol as an editor does, over two streams: a socket's (debugpy) or a process's (gdb -i=dap)."""
 
 import json
+import os
 import socket
 import subprocess
+
+import pytest
+
+from .gdb_run import INIT
+
+ON = "enable frame-filter global gdbext-python"
 
 
 class Dap:
@@ -80,3 +87,19 @@ class GdbDap(Dap):
     def close(self):
         self.process.kill()
         self.process.communicate()
+
+
+def dap(gdb):
+    """A gdb that speaks the Debug Adapter Protocol."""
+    words = ["-nx", "-q", "-i=dap"]
+    for command in ("set debuginfod enabled off", "set auto-load off", f"source {INIT}", ON):
+        words += ["-iex", command]
+    return GdbDap(gdb, words)
+
+
+def gdbs_that_speak_dap():
+    """The gdbs here from 14 on; skips where there is none."""
+    gdbs = [g for g in os.environ.get("GDBEXT_TEST_GDB", "gdb").split(":") if g]
+    speaks = ["-nx", "-batch", "-ex", "python import gdb.dap.scopes"]
+    able = [g for g in gdbs if not subprocess.run([g, *speaks], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout]
+    return able or pytest.skip("no gdb here speaks DAP (gdb 14 and later)")

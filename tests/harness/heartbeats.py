@@ -11,7 +11,7 @@ import time
 
 from gdbext.access import ptrace
 
-SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "heartbeat.py")
+SUBJECT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb", "subjects", "heartbeat.py")
 ROUNDS = int(os.environ.get("GDBEXT_TEST_KILLS", "3"))
 
 

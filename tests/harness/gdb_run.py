@@ -6,7 +6,7 @@ import subprocess
 
 from tools.environments import cache_folder
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 INIT = os.path.join(ROOT, "gdbext", "init.py")
 MARK = "@@gdbext-test@@"
 

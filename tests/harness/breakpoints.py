@@ -1,0 +1,52 @@
+"""A process that runs and counts the functions of gdb/subjects/breakpoints.py when it is told to."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+
+from .subjects import SUBJECTS
+
+FILE = os.path.join(SUBJECTS, "breakpoints.py")
+with open(FILE) as _f:
+    LINES = {m.group(1): i for i, line in enumerate(_f, 1) for m in [re.search(r"# LINE (\w+)$", line)] if m}
+OFF = ["set auto-solib-add off", "set print thread-events off"]
+
+
+class Subject:
+    def __init__(self, python, folder):
+        self.go = str(folder / "go")
+        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        self.process = subprocess.Popen(
+            [python, FILE, self.go], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, text=True
+        )
+        self.said = json.loads(self.process.stdout.readline())
+        self.pid = self.said["pid"]
+
+    def tell(self, word):
+        """The gdb command that makes it run something, once it is continued."""
+        return f"shell echo {word} > {self.go}.new && mv {self.go}.new {self.go}"
+
+    def go_on(self, word):
+        """Makes it run something now."""
+        with open(self.go + ".new", "w") as f:
+            f.write(word)
+        os.rename(self.go + ".new", self.go)
+
+    def tally(self):
+        """What it counted by itself, once it is through."""
+        return json.loads(self.process.stdout.readline())
+
+
+@contextlib.contextmanager
+def started(python, folder):
+    subject = Subject(python, folder)
+    try:
+        yield subject
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(subject.pid, signal.SIGKILL)
+        subject.process.kill()
+        subject.process.communicate()
