@@ -39,7 +39,8 @@ def resolve(root: str, path: str) -> str:
     `root` is '' for our own; the name is then returned as it is. `NotFoundError` where the links go round."""
     if not root:
         return path
-    left, found, links = path.split("/")[::-1], [], 0
+    left, links = path.split("/")[::-1], 0
+    found: list[str] = []
     while left:
         part = left.pop()
         if part in ("", "."):
