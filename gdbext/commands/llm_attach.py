@@ -29,8 +29,8 @@ def _processes(session, what):
 
 
 def _ours(session, attach, what):
-    """`[Held]` that a WHAT names, all of them for nothing or "all"."""
-    ours = attach.held()
+    """`[AttachedProcess]` that a WHAT names, all of them for nothing or "all"."""
+    ours = attach.attached()
     if not ours:
         raise GdbextError("no process is attached by llm-attach")
     if what in ("", "all"):
@@ -80,7 +80,7 @@ class LlmAttach(Command):
         if not args.operand_text:
             raise GdbextError("which process? an index or label of llm-ranks, a pid, or all")
         processes = _processes(session, args.operand_text)
-        mine = {h.pid for h in attach.held()}
+        mine = {h.pid for h in attach.attached()}
         fresh = [p for p in processes if p[0] not in mine]
         if not fresh:
             raise GdbextError(f"{args.operand_text} is attached already: see info inferiors, or llm-detach")

@@ -10,7 +10,7 @@ from ..render.text import escape, seconds
 from ..session.command import Answer, Command, Option, UsageError
 from .llm_kernels import compiled
 
-catalogues, points = lazy_module("kernels.catalogue"), lazy_module("control.launchpoints")
+catalogues, points = lazy_module("kernels.catalogue"), lazy_module("control.kernel_breakpoints")
 
 RESERVED = ("request", "step", "oom", "nan")
 
@@ -100,7 +100,7 @@ def _split(text):
 
 def _place(session, args, name, condition):
     inferior = session.attached_inferior(args.rank)
-    watch = points.Watch(inferior, session.target_of_inferior, name, condition, args.trace or 0)
+    watch = points.KernelBreakpoint(inferior, session.target_of_inferior, name, condition, args.trace or 0)
     partial, gates, rows = [], [], []
     device = session.sees_device() and not args.host
     if device and (condition or args.trace):

@@ -13,7 +13,7 @@ from .llm_break import cost_line
 launches, signatures, points, triton = (
     lazy_module("kernels.launch"),
     lazy_module("kernels.signatures"),
-    lazy_module("control.launchpoints"),
+    lazy_module("control.kernel_breakpoints"),
     lazy_module("kernels.triton"),
 )
 tensors, torch_layouts, reprs = lazy_module("torch.tensor"), lazy_module("torch.layout"), lazy_module("torch.repr")

@@ -11,7 +11,7 @@ COUNT = Option("count", "int", "the first N-1 passes are let go by", 1, metavar=
 
 
 def control(session):
-    """The room that sets traps; imported late, since it exists only inside gdb."""
+    """The room that sets breakpoints; imported late, since it exists only inside gdb."""
     if not session.in_gdb:
         raise GdbextError("this command works inside gdb: source gdbext/init.py there")
     from ..control import pybreak
@@ -24,7 +24,7 @@ def labels(session):
     from ..control import attach
 
     found = {r.pid: r.label for r in session.ranks}
-    found.update({h.pid: h.label for h in attach.held() if h.label})
+    found.update({h.pid: h.label for h in attach.attached() if h.label})
     return found
 
 
@@ -93,8 +93,8 @@ class PyBreak(Command):
         if args.count < 1:
             raise UsageError("pybreak: -count is 1 or more")
         processes = room.processes(labels(session), args.rank or "")
-        point = room.Point("pybreak", where, condition, args.count, args.rank or "")
-        point.take(processes)
+        point = room.PyBreakpoint("pybreak", where, condition, args.count, args.rank or "")
+        point.set_in(processes)
         data = point.data()
         return Answer({"breakpoints": [data]}, lambda style: set_text(data, style), partial_of(processes))
 

@@ -38,7 +38,7 @@ class PyCatch(Command):
         if kind == "if":
             raise UsageError("pycatch: a condition follows `if`")
         check(condition)
-        point = pycatch.CatchPoint(kind, args.uncaught, condition, args.count, args.rank or "")
+        point = pycatch.Catchpoint(kind, args.uncaught, condition, args.count, args.rank or "")
         point.set_in(room.processes(labels(session), args.rank or ""))
         data = point.data()
 

@@ -29,7 +29,7 @@ def recorded(found):
 
 def _set(session, args, point):
     processes = control(session).processes(labels(session), args.rank or "")
-    point.take(processes)
+    point.set_in(processes)
     data = point.data()
     notes = partial_of(processes) + getattr(point, "without_results", [])
     return Answer({"breakpoints": [data], "events": []}, lambda style: set_text(data, style), notes)
@@ -68,7 +68,7 @@ class PyLog(Command):
             if isinstance(part, tuple):
                 check(part[0])
         check(condition or "")
-        point = log.LogPoint(
+        point = log.Logpoint(
             control(session).Where(where),
             template,
             condition or "",
@@ -111,5 +111,5 @@ class PyTrace(Command):
             raise GdbextError("takes a function, not a line: pylog prints at a line")
         check(condition)
         return _set(
-            session, args, log.TracePoint(where, condition, args.count, args.rank or "", args.json, args.limit, args.show_content)
+            session, args, log.Tracepoint(where, condition, args.count, args.rank or "", args.json, args.limit, args.show_content)
         )

@@ -18,19 +18,19 @@ class _Step(Command):
         from ..control import pystep
 
         label = labels(session).get(gdb.selected_inferior().pid, "")
-        standing = self.step(session, pystep, label, args)
-        if standing is None:
+        stop = self.step(session, pystep, label, args)
+        if stop is None:
             return Answer(
                 {"frame": None},
                 "the step did not end: the process stopped for another reason (or ended)",
                 ["the step did not end"],
             )
-        frame = standing.frame
+        frame = stop.frame
         data = {
             "frame": {"index": 0, "function": escape(frame.function), "file": escape(frame.file), "line": frame.line},
-            "tid": standing.tid,
+            "tid": stop.tid,
         }
-        shown = pystep.text(standing)
+        shown = pystep.text(stop)
         return Answer(data, lambda style: shown)
 
 

@@ -15,7 +15,7 @@ from ..access import guard as guards
 from ..access import libraries, ptrace
 from ..access.proc import permission_hint
 from ..errors import GdbextError, NotFoundError
-from . import confined
+from . import inferior_breakpoints
 
 # Settings that a command of ours changes while it works, and puts back before it returns; those a gdb does not know are left out.
 QUIET = {
@@ -30,7 +30,7 @@ QUIET = {
 WORD = {True: "on", False: "off", None: "unlimited"}
 
 
-class Held:
+class AttachedProcess:
     """A process that we attached. `pause`: seconds from the stop until the attach was done; `standstill()`: all seconds so
     far."""
 
@@ -60,7 +60,7 @@ class Held:
 
 
 class _State:
-    held = {}  # pid -> Held, in the order of attaching
+    attached = {}  # pid -> AttachedProcess, in the order of attaching
     guard = guards.Guard()
     guard_error = ""
     watched = set()  # pids that the guard knows of although gdb attached them by itself
@@ -72,7 +72,7 @@ class _State:
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------
-def _setting(name):
+def setting(name):
     """The text that `set NAME` takes for its present value, or None where this gdb has no such setting."""
     try:
         value = gdb.parameter(name)
@@ -81,7 +81,7 @@ def _setting(name):
     return WORD[value] if value is None or isinstance(value, bool) else str(value)
 
 
-class quiet:
+class QuietGdb:
     """A `with` block in which gdb asks nothing, tells nothing and changes no focus for good."""
 
     def __init__(self, keep_focus=True):
@@ -90,7 +90,7 @@ class quiet:
     def __enter__(self):
         self.saved, _State.busy = {}, True
         for name, value in QUIET.items():
-            old = _setting(name)
+            old = setting(name)
             if old is not None and old != value:
                 self.saved[name] = old
                 gdb.execute(f"set {name} {value}", to_string=True)
@@ -119,7 +119,7 @@ class quiet:
                 pass  # the thread runs by now, or its stack is another: there is no frame to go back to
 
 
-class no_interrupt:
+class BlockSigint:
     """A `with` block in which Ctrl-C waits: while gdb waits for a process to stop it would pass SIGINT on to that process, and
     end it."""
 
@@ -172,15 +172,15 @@ def _name(pid):
 
 
 # ---- attach ----------------------------------------------------------------------------------------------------------
-def held(pid=None):
-    """The `Held` of `pid`, or all of them in the order of attaching. Processes that have ended are dropped."""
-    for h in list(_State.held.values()):
+def attached(pid=None):
+    """The `AttachedProcess` of `pid`, or all of them in the order of attaching. Processes that have ended are dropped."""
+    for h in list(_State.attached.values()):
         inferior = _inferior(h)
         if inferior is None or inferior.pid != h.pid:
             _drop(h)
     if pid is None:
-        return list(_State.held.values())
-    return _State.held.get(pid)
+        return list(_State.attached.values())
+    return _State.attached.get(pid)
 
 
 def _inferior(h):
@@ -192,9 +192,9 @@ def guard_error():
     return _State.guard_error
 
 
-def watch_over(pid):
+def guard_process(pid):
     """Tells the guard of a process that gdb itself attached: should gdb be killed, its debug registers are cleared and it runs on."""
-    if pid in _State.held:
+    if pid in _State.attached:
         return
     try:
         _State.guard.start()
@@ -207,22 +207,22 @@ def watch_over(pid):
 
 def armed(pid, yes=True):
     """Tells the guard that debug registers of a process are set (or are not any more)."""
-    if not _State.guard_error and (pid in _State.held or pid in _State.watched):
+    if not _State.guard_error and (pid in _State.attached or pid in _State.watched):
         _State.guard.armed(pid, yes)
 
 
-def unwatch(pid):
+def unguard_process(pid):
     """It is gone, or gdb has let go of it."""
     if pid in _State.watched:
         _State.watched.discard(pid)
         if not _State.guard_error:
             _State.guard.free(pid)
-        if not _State.held and not _State.watched:
+        if not _State.attached and not _State.watched:
             _State.guard.end()
 
 
 def attach(processes, which="main"):
-    """Attaches to `[(pid, label)]`, one inferior each, and selects the first. Returns `[Held]`.
+    """Attaches to `[(pid, label)]`, one inferior each, and selects the first. Returns `[AttachedProcess]`.
 
     `which` libraries' symbols are read: "main" (what the main thread's stack needs, files above 100 MB left out), "stacks"
     (what all
@@ -240,7 +240,7 @@ def attach(processes, which="main"):
     listen(cont=_on_continue, stop=_on_stop, exited=_on_exit)
     if hasattr(gdb.events, "gdb_exiting"):
         listen(gdb_exiting=_on_gdb_exit)
-    with quiet(keep_focus=False) as focus, confined.out_of_the_way():
+    with QuietGdb(keep_focus=False) as focus, inferior_breakpoints.suspended():
         scratch, rooms = None, []
         try:
             _save("auto-solib-add", "off")
@@ -248,18 +248,18 @@ def attach(processes, which="main"):
                 rooms.append(_free_inferior(rooms))
             scratch = _read_ahead(plan, which)
             for (pid, label, was_stopped), room in zip(plan, rooms):
-                _attach_one(Held(pid, label, was_stopped), room, which, fresh)
+                _attach_one(AttachedProcess(pid, label, was_stopped), room, which, fresh)
             select(fresh[0].inferior)
         except BaseException as e:
             focus.keep_focus = True
-            with no_interrupt():
+            with BlockSigint():
                 _roll_back(fresh)
             if isinstance(e, gdb.error):
                 raise GdbextError(_reason(fresh[-1] if fresh else None, e)) from None
             raise
         finally:
             for number, added in rooms + [(scratch, True)]:
-                if added and number not in {h.inferior for h in _State.held.values()}:
+                if added and number not in {h.inferior for h in _State.attached.values()}:
                     _remove(number)
         if focus.inferior.is_valid() and focus.inferior.pid:
             focus.keep_focus = focus.inferior.pid not in {h.pid for h in fresh} and bool(focus.thread)
@@ -349,9 +349,9 @@ def _attach_one(h, room, which, fresh):
             gdb.execute("file " + _quote(exe), to_string=True)  # read before the stop, not after
     except (OSError, gdb.error):
         pass  # in a container, or deleted: gdb finds it itself, at the price of a longer pause
-    with no_interrupt():
+    with BlockSigint():
         h.stopped()
-        _State.held[h.pid] = h
+        _State.attached[h.pid] = h
         gdb.execute(f"attach {h.pid}", to_string=True)
     if which == "main":
         main = [t for t in gdb.selected_inferior().threads() if t.ptid[1] == h.pid]
@@ -372,19 +372,19 @@ def _roll_back(fresh):
         try:
             _detach_one(h)
         except (gdb.error, GdbextError):
-            _State.held.setdefault(h.pid, h)  # the guard goes on watching it; the error that is raised says what went wrong
+            _State.attached.setdefault(h.pid, h)  # the guard goes on watching it; the error that is raised says what went wrong
     _give_back()
 
 
 # ---- detach ----------------------------------------------------------------------------------------------------------
 def detach(pids=None):
-    """Detaches `pids` (default: all of ours); returns `[(Held, seconds of standstill)]`. Raises after having tried each."""
-    wanted = held() if pids is None else [h for h in held() if h.pid in set(pids)]
+    """Detaches `pids` (default: all of ours); returns `[(AttachedProcess, seconds of standstill)]`. Raises after having tried each."""
+    wanted = attached() if pids is None else [h for h in attached() if h.pid in set(pids)]
     done, errors = [], []
-    with quiet():
+    with QuietGdb():
         for h in wanted:
             try:
-                with no_interrupt():
+                with BlockSigint():
                     _detach_one(h)
                 done.append((h, h.past))
             except gdb.error as e:
@@ -429,8 +429,8 @@ def _take_interrupts(h):
 
 def _on_gdb_exit(_):
     """gdb lets go of what it holds by itself now."""
-    with quiet(keep_focus=False), no_interrupt():
-        for h in held():
+    with QuietGdb(keep_focus=False), BlockSigint():
+        for h in attached():
             _take_interrupts(h)
 
 
@@ -443,7 +443,7 @@ def _signal(pid, number):
 
 def _drop(h):
     """Forgets a process that is detached or gone, and its inferior where that was ours."""
-    _State.held.pop(h.pid, None)
+    _State.attached.pop(h.pid, None)
     if not _State.guard_error:
         _State.guard.free(h.pid)
     inferior = _inferior(h)
@@ -460,13 +460,13 @@ def _drop(h):
 
 def _save(name, value):
     if name not in _State.saved:
-        _State.saved[name] = _setting(name)
+        _State.saved[name] = setting(name)
         gdb.execute(f"set {name} {value}", to_string=True)
 
 
 def _give_back():
     """With the last process gone: settings as before, no guard."""
-    if _State.held:
+    if _State.attached:
         return
     _restore_schedule()
     for name, value in _State.saved.items():
@@ -490,7 +490,7 @@ def _on_continue(event):
         return
     together = bool(gdb.parameter("schedule-multiple"))
     current = gdb.selected_inferior().num
-    for h in _State.held.values():
+    for h in _State.attached.values():
         if together or h.inferior == current:
             if h.since is not None and h.was_stopped and not h.ran and not _State.guard_error:
                 _State.guard.resumed(h.pid)
@@ -500,7 +500,7 @@ def _on_continue(event):
 def _on_stop(_):
     if _State.busy:
         return
-    for h in _State.held.values():
+    for h in _State.attached.values():
         h.stopped()
     if _State.schedule is not None and _State.background:
         gdb.post_event(
@@ -510,7 +510,7 @@ def _on_stop(_):
 
 def _on_exit(event):
     # Comes at a detach too. Its inferior may not be touched here; the next command of ours that asks who is held drops it.
-    h = next((h for h in _State.held.values() if h.inferior == event.inferior.num), None)
+    h = next((h for h in _State.attached.values() if h.inferior == event.inferior.num), None)
     if h is not None:
         h.let_go()
 
@@ -523,10 +523,10 @@ def _restore_schedule():
 
 # ---- continue, apply -------------------------------------------------------------------------------------------------
 def resume(pids=None, background=False):
-    """Lets one of ours, or all of them, run: until one stops or Ctrl-C, or in the background. Returns their `[Held]`.
+    """Lets one of ours, or all of them, run: until one stops or Ctrl-C, or in the background. Returns their `[AttachedProcess]`.
 
     gdb's all-stop mode resumes one inferior or every one: `schedule-multiple` is on for as long as they run."""
-    ours = held()
+    ours = attached()
     wanted = ours if pids is None else [h for h in ours if h.pid in set(pids)]
     if not wanted:
         raise GdbextError("nothing to continue: no process is attached by llm-attach")
@@ -538,11 +538,11 @@ def resume(pids=None, background=False):
     if running:
         raise GdbextError(f"process {running[0].pid} is running already")
     if gdb.selected_inferior().num not in {h.inferior for h in wanted}:
-        with quiet(keep_focus=False):
+        with QuietGdb(keep_focus=False):
             select(wanted[0].inferior)
     together = "on" if len(wanted) > 1 else "off"
     if _State.schedule is None:
-        _State.schedule = _setting("schedule-multiple")
+        _State.schedule = setting("schedule-multiple")
     gdb.execute(f"set schedule-multiple {together}", to_string=True)
     _State.background = False
     try:
@@ -557,10 +557,10 @@ def resume(pids=None, background=False):
 
 
 def apply(processes, command):
-    """Runs a gdb command with each of `[Held]` selected; returns `[(Held, output, error or '')]`. The focus is as before
+    """Runs a gdb command with each of `[AttachedProcess]` selected; returns `[(AttachedProcess, output, error or '')]`. The focus is as before
     afterwards."""
     results = []
-    with quiet():
+    with QuietGdb():
         for h in processes:
             try:
                 select(h.inferior)

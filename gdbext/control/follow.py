@@ -1,7 +1,7 @@
 """From `gdb --args python serve.py`: every process that comes of it stays with this gdb, runs on, and gets the Python breakpoints.
 
 Two of gdb's own breakpoints, by name, so that gdb sets them again in every process: PyEval_EvalCode, where an interpreter that has just
-started runs its first code, and PyOS_AfterFork_Child, where a forked one goes on. Its traps are
+started runs its first code, and PyOS_AfterFork_Child, where a forked one goes on. Its breakpoints are
 set while gdb asks whether to stop there, so it does not. (A breakpoint's commands would not do: gdb 16 and later, and any gdb in non-stop
 mode, run them in the selected thread only.) For a name to be found in a child gdb must read its libraries' symbols: auto-solib-add is on, and
 the first process that imports torch stands still for it once (the symbols of one file are read once and shared).
@@ -15,7 +15,7 @@ import gdb
 from ..access import ptrace
 from ..errors import GdbextError
 from . import attach, pybreak
-from .traps import READ_ERRORS, Process
+from .hw_breakpoints import READ_ERRORS, Process
 
 # Every change of focus and every stop of gdb's all-stop mode holds all processes; non-stop holds the one thread that stopped.
 SETTINGS = {
@@ -30,15 +30,15 @@ SETTINGS = {
 class _State:
     on = False
     saved = {}
-    traps = []
-    known = {}  # inferior number -> pid whose traps are set
+    starts = []
+    known = {}  # inferior number -> pid whose breakpoints are set
     listening = False
     quitting = False
     non_stop = False
 
 
 class Start(gdb.Breakpoint):
-    """`symbol`: where each new process passes. Nothing stops there: its traps are set while gdb asks whether to stop."""
+    """`symbol`: where each new process passes. Nothing stops there: its breakpoints are set while gdb asks whether to stop."""
 
     def __init__(self, symbol):
         super().__init__(function=symbol, internal=True)
@@ -56,7 +56,7 @@ class Start(gdb.Breakpoint):
 
 def watch_starts():
     """Sets the two breakpoints where they are not set: for a pybreak before `run`, and for `llm-follow on`."""
-    if not _State.traps:
+    if not _State.starts:
         gdb.execute("python __import__('gdbext.control.follow').control.follow._make()", to_string=True)
     if not _State.listening:
         _State.listening = True
@@ -67,14 +67,14 @@ def watch_starts():
 
 
 def _make():
-    _State.traps = [Start(name) for name in ("PyEval_EvalCode", "PyOS_AfterFork_Child")]
+    _State.starts = [Start(name) for name in ("PyEval_EvalCode", "PyOS_AfterFork_Child")]
 
 
 def unwatch():
-    for trap in _State.traps:
-        if trap.is_valid():
-            trap.delete()
-    _State.traps = []
+    for breakpoint in _State.starts:
+        if breakpoint.is_valid():
+            breakpoint.delete()
+    _State.starts = []
 
 
 def _on_exit(event):
@@ -125,7 +125,7 @@ def on(non_stop=False):
             "gdb cannot change between all-stop and non-stop while a process lives: llm-follow on -non-stop comes before run"
         )
     for name, value in {**SETTINGS, **({"non-stop": "on"} if non_stop else {})}.items():
-        _State.saved[name] = attach._setting(name)
+        _State.saved[name] = attach.setting(name)
         gdb.execute(f"set {name} {value}", to_string=True)
     _State.on = True
     unwatch()  # what was set for a pybreak before has the other mode's way
@@ -144,7 +144,7 @@ def off():
         try:
             gdb.execute(f"set {name} {value}", to_string=True)
         except gdb.error as e:
-            left.append(f"{name} is still {attach._setting(name)}: {e}")
+            left.append(f"{name} is still {attach.setting(name)}: {e}")
     _State.saved, _State.on, _State.non_stop = {}, False, bool(gdb.parameter("non-stop"))
     unwatch()
     return left

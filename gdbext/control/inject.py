@@ -22,7 +22,7 @@ from ..cpython import layout as layouts
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError, LayoutError
 from . import pystep
-from .traps import REGISTERS, Process
+from .hw_breakpoints import REGISTERS, Process
 
 PLEASE_STOP = 1 << 5  # _PY_EVAL_PLEASE_STOP_BIT, Include/internal/pycore_ceval.h
 # A script's part for each tool: it may use `port`, `result` (a path) and `said` (what is told of it).
@@ -39,9 +39,9 @@ said["port"] = debugpy.listen(("127.0.0.1", port))[1]
     "pdb": """
 import ctypes, pdb, socket, sys, threading
 
-class Wire:
-    def __init__(self, talk):
-        self.text = talk.makefile("rw", encoding="utf-8", errors="replace")
+class Stream:
+    def __init__(self, connection):
+        self.text = connection.makefile("rw", encoding="utf-8", errors="replace")
         self.flush = lambda: None
 
     def write(self, text):
@@ -62,21 +62,21 @@ class Pdb(pdb.Pdb):
         self.clear_all_breaks()
         self.set_continue()
         self.stdin.text.close()
-        talk.close()
+        connection.close()
         return 1
 
     do_q = do_exit = do_EOF = do_quit
 
 def begin(_):
     begun.set()
-    Pdb(stdin=wire, stdout=wire, nosigint=True, readrc=False).set_trace(sys._getframe().f_back)
+    Pdb(stdin=stream, stdout=stream, nosigint=True, readrc=False).set_trace(sys._getframe().f_back)
     return 0
 
 def wait():
-    global talk, wire
-    talk, _ = server.accept()
+    global connection, stream
+    connection, _ = server.accept()
     server.close()
-    wire = Wire(talk)
+    stream = Stream(connection)
     ctypes.pythonapi.Py_AddPendingCall(pending, None)
     begun.wait()  # what runs is kept alive by this
 
@@ -116,7 +116,7 @@ def script(body, port, paths, result):
     )
 
 
-class Place:
+class SharedTempDir:
     """Files that both this machine's user and the process see: `path` as the process names it, `here` as we do."""
 
     def __init__(self, target):
@@ -144,24 +144,24 @@ def run(pid, body, port=0, timeout=10.0, paths=()):
         raise GdbextError(
             f"process {pid}: its CPython {rt.layout.name} has no remote execution (3.14 has): llm-attach it, then gdb can call a function"
         )
-    place, said = Place(target), {}
+    folder, said = SharedTempDir(target), {}
     try:
-        with open(place.here("run.py"), "w") as f:
-            f.write(script(body, port, paths, place.path("result")))
+        with open(folder.here("run.py"), "w") as f:
+            f.write(script(body, port, paths, folder.path("result")))
         said = (
-            _by_remote_execution(rt, target, place, inferior, timeout)
+            _by_remote_execution(rt, target, folder, inferior, timeout)
             if rt.version >= (3, 14)
-            else _by_call(inferior, place, timeout)
+            else _by_call(inferior, folder, timeout)
         )
     finally:
         if said.get("ok", False) is not None and "file" not in said:  # neither on its way yet nor the place of an answer
-            shutil.rmtree(place.folder, ignore_errors=True)
+            shutil.rmtree(folder.folder, ignore_errors=True)
     return said
 
 
-def _read(place):
+def _read(folder):
     try:
-        with open(place.here("result")) as f:
+        with open(folder.here("result")) as f:
             return json.load(f)
     except (OSError, ValueError):
         return None
@@ -177,14 +177,14 @@ def offsets(rt):
     return {name: rt.target.u64(rt.address + at) for name, at in order.items()}
 
 
-def _by_remote_execution(rt, target, place, inferior, timeout):
+def _by_remote_execution(rt, target, folder, inferior, timeout):
     where, main = offsets(rt), rt.threads()[0]
     if not target.u32(main.interp + where["remote_debugging_enabled"]):
         raise GdbextError(
             f"process {target.pid}: remote debugging is off in it (PYTHON_DISABLE_REMOTE_DEBUG, -X disable-remote-debug, or built without)"
         )
     support = main.address + where["remote_debugger_support"]
-    path = place.path("run.py").encode() + b"\0"
+    path = folder.path("run.py").encode() + b"\0"
     if len(path) > where["debugger_script_path_size"]:
         raise GdbextError(
             f"the path {path!r} is longer than the {where['debugger_script_path_size']} bytes that CPython keeps for it"
@@ -198,9 +198,9 @@ def _by_remote_execution(rt, target, place, inferior, timeout):
         if inferior is not None and not any(t.is_running() for t in inferior.threads()):
             return {
                 "ok": None,
-                "waits": f"it runs once the process is continued and its main thread reaches a safe point, and tells in {place.here('result')}",
+                "waits": f"it runs once the process is continued and its main thread reaches a safe point, and tells in {folder.here('result')}",
             }
-        said = _wait(place, timeout)
+        said = _wait(folder, timeout)
         if said is None:  # taken back: nobody wants it to start an hour later
             os.pwrite(mem.fileno(), (0).to_bytes(4, "little"), support + where["debugger_pending_call"])
             raise GdbextError(
@@ -209,10 +209,10 @@ def _by_remote_execution(rt, target, place, inferior, timeout):
     return said
 
 
-def _wait(place, timeout):
+def _wait(folder, timeout):
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        said = _read(place)
+        said = _read(folder)
         if said is not None:
             return said
         time.sleep(0.05)
@@ -233,7 +233,7 @@ def check_calls():
             )
 
 
-def _by_call(inferior, place, timeout):
+def _by_call(inferior, folder, timeout):
     check_calls()
     process = Process.of(inferior)
     rt = process.rt
@@ -246,7 +246,7 @@ def _by_call(inferior, place, timeout):
     steps = list(rt.dialect.walk(rt, main.address))
     for step in steps[: min(pystep.ANCESTORS, REGISTERS - len(process.used()))]:
         run.watch_frame(step, lambda now: now.tstate == main.address)
-    if not run.traps:
+    if not run.hw_breakpoints:
         process.need(1, "llm-inject")
         raise GdbextError(f"process {inferior.pid}: its main thread runs no Python")
     ended = threading.Event()
@@ -259,7 +259,7 @@ def _by_call(inferior, place, timeout):
         raise GdbextError(
             f"process {inferior.pid}: its main thread ran no line of Python in {timeout:g} s: it is stuck in C, or waits (llm-bt shows where)"
         )
-    text = f"exec(compile(open({place.path('run.py')!r}).read(), {place.path('run.py')!r}, 'exec'), {{'__name__': '__gdbext__'}})\0".encode()
+    text = f"exec(compile(open({folder.path('run.py')!r}).read(), {folder.path('run.py')!r}, 'exec'), {{'__name__': '__gdbext__'}})\0".encode()
     locking = gdb.parameter("scheduler-locking")
     gdb.execute("set scheduler-locking off", to_string=True)
     try:
@@ -270,7 +270,7 @@ def _by_call(inferior, place, timeout):
         raise GdbextError(f"process {inferior.pid}: the call failed: {str(e).splitlines()[0]}") from None
     finally:
         gdb.execute(f"set scheduler-locking {locking}", to_string=True)
-    said = _read(place)
+    said = _read(folder)
     if said is None:
         raise GdbextError(f"process {inferior.pid}: the script did not run (PyRun_SimpleString gave {result})")
     return said

@@ -7,7 +7,7 @@ from ..cpython.objects import Object
 from ..engines import presets as data
 from ..errors import GdbextError
 from ..render.text import escape
-from . import pybreak, pycatch, traps
+from . import hw_breakpoints, pybreak, pycatch
 
 MAX_ELEMENTS = 1 << 24
 # dtype name -> (array type code, mask of the exponent): all its bits set is an infinity or NaN
@@ -19,42 +19,42 @@ EXPONENTS = {
 }
 
 
-class PresetPoint(pybreak.Point):
+class PresetBreakpoint(pybreak.PyBreakpoint):
     """A place of a preset. `once`: it stops the first time only, until it is set again."""
 
     def __init__(self, where, condition, rank, once):
         super().__init__("llm-break", where, condition, 1, rank)
         self.once = once
 
-    def act(self, standing, place):
+    def act(self, stop, place):
         if self.once and self.hits > 1:
             return False
-        return super().act(standing, place)
+        return super().act(stop, place)
 
 
-class NanPoint(pybreak.Point):
+class NanBreakpoint(pybreak.PyBreakpoint):
     """Stops where a tensor that is about to be used holds NaN or an infinity, as far as memory here tells."""
 
     def __init__(self, where, expression, condition, rank):
         super().__init__("llm-break", where, condition, 1, rank)
         self.expression = expression
 
-    def reached(self, standing, place):
-        if self.condition and not self.holds(standing):
+    def reached(self, stop, place):
+        if self.condition and not self.holds(stop):
             return False
         try:
-            bad = not_finite(standing.process.rt, evaluate(standing.process.rt, self.expression, standing.frame))
-        except traps.READ_ERRORS as e:
+            bad = not_finite(stop.process.rt, evaluate(stop.process.rt, self.expression, stop.frame))
+        except hw_breakpoints.READ_ERRORS as e:
             if self.hits == 0:
-                traps.note(f"{self.expression} cannot be looked at: {e}; delete {self.number} if that stays so")
+                hw_breakpoints.note(f"{self.expression} cannot be looked at: {e}; delete {self.number} if that stays so")
                 self.hits += 1
-                return self.act(standing, place)
+                return self.act(stop, place)
             return False
         if not bad:
             return False
         self.hits += 1
-        traps.note(f"{self.expression} holds {bad}")
-        return self.act(standing, place)
+        hw_breakpoints.note(f"{self.expression} holds {bad}")
+        return self.act(stop, place)
 
 
 def not_finite(rt, value):
@@ -87,7 +87,7 @@ def not_finite(rt, value):
 
 
 def points(rt, name, condition="", rank=""):
-    """`[Point]` of a preset ("step", "request ID", "oom", "nan"), not set yet; `GdbextError` where this process has none."""
+    """`[PyBreakpoint]` of a preset ("step", "request ID", "oom", "nan"), not set yet; `GdbextError` where this process has none."""
     engine, known = data.of_process(rt)
     if engine is None:
         raise GdbextError(f"llm-break {name}: the process runs none of {', '.join(data.PRESETS)} (yet); pybreak stops anywhere")
@@ -97,31 +97,31 @@ def points(rt, name, condition="", rank=""):
         raise GdbextError("llm-break request: which request? llm-requests lists the ids")
     if word == "oom":
         kind, functions = known["oom"]
-        return [pycatch.CatchPoint(kind, False, condition, 1, rank)] + [
-            PresetPoint(pybreak.Where(f), condition, rank, False) for f, _ in functions
+        return [pycatch.Catchpoint(kind, False, condition, 1, rank)] + [
+            PresetBreakpoint(pybreak.Where(f), condition, rank, False) for f, _ in functions
         ]
     if word == "nan":
-        return [NanPoint(pybreak.Where(f), expression, condition, rank) for f, expression in known["nan"]]
+        return [NanBreakpoint(pybreak.Where(f), expression, condition, rank) for f, expression in known["nan"]]
     found = []
     for function, own in known[word]:
         own = own.format(id=repr(which))
         both = f"({own}) and ({condition})" if own and condition else own or condition
-        found.append(PresetPoint(pybreak.Where(function), both, rank, word == "request"))
+        found.append(PresetBreakpoint(pybreak.Where(function), both, rank, word == "request"))
     return found
 
 
 def place(labels, name, condition="", rank=""):
-    """Sets a preset in every attached process that has its engine (`labels`: {pid: label}); -> its `[Point]`."""
+    """Sets a preset in every attached process that has its engine (`labels`: {pid: label}); -> its `[PyBreakpoint]`."""
     processes = [p for p in pybreak.processes(labels, rank) if data.of_process(p.rt)[0]]
     if not processes:
         raise GdbextError(f"llm-break {escape(name)}: no attached process runs {' or '.join(data.PRESETS)}")
     made = []
     for point in points(processes[0].rt, name, condition, rank):
-        if isinstance(point, pycatch.CatchPoint):
+        if isinstance(point, pycatch.Catchpoint):
             point.set_in(processes)
         elif name == "oom" and not any(point.where.places(p.rt) for p in processes):
             continue  # a worker has no scheduler, and nothing is worth waiting for
         else:
-            point.take(processes)
+            point.set_in(processes)
         made.append(point)
     return made

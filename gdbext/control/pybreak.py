@@ -1,7 +1,7 @@
-"""Python breakpoints: a file's line or a function becomes traps on bytecode, in every attached process, also before it is imported.
+"""Python breakpoints: a file's line or a function becomes watchpoints on bytecode, in every attached process, also before it is imported.
 
-A `Point` is what the user set. gdb lists it under its number, as a pending breakpoint that never resolves: `delete`, `disable` and `enable`
-work on it. Its traps are internal breakpoints (`traps.py`).
+A `PyBreakpoint` is what the user set. gdb lists it under its number, as a pending breakpoint that never resolves: `delete`, `disable` and `enable`
+work on it. Its watchpoints are internal breakpoints (`hw_breakpoints.py`).
 """
 
 import re
@@ -15,8 +15,8 @@ from ..cpython.expressions import evaluate, last_name, truth
 from ..cpython.reprs import SHORT, Repr
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
-from . import attach, traps
-from .traps import CodeTrap, FunctionTrap, Process
+from . import attach, hw_breakpoints
+from .hw_breakpoints import BytecodeWatchpoint, FunctionBreakpoint, Process
 
 
 class Where:
@@ -42,14 +42,14 @@ class Where:
         return codes.at_function(rt, self.module, self.function, None if code is None else codes.nested(code))
 
 
-class Point:
+class PyBreakpoint:
     """A breakpoint of ours. `hits`: passes at which the condition held; `pending`: in no process yet."""
 
-    points = {}  # number -> Point
+    points = {}  # number -> PyBreakpoint
 
     def __init__(self, command, where, condition="", count=1, rank=""):
         self.command, self.where, self.condition, self.count, self.rank = command, where, condition, count, rank
-        self.hits, self.traps, self.places, self.number, self.placeholder = 0, [], [], 0, None
+        self.hits, self.hw_breakpoints, self.places, self.number, self.placeholder = 0, [], [], 0, None
         self.last = None  # what the last stop was about
 
     # ---- what it is ----------------------------------------------------------------------------------------------
@@ -80,12 +80,12 @@ class Point:
             "condition": self.condition,
             "count": self.count,
             "places": len(self.places),
-            "processes": [t.process.pid for t in self.traps],
+            "processes": [t.process.pid for t in self.hw_breakpoints],
         }
 
     # ---- setting it ----------------------------------------------------------------------------------------------
-    def take(self, processes):
-        """Takes a number and sets traps wherever its place is there already; takes all of it back where that fails."""
+    def set_in(self, processes):
+        """Takes a number and sets watchpoints wherever its place is there already; takes all of it back where that fails."""
         found = [(process, self.where.places(process.rt)) for process in processes]
         for process, places in found:
             if places:
@@ -96,7 +96,7 @@ class Point:
                 self.arm(process, places)
         except BaseException:
             self.placeholder.delete()
-            traps.sweep()
+            hw_breakpoints.sweep()
             raise
         _watch_imports()
 
@@ -104,59 +104,61 @@ class Point:
         """Takes a number in gdb's list, where it stands as `text`."""
         self.placeholder = _make_placeholder(text)
         self.number = self.placeholder.number
-        Point.points[self.number] = self
+        PyBreakpoint.points[self.number] = self
         _listen()
 
     def arm(self, process, places):
-        """Sets a trap on each `Place` of one process."""
+        """Sets a watchpoint on each `Place` of one process."""
         process.forget_private()
-        armed = {t.place.address for t in self.traps if t.process is process}
+        armed = {t.place.address for t in self.hw_breakpoints if t.process is process}
         fresh = [p for p in places if p.address not in armed]
         if fresh:
             process.need(len(fresh), self.title)
         for place in fresh:
-            self.traps.append(CodeTrap(process, place, self.title, lambda standing, place=place: self.reached(standing, place)))
+            self.hw_breakpoints.append(
+                BytecodeWatchpoint(process, place, self.title, lambda stop, place=place: self.reached(stop, place))
+            )
             self.places.append(place)
 
     def end(self):
-        """No trap of it counts any more. gdb's breakpoints go at the next `sweep`."""
-        for trap in self.traps:
-            trap.end(disarm=True)
-        ours, self.traps = {t.process.inferior.num: t.process for t in self.traps}, []
-        Point.points.pop(self.number, None)
+        """None of its hardware breakpoints counts any more. gdb's breakpoints go at the next `sweep`."""
+        for hardware in self.hw_breakpoints:
+            hardware.end(disarm=True)
+        ours, self.hw_breakpoints = {t.process.inferior.num: t.process for t in self.hw_breakpoints}, []
+        PyBreakpoint.points.pop(self.number, None)
         for process in ours.values():
-            if not process.traps:
-                process.unbrace()
+            if not process.hw_breakpoints:
+                process.leave_group_stop()
 
-    # ---- at the trap ---------------------------------------------------------------------------------------------
-    def reached(self, standing, place):
+    # ---- at a hit ------------------------------------------------------------------------------------------------
+    def reached(self, stop, place):
         """-> whether to stop. Inside stop(): reads only."""
         if self.rank and self.rank not in (
-            label_of(standing.process),
-            str(standing.process.pid),
-            str(standing.process.inferior.num),
+            label_of(stop.process),
+            str(stop.process.pid),
+            str(stop.process.inferior.num),
         ):
             return False
-        if self.condition and not self.holds(standing):
+        if self.condition and not self.holds(stop):
             return False
         self.hits += 1
         if self.hits < self.count:
             return False
-        return self.act(standing, place)
+        return self.act(stop, place)
 
-    def holds(self, standing):
+    def holds(self, stop):
         """Whether the condition is true; one that cannot be told counts as true, and the stop says why."""
         try:
-            value = evaluate(standing.process.rt, self.condition, standing.frame)
+            value = evaluate(stop.process.rt, self.condition, stop.frame)
             return truth(value)
-        except traps.READ_ERRORS as e:
-            traps.note(f"its condition cannot be told: {e}")
+        except hw_breakpoints.READ_ERRORS as e:
+            hw_breakpoints.note(f"its condition cannot be told: {e}")
             return True
 
-    def act(self, standing, place):
+    def act(self, stop, place):
         """What a hit does: a `pybreak` stops."""
-        traps.arrived(standing)
-        self.last = f"{self.title}: {where_text(standing, place)}, hit {self.hits}"
+        hw_breakpoints.note_offset(stop)
+        self.last = f"{self.title}: {where_text(stop, place)}, hit {self.hits}"
         return True
 
 
@@ -176,9 +178,9 @@ def label_of(process):
     return process.label
 
 
-def where_text(standing, place):
-    thread = f"thread {standing.tid}" + (f' "{escape(standing.thread.name)}"' if standing.thread.name else "")
-    label = f"{escape(standing.process.label)} " if standing.process.label else ""
+def where_text(stop, place):
+    thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
+    label = f"{escape(stop.process.label)} " if stop.process.label else ""
     return f"{escape(place.code.qualname)} at {escape(place.code.file)}:{place.line}, {label}{thread}"
 
 
@@ -210,36 +212,36 @@ def _listen():
 
 
 def _on_deleted(breakpoint):
-    point = Point.points.get(breakpoint.number)
+    point = PyBreakpoint.points.get(breakpoint.number)
     if point is not None:
         point.end()
 
 
 def _on_modified(breakpoint):
-    point = Point.points.get(breakpoint.number)
+    point = PyBreakpoint.points.get(breakpoint.number)
     if point is not None:
-        for trap in point.traps:
-            if trap.is_valid() and trap.enabled != breakpoint.enabled:
-                trap.enabled = breakpoint.enabled
+        for hardware in point.hw_breakpoints:
+            if hardware.is_valid() and hardware.enabled != breakpoint.enabled:
+                hardware.enabled = breakpoint.enabled
 
 
 def _on_stop(event):
     """Says in one line why it stopped."""
     for breakpoint in getattr(event, "breakpoints", ()):
-        for point in Point.points.values():
-            if breakpoint in point.traps and point.last:
+        for point in PyBreakpoint.points.values():
+            if breakpoint in point.hw_breakpoints and point.last:
                 gdb.write(point.last + "\n")
                 point.last = None
-    for text in traps.notes():
+    for text in hw_breakpoints.notes():
         gdb.write(f"  ({text})\n")
 
 
 def _on_gone(process):
-    """A process that ended takes its traps with it; what was set in it waits for the next one."""
-    for point in Point.points.values():
-        gone = [t for t in point.traps if t.process is process]
-        places = [t.place for t in gone if isinstance(t, CodeTrap)]
-        point.traps = [t for t in point.traps if t not in gone]
+    """A process that ended takes its hardware breakpoints with it; what was set in it waits for the next one."""
+    for point in PyBreakpoint.points.values():
+        gone = [t for t in point.hw_breakpoints if t.process is process]
+        places = [t.place for t in gone if isinstance(t, BytecodeWatchpoint)]
+        point.hw_breakpoints = [t for t in point.hw_breakpoints if t not in gone]
         point.places = [p for p in point.places if p not in places]
 
 
@@ -247,10 +249,10 @@ def _on_gone(process):
 def _watch_imports():
     """One register in each process for as long as a point waits there: PyEval_EvalCode is what runs a module's code. Also inside stop()."""
     for process in list(Process.known.values()):
-        waiting = [p for p in Point.points.values() if _waits(p, process)]
-        own = [t for t in process.traps if isinstance(t, FunctionTrap) and t.owner == IMPORTS]
+        waiting = [p for p in PyBreakpoint.points.values() if _waits(p, process)]
+        own = [t for t in process.hw_breakpoints if isinstance(t, FunctionBreakpoint) and t.owner == IMPORTS]
         if waiting and not own:
-            FunctionTrap(process, "PyEval_EvalCode", IMPORTS, lambda code, _, process=process: _on_import(process, code))
+            FunctionBreakpoint(process, "PyEval_EvalCode", IMPORTS, lambda code, _, process=process: _on_import(process, code))
         elif own and not waiting:
             own[0].end(disarm=True)
 
@@ -259,13 +261,17 @@ IMPORTS = "waiting for an import"
 
 
 def _waits(point, process):
-    return isinstance(point.where, Where) and not any(t.process is process for t in point.traps) and rank_may_be(point, process)
+    return (
+        isinstance(point.where, Where)
+        and not any(t.process is process for t in point.hw_breakpoints)
+        and rank_may_be(point, process)
+    )
 
 
 def _on_import(process, code):
     """Sets what waited for the code that is about to run, inside stop(); -> whether to stop, with what failed in the notes."""
     rt, failed = process.rt, False
-    for point in list(Point.points.values()):
+    for point in list(PyBreakpoint.points.values()):
         if not _waits(point, process):
             continue
         module = rt.code(code)
@@ -279,15 +285,15 @@ def _on_import(process, code):
         if not places:
             continue
         try:
-            if not any(p is not point and _waits(p, process) for p in Point.points.values()):
-                for trap in [
-                    t for t in process.traps if t.owner == IMPORTS
+            if not any(p is not point and _waits(p, process) for p in PyBreakpoint.points.values()):
+                for hardware in [
+                    t for t in process.hw_breakpoints if t.owner == IMPORTS
                 ]:  # its register is free again, and may be the one that is needed
-                    trap.end(disarm=True)
+                    hardware.end(disarm=True)
             point.arm(process, places)
             gdb.write(f"{point.title}: {escape(places[0].code.file)} is imported now, set at line {places[0].line}\n")
         except GdbextError as e:
-            traps.note(f"{point.title}: {e}")
+            hw_breakpoints.note(f"{point.title}: {e}")
             failed = True
     return failed
 
@@ -320,5 +326,5 @@ def split(text):
 
 
 def listed():
-    traps.sweep()
-    return [p for _, p in sorted(Point.points.items())]
+    hw_breakpoints.sweep()
+    return [p for _, p in sorted(PyBreakpoint.points.items())]

@@ -5,8 +5,8 @@ exception leaves or is handled in (Python/ceval.c, `error:`), the frame that rai
 from ..cpython import codes, exceptions
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
-from . import pybreak, traps
-from .traps import FunctionTrap
+from . import hw_breakpoints, pybreak
+from .hw_breakpoints import FunctionBreakpoint
 
 # What catches everything only to print it: an exception that gets there was not handled by the program.
 OUTERMOST = (
@@ -19,8 +19,8 @@ OUTERMOST = (
 )
 
 
-class CatchPoint(pybreak.Point):
-    """A `pycatch`. It has no place; its traps are on C functions."""
+class Catchpoint(pybreak.PyBreakpoint):
+    """A `pycatch`. It has no place; its breakpoints are on C functions."""
 
     def __init__(self, kind, uncaught, condition, count, rank):
         super().__init__("pycatch", _Anywhere(kind, uncaught), condition, count, rank)
@@ -37,11 +37,11 @@ class CatchPoint(pybreak.Point):
             "line": None,
             "function": self.kind or "any exception",
             "uncaught": self.uncaught,
-            "places": len(self.traps),
+            "places": len(self.hw_breakpoints),
         }
 
     def set_in(self, processes):
-        """Takes a number and sets its traps; takes all back where that fails."""
+        """Takes a number and sets its breakpoints; takes all back where that fails."""
         functions = ["PyTraceBack_Here"] + (["PyErr_Display"] if self.uncaught else [])
         for process in processes:
             process.need(len(functions), f"pycatch {self.where.text}".strip())
@@ -52,41 +52,41 @@ class CatchPoint(pybreak.Point):
             for process in processes:
                 for name in functions:
                     hit = self.passes if name == "PyTraceBack_Here" else self.printed
-                    self.traps.append(
-                        FunctionTrap(process, name, self.title, lambda one, two, p=process, hit=hit: hit(p, one, two))
+                    self.hw_breakpoints.append(
+                        FunctionBreakpoint(process, name, self.title, lambda one, two, p=process, hit=hit: hit(p, one, two))
                     )
         except BaseException:
             self.placeholder.delete()
-            traps.sweep()
+            hw_breakpoints.sweep()
             raise
 
     # ---- inside stop() -------------------------------------------------------------------------------------------
     def passes(self, process, frame_object, _):
         """An exception passes a frame: whether to stop."""
         rt = process.rt
-        standing = process.standing()
-        if standing is None:
+        stop = process.current_stop()
+        if stop is None:
             return False
-        value, kind, trace = _current(rt, standing.tstate)
+        value, kind, trace = _current(rt, stop.tstate)
         if not kind or not self.wanted(rt, kind):
             return False
         if self.uncaught:
-            if not self.last_frame(standing):
+            if not self.last_frame(stop):
                 return False
         elif trace:
             return False  # told already, where it was raised
-        return self.told(standing, kind, value)
+        return self.report(stop, kind, value)
 
     def printed(self, process, _, value):
         """sys.excepthook shows an exception: nobody caught it."""
         rt = process.rt
-        standing = process.standing()
+        stop = process.current_stop()
         kind = rt.target.u64(value + rt.layout["object.ob_type"]) if value else 0
         if not kind or not self.wanted(rt, kind):
             return False
         text = escape(exceptions.class_name(rt.type(kind)))
         self.hits += 1
-        where = f"thread {standing.tid}" if standing else "a thread that has left its last Python frame"
+        where = f"thread {stop.tid}" if stop else "a thread that has left its last Python frame"
         self.last = f"{self.title}: {text} was caught by nobody, {where}, hit {self.hits}; pyprint {value:#x} shows it"
         return self.hits >= self.count
 
@@ -96,17 +96,17 @@ class CatchPoint(pybreak.Point):
         info = rt.type(kind)
         return any(self.kind in (base.name, exceptions.class_name(base)) for base in info.bases())
 
-    def last_frame(self, standing):
+    def last_frame(self, stop):
         """Whether no frame is left that could handle it, but those that catch everything to print it."""
-        rt = standing.process.rt
-        steps = list(rt.dialect.walk(rt, standing.tstate))
+        rt = stop.process.rt
+        steps = list(rt.dialect.walk(rt, stop.tstate))
         if not all(_outermost(rt.code(s.code).file) for s in steps[1:]):
             return False
         return _outermost(rt.code(steps[0].code).file) is False and not handled_here(rt, steps[0])
 
-    def told(self, standing, kind, value):
-        rt = standing.process.rt
-        if self.condition and not self.holds(standing):
+    def report(self, stop, kind, value):
+        rt = stop.process.rt
+        if self.condition and not self.holds(stop):
             return False
         self.hits += 1
         if self.hits < self.count:
@@ -117,8 +117,8 @@ class CatchPoint(pybreak.Point):
         except GdbextError:
             message = ""
         text = escape(text + (": " + message if message else ""))
-        frame = standing.frame
-        thread = f"thread {standing.tid}" + (f' "{escape(standing.thread.name)}"' if standing.thread.name else "")
+        frame = stop.frame
+        thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
         self.last = (
             f"{self.title}: {text} in {escape(frame.function)} at {escape(frame.file)}:{frame.line}, {thread}, hit {self.hits}"
         )

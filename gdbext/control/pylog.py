@@ -11,8 +11,8 @@ from ..cpython.expressions import evaluate
 from ..errors import GdbextError
 from ..render import jsonline
 from ..render.text import escape
-from .pybreak import Point, text_of
-from .traps import READ_ERRORS, REGISTERS, CodeTrap
+from .hw_breakpoints import READ_ERRORS, REGISTERS, BytecodeWatchpoint
+from .pybreak import PyBreakpoint, text_of
 
 KEPT = 10_000
 MAX_ARGUMENTS = 12
@@ -21,14 +21,14 @@ MAX_DEPTH = 1000
 events = collections.deque(maxlen=KEPT)
 
 
-def record(point, standing, place, text):
+def record(point, stop, place, text):
     """One event: kept, and printed."""
     event = {
         "time": time.time(),
         "number": point.number,
-        "pid": standing.process.pid,
-        "tid": standing.tid,
-        "label": escape(standing.process.label),
+        "pid": stop.process.pid,
+        "tid": stop.tid,
+        "label": escape(stop.process.label),
         "file": escape(place.code.file),
         "line": place.line,
         "function": escape(place.code.qualname),
@@ -39,7 +39,7 @@ def record(point, standing, place, text):
         gdb.write(jsonline.dumps({"schema": point.command + "/1", "partial": [], "events": [event]}) + "\n")
     else:
         head = f"{event['label']} " if event["label"] else ""
-        gdb.write(f"{head}{standing.tid} {escape(place.code.file.rpartition('/')[2])}:{place.line}  {text}\n")
+        gdb.write(f"{head}{stop.tid} {escape(place.code.file.rpartition('/')[2])}:{place.line}  {text}\n")
 
 
 def parse_template(text):
@@ -56,7 +56,7 @@ def parse_template(text):
     return parts
 
 
-class LogPoint(Point):
+class Logpoint(PyBreakpoint):
     """A `pylog`. `limit`: it removes nothing, but says nothing more after so many lines (0: no end)."""
 
     def __init__(self, where, template, condition, count, rank, as_json, limit, show_content):
@@ -70,24 +70,24 @@ class LogPoint(Point):
         )
         self.said = 0
 
-    def act(self, standing, place):
+    def act(self, stop, place):
         if self.limit and self.said >= self.limit:
             return False
         self.said += 1
-        record(self, standing, place, "".join(self._part(standing, p) for p in self.parts))
+        record(self, stop, place, "".join(self._part(stop, p) for p in self.parts))
         return False
 
-    def _part(self, standing, part):
+    def _part(self, stop, part):
         if not isinstance(part, tuple):
             return escape(part)
-        rt = standing.process.rt
+        rt = stop.process.rt
         try:
-            return text_of(standing.process, part[0], evaluate(rt, part[0], standing.frame), self.show_content)
+            return text_of(stop.process, part[0], evaluate(rt, part[0], stop.frame), self.show_content)
         except READ_ERRORS as e:
             return f"<{escape(str(e))}>"
 
 
-class TracePoint(Point):
+class Tracepoint(PyBreakpoint):
     """A `pytrace`: a line at the call with the arguments, one at each return with the result."""
 
     def __init__(self, where, condition, count, rank, as_json, limit, show_content):
@@ -106,37 +106,35 @@ class TracePoint(Point):
                 )
                 continue
             for there, constant in found:
-                hit = lambda standing, there=there, constant=constant: self.leaves(standing, there, constant)  # noqa: E731
-                self.traps.append(CodeTrap(process, there, self.title, hit))
+                hit = lambda stop, there=there, constant=constant: self.leaves(stop, there, constant)  # noqa: E731
+                self.hw_breakpoints.append(BytecodeWatchpoint(process, there, self.title, hit))
 
-    def act(self, standing, place):
+    def act(self, stop, place):
         if self.limit and self.said >= self.limit:
             return False
         self.said += 1
-        frames = self.inside.setdefault((standing.process.pid, standing.tid), [])
+        frames = self.inside.setdefault((stop.process.pid, stop.tid), [])
         if len(frames) < MAX_DEPTH:
-            frames.append(standing.frame.address)
+            frames.append(stop.frame.address)
         shown = []
-        count = arguments(standing.frame)
-        for name, value in standing.frame.locals()[: min(count, MAX_ARGUMENTS)]:
-            shown.append(
-                f"{escape(name)}=" + ("?" if value is None else text_of(standing.process, name, value, self.show_content))
-            )
+        count = arguments(stop.frame)
+        for name, value in stop.frame.locals()[: min(count, MAX_ARGUMENTS)]:
+            shown.append(f"{escape(name)}=" + ("?" if value is None else text_of(stop.process, name, value, self.show_content)))
         more = ", …" if count > MAX_ARGUMENTS else ""
-        record(self, standing, place, "  " * (len(frames) - 1) + f"-> {escape(place.code.qualname)}({', '.join(shown)}{more})")
+        record(self, stop, place, "  " * (len(frames) - 1) + f"-> {escape(place.code.qualname)}({', '.join(shown)}{more})")
         return False
 
-    def leaves(self, standing, place, constant):
-        frames = self.inside.get((standing.process.pid, standing.tid), [])
-        if standing.frame.address not in frames:
+    def leaves(self, stop, place, constant):
+        frames = self.inside.get((stop.process.pid, stop.tid), [])
+        if stop.frame.address not in frames:
             return False  # its call was not told: it began before, the condition did not hold, or the limit is reached
-        while frames and frames.pop() != standing.frame.address:
+        while frames and frames.pop() != stop.frame.address:
             pass  # left by an exception
         try:
-            text = text_of(standing.process, place.code.name, result(standing.frame, constant), self.show_content)
+            text = text_of(stop.process, place.code.name, result(stop.frame, constant), self.show_content)
         except READ_ERRORS as e:
             text = f"<{escape(str(e))}>"
-        record(self, standing, place, "  " * len(frames) + f"<- {escape(place.code.qualname)} = {text}")
+        record(self, stop, place, "  " * len(frames) + f"<- {escape(place.code.qualname)} = {text}")
         return False
 
 

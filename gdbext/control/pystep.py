@@ -8,39 +8,41 @@ from ..access import live_gdb
 from ..cpython.frames import PyFrame
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
-from . import traps
-from .traps import Process, WordTrap
+from . import hw_breakpoints
+from .hw_breakpoints import Process, WordWatchpoint
 
 ANCESTORS = 3  # callers that are watched: where a frame goes away by an exception, one of them goes on
 SKIPPED = "<frozen "  # the import machinery is not stepped into
 
 
 class Run:
-    """One step: traps that last until it ends."""
+    """One step: watchpoints that last until it ends."""
 
     def __init__(self, process, label):
         self.process, self.rt, self.label = process, process.rt, label
-        self.traps, self.ended = [], None  # ended: the `Standing` that ended it
+        self.hw_breakpoints, self.ended = [], None  # ended: the `StopContext` that ended it
 
     def watch(self, address, hit, size=8, raw=False):
-        self.traps.append(WordTrap(self.process, address, self.label, lambda standing: self._note(standing, hit), size, raw))
+        self.hw_breakpoints.append(
+            WordWatchpoint(self.process, address, self.label, lambda stop: self._note(stop, hit), size, raw)
+        )
 
     def watch_frame(self, step, hit):
-        """`hit(standing)` at each instruction of a frame."""
+        """`hit(stop)` at each instruction of a frame."""
         L = self.rt.layout
         if "frameobj.f_lasti" in L:
             self.watch(step.address + L["frameobj.f_lasti"], hit, 4)
         else:
             self.watch(step.address + L["iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"], hit)
 
-    def _note(self, standing, hit):
-        if hit(standing):
-            self.ended = standing
+    def _note(self, stop, hit):
+        if hit(stop):
+            self.ended = stop
             return True
         return False
 
     def go(self):
-        """Resumes all threads until a trap ends it, something else stops the process, or it is gone; -> `Standing` or None."""
+        """Resumes all threads until one of them ends it, something else stops the process, or it is gone; -> `StopContext` or None."""
         locking = gdb.parameter("scheduler-locking")
         try:
             if locking != "off":
@@ -49,30 +51,30 @@ class Run:
         finally:
             if locking != "off":
                 gdb.execute(f"set scheduler-locking {locking}", to_string=True)
-            for trap in self.traps:
-                trap.end(disarm=trap.is_valid())
-            self.traps = []
-            traps.sweep()
+            for breakpoint in self.hw_breakpoints:
+                breakpoint.end(disarm=breakpoint.is_valid())
+            self.hw_breakpoints = []
+            hw_breakpoints.sweep()
         return self.ended
 
 
 def here(label):
-    """-> (Process, Standing, raw frames, innermost first) of the selected thread; `GdbextError` where it runs no Python."""
+    """-> (Process, StopContext, raw frames, innermost first) of the selected thread; `GdbextError` where it runs no Python."""
     process = Process.of(gdb.selected_inferior(), label)
     if gdb.selected_thread() is None:
         raise GdbextError("no thread is selected")
-    standing = process.standing()
-    if standing is None:
+    stop = process.current_stop()
+    if stop is None:
         raise GdbextError("the selected thread runs no Python: pythreads lists those that do")
     steps = []
-    for step in process.rt.dialect.walk(process.rt, standing.tstate):
+    for step in process.rt.dialect.walk(process.rt, stop.tstate):
         step.lasti = live_gdb.pending_offsets.get((process.pid, step.address), step.lasti)
         steps.append(step)
-    return process, standing, [s for s in steps if s.complete] or steps
+    return process, stop, [s for s in steps if s.complete] or steps
 
 
 def _free(process, wanted, least, label):
-    free = traps.REGISTERS - len(process.used())
+    free = hw_breakpoints.REGISTERS - len(process.used())
     if free < least:
         process.need(least, label)
     return min(free, wanted)
@@ -80,7 +82,7 @@ def _free(process, wanted, least, label):
 
 def over(label, only_forward=False, until=None):
     """pynext, pyuntil: to another line of the selected thread's innermost frame, or to its caller."""
-    process, standing, steps = here(label)
+    process, stop, steps = here(label)
     frame = PyFrame(process.rt, steps[0], 0)
     line, address, code = frame.line, steps[0].address, steps[0].code
     run = Run(process, "pyuntil" if only_forward else "pynext")
@@ -134,13 +136,13 @@ def _left(now, address, code):
             return False
     except FaultError:
         pass
-    traps.note("the frame was left on a way that could not be followed")
+    hw_breakpoints.note("the frame was left on a way that could not be followed")
     return True
 
 
 def out(label, level=0):
     """pyfinish: until the frame at `level` has returned to its caller."""
-    process, standing, steps = here(label)
+    process, stop, steps = here(label)
     callers = steps[level + 1 :]
     if not callers:
         raise GdbextError("this is the outermost Python frame of the thread: it has no caller to go to")
@@ -152,12 +154,12 @@ def out(label, level=0):
 
 def into(label):
     """pystep: to another line, into a function that is called, or to the caller."""
-    process, standing, steps = here(label)
+    process, stop, steps = here(label)
     rt, L = process.rt, process.rt.layout
     frame = PyFrame(rt, steps[0], 0)
     line, address, code, callers = frame.line, steps[0].address, steps[0].code, {s.address for s in steps[1:]}
     run = Run(process, "pystep")
-    current, activation = _current(rt, standing.tstate)
+    current, activation = _current(rt, stop.tstate)
     process.need(2 + bool(activation), run.label)
     entered, switched, jumped = [], [], _jumps(rt, steps[0])
 
@@ -169,7 +171,7 @@ def into(label):
 
     def at_switch(now):
         top = now.frame.step
-        if now.tstate != standing.tstate or top.address == address:
+        if now.tstate != stop.tstate or top.address == address:
             return False
         if top.address not in callers:
             if now.frame.file.startswith(SKIPPED):
@@ -186,7 +188,7 @@ def into(label):
     found = run.go()
     if switched:
         try:
-            now = process.standing()
+            now = process.current_stop()
         except (FaultError, LayoutError):
             now = None
         if (
@@ -230,11 +232,11 @@ def _current(rt, tstate):
     return rt.target.u64(tstate + L["tstate.cframe"]) + L["cframe.current_frame"], tstate + L["tstate.cframe"]
 
 
-def text(standing):
+def text(stop):
     """Where a step ended, with the source line where this machine has the file."""
-    frame = standing.frame
-    head = f"{escape(frame.function)} at {escape(frame.file)}:{frame.line}, thread {standing.tid}"
-    source = source_line(standing.process.view.local_file(frame.file), frame.line)
+    frame = stop.frame
+    head = f"{escape(frame.function)} at {escape(frame.file)}:{frame.line}, thread {stop.tid}"
+    source = source_line(stop.process.view.local_file(frame.file), frame.line)
     return head + (f"\n{frame.line}\t{escape(source)}" if source is not None else "")
 
 

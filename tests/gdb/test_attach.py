@@ -140,8 +140,8 @@ def test_a_second_interrupt_does_not_reach_the_process(gdb, one, end):
 def test_a_breakpoint_of_ours_at_an_address_is_planted_in_its_own_process_only(gdb, two):
     a, b = two
     made = (
-        "python from gdbext.control import launchpoints; at = int(gdb.parse_and_eval('(unsigned long)&clock_nanosleep')); "
-        "both = [launchpoints._Hidden(at, lambda: None), launchpoints.Gate(None, '', at + 1, '')]; both[1].open(False)"
+        "python from gdbext.control import kernel_breakpoints; at = int(gdb.parse_and_eval('(unsigned long)&clock_nanosleep')); "
+        "both = [kernel_breakpoints.InternalBreakpoint(at, lambda: None), kernel_breakpoints.LaunchBreakpoint(None, '', at + 1, '')]; both[1].open(False)"
     )
     show = "python print([[p.thread_groups for p in getattr(b, 'locations', []) if p.enabled] for b in both], hasattr(both[0], 'locations'))"
     run = gdb(
@@ -296,7 +296,7 @@ except KeyboardInterrupt:
     print("interrupted", flush=True)
 except Exception as e:
     print("error", type(e).__name__, e, flush=True)
-print("held", len(attach.held()), gdb.parameter("auto-solib-add"), flush=True)
+print("attached", len(attach.attached()), gdb.parameter("auto-solib-add"), flush=True)
 sys.stdin.readline()
 """
 
@@ -316,11 +316,11 @@ def test_ctrl_c_in_the_middle_of_attaching_leaves_all_running(gdb_path, root, tm
                 if lines[-1] == "begin":
                     time.sleep(random.random() * 0.4)
                     gdb.send_signal(signal.SIGINT)
-                if lines[-1].startswith("held"):
+                if lines[-1].startswith("attached"):
                     break
             if "whole" not in lines:
                 interrupted += 1
-                assert lines[-1] == "held 0 True", lines
+                assert lines[-1] == "attached 0 True", lines
                 assert found[0].runs() and found[1].runs() and found[2].stands(), lines
             gdb.stdin.close()
             gdb.wait()

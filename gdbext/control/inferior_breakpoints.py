@@ -8,52 +8,52 @@ import contextlib
 
 import gdb
 
-_kept = []  # (breakpoint, number of its inferior)
+_pinned = []  # (breakpoint, number of its inferior)
 _listening = []
 
 
-def keep(breakpoint):
+def pin(breakpoint):
     """It belongs to the inferior that is selected now."""
     if not _listening:
         _listening.append(True)
-        gdb.events.new_objfile.connect(lambda _: confine())
-    _kept.append((breakpoint, gdb.selected_inferior().num))
-    _confine(*_kept[-1])
+        gdb.events.new_objfile.connect(lambda _: apply())
+    _pinned.append((breakpoint, gdb.selected_inferior().num))
+    _apply(*_pinned[-1])
 
 
-def own(breakpoint):
+def locations_of(breakpoint):
     """Its locations in its own process; None where this gdb (before 13) tells of none."""
-    number = next((n for b, n in _kept if b is breakpoint), None)
+    number = next((n for b, n in _pinned if b is breakpoint), None)
     places = getattr(breakpoint, "locations", None)
     return None if places is None else [p for p in places if number in (p.thread_groups or [number])]
 
 
-def confine():
+def apply():
     """Takes every location in a process that is not the breakpoint's own out of use."""
-    _kept[:] = [(b, n) for b, n in _kept if b.is_valid()]
+    _pinned[:] = [(b, n) for b, n in _pinned if b.is_valid()]
     if sum(bool(i.pid) for i in gdb.inferiors()) > 1:
-        for breakpoint, number in _kept:
-            _confine(breakpoint, number)
+        for breakpoint, number in _pinned:
+            _apply(breakpoint, number)
 
 
-def _confine(breakpoint, number):
+def _apply(breakpoint, number):
     for place in getattr(breakpoint, "locations", ()):
         if place.enabled and number not in (place.thread_groups or [number]):
             place.enabled = False
 
 
 @contextlib.contextmanager
-def out_of_the_way():
+def suspended():
     """None of them is planted anywhere meanwhile; afterwards each is in its own process only."""
-    confine()
-    off = [b for b, _ in _kept if b.enabled]
+    apply()
+    off = [b for b, _ in _pinned if b.enabled]
     for breakpoint in off:
         breakpoint.enabled = False
     try:
         yield
     finally:
-        confine()
+        apply()
         for breakpoint in off:
             if breakpoint.is_valid():
                 breakpoint.enabled = True
-        confine()
+        apply()

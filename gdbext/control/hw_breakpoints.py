@@ -1,8 +1,8 @@
-"""Debug registers as traps: on a Python instruction's bytes, on a word that changes, on a C function. Nothing is written to the process.
+"""Hardware breakpoints: on a Python instruction's bytes, on a word that changes, on a C function. Nothing is written to the process.
 
-gdb sets and clears the registers (`awatch`, `watch`, `hbreak` of internal breakpoints); a trap's `stop()` only reads, through /proc, and
+gdb sets and clears the registers (`awatch`, `watch`, `hbreak` of internal breakpoints); a `stop()` here only reads, through /proc, and
 never asks gdb to do anything: in gdb's default all-stop mode the other threads may still be running then. x86-64 has four registers in
-every thread; gdb gives each trap one of them in all threads of its process.
+every thread; gdb gives each breakpoint one of them in all threads of its process.
 """
 
 import atexit
@@ -21,7 +21,7 @@ from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.private import names_for
 from ..errors import FaultError, GdbextError, LayoutError
-from . import attach, confined
+from . import attach, inferior_breakpoints
 
 REGISTERS = 4
 MACHINES = ("x86_64",)
@@ -58,7 +58,7 @@ FRONT_END = _has_front_end()
 
 
 class View(ProcTarget):
-    """A process's memory while one of its threads stands in a trap: `epoch` ends with the next trap."""
+    """A process's memory while one of its threads is in a breakpoint's `stop()`: `epoch` ends with the next one."""
 
     def __init__(self, pid, label=""):
         super().__init__(pid, label)
@@ -69,8 +69,8 @@ class View(ProcTarget):
         return self.count
 
 
-class Standing:
-    """A thread in a trap: `tid`, `pc`, `frame` (its innermost `PyFrame`), `tstate`."""
+class StopContext:
+    """A thread at a hardware breakpoint: `tid`, `pc`, `frame` (its innermost `PyFrame`), `tstate`."""
 
     def __init__(self, process, thread, pc, tstate, frame):
         self.process, self.thread, self.pc, self.tstate, self.frame = process, thread, pc, tstate, frame
@@ -78,7 +78,7 @@ class Standing:
 
 
 class Process:
-    """One inferior with traps in it."""
+    """One inferior with hardware breakpoints in it."""
 
     known = {}  # inferior number -> Process
     when_gone = []  # functions of a Process that has ended or runs another program
@@ -91,12 +91,12 @@ class Process:
             raise GdbextError(
                 f"{self.name}: in a free-threaded Python each thread runs its own copy of the bytecode, which a watch does not cover"
             )
-        self.traps, self.looked, self.braced, self.armed = [], 0.0, False, False
+        self.hw_breakpoints, self.looked, self.in_group_stop, self.armed = [], 0.0, False, False
         self._states, self._in_eval, self._private = {}, {}, None
 
     @classmethod
     def of(cls, inferior, label=""):
-        """The `Process` of an inferior; `GdbextError` (one line) where traps cannot be set in it."""
+        """The `Process` of an inferior; `GdbextError` (one line) where none can be set in it."""
         found = cls.known.get(inferior.num)
         if found is not None and found.pid == inferior.pid and found.inferior.is_valid():
             return found
@@ -114,7 +114,7 @@ class Process:
 
     def _guard(self):
         """The guard clears debug registers where gdb is killed: it must know of a process that gdb attached by itself too."""
-        attach.watch_over(self.pid)
+        attach.guard_process(self.pid)
 
     @property
     def name(self):
@@ -135,10 +135,10 @@ class Process:
         return self._private
 
     def gone(self):
-        """None of its traps counts any more."""
-        self.unbrace()
-        for trap in list(self.traps):
-            trap.end()
+        """None of its breakpoints counts any more."""
+        self.leave_group_stop()
+        for breakpoint in list(self.hw_breakpoints):
+            breakpoint.end()
         for tell in Process.when_gone:
             tell(self)
 
@@ -146,7 +146,7 @@ class Process:
         self._private = None  # an engine may have been imported since
 
     # ---- should gdb be killed ------------------------------------------------------------------------------------
-    def brace(self):
+    def enter_group_stop(self):
         """Before a register is armed: tells the guard, and puts the process in a group-stop that gdb, resuming it, overrides. Should gdb die,
         the kernel stops every thread before it runs one more instruction (kernel/ptrace.c, __ptrace_unlink): none can run into an armed
         register before the guard has cleared it.
@@ -164,15 +164,15 @@ class Process:
                 _handled[name] = [w if said == "Yes" else "no" + w for w, said in zip(("stop", "print", "pass"), words[1:4])]
             gdb.execute(f"handle {name} nostop noprint pass", to_string=True)
         os.kill(self.pid, signal.SIGSTOP)
-        self.braced = True
+        self.in_group_stop = True
 
-    def unbrace(self):
+    def leave_group_stop(self):
         """No register is armed any more: the group-stop ends."""
         if self.armed:
             self.armed = False
             attach.armed(self.pid, False)
-        if self.braced:
-            self.braced = False
+        if self.in_group_stop:
+            self.in_group_stop = False
             try:
                 os.kill(self.pid, signal.SIGCONT)
             except OSError:
@@ -181,7 +181,7 @@ class Process:
     # ---- registers -----------------------------------------------------------------------------------------------
     def used(self):
         """`[what]`: who uses a debug register of this process."""
-        own = [t.owner for t in self.traps if t.alive and t.enabled]
+        own = [t.owner for t in self.hw_breakpoints if t.alive and t.enabled]
         kinds = {getattr(gdb, k) for k in _HARDWARE if hasattr(gdb, k)}
         return own + [
             f"gdb's breakpoint {b.number}"
@@ -199,14 +199,14 @@ class Process:
             )
 
     # ---- who stands there ----------------------------------------------------------------------------------------
-    def standing(self):
-        """`Standing` of the thread that gdb has selected, or None when it runs no Python."""
+    def current_stop(self):
+        """`StopContext` of the thread that gdb has selected, or None when it runs no Python."""
         self.invalidate()
         thread, pc = gdb.selected_thread(), int(gdb.parse_and_eval("(unsigned long)$pc"))
         for tstate in self._tstates(int(gdb.parse_and_eval("(unsigned long)$fs_base"))):
             step = next(iter(self.rt.dialect.walk(self.rt, tstate, limit=1)), None)
             if step is not None:
-                return Standing(self, thread, pc, tstate, PyFrame(self.rt, step, 0))
+                return StopContext(self, thread, pc, tstate, PyFrame(self.rt, step, 0))
         return None
 
     def _tstates(self, pthread):
@@ -246,19 +246,19 @@ class Process:
         return bool(_DISPATCH.search(self.view.read_partial(pc, DISPATCH)))
 
 
-# ---- the traps themselves --------------------------------------------------------------------------------------------
-class Trap(gdb.Breakpoint):
-    """One debug register. `owner`: what the user knows it as; `hit(standing)` -> whether to stop there."""
+# ---- the breakpoints themselves --------------------------------------------------------------------------------------
+class HardwareBreakpoint(gdb.Breakpoint):
+    """One debug register. `owner`: what the user knows it as; `hit(stop)` -> whether to stop there."""
 
     def __init__(self, process, spec, kind, owner, **more):
         process.need(1, owner)
-        process.brace()
+        process.enter_group_stop()
         self.process, self.owner, self.alive = process, owner, False
         with live_gdb.selected(process.inferior):
             super().__init__(spec, type=kind, internal=True, **more)
         self.silent = not FRONT_END
         self.alive = True
-        process.traps.append(self)
+        process.hw_breakpoints.append(self)
 
     def stop(self):
         if not self.alive or gdb.selected_inferior().num != self.process.inferior.num:
@@ -279,13 +279,13 @@ class Trap(gdb.Breakpoint):
         self.alive = False
         if disarm and self.is_valid():
             self.enabled = False
-        if self in self.process.traps:
-            self.process.traps.remove(self)
+        if self in self.process.hw_breakpoints:
+            self.process.hw_breakpoints.remove(self)
         _dead.append(self)
 
 
-class CodeTrap(Trap):
-    """Stops as an instruction is about to run. `hit(standing)` is asked once per pass."""
+class BytecodeWatchpoint(HardwareBreakpoint):
+    """Stops as an instruction is about to run. `hit(stop)` is asked once per pass."""
 
     def __init__(self, process, place, owner, hit):
         super().__init__(process, f"*(short *) {place.address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_ACCESS)
@@ -294,7 +294,7 @@ class CodeTrap(Trap):
         self._last = {}
 
     def reached(self):
-        found = self.process.standing()
+        found = self.process.current_stop()
         if found is None or not self.process.in_eval(found.pc):
             return False  # its bytes were read by something else: a copy for co_code, say
         step = found.frame.step
@@ -311,8 +311,8 @@ class CodeTrap(Trap):
         return self.hit(found)
 
 
-class WordTrap(Trap):
-    """Stops when a word of memory has changed. `hit(standing)` -> whether to stop; `size` 4 or 8 bytes; `raw`: `hit(new value)`."""
+class WordWatchpoint(HardwareBreakpoint):
+    """Stops when a word of memory has changed. `hit(stop)` -> whether to stop; `size` 4 or 8 bytes; `raw`: `hit(new value)`."""
 
     def __init__(self, process, address, owner, hit, size=8, raw=False):
         kind = {4: "int", 8: "long"}[size]
@@ -324,13 +324,13 @@ class WordTrap(Trap):
             self.process.invalidate()
             return self.hit(self.process.view.u64(self.address))
         try:
-            found = self.process.standing()
+            found = self.process.current_stop()
         except (FaultError, LayoutError):
             return False  # the interpreter is just linking a frame in
         return found is not None and self.hit(found)
 
 
-class FunctionTrap(Trap):
+class FunctionBreakpoint(HardwareBreakpoint):
     """Stops at an instruction of C code, by a hardware breakpoint. `hit(first, second argument)` -> whether to stop."""
 
     def __init__(self, process, symbol, owner, hit):
@@ -339,7 +339,7 @@ class FunctionTrap(Trap):
         address = process.view.symbol(symbol, [process.rt.library])
         super().__init__(process, f"*{address:#x}", gdb.BP_HARDWARE_BREAKPOINT, owner)
         with live_gdb.selected(process.inferior):
-            confined.keep(self)
+            inferior_breakpoints.pin(self)
         self.hit = hit
 
     def reached(self):
@@ -348,7 +348,7 @@ class FunctionTrap(Trap):
 
 
 _dead, _notes = [], []
-_handled = {}  # signal -> the words of `handle` as the user had them, while a process is braced
+_handled = {}  # signal -> the words of `handle` as the user had them, while a process is in a group-stop
 
 
 def note(text):
@@ -364,21 +364,21 @@ def notes():
 
 
 def sweep():
-    """Deletes gdb's breakpoints of traps that have ended. Not inside stop() or an event."""
+    """Deletes what has ended from gdb's own list. Not inside stop() or an event."""
     while _dead:
-        trap = _dead.pop()
-        if trap.is_valid():
-            trap.delete()
-    if _handled and not any(p.braced for p in Process.known.values()):
+        breakpoint = _dead.pop()
+        if breakpoint.is_valid():
+            breakpoint.delete()
+    if _handled and not any(p.in_group_stop for p in Process.known.values()):
         for name, words in _handled.items():
-            if name == "SIGSTOP":  # SIGCONT may still be on its way to one that was braced
+            if name == "SIGSTOP":  # SIGCONT may still be on its way to one that was in a group-stop
                 gdb.execute(f"handle {name} {' '.join(words)}", to_string=True)
         _handled.clear()
 
 
-def arrived(standing):
-    """At the trap the frame still names the instruction before: whatever reads this stop is told the one about to run."""
-    live_gdb.pending_offsets[(standing.process.pid, standing.frame.address)] = standing.frame.step.lasti
+def note_offset(stop):
+    """At a watched instruction the frame still names the instruction before: whatever reads this stop is told the one about to run."""
+    live_gdb.pending_offsets[(stop.process.pid, stop.frame.address)] = stop.frame.step.lasti
 
 
 def _on_cont(_):
@@ -389,7 +389,7 @@ def _on_exit(event):
     process = Process.known.pop(event.inferior.num, None)
     if process is not None:
         process.gone()
-        attach.unwatch(process.pid)
+        attach.unguard_process(process.pid)
 
 
 def _on_exec(event):
@@ -403,9 +403,9 @@ def _on_exec(event):
 def _at_exit():
     """gdb 13 crashes where internal breakpoints made here outlive its Python."""
     for process in Process.known.values():
-        process.unbrace()
-        for trap in list(process.traps):
-            trap.end()
+        process.leave_group_stop()
+        for breakpoint in list(process.hw_breakpoints):
+            breakpoint.end()
     sweep()
 
 

@@ -20,7 +20,7 @@ from ..access.unwind import MASK, NUMBERS
 from ..cpython.expressions import evaluate
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..kernels import catalogue, launch, signatures, triton
-from . import confined
+from . import inferior_breakpoints
 
 MAX_DEVICE = 256  # breakpoints in device code, one for each template instance
 MAX_STUBS = 6000  # hidden breakpoints; placing more takes seconds, and each stop puts all of them into the process
@@ -75,31 +75,31 @@ def dwarf_parameters(signature, function):
     return [(name, kinds[i] if kinds is not None else kind, size) for i, (name, kind, size) in enumerate(found)]
 
 
-class _Hidden(gdb.Breakpoint):
+class InternalBreakpoint(gdb.Breakpoint):
     """A breakpoint of ours that gdb does not list."""
 
     def __init__(self, address, work):
         self.work = work
         super().__init__(f"*{address:#x}", internal=True)
         self.silent = True
-        confined.keep(self)
+        inferior_breakpoints.pin(self)
 
     def stop(self):
         self.work()
         return False
 
 
-class Gate(gdb.Breakpoint):
+class LaunchBreakpoint(gdb.Breakpoint):
     """The breakpoint with a number: on a launch function, or on a plain function that is a kernel itself."""
 
     def __init__(self, watch, entry, address, library, symbol=""):
         self.watch, self.entry, self.library, self.symbol = watch, entry, library, symbol
         super().__init__(f"*{address:#x}")
-        confined.keep(self)
+        inferior_breakpoints.pin(self)
 
     def open(self, wanted):
         """Puts the breakpoint in or takes it out; its number stays, and stays enabled where gdb (13) can do that to a location."""
-        places = confined.own(self)
+        places = inferior_breakpoints.locations_of(self)
         if places is None:
             self.enabled = wanted
         for place in places or ():
@@ -116,7 +116,7 @@ class Gate(gdb.Breakpoint):
             self.watch.spent += time.perf_counter() - start
 
 
-class InKernel(gdb.Breakpoint):
+class DeviceBreakpoint(gdb.Breakpoint):
     """cuda-gdb's own breakpoint in a kernel, by its whole name; it waits for the module that has it."""
 
     def __init__(self, watch, name, library):
@@ -124,7 +124,7 @@ class InKernel(gdb.Breakpoint):
         super().__init__(name)
 
 
-class Watch:
+class KernelBreakpoint:
     """One llm-break. `gates`: breakpoints with numbers; `kernels`: rows it stops at; `by_name`: whether launches are told apart by name, the gate always
     open; `pending`: nothing of it is loaded yet; `looked`, `spent`, `nearest`: launches looked at, seconds in our hands and the
     smallest time from one look to the next: what a launch cost at most; `logged`: what -trace wrote."""
@@ -133,7 +133,7 @@ class Watch:
         """`target_of(inferior)`: the `Target` of the process that the inferior then is."""
         self.inferior, self.target_of, self.name, self.condition, self.trace = inferior, target_of, name, condition, trace
         self.gates, self.stubs, self.kernels, self.hosts, self.armed = [], [], [], {}, {}
-        self.device = []  # `InKernel`, in cuda-gdb
+        self.device = []  # `DeviceBreakpoint`, in cuda-gdb
         self.compiled, self._compiled_at = {}, -LOOK_AGAIN  # by Triton: {handle: `Compiled`}
         self.entries, self.seen, self.by_name, self.done = set(), set(), False, False
         self.looked = self.stopped = self.unnamed = 0
@@ -173,7 +173,7 @@ class Watch:
             or any(r.kernel.within or _registered(r) for r in launched)
         )
         if len(places) <= MAX_STUBS:
-            self.stubs += [_Hidden(a, lambda p=p: self._arm(p)) for a, p in places.items() if p.kind != "registered"]
+            self.stubs += [InternalBreakpoint(a, lambda p=p: self._arm(p)) for a, p in places.items() if p.kind != "registered"]
         if self.kernels and any(r.kernel.launch != "cpu" and r.kernel.role != "launcher" for r in self.kernels):
             self._gates(entries)
 
@@ -188,7 +188,7 @@ class Watch:
                 f"stop at the launch: llm-break -host {self.name}"
             )
         for name, library in names or [(self.name, "")]:
-            _made.append(lambda name=name, library=library: self.device.append(InKernel(self, name, library)))
+            _made.append(lambda name=name, library=library: self.device.append(DeviceBreakpoint(self, name, library)))
             gdb.execute(f"python __import__('sys').modules[{__name__!r}]._made.pop()()", to_string=True)
 
     def _gates(self, entries):
@@ -213,7 +213,7 @@ class Watch:
 
     def _gate(self, *where):
         """Sets a breakpoint with a number; gdb's own word on it is swallowed where it can be."""
-        _made.append(lambda: self.gates.append(Gate(self, *where)))
+        _made.append(lambda: self.gates.append(LaunchBreakpoint(self, *where)))
         if self._in_stop:
             _made.pop()()
         else:
@@ -235,7 +235,7 @@ class Watch:
             for address, work in found:
                 if address is not None and address not in self.naming:
                     self.naming.add(address)
-                    self.stubs.append(_Hidden(address, lambda work=work: work(self)))
+                    self.stubs.append(InternalBreakpoint(address, lambda work=work: work(self)))
 
     def _now(self):
         """The registers of the thread that was stopped, and nothing remembered: no stop event tells the caches that the process ran on."""
@@ -275,7 +275,7 @@ class Watch:
         if name in _NAMING:
             if address not in self.naming:
                 self.naming.add(address)
-                self.stubs.append(_Hidden(address, lambda: _NAMING[name](self)))
+                self.stubs.append(InternalBreakpoint(address, lambda: _NAMING[name](self)))
         elif address not in self.entries:
             self.entries.add(address)
             launch.handed_out[self.inferior.pid, address] = name
@@ -296,7 +296,7 @@ class Watch:
             address = launch.return_address(self.target, registers)
             hidden = self.returned.get(address)
             if hidden is None:
-                hidden = self.returned[address] = _Hidden(address, lambda: self._back(address))
+                hidden = self.returned[address] = InternalBreakpoint(address, lambda: self._back(address))
                 self.stubs.append(hidden)
             hidden.enabled = True
         waiting[_tid()] = slot, name, then or self._named
@@ -453,7 +453,7 @@ class Watch:
                 finally:
                     self._in_stop = False
 
-        self._loader = _Hidden(address, called)
+        self._loader = InternalBreakpoint(address, called)
         self.stubs.append(self._loader)
 
     def refresh(self):
@@ -501,15 +501,15 @@ class Watch:
 
 
 _NAMING = {
-    "cuGetProcAddress": Watch._entry_asked,
-    "cuGetProcAddress_v2": Watch._entry_asked,
-    "cuModuleGetFunction": Watch._asked,
-    "cuLibraryGetKernel": Watch._asked,
-    "cuLibraryGetFunction": Watch._asked,
-    "hipModuleGetFunction": Watch._asked,
-    "__cudaRegisterFunction": Watch._registered,
-    "__hipRegisterFunction": Watch._registered,
-    "__cudaGetKernel": Watch._handed_out,
+    "cuGetProcAddress": KernelBreakpoint._entry_asked,
+    "cuGetProcAddress_v2": KernelBreakpoint._entry_asked,
+    "cuModuleGetFunction": KernelBreakpoint._asked,
+    "cuLibraryGetKernel": KernelBreakpoint._asked,
+    "cuLibraryGetFunction": KernelBreakpoint._asked,
+    "hipModuleGetFunction": KernelBreakpoint._asked,
+    "__cudaRegisterFunction": KernelBreakpoint._registered,
+    "__hipRegisterFunction": KernelBreakpoint._registered,
+    "__cudaGetKernel": KernelBreakpoint._handed_out,
 }
 
 
