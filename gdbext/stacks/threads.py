@@ -7,8 +7,7 @@ from ..cpython import gil
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
 from ..render import names
-from . import looks as process_looks
-from . import merge
+from . import merge, snapshots
 
 # Calls in which a thread waits for others or for the world; innermost frames of C libraries.
 _WAITS = re.compile(
@@ -185,7 +184,7 @@ def distributed_label(rt):
 
 def read_all(taken):
     """-> (`[ProcessView]` of what could be read, reasons for `partial`, `failed`)"""
-    views, partial, failed = [], [], process_looks.failed(taken)
+    views, partial, failed = [], [], snapshots.failed(taken)
     for look in taken:
         if look.target is None:
             continue
