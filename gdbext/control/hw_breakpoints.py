@@ -123,8 +123,7 @@ class Process:
     def invalidate(self):
         """What was read before counts no longer."""
         self.view.count += 1
-        for memo in (self.rt._types, self.rt._codes, self.rt._objects):
-            memo.clear()
+        self.rt.invalidate()
 
     def private(self, show_content=False):
         """Names whose content is not shown: those of an engine's prompts and tokens."""
@@ -297,7 +296,7 @@ class BytecodeWatchpoint(HardwareBreakpoint):
         found = self.process.current_stop()
         if found is None or not self.process.in_eval(found.pc):
             return False  # its bytes were read by something else: a copy for co_code, say
-        step = found.frame.step
+        step = found.frame.raw
         if step.code != self.place.code.address:
             return False  # 3.10 shares one bytecode between equal functions
         if step.lasti == self.place.offset and not self._old:
@@ -378,7 +377,7 @@ def sweep():
 
 def note_offset(stop):
     """At a watched instruction the frame still names the instruction before: whatever reads this stop is told the one about to run."""
-    live_gdb.pending_offsets[(stop.process.pid, stop.frame.address)] = stop.frame.step.lasti
+    live_gdb.pending_offsets[(stop.process.pid, stop.frame.address)] = stop.frame.raw.lasti
 
 
 def _on_cont(_):

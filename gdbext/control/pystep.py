@@ -89,7 +89,7 @@ def over(label, only_forward=False, until=None):
     count, jumped = _free(process, 1 + ANCESTORS, 2, run.label), _jumps(process.rt, steps[0])
 
     def at_instruction(now):
-        top = now.frame.step
+        top = now.frame.raw
         if jumped():
             return False
         if top.address != address or top.code != code:
@@ -103,7 +103,7 @@ def over(label, only_forward=False, until=None):
 
     run.watch_frame(steps[0], at_instruction)
     for step in steps[1:count]:
-        run.watch_frame(step, lambda now, step=step: now.frame.step.address == step.address)
+        run.watch_frame(step, lambda now, step=step: now.frame.raw.address == step.address)
     return run.go()
 
 
@@ -148,7 +148,7 @@ def out(label, level=0):
         raise GdbextError("this is the outermost Python frame of the thread: it has no caller to go to")
     run = Run(process, "pyfinish")
     for step in callers[: _free(process, ANCESTORS, 1, run.label)]:
-        run.watch_frame(step, lambda now, step=step: now.frame.step.address == step.address)
+        run.watch_frame(step, lambda now, step=step: now.frame.raw.address == step.address)
     return run.go()
 
 
@@ -164,13 +164,13 @@ def into(label):
     entered, switched, jumped = [], [], _jumps(rt, steps[0])
 
     def at_instruction(now):
-        top = now.frame.step
+        top = now.frame.raw
         if jumped() or top.address != address or top.code != code:
             return False
         return now.frame.line is not None and now.frame.line != line
 
     def at_switch(now):
-        top = now.frame.step
+        top = now.frame.raw
         if now.tstate != stop.tstate or top.address == address:
             return False
         if top.address not in callers:
@@ -194,8 +194,8 @@ def into(label):
         if (
             switched[-1] > current
         ):  # the stack grows downwards: back in the caller's activation; the frame was there already, or is now
-            return into(label) if now is not None and now.frame.step.address == address else now
-        if now is None or now.frame.step.address == address:
+            return into(label) if now is not None and now.frame.raw.address == address else now
+        if now is None or now.frame.raw.address == address:
             run = Run(process, "pystep")
             run.watch(switched[-1] + L["cframe.current_frame"], at_switch)
             run.watch_frame(steps[0], at_instruction)
@@ -211,14 +211,14 @@ def into(label):
 
     def at_first_line(now):
         here = now.frame.line
-        return now.frame.step.address == fresh.address and now.frame.step.lasti > resume and here is not None and here != before
+        return now.frame.raw.address == fresh.address and now.frame.raw.lasti > resume and here is not None and here != before
 
     run = Run(process, "pystep")
     run.watch_frame(fresh, at_first_line)
     ended = _jumps(rt, steps[0])
-    run.watch_frame(steps[0], lambda now: not ended() and now.frame.step.address == address)
+    run.watch_frame(steps[0], lambda now: not ended() and now.frame.raw.address == address)
     found = run.go()
-    back = found is not None and found.frame.step.address == address and found.frame.line == line
+    back = found is not None and found.frame.raw.address == address and found.frame.line == line
     return into(label) if back else found  # a generator was made, none of its lines ran
 
 

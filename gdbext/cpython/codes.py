@@ -20,7 +20,7 @@ MAX_DEPTH = 50
 MAX_BYTECODE = 1 << 24
 
 
-class Place:
+class BytecodeLocation:
     """Where a watch belongs: `code` (a `Code`), `offset` in bytes of its bytecode, `address` of that instruction's two bytes, `line`."""
 
     def __init__(self, code, offset, line):
@@ -49,7 +49,7 @@ def runs(code):
 
 
 def starts(code, line):
-    """`[Place]` where a line of this code object is begun: its first instruction and the copies that the compiler made of it."""
+    """`[BytecodeLocation]` where a line of this code object is begun: its first instruction and the copies that the compiler made of it."""
     own = [(start, position) for start, at, position in runs(code) if at == line]
     if not own:
         return []
@@ -62,7 +62,7 @@ def starts(code, line):
         same = other == position and _unit(code, start)[1] == unit[1] if position is not None else _unit(code, start) == unit
         if same:
             found.append(start)
-    return [Place(code, start, line) for start in found]
+    return [BytecodeLocation(code, start, line) for start in found]
 
 
 def _unit(code, offset):
@@ -76,18 +76,18 @@ def _resume(code):
 
 
 def entry(code):
-    """The `Place` where a function's own work begins: after RESUME, at the first line that is not the `def`'s."""
+    """The `BytecodeLocation` where a function's own work begins: after RESUME, at the first line that is not the `def`'s."""
     spans = [s for s in code.rt.dialect.spans(code.table, code.first) if s[2] is not None]
     resume = _resume(code)
     if resume < 0:
         line = next((s[2] for s in spans if s[1] > s[0]), code.first)
-        return Place(code, 0, line)
+        return BytecodeLocation(code, 0, line)
     head = next((s[2] for s in spans if s[0] <= resume < s[1]), code.first)
     later = [s for s in spans if s[0] > resume]
     if not later:
         raise LayoutError(f"{code.qualname} has no instruction after its first")
     start, _, line, _ = next((s for s in later if s[2] != head), later[0])
-    return Place(code, start, line)
+    return BytecodeLocation(code, start, line)
 
 
 # ---- instructions ----------------------------------------------------------------------------------------------------
@@ -124,14 +124,14 @@ def instructions(code):
 
 
 def returns(code):
-    """`[(Place, index of the constant or None)]`: the instructions that leave a function with a value."""
+    """`[(BytecodeLocation, index of the constant or None)]`: the instructions that leave a function with a value."""
     known = opcodes(code.rt.version)
     found = []
     for at, opcode, argument in instructions(code):
         if opcode in known["return_value"]:
-            found.append((Place(code, at, code.line(at)), None))
+            found.append((BytecodeLocation(code, at, code.line(at)), None))
         elif opcode in known["return_const"]:
-            found.append((Place(code, at, code.line(at)), argument))
+            found.append((BytecodeLocation(code, at, code.line(at)), argument))
     return found
 
 
@@ -263,7 +263,7 @@ def same_file(wanted, path):
 
 
 def at_line(rt, file, line, codes=None):
-    """`[Place]` of FILE:LINE; [] where no code of that file is there (yet). `codes`: look among these `Code`s only.
+    """`[BytecodeLocation]` of FILE:LINE; [] where no code of that file is there (yet). `codes`: look among these `Code`s only.
 
     `NotFoundError` where the file is there and the line has no code."""
     if codes is None:
@@ -294,7 +294,7 @@ def plain(qualname):
 
 
 def at_function(rt, module, name, codes=None):
-    """`[Place]` of a function's entry, by qualified name (`Scheduler.schedule`, `outer.inner`), in `module` ("" = any)."""
+    """`[BytecodeLocation]` of a function's entry, by qualified name (`Scheduler.schedule`, `outer.inner`), in `module` ("" = any)."""
     last = name.rpartition(".")[2]
     if codes is not None:  # `[(Code, qualified name)]` of a module that is being loaded
         found = [c for c, own in codes if own == name or own.endswith("." + name) and "." not in name]

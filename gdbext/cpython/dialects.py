@@ -8,7 +8,8 @@ import struct
 
 from ..errors import FaultError, GdbextError, LayoutError
 from . import linetable
-from .objects import INLINE_VALUES, MANAGED_DICT, MAX_ITEMS, MAX_NAME
+from .objects import MAX_ITEMS
+from .types import INLINE_VALUES, MANAGED_DICT, MAX_NAME
 
 MAX_FRAMES = 20000
 MAX_THREADS = 100000
@@ -129,7 +130,7 @@ def _string_bits_byte(state):
 
 
 # ---- frames ----------------------------------------------------------------------------------------------------------
-class Step:
+class RawFrame:
     """One raw frame: `address`, `code` address, `lasti` in bytes (None: not to be had), `owner`, and `anchor`: the address of the
     object on the C stack that this frame's interpreter activation left there (0: unknown)."""
 
@@ -156,7 +157,7 @@ def _walk_frame_objects(rt, tstate, limit=MAX_FRAMES):
     while address and address not in seen and len(seen) < limit:
         seen.add(address)
         lasti = t.i32(address + L["frameobj.f_lasti"])
-        steps.append(Step(address, t.u64(address + L["frameobj.f_code"]), lasti * scale if lasti >= 0 else -1, 0, 0))
+        steps.append(RawFrame(address, t.u64(address + L["frameobj.f_code"]), lasti * scale if lasti >= 0 else -1, 0, 0))
         address = t.u64(address + L["frameobj.f_back"])
     if len(anchors) == len(steps):  # one activation of the interpreter per Python frame
         for step, anchor in zip(steps, anchors):
@@ -233,7 +234,7 @@ def _step(rt, address, code, lasti, owner, anchor):
             complete = lasti >= 2 * rt.target.i32(code + rt.layout[key])
         except FaultError:
             pass
-    return Step(address, code, lasti, owner, anchor, complete)
+    return RawFrame(address, code, lasti, owner, anchor, complete)
 
 
 # ---- all of them -----------------------------------------------------------------------------------------------------

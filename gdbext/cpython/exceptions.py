@@ -5,10 +5,10 @@ the exception structures (Include/cpython/pyerrors.h), and for the texts the `__
 """
 
 from ..errors import GdbextError, LayoutError
-from .dialects import Step
+from .dialects import RawFrame
 from .frames import PyFrame
-from .objects import EXCEPTION, LONG, STR
 from .reprs import NORMAL, Repr
+from .types import EXCEPTION, LONG, STR
 
 MAX_HANDLED = 1000  # exceptions that one thread can be handling: an `except` in each of its frames
 MAX_TRACEBACK = 20000  # frames of one traceback
@@ -42,7 +42,7 @@ class TraceFrame:
 
     def python_frame(self, level):
         """A `PyFrame` with the variables that the frame held when it was left; they live as long as the traceback does."""
-        return PyFrame(self.rt, Step(frame_of_object(self.rt, self.frame), self.code.address, -1, 0, 0), level)
+        return PyFrame(self.rt, RawFrame(frame_of_object(self.rt, self.frame), self.code.address, -1, 0, 0), level)
 
 
 class Raised:

@@ -9,8 +9,9 @@ import operator
 import re
 
 from ..errors import FaultError, GdbextError, NotFoundError
-from . import numpy_objects
-from .objects import DICT, LIST, MAX_ITEMS, STR, TUPLE, TYPE, Object
+from .objects import MAX_ITEMS, Object
+from .thirdparty import numpy_objects
+from .types import DICT, LIST, STR, TUPLE, TYPE
 
 MAX_STEPS = 5_000_000
 _MODULE = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")

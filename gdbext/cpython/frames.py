@@ -61,10 +61,10 @@ class PyFrame:
     """One Python frame. `level` counts from the innermost (0); `anchor` is the address on the C stack of the interpreter
     activation that runs it (0 where the version keeps none)."""
 
-    def __init__(self, rt, step, level):
-        self.rt, self.step, self.level = rt, step, level
-        self.address, self.anchor = step.address, step.anchor
-        self.code = rt.code(step.code)
+    def __init__(self, rt, raw, level):
+        self.rt, self.raw, self.level = rt, raw, level
+        self.address, self.anchor = raw.address, raw.anchor
+        self.code = rt.code(raw.code)
         self.stack = [self]  # all frames of its thread, set by Runtime.frames
 
     @property
@@ -78,7 +78,7 @@ class PyFrame:
     @property
     def line(self):
         """None where the instruction has no line, or its place cannot be told."""
-        return self.code.line(self.step.lasti)
+        return self.code.line(self.raw.lasti)
 
     def __repr__(self):
         return f"PyFrame({self.function} {self.file}:{self.line})"

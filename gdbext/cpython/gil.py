@@ -17,7 +17,7 @@ FIRST_ARGUMENT, _PC = {"x86-64": "rdi", "aarch64": "x0"}, {"x86-64": "rip", "aar
 _CALL = {"x86-64": b"\x0f\x05", "aarch64": b"\x01\x00\x00\xd4"}  # syscall; svc #0
 
 
-def place(rt, interp):
+def gil_range(rt, interp):
     """(start, end) of the lock of an interpreter, (0, 0) where there is none."""
     L, t = rt.layout, rt.target
     start = (
@@ -45,7 +45,7 @@ def futex_of(target, thread):
 
 def waits(rt, py, thread):
     """Whether a `PyThread` waits for its interpreter's lock; None where it cannot be told. `thread`: its `Thread`."""
-    start, end = place(rt, py.interp)
+    start, end = gil_range(rt, py.interp)
     if not start:
         return False
     try:

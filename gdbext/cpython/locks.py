@@ -106,9 +106,9 @@ def _sure_values(frame):
         at = frame.address + L["frameobj.f_blockstack"]
         depth = max((t.i32(at + i * size + level) for i in range(count)), default=0)
         base = t.u64(frame.address + L["frameobj.f_valuestack"])
-    elif "code.co_exceptiontable" in L and frame.step.lasti is not None:
+    elif "code.co_exceptiontable" in L and frame.raw.lasti is not None:
         table = rt.object(t.u64(code.address + L["code.co_exceptiontable"])).raw_bytes(1 << 20)
-        depth = handler_depth(table, frame.step.lasti)
+        depth = handler_depth(table, frame.raw.lasti)
         base = frame.address + L["iframe.localsplus"] + 8 * t.i32(code.address + L["code.co_nlocalsplus"])
     else:
         return []

@@ -7,178 +7,23 @@ Include/cpython/*.h and Objects/dictobject.c, setobject.c, typeobject.c of each 
 
 import struct
 
-from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..render.text import escape
+from ..errors import GdbextError, LayoutError, NotFoundError
+from .types import (
+    BYTES,
+    DICT,
+    LIST,
+    LONG,
+    MAX_NAME,
+    MEMBER_CODES,
+    MEMBER_OBJECT,
+    MEMBER_STRING,
+    STR,
+    TUPLE,
+    TYPE,
+)
 
-LONG, LIST, TUPLE, BYTES, STR, DICT, EXCEPTION, TYPE = (1 << n for n in range(24, 32))  # tp_flags: subclass of …
-HEAPTYPE, MANAGED_DICT, INLINE_VALUES = 1 << 9, 1 << 4, 1 << 2
 MAX_ITEMS = 20_000_000  # no list, dict or string of an engine is longer; a bigger count is damage
-MAX_BASES = 256
-MAX_NAME = 4096  # characters of an attribute, class or module name that are read
 DEQUE_BLOCK = 64  # Modules/_collectionsmodule.c BLOCKLEN
-
-MAX_STATIC_TYPES = 500  # 200 of CPython's own, 10 of extensions, in 3.12 to 3.15
-
-
-class TypeInfo:
-    """What a reader needs of a type object, read once per stop."""
-
-    def __init__(self, rt, address):
-        L, t = rt.layout, rt.target
-        self.rt, self.address = rt, address
-        blob = t.read(address, L["type.__size"])
-
-        def field(key):
-            return struct.unpack_from("<q", blob, L[key])[0]
-
-        self.flags = field("type.tp_flags") & (1 << 64) - 1
-        self.basicsize, self.itemsize = field("type.tp_basicsize"), field("type.tp_itemsize")
-        self.dictoffset = field("type.tp_dictoffset")
-        self.dict_address = field("type.tp_dict") & (1 << 64) - 1
-        self.raw_name = escape(t.cstring(field("type.tp_name") & (1 << 64) - 1, 512).decode("utf-8", "replace"))
-        mro = field("type.tp_mro") & (1 << 64) - 1
-        self.mro = []
-        if mro:
-            count = t.i64(mro + L["varobj.ob_size"])
-            if not 0 < count <= MAX_BASES:
-                raise LayoutError(f"the type at {address:#x} claims {count} bases")
-            self.mro = list(t.words(mro + L["tuple.ob_item"], count))
-        if not 0 < self.basicsize < 1 << 24:
-            raise LayoutError(f"no type object at {address:#x}")
-
-    @property
-    def name(self):
-        """tp_name without its module."""
-        return self.raw_name.rsplit(".", 1)[-1]
-
-    @property
-    def is_heap(self):
-        return bool(self.flags & HEAPTYPE)
-
-    @property
-    def builtin_name(self):
-        """ "float", "collections.deque", …: tp_name of a type that C code defines, '' for a class of Python code."""
-        return self.raw_name if not self.is_heap or "." in self.raw_name else ""
-
-    def bases(self):
-        """`TypeInfo` of each class of the MRO, itself first."""
-        return [self.rt.type(a) for a in self.mro] or [self]
-
-    def builtin_bases(self):
-        return self._memo("builtin bases", lambda: frozenset(b.builtin_name for b in self.bases()))
-
-    def _memo(self, key, make):
-        memo = self.__dict__.setdefault("_memos", {})
-        if key not in memo:
-            memo[key] = make()
-        return memo[key]
-
-    @property
-    def namespace(self):
-        """`{name: address}` of the class's own dict; {} where it is not to be found."""
-
-        def read():
-            address, found = self.dict_address or self._static_dict(), {}
-            if not address:
-                return {}
-            for key, value in self.rt.object(address).dict_entries():
-                try:
-                    found[self.rt.object(key).string(MAX_NAME)] = value
-                except GdbextError:
-                    continue
-            return found
-
-        return self._memo("namespace", read)
-
-    def _static_dict(self):
-        """3.12+: types that C code defines statically keep their dict with the interpreter (pycore_typeobject.h): tp_subclasses
-        is one more than the type's number in its table. 0 when the table does not hold this type there."""
-        L, t = self.rt.layout, self.rt.target
-        if self.is_heap or "statictype.tp_dict" not in L:
-            return 0
-        number = t.u64(self.address + L["type.tp_subclasses"])
-        if not 0 < number <= MAX_STATIC_TYPES:
-            return 0
-        interp = self.rt.interpreters()[0]
-        for table in ("interp.types.builtins.initialized", "interp.types.for_extensions.initialized", "interp.types.builtins"):
-            if table not in L:
-                continue
-            state = interp + L[table] + (number - 1) * L["statictype.__size"]
-            if t.u64(state + L["statictype.type"]) == self.address:
-                return t.u64(state + L["statictype.tp_dict"])
-        return 0
-
-    def lookup(self, name):
-        """The address of a class attribute along the MRO, or None."""
-        for base in self.bases():
-            if name in base.namespace:
-                return base.namespace[name]
-        return None
-
-    @property
-    def slots(self):
-        """`{name: (offset, kind)}` of every `__slots__` member and C member along the MRO; kind as in structmember.h."""
-
-        def read():
-            L, t, found = self.rt.layout, self.rt.target, {}
-            for base in self.bases():
-                for name, address in base.namespace.items():
-                    if name in found:
-                        continue
-                    try:
-                        if self.rt.object(address).type.builtin_name != "member_descriptor":
-                            continue
-                        member = t.u64(address + L["memberdescr.d_member"])
-                        found[name] = (t.i64(member + L["memberdef.offset"]), t.i32(member + L["memberdef.type"]))
-                    except FaultError:
-                        continue
-            return found
-
-        return self._memo("slots", read)
-
-    @property
-    def module(self):
-        """The `__module__` of a class, '' when it has none that is a str."""
-
-        def read():
-            value = self.namespace.get("__module__")
-            try:
-                if value:
-                    return self.rt.object(value).string(MAX_NAME)
-            except GdbextError:
-                pass
-            return self.raw_name.rpartition(".")[0] or ("builtins" if not self.is_heap else "")
-
-        return self._memo("module", read)
-
-    @property
-    def qualname(self):
-        if self.is_heap:
-            try:
-                return self.rt.object(self.rt.target.u64(self.address + self.rt.layout["heaptype.ht_qualname"])).string(MAX_NAME)
-            except GdbextError:
-                pass
-        return self.name
-
-
-# PyMemberDef types -> struct codes (Include/structmember.h); 6 T_OBJECT, 16 T_OBJECT_EX are pointers to objects.
-MEMBER_CODES = {
-    0: "<h",
-    1: "<i",
-    2: "<q",
-    3: "<f",
-    4: "<d",
-    8: "<b",
-    9: "<B",
-    10: "<H",
-    11: "<I",
-    12: "<Q",
-    14: "<?",
-    17: "<q",
-    18: "<Q",
-    19: "<q",
-}
-MEMBER_OBJECT, MEMBER_STRING = (6, 16), 5
 
 
 class Object:

@@ -7,8 +7,9 @@ Python code, which nothing here can run: such objects show as `<module.Class obj
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
-from . import numpy_objects
-from .objects import BYTES, DICT, EXCEPTION, LIST, LONG, STR, TUPLE, TYPE, Object
+from .objects import Object
+from .thirdparty import numpy_objects
+from .types import BYTES, DICT, EXCEPTION, LIST, LONG, STR, TUPLE, TYPE
 
 
 class Limits:

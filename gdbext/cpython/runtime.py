@@ -1,12 +1,15 @@
 """A CPython interpreter inside a Target: found, its version known, its layout proved, its threads, frames and modules listed."""
 
+from __future__ import annotations
+
 import re
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import dialects
 from . import layout as layouts
 from .frames import Code, PyFrame
-from .objects import MAX_NAME, Object, TypeInfo
+from .objects import Object
+from .types import MAX_NAME, TypeInfo
 
 MAX_INTERPRETERS = 1000
 FRAME_TRIES = 20  # looks at the stack of a thread that runs on, until one holds together
@@ -39,8 +42,14 @@ class Runtime:
         self.version, free_threaded = _version(target, self.address, self.library)
         self.layout = layouts.from_process(target, self.address, self.version, free_threaded)
         self.dialect = dialects.for_version(self.version, free_threaded)
-        self._types, self._codes, self._objects = {}, {}, {}
+        self._types: dict[int, TypeInfo] = {}
+        self._codes: dict[int, Code] = {}
         self._prove()
+
+    def invalidate(self) -> None:
+        """Forgets the types and code objects that were read: the process has run since, and may have freed them."""
+        self._types.clear()
+        self._codes.clear()
 
     # ---- proof ---------------------------------------------------------------------------------------------------
     def _prove(self):
@@ -263,7 +272,7 @@ class Runtime:
 
     def numpy_scalar(self, obj):
         """The plain value of a numpy scalar object, None for anything else."""
-        from . import numpy_objects
+        from .thirdparty import numpy_objects
 
         return numpy_objects.scalar(obj)
 

@@ -8,9 +8,9 @@ coroutine_wrapper), Include/internal/pycore_frame.h (states of a generator's fra
 import re
 
 from ..errors import GdbextError, LayoutError, NotFoundError
-from .dialects import Step
+from .dialects import RawFrame
 from .frames import CO_FAST_FREE, PyFrame
-from .objects import LONG, STR
+from .types import LONG, STR
 
 MAX_TASKS = 1_000_000
 MAX_CHAIN = 20_000
@@ -54,7 +54,7 @@ def tasks(rt, finished=False):
 
 # ---- generators and coroutines ---------------------------------------------------------------------------------------
 def frame_of(rt, gen):
-    """-> (`Step` of a generator's, coroutine's or async generator's own frame, state), (None, "finished") when it has none.
+    """-> (`RawFrame` of a generator's, coroutine's or async generator's own frame, state), (None, "finished") when it has none.
     State: "created", "suspended", "awaiting" (suspended in await or yield from), "executing"."""
     L, t = rt.layout, rt.target
     if "gen.gi_frame" in L:
@@ -71,7 +71,7 @@ def frame_of(rt, gen):
         13,
     ):  # the RESUME that it goes on with says whether it is in an await or a plain yield
         state = "awaiting" if t.u8(at + 3) & 3 >= 2 else state
-    return Step(frame, code, lasti, t.u8(frame + L["iframe.owner"]), 0), state
+    return RawFrame(frame, code, lasti, t.u8(frame + L["iframe.owner"]), 0), state
 
 
 def _state(version, value):
@@ -95,7 +95,7 @@ def _frame_of_object(rt, frame):
     if rt.object(frame).type.builtin_name != "frame":
         raise LayoutError(f"no frame object at {frame:#x}")
     unit = 2 if rt.version >= (3, 10) else 1
-    step = Step(frame, code, lasti * unit if lasti >= 0 else -1, 1, 0)
+    step = RawFrame(frame, code, lasti * unit if lasti >= 0 else -1, 1, 0)
     if "frameobj.f_state" in L:
         value = int.from_bytes(t.read(frame + L["frameobj.f_state"], 1), "little", signed=True)
         if value > 0:
@@ -355,7 +355,7 @@ class _Reader:
         if found is None:
             return frames, tid
         tid, stack, i = found
-        return [PyFrame(self.rt, f.step, f.level) for f in reversed(stack[: i + 1])], tid
+        return [PyFrame(self.rt, f.raw, f.level) for f in reversed(stack[: i + 1])], tid
 
     # ---- what it waits for -------------------------------------------------------------------------------------------
     def _waits(self, frames, waiter):

@@ -10,7 +10,7 @@ import struct
 import time
 from itertools import compress
 
-from ..cpython import numpy_objects
+from ..cpython.thirdparty import numpy_objects
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..kvcache.addresses import order_of, strided_layer
 from ..kvcache.model import HEAD, NONE, TAIL, WILD, Cache, Group, Pool, Request, Table, Worker

@@ -78,7 +78,7 @@ class Finder:
     def _edge(self, thread):
         futex = gil.futex_of(self.target, thread.thread)
         if thread.py is not None and self.rt is not None:
-            start, end = gil.place(self.rt, thread.py.interp)
+            start, end = gil.gil_range(self.rt, thread.py.interp)
             if futex and start <= futex < end:
                 return self._gil(thread)
         semantic = self._semantic(thread) if thread.python else None

@@ -220,7 +220,7 @@ def how_ended(status):
 def stack_key(frames):
     """What of a Python stack stays equal while its thread stands: code, instruction, and the words of each frame's variables. A loop that
     comes round to the same call has other objects in its variables by then."""
-    return tuple((f.code.address, f.step.lasti, _variables(f)) for f in frames)
+    return tuple((f.code.address, f.raw.lasti, _variables(f)) for f in frames)
 
 
 def _variables(frame):

@@ -2,7 +2,7 @@
 
 import struct
 
-from ..cpython import gc, holders
+from ..cpython import gc, referrers
 from ..errors import FaultError, GdbextError, LayoutError
 from . import layout as layouts
 from .tensor import TENSOR_BASES, read_tensor
@@ -47,7 +47,7 @@ def _inherits(rt, kind, base):
 
 
 class Found:
-    """A live tensor: `tensor`, its `bytes` (of its elements) and `owner`, a `holders.Path` or None."""
+    """A live tensor: `tensor`, its `bytes` (of its elements) and `owner`, a `referrers.Path` or None."""
 
     __slots__ = ("tensor", "owner")
 
@@ -84,10 +84,10 @@ def live(rt, partial):
 def name_owners(rt, found, frames):
     """Sets `owner` of each `Found`. `frames`: [(PyFrame, whether it is selected)], the selected one first."""
     by_address = {f.tensor.address: f for f in found}
-    for roots in (_frame_roots(frames), holders.module_roots(rt)):
+    for roots in (_frame_roots(frames), referrers.module_roots(rt)):
         left = {a for a, f in by_address.items() if f.owner is None}
         if left:
-            for address, path in holders.find(rt, left, roots).items():
+            for address, path in referrers.find(rt, left, roots).items():
                 by_address[address].owner = path
 
 
@@ -95,7 +95,7 @@ def _frame_roots(frames):
     roots = []
     for frame, selected in frames:
         try:
-            roots += holders.frame_roots(frame, selected)
+            roots += referrers.frame_roots(frame, selected)
         except GdbextError:
             continue  # a frame in the making
     return roots

@@ -5,7 +5,7 @@ import time
 import pytest
 from harness.subjects import PYTHONS, running
 
-from gdbext.cpython import gc, holders
+from gdbext.cpython import gc, referrers
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
@@ -38,7 +38,7 @@ def test_the_paths_found_lead_to_the_objects(process):
     rt, truth = process
     frame = rt.frames(rt.threads()[0])[0]
     wanted = set(truth["paths"].values())
-    found = holders.find(rt, wanted, [*holders.frame_roots(frame, True), *holders.module_roots(rt)])
+    found = referrers.find(rt, wanted, [*referrers.frame_roots(frame, True), *referrers.module_roots(rt)])
     assert set(found) == wanted
     for address, path in found.items():
         assert evaluate(rt, path.text, frame).address == address
@@ -49,11 +49,11 @@ def test_a_frame_that_is_not_selected_gives_paths_by_address(process):
     rt, truth = process
     frame = rt.frames(rt.threads()[0])[0]
     wanted = truth["paths"]["here['local']"]
-    path = holders.find(rt, {wanted}, holders.frame_roots(frame, False))[wanted]
+    path = referrers.find(rt, {wanted}, referrers.frame_roots(frame, False))[wanted]
     assert path.shown == "here['local']" and path.note == "frame 0, wait" and path.text.startswith("(0x")
     assert evaluate(rt, path.text).address == wanted
 
 
 def test_the_search_ends_with_its_budget(process):
     rt, truth = process
-    assert holders.find(rt, {12345678}, holders.module_roots(rt), max_edges=50) == {}
+    assert referrers.find(rt, {12345678}, referrers.module_roots(rt), max_edges=50) == {}

@@ -9,7 +9,7 @@ import struct
 
 from ..errors import GdbextError
 from .gc import WINDOW, Windows
-from .objects import BYTES, DICT, LIST, LONG, MEMBER_OBJECT, STR, TUPLE, TYPE
+from .types import BYTES, DICT, LIST, LONG, MEMBER_OBJECT, STR, TUPLE, TYPE
 
 MAX_EDGES = 150_000  # followed per search, which bounds it to about a second
 MAX_WIDE = 20_000  # members of one container

@@ -6,8 +6,8 @@ Layout: numpy/core/include/numpy/ndarraytypes.h `PyArrayObject_fields` and `PyAr
 
 import struct
 
-from ..errors import FaultError, GdbextError
-from ..render.text import escape
+from ...errors import FaultError, GdbextError
+from ...render.text import escape
 from . import numpy_text
 
 # type_num -> (name, struct code, bytes)
