@@ -9,7 +9,7 @@ from ..render.text import escape
 from ..session.command import Answer, Command, Option, UsageError
 from .llm_kv import POOL, owners_data, view_of
 
-tensors, reprs, runtimes = lazy_module("torch.tensor"), lazy_module("cpython.reprs"), lazy_module("cpython.runtime")
+tensors, reprs, runtimes = lazy_module("torch.tensor_impl"), lazy_module("cpython.reprs"), lazy_module("cpython.runtime")
 _KEYS = ("rank", "layer", "part", "block", "slot", "head", "element")
 
 

@@ -79,7 +79,7 @@ class LlmKernels(Command):
                     "instances": r.instances,
                     "module": escape(r.module) or None,
                     "locations": [
-                        {"address": Address(p.address), "kind": p.kind, "name": escape(p.signature.text)} for p in r.places
+                        {"address": Address(p.address), "kind": p.kind, "name": escape(p.signature.text)} for p in r.sites
                     ],
                 }
                 for r in rows

@@ -511,7 +511,7 @@ class LlmKv(Command):
             "violations": violations,
             "mid_update": bool(cache.mid_update),
             "mid_update_at": cache.mid_update or None,
-            "passing": [self._violation(v) for v in report.passing],
+            "passing": [self._violation(v) for v in report.transient],
             "held": report.held,
             "rules": [{"rule": r, "holds": invariants.RULES[r][0], "for": invariants.RULES[r][1]} for r in report.rules],
             "ranks": [w.rank for w in workers],
@@ -519,9 +519,9 @@ class LlmKv(Command):
             "version": escape(cache.version),
         }
         partial = list(view.partial)
-        if report.passing:
+        if report.transient:
             partial.append(
-                f"mid-update in {cache.mid_update}: {len(report.passing)} differences that a half-done update explains; check again after it"
+                f"mid-update in {cache.mid_update}: {len(report.transient)} differences that a half-done update explains; check again after it"
             )
 
         def text(style):

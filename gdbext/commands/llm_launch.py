@@ -16,7 +16,7 @@ launches, signatures, points, triton = (
     lazy_module("control.kernel_breakpoints"),
     lazy_module("kernels.triton"),
 )
-tensors, torch_layouts, reprs = lazy_module("torch.tensor"), lazy_module("torch.layout"), lazy_module("torch.repr")
+tensors, torch_layouts, reprs = lazy_module("torch.tensor_impl"), lazy_module("torch.layout"), lazy_module("torch.repr")
 
 MAX_TENSORS = 4096  # of the thread's Python variables, looked at for what an argument points to
 TEXT = 80

@@ -15,7 +15,7 @@ objects, layouts, reprs, tensors = (
     lazy_module("cpython.objects"),
     lazy_module("torch.layout"),
     lazy_module("torch.repr"),
-    lazy_module("torch.tensor"),
+    lazy_module("torch.tensor_impl"),
 )
 arrays, statistics, files, comparing = (
     lazy_module("torch.arrays"),
@@ -234,7 +234,7 @@ class PyTensor(Command):
             path, hist = os.path.expanduser(args.plot), None
             if stats["min"] is not None:
                 hist = statistics.histogram(source, stats["min"], stats["max"], 60, args.sample)
-            plots.plot(source, hist, tensors.one_line(tensor), path, args.force)
+            plots.plot(source, hist, tensor.one_line(), path, args.force)
             data["plot"] = path
             shown.append(lambda style: f"  drawn in {style.file(escape(path))}")
         if args.save:

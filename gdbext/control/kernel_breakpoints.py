@@ -161,10 +161,10 @@ class KernelBreakpoint:
         self.kernels += fresh
         launched = [r for r in fresh if r.kernel.launch == "runtime" and r.kernel.role != "launcher"]
         for row in fresh:
-            for p in row.places:
+            for p in row.sites:
                 if p.kind == "function" and not p.signature.clone:
                     self._gate("", p.address, row.library, p.symbol)
-        places = {p.address: p for row in launched for p in row.places}
+        places = {p.address: p for row in launched for p in row.sites}
         self.hosts.update({a: p.signature for a, p in places.items() if p.kind in ("wrapper", "registered")})
         self.by_name = (
             self.by_name
@@ -180,8 +180,8 @@ class KernelBreakpoint:
     def place_in_device(self, rows):
         """In cuda-gdb: a breakpoint in each kernel itself, by the names that the host side has for the instances."""
         self.kernels = [r for r in catalogue.chosen(rows, self.name) if r.kernel.launch != "cpu" and r.kernel.role != "launcher"]
-        names = dict.fromkeys((p.signature.text, r.library) for r in self.kernels for p in r.places)
-        names.update(dict.fromkeys((r.name, r.library) for r in self.kernels if not r.places))
+        names = dict.fromkeys((p.signature.text, r.library) for r in self.kernels for p in r.sites)
+        names.update(dict.fromkeys((r.name, r.library) for r in self.kernels if not r.sites))
         if len(names) > MAX_DEVICE:
             raise GdbextError(
                 f"{self.name} is {len(names)} kernels, more than {MAX_DEVICE} breakpoints: name the instance (llm-kernels -instances {self.name}), or "
@@ -515,7 +515,7 @@ _NAMING = {
 
 def _registered(row):
     """Whether a row is of a stripped library: its launching code has no names to stop at."""
-    return any(p.kind == "registered" for p in row.places)
+    return any(p.kind == "registered" for p in row.sites)
 
 
 def word_of(name):
@@ -628,7 +628,7 @@ def _library(watch, path):
         found = open_elf(path or "")
         first, watch.searched = watch.searched != watch.inferior.pid, watch.inferior.pid
         if not first and not (
-            catalogue.chosen(catalogue.look_through(found, path, 0, None, word_of(watch.name)), watch.name)
+            catalogue.chosen(catalogue.scan_library(found, path, 0, None, word_of(watch.name)), watch.name)
             or watch.kernels
             and found.symbols_named([b"LaunchKernel"])
         ):

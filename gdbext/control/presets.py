@@ -59,7 +59,7 @@ class NanBreakpoint(pybreak.PyBreakpoint):
 
 def not_finite(rt, value):
     """ "3 NaN, 1 infinite of 4096" for a tensor in memory that can be read, "" where all elements are finite. `GdbextError` otherwise."""
-    from ..torch import tensor as tensors
+    from ..torch import tensor_impl as tensors
 
     if not isinstance(value, Object) or not tensors.is_tensor(value):
         raise GdbextError("it is no tensor")

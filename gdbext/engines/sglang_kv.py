@@ -13,7 +13,7 @@ import array
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..kvcache.addresses import Layer, Part
 from ..kvcache.model import Cache, Group, Node, Pool, Request, Tree, Worker
-from ..torch.tensor import is_tensor, read_tensor
+from ..torch.tensor_impl import is_tensor, read_tensor
 from .columns_kv import integers
 from .vllm_kv import _in_frames, optional, path, settled_frames
 
@@ -462,7 +462,7 @@ def _tree(rt, pools, tree_cache, page, mapping):
         for tree in trees.values():
             tree.nodes[index].parent = at.get(parent, -1)
             tree.nodes[index].children = [at[c] for _, c in children]
-        trees["full"].nodes[index].filed_wrong = [at[c] for k, c in children if not _filed_right(rt, k, c, page)]
+        trees["full"].nodes[index].misfiled = [at[c] for k, c in children if not _filed_right(rt, k, c, page)]
     for what, tree in trees.items():
         one = pools[what]
         if what == "host":  # it keeps no sizes of its own

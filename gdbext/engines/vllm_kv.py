@@ -13,8 +13,8 @@ from itertools import compress
 from ..cpython.thirdparty import numpy_objects
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..kvcache.addresses import order_of, strided_layer
-from ..kvcache.model import HEAD, NONE, TAIL, WILD, Cache, Group, Pool, Request, Table, Worker
-from ..torch.tensor import is_tensor, read_tensor
+from ..kvcache.model import HEAD, NONE, TAIL, DANGLING, Cache, Group, Pool, Request, Table, Worker
+from ..torch.tensor_impl import is_tensor, read_tensor
 from . import vllm_v0_kv
 from .columns_kv import Columns, Places, Records, integers
 
@@ -224,7 +224,7 @@ def read(rt, root=None, content=False):
             request = requests.get(request_id)
             if request is None:
                 request = requests[request_id] = Request(request_id, known=scheduler is None)
-            request.blocks[group] = index.of(blocks, WILD)
+            request.blocks[group] = index.of(blocks, DANGLING)
     cache = Cache(
         "vllm", version(rt), [p for p, _ in pools], groups, list(requests.values()), mid_update(rt), queues=scheduler is not None
     )
@@ -320,7 +320,7 @@ def read_pool(rt, holder, name="pool"):
     if index.different != len(addresses):
         pool.notes.append("a block stands in the pool's list more than once")
     try:
-        null = index.get(holder.attr("null_block").address, WILD)
+        null = index.get(holder.attr("null_block").address, DANGLING)
         pool.reserved = (null,) if null >= 0 else ()
     except GdbextError:
         pool.reserved = ()
@@ -347,13 +347,13 @@ def _marks(rt, queue):
 def _links(pool, queue, records, index):
     pool.num_free = optional(queue, "num_free_blocks")
     head, tail = queue.attr(_name(queue, "head")), queue.attr(_name(queue, "tail"))
-    pool.prev, pool.next = (index.of(records.column(name), WILD) for name in ("prev_free_block", "next_free_block"))
+    pool.prev, pool.next = (index.of(records.column(name), DANGLING) for name in ("prev_free_block", "next_free_block"))
     if _name(queue, "head").startswith("fake"):
-        pool.head_next = index.get(head.attr("next_free_block").address, WILD)
-        pool.tail_prev = index.get(tail.attr("prev_free_block").address, WILD)
+        pool.head_next = index.get(head.attr("next_free_block").address, DANGLING)
+        pool.tail_prev = index.get(tail.attr("prev_free_block").address, DANGLING)
         return
     # ends that are None are told as the ends of later releases, so that one walk serves both
-    first, last = index.get(head.address, WILD), index.get(tail.address, WILD)
+    first, last = index.get(head.address, DANGLING), index.get(tail.address, DANGLING)
     pool.head_next = TAIL if first == NONE else first
     pool.tail_prev = HEAD if last == NONE else last
     if first >= 0 and pool.prev[first] == NONE:
@@ -386,7 +386,7 @@ def _hash_map(rt, pool, holder, records, index):
     pool.has_hash_map = found is not None
     entries = found.dict_entries() if found is not None else []
     keys, column, extra, none = [k for k, _ in entries], records.column("_block_hash"), [], _none(rt)
-    blocks = index.of([v for _, v in entries], WILD)
+    blocks = index.of([v for _, v in entries], DANGLING)
     pool.hash_map = list(zip(keys, zip(blocks)))
     pool.hash_text = lambda token: _hash_text(rt, token)
     if _has(holder, "cached_block_hashes_by_block"):
@@ -413,7 +413,7 @@ def _hash_map(rt, pool, holder, records, index):
     for at in () if lone else [i for i, block in enumerate(blocks) if block < 0]:  # no block: a dict of several
         key, value = entries[at]
         inner = rt.object(value)
-        pool.hash_map[at] = (key, index.of([v for _, v in inner.dict_entries()], WILD) if inner.isa("dict") else [WILD])
+        pool.hash_map[at] = (key, index.of([v for _, v in inner.dict_entries()], DANGLING) if inner.isa("dict") else [DANGLING])
 
 
 def _contents(rt, addresses):
@@ -599,7 +599,7 @@ def _pins(cache, scheduler, manager, pools):
     for entry in scheduler.attr("deferred_frees").elements(100_000):
         for address in entry.item(1).element_addresses():
             for pool, index in pools:
-                block = index.get(address, WILD)
+                block = index.get(address, DANGLING)
                 if block >= 0:
                     pool.pins[block] = pool.pins.get(block, 0) + 1
 

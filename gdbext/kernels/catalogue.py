@@ -99,7 +99,7 @@ def catalogue():
     return _loaded[0]
 
 
-class Place:
+class BreakpointSite:
     """An address where one instance of a kernel can be stopped at. `kind`: "stub" (nvcc's launching stub), "wrapper" (the kernel's host
     function, which calls the stub), "registered" (the same of a stripped library: its stub may be anywhere), "function" (a launcher or a CPU function)."""
 
@@ -110,25 +110,25 @@ class Place:
 
 
 class Row:
-    """A kernel in a library. `where`: "host" (places to stop at), "device" (only its GPU code is there), "driver" (launched by name).
-    `places`: [`Place`], addresses of the process; `instances`: how many different ones."""
+    """A kernel in a library. `where`: "host" (sites to stop at), "device" (only its GPU code is there), "driver" (launched by name).
+    `sites`: [`BreakpointSite`], addresses of the process; `instances`: how many different ones."""
 
-    def __init__(self, kernel, name, library, engine, where, places=(), module=""):
+    def __init__(self, kernel, name, library, engine, where, sites=(), module=""):
         self.kernel, self.name, self.library, self.engine, self.where = kernel, name, library, engine, where
-        self.places, self.module = list(places), module
+        self.sites, self.module = list(sites), module
 
     @property
     def instances(self):
-        return len({p.signature.text for p in self.places})
+        return len({p.signature.text for p in self.sites})
 
 
-def look_through(elf, path, bias=0, pattern=None, word=""):
+def scan_library(elf, path, bias=0, pattern=None, word=""):
     """`[Row]` of one library. `pattern`: a compiled regular expression that demangled names must fit, those of kernels that the catalogue does not know
     included; `word`: a kernel's identifier, in the catalogue or not; `bias`: what to add to the file's addresses."""
     cache = elf.__dict__.setdefault("kernel_rows", {})
     key = path, pattern and pattern.pattern, word
     if key not in cache:
-        cache[key] = _look_through(elf, path, pattern, word)
+        cache[key] = scan_symbols(elf, path, pattern, word)
     moved = []
     for row in cache[key]:
         moved.append(
@@ -138,14 +138,14 @@ def look_through(elf, path, bias=0, pattern=None, word=""):
                 row.library,
                 row.engine,
                 row.where,
-                [Place(p.address + bias, p.size, p.symbol, p.signature, p.kind) for p in row.places],
+                [BreakpointSite(p.address + bias, p.size, p.symbol, p.signature, p.kind) for p in row.sites],
                 row.module,
             )
         )
     return moved
 
 
-def _look_through(elf, path, pattern, word):
+def scan_symbols(elf, path, pattern, word):
     book = catalogue()
     launches = launches_kernels(elf)
     wanted = [k for k in book.kernels if k.launch == ("runtime" if launches else "cpu")]
@@ -205,8 +205,8 @@ def _look_through(elf, path, pattern, word):
         key = kernel.kernel, kernel.backend, signature.name if not kernel.within else kernel.kernel
         if key not in rows:
             rows[key] = Row(kernel, key[2], path, kernel.engine or engine, "host")
-        if len(rows[key].places) < MAX_LOCATIONS:
-            rows[key].places.append(Place(value, size, symbol, signature, kind))
+        if len(rows[key].sites) < MAX_LOCATIONS:
+            rows[key].sites.append(BreakpointSite(value, size, symbol, signature, kind))
     if launches and not rows:
         rows = {
             k.kernel: Row(k, k.kernel, path, k.engine or engine, "device")
@@ -293,12 +293,12 @@ def passes(elf, entry):
 
 def search(target, pattern=None, rt=None, word=""):
     """`([Row], [(entry, address, library)], {library: why it could not be read})` of a process. `rt`: its Python runtime where it has one, for the kernels
-    that Triton makes; `pattern`, `word`: as in `look_through`."""
+    that Triton makes; `pattern`, `word`: as in `scan_library`."""
     rows, gates, unread = [], [], {}
     for module in target.modules():
         try:
             elf = module.elf
-            own = look_through(elf, module.path, module.bias, pattern, word)
+            own = scan_library(elf, module.path, module.bias, pattern, word)
             rows += own
             gates += [(name, address, module.path) for name, address in entries(module, linked=bool(own))]
         except NotFoundError as e:
@@ -368,7 +368,7 @@ def chosen(rows, name):
         return []
     found = []
     for row in rows:
-        places = [p for p in row.places if pattern.search(p.signature.text)]
-        if places or not row.places and pattern.fullmatch(row.name):
-            found.append(Row(row.kernel, row.name, row.library, row.engine, row.where, places, row.module))
+        sites = [p for p in row.sites if pattern.search(p.signature.text)]
+        if sites or not row.sites and pattern.fullmatch(row.name):
+            found.append(Row(row.kernel, row.name, row.library, row.engine, row.where, sites, row.module))
     return found

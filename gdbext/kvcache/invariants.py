@@ -1,8 +1,8 @@
 """What must hold in a KV cache, each as a named rule with the releases it holds for (facts/kv-cache.md, sections 3 and 4.3).
 
 `check` runs them in order: the structure of a pool before what is derived from it. The first fault leads; what a broken structure
-explains is counted as following from it, not listed. A rule that a half-done update can break for a moment is `passing`: where the
-engine stands in the middle of an update, its finding is set apart (`Report.passing`) instead of being called corruption.
+explains is counted as following from it, not listed. A rule that a half-done update can break for a moment is `transient`: where the
+engine stands in the middle of an update, its finding is set apart (`Report.transient`) instead of being called corruption.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import operator
 from itertools import compress
 from typing import Dict, List, Optional
 
-from .model import NONE, WILD, shown
+from .model import NONE, DANGLING, shown
 
 LIMIT = 20  # findings of one rule that are listed; the rest are counted
 STRUCTURE = ("free-list-double", "free-list-cycle", "free-list-link", "free-list-end", "free-list-wild")
@@ -84,11 +84,11 @@ class Violation:
 
 @dataclasses.dataclass
 class Report:
-    """`violations`: broken rules, the first fault first; `passing`: what a half-done update may explain; `blocks`: how many were checked;
+    """`violations`: broken rules, the first fault first; `transient`: what a half-done update may explain; `blocks`: how many were checked;
     `held`: `{pool: blocks referenced by no request}`; `rules`: names of those that were checked."""
 
     violations: List[Violation]
-    passing: List[Violation]
+    transient: List[Violation]
     blocks: int
     held: Dict[str, int]
     rules: List[str]
@@ -135,11 +135,11 @@ def check(cache, workers=()):
     for worker in workers:
         _worker(found, cache, worker)
     leading = _fold(found.found)
-    passing = []
+    transient = []
     if cache.mid_update:
-        passing = [v for v in leading if RULES[v.rule][2]]
+        transient = [v for v in leading if RULES[v.rule][2]]
         leading = [v for v in leading if not RULES[v.rule][2]]
-    return Report(leading, passing, blocks, held, list(dict.fromkeys(found.rules)))
+    return Report(leading, transient, blocks, held, list(dict.fromkeys(found.rules)))
 
 
 def _fold(found):
@@ -367,7 +367,7 @@ def _tables(found, cache, number, pool):
                 if block in pool.reserved and (pool.unit == "block" or g.kind == "sliding-window"):
                     continue
                 if not pool.valid(block) or block in pool.reserved:
-                    what = "no block of the pool" if block == WILD else str(block)
+                    what = "no block of the pool" if block == DANGLING else str(block)
                     found.add(
                         "table-range",
                         f"place {index} of the table of {request.request_id} holds {what}",
@@ -441,7 +441,7 @@ def _tree(found, pool):
                 found.add(
                     "tree-link", f"node {tree.nodes[child].id} is a child of {label}, its parent link leads to {other}", pool=name
                 )
-        for child in node.filed_wrong:
+        for child in node.misfiled:
             found.add("tree-key", f"node {tree.nodes[child].id} does not begin with what {label} files it under", pool=name)
         if index and not node.host and node.tokens != node.count:
             found.add("tree-key", f"{label} has a key of {node.tokens} tokens and holds {node.count} slots", pool=name)

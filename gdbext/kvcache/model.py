@@ -7,8 +7,8 @@ object per block: a million blocks are five lists. Links are block ids or one of
 import dataclasses
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-NONE, HEAD, TAIL, WILD = -1, -2, -3, -4  # a link that is None, the queue's ends, and a pointer to nothing of this pool
-MARKS = {NONE: "None", HEAD: "the head", TAIL: "the tail", WILD: "no block of this pool"}
+NONE, HEAD, TAIL, DANGLING = -1, -2, -3, -4  # a link that is None, the queue's ends, and a pointer to nothing of this pool
+MARKS = {NONE: "None", HEAD: "the head", TAIL: "the tail", DANGLING: "no block of this pool"}
 
 
 def shown(link):
@@ -157,7 +157,7 @@ def _name_fault(pool, before, at, seen):
     if 0 <= at < pool.count and pool.prev[at] == at:  # the last block, appended once more
         return "free-list-double", at, f"block {at} is in the free queue twice: after {shown(before)} and after itself"
     where = before if before >= 0 else None
-    if at == WILD or at == HEAD or at >= pool.count:
+    if at == DANGLING or at == HEAD or at >= pool.count:
         return "free-list-wild", where, f"the next link of {shown(before)} leads to {shown(at)}"
     if at == NONE:
         return "free-list-end", where, f"the free queue ends after {shown(before)} without reaching its tail"
@@ -173,7 +173,7 @@ def _name_fault(pool, before, at, seen):
             f"the next link of {shown(before)} leads to block {at}, whose prev link says {shown(pool.prev[at])}",
         )
     link = pool.prev[at]
-    if link == WILD:
+    if link == DANGLING:
         return "free-list-wild", at, f"the prev link of block {at} leads to no block of this pool"
     return "free-list-link", at, f"block {at} follows {shown(before)}, but its prev link says {shown(link)}"
 
@@ -190,7 +190,7 @@ class Node:
     slots: Optional[List[int]]
     lock_ref: int
     address: int = 0
-    filed_wrong: List[int] = dataclasses.field(default_factory=list)
+    misfiled: List[int] = dataclasses.field(default_factory=list)
     count: int = 0  # slots it holds, also where they cannot be read
     host: bool = False  # its values are in host memory only
 

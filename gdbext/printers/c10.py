@@ -14,7 +14,7 @@ from ..render.text import escape
 from ..session.gdb_session import session
 from ..torch import dtypes
 from ..torch import layout as layouts
-from ..torch import tensor as tensors
+from ..torch import tensor_impl as tensors
 
 MAX_CHILDREN = 2000  # where print elements says unlimited
 MAX_TEXT = 1 << 16
@@ -62,7 +62,7 @@ def described(tensor):
     """ "Tensor[2, 3] float32 cpu" """
     if tensor.dtype.name == "undefined":
         return "undefined tensor"
-    return tensors.one_line(tensor).replace("c10::TensorImpl[", "Tensor[", 1)
+    return tensor.one_line().replace("c10::TensorImpl[", "Tensor[", 1)
 
 
 class TensorPrinter(_Printer):

@@ -15,11 +15,11 @@ runtimes, proc, privacy, tensors = (
     lazy_module("cpython.runtime"),
     lazy_module("access.proc"),
     lazy_module("engines.private"),
-    lazy_module("torch.tensor"),
+    lazy_module("torch.tensor_impl"),
 )
 # What the Python room prints of types that it does not know itself.
 _ONE_LINERS = {
-    name: lambda obj: tensors.one_line(tensors.read_tensor(obj.rt, obj.address))
+    name: lambda obj: tensors.read_tensor(obj.rt, obj.address).one_line()
     for name in ("torch._C.TensorBase", "torch._C._TensorBase")
 }
 

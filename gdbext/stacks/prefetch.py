@@ -8,7 +8,7 @@ from ..cpython.runtime import open_runtime
 from ..engines import kv_view, shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
-from ..torch import tensor as tensors
+from ..torch import tensor_impl as tensors
 from . import ipc_locks, locks, sampling
 from .threads import ProcessView, distributed_label
 

@@ -9,7 +9,8 @@ import math
 
 from ..errors import FaultError, GdbextError
 from . import dtypes
-from .tensor import SPARSE, sparse_parts
+from .tensor import SPARSE
+from .tensor_kinds import sparse_parts
 
 PIECE = 1 << 20  # bytes of memory read at once, and elements decoded at once: a piece stays in the processor's cache
 GAP = 1 << 14  # bytes: memory between the elements of a box that is read along with them

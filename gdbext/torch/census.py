@@ -5,7 +5,7 @@ import struct
 from ..cpython import gc, referrers
 from ..errors import FaultError, GdbextError, LayoutError
 from . import layout as layouts
-from .tensor import TENSOR_BASES, read_tensor
+from .tensor_impl import TENSOR_BASES, read_tensor
 
 MAX_BASES = 256
 

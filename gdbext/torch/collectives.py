@@ -75,7 +75,7 @@ def _backends(target, group):
         if at in found or not _is_pointer(target, at):
             continue
         try:
-            kind = BACKEND.match(rtti.lineage(target, at)[0][0])
+            kind = BACKEND.match(rtti.class_hierarchy(target, at)[0][0])
         except GdbextError:
             continue
         if kind:

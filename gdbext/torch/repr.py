@@ -10,7 +10,8 @@ import math
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import dtypes
-from .tensor import MAX_VALUES, NESTED, WRAPPERS, components, sparse_parts, wrapped
+from .tensor import MAX_VALUES, NESTED, WRAPPERS
+from .tensor_kinds import components, sparse_parts, wrapped
 
 MAX_DEPTH = 20  # wrappers around each other
 MAX_EDGE = 1000  # print options come from the process: bounded like everything else

@@ -71,7 +71,7 @@ def demangle(name):
     return "::".join(parts) or None
 
 
-def lineage(target, address):
+def class_hierarchy(target, address):
     """-> ([class, its first base, that one's, …], Mapping of the vtable) of the polymorphic C++ object at `address`.
 
     Follows single inheritance, and the first base where there are several. `LayoutError` when no vtable of a mapped file stands

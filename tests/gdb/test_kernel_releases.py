@@ -75,7 +75,7 @@ def test_the_cuda_wheel_has_the_kernels_that_the_catalogue_says():
         for name in names:
             if name.endswith(".so"):
                 path = os.path.join(at, name)
-                for row in catalogue.look_through(elf.open_elf(path), path):
+                for row in catalogue.scan_library(elf.open_elf(path), path):
                     rows.setdefault((row.kernel.backend, row.kernel.kernel), []).append((name, row.instances))
     book = catalogue.catalogue()
     said = {k.kernel for k in book.kernels if k.engine == "vllm" and k.backend == "csrc" and within(k, "0.11.0")}

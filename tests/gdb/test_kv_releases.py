@@ -61,7 +61,7 @@ def compare(cache, said, faults=()):
     for name, true in said["requests"].items():
         assert {k: getattr(requests[name], k) for k in true} == true, name
     report = invariants.check(cache)
-    assert [(v.rule, v.block) for v in report.violations] == list(faults) and report.passing == [], [
+    assert [(v.rule, v.block) for v in report.violations] == list(faults) and report.transient == [], [
         v.detail for v in report.violations
     ]
 
@@ -202,7 +202,7 @@ def test_v0_reads_as_it_says_of_itself(torch_python, version, kind):
                     sorted(pool.free_ids) == true["free"] and pool.ref_cnt == true["ref_cnt"] and pool.cached() == true["cached"]
                 )
         report = invariants.check(cache)
-        assert report.violations == [] and report.passing == [], [v.detail for v in report.violations]
+        assert report.violations == [] and report.transient == [], [v.detail for v in report.violations]
         head = next(r for r in cache.requests if r.queue == "waiting")
         wanted = -(-(head.prompt_tokens + head.output_tokens) // 16)
         assert head.blocked_by.startswith("blocks: needs" if wanted > cache.pools[0].num_free else "the next step")

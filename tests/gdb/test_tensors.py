@@ -9,7 +9,7 @@ from harness.tensors import tensors as running
 
 from gdbext.errors import GdbextError
 from gdbext.torch import layout as layouts
-from gdbext.torch.tensor import one_line, read_tensor, read_tensor_impl
+from gdbext.torch.tensor_impl import read_tensor, read_tensor_impl
 
 FIELDS = (
     "type",
@@ -209,8 +209,8 @@ def test_every_other_releases_layout_is_refused_on_this_process(subject):
 
 
 def test_one_line_names_type_shape_dtype_device(subject):
-    assert one_line(subject.read("float32 bits (3, 4)")) == "Tensor[3, 4] float32 cpu"
-    assert one_line(subject.read("parameter")) == "Parameter[3, 2] float32 cpu"
+    assert subject.read("float32 bits (3, 4)").one_line() == "Tensor[3, 4] float32 cpu"
+    assert subject.read("parameter").one_line() == "Parameter[3, 2] float32 cpu"
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from gdbext.errors import GdbextError
 from gdbext.torch.arrays import of_tensor
 from gdbext.torch.repr import tensor_repr
 from gdbext.torch.stats import statistics
-from gdbext.torch.tensor import read_tensor
+from gdbext.torch.tensor_impl import read_tensor
 
 numpy = pytest.importorskip("numpy")
 VICTIMS = [

@@ -104,19 +104,19 @@ def library(tmp_path_factory):
 
 
 def test_a_library_is_looked_through(library):
-    rows = {r.name: r for r in catalogue.look_through(Elf(library), library, bias=0x1000)}
+    rows = {r.name: r for r in catalogue.scan_library(Elf(library), library, bias=0x1000)}
     v1 = rows["vllm::paged_attention_v1_kernel"]
     assert (
-        v1.instances == 2 and {p.kind for p in v1.places} == {"wrapper"} and v1.kernel.role == "attention" and v1.where == "host"
+        v1.instances == 2 and {p.kind for p in v1.sites} == {"wrapper"} and v1.kernel.role == "attention" and v1.where == "host"
     )
     truth = {
         line.split()[2]: int(line.split()[0], 16)
         for line in subprocess.run(["nm", library], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
         if len(line.split()) == 3
     }
-    for place in [p for r in rows.values() for p in r.places]:
+    for place in [p for r in rows.values() for p in r.sites]:
         assert place.address == truth[place.symbol] + 0x1000
-    assert {p.kind for p in rows["vllm::paged_attention_v2_kernel"].places} == {"stub"}
+    assert {p.kind for p in rows["vllm::paged_attention_v2_kernel"].sites} == {"stub"}
     assert rows["FlashAttnFwdSm90"].kernel.backend == "flash-attention 3"
     assert set(rows) == {
         "vllm::paged_attention_v1_kernel",
@@ -124,7 +124,7 @@ def test_a_library_is_looked_through(library):
         "FlashAttnFwdSm90",
         "vllm::paged_attention_v2_kernel",
     }
-    only = catalogue.look_through(Elf(library), library, pattern=re.compile("v1_kernel<double"))
+    only = catalogue.scan_library(Elf(library), library, pattern=re.compile("v1_kernel<double"))
     assert [(r.name, r.instances) for r in only] == [("vllm::paged_attention_v1_kernel", 1)]
 
 

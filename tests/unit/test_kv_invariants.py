@@ -8,7 +8,7 @@ import pytest
 
 from gdbext.engines import kv_view
 from gdbext.kvcache import invariants, model, picture
-from gdbext.kvcache.model import HEAD, NONE, TAIL, WILD, Cache, Group, Node, Pool, Request, Tree
+from gdbext.kvcache.model import HEAD, NONE, TAIL, DANGLING, Cache, Group, Node, Pool, Request, Tree
 
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import given, settings  # noqa: E402
@@ -52,7 +52,7 @@ def rules(cache, **more):
 
 def test_a_healthy_cache_is_not_flagged():
     found, report = rules(healthy())
-    assert found == [] and report.passing == [] and report.blocks == 64 and len(report.rules) > 20
+    assert found == [] and report.transient == [] and report.blocks == 64 and len(report.rules) > 20
 
 
 def append_again(cache, block):
@@ -120,7 +120,7 @@ def break_prev(cache):
 
 
 def wild_next(cache):
-    cache.pools[0].next[in_middle(cache)[0]] = WILD
+    cache.pools[0].next[in_middle(cache)[0]] = DANGLING
 
 
 def cut(cache):
@@ -180,7 +180,7 @@ FAULTS = {
     "block twice in a table": (lambda c: (own(0, 3)(c), put("ref_cnt", 3, 2)(c)), "owned-twice", 3),
     "freed while owned": (freed_while_owned, "free-owned", 3),
     "free with references": (free_with_references, "free-referenced", 20),
-    "table with a foreign block": (own(0, WILD), "table-range", None),
+    "table with a foreign block": (own(0, DANGLING), "table-range", None),
     "wrong hash entry": (wrong_hash_entry, "hash-entry", 30),
     "hash not in the map": (unmapped_hash, "hash-missing", 40),
     "counter off": (bad_count, "free-count", None),
@@ -279,7 +279,7 @@ def test_a_stop_in_the_middle_of_an_update_is_not_called_corruption(rule, change
     change(cache)
     cache.mid_update = "FreeKVCacheBlockQueue.popleft_n (kv_cache_utils.py:350)"
     found, report = rules(cache)
-    assert found == [] and [v.rule for v in report.passing] == [rule]
+    assert found == [] and [v.rule for v in report.transient] == [rule]
 
 
 def test_what_no_half_done_update_can_do_is_reported_in_the_middle_of_one_too():
@@ -399,7 +399,7 @@ SLOT_FAULTS = {
     "row free and used": (lambda c, p, t: c.rows["free"].append(1), "row-free", None),
     "row of two requests": (lambda c, p, t: setattr(c.requests[1], "row", 1), "row-shared", None),
     "wrong parent": (lambda c, p, t: setattr(t.nodes[2], "parent", 1), "tree-link", None),
-    "wrong key": (lambda c, p, t: t.nodes[0].filed_wrong.append(2), "tree-key", None),
+    "wrong key": (lambda c, p, t: t.nodes[0].misfiled.append(2), "tree-key", None),
     "short value": (lambda c, p, t: setattr(t.nodes[2], "tokens", 3), "tree-key", None),
     "unlocked ancestor": (
         lambda c, p, t: (t.nodes[2].children.append(3), t.nodes.append(Node(3, 2, [], 0, [], 1))),

@@ -11,7 +11,7 @@ from gdbext.errors import FaultError, GdbextError, LayoutError
 from gdbext.torch import layout as layouts
 from gdbext.torch.repr import Options, tensor_repr
 from gdbext.torch.rtti import demangle
-from gdbext.torch.tensor import read_tensor_impl
+from gdbext.torch.tensor_impl import read_tensor_impl
 
 LIBRARY, IMPL, STORAGE, DATA, PYOBJ, OUTER, META = 0x10000, 0x100000, 0x110000, 0x200000, 0x300000, 0x120000, 0x130000
 CLASSES = [
@@ -237,7 +237,7 @@ def test_a_null_storage_is_no_crash_and_no_zeros(minor):
 
 def test_views_that_reach_outside_their_storage_are_not_read():
     for shape, stride, offset in (((2, 3), (3, 1), 1), ((2, 3), (1 << 40, 1), 0), ((2, 3), (-3, 1), 0)):
-        with pytest.raises(GdbextError, match="outside its storage|are needed"):
+        with pytest.raises(GdbextError, match="outside its storage"):
             tensor_repr(Made("2.13", shape, stride, offset=offset).read())
 
 

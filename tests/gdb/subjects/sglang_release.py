@@ -288,7 +288,7 @@ def slot_in_two_nodes(s):
     return ["tree-twice", int(other.value[0])]
 
 
-def filed_wrong(s):
+def misfiled(s):
     children = s.tree_cache.root_node.children
     key = next(iter(children))
     children[key + 1 if isinstance(key, int) else (key, 1)] = children.pop(key)
@@ -312,7 +312,7 @@ FAULTS = [
     wrong_size,
     short_value,
     slot_in_two_nodes,
-    filed_wrong,
+    misfiled,
 ]
 
 
