@@ -13,7 +13,7 @@ from gdbext.cpython.runtime import open_runtime
 from gdbext.session.session import Session
 from gdbext.torch import layout as layouts
 from gdbext.torch.repr import process_options, tensor_repr
-from gdbext.torch.tensor import read_tensor
+from gdbext.torch.tensor_impl import read_tensor
 
 from .subjects import SUBJECTS
 
