@@ -13,7 +13,7 @@ from itertools import compress
 from ..cpython.thirdparty import numpy_objects
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..kvcache.addresses import order_of, strided_layer
-from ..kvcache.model import HEAD, NONE, TAIL, DANGLING, Cache, Group, Pool, Request, Table, Worker
+from ..kvcache.model import DANGLING, HEAD, NONE, TAIL, Cache, Group, Pool, Request, Table, Worker
 from ..torch.tensor_impl import is_tensor, read_tensor
 from . import vllm_v0_kv
 from .columns_kv import Columns, Places, Records, integers

@@ -10,7 +10,7 @@ import operator
 from itertools import compress
 from typing import Dict, List, Optional
 
-from .model import NONE, DANGLING, shown
+from .model import DANGLING, NONE, shown
 
 LIMIT = 20  # findings of one rule that are listed; the rest are counted
 STRUCTURE = ("free-list-double", "free-list-cycle", "free-list-link", "free-list-end", "free-list-wild")

@@ -8,7 +8,7 @@ import pytest
 
 from gdbext.engines import kv_view
 from gdbext.kvcache import invariants, model, picture
-from gdbext.kvcache.model import HEAD, NONE, TAIL, DANGLING, Cache, Group, Node, Pool, Request, Tree
+from gdbext.kvcache.model import DANGLING, HEAD, NONE, TAIL, Cache, Group, Node, Pool, Request, Tree
 
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import given, settings  # noqa: E402
