@@ -6,22 +6,9 @@ from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option
+from ..session.evaluation import ANY, value_of
 
 expressions, objects, reprs = lazy_module("cpython.expressions"), lazy_module("cpython.objects"), lazy_module("cpython.reprs")
-
-
-def value_of(session, args):
-    """Evaluates the operand in the selected Python frame -> (Runtime, value). A frame is needed only if a name is used."""
-    rt = session.runtime(args.on)
-    try:
-        frame = session.frame(args.on)
-    except GdbextError:
-        frame = None
-    outer = frame.stack[frame.level + 1 :] if frame is not None and args.any else ()
-    return rt, expressions.evaluate(rt, args.operand_text, frame, outer, session.last)
-
-
-ANY = Option("any", help="take a name from the nearest outer frame that has it")
 
 
 class PyPrint(Command):

@@ -3,13 +3,13 @@
 import os
 import re
 
-from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..answers.tensors import comparison_text, histogram_text, statistics_text, tensor_data, tensor_header
+from ..errors import GdbextError
 from ..lazy import lazy_module
-from ..render.jsonline import Address
 from ..render.text import PLAIN, escape, size
 from ..session.command import Answer, Args, Command, Option
+from ..session.evaluation import ANY, runtime_or_none, tensor_of
 from ..session.optional_packages import need
-from .pyprint import ANY, value_of
 
 objects, layouts, reprs, tensors = (
     lazy_module("cpython.objects"),
@@ -25,90 +25,9 @@ arrays, statistics, files, comparing = (
 )
 plots = lazy_module("torch.plot")
 
-_ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
-
-
-def describe(tensor):
-    """The contract's JSON fields of a tensor, and a few more. dtype and layout as torch's own str() gives them."""
-    return {
-        "type": escape(tensor.type),
-        "address": Address(tensor.address) if tensor.address else None,
-        "impl": Address(tensor.impl),
-        "kind": escape(tensor.kind),
-        "shape": tensor.shape,
-        "stride": tensor.stride,
-        "dtype": "torch." + tensor.dtype.name,
-        "device": tensor.device,
-        "layout": "torch." + tensor.layout,
-        "storage_offset": tensor.storage_offset,
-        "numel": tensor.numel,
-        "data_ptr": Address(tensor.data_ptr),
-        "storage_bytes": tensor.storage_bytes,
-        "requires_grad": tensor.requires_grad,
-        "grad_fn": escape(tensor.grad_fn) or None,
-        "is_conj": tensor.is_conj,
-        "is_neg": tensor.is_neg,
-    }
-
-
-def _header(tensor, how, style):
-    """What a tensor is, for people: one line, a second for where its bytes are."""
-    shape = "?" if tensor.shape is None else list(tensor.shape)
-    head = [f"{style.title(escape(tensor.type))} {shape}", tensor.dtype.name, tensor.device or "no device"]
-    if tensor.layout != "strided" or not tensor.kind.endswith("::TensorImpl"):
-        head.append(f"{tensor.layout} ({escape(tensor.kind)})")
-    head.append(f"stride {'?' if tensor.stride is None else list(tensor.stride)}")
-    head.append(f"storage_offset {tensor.storage_offset}")
-    head.append(f"numel {'?' if tensor.numel is None else tensor.numel}")
-    head.append(f"requires_grad {tensor.requires_grad}")
-    head += [name for name, on in (("conj", tensor.is_conj), ("neg", tensor.is_neg), ("zero", tensor.is_zero)) if on]
-    where = [f"data_ptr {style.address(hex(tensor.data_ptr))}"]
-    where.append(
-        "storage ?" if tensor.storage_bytes is None else f"storage {tensor.storage_bytes} bytes ({size(tensor.storage_bytes)})"
-    )
-    if tensor.address:
-        where.append(f"object {style.address(hex(tensor.address))}")
-    where.append(f"impl {style.address(hex(tensor.impl))}")
-    return "  ".join(head) + "\n  " + "  ".join(where) + style.dim(f"  ({how})")
-
-
-def _number(value):
-    """A statistic for people."""
-    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _stats_text(stats, sampled, style):
-    parts = (
-        [f"{name} {style.value(_number(stats[name]))}" for name in ("min", "max", "mean", "std")]
-        if stats["min"] is not None
-        else []
-    )
-    parts += [
-        f"{name} {(style.bad if stats[name] and name != 'zeros' else style.value)(str(stats[name]))}"
-        for name in ("nan", "inf", "zeros")
-    ]
-    return "  " + "  ".join(parts) + style.dim(f"  ({stats['count']} elements{', a sample' if sampled else ''})")
-
-
-def _hist_text(hist, style):
-    edges, counts = hist["edges"], hist["counts"]
-    if not counts:
-        return "  no finite value"
-    labels = [_number(e) for e in edges]
-    wide, most, digits = max(map(len, labels)), max(counts), max(len(str(c)) for c in counts)
-    bar = max(10, min(50, (style.width or 100) - 2 * wide - digits - 12))
-    lines = []
-    for i, count in enumerate(counts):
-        close = "]" if i == len(counts) - 1 else ")"
-        marks = "#" * (-(-count * bar // most) if count else 0)
-        lines.append(
-            f"  [{labels[i].rjust(wide)}, {labels[i + 1].rjust(wide)}{close} {str(count).rjust(digits)} {style.value(marks)}".rstrip()
-        )
-    return "\n".join(lines)
-
 
 class _Bare(Answer):
-    """The contract's `-repr`: the repr and nothing else, also where the answer is partial (JSON and exit status still say so)."""
+    """What `-repr` prints: the repr and nothing else, also where the answer is partial (JSON and exit status still say so)."""
 
     def to_text(self, style=PLAIN):
         return self.text
@@ -174,12 +93,12 @@ class PyTensor(Command):
             raise GdbextError("give an expression or an address, such as: pytensor kv_cache")
         if args.py and args.cxx:
             raise GdbextError("-py and -cxx exclude each other")
-        tensor, how, rt = resolve(session, args)
+        tensor, how, rt = tensor_of(session, args)
         whole = tensor
         if args.slice is not None:
             tensor = tensor.sliced(args.slice)
         partial = session.partial(tensor.target) + tensor.notes
-        data = {**describe(tensor), "unavailable": tensor.unavailable or None, "resolved": how, "sampled": False}
+        data = {**tensor_data(tensor), "unavailable": tensor.unavailable or None, "resolved": how, "sampled": False}
         work = self.work(args, tensor, data, partial)
         if args.compare is not None:
             work.append(self.compare(session, args, whole, tensor, data, partial))
@@ -205,7 +124,7 @@ class PyTensor(Command):
                 values.append(escape(text, keep="\n"))
             elif tensor.unavailable:
                 values.append(style.bad(escape(tensor.unavailable)))
-            return "\n".join([_header(tensor, how, style)] + values)
+            return "\n".join([tensor_header(tensor, how, style)] + values)
 
         return Answer(data, people, partial)
 
@@ -226,10 +145,10 @@ class PyTensor(Command):
                 partial.append(f"sampled: {stats['count']} of {source.numel} elements")
         if args.stats:
             data["stats"] = stats
-            shown.append(lambda style: _stats_text(stats, data["sampled"], style))
+            shown.append(lambda style: statistics_text(stats, data["sampled"], style))
         if args.hist:
             data["hist"] = statistics.histogram(source, stats["min"], stats["max"], args.bins, args.sample)
-            shown.append(lambda style: _hist_text(data["hist"], style))
+            shown.append(lambda style: histogram_text(data["hist"], style))
         if args.plot:
             path, hist = os.path.expanduser(args.plot), None
             if stats["min"] is not None:
@@ -249,26 +168,7 @@ class PyTensor(Command):
         need("numpy", "-compare")
         other = _other(session, args, whole, tensor, partial)
         data["compare"] = found = comparing.compare(arrays.of_tensor(tensor), other)
-        return lambda style: _compare_text(found, tensor.numel, args.compare, style)
-
-
-def _compare_text(found, numel, other, style):
-    reason = f"  ({found['reason']})" if found["reason"] else ""
-    if found["equal"]:
-        return f"  {style.good('equal')} to {escape(other)} in all {numel} elements{reason}"
-    if found["different"] is None:
-        return f"  {style.bad('different')} from {escape(other)}: {found['reason']}"
-    first, second = map(_number, found["values"])
-    parts = [
-        f"{style.bad('different')} from {escape(other)} in {found['different']} of {numel} elements{reason}",
-        f"first at {found['first_index']}: {first} against {second}",
-        f"largest difference {_number(found['max_abs_diff'])} at {found['max_abs_index']}, relative {_number(found['max_rel_diff'])}",
-    ]
-    if found["ulps"] is not None:
-        parts[-1] += f", {found['ulps']} ulps"
-    if found["nan_different"]:
-        parts.append(f"NaN on one side alone in {found['nan_different']}")
-    return "\n".join("  " + p for p in parts)
+        return lambda style: comparison_text(found, tensor.numel, args.compare, style)
 
 
 def _other(session, args, whole, tensor, partial):
@@ -283,7 +183,7 @@ def _other(session, args, whole, tensor, partial):
         trial = Args({**vars(args), "on": what}, args.compare[found.end() :])
     elif named is not None:
         raise GdbextError(f"-compare {args.compare}: there is no file {named[0]}")
-    other = resolve(session, trial)[0]
+    other = tensor_of(session, trial)[0]
     if other.target is not tensor.target:
         partial += [p for p in session.partial(other.target) if p not in partial]
     if args.slice is not None and other.shape == whole.shape:
@@ -292,106 +192,5 @@ def _other(session, args, whole, tensor, partial):
 
 
 def _is_module(session, args, name):
-    rt = _runtime(session, args)
+    rt = runtime_or_none(session, args)
     return rt is not None and rt.has_module((name,))
-
-
-def resolve(session, args):
-    """-> (Tensor, how EXPR was understood, Runtime or None)"""
-    if args.cxx:
-        return (*_from_gdb(session, args), _runtime(session, args))
-    if _ADDRESS.match(args.operand_text) and not args.py:
-        rt = _runtime(session, args)
-        return (*at_address(session.target(args.on), rt, int(args.operand_text, 0)), rt)
-    try:
-        rt, value = value_of(session, args)
-    except NotFoundError as e:
-        if args.py or not session.in_gdb or args.on is not None:
-            raise
-        try:  # the contract: the Python frame first, then a gdb expression
-            return (*_from_gdb(session, args), _runtime(session, args))
-        except GdbextError:
-            raise e from None
-    session.last = value
-    if not isinstance(value, objects.Object):
-        raise GdbextError(f"{args.operand_text} is a {type(value).__name__}, no tensor; pyprint shows it")
-    if not tensors.is_tensor(value):
-        raise GdbextError(f"{args.operand_text} is a {escape(value.type_name)}, no tensor{_hint(args.operand_text, value)}")
-    return tensors.read_tensor(rt, value.address), "Python", rt
-
-
-def _hint(text, value):
-    """Where the tensors of a container are."""
-    try:
-        if value.isa("list", "tuple") and value.len():
-            return f"; take one of its {value.len()} elements: {text}[0]"
-        if value.isa("dict"):
-            keys = [repr(k.string(60)) for k, v in value.items()[:200] if tensors.is_tensor(v)][:3]
-            if keys:
-                return escape(f"; take one of its items, such as {text}[{keys[0]}]")
-    except GdbextError:
-        pass
-    return "; pyprint shows it"
-
-
-def _runtime(session, args):
-    """The process's Python, or None: a C++ program has tensors too."""
-    try:
-        return session.runtime(args.on)
-    except GdbextError:
-        return None
-
-
-def _from_gdb(session, args):
-    """A C++ expression: a pointer to or the number of an address, or an at::Tensor itself."""
-    if not hasattr(session, "gdb_value"):
-        raise GdbextError(f"{args.operand_text}: C++ expressions need gdb: run this inside gdb, or give an address")
-    address = address_of(session.gdb_value(args.operand_text))
-    tensor, what = at_address(session.target(args.on), _runtime(session, args), address)
-    return tensor, "C++, " + what
-
-
-def address_of(value):
-    """The address that a `gdb.Value` means: a number's or pointer's value, an object's own address, the impl of an at::Tensor that a
-    register or function result holds."""
-    try:
-        return int(value)
-    except (RuntimeError, TypeError, ValueError):  # gdb.error is a RuntimeError: no scalar, then it is the object itself
-        pass
-    if value.address is not None:
-        return int(value.address)
-    try:
-        return int(value["impl_"]["target_"])
-    except (RuntimeError, TypeError, ValueError):
-        raise GdbextError(f"a {value.type} is neither a tensor nor an address") from None
-
-
-def at_address(target, rt, address):
-    """The tensor whose Python object, TensorImpl or at::Tensor stands at `address` -> (Tensor, which of them it was)."""
-    if rt is not None:
-        try:
-            if tensors.is_tensor(rt.object(address)):
-                return tensors.read_tensor(rt, address), "address of a Python object"
-        except (FaultError, LayoutError) as e:
-            reason = e
-            try:
-                object_is_tensor = tensors.is_tensor(rt.object(address))
-            except GdbextError:
-                object_is_tensor = False
-            if object_is_tensor:
-                raise reason from None
-    table = layouts.for_process(target, rt)
-    try:
-        tensor, how = tensors.read_tensor_impl(target, table, address), "address of a TensorImpl"
-    except (FaultError, LayoutError) as first:
-        try:
-            pointer = target.u64(address)
-            tensor, how = tensors.read_tensor_impl(target, table, pointer), "address of an at::Tensor"
-        except (FaultError, LayoutError):
-            raise GdbextError(f"{address:#x} is neither a Python tensor nor an at::Tensor nor a TensorImpl: {first}") from None
-    if rt is not None and tensor.address:
-        try:  # the Python object knows the class's name
-            tensor = tensors.read_tensor(rt, tensor.address)
-        except GdbextError:
-            pass
-    return tensor, how

@@ -8,15 +8,16 @@ import gdb
 
 def _tensor(value):
     """The `Tensor` that a `gdb.Value` means: a C++ tensor, an address, or a str with a Python expression."""
-    from ..commands.pytensor import address_of, at_address, resolve
     from ..errors import GdbextError
     from ..session.command import Args
+    from ..session.evaluation import tensor_of
     from ..session.gdb_session import session
+    from ..torch.locate import address_of, at_address
 
     kind = value.type.strip_typedefs()
     if kind.code == gdb.TYPE_CODE_ARRAY and kind.target().strip_typedefs().sizeof == 1:
         args = Args({"py": True, "cxx": False, "any": False, "on": None}, value.string())
-        return resolve(session, args)[0]
+        return tensor_of(session, args)[0]
     try:
         rt = session.runtime()
     except GdbextError:

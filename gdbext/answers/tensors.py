@@ -1,0 +1,104 @@
+"""Tensors as JSON, and what is said of them in text: header, statistics, histogram, comparison."""
+
+from __future__ import annotations
+
+from ..render.jsonline import Address
+from ..render.text import escape, size
+
+
+def tensor_data(tensor):
+    """The contract's JSON fields of a tensor, and a few more. dtype and layout as torch's own str() gives them."""
+    return {
+        "type": escape(tensor.type),
+        "address": Address(tensor.address) if tensor.address else None,
+        "impl": Address(tensor.impl),
+        "kind": escape(tensor.kind),
+        "shape": tensor.shape,
+        "stride": tensor.stride,
+        "dtype": "torch." + tensor.dtype.name,
+        "device": tensor.device,
+        "layout": "torch." + tensor.layout,
+        "storage_offset": tensor.storage_offset,
+        "numel": tensor.numel,
+        "data_ptr": Address(tensor.data_ptr),
+        "storage_bytes": tensor.storage_bytes,
+        "requires_grad": tensor.requires_grad,
+        "grad_fn": escape(tensor.grad_fn) or None,
+        "is_conj": tensor.is_conj,
+        "is_neg": tensor.is_neg,
+    }
+
+
+def tensor_header(tensor, how, style):
+    """What a tensor is, for people: one line, a second for where its bytes are."""
+    shape = "?" if tensor.shape is None else list(tensor.shape)
+    head = [f"{style.title(escape(tensor.type))} {shape}", tensor.dtype.name, tensor.device or "no device"]
+    if tensor.layout != "strided" or not tensor.kind.endswith("::TensorImpl"):
+        head.append(f"{tensor.layout} ({escape(tensor.kind)})")
+    head.append(f"stride {'?' if tensor.stride is None else list(tensor.stride)}")
+    head.append(f"storage_offset {tensor.storage_offset}")
+    head.append(f"numel {'?' if tensor.numel is None else tensor.numel}")
+    head.append(f"requires_grad {tensor.requires_grad}")
+    head += [name for name, on in (("conj", tensor.is_conj), ("neg", tensor.is_neg), ("zero", tensor.is_zero)) if on]
+    where = [f"data_ptr {style.address(hex(tensor.data_ptr))}"]
+    where.append(
+        "storage ?" if tensor.storage_bytes is None else f"storage {tensor.storage_bytes} bytes ({size(tensor.storage_bytes)})"
+    )
+    if tensor.address:
+        where.append(f"object {style.address(hex(tensor.address))}")
+    where.append(f"impl {style.address(hex(tensor.impl))}")
+    return "  ".join(head) + "\n  " + "  ".join(where) + style.dim(f"  ({how})")
+
+
+def number_text(value):
+    """A statistic for people."""
+    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def statistics_text(stats, sampled, style):
+    parts = (
+        [f"{name} {style.value(number_text(stats[name]))}" for name in ("min", "max", "mean", "std")]
+        if stats["min"] is not None
+        else []
+    )
+    parts += [
+        f"{name} {(style.bad if stats[name] and name != 'zeros' else style.value)(str(stats[name]))}"
+        for name in ("nan", "inf", "zeros")
+    ]
+    return "  " + "  ".join(parts) + style.dim(f"  ({stats['count']} elements{', a sample' if sampled else ''})")
+
+
+def histogram_text(hist, style):
+    edges, counts = hist["edges"], hist["counts"]
+    if not counts:
+        return "  no finite value"
+    labels = [number_text(e) for e in edges]
+    wide, most, digits = max(map(len, labels)), max(counts), max(len(str(c)) for c in counts)
+    bar = max(10, min(50, (style.width or 100) - 2 * wide - digits - 12))
+    lines = []
+    for i, count in enumerate(counts):
+        close = "]" if i == len(counts) - 1 else ")"
+        marks = "#" * (-(-count * bar // most) if count else 0)
+        lines.append(
+            f"  [{labels[i].rjust(wide)}, {labels[i + 1].rjust(wide)}{close} {str(count).rjust(digits)} {style.value(marks)}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def comparison_text(found, numel, other, style):
+    reason = f"  ({found['reason']})" if found["reason"] else ""
+    if found["equal"]:
+        return f"  {style.good('equal')} to {escape(other)} in all {numel} elements{reason}"
+    if found["different"] is None:
+        return f"  {style.bad('different')} from {escape(other)}: {found['reason']}"
+    first, second = map(number_text, found["values"])
+    parts = [
+        f"{style.bad('different')} from {escape(other)} in {found['different']} of {numel} elements{reason}",
+        f"first at {found['first_index']}: {first} against {second}",
+        f"largest difference {number_text(found['max_abs_diff'])} at {found['max_abs_index']}, relative {number_text(found['max_rel_diff'])}",
+    ]
+    if found["ulps"] is not None:
+        parts[-1] += f", {found['ulps']} ulps"
+    if found["nan_different"]:
+        parts.append(f"NaN on one side alone in {found['nan_different']}")
+    return "\n".join("  " + p for p in parts)

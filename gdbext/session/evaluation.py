@@ -1,0 +1,70 @@
+"""Python expressions and tensors that a command names: evaluated in the selected Python frame of the process."""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import GdbextError, NotFoundError
+from ..lazy import lazy_module
+from ..render.text import escape
+from .command import Option
+
+expressions, objects = lazy_module("cpython.expressions"), lazy_module("cpython.objects")
+locate, tensors = lazy_module("torch.locate"), lazy_module("torch.tensor")
+
+ANY = Option("any", help="take a name from the nearest outer frame that has it")
+_ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
+
+
+def value_of(session, args):
+    """Evaluates the operand in the selected Python frame -> (Runtime, value). A frame is needed only if a name is used."""
+    rt = session.runtime(args.on)
+    try:
+        frame = session.frame(args.on)
+    except GdbextError:
+        frame = None
+    outer = frame.stack[frame.level + 1 :] if frame is not None and args.any else ()
+    return rt, expressions.evaluate(rt, args.operand_text, frame, outer, session.last)
+
+
+def tensor_of(session, args):
+    """-> (Tensor, how EXPR was understood, Runtime or None)"""
+    if args.cxx:
+        return (*_from_gdb(session, args), runtime_or_none(session, args))
+    if _ADDRESS.match(args.operand_text) and not args.py:
+        rt = runtime_or_none(session, args)
+        return (*locate.at_address(session.target(args.on), rt, int(args.operand_text, 0)), rt)
+    try:
+        rt, value = value_of(session, args)
+    except NotFoundError as e:
+        if args.py or not session.in_gdb or args.on is not None:
+            raise
+        try:  # the Python frame first, then a gdb expression
+            return (*_from_gdb(session, args), runtime_or_none(session, args))
+        except GdbextError:
+            raise e from None
+    session.last = value
+    if not isinstance(value, objects.Object):
+        raise GdbextError(f"{args.operand_text} is a {type(value).__name__}, no tensor; pyprint shows it")
+    if not tensors.is_tensor(value):
+        raise GdbextError(
+            f"{args.operand_text} is a {escape(value.type_name)}, no tensor{locate.where_to_look(args.operand_text, value)}"
+        )
+    return tensors.read_tensor(rt, value.address), "Python", rt
+
+
+def runtime_or_none(session, args):
+    """The process's Python, or None: a C++ program has tensors too."""
+    try:
+        return session.runtime(args.on)
+    except GdbextError:
+        return None
+
+
+def _from_gdb(session, args):
+    """A C++ expression: a pointer to or the number of an address, or an at::Tensor itself."""
+    if not hasattr(session, "gdb_value"):
+        raise GdbextError(f"{args.operand_text}: C++ expressions need gdb: run this inside gdb, or give an address")
+    address = locate.address_of(session.gdb_value(args.operand_text))
+    tensor, what = locate.at_address(session.target(args.on), runtime_or_none(session, args), address)
+    return tensor, "C++, " + what
