@@ -5,8 +5,11 @@ GDBEXT_TEST_TORCH_PYTHON  one that has torch and vLLM
 GDBEXT_TEST_GDB           gdbs with Python, ':' between them, the default first
 GDBEXT_TEST_PYTHONS       interpreters 3.9 to the newest here, one of each minor, ':' between them
 GDBEXT_DATA               where gdbext keeps the wheels for gdb's Python
+GDBEXT_TEST_COUNTS        a file for what came of the run: {"passed": N, "failed": N, "skipped": {reason: N}}
 """
 
+import collections
+import json
 import os
 import shutil
 import sys
@@ -65,3 +68,15 @@ def torch_python():
 def pythons():
     """Interpreters of several minor versions; at least the one that runs the tests."""
     return _paths("GDBEXT_TEST_PYTHONS") or [sys.executable]
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Counts for scripts/test, which adds its parts up."""
+    path = os.environ.get("GDBEXT_TEST_COUNTS")
+    if not path:
+        return
+    stats = terminalreporter.stats
+    reasons = collections.Counter(r.longrepr[2].partition("Skipped: ")[2] or r.longrepr[2] for r in stats.get("skipped", ()))
+    with open(path, "w") as f:
+        failed = len(stats.get("failed", ())) + len(stats.get("error", ()))
+        json.dump({"passed": len(stats.get("passed", ())), "failed": failed, "skipped": reasons}, f)

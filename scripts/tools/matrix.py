@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 from . import matrix_pybreak
-from .run_tests import fetched_pythons
+from .prepare_tests import fetched_pythons
 from .say import Failed, say
 from .system import find_pythons, need_gdb
 

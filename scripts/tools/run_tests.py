@@ -1,34 +1,59 @@
 """Runs the tests: all parts, or the ones named. What follows goes to pytest, for instance -k EXPR or -x.
 
-  unit      no gdb and no process
+  lint      formatting, ruff's rules, types: seconds
+  unit      no gdb; on all processors at once
   gdb       a real gdb on real processes and cores
   engines   real vLLM and SGLang
   gpu       what needs an NVIDIA GPU; skipped, with the reason, where there is none
 
 Makes the environments that the parts need in the user's cache folder, gets gdb when it is missing, and runs one pytest for each part.
-The exit status is pytest's: that of the first part that failed.
+At the end it says why tests were skipped, and what this machine could not get. The last line alone counts: N passed, N failed, N skipped.
+The exit status is that of the first part that failed.
 """
 
-import glob
+from __future__ import annotations
+
+import collections
+import json
 import os
-import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
-from . import get_gdbs, get_releases
-from .engines import START
-from .environments import cache_folder, environment
+from . import lint
+from .prepare_tests import ROOT, Prepared
 from .say import Failed, say
-from .system import find_pythons, need_gdb
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PARTS = ["unit", "gdb", "engines", "gpu"]
+PARTS = ["lint", "unit", "gdb", "engines", "gpu"]
 NO_TESTS = 5  # pytest's exit status
 
 
-def split(words):
+class Part:
+    """What came of one part: counts of tests (of checks in lint), {reason: how many were skipped for it}, seconds, exit status."""
+
+    def __init__(self, name: str, status: int, seconds: float, counts: dict) -> None:
+        self.name, self.status, self.seconds = name, status, seconds
+        self.passed, self.failed = counts.get("passed", 0), counts.get("failed", 0)
+        self.reasons = collections.Counter(counts.get("skipped", {}))
+        if status not in (0, 1, NO_TESTS) and not self.failed:
+            self.failed = 1  # it ended before it could count
+
+    def line(self) -> str:
+        if self.status == NO_TESTS:
+            return f"{self.name:<8} no tests"
+        ended = "" if self.status in (0, 1) else f", pytest ended with status {self.status}"
+        return f"{self.name:<8} {closing([self])} in {self.seconds:.0f} s{ended}"
+
+
+def closing(parts: list[Part]) -> str:
+    """ "N passed, N failed, N skipped" of all parts together."""
+    skipped = sum(sum(part.reasons.values()) for part in parts)
+    return f"{sum(p.passed for p in parts)} passed, {sum(p.failed for p in parts)} failed, {skipped} skipped"
+
+
+def split(words: list[str]) -> tuple[list[str], list[str]]:
     """["unit", "-k", "x"] -> (["unit"], ["-k", "x"]): leading part names, all parts when there are none, and pytest's arguments."""
     count = 0
     while count < len(words) and words[count] in PARTS:
@@ -38,86 +63,72 @@ def split(words):
     return words[:count] or list(PARTS), words[count:]
 
 
-def fetched_pythons():
-    """Start scripts of the interpreters that scripts/get-pythons got."""
-    return sorted(glob.glob(os.path.join(cache_folder(), "pythons", "*", "bin", "python3.*")))
+def in_parallel(part: str, arguments: list[str]) -> list[str]:
+    """Arguments that make pytest use all processors for the part whose tests share no machine-wide state."""
+    if part != "unit" or any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments):
+        return []
+    workers = min(8, len(os.sched_getaffinity(0)))
+    return ["-n", str(workers), "--dist", "worksteal"] if workers > 1 else []
 
 
-def prepare(parts, environ):
-    """-> the variables that tests go by (tests/conftest.py says what each holds), making what they name."""
-    found = {
-        "GDBEXT_TEST_PYTHON": environment("tests"),
-        "GDBEXT_TEST_PYTHONS": environ.get("GDBEXT_TEST_PYTHONS")
-        or ":".join(find_pythons((3, 9), more=fetched_pythons()).values()),
-    }
-    if set(parts) & {"gdb", "engines", "gpu"}:
-        gdbs = need_gdb() + ([] if environ.get("GDBEXT_TEST_GDB") else newer_gdbs())
-        found["GDBEXT_TEST_GDB"] = ":".join(gdbs)
-        found["GDBEXT_TEST_TORCH_PYTHON"] = environment("vllm")
-        # what `python -m gdbext install` puts beside gdb's own Python, in a folder that is not the user's
-        found["GDBEXT_DATA"] = os.path.join(cache_folder(), "test-data")
-        wheels = [found["GDBEXT_TEST_PYTHON"], "-m", "gdbext", "install", "--wheels-only"]
-        for gdb in gdbs:
-            if subprocess.run([*wheels, "--gdb", gdb], cwd=ROOT, env={**environ, **found}, stdin=subprocess.DEVNULL).returncode:
-                say(f"test: {gdb} goes without numpy; tests that need it will say so")
-        for name in ("debugpy", "ray"):
-            try:
-                environment(name)
-            except Failed as e:
-                say(f"test: tests with {name} will say that it is not here: {e}")
-        missing = [name for name in ("cuda-gdb", "nvcc") if not os.path.exists(os.path.join(cache_folder(), "cuda", name))]
-        if missing and subprocess.run([os.path.join(ROOT, "scripts", "get-cuda"), *missing], stdin=subprocess.DEVNULL).returncode:
-            say("test: tests that need cuda-gdb or nvcc will say so")
-        for release, why in get_releases.fetch_all().items():
-            say(f"test: tests of {release} will say that it is not here: {why}")
-    if "engines" in parts:
-        for name in START:
-            environment(name)
-    return found
-
-
-def newer_gdbs():
-    """Paths of newer gdbs than the system's, fetched if need be; none where they cannot be had."""
-    try:
-        for version in [] if get_gdbs.fetched() else get_gdbs.VERSIONS:
-            get_gdbs.fetch(version)
-    except Failed as e:
-        say(f"test: without newer gdbs: {e}")
-    return get_gdbs.fetched()
-
-
-def run(part, arguments, environ):
-    """One pytest. -> (exit status, its closing line)."""
-    argv = [environ["GDBEXT_TEST_PYTHON"], "-m", "pytest", os.path.join("tests", part), "-ra", "--color=no", *arguments]
-    say(f"\n==== {part}: pytest {' '.join(argv[3:])}")
-    child = subprocess.Popen(
-        argv, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace"
-    )
-    closing = ""
-    try:
-        for line in child.stdout:
-            sys.stdout.write(line)
-            sys.stdout.flush()
-            closing = (
-                line.strip()
-                if re.match(r"(=+ )?.*\d (passed|failed|skipped|errors?|deselected)\b.* in [\d.]+s|=+ no tests ran", line)
-                else closing
-            )
-        return child.wait(), closing
-    except BaseException:
-        child.send_signal(signal.SIGINT)  # pytest then tears its fixtures down
+def run_pytest(part: str, arguments: list[str], environ: dict[str, str]) -> Part:
+    """One pytest, whose output goes through. Its tests/conftest.py writes the counts into the file GDBEXT_TEST_COUNTS."""
+    words = [os.path.join("tests", part), "-ra", "--color=no", *in_parallel(part, arguments), *arguments]
+    say(f"\n==== {part}: pytest {' '.join(words)}")
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="gdbext-test-") as folder:
+        counts = os.path.join(folder, "counts")
+        argv = [environ["GDBEXT_TEST_PYTHON"], "-m", "pytest", *words]
+        child = subprocess.Popen(argv, cwd=ROOT, env={**environ, "GDBEXT_TEST_COUNTS": counts}, stdin=subprocess.DEVNULL)
         try:
-            child.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            child.kill()
-        raise
+            status = child.wait()
+        except BaseException:
+            child.send_signal(signal.SIGINT)  # pytest then tears its fixtures down
+            try:
+                child.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                child.kill()
+            raise
+        try:
+            with open(counts) as f:
+                found = json.load(f)
+        except FileNotFoundError:
+            found = {}
+    return Part(part, status, time.monotonic() - start, found)
 
 
-def main(words):
+def run_lint(python: str) -> Part:
+    start = time.monotonic()
+    statuses = list(lint.run(python).values())
+    counts = {"passed": statuses.count(0), "failed": len(statuses) - statuses.count(0)}
+    return Part("lint", 1 if counts["failed"] else 0, time.monotonic() - start, counts)
+
+
+def report(results: list[Part], missing: dict[str, str], seconds: float) -> None:
+    """The closing lines: why tests were skipped, what could not be had, each part, and last the counts of all."""
+    say("")
+    reasons = sum((part.reasons for part in results), collections.Counter())
+    if reasons:
+        say("skipped, by cause:")
+        for reason, count in reasons.most_common():
+            say(f"{count:6}  {reason}")
+    if missing:
+        say("not here, so not tested:")
+        for what, why in missing.items():
+            say(f"        {what}: {why}")
+    for part in results:
+        say(part.line())
+    say(f"{seconds:.0f} s in all")
+    say(closing(results))
+
+
+def main(words: list[str]) -> int:
     if words[:1] in (["-h"], ["--help"]):
-        print("Usage: scripts/test [unit|gdb|engines|gpu]... [PYTEST ARGUMENT]...\n\n" + __doc__.strip())
+        print(f"Usage: scripts/test [{'|'.join(PARTS)}]... [PYTEST ARGUMENT]...\n\n" + (__doc__ or "").strip())
         return 0
     parts, arguments = split(words)
+    if arguments and parts == PARTS:
+        parts = parts[1:]  # what is asked of pytest says nothing to the checks
 
     def ended(number, frame):
         raise SystemExit(128 + number)
@@ -125,19 +136,23 @@ def main(words):
     signal.signal(signal.SIGTERM, ended)
     start = time.monotonic()
     environ = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
-    environ.update(prepare(parts, environ), PYTHONPATH=ROOT)
-    for name in sorted(k for k in environ if k.startswith("GDBEXT_")):
-        say(f"  {name}={environ[name]}")
-    results = {part: run(part, arguments, environ) for part in parts}
-    say("")
-    for part, (status, closing) in results.items():
-        say(f"{part:<8} {'no tests' if status == NO_TESTS else closing.strip('= ') or f'pytest ended with status {status}'}")
-    say(f"{time.monotonic() - start:.0f} s in all")
-    failed = [status for status, _ in results.values() if status not in (0, NO_TESTS)]
+    prepared = Prepared(environ)
+    results = []
+    for part in parts:
+        prepared.need(part)
+        environ.update(prepared.variables, PYTHONPATH=ROOT)
+        if part == "lint":
+            results.append(run_lint(environ["GDBEXT_TEST_PYTHON"]))
+            continue
+        for name in sorted(k for k in environ if k.startswith("GDBEXT_")):
+            say(f"  {name}={environ[name]}")
+        results.append(run_pytest(part, arguments, environ))
+    report(results, prepared.missing, time.monotonic() - start)
+    failed = [part.status for part in results if part.status not in (0, NO_TESTS)]
     if failed:
         return failed[0] if failed[0] > 0 else 1
     # a part without tests is no failure beside others that ran; a run without any is
-    return NO_TESTS if all(status == NO_TESTS for status, _ in results.values()) else 0
+    return NO_TESTS if all(part.status == NO_TESTS for part in results) else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import sys
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
-PATIENCE = 3.0  # seconds that processes have to end by themselves
+PATIENCE = float(os.environ.get("GDBEXT_SUPERVISE_PATIENCE", "3"))  # seconds that processes have to end by themselves
 
 
 def _stat(pid):

@@ -4,8 +4,8 @@ import os
 import sys
 
 import pytest
-from tools import environments, run_tests, system
-from tools.say import Failed, why_it_failed
+from tools import environments, prepare_tests, run_tests, system
+from tools.say import Failed, run_logged, why_it_failed
 
 from gdbext import wheels
 from gdbext.commands import table
@@ -61,6 +61,11 @@ def test_a_broken_environment_is_made_anew_and_a_failed_step_says_where_the_log_
         ([("write", "marker.py", "x = 1\n"), ("pip", "nothing", ["./not-there"])], [sys.version_info[:2]]),
     )
     monkeypatch.setattr(environments, "find_pythons", lambda: {sys.version_info[:2]: sys.executable})
+
+    def without_pip(python, folder, log):  # in a tenth of the time: a step with pip fails in any case
+        run_logged("an empty environment", [python, "-m", "venv", "--without-pip", folder], log)
+
+    monkeypatch.setattr(environments, "_make_venv", without_pip)
     with pytest.raises(Failed, match="nothing failed.*") as e:
         environments.environment("small")
     assert "small-" in str(e.value) and ".log" in str(e.value) and environments.existing("small") is None
@@ -98,6 +103,46 @@ def test_parts_and_pytests_arguments_are_told_apart():
     assert run_tests.split(["-x"]) == (run_tests.PARTS, ["-x"])
     with pytest.raises(Failed, match="no part 'units'"):
         run_tests.split(["units"])
+
+
+def part(name, status, **counts):
+    return run_tests.Part(name, status, 1.0, counts)
+
+
+def test_the_last_line_counts_all_parts_and_why_tests_were_skipped_stands_before_it(capsys):
+    results = [
+        part("lint", 0, passed=3),
+        part("unit", 1, passed=10, failed=2, skipped={"no GPU": 1}),
+        part("gdb", 0, passed=5, skipped={"no GPU": 2, "no gdb speaks DAP": 4}),
+        part("gpu", run_tests.NO_TESTS),
+    ]
+    run_tests.report(results, {"CPython 3.10": "no such package"}, 61.2)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "18 passed, 2 failed, 7 skipped"
+    assert [line.split(None, 1) for line in lines if "no GPU" in line or "DAP" in line] == [["4", "no gdb speaks DAP"], ["3", "no GPU"]]
+    assert "        CPython 3.10: no such package" in lines and "gpu      no tests" in lines
+
+
+def test_a_part_that_ended_before_it_could_count_is_a_failure():
+    assert run_tests.closing([part("unit", 2)]) == "0 passed, 1 failed, 0 skipped"
+    assert "status 2" in part("unit", 2).line()
+
+
+def test_only_the_unit_part_runs_in_parallel_and_not_where_one_looks_on(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
+    assert run_tests.in_parallel("unit", ["-k", "x"]) == ["-n", "4", "--dist", "worksteal"]
+    assert run_tests.in_parallel("gdb", []) == run_tests.in_parallel("unit", ["--pdb"]) == run_tests.in_parallel("unit", ["-n2"]) == []
+
+
+def test_an_interpreter_that_cannot_be_had_is_told_with_the_reason(monkeypatch, tmp_path):
+    monkeypatch.setattr(prepare_tests, "ROOT", str(tmp_path))
+    monkeypatch.setenv("GDBEXT_CACHE", str(tmp_path))
+    (tmp_path / "scripts").mkdir()
+    get = tmp_path / "scripts" / "get-pythons"
+    get.write_text("#!/bin/sh\necho 'get-pythons: no Debian mirror' >&2\nexit 1\n")
+    get.chmod(0o755)
+    with pytest.raises(Failed, match="get-pythons: no Debian mirror"):
+        prepare_tests.get_python("3.14")
 
 
 def test_wheels_lie_apart_for_each_python_and_where_the_user_says():

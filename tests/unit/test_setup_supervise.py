@@ -67,7 +67,8 @@ def start(tmp_path, how, pids=3):
 
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch):
-    monkeypatch.setattr(supervise, "PATIENCE", 0.5)
+    monkeypatch.setattr(supervise, "PATIENCE", 0.3)
+    monkeypatch.setenv("GDBEXT_SUPERVISE_PATIENCE", "0.3")  # of those that are started
 
 
 @pytest.mark.parametrize("how", ["plain", "stopped"])

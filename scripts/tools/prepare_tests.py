@@ -1,0 +1,100 @@
+"""Gets what the tests need (tests/conftest.py says what each variable holds): environments, gdbs, interpreters, compilers, older releases.
+
+What cannot be had is no reason to stop: the tests that need it are skipped, and `missing` says what it was and why.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import subprocess
+
+from . import get_gdbs, get_releases
+from .engines import START
+from .environments import cache_folder, environment
+from .say import Failed, run_logged, say
+from .system import find_pythons, need_gdb
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MINORS = [(3, minor) for minor in range(9, 16)]  # every CPython that README claims to read
+
+
+class Prepared:
+    """`variables`: the environment variables that tests go by; `missing`: {what could not be had: why}. Each part adds what it needs."""
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        self.environ, self.missing = environ, {}
+        self.variables = {"GDBEXT_TEST_PYTHON": environment("tests")}
+        self.has_debuggers = False
+
+    def need(self, part: str) -> None:
+        """Gets what a part of the tests needs, once."""
+        if part in ("gdb", "engines", "gpu") and not self.has_debuggers:
+            self.has_debuggers = True
+            self._pythons()
+            self._gdbs()
+            self.variables["GDBEXT_TEST_TORCH_PYTHON"] = environment("vllm")
+            for name in ("debugpy", "ray"):
+                self._optional(name, lambda name=name: environment(name))
+            self._cuda()
+            self.missing.update(get_releases.fetch_all())
+        if part == "engines":
+            for name in START:
+                environment(name)
+
+    def _optional(self, what: str, get) -> None:
+        try:
+            get()
+        except Failed as e:
+            self.missing[what] = str(e).splitlines()[0]
+
+    def _pythons(self) -> None:
+        if self.environ.get("GDBEXT_TEST_PYTHONS"):
+            self.variables["GDBEXT_TEST_PYTHONS"] = self.environ["GDBEXT_TEST_PYTHONS"]
+            return
+        here = find_pythons(MINORS[0], more=fetched_pythons())
+        for version in [v for v in MINORS if v not in here]:
+            minor = "%d.%d" % version
+            self._optional(f"CPython {minor}", lambda minor=minor: get_python(minor))
+        self.variables["GDBEXT_TEST_PYTHONS"] = ":".join(find_pythons(MINORS[0], more=fetched_pythons()).values())
+
+    def _gdbs(self) -> None:
+        gdbs = need_gdb()
+        if not self.environ.get("GDBEXT_TEST_GDB"):
+            for version in [] if get_gdbs.fetched() else get_gdbs.VERSIONS:
+                self._optional(f"gdb {version}", lambda version=version: get_gdbs.fetch(version))
+            gdbs += get_gdbs.fetched()
+        self.variables["GDBEXT_TEST_GDB"] = ":".join(gdbs)
+        # what `python -m gdbext install` puts beside gdb's own Python, in a folder that is not the user's
+        self.variables["GDBEXT_DATA"] = os.path.join(cache_folder(), "test-data")
+        wheels = [self.variables["GDBEXT_TEST_PYTHON"], "-m", "gdbext", "install", "--wheels-only"]
+        for gdb in gdbs:
+            line = [*wheels, "--gdb", gdb]
+            if subprocess.run(line, cwd=ROOT, env={**self.environ, **self.variables}, stdin=subprocess.DEVNULL).returncode:
+                self.missing[f"numpy for the Python of {gdb}"] = "gdbext install could not get it"
+
+    def _cuda(self) -> None:
+        for name in ("cuda-gdb", "nvcc"):
+            if not os.path.exists(os.path.join(cache_folder(), "cuda", name)):
+                get = [os.path.join(ROOT, "scripts", "get-cuda"), name]
+                if subprocess.run(get, stdin=subprocess.DEVNULL).returncode:
+                    self.missing[name] = "scripts/get-cuda could not get it"
+
+
+def fetched_pythons() -> list[str]:
+    """Start scripts of the interpreters that scripts/get-pythons got."""
+    return sorted(glob.glob(os.path.join(cache_folder(), "pythons", "*", "bin", "python3.*")))
+
+
+def get_python(minor: str) -> None:
+    """scripts/get-pythons for one minor; `Failed` with its last line."""
+    folder = os.path.join(cache_folder(), "pythons")
+    os.makedirs(folder, exist_ok=True)
+    log = os.path.join(folder, minor + ".log")
+    line = [os.path.join(ROOT, "scripts", "get-pythons"), minor]
+    if run_logged(f"getting CPython {minor}", line, log, quiet_failure=True):
+        with open(log, errors="replace") as f:
+            said = [text for text in f.read().splitlines() if re.match(r"get-pythons: |E: ", text)]
+        raise Failed(said[-1] if said else f"scripts/get-pythons failed: {log}")
+    say(f"  CPython {minor} is here")
