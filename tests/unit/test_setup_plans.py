@@ -119,7 +119,10 @@ def test_the_last_line_counts_all_parts_and_why_tests_were_skipped_stands_before
     run_tests.report(results, {"CPython 3.10": "no such package"}, 61.2)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "18 passed, 2 failed, 7 skipped"
-    assert [line.split(None, 1) for line in lines if "no GPU" in line or "DAP" in line] == [["4", "no gdb speaks DAP"], ["3", "no GPU"]]
+    assert [line.split(None, 1) for line in lines if "no GPU" in line or "DAP" in line] == [
+        ["4", "no gdb speaks DAP"],
+        ["3", "no GPU"],
+    ]
     assert "        CPython 3.10: no such package" in lines and "gpu      no tests" in lines
 
 
@@ -131,7 +134,12 @@ def test_a_part_that_ended_before_it_could_count_is_a_failure():
 def test_only_the_unit_part_runs_in_parallel_and_not_where_one_looks_on(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
     assert run_tests.in_parallel("unit", ["-k", "x"]) == ["-n", "4", "--dist", "worksteal"]
-    assert run_tests.in_parallel("gdb", []) == run_tests.in_parallel("unit", ["--pdb"]) == run_tests.in_parallel("unit", ["-n2"]) == []
+    assert (
+        run_tests.in_parallel("gdb", [])
+        == run_tests.in_parallel("unit", ["--pdb"])
+        == run_tests.in_parallel("unit", ["-n2"])
+        == []
+    )
 
 
 def test_an_interpreter_that_cannot_be_had_is_told_with_the_reason(monkeypatch, tmp_path):
