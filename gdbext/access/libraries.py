@@ -12,7 +12,9 @@ import time
 
 import gdb
 
+from ..errors import GdbextError
 from . import ptrace
+from .cli_gdb import basic_regex, command
 
 BIG = 100 << 20  # with the process stopped, a library file above this is read only when asked for: it costs seconds
 AHEAD = BIG  # before the stop it costs nobody but the user, who need not wait either: the pack's own stacks need no symbols
@@ -29,12 +31,6 @@ class Loaded:
         self.loaded, self.left_out, self.unvouched = [], {}, []
 
 
-def basic_regex(path):
-    """A basic regular expression (POSIX) that matches exactly `path`. `+ ? ( ) { } |` are ordinary there, escaping would make
-    them special."""
-    return "^" + re.sub(r"([.*\[\]^$\\])", r"\\\1", path) + "$"
-
-
 def symbols_of(progspace=None):
     """Paths of the files whose symbols gdb has read into a program space (default: the selected one)."""
     found = set()
@@ -47,7 +43,10 @@ def symbols_of(progspace=None):
 def read_symbols(path):
     """Reads the symbols of a shared library of the selected inferior, named as gdb's `info sharedlibrary` names it; True when
     they are there."""
-    gdb.execute("sharedlibrary " + basic_regex(path), to_string=True)
+    try:
+        gdb.execute(command("sharedlibrary {}", basic_regex(path)), to_string=True)
+    except GdbextError:
+        return False  # a path that is no text for a command
     have = symbols_of()
     return path in have or os.path.realpath(path) in have
 
@@ -106,7 +105,7 @@ def _in_program(pc, program):
     block_for = getattr(program, "objfile_for_address", None)  # gdb 14+
     if block_for is not None:
         return block_for(pc) is not None
-    found = gdb.execute(f"info symbol {pc:#x}", to_string=True)
+    found = gdb.execute(command("info symbol {}", pc), to_string=True)
     return not found.startswith("No symbol matches")
 
 

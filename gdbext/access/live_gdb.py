@@ -7,6 +7,7 @@ import gdb
 
 from ..errors import FaultError, GdbextError
 from .base import Mapping, Target, Thread
+from .cli_gdb import command
 from .proc import ProcTarget, list_threads, parse_maps, read_proc
 from .unwind import MASK, NUMBERS, PC
 
@@ -39,13 +40,13 @@ class selected:
         except gdb.error:
             self.was_frame = None
         if self.inferior is not None and self.inferior != self.was_inferior:
-            gdb.execute(f"inferior {self.inferior.num}", to_string=True)
+            gdb.execute(command("inferior {}", self.inferior.num), to_string=True)
         if self.thread is not None and self.thread.is_valid():
             self.thread.switch()
 
     def __exit__(self, *error):
         if self.was_inferior.is_valid() and gdb.selected_inferior() != self.was_inferior:
-            gdb.execute(f"inferior {self.was_inferior.num}", to_string=True)
+            gdb.execute(command("inferior {}", self.was_inferior.num), to_string=True)
         if self.was_thread and self.was_thread.is_valid():  # not "is not None": the None of cuda-gdb 11.8 is another
             if gdb.selected_thread() != self.was_thread:
                 self.was_thread.switch()

@@ -96,7 +96,7 @@ class LlmFocus(Command):
                 f"{escape(kernel.name)}: how its blocks are laid out is not known: focus a block by number with: cuda block (x,y,z)"
             )
         if not kernel.current:
-            device.execute(f"cuda kernel {kernel.id}")  # its parameters are those of the kernel in focus
+            device.execute("cuda kernel {}", kernel.id)  # its parameters are those of the kernel in focus
         question = rules.Question(
             args.seq,
             args.head,
@@ -207,7 +207,7 @@ def stepped(device, focus, kind):
             for name, t in (("blockIdx", focus.block), ("threadIdx", focus.thread))
             for axis, at in zip("xyz", t)
         )
-        device.execute(f"tbreak *{device.pc():#x} if {where}")
+        device.execute("tbreak *{} if {}", hex(device.pc()), where)
         device.execute("continue")
     now = device.focus()
     if now is None:

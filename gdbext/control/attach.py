@@ -13,6 +13,7 @@ import gdb
 
 from ..access import guard as guards
 from ..access import libraries, ptrace
+from ..access.cli_gdb import command, quoted
 from ..access.proc import permission_hint
 from ..errors import GdbextError, NotFoundError
 from . import inferior_breakpoints
@@ -93,7 +94,7 @@ class QuietGdb:
             old = setting(name)
             if old is not None and old != value:
                 self.saved[name] = old
-                gdb.execute(f"set {name} {value}", to_string=True)
+                gdb.execute(command("set {} {}", name, value), to_string=True)
         self.inferior, self.thread = gdb.selected_inferior(), gdb.selected_thread()
         self.frame = libraries._selected_frame()
         return self
@@ -105,7 +106,7 @@ class QuietGdb:
         finally:
             _State.busy = False
             for name, value in self.saved.items():
-                gdb.execute(f"set {name} {value}", to_string=True)
+                gdb.execute(command("set {} {}", name, value), to_string=True)
 
     def _focus(self):
         if self.inferior.is_valid() and gdb.selected_inferior().num != self.inferior.num:
@@ -132,7 +133,7 @@ class BlockSigint:
 
 def select(number):
     """Makes inferior `number` the selected one."""
-    gdb.execute(f"inferior {number}", to_string=True)
+    gdb.execute(command("inferior {}", number), to_string=True)
 
 
 # ---- before touching anything ----------------------------------------------------------------------------------------
@@ -299,16 +300,12 @@ def _read_ahead(plan, which):
     try:
         for path in wanted:
             try:
-                gdb.execute("add-symbol-file " + _quote(path), to_string=True)
-            except gdb.error:
-                continue  # not an object file: the attach does without
+                gdb.execute(command("add-symbol-file {}", quoted(path)), to_string=True)
+            except (gdb.error, GdbextError):
+                continue  # no object file, or a name that is none for a command: the attach does without
     finally:
         select(current)
     return number
-
-
-def _quote(path):
-    return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _add_inferior():
@@ -325,7 +322,7 @@ def _remove(number):
         if not others:
             return
         select(others[0])
-    gdb.execute(f"remove-inferiors {number}", to_string=True)
+    gdb.execute(command("remove-inferiors {}", number), to_string=True)
 
 
 def _free_inferior(taken):
@@ -346,13 +343,13 @@ def _attach_one(h, room, which, fresh):
     try:
         exe = os.readlink(f"/proc/{h.pid}/exe")
         if os.path.samefile(f"/proc/{h.pid}/exe", exe):
-            gdb.execute("file " + _quote(exe), to_string=True)  # read before the stop, not after
-    except (OSError, gdb.error):
-        pass  # in a container, or deleted: gdb finds it itself, at the price of a longer pause
+            gdb.execute(command("file {}", quoted(exe)), to_string=True)  # read before the stop, not after
+    except (OSError, gdb.error, GdbextError):
+        pass  # in a container, deleted, or a name that is none for a command: gdb finds it itself, at the price of a longer pause
     with BlockSigint():
         h.stopped()
         _State.attached[h.pid] = h
-        gdb.execute(f"attach {h.pid}", to_string=True)
+        gdb.execute(command("attach {}", h.pid), to_string=True)
     if which == "main":
         main = [t for t in gdb.selected_inferior().threads() if t.ptid[1] == h.pid]
         h.libraries = libraries.load_for(main)
@@ -402,7 +399,7 @@ def _detach_one(h):
             # It stays stopped: the signal waits until gdb lets go, and no instruction runs before it is taken.
             _signal(h.pid, signal.SIGSTOP)
         _take_interrupts(h)
-        gdb.execute(f"detach inferiors {h.inferior}", to_string=True)
+        gdb.execute(command("detach inferiors {}", h.inferior), to_string=True)
     h.let_go()
     if ptrace.start_time(h.pid) == h.start and not ptrace.tracers(h.pid):
         # gdb's own SIGSTOP may still be on its way when an attach was broken off.
@@ -461,7 +458,7 @@ def _drop(h):
 def _save(name, value):
     if name not in _State.saved:
         _State.saved[name] = setting(name)
-        gdb.execute(f"set {name} {value}", to_string=True)
+        gdb.execute(command("set {} {}", name, value), to_string=True)
 
 
 def _give_back():
@@ -470,7 +467,7 @@ def _give_back():
         return
     _restore_schedule()
     for name, value in _State.saved.items():
-        gdb.execute(f"set {name} {value}", to_string=True)
+        gdb.execute(command("set {} {}", name, value), to_string=True)
     _State.saved = {}
     if not _State.watched:
         _State.guard.end()
@@ -518,7 +515,7 @@ def _on_exit(event):
 def _restore_schedule():
     if _State.schedule is not None:
         value, _State.schedule = _State.schedule, None
-        gdb.execute(f"set schedule-multiple {value}", to_string=True)
+        gdb.execute(command("set schedule-multiple {}", value), to_string=True)
 
 
 # ---- continue, apply -------------------------------------------------------------------------------------------------
@@ -543,7 +540,7 @@ def resume(pids=None, background=False):
     together = "on" if len(wanted) > 1 else "off"
     if _State.schedule is None:
         _State.schedule = setting("schedule-multiple")
-    gdb.execute(f"set schedule-multiple {together}", to_string=True)
+    gdb.execute(command("set schedule-multiple {}", together), to_string=True)
     _State.background = False
     try:
         gdb.execute("continue &" if background else "continue")
@@ -556,7 +553,7 @@ def resume(pids=None, background=False):
     return wanted
 
 
-def apply(processes, command):
+def apply(processes, line):
     """Runs a gdb command with each of `[AttachedProcess]` selected; returns `[(AttachedProcess, output, error or '')]`. The focus is as before
     afterwards."""
     results = []
@@ -564,7 +561,7 @@ def apply(processes, command):
         for h in processes:
             try:
                 select(h.inferior)
-                results.append((h, gdb.execute(command, to_string=True) or "", ""))
+                results.append((h, gdb.execute(command("{}", line), to_string=True) or "", ""))
             except (gdb.error, gdb.GdbError, GdbextError) as e:
                 results.append((h, "", str(e)))
     return results

@@ -4,12 +4,15 @@
 GPU cores in cuda-gdb 11.8; gdb.cuda's functions are used where they are there, and asked for one by one.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import tempfile
 
 import gdb
 
+from ..access.cli_gdb import command
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..kernels import parameters
 
@@ -90,18 +93,16 @@ class Focus:
 class CudaGdb:
     """What can be asked of cuda-gdb. Errors of the debugger are `GdbextError` with its own words."""
 
-    def execute(self, command):
+    def execute(self, template: str, *values: str | int) -> str:
+        """What a command (as `access.cli_gdb.command` takes it) prints. `GdbextError` with cuda-gdb's own words where it fails."""
         try:
-            return gdb.execute(command, to_string=True) or ""
+            return gdb.execute(command(template, *values), to_string=True) or ""
         except (gdb.error, RuntimeError) as e:
-            raise GdbextError(f"cuda-gdb says to '{command}': {str(e).strip()}") from None
-
-    def mi(self, command):
-        return self.execute(f'interpreter-exec mi "{command}"')
+            raise GdbextError(f"cuda-gdb says to '{template.format(*values)}': {str(e).strip()}") from None
 
     def kernels(self):
         """[`Running`], none where nothing runs."""
-        found = rows(self.mi("-cuda-info-kernels"), "InfoCudaKernelsRow")
+        found = rows(self.execute('interpreter-exec mi "-cuda-info-kernels"'), "InfoCudaKernelsRow")
         return [Running(row) for row in found]
 
     def focus(self):
@@ -123,9 +124,8 @@ class CudaGdb:
 
     def set_focus(self, kernel, block, thread=(0, 0, 0)):
         """Moves the focus to a thread of a block; -> `Focus`. A block that is not resident is an error that says so."""
-        where = "cuda kernel {} block ({},{},{}) thread ({},{},{})".format(kernel, *block, *thread)
         try:
-            gdb.execute(where, to_string=True)
+            gdb.execute(command("cuda kernel {} block ({},{},{}) thread ({},{},{})", kernel, *block, *thread), to_string=True)
         except (gdb.error, RuntimeError):
             pass  # what counts is where the focus is now: the wording differs from release to release
         now = self.focus()
@@ -163,7 +163,9 @@ class CudaGdb:
         handle, path = tempfile.mkstemp()
         os.close(handle)
         try:
-            gdb.execute(f"dump binary value {path} *(@{space} unsigned char*){address:#x}@{size}", to_string=True)
+            gdb.execute(
+                command("dump binary value {} *(@{} unsigned char*){}@{}", path, space, hex(address), size), to_string=True
+            )
             with open(path, "rb") as f:
                 data = f.read()
         except (gdb.error, RuntimeError) as e:
@@ -177,7 +179,7 @@ class CudaGdb:
     def capability(self):
         """(major, minor) of the focused device's compute capability."""
         current = self.focus()
-        for row in rows(self.mi("-cuda-info-devices"), "InfoCudaDevicesRow"):
+        for row in rows(self.execute('interpreter-exec mi "-cuda-info-devices"'), "InfoCudaDevicesRow"):
             found = re.search(r"sm_(\d+)(\d)", row.get("sm_type", "") or row.get("smType", ""))
             if found and (current is None or row.get("device") in (None, str(current.device))):
                 return int(found.group(1)), int(found.group(2))
@@ -190,7 +192,7 @@ class CudaGdb:
 
     def warp(self, focus):
         """(active lanes, divergent lanes) as masks of the focused warp, None where cuda-gdb does not tell."""
-        for line in self.execute(f"info cuda warps device {focus.device} sm {focus.sm} warp {focus.warp}").splitlines():
+        for line in self.execute("info cuda warps device {} sm {} warp {}", focus.device, focus.sm, focus.warp).splitlines():
             found = re.match(r"\*?\s*(\d+)\s+(0x[0-9a-f]+)\s+(0x[0-9a-f]+)", line)
             if found and int(found.group(1)) == focus.warp:
                 return int(found.group(2), 16), int(found.group(3), 16)
@@ -206,7 +208,7 @@ class CudaGdb:
     def variable(self, name):
         """An integer variable of the focused code, None where it cannot be read (no -G, optimised out, another scope)."""
         try:
-            text = gdb.execute(f"output (long) {name}", to_string=True)
+            text = gdb.execute(command("output (long) {}", name), to_string=True)
         except (gdb.error, RuntimeError):
             return None
         return int(text) if re.fullmatch(r"-?\d+", text.strip()) else None
@@ -217,5 +219,5 @@ class CudaGdb:
         if "CUDA core dump" not in text:
             if gdb.selected_inferior().pid:
                 return False
-            self.execute(f"target cudacore {path}")
+            self.execute("target cudacore {}", path)
         return True

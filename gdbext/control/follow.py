@@ -13,6 +13,7 @@ import time
 import gdb
 
 from ..access import ptrace
+from ..access.cli_gdb import command, silently
 from ..errors import GdbextError
 from . import attach, pybreak
 from .hw_breakpoints import READ_ERRORS, Process
@@ -57,17 +58,13 @@ class Start(gdb.Breakpoint):
 def watch_starts():
     """Sets the two breakpoints where they are not set: for a pybreak before `run`, and for `llm-follow on`."""
     if not _State.starts:
-        gdb.execute("python __import__('gdbext.control.follow').control.follow._make()", to_string=True)
+        _State.starts = silently(lambda: [Start(name) for name in ("PyEval_EvalCode", "PyOS_AfterFork_Child")])
     if not _State.listening:
         _State.listening = True
         gdb.events.exited.connect(_on_exit)
         Process.when_gone.append(lambda process: _State.known.pop(process.inferior.num, None))
         if hasattr(gdb.events, "gdb_exiting"):  # gdb 12
             gdb.events.gdb_exiting.connect(_on_quit)
-
-
-def _make():
-    _State.starts = [Start(name) for name in ("PyEval_EvalCode", "PyOS_AfterFork_Child")]
 
 
 def unwatch():
@@ -105,13 +102,13 @@ def go_on():
             live.append(inferior)
         elif inferior.pid:  # it ended while gdb dealt with another: gdb 13 cannot resume the rest before it has let go of it
             try:
-                gdb.execute(f"detach inferiors {inferior.num}", to_string=True)
+                gdb.execute(command("detach inferiors {}", inferior.num), to_string=True)
             except gdb.error:
                 continue
     if not live or any(t.is_running() for i in live for t in i.threads()):
         return bool(live)
     if gdb.selected_inferior() not in live:
-        gdb.execute(f"inferior {live[0].num}", to_string=True)
+        gdb.execute(command("inferior {}", live[0].num), to_string=True)
     gdb.execute("continue")
     return True
 
@@ -126,7 +123,7 @@ def on(non_stop=False):
         )
     for name, value in {**SETTINGS, **({"non-stop": "on"} if non_stop else {})}.items():
         _State.saved[name] = attach.setting(name)
-        gdb.execute(f"set {name} {value}", to_string=True)
+        gdb.execute(command("set {} {}", name, value), to_string=True)
     _State.on = True
     unwatch()  # what was set for a pybreak before has the other mode's way
     _State.non_stop = bool(gdb.parameter("non-stop"))
@@ -142,7 +139,7 @@ def off():
     left = []
     for name, value in _State.saved.items():
         try:
-            gdb.execute(f"set {name} {value}", to_string=True)
+            gdb.execute(command("set {} {}", name, value), to_string=True)
         except gdb.error as e:
             left.append(f"{name} is still {attach.setting(name)}: {e}")
     _State.saved, _State.on, _State.non_stop = {}, False, bool(gdb.parameter("non-stop"))

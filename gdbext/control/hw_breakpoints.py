@@ -15,6 +15,7 @@ import struct
 import gdb
 
 from ..access import live_gdb
+from ..access.cli_gdb import command
 from ..access.proc import ProcTarget, read_proc
 from ..access.unwind import _table
 from ..cpython.frames import PyFrame
@@ -159,9 +160,9 @@ class Process:
             return
         for name in ("SIGSTOP", "SIGCONT"):
             if name not in _handled:
-                words = gdb.execute(f"info signals {name}", to_string=True).splitlines()[-1].split()
+                words = gdb.execute(command("info signals {}", name), to_string=True).splitlines()[-1].split()
                 _handled[name] = [w if said == "Yes" else "no" + w for w, said in zip(("stop", "print", "pass"), words[1:4])]
-            gdb.execute(f"handle {name} nostop noprint pass", to_string=True)
+            gdb.execute(command("handle {} nostop noprint pass", name), to_string=True)
         os.kill(self.pid, signal.SIGSTOP)
         self.in_group_stop = True
 
@@ -371,7 +372,7 @@ def sweep():
     if _handled and not any(p.in_group_stop for p in Process.known.values()):
         for name, words in _handled.items():
             if name == "SIGSTOP":  # SIGCONT may still be on its way to one that was in a group-stop
-                gdb.execute(f"handle {name} {' '.join(words)}", to_string=True)
+                gdb.execute(command("handle {} {}", name, " ".join(words)), to_string=True)
         _handled.clear()
 
 

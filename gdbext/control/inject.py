@@ -17,6 +17,7 @@ import time
 
 import gdb
 
+from ..access.cli_gdb import command
 from ..access.proc import ProcTarget
 from ..cpython import layout as layouts
 from ..cpython.runtime import open_runtime
@@ -269,7 +270,7 @@ def _by_call(inferior, folder, timeout):
     except (gdb.error, gdb.MemoryError) as e:
         raise GdbextError(f"process {inferior.pid}: the call failed: {str(e).splitlines()[0]}") from None
     finally:
-        gdb.execute(f"set scheduler-locking {locking}", to_string=True)
+        gdb.execute(command("set scheduler-locking {}", locking), to_string=True)
     said = _read(folder)
     if said is None:
         raise GdbextError(f"process {inferior.pid}: the script did not run (PyRun_SimpleString gave {result})")

@@ -15,6 +15,7 @@ import time
 
 import gdb
 
+from ..access.cli_gdb import silently
 from ..access.elf import open_elf
 from ..access.unwind import MASK, NUMBERS
 from ..cpython.expressions import evaluate
@@ -28,7 +29,6 @@ MAX_STUBS = 6000  # hidden breakpoints; placing more takes seconds, and each sto
 _watches = []
 LOOK_AGAIN = 2.0  # seconds: how often at most Triton's own objects are read for a function that nobody knows
 _names = {}  # (pid, handle) -> name, of functions that the driver handed out while we looked
-_made = []  # what is to be set next
 _last = [None]  # (tid, watch, launch) of the last stop of ours
 
 
@@ -188,8 +188,7 @@ class KernelBreakpoint:
                 f"stop at the launch: llm-break -host {self.name}"
             )
         for name, library in names or [(self.name, "")]:
-            _made.append(lambda name=name, library=library: self.device.append(DeviceBreakpoint(self, name, library)))
-            gdb.execute(f"python __import__('sys').modules[{__name__!r}]._made.pop()()", to_string=True)
+            self.device.append(silently(lambda name=name, library=library: DeviceBreakpoint(self, name, library)))
 
     def _gates(self, entries):
         driver = any(r.kernel.launch == "driver" for r in self.kernels) or self.by_name
@@ -212,12 +211,8 @@ class KernelBreakpoint:
                 gate.open(bool(self.armed))
 
     def _gate(self, *where):
-        """Sets a breakpoint with a number; gdb's own word on it is swallowed where it can be."""
-        _made.append(lambda: self.gates.append(LaunchBreakpoint(self, *where)))
-        if self._in_stop:
-            _made.pop()()
-        else:
-            gdb.execute(f"python __import__('sys').modules[{__name__!r}]._made.pop()()", to_string=True)
+        """Sets a breakpoint with a number; gdb's own message about it is swallowed, but inside stop()."""
+        self.gates.append(LaunchBreakpoint(self, *where) if self._in_stop else silently(lambda: LaunchBreakpoint(self, *where)))
 
     def always(self, gate):
         """Whether every launch through a gate must be looked at."""

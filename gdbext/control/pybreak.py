@@ -10,6 +10,7 @@ import time
 
 import gdb
 
+from ..access.cli_gdb import silently
 from ..cpython import codes
 from ..cpython.expressions import evaluate, last_name, truth
 from ..cpython.reprs import SHORT, Repr
@@ -190,19 +191,9 @@ def text_of(process, expression, value, show_content=False):
 
 
 # ---- gdb's list of breakpoints ---------------------------------------------------------------------------------------
-_made = []
-
-
 def _make_placeholder(text):
     """A pending breakpoint under a name that no function has (it holds a space), so gdb numbers and lists what is ours."""
-    gdb.execute(f"python __import__('gdbext.control.pybreak').control.pybreak._make({text!r})", to_string=True)
-    if not _made:
-        raise GdbextError("gdb did not make a breakpoint")
-    return _made.pop()
-
-
-def _make(text):
-    _made.append(gdb.Breakpoint(function=text))
+    return silently(lambda: gdb.Breakpoint(function=text))
 
 
 def _listen():

@@ -5,6 +5,7 @@ word stops at each instruction of this one frame and runs at full speed through 
 import gdb
 
 from ..access import live_gdb
+from ..access.cli_gdb import command
 from ..cpython.frames import PyFrame
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
@@ -50,7 +51,7 @@ class Run:
             gdb.execute("continue")
         finally:
             if locking != "off":
-                gdb.execute(f"set scheduler-locking {locking}", to_string=True)
+                gdb.execute(command("set scheduler-locking {}", locking), to_string=True)
             for breakpoint in self.hw_breakpoints:
                 breakpoint.end(disarm=breakpoint.is_valid())
             self.hw_breakpoints = []

@@ -168,7 +168,7 @@ class GdbSession(Session):
         except gdb.error as e:
             raise GdbextError(f"gdb cannot evaluate {text!r}: {str(e).strip()}") from None
         finally:
-            gdb.execute(f"set may-call-functions {'on' if calls else 'off'}", to_string=True)
+            gdb.execute("set may-call-functions on" if calls else "set may-call-functions off", to_string=True)
 
     def style(self):
         enabled = bool(gdb.parameter("style enabled")) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"

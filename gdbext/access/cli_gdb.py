@@ -1,0 +1,67 @@
+"""gdb's command line: the one way in which text that the pack did not write itself gets into a gdb command.
+
+`gdb.execute` cuts its argument at every newline and runs each piece. A process chooses the paths of its executable and libraries, so
+a newline in one of them would be a command of its own, run as the debugger's user. Hence `command`: its template is a literal, what is put
+into it holds no control character. tests/unit/test_gdb_commands.py finds every `gdb.execute` that goes by another way.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import gdb
+
+from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def command(template: str, *values: str | int) -> str:
+    """A gdb command: `template` (a literal) with each `{}` filled in.
+
+    Raises `GdbextError` where a value holds a control character, or bytes that are not UTF-8: no command can name such a file.
+    """
+    for value in values:
+        if isinstance(value, str) and _CONTROL.search(value):
+            raise GdbextError(f"not given to gdb, as it holds control characters or is not UTF-8: {ascii(value)}")
+    return template.format(*values)
+
+
+def quoted(path: str) -> str:
+    """A path as one argument of a gdb command that splits its arguments like a shell (`file`, `add-symbol-file`)."""
+    return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def basic_regex(path: str) -> str:
+    r"""A basic regular expression (POSIX) that matches exactly `path`, for `sharedlibrary`. `+ ? ( ) { } |` are ordinary there: `\+`
+    would make one special."""
+    return "^" + re.sub(r"([.*\[\]^$\\])", r"\\\1", path) + "$"
+
+
+_calls: list[Callable[[], Any]] = []
+_results: list[Any] = []
+_errors: list[BaseException] = []
+
+
+def silently(make: Callable[[], Any]) -> Any:
+    """What `make()` returns, with gdb's own messages swallowed.
+
+    gdb.Breakpoint's constructor writes "Breakpoint 1 at 0x..." to the terminal. gdb can catch the output of a command only, so the
+    constructor runs inside one. Not to be used in a breakpoint's stop(), which must execute no command.
+    """
+    _calls.append(make)
+    gdb.execute("python __import__('gdbext.access.cli_gdb').access.cli_gdb._call()", to_string=True)
+    if _errors:
+        raise _errors.pop()
+    return _results.pop()
+
+
+def _call() -> None:
+    try:
+        _results.append(_calls.pop()())
+    except BaseException as e:  # given on to the caller of `silently`: here it would be text on the terminal
+        _errors.append(e)

@@ -1,0 +1,106 @@
+"""No text becomes a gdb command: every command that the pack executes is a literal, or made by `access.cli_gdb.command`."""
+
+import ast
+import os
+import sys
+import types
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PACK = os.path.join(ROOT, "gdbext")
+CALLS = {"execute", "command"}  # gdb.execute, CudaGdb.execute; command(template, ...)
+
+
+def literal(node):
+    if isinstance(node, ast.IfExp):
+        return literal(node.body) and literal(node.orelse)
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value
+
+
+def called(node):
+    return getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
+
+
+def offences(text):
+    """Line numbers of the calls that give gdb anything but a literal, the result of `command`, or a wrapper's own `template`."""
+    tree = ast.parse(text)
+    wrappers = {
+        id(call)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef) and function.name == "execute"
+        for call in ast.walk(function)
+        if called(call) == "command" and isinstance(call.args[0], ast.Name) and call.args[0].id == "template"
+    }
+    found = []
+    for node in ast.walk(tree):
+        if called(node) not in CALLS or not node.args or id(node) in wrappers:
+            continue
+        first = node.args[0]
+        if not literal(first) and not (called(node) == "execute" and called(first) == "command"):
+            found.append(node.lineno)
+    return found
+
+
+def sources():
+    for folder, _, names in os.walk(PACK):
+        for name in names:
+            if name.endswith(".py"):
+                yield os.path.join(folder, name)
+
+
+def test_each_command_is_a_literal_or_made_by_the_one_helper():
+    found, looked = {}, 0
+    for path in sources():
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        looked += text.count("gdb.execute(")
+        wrong = offences(text)
+        if wrong:
+            found[os.path.relpath(path, ROOT)] = wrong
+    assert looked > 20 and not found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gdb.execute('file ' + quoted(path))",
+        "gdb.execute(f'file {path}')",
+        "gdb.execute(line, to_string=True)",
+        "gdb.execute(command(line))",
+        "gdb.execute(command(f'file {path}'))",
+        "device.execute('cuda kernel %d' % number)",
+        "gdb.execute('echo a\\nshell id')",
+    ],
+)
+def test_the_rule_sees_what_it_should(text):
+    assert offences(text) == [1]
+
+
+@pytest.fixture
+def cli(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gdb", types.ModuleType("gdb"))
+    monkeypatch.delitem(sys.modules, "gdbext.access.cli_gdb", raising=False)
+    from gdbext.access import cli_gdb
+
+    yield cli_gdb
+    del sys.modules["gdbext.access.cli_gdb"]
+
+
+def test_control_characters_are_refused_and_quotes_escaped(cli):
+    from gdbext.errors import GdbextError
+
+    assert cli.command("file {}", cli.quoted('/a b/"c"\\d')) == 'file "/a b/\\"c\\"\\\\d"'
+    assert cli.command("inferior {}", 3) == "inferior 3"
+    for bad in (
+        "/x\nshell id\n",
+        "/x\rshell id",
+        "/x\x00",
+        "/x\x85",
+        "/x\u2028",
+        "/x\x1b[2J",
+        b"/\xff".decode("utf-8", "surrogateescape"),
+    ):
+        with pytest.raises(GdbextError) as e:
+            cli.command("file {}", cli.quoted(bad))
+        assert str(e.value).isprintable() and str(e.value).isascii()
