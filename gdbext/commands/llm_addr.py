@@ -2,19 +2,21 @@
 
 import re
 
+from ..engines.registry import kv_releases
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
 from ..session.command import Answer, Command, Option, UsageError
-from .llm_kv import POOL, owners_data, view_of
+from ..session.engine_selection import POOL, view_of
+from .llm_kv import owners_data
 
 tensors, reprs, runtimes = lazy_module("torch.tensor_impl"), lazy_module("cpython.reprs"), lazy_module("cpython.runtime")
 _KEYS = ("rank", "layer", "part", "block", "slot", "head", "element")
 
 
 class LlmAddr(Command):
-    """Say what an address is: KV layer, block, slot, head and the owning requests; a tensor; a Python object; a mapping.
+    __doc__ = f"""Say what an address is: KV layer, block, slot, head and the owning requests; a tensor; a Python object; a mapping.
 
       (gdb) llm-addr 0x7f2b4c0a1200
       0x7f2b4c0a1200: KV cache, TP0 layer 3, k, block 17, slot 5, head 2, element 8
@@ -23,8 +25,7 @@ class LlmAddr(Command):
 
     An address of a worker is looked up in the selected process first, then in its siblings. On a core only that process is there.
 
-    Reads vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM and
-    TensorRT-LLM by debug information."""
+    Reads {kv_releases()}."""
 
     name = "llm-addr"
     group = "kv"

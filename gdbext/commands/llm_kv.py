@@ -2,85 +2,21 @@
 
 import math
 
-from ..cpython.objects import Object
+from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape, table
 from ..session.command import Answer, Command, Option, UsageError
+from ..session.engine_selection import CONTENT, POOL, view_of
 from ..session.optional_packages import need
 
-discover, kv_view, expressions = (
-    lazy_module("engines.discover"),
-    lazy_module("engines.kv_view"),
-    lazy_module("cpython.expressions"),
-)
+kv_view = lazy_module("engines.kv_view")
 arrays, statistics = lazy_module("torch.arrays"), lazy_module("torch.stats")
 model, invariants, picture = lazy_module("kvcache.model"), lazy_module("kvcache.invariants"), lazy_module("kvcache.picture")
 
-POOL = Option(
-    "pool",
-    "str",
-    "a Python expression of a Scheduler, KVCacheManager or BlockPool instead of the one that is found",
-    metavar="EXPR",
-)
-CONTENT = Option("show-content", help="with token ids of prompts and outputs")
 LISTED = 64  # ids shown in text
 TRIES = 4  # a process that runs is read again until what looks broken is seen each time
-
-
-def view_of(session, args):
-    """A `View` of the process that a command reads and its siblings."""
-    target = session.target(args.on)
-
-    def siblings(role):
-        if not target.is_live:
-            return []
-        rank = next((r for r in session.ranks if r.pid == target.pid), None)
-        if rank is None:
-            ranks, _ = discover.discover()
-            rank = next((r for r in ranks if r.pid == target.pid), None)
-            if rank is None:
-                return []
-            if not session.ranks:
-                session.ranks = ranks
-        else:
-            ranks = session.ranks
-        return [(r.label, target if r.pid == target.pid else session.open(r)) for r in _family(rank, ranks, role)]
-
-    root = None
-    if getattr(args, "pool", None):
-        value = expressions.evaluate(session.runtime(args.on), args.pool, session.frame(args.on))
-        if not isinstance(value, Object):
-            raise GdbextError(f"-pool {args.pool} is a {type(value).__name__}, no Scheduler, KVCacheManager or BlockPool")
-        root = value
-    try:
-        view = kv_view.View(target, siblings, root, getattr(args, "show_content", False))
-    except GdbextError:  # no Python engine: a C++ one, if a frame runs its methods
-        for reader in kv_view.NATIVE if args.on is None and root is None else ():
-            found = session.this_of(reader.ENGINES, reader.TYPES)
-            if found is not None:
-                return kv_view.NativeView(target, reader, found)
-        raise
-    view.unstopped(target)
-    return view
-
-
-def _family(rank, ranks, role):
-    """The ranks of the same engine: schedulers, or the shards that belong to the scheduler of `rank` (one data-parallel replica)."""
-    family = [r for r in ranks if r.family == rank.family and not r.zombie and "fork" not in r.marks]
-    if role == "scheduler":
-        cores = [r for r in family if r.role in ("engine-core", "scheduler")]
-        near = [r for r in cores if r.pid == rank.ppid]
-        return near or cores
-    shards = [r for r in family if r.role in ("worker", "scheduler")]
-    if rank.role == "engine-core":
-        own = [r for r in shards if r.ppid == rank.pid]
-    elif rank.role == "worker":
-        own = [r for r in shards if r.ppid == rank.ppid]
-    else:
-        own = [r for r in shards if r.ranks.get("dp") == rank.ranks.get("dp")]
-    return own or shards or [rank]
 
 
 def pool_data(cache, number):
@@ -166,7 +102,7 @@ def run_lengths(ids, limit=LISTED):
 
 
 class LlmKv(Command):
-    """Show the KV cache of the engine: blocks, owners, the free queue, and whether it is sound.
+    __doc__ = f"""Show the KV cache of the engine: blocks, owners, the free queue, and whether it is sound.
 
       (gdb) llm-kv
       vLLM 0.32.0  4096 blocks of 128 tokens: 4091 free, 4 used, 1460 cached, 1 reserved
@@ -180,8 +116,7 @@ class LlmKv(Command):
     either. `used`: owned by requests or pinned; `cached`: named by the prefix cache, free or not. A stop in the middle of an
     update is said (mid-update); what it explains is not called corruption.
 
-    Reads vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM and
-    TensorRT-LLM by debug information."""
+    Reads {kv_releases()}."""
 
     name = "llm-kv"
     group = "kv"

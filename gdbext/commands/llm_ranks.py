@@ -2,8 +2,9 @@
 
 import os
 
-from ..engines.base import STATES
-from ..engines.discover import SPECS, survey
+from ..engines.discover import survey
+from ..engines.rank import STATES
+from ..engines.registry import SPECS, displayed
 from ..render.text import escape, seconds, shorten, size, table
 from ..session.command import Answer, Command, Option
 
@@ -69,9 +70,9 @@ def _summary(ranks, looked):
 
 
 class LlmRanks(Command):
-    """List the inference engines' processes on this machine, with the rank of each, without attaching.
+    __doc__ = f"""List the inference engines' processes on this machine, with the rank of each, without attaching.
 
-    Knows vLLM, SGLang, RTP-LLM, TensorRT-LLM and LMDeploy by process titles, command lines, relatives, environment and loaded
+    Knows {displayed()} by process titles, command lines, relatives, environment and loaded
     libraries. Where those leave a doubt, and with -verify for every process, the rank that Python itself holds is read through
     /proc without stopping anything; it wins over the title, and a disagreement is noted.
 

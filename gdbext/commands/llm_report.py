@@ -135,9 +135,9 @@ def kv_table(views):
         if view.rt is None:
             continue
         try:
-            if not view.rt.has_module(tuple(kv_view.READERS)) or kv_view.reader_of(view.rt).find_scheduler(view.rt) is None:
+            if kv_view.scheduler_of(view.rt) is None:
                 continue
-            cache = kv_view.View(view.target, lambda role: []).cache()
+            cache = kv_view.View(view.target).cache()
             for number, pool in enumerate(cache.pools):
                 said = model.summary(cache, number)
                 queues = {}

@@ -1,12 +1,14 @@
 """llm-requests: what runs, what waits, and for what."""
 
+from ..engines.registry import kv_releases
 from ..render.text import escape, seconds, table
 from ..session.command import Answer, Command
-from .llm_kv import CONTENT, POOL, tokens_of, view_of
+from ..session.engine_selection import CONTENT, POOL, view_of
+from .llm_kv import tokens_of
 
 
 class LlmRequests(Command):
-    """List the requests of the engine: running, waiting, and what each one waits for.
+    __doc__ = f"""List the requests of the engine: running, waiting, and what each one waits for.
 
       (gdb) llm-requests
       request    queue    status   tokens  prompt  computed  output  blocks  age    blocked by
@@ -15,8 +17,7 @@ class LlmRequests(Command):
 
     Only the head of the queue waits for something of its own; the others wait for it. Token ids only with -show-content.
 
-    Reads vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM and
-    TensorRT-LLM by debug information."""
+    Reads {kv_releases()}."""
 
     name = "llm-requests"
     group = "kv"

@@ -20,7 +20,7 @@ from ..access.proc import ProcTarget, read_proc
 from ..access.unwind import _table
 from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
-from ..engines.private import names_for
+from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
 from . import attach, inferior_breakpoints
 

@@ -90,20 +90,20 @@ def points(rt, name, condition="", rank=""):
     """`[PyBreakpoint]` of a preset ("step", "request ID", "oom", "nan"), not set yet; `GdbextError` where this process has none."""
     engine, known = data.of_process(rt)
     if engine is None:
-        raise GdbextError(f"llm-break {name}: the process runs none of {', '.join(data.PRESETS)} (yet); pybreak stops anywhere")
+        raise GdbextError(f"llm-break {name}: the process runs none of {', '.join(data.names())} (yet); pybreak stops anywhere")
     word, _, which = name.partition(" ")
     which = which.strip()
     if word == "request" and not which:
         raise GdbextError("llm-break request: which request? llm-requests lists the ids")
     if word == "oom":
-        kind, functions = known["oom"]
+        kind, functions = known.oom
         return [pycatch.Catchpoint(kind, False, condition, 1, rank)] + [
             PresetBreakpoint(pybreak.Where(f), condition, rank, False) for f, _ in functions
         ]
     if word == "nan":
-        return [NanBreakpoint(pybreak.Where(f), expression, condition, rank) for f, expression in known["nan"]]
+        return [NanBreakpoint(pybreak.Where(f), expression, condition, rank) for f, expression in known.nan]
     found = []
-    for function, own in known[word]:
+    for function, own in getattr(known, word):
         own = own.format(id=repr(which))
         both = f"({own}) and ({condition})" if own and condition else own or condition
         found.append(PresetBreakpoint(pybreak.Where(function), both, rank, word == "request"))
@@ -114,7 +114,7 @@ def place(labels, name, condition="", rank=""):
     """Sets a preset in every attached process that has its engine (`labels`: {pid: label}); -> its `[PyBreakpoint]`."""
     processes = [p for p in pybreak.processes(labels, rank) if data.of_process(p.rt)[0]]
     if not processes:
-        raise GdbextError(f"llm-break {escape(name)}: no attached process runs {' or '.join(data.PRESETS)}")
+        raise GdbextError(f"llm-break {escape(name)}: no attached process runs {' or '.join(data.names())}")
     made = []
     for point in points(processes[0].rt, name, condition, rank):
         if isinstance(point, pycatch.Catchpoint):

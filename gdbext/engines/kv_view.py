@@ -1,37 +1,61 @@
 """What of an engine's KV cache can be read from one process and its siblings: the scheduler's `Cache`, and a `Worker` per shard."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
+import functools
 import gc
 import math
 import re
 
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from . import rtp_llm_kv, sglang_kv, trtllm_kv, vllm_kv
+from . import registry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator, List, Optional, Tuple, TypeVar
+
+    from ..access.base import Target
+    from ..cpython.objects import Object
+    from ..cpython.runtime import Runtime
+    from ..kvcache.addresses import Layer, Part
+    from ..kvcache.model import Cache, Worker
+    from ..torch.tensor import Tensor
+    from .group import Engine
+    from .spec import EngineSpec
+
+    T = TypeVar("T")
 
 TRIES = 60
 LOOKS = 8  # of them for what is not found: a running frame may show nothing just now, but an object that is nowhere stays so
-READERS = {"vllm": vllm_kv, "sglang": sglang_kv}
-RELEASES = (
-    "vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6), SGLang 0.4.3 to 0.5.23, RTP-LLM and TensorRT-LLM by debug information"
-)
-NATIVE = (rtp_llm_kv, trtllm_kv)  # C++ engines, by debug information
-NEWEST = {"vllm": (0, 32), "sglang": (0, 5, 23)}  # the newest release whose own objects were read
 
 
-def reader_of(rt):
-    """The module that reads this process's engine; `NotFoundError` naming the engines that are known."""
-    for name, reader in READERS.items():
-        if rt.module(name) is not None:
-            return reader
+def has_engine(rt: Runtime) -> bool:
+    """Whether the process has loaded an engine whose KV cache is read from Python objects."""
+    return any(rt.has_module(spec.packages) for spec in registry.with_kv())
+
+
+def spec_of(rt: Runtime) -> EngineSpec:
+    """The engine whose KV cache this process may have; `NotFoundError` naming the engines that are known."""
+    known = registry.with_kv()
+    for spec in known:
+        if any(rt.module(name) is not None for name in spec.packages):
+            return spec
     raise NotFoundError(
-        f"{rt.target.describe()} has loaded none of {', '.join(READERS)}: no KV cache of theirs is in it. Read are {RELEASES}"
+        f"{rt.target.describe()} has loaded none of {', '.join(s.name for s in known)}: no KV cache of theirs is in it. "
+        f"Read are {registry.kv_releases()}"
     )
 
 
+def scheduler_of(rt: Runtime) -> Optional[Object]:
+    """The scheduler that a frame of the process holds, None where it has none or runs no engine."""
+    return spec_of(rt).kv.find_scheduler(rt) if has_engine(rt) else None
+
+
 @contextlib.contextmanager
-def _uncollected():
+def _uncollected() -> Iterator[None]:
     """Without garbage collection: it would look through a million new tuples again and again, and none of them is garbage."""
     enabled = gc.isenabled()
     gc.disable()
@@ -42,7 +66,7 @@ def _uncollected():
             gc.enable()
 
 
-def _settled(target, read):
+def _settled(target: Target, read: Callable[[], T]) -> T:
     """`read()`, again where the process runs on and changed under the reader."""
     for tries_left in range(0 if target.is_stopped else TRIES, -1, -1):
         try:
@@ -54,20 +78,32 @@ def _settled(target, read):
 
 
 class View:
-    """`targets(role)`: asks the caller for sibling Targets, `[(label, Target)]`: role "scheduler" or "shards"."""
+    """The cache as seen from one process. `engine`: its siblings, None where only this process counts (a core); `root`: a scheduler, manager
+    or pool to read instead of the one that is found; `content`: also the requests' tokens. `partial`: what is missing, filled while reading."""
 
-    def __init__(self, target, targets, root=None, content=False):
-        self.target, self._targets, self._root, self._content = target, targets, root, content
-        self.partial = []
+    def __init__(
+        self, target: Target, engine: Optional[Engine] = None, root: Optional[Object] = None, content: bool = False
+    ) -> None:
+        self.target, self._engine, self._root, self._content = target, engine, root, content
+        self.partial: List[str] = []
         self.rt = open_runtime(target)
-        self.reader = reader_of(self.rt)
+        self.spec = spec_of(self.rt)
+        self.reader: Any = self.spec.kv
 
-    def cache(self):
+    def _siblings(self, role: str) -> List[Tuple[str, Target]]:
+        """`[(label, Target)]` of the processes that schedule, or that hold the model's parts ("shards"), for this one."""
+        rank = self._engine.of_pid(self.target.pid) if self._engine is not None else None
+        if rank is None:
+            return []
+        ranks = self._engine.schedulers_for(rank) if role == "scheduler" else self._engine.shards_for(rank)
+        return [(r.label, self.target if r.pid == self.target.pid else self._engine.target(r)) for r in ranks]
+
+    def cache(self) -> Cache:
         """The scheduler's `Cache`, of this process or of the sibling that has it."""
         root = self._root or self._scheduler(self.rt)
         if root is not None:
             return self._read(self.rt, root)
-        for label, target in self._targets("scheduler"):
+        for _, target in self._siblings("scheduler"):
             if target is self.target:
                 continue
             rt = open_runtime(target)
@@ -77,7 +113,7 @@ class View:
                 return self._read(rt, root)
         return self.reader.read(self.rt, None, self._content)  # says what is missing
 
-    def _scheduler(self, rt):
+    def _scheduler(self, rt: Runtime) -> Optional[Object]:
         """The scheduler of a process or None; a process that runs on is looked at again before it is said to have none."""
         for _ in range(1 if rt.target.is_stopped else LOOKS):
             root = self.reader.find_scheduler(rt)
@@ -86,26 +122,26 @@ class View:
             rt.target.invalidate()
         return None
 
-    def _read(self, rt, root):
+    def _read(self, rt: Runtime, root: Object) -> Cache:
         """The cache of a scheduler, which stays where it is."""
 
-        def read():
+        def read() -> Cache:
             with _uncollected():
                 return self.reader.read(rt, root, self._content)
 
         cache = _settled(rt.target, read)
-        newest = NEWEST[cache.engine]
+        newest = self.spec.kv_newest
         if tuple(int(n) for n in re.findall(r"\d+", cache.version)[: len(newest)]) > newest:
-            cache.notes.append(f"{cache.engine} {cache.version} is newer than any that was tried: {RELEASES}")
+            cache.notes.append(f"{cache.engine} {cache.version} is newer than any that was tried: {registry.kv_releases()}")
         return cache
 
-    def workers(self, num_blocks=None):
+    def workers(self, num_blocks: Optional[int] = None) -> List[Worker]:
         """A `Worker` per shard that can be read; what is missing goes to `partial`."""
         found, missing = [], []
-        shards = self._targets("shards")
+        shards = self._siblings("shards")
         for label, target in shards or [(self.target.label or "this process", self.target)]:
             try:
-                found.append(_settled(target, lambda: self.reader.read_worker(open_runtime(target), label, num_blocks)))
+                found.append(_settled(target, functools.partial(self._worker, target, label, num_blocks)))
                 self.unstopped(target)
             except GdbextError as e:
                 missing.append(f"{label}: {e}")
@@ -115,12 +151,17 @@ class View:
             self.partial += missing
         return found
 
-    def unstopped(self, target):
+    def _worker(self, target: Target, label: str, num_blocks: Optional[int]) -> Worker:
+        worker: Worker = self.reader.read_worker(open_runtime(target), label, num_blocks)
+        return worker
+
+    def unstopped(self, target: Target) -> None:
+        """Notes in `partial` that a process is read while it runs."""
         if not target.is_stopped and "unstopped" not in self.partial:
             self.partial.append("unstopped")
 
 
-def block_values(layer, part, block):
+def block_values(layer: Layer, part: Part, block: int) -> Tensor:
     """The elements of one block of a `Part` as a `Tensor`: a view of the part's own, [kernel blocks, …]."""
     dims = [(layer.ratio, part.dims["block"][1]), *(d for name, d in part.dims.items() if name != "block")]
     offset = part.address(block=block * layer.ratio) - part.tensor.storage_data
@@ -134,18 +175,21 @@ def block_values(layer, part, block):
 
 
 class NativeView:
-    """A C++ engine's cache, read by debug information: `reader` of `NATIVE`; `found`: `(class, this, inner)` of a frame."""
+    """A C++ engine's cache, read by debug information: `reader`: the `kv` of a spec with `kv_classes`; `found`: `(class, this, inner)` of a
+    frame."""
 
-    def __init__(self, target, reader, found):
-        self.target, self.partial = target, []
+    def __init__(self, target: Target, reader: Any, found: Any) -> None:
+        self.target = target
+        self.partial: List[str] = []
         self._reader, self._found = reader, found
 
-    def cache(self):
+    def cache(self) -> Cache:
+        """The cache that the frame's object leads to."""
         return self._reader.read(self._found)
 
-    def workers(self, num_blocks=None):
+    def workers(self, num_blocks: Optional[int] = None) -> List[Worker]:
         """None: its layers are C++ torch tensors (RTP-LLM) or buffers of a type of its own (TensorRT-LLM), whose layout these names do not tell."""
         return []
 
-    def unstopped(self, target):
-        pass
+    def unstopped(self, target: Target) -> None:
+        """It is read in a stopped process only."""

@@ -1,34 +1,25 @@
-"""Where each engine schedules, finishes, samples: what `llm-break request|step|oom|nan` stops at. Data; read in the sources of the releases named.
+"""Where each engine schedules, finishes, samples: what `llm-break request|step|oom|nan` stops at. The places are in each engine's spec."""
 
-A place is (FUNCTION, condition); in conditions {id} stands for the request's id. `nan`: (FUNCTION, expression of a tensor). `oom`: the exception of a
-device that is full, and where the engine takes blocks back from a request because its KV cache is (a release may lack that function). An id that a
-user gives is part of the engine's own: vLLM appends to it.
-"""
+from __future__ import annotations
 
-PRESETS = {
-    "vllm": {  # V1, 0.11 to 0.32: v1/core/sched/scheduler.py, v1/worker/gpu_model_runner.py (the CPU's runner is a subclass)
-        "module": "vllm",
-        "step": [("Scheduler.schedule", "")],
-        "request": [
-            ("Scheduler.update_from_output", "any({id} in r for r in scheduler_output.num_scheduled_tokens)"),
-            ("Scheduler._free_request", "{id} in request.request_id"),
-        ],
-        "oom": ("OutOfMemoryError", [("Scheduler._preempt_request", "")]),  # the function: from 0.16 on
-        "nan": [("GPUModelRunner._sample", "logits")],
-    },
-    "sglang": {  # 0.5: srt/managers/scheduler.py, srt/model_executor/model_runner.py
-        "module": "sglang",
-        "step": [("Scheduler.run_batch", "")],
-        "request": [("Scheduler.run_batch", "any({id} in r.rid for r in batch.reqs)")],
-        "oom": ("OutOfMemoryError", [("ScheduleBatch.retract_decode", "")]),  # srt/managers/schedule_batch.py
-        "nan": [("ModelRunner.sample", "logits_output.next_token_logits")],
-    },
-}
+from . import registry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional, Tuple
+
+    from ..cpython.runtime import Runtime
+    from .spec import Presets
 
 
-def of_process(rt):
+def names() -> Tuple[str, ...]:
+    """The engines whose places are known."""
+    return tuple(spec.name for spec in registry.ENGINES if spec.presets)
+
+
+def of_process(rt: Runtime) -> Tuple[Optional[str], Optional[Presets]]:
     """(engine, its presets) of a process by the modules it has imported; (None, None) for another."""
-    for engine, presets in PRESETS.items():
-        if rt.has_module((presets["module"],)):
-            return engine, presets
+    for spec in registry.ENGINES:
+        if spec.presets and rt.has_module(spec.packages):
+            return spec.name, spec.presets
     return None, None

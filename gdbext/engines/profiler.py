@@ -5,6 +5,8 @@ End points: vLLM entrypoints/serve/profile/api_router.py, SGLang srt/entrypoints
 Both act on all ranks of the engine at once.
 """
 
+from __future__ import annotations
+
 import http.client
 import os
 import re
@@ -14,53 +16,39 @@ import time
 
 from ..access.proc import ProcTarget, read_proc
 from ..errors import GdbextError, NotFoundError
+from .group import FRONT_ENDS
+from .registry import ENGINES, SPECS
 
-FRONT_ENDS = ("frontend", "api-server")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Tuple
+
+    from ..access.base import Target
+    from .rank import Rank
+    from .spec import Profiler
+
 LISTEN = "0A"
 PROBE, TIMEOUT = 10.0, 600.0  # seconds: for any answer at all; for writing the traces
 SAMPLED = "Without it: llm-stacks -samples 200 -folded FILE"
 
 
-class Profiler:
-    """Where an engine puts its traces, and what turns its end point on. `variable`: of the environment; `option`: part of the command line."""
-
-    def __init__(self, variable, option, default, hint):
-        self.variable, self.option, self.default, self.hint = variable, option, default, hint
-
-    def folder(self, target):
-        """Where the traces land, as the process names it; '' when nothing says so."""
-        argv = "\0".join(target.argv()) if self.option else ""  # an option of its own, or a key of JSON
-        found = re.search(rf"{self.option}[\"']?[\0:= ]+(\"[^\"]*|'[^']*|[^\0,}}\"']+)", argv) if self.option else None
-        folder = found.group(1).strip("\"'") if found else target.environ().get(self.variable, self.default)
-        return folder if not folder or folder.startswith("/") else os.path.join(os.readlink(f"/proc/{target.pid}/cwd"), folder)
+def folder_of(profiler: Profiler, target: Target) -> str:
+    """Where an engine's traces land, as its process names it; '' when nothing says so."""
+    argv = "\0".join(target.argv()) if profiler.option else ""  # an option of its own, or a key of JSON
+    found = re.search(rf"{profiler.option}[\"']?[\0:= ]+(\"[^\"]*|'[^']*|[^\0,}}\"']+)", argv) if profiler.option else None
+    folder = found.group(1).strip("\"'") if found else target.environ().get(profiler.variable, profiler.default)
+    return folder if not folder or folder.startswith("/") else os.path.join(os.readlink(f"/proc/{target.pid}/cwd"), folder)
 
 
-ENGINES = {
-    "vllm": Profiler(
-        "VLLM_TORCH_PROFILER_DIR",
-        "torch_profiler_dir",
-        "",
-        'vLLM has the end point only when it was started with a profiler: vllm serve ... --profiler-config \'{"profiler": "torch", "torch_profiler_dir": "DIR"}\' '
-        "(before 0.13: VLLM_TORCH_PROFILER_DIR=DIR in its environment)",
-    ),
-    "sglang": Profiler(
-        "SGLANG_TORCH_PROFILER_DIR",
-        "",
-        "/tmp",
-        "SGLang always has the end point; traces land in SGLANG_TORCH_PROFILER_DIR, or /tmp",
-    ),
-}
-
-
-class Switched:
+class ProfilerResult:
     """What one engine answered: `ranks` that it profiles, `port`, `folder` ('' where nothing says it), `files` written at a stop."""
 
-    def __init__(self, ranks, port, folder, files):
+    def __init__(self, ranks: List[Rank], port: int, folder: str, files: List[str]) -> None:
         self.ranks, self.port, self.folder, self.files = ranks, port, folder, files
 
 
 # ---- who listens -----------------------------------------------------------------------------------------------------
-def _address(text):
+def _address(text: str) -> Tuple[str, int]:
     """(host to connect to, port) of a local address as /proc shows it. Source: Documentation/networking/proc_net_tcp.rst."""
     digits, _, port = text.partition(":")
     raw = b"".join(int(digits[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(digits), 8))
@@ -68,7 +56,7 @@ def _address(text):
     return (socket.inet_ntop(family, raw) if any(raw) else loopback), int(port, 16)
 
 
-def listening(pid):
+def listening(pid: int) -> List[Tuple[str, int]]:
     """`[(host, port)]` that a process listens on over TCP, by port."""
     inodes, found = set(), []
     try:
@@ -93,7 +81,7 @@ def listening(pid):
     return sorted(found, key=lambda one: one[1])
 
 
-def _elsewhere(pid):
+def _elsewhere(pid: int) -> bool:
     """Whether a process lives in another network than we: its ports would be somebody else's here."""
     try:
         return os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net")
@@ -101,21 +89,22 @@ def _elsewhere(pid):
         return False
 
 
-def ask(host, port, method, path, timeout):
+def ask(host: str, port: int, method: str, path: str, timeout: float) -> Optional[int]:
     """-> the HTTP status, None where nobody speaks HTTP; `GdbextError` when no answer came in time."""
-    talk = http.client.HTTPConnection(host, port, timeout=timeout)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
-        talk.request(method, path, b"{}" if method == "POST" else None, {"Content-Type": "application/json"})
-        return talk.getresponse().status
+        connection.request(method, path, b"{}" if method == "POST" else None, {"Content-Type": "application/json"})
+        return connection.getresponse().status
     except socket.timeout:
         raise GdbextError(f"port {port} gave no answer to {path} in {timeout:g} s") from None
     except (OSError, ValueError, http.client.HTTPException):
         return None
     finally:
-        talk.close()
+        connection.close()
 
 
-def speaks_http(host, port):
+def speaks_http(host: str, port: int) -> bool:
+    """Whether somebody answers HTTP on a port."""
     try:
         return ask(host, port, "GET", "/health", PROBE) is not None
     except GdbextError:
@@ -123,13 +112,13 @@ def speaks_http(host, port):
 
 
 # ---- start, stop -----------------------------------------------------------------------------------------------------
-def switch(ranks, everyone, verb):
-    """Starts or stops the profiler of each engine that `ranks` belong to; `everyone`: all ranks of this machine. -> (`[Switched]`, why
+def switch(ranks: Sequence[Rank], everyone: Sequence[Rank], verb: str) -> Tuple[List[ProfilerResult], List[str]]:
+    """Starts or stops the profiler of each engine that `ranks` belong to; `everyone`: all ranks of this machine. -> (`[ProfilerResult]`, why
     others could not be). `GdbextError` where none could be; it names what turns it on."""
-    known = [r for r in ranks if r.engine in ENGINES]
+    known = [r for r in ranks if SPECS[r.engine].profiler is not None]
     if not known:
         raise GdbextError(
-            f"none of these ranks is of an engine whose profiler is known ({', '.join(ENGINES)}); sampled stacks need none: llm-stacks -samples 200 -folded FILE"
+            f"none of these ranks is of an engine whose profiler is known ({', '.join(s.name for s in ENGINES if s.profiler)}); sampled stacks need none: llm-stacks -samples 200 -folded FILE"
         )
     done, failed = [], []
     for family in dict.fromkeys(r.family for r in known):
@@ -142,8 +131,8 @@ def switch(ranks, everyone, verb):
     return done, failed
 
 
-def _switch(family, verb):
-    profiler = ENGINES[family[0].engine]
+def _switch(family: List[Rank], verb: str) -> ProfilerResult:
+    profiler = SPECS[family[0].engine].profiler
     servers = [r for r in family if r.role in FRONT_ENDS]
     why = "no HTTP server of it was found (it runs without one, or on another machine)"
     for rank in servers:
@@ -158,7 +147,7 @@ def _switch(family, verb):
             if status is not None and 200 <= status < 300:
                 folder = _folder(profiler, rank)
                 files = written(rank.pid, folder, began) if verb == "stop" and folder else []
-                return Switched([r for r in family if r.runs_model] or family, port, folder, files)
+                return ProfilerResult([r for r in family if r.runs_model] or family, port, folder, files)
             why = (
                 f"port {port} answers without it ({status})"
                 if status in (404, 405)
@@ -167,14 +156,14 @@ def _switch(family, verb):
     raise GdbextError(f"{family[0].engine}: {why}. {profiler.hint}. {SAMPLED}")
 
 
-def _folder(profiler, rank):
+def _folder(profiler: Profiler, rank: Rank) -> str:
     try:
-        return profiler.folder(ProcTarget(rank.pid))
+        return folder_of(profiler, ProcTarget(rank.pid))
     except (NotFoundError, OSError):
         return ""
 
 
-def written(pid, folder, since):
+def written(pid: int, folder: str, since: float) -> List[str]:
     """Files in a folder, as process `pid` names it, that were written after a time."""
     here, found = f"/proc/{pid}/root{folder}", []
     try:

@@ -5,16 +5,19 @@ to 0.5.23: `max_chunks` chunks of `max_chunk_bytes`, then for each chunk 1 + `n_
 reader 1 once it has read it. A chunk that is written may be written again only when all have read it.
 """
 
+from __future__ import annotations
+
 from ..errors import GdbextError, LayoutError
+from .registry import ENGINES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator, List, Optional, Sequence, Tuple
+
+    from ..cpython.objects import Object
+    from ..cpython.runtime import Runtime
 
 QUEUE = "MessageQueue"
-HOLDERS = (
-    "rpc_broadcast_mq",
-    "worker_response_mq",
-    "response_mqs",
-    "mq_broadcaster",
-)  # attributes of a frame's self that hold queues
-WITHIN = ("", "model_executor", "executor")  # …or of what hangs there
 MAX_CHUNKS, MAX_READERS, MAX_FRAMES = 4096, 4096, 60
 
 
@@ -22,27 +25,34 @@ class Ring:
     """One end of a ring, as a process holds it. `name`: of the shared memory, the same at all ends; `reader`: its number, None for the writer's
     end; `index`: the chunk that this end writes or reads next; `held`: under which attribute; `chunks`: `[(written, [read])]`, all bool."""
 
-    def __init__(self, name, reader, index, held, chunks):
-        self.name, self.reader, self.index, self.held, self.chunks = name, reader, index, held, chunks
+    def __init__(
+        self, name: str, reader: Optional[int], index: int, held: str, chunks: Sequence[Tuple[bool, Sequence[bool]]]
+    ) -> None:
+        self.name, self.reader, self.index, self.held, self.chunks = name, reader, index, held, list(chunks)
 
     @property
-    def unread(self):
-        """[number of messages that each reader has not read yet]"""
+    def hands_out_work(self) -> bool:
+        """Whether it is the ring through which an engine's core tells its workers what to do."""
+        return any(spec.rings is not None and self.held and self.held == spec.rings.broadcast for spec in ENGINES)
+
+    @property
+    def unread(self) -> List[int]:
+        """How many messages each reader has not read yet."""
         return [
             sum(written and not read[i] for written, read in self.chunks)
             for i in range(len(self.chunks[0][1]) if self.chunks else 0)
         ]
 
     @property
-    def full(self):
+    def full(self) -> List[int]:
         """Numbers of the readers that the writer has to wait for before it can write its next message; [] where it can."""
         written, read = self.chunks[self.index]
         return [i for i, done in enumerate(read) if not done] if written else []
 
 
-def find(rt):
+def find(rt: Runtime) -> List[Ring]:
     """`[Ring]` that the frames of a process's main thread reach; [] where there are none."""
-    found = {}
+    found: dict[int, Optional[Ring]] = {}
     for thread in rt.threads()[:1]:
         for frame in rt.frames(thread)[:MAX_FRAMES]:
             try:
@@ -56,15 +66,16 @@ def find(rt):
     return [ring for ring in found.values() if ring is not None]
 
 
-def _queues(me):
+def _queues(me: Object) -> Iterator[Tuple[str, Object]]:
     if me.type.name == QUEUE:
         yield "", me
         return
     if not me.type.is_heap:
         return
-    for where in WITHIN:
+    known = [spec.rings for spec in ENGINES if spec.rings is not None]
+    for where in dict.fromkeys(name for rings in known for name in rings.within):
         holder = _attribute(me, where) if where else me
-        for name in HOLDERS if holder is not None else ():
+        for name in dict.fromkeys(name for rings in known for name in rings.holders) if holder is not None else ():
             value = _attribute(holder, name)
             if value is None:
                 continue
@@ -73,14 +84,14 @@ def _queues(me):
                     yield name, one
 
 
-def _attribute(obj, name):
+def _attribute(obj: Object, name: str) -> Optional[Object]:
     """An attribute that the object itself has and that is set, or None. No class's: nothing of a property is wanted."""
     own = dict(obj.instance_entries())
     value = obj.rt.object(own[name]) if name in own else None
     return None if value is None or value.is_none() else value
 
 
-def _ring(queue, held):
+def _ring(queue: Object, held: str) -> Optional[Ring]:
     """The `Ring` of a MessageQueue; None for one without shared memory (a reader on another machine), or that cannot be read."""
     try:
         buffer = _attribute(queue, "buffer")

@@ -12,7 +12,7 @@ from gdb.FrameDecorator import FrameDecorator
 
 from ..access import base
 from ..answers.variables import variables
-from ..engines import private
+from ..engines import sensitive_names
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 from ..session.gdb_session import session
@@ -60,7 +60,9 @@ class PythonFrame(Entry):
 
     def frame_locals(self):
         try:
-            return [Variable(v["name"], v["text"]) for v in variables(self.python.locals(), private.names_for(self.python.rt))]
+            return [
+                Variable(v["name"], v["text"]) for v in variables(self.python.locals(), sensitive_names.names_for(self.python.rt))
+            ]
         except (GdbextError, gdb.error) as e:
             return [Variable("error", str(e))]
 

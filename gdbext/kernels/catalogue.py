@@ -9,6 +9,7 @@ import json
 import os
 import re
 
+from ..engines.registry import kernels_of
 from ..errors import GdbextError, NotFoundError
 from . import signatures, stripped
 
@@ -330,7 +331,7 @@ def _triton(rt, pattern):
             if value.type.name != "JITFunction":
                 continue
             kernel = next((k for k in kernels if k.engine == engine), kernels[0])
-            own = engine if engine in ("vllm", "sglang", "lmdeploy") else kernel.engine
+            own = kernels_of(engine) or kernel.engine
             found.append(Row(kernel, name, "", own, "driver", module=module))
     return found
 

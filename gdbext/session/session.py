@@ -14,7 +14,7 @@ from ..render.text import Style
 runtimes, proc, privacy, tensors = (
     lazy_module("cpython.runtime"),
     lazy_module("access.proc"),
-    lazy_module("engines.private"),
+    lazy_module("engines.sensitive_names"),
     lazy_module("torch.tensor_impl"),
 )
 # What the Python room prints of types that it does not know itself.
@@ -51,10 +51,11 @@ class Session:
     def resolve(self, what):
         """What a WHAT names: `[Rank, pid or core file]`, at least one."""
         from ..engines import discover
+        from ..engines import what as naming
 
         if not self.ranks and not os.path.isfile(what):
             self.ranks, _ = discover.discover()
-        return discover.resolve(what, self.ranks)
+        return naming.resolve(what, self.ranks)
 
     def open(self, what):
         """A `Target` for a `Rank`, a pid or a core file."""

@@ -5,7 +5,7 @@ from ..cpython import expressions, prefetch
 from ..cpython.objects import Object
 from ..cpython.reprs import NORMAL, Repr
 from ..cpython.runtime import open_runtime
-from ..engines import kv_view, shm_rings
+from ..engines import kv_view, registry, shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
 from ..torch import tensor_impl as tensors
@@ -13,7 +13,7 @@ from . import ipc_locks, locks, sampling
 from .threads import ProcessView, distributed_label
 
 KV = "-kv"  # no expression begins so
-PACKAGES = ("vllm", "sglang", "tensorrt_llm", "lmdeploy", "torch", "triton", "transformers", "numpy")
+PACKAGES = ("torch", "triton", "transformers", "numpy")  # beside the engines'
 CHUNK = 1 << 20
 
 
@@ -71,7 +71,7 @@ def _more(target, words):
 def versions(rt):
     """{package: version} of the packages that matter to an engine and are loaded."""
     found = {}
-    for name in PACKAGES:
+    for name in registry.packages() + PACKAGES:
         try:
             version = rt.release((name,))
         except GdbextError:
@@ -83,9 +83,9 @@ def versions(rt):
 
 def _cache(target):
     versions(open_runtime(target))
-    if open_runtime(target).has_module(tuple(kv_view.READERS)):
+    if kv_view.has_engine(open_runtime(target)):
         try:
-            kv_view.View(target, lambda role: []).cache()
+            kv_view.View(target).cache()
         except GdbextError:
             pass  # a worker has no scheduler; what one has and cannot be read, llm-kv on the snapshot will say
 

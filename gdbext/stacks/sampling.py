@@ -11,7 +11,7 @@ from ..access.proctable import ProcTable, is_python_name
 from ..cpython import gil
 from ..cpython.runtime import open_runtime
 from ..engines import shm_rings
-from ..engines.base import memory_environ
+from ..engines.recognition import memory_environ
 from ..errors import GdbextError
 from ..torch import collectives
 from . import ipc_locks, locks, snapshots, threads

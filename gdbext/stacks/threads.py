@@ -171,7 +171,7 @@ def view_of(snapshot):
 
 def distributed_label(rt):
     """ "R3" for a process of torch.distributed that is no engine's: its rank in the default group, else its RANK. '' for others."""
-    from ..engines.base import memory_environ
+    from ..engines.recognition import memory_environ
 
     try:
         if not rt.has_module(("torch.distributed",)):

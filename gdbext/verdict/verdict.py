@@ -675,7 +675,7 @@ def ring_lines(facts):
             rest = [f"{called(by_count[0])} all read"] if 0 in by_count else []
             stuck = [f"its writer cannot write before {called(ring.full)} has read"] if writer and ring.full else []
             lines.append(f"{title}: " + ", ".join(behind + rest + stuck))
-        elif ring.held == "rpc_broadcast_mq":
+        elif ring.hands_out_work:
             lines.append(f"{title}: {called(range(len(ring.unread)))} have read all that was written")
     return lines
 

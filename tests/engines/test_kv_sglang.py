@@ -14,7 +14,8 @@ from tools.environments import existing
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
-from gdbext.engines import kv_view, sglang_kv
+from gdbext.engines import kv_view
+from gdbext.engines.sglang import kv as sglang_kv
 from gdbext.kvcache import invariants
 
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -10,7 +10,7 @@ from harness.gdb_run import run_gdb
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
-from gdbext.engines import vllm_kv
+from gdbext.engines.vllm import kv as vllm_kv
 from gdbext.kvcache import invariants, model
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "blockpools.py")

@@ -15,7 +15,8 @@ from harness.releases import release
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
-from gdbext.engines import sglang_kv, vllm_kv
+from gdbext.engines.sglang import kv as sglang_kv
+from gdbext.engines.vllm import kv as vllm_kv
 from gdbext.kvcache import invariants, model
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")

@@ -11,7 +11,8 @@ import time
 import pytest
 
 from gdbext.access.proctable import ProcTable
-from gdbext.engines.discover import discover, resolve
+from gdbext.engines.discover import discover
+from gdbext.engines.what import resolve
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = os.environ.get("GDBEXT_TEST_PYTHON") or sys.executable

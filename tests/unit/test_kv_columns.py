@@ -3,7 +3,7 @@
 import pytest
 
 from gdbext.access.fake import FakeTarget
-from gdbext.engines.columns_kv import Columns, Places
+from gdbext.engines.columns import Columns, Places
 from gdbext.errors import FaultError, LayoutError
 
 LOW, HIGH = 0x10000, 0x7FF243B43000  # farther apart than any read that is made at once

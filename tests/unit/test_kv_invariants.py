@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gdbext.engines import kv_view
+from gdbext.engines import registry
 from gdbext.kvcache import invariants, model, picture
 from gdbext.kvcache.model import DANGLING, HEAD, NONE, TAIL, Cache, Group, Node, Pool, Request, Tree
 
@@ -449,4 +449,4 @@ def test_no_used_block_is_hidden_by_a_coarse_picture(cells, limit):
 def test_help_names_the_releases_that_are_read(name):
     module = importlib.import_module(f"gdbext.commands.{name}")
     command = {"llm_kv": "LlmKv", "llm_requests": "LlmRequests", "llm_addr": "LlmAddr"}[name]
-    assert f"Reads {kv_view.RELEASES}." in " ".join(getattr(module, command).__doc__.split())
+    assert f"Reads {registry.kv_releases()}." in " ".join(getattr(module, command).__doc__.split())

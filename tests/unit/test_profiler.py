@@ -11,6 +11,7 @@ import pytest
 
 from gdbext.commands.llm_profile import told
 from gdbext.engines import profiler
+from gdbext.engines.registry import SPECS
 from gdbext.errors import GdbextError
 
 
@@ -123,4 +124,4 @@ def test_an_engine_whose_profiler_is_not_known():
 )
 def test_where_the_traces_land(argv, environ, folder):
     target = types.SimpleNamespace(argv=lambda: argv, environ=lambda: environ, pid=os.getpid())
-    assert profiler.ENGINES["vllm"].folder(target) == folder
+    assert profiler.folder_of(SPECS["vllm"].profiler, target) == folder

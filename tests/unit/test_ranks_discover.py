@@ -10,8 +10,11 @@ import pytest
 from gdbext.access.proctable import Process, ProcTable
 from gdbext.commands.llm_ranks import LlmRanks, _row, _summary
 from gdbext.engines import discover as room
-from gdbext.engines.base import Engine, Memory, engines_of
-from gdbext.engines.discover import SPECS, discover, resolve, survey
+from gdbext.engines.discover import discover, survey
+from gdbext.engines.group import Engine, engines_of
+from gdbext.engines.registry import ENGINES, SPECS
+from gdbext.engines.spec import Memory
+from gdbext.engines.what import resolve
 from gdbext.errors import GdbextError, NotFoundError
 from gdbext.render import jsonline
 from gdbext.render.text import PLAIN, table
@@ -259,7 +262,7 @@ def test_an_orphaned_engine_core_without_titles_is_no_frontend(proc):
 def test_an_engine_in_the_users_own_process_is_no_orphan_of_the_shell(proc, monkeypatch):
     shell = proc.add(["bash"], exe="/bin/bash")
     pid = proc.add(["/usr/bin/python3", "run.py"], ppid=shell, maps="1-2 r-xp 0 0:0 1 /v/site-packages/vllm/_C.abi3.so\n")
-    monkeypatch.setattr(SPECS["vllm"], "memory", lambda rt, rank: Memory("engine-core", {"world": 0}, {"world": 1}))
+    monkeypatch.setattr(SPECS["vllm"], "ranks_in_memory", lambda rt, rank: Memory("engine-core", {"world": 0}, {"world": 1}))
     assert [(r.pid, r.label, r.marks) for r in proc.ranks(runtime_of=lambda p: p)] == [(pid, "EngineCore", [])]
 
 
@@ -474,7 +477,7 @@ def test_two_engines_make_a_label_ambiguous_and_the_error_lists_both(proc):
         resolve("TP0", ranks)
     pids = [r.pid for r in ranks if r.label == "TP0"]
     assert len(pids) == 2 and all(str(p) in str(e.value) for p in pids) and "\n" not in str(e.value)
-    assert len(engines_of(ranks)) == 2
+    assert len(engines_of(ranks, lambda rank: None)) == 2
 
 
 def test_an_engine_name_before_the_label_tells_two_engines_apart(proc):
@@ -638,7 +641,7 @@ def test_memory_wins_over_the_title_and_the_disagreement_is_noted(proc, monkeypa
         workers[1]: Memory("worker", {"tp": 0, "world": 0}, {"tp": 2, "world": 2}),
     }
     monkeypatch.setattr(
-        SPECS["vllm"], "memory", lambda rt, rank: said.get(rank.pid, Memory("engine-core" if rank.pid == core else ""))
+        SPECS["vllm"], "ranks_in_memory", lambda rt, rank: said.get(rank.pid, Memory("engine-core" if rank.pid == core else ""))
     )
     found = {r.pid: r for r in proc.ranks(verify=True, runtime_of=lambda pid: pid)}
     assert (found[workers[0]].label, found[workers[1]].label) == ("TP1", "TP0")
@@ -666,19 +669,19 @@ def test_memory_is_asked_for_untitled_workers_and_an_unreadable_one_is_said(proc
 def test_a_python_that_only_calls_itself_a_worker_is_dropped_when_memory_denies(proc, monkeypatch):
     proc.add(title="VLLM::Worker_TP0", comm="python3", ppid=1)  # exec -a VLLM::Worker_TP0 python3
     assert len(proc.ranks()) == 1
-    monkeypatch.setattr(SPECS["vllm"], "memory", lambda rt, rank: None)
+    monkeypatch.setattr(SPECS["vllm"], "ranks_in_memory", lambda rt, rank: None)
     assert proc.ranks(runtime_of=lambda pid: pid) == []
 
 
 def test_a_lone_custom_prefix_is_believed_when_memory_confirms(proc, monkeypatch):
     proc.add(title="acme::Worker_TP0", ppid=1)
-    monkeypatch.setattr(SPECS["vllm"], "memory", lambda rt, rank: Memory("worker", {"tp": 0, "world": 0}, {"tp": 2}))
+    monkeypatch.setattr(SPECS["vllm"], "ranks_in_memory", lambda rt, rank: Memory("worker", {"tp": 0, "world": 0}, {"tp": 2}))
     assert [(r.label, r.rank_source) for r in proc.ranks(runtime_of=lambda pid: pid)] == [("TP0", "memory")]
 
 
 def test_a_client_with_the_engines_libraries_but_no_engine_is_dropped_by_memory(proc, monkeypatch):
     proc.add(["/usr/bin/python3", "bench.py"], maps="1-2 r-xp 0 0:0 1 /v/site-packages/vllm/_C.abi3.so\n")
-    monkeypatch.setattr(SPECS["vllm"], "memory", lambda rt, rank: Memory())
+    monkeypatch.setattr(SPECS["vllm"], "ranks_in_memory", lambda rt, rank: Memory())
     assert proc.ranks(runtime_of=lambda pid: pid) == []
 
 
@@ -757,13 +760,16 @@ def test_an_empty_list_is_said_in_words(proc, monkeypatch):
 
 def test_an_engine_opens_its_processes_by_label_and_says_which_it_did_not_stop(proc):
     vllm(proc)
-    held = object()
-    engine = Engine(proc.ranks(), attached=lambda rank: held if rank.label == "TP0" else None)
-    assert engine.target("tp0") is held and engine.partial == []
-    assert engine.target("TP1").label == "TP1" and engine.partial == ["unstopped"]
-    assert [r.label for r in engine.shards()] == ["TP0", "TP1"]
+    opened = {}
+    engine = Engine(proc.ranks(), lambda rank: opened.setdefault(rank.label, object()))
+    assert engine.name == "vllm" and engine.spec is SPECS["vllm"]
+    assert engine.target(engine.rank("tp0")) is opened["TP0"] and list(opened) == ["TP0"]
+    assert engine.targets(engine.shards()) == [("TP0", opened["TP0"]), ("TP1", opened["TP1"])]
+    core = engine.rank("EngineCore")
+    assert [r.label for r in engine.schedulers_for(engine.rank("TP1"))] == ["EngineCore"]
+    assert [r.label for r in engine.shards_for(core)] == ["TP0", "TP1"]
     with pytest.raises(NotFoundError, match="TP0"):
-        engine.target("TP9")
+        engine.rank("TP9")
 
 
 # ---- command lines of a Python --------------------------------------------------------------------------------------------
@@ -798,5 +804,5 @@ def test_a_title_is_cut_at_the_first_nul_and_hides_no_arguments(proc):
 
 
 def test_every_spec_has_a_display_name_and_roles_for_zombies():
-    assert all(spec.name and spec.display for spec in room.ENGINES)
-    assert all(len(start) <= 15 for spec in room.ENGINES for start, _ in spec.zombies)
+    assert all(spec.name and spec.display for spec in ENGINES)
+    assert all(len(start) <= 15 for spec in ENGINES for start, _ in spec.zombies)

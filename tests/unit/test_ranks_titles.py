@@ -2,12 +2,12 @@
 
 import pytest
 
-from gdbext.engines.base import label_parts
-from gdbext.engines.discover import ENGINES, SPECS
+from gdbext.engines.rank import label_parts
+from gdbext.engines.registry import ENGINES, SPECS
 
 
 def read(title):
-    found = [(spec.name, match) for spec in ENGINES for match in [spec.titled(title)] if match is not None]
+    found = [(spec.name, match) for spec in ENGINES for match in [spec.match_title(title)] if match is not None]
     assert len(found) <= 1, "two engines claim one title"
     if not found:
         return None
@@ -112,8 +112,8 @@ def test_what_only_resembles_a_title_is_none(title):
 
 
 def test_a_custom_prefix_is_a_doubt():
-    assert SPECS["vllm"].titled("VLLM::Worker_TP0").doubt == ""
-    assert "prod" in SPECS["vllm"].titled("prod::Worker_TP0").doubt
+    assert SPECS["vllm"].match_title("VLLM::Worker_TP0").unconfirmed == ""
+    assert "prod" in SPECS["vllm"].match_title("prod::Worker_TP0").unconfirmed
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_custom_prefix_is_a_doubt():
     ],
 )
 def test_servers_are_known_by_what_their_python_runs(engine, program):
-    assert [s.name for s in ENGINES if s.argued(*program)] == [engine]
+    assert [s.name for s in ENGINES if s.match_argv(*program)] == [engine]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_servers_are_known_by_what_their_python_runs(engine, program):
     ],
 )
 def test_programs_that_only_mention_an_engine_are_none(program):
-    assert [s.name for s in ENGINES if s.argued(*program)] == []
+    assert [s.name for s in ENGINES if s.match_argv(*program)] == []
 
 
 def test_label_parts():

@@ -7,19 +7,9 @@ older CacheManager, which keeps free blocks and counters itself. The view of an 
 
 import re
 
-from ..errors import GdbextError, LayoutError, NotFoundError
-from ..kvcache.model import Cache, Group, Pool, Request
+from ...errors import GdbextError, LayoutError, NotFoundError
+from ...kvcache.model import Cache, Group, Pool, Request
 
-ENGINES = (
-    "NormalEngine",
-    "FIFOScheduler",
-    "FIFOSchedulerBase",
-    "KVCacheManager",
-    "CacheManager",
-    "BlockPool",
-    "KVCacheAllocator",
-)
-TYPES = ("rtp_llm::BlockPool", "rtp_llm::CacheManager")  # a process whose debug information has none of them is not looked at
 # what -> paths from the object whose method runs; the first that is there counts
 MANAGER = ("resource_context_.cache_manager", "cache_manager_", "")
 POOL = ("allocator_.block_pool_", "block_pool_", "")  # from the KVCacheManager

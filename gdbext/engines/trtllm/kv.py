@@ -4,13 +4,11 @@ Read from source only (batch_manager/kvCacheManager.h, evictionPolicy.h), and tr
 name is data below, so that a difference is one line to mend. The Python KVCacheManagerV2 is not read.
 """
 
-from ..errors import LayoutError, NotFoundError
-from ..kvcache.model import Cache, Group, Pool, Request
-from .rtp_llm_kv import first, middle_of
+from ...errors import LayoutError, NotFoundError
+from ...kvcache.model import Cache, Group, Pool, Request
+from ..rtp_llm.kv import first, middle_of
 
 NAMESPACE = "tensorrt_llm::batch_manager::kv_cache_manager::"
-ENGINES = ("KVCacheManager", "BlockManager", "WindowBlockManager", "LRUEvictionPolicy")
-TYPES = (NAMESPACE + "WindowBlockManager",)
 WINDOWS = ("mBlockManager.mWindowBlockManagers", "mWindowBlockManagers")  # std::map<window, WindowBlockManager>
 BLOCKS, TABLES, TOKENS, PRIMARY = "mAllBlocksById", "mAllocatedBlocksPerSeq", "mTokensPerBlock", "mNumPrimaryBlocks"
 POLICY, QUEUES, COUNTS = (

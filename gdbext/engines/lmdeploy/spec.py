@@ -1,19 +1,32 @@
 """LMDeploy: no titles; the server by its command line, its executors (multiprocessing name `ExecutorProc-{id}`,
 pytorch/engine/executor/mp_executor.py) by being its children, their ranks by Python's memory or the environment."""
 
+from __future__ import annotations
+
 import re
 
-from ..errors import NotFoundError
-from .base import EngineSpec, Match, Memory, environ_ranks, memory_environ
+from ...errors import NotFoundError
+from ..recognition import memory_environ
+from ..spec import EngineSpec, Match, Memory, environ_names, environ_ranks, words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence
+
+    from ...cpython.runtime import Runtime
+    from ..rank import Rank
 
 
 class LmDeploy(EngineSpec):
     name = "lmdeploy"
     display = "LMDeploy"
-    libraries = re.compile(r"/lmdeploy/lib/\S*\.so")
+    packages = ("lmdeploy",)
+    libraries = r"/lmdeploy/lib/\S*\.so"
     environ_ranks = (("world", ("RANK",)), ("local", ("LOCAL_RANK",)))
+    sensitive = words("all_ids history_ids messages history_cache history_token_ids prompt_text input_token_ids")
+    kernels = "lmdeploy"
 
-    def argued(self, kind, text, arguments):
+    def match_argv(self, kind: str, text: str, arguments: List[str]) -> Optional[Match]:
         if arguments[:2] == ["serve", "api_server"] or arguments[:2] == ["serve", "gradio"]:
             if (kind == "module" and text in ("lmdeploy", "lmdeploy.cli.entrypoint")) or (
                 kind == "script" and text.rpartition("/")[2] == "lmdeploy"
@@ -21,9 +34,9 @@ class LmDeploy(EngineSpec):
                 return Match("api-server")
         return None
 
-    child = EngineSpec.untitled_child
+    match_child = EngineSpec.match_untitled_child
 
-    def world(self, ranks):
+    def infer_world(self, ranks: Sequence[Rank]) -> None:
         for rank in ranks:
             if rank.role == "child" and rank.rank_source != "memory":
                 found = environ_ranks(self, rank.process.environ)
@@ -31,10 +44,10 @@ class LmDeploy(EngineSpec):
                     rank.role, rank.rank_source, rank.name = "worker", "environ", f"rank-{found['world']}"
                     rank.ranks.update(found)
 
-    def memory(self, runtime, rank):
+    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Optional[Memory]:
         if runtime.module("lmdeploy") is None:
             return None
-        ranks = environ_ranks(self, memory_environ(runtime, [n for _, group in self.environ_ranks for n in group]))
+        ranks = environ_ranks(self, memory_environ(runtime, environ_names(self)))
         scope = runtime.module("multiprocessing.process")
         try:
             name = scope.item("_current_process").attr("_name").string() if scope is not None else ""

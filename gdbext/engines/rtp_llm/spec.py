@@ -2,12 +2,23 @@
 multimodal/vit_*; before mid-2025 maga_transformer/start_*). A title gives the LOCAL rank; the global one is WORLD_RANK in the
 environment."""
 
+from __future__ import annotations
+
 import re
 
-from .base import EngineSpec, Match, Memory, environ_ranks, memory_environ
+from ..recognition import memory_environ
+from ..spec import EngineSpec, Match, Memory, environ_names, environ_ranks, words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence
+
+    from ...cpython.runtime import Runtime
+    from ..rank import Rank
+
 
 _N = "[0-9]{1,6}"
-_TITLE = re.compile(
+_TITLE = (
     f"(?:rtp_llm|maga_ft)_(?:(?P<backend>backend_server)|rank-(?P<local>{_N})"
     f"|(?P<front>frontend_server|dash_sc_server)_(?:rank_(?P<r>{_N})_server_(?P<s>{_N})|(?P<id>{_N}))"
     f"|(?P<vit>vit_server_{_N}|vit_proxy_server))"
@@ -18,7 +29,8 @@ _STARTERS = ("start_server", "start_backend_server", "start_frontend_server")
 class RtpLlm(EngineSpec):
     name = "rtp-llm"
     display = "RTP-LLM"
-    libraries = re.compile(r"/libth_transformer\S*\.so")
+    packages = ("rtp_llm", "maga_transformer")
+    libraries = r"/libth_transformer\S*\.so"
     zombies = (
         ("rtp_llm_backend", "backend"),
         ("rtp_llm_rank-", "rank"),
@@ -29,9 +41,24 @@ class RtpLlm(EngineSpec):
     )
     environ_ranks = (("world", ("WORLD_RANK",)), ("local", ("LOCAL_RANK",)))
     parent_roles = {"rank": "backend"}
+    kv_module = "kv"
+    kv_classes = (
+        "NormalEngine",
+        "FIFOScheduler",
+        "FIFOSchedulerBase",
+        "KVCacheManager",
+        "CacheManager",
+        "BlockPool",
+        "KVCacheAllocator",
+    )
+    kv_types = (
+        "rtp_llm::BlockPool",
+        "rtp_llm::CacheManager",
+    )  # a process whose debug information has none of them is not looked at
+    sensitive = words("messages prompt_text input_token_ids")
 
-    def titled(self, title):
-        m = _TITLE.fullmatch(title)
+    def match_title(self, title: str) -> Optional[Match]:
+        m = re.fullmatch(_TITLE, title)
         if not m:
             return None
         if m.group("local"):
@@ -44,14 +71,14 @@ class RtpLlm(EngineSpec):
         number = m.group("id") if m.group("id") is not None else f"{m.group('r')}.{m.group('s')}"
         return Match("api-server", name=f"{front}-{number}")
 
-    def argued(self, kind, text, arguments):
+    def match_argv(self, kind: str, text: str, arguments: List[str]) -> Optional[Match]:
         if kind == "module" and re.fullmatch(f"(rtp_llm|maga_transformer)\\.({'|'.join(_STARTERS)})", text):
             return Match("frontend", name="server")
         if kind == "script" and re.search(f"(^|/)(rtp_llm|maga_transformer)/({'|'.join(_STARTERS)})\\.py$", text):
             return Match("frontend", name="server")
         return None
 
-    def world(self, ranks):
+    def infer_world(self, ranks: Sequence[Rank]) -> None:
         for rank in ranks:
             if rank.role not in ("rank", "backend") or rank.rank_source == "memory":
                 continue
@@ -65,8 +92,7 @@ class RtpLlm(EngineSpec):
                     "the title gives the local rank; WORLD_RANK was not readable in its environment, -verify looks in its memory"
                 )
 
-    def memory(self, runtime, rank):
+    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Optional[Memory]:
         if runtime.module("rtp_llm") is None and runtime.module("maga_transformer") is None:
             return None
-        names = [n for _, group in self.environ_ranks for n in group]
-        return Memory("", environ_ranks(self, memory_environ(runtime, names)))
+        return Memory("", environ_ranks(self, memory_environ(runtime, environ_names(self))))

@@ -5,44 +5,46 @@ entrypoints/launchers/dp_supervisor.py, utils/system_utils.py), processes withou
 `VLLM::Worker[_DPn][_PPn][_PCPn][_TPn][_DCPn][_EPn]`; the prefix is VLLM_PROCESS_NAME_PREFIX.
 """
 
+from __future__ import annotations
+
 import re
 
-from .base import EngineSpec, Match, Memory, checked_rank, frame_local, group_ranks, outer_frame
+from ..recognition import checked_rank, frame_local, group_ranks, outer_frame
+from ..spec import EngineSpec, Match, Memory, Presets, Profiler, Rings, argument, words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence
+
+    from ...access.proctable import Process
+    from ...cpython.runtime import Runtime
+    from ..rank import Rank
+
 
 _N = "[0-9]{1,6}"
-_PART = re.compile(f"_(DP|PP|PCP|TP|DCP|EP)({_N})")
-_TITLE = re.compile(
-    "(?P<prefix>.{1,200}?)::(?:"
+_PART = f"_(DP|PP|PCP|TP|DCP|EP)({_N})"
+_TITLE = (
+    "(?s:(?P<prefix>.{1,200}?)::(?:"
     f"(?P<worker>Worker)(?P<parts>(?:_(?:DP|PP|PCP|TP|DCP|EP){_N})*)"
     f"|(?P<core>EngineCore(?:_DP(?P<dp>{_N}))?|DPEngineCore_(?P<olddp>{_N}))(?P<appended>(?:_PP{_N})?(?:_TP{_N})?)"
     f"|APIServer_(?P<api>(?:DP)?{_N})"
-    "|(?P<coordinator>DPCoordinator))",
-    re.S,
+    "|(?P<coordinator>DPCoordinator)))"
 )
-_APPENDED = re.compile(f"(?P<base>.*[^_])(?P<appended>(?:_PP{_N})?_TP{_N}|_PP{_N})", re.S)  # 0.10.1 on an untitled parent
+_APPENDED = f"(?s:(?P<base>.*[^_])(?P<appended>(?:_PP{_N})?_TP{_N}|_PP{_N}))"  # 0.10.1 on an untitled parent
 _SERVERS = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.grpc_server")
 GROUPS = {"_WORLD": "world", "_TP": "tp", "_PP": "pp", "_DP": "dp", "_EP": "ep", "_PCP": "pcp", "_DCP": "dcp"}
 # _DCP was added with decode context parallelism; older releases lack the later names, which is no error.
 
 
-def _parts(text):
-    return {group.lower(): int(number) for group, number in _PART.findall(text)}
-
-
-def argument(arguments, *names):
-    """The integer value of `--name N` or `--name=N` in `arguments`, or None."""
-    for i, word in enumerate(arguments):
-        name, _, value = word.partition("=")
-        if name in names:
-            value = value or (arguments[i + 1] if i + 1 < len(arguments) else "")
-            return int(value) if re.fullmatch(_N, value) else None
-    return None
+def _parts(text: str) -> dict[str, int]:
+    return {group.lower(): int(number) for group, number in re.findall(_PART, text)}
 
 
 class Vllm(EngineSpec):
     name = "vllm"
     display = "vLLM"
-    libraries = re.compile(r"/vllm/(_\w+|vllm_flash_attn/\S+|cumem_allocator)\S*\.so")
+    packages = ("vllm",)
+    libraries = r"/vllm/(_\w+|vllm_flash_attn/\S+|cumem_allocator)\S*\.so"
     zombies = (
         ("VLLM::EngineCor", "engine-core"),
         ("VLLM::DPEngineC", "engine-core"),
@@ -52,27 +54,84 @@ class Vllm(EngineSpec):
     )
     environ_ranks = (("world", ("RANK",)), ("local", ("LOCAL_RANK",)))
     parent_roles = {"engine-core": "frontend", "worker": "engine-core", "coordinator": "frontend", "api-server": "frontend"}
+    prefixes = ("", "VLLM")  # VLLM_PROCESS_NAME_PREFIX sets another
 
-    def titled(self, title):
-        m = _TITLE.fullmatch(title)
+    # v1/engine/core.py; distributed/device_communicators/shm_broadcast.py
+    resting = {
+        "engine-core": "_process_input_queue|_get_input|wait_for_input|_recv_inputs?",
+        "worker": "acquire_read|dequeue|recv_multipart|_recv",
+    }
+    # v1/engine/utils.py, v1/worker/*_worker.py, model_executor/model_loader, v1/executor/multiproc_executor.py
+    starting = (
+        "init_distributed_environment|init_worker_distributed_environment|load_model|load_weights|initialize_model|wait_for_ready|"
+        "wait_for_engine_startup|_wait_for_engine_startup|launch_core_engines"
+    )
+    answering = "get_response|collective_rpc|wait_for_response|_wait_for_response"  # v1/executor/multiproc_executor.py
+    collective_files = (
+        "parallel_state.py",
+        "pynccl.py",
+        "custom_all_reduce.py",
+        "quick_all_reduce.py",
+        "cpu_communicator.py",
+        "cuda_communicator.py",
+        "pymscclpp.py",
+        "shm_object_storage.py",
+    )
+    rings = Rings(
+        holders=("rpc_broadcast_mq", "worker_response_mq", "response_mqs", "mq_broadcaster"),
+        within=("", "model_executor", "executor"),
+        broadcast="rpc_broadcast_mq",
+    )
+
+    kv_module = "kv"
+    kv_releases = "vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6)"
+    kv_newest = (0, 32)
+    # Request, NewRequestData, EngineCoreRequest, CompletionOutput, InputBatch
+    sensitive = words(
+        "prompt prompts prompt_token_ids prompt_embeds _all_token_ids all_token_ids output_token_ids _output_token_ids token_ids "
+        "new_token_ids sampled_token_ids spec_token_ids draft_token_ids resumed_req_token_ids num_prompt_logprobs_token_ids mm_features"
+    )
+    # V1, 0.11 to 0.32: v1/core/sched/scheduler.py, v1/worker/gpu_model_runner.py (the CPU's runner is a subclass). An id that a user gives
+    # is part of the engine's own: vLLM appends to it. Scheduler._preempt_request: from 0.16 on.
+    presets = Presets(
+        step=[("Scheduler.schedule", "")],
+        request=[
+            ("Scheduler.update_from_output", "any({id} in r for r in scheduler_output.num_scheduled_tokens)"),
+            ("Scheduler._free_request", "{id} in request.request_id"),
+        ],
+        oom=("OutOfMemoryError", [("Scheduler._preempt_request", "")]),
+        nan=[("GPUModelRunner._sample", "logits")],
+    )
+    profiler = Profiler(
+        "VLLM_TORCH_PROFILER_DIR",
+        "torch_profiler_dir",
+        "",
+        "vLLM has the end point only when it was started with a profiler: "
+        'vllm serve ... --profiler-config \'{"profiler": "torch", "torch_profiler_dir": "DIR"}\' '
+        "(before 0.13: VLLM_TORCH_PROFILER_DIR=DIR in its environment)",
+    )
+    kernels = "vllm"
+
+    def match_title(self, title: str) -> Optional[Match]:
+        m = re.fullmatch(_TITLE, title)
         if not m:
             return None
         prefix = m.group("prefix")
-        doubt = "" if prefix == "VLLM" else f"its title begins with {prefix!r}, not VLLM"
+        unconfirmed = "" if prefix == "VLLM" else f"its title begins with {prefix!r}, not VLLM"
         if m.group("worker"):
-            return Match("worker", _parts(m.group("parts")), doubt, prefix)
+            return Match("worker", _parts(m.group("parts")), unconfirmed, prefix)
         if m.group("core"):
             dp = m.group("dp") or m.group("olddp")
             ranks = {"dp": int(dp)} if dp else {}
             if m.group("appended"):  # a 0.10.1 worker, forked from the core
-                return Match("worker", {**ranks, **_parts(m.group("appended"))}, doubt, prefix)
-            return Match("engine-core", ranks, doubt, prefix)
+                return Match("worker", {**ranks, **_parts(m.group("appended"))}, unconfirmed, prefix)
+            return Match("engine-core", ranks, unconfirmed, prefix)
         if m.group("api"):
             api = m.group("api")
-            return Match("api-server", {}, doubt, prefix, "APIServer" + ("." if api.startswith("DP") else "") + api)
-        return Match("coordinator", {}, doubt, prefix)
+            return Match("api-server", {}, unconfirmed, prefix, "APIServer" + ("." if api.startswith("DP") else "") + api)
+        return Match("coordinator", {}, unconfirmed, prefix)
 
-    def argued(self, kind, text, arguments):
+    def match_argv(self, kind: str, text: str, arguments: List[str]) -> Optional[Match]:
         if kind == "module" and (
             text in _SERVERS or (text in ("vllm", "vllm.entrypoints.cli.main") and arguments[:1] == ["serve"])
         ):
@@ -81,9 +140,9 @@ class Vllm(EngineSpec):
             return Match("api-server")
         return None
 
-    def child(self, parent, process):
+    def match_child(self, parent: Rank, process: Process) -> Optional[Match]:
         if process.single:  # forked or spawned by 0.10.1: the inherited title with the ranks appended
-            m = _APPENDED.fullmatch(process.title)
+            m = re.fullmatch(_APPENDED, process.title)
             if m and parent.role == "engine-core":
                 return Match("worker", _parts(m.group("appended")))
         if process.is_spawned or process.cmdline == parent.process.cmdline:
@@ -93,7 +152,21 @@ class Vllm(EngineSpec):
                 return Match("child", {}, "no title")
         return None
 
-    def order(self, ranks):
+    def match_dead_child(self, parent: Rank, process: Process) -> Optional[Match]:
+        if parent.role == "engine-core" and parent.prefix and process.comm.startswith(f"{parent.prefix}::W"[:15]):
+            return Match("worker")
+        return None
+
+    def inherits_title(self, rank: Rank) -> bool:
+        """0.10.1 forks workers that keep the title of their engine core."""
+        if rank.role != "engine-core" or rank.rank_source == "memory":
+            return False
+        rank.role, rank.prefix = "worker", ""
+        rank.replica = rank.label_ranks.pop("dp", None)
+        rank.note("it has the title of its engine core: a worker of 0.10.1, or a fork")
+        return True
+
+    def infer_order(self, ranks: Sequence[Rank]) -> None:
         """Releases without titles start the workers in order of rank (v1/executor/multiproc_executor.py: `for rank in
         range(self.world_size)`); V0's driver is rank 0 itself and starts the others. Believed when the count is what argv says.
         """
@@ -120,35 +193,35 @@ class Vllm(EngineSpec):
                 for world, rank in enumerate(numbered):
                     rank.ranks["world"] = world
                     if tp > 1:
-                        rank.ranks["tp"] = rank.parts["tp"] = world % tp
+                        rank.ranks["tp"] = rank.label_ranks["tp"] = world % tp
                     if pp > 1:
-                        rank.ranks["pp"] = rank.parts["pp"] = world // tp
+                        rank.ranks["pp"] = rank.label_ranks["pp"] = world // tp
                     if rank is not core:
                         rank.role = "worker"
                     rank.rank_source = "argv"
                     rank.note("rank by order of start")
 
-    def world(self, ranks):
+    def infer_world(self, ranks: Sequence[Rank]) -> None:
         """Layout DP x PP x PCP x TP (parallel_state.initialize_model_parallel), where every rank of it is here."""
         workers = [r for r in ranks if r.role == "worker" and "fork" not in r.marks]
         groups = {}
         for rank in workers:  # a dense model's DP replicas have no DP in their titles and are worlds of their own
-            groups.setdefault(None if "dp" in rank.parts else rank.ppid, []).append(rank)
+            groups.setdefault(None if "dp" in rank.label_ranks else rank.ppid, []).append(rank)
         for group in groups.values():
             order = ("dp", "pp", "pcp", "tp")
-            sizes = [1 + max(r.parts.get(g, 0) for r in group) for g in order]
+            sizes = [1 + max(r.label_ranks.get(g, 0) for r in group) for g in order]
             numbers = []
             for rank in group:
                 number = 0
                 for g, size in zip(order, sizes):
-                    number = number * size + rank.parts.get(g, 0)
+                    number = number * size + rank.label_ranks.get(g, 0)
                 numbers.append(number)
             whole = all(r.rank_source == "title" for r in group) and sorted(numbers) == list(range(len(group)))
             for rank, number in zip(group, numbers):
-                if rank.rank_source == "title" and (whole or (sizes[:3] == [1, 1, 1] and "tp" in rank.parts)):
+                if rank.rank_source == "title" and (whole or (sizes[:3] == [1, 1, 1] and "tp" in rank.label_ranks)):
                     rank.ranks["world"] = number  # with only TP in a title the other groups have one member
 
-    def memory(self, runtime, rank):
+    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Optional[Memory]:
         found = group_ranks(runtime, "vllm.distributed.parallel_state", GROUPS)
         frame = outer_frame(runtime, ("worker_busy_loop", "run_busy_loop"))
         if frame is not None and frame.function.rpartition(".")[2] == "worker_busy_loop":

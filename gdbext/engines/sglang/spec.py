@@ -5,15 +5,26 @@ keeps its argv, releases without titles, and the rank that Python itself holds.
 order that changed four times. From 0.5.16 on DP, TP and EP of the title may be display ranks.
 """
 
+from __future__ import annotations
+
 import re
 
-from .base import EngineSpec, Match, Memory, checked_rank, frame_local, group_ranks, outer_frame
-from .vllm import argument
+from ..recognition import checked_rank, frame_local, group_ranks, outer_frame
+from ..spec import EngineSpec, Match, Memory, Presets, Profiler, Rings, argument, words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence
+
+    from ...access.proctable import Process
+    from ...cpython.runtime import Runtime
+    from ..rank import Rank
+
 
 _N = "[0-9]{1,6}"
 _PARTS = "DP|PP|ATTN_CP|MOE_DP|TP|EP"
-_PART = re.compile(f"_({_PARTS})({_N})")
-_TITLE = re.compile(
+_PART = f"_({_PARTS})({_N})"
+_TITLE = (
     f"sglang::(?:(?P<scheduler>scheduler)(?P<parts>(?:_(?:{_PARTS}){_N})*)"
     f"|(?P<other>detokenizer_router|detokenizer|data_parallel_controller|tokenizer_worker:(?P<worker>[0-9]{{1,10}})))"
 )
@@ -34,7 +45,8 @@ GROUPS = {"_WORLD": "world", "_TP": "tp", "_PP": "pp", "_MOE_EP": "ep", "_ATTN_C
 class Sglang(EngineSpec):
     name = "sglang"
     display = "SGLang"
-    libraries = re.compile(r"/sgl_kernel/\S*\.so")
+    packages = ("sglang",)
+    libraries = r"/sgl_kernel/\S*\.so"
     zombies = (
         ("sglang::schedul", "scheduler"),
         ("sglang::detoken", "detokenizer"),
@@ -43,12 +55,50 @@ class Sglang(EngineSpec):
     )
     parent_roles = {"scheduler": "frontend", "detokenizer": "frontend", "coordinator": "frontend"}
 
-    def titled(self, title):
-        m = _TITLE.fullmatch(title)
+    # srt/managers/scheduler.py, scheduler_components/request_receiver.py
+    resting = {"scheduler": r"recv_requests|event_loop_\w+|self_check_during_idle|_maybe_sleep_on_idle|maybe_sleep_on_idle"}
+    # srt/entrypoints/engine.py, srt/model_executor/model_runner.py
+    starting = "init_distributed_environment|load_model|load_weights|initialize_model|wait_for_ready|_launch_subprocesses|_wait_for_scheduler_ready"
+    collective_files = (
+        "parallel_state.py",
+        "pynccl.py",
+        "custom_all_reduce.py",
+        "quick_all_reduce.py",
+        "cpu_communicator.py",
+        "cuda_communicator.py",
+        "pymscclpp.py",
+    )
+    rings = Rings(holders=("mq_broadcaster",), within=("",), broadcast="")
+
+    kv_module = "kv"
+    kv_releases = "SGLang 0.4.3 to 0.5.23"
+    kv_newest = (0, 5, 23)
+    # Req, TokenizedGenerateReqInput, ScheduleBatch
+    sensitive = words(
+        "origin_input_text origin_input_ids origin_input_ids_unpadded input_text input_ids output_ids fill_ids decoded_text text "
+        "output_text output_strs decode_ids read_ids surr_and_decode_ids"
+    )
+    # 0.5: srt/managers/scheduler.py, srt/managers/schedule_batch.py, srt/model_executor/model_runner.py
+    presets = Presets(
+        step=[("Scheduler.run_batch", "")],
+        request=[("Scheduler.run_batch", "any({id} in r.rid for r in batch.reqs)")],
+        oom=("OutOfMemoryError", [("ScheduleBatch.retract_decode", "")]),
+        nan=[("ModelRunner.sample", "logits_output.next_token_logits")],
+    )
+    profiler = Profiler(
+        "SGLANG_TORCH_PROFILER_DIR",
+        "",
+        "/tmp",
+        "SGLang always has the end point; traces land in SGLANG_TORCH_PROFILER_DIR, or /tmp",
+    )
+    kernels = "sglang"
+
+    def match_title(self, title: str) -> Optional[Match]:
+        m = re.fullmatch(_TITLE, title)
         if not m:
             return None
         if m.group("scheduler"):
-            return Match("scheduler", {group.lower(): int(number) for group, number in _PART.findall(m.group("parts"))})
+            return Match("scheduler", {group.lower(): int(number) for group, number in re.findall(_PART, m.group("parts"))})
         other = m.group("other")
         if m.group("worker"):
             return Match("api-server", name="tokenizer-worker")
@@ -56,7 +106,7 @@ class Sglang(EngineSpec):
             return Match("coordinator", name="dp-controller")
         return Match("detokenizer", name=other.replace("_", "-"))
 
-    def argued(self, kind, text, arguments):
+    def match_argv(self, kind: str, text: str, arguments: List[str]) -> Optional[Match]:
         if kind == "module" and text in ("sglang.launch_server", "sglang.srt.entrypoints.http_server"):
             return Match("api-server")
         if kind == "script" and text.rpartition("/")[2] == "sglang" and arguments[:1] == ["serve"]:
@@ -65,13 +115,13 @@ class Sglang(EngineSpec):
             return Match("api-server")
         return None
 
-    def child(self, parent, process):
+    def match_child(self, parent: Rank, process: Process) -> Optional[Match]:
         if parent.role in ("frontend", "api-server", "coordinator"):
             if process.is_spawned or process.cmdline == parent.process.cmdline:
                 return Match("child", {}, "no title")
         return None
 
-    def order(self, ranks):
+    def infer_order(self, ranks: Sequence[Rank]) -> None:
         """Releases without titles start the schedulers in order of TP rank and then the detokenizer (srt/server.py of 0.3.6);
         believed when their count is what the command line says."""
         for top in ranks:
@@ -91,22 +141,22 @@ class Sglang(EngineSpec):
                 if world < tp:
                     rank.ranks["world"] = world
                     if tp > 1:
-                        rank.ranks["tp"] = rank.parts["tp"] = world
+                        rank.ranks["tp"] = rank.label_ranks["tp"] = world
 
-    def world(self, ranks):
+    def infer_world(self, ranks: Sequence[Rank]) -> None:
         """`tp_size * pp_rank + tp_rank`, where every rank of it is here. With DP in the titles they do not prove it."""
         group = [r for r in ranks if r.role == "scheduler" and r.rank_source == "title" and "fork" not in r.marks]
-        if any("dp" in r.parts for r in group):
+        if any("dp" in r.label_ranks for r in group):
             for rank in group:
                 rank.note("DP, TP and EP of the title may be display ranks (0.5.16 and later); -verify reads them from memory")
             return
-        tp = 1 + max([r.parts.get("tp", 0) for r in group] or [0])
-        numbers = [r.parts.get("pp", 0) * tp + r.parts.get("tp", 0) for r in group]
-        if sorted(numbers) == list(range(len(group))) or not any("pp" in r.parts for r in group):
+        tp = 1 + max([r.label_ranks.get("tp", 0) for r in group] or [0])
+        numbers = [r.label_ranks.get("pp", 0) * tp + r.label_ranks.get("tp", 0) for r in group]
+        if sorted(numbers) == list(range(len(group))) or not any("pp" in r.label_ranks for r in group):
             for rank, number in zip(group, numbers):
                 rank.ranks["world"] = number
 
-    def memory(self, runtime, rank):
+    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Optional[Memory]:
         frame = outer_frame(runtime, ("run_scheduler_process",))
         found = None
         for module in ("sglang.srt.distributed.parallel_state",):

@@ -10,12 +10,12 @@ gives for its full slot (0: none, it is outside the window); Mamba states; and t
 
 import array
 
-from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..kvcache.addresses import Layer, Part
-from ..kvcache.model import Cache, Group, Node, Pool, Request, Tree, Worker
-from ..torch.tensor_impl import is_tensor, read_tensor
-from .columns_kv import integers
-from .vllm_kv import _in_frames, optional, path, settled_frames
+from ...errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ...kvcache.addresses import Layer, Part
+from ...kvcache.model import Cache, Group, Node, Pool, Request, Tree, Worker
+from ...torch.tensor_impl import is_tensor, read_tensor
+from ..columns import integers
+from ..vllm.kv import _in_frames, optional, path, settled_frames
 
 ROOTS = {"Scheduler": ""}
 # a request's fields: (first release, where), the newest first
@@ -563,7 +563,7 @@ def read_worker(rt, label, num_blocks=None):
     except (GdbextError, AttributeError):
         pass
     for sub, group, indices in _sub_pools(pool):
-        _layers(rt, worker, sub, group, page, lambda number: indices.get(number, start + number))
+        _layers(rt, worker, sub, group, page, indices, start)
     return worker
 
 
@@ -582,15 +582,16 @@ def _sub_pools(pool):
     return subs + ([(pool.attr("swa_kv_pool"), GROUP_SWA, found[True])] if _there(pool, "swa_kv_pool") else [])
 
 
-def _layers(rt, worker, pool, group, page, layer_number):
+def _layers(rt, worker, pool, group, page, indices, start):
     for names in (("k_buffer", "v_buffer"), ("kv_buffer",)):
         lists = [pool.attr(n) for n in names if _there(pool, n)]
         if len(lists) != len(names):
             continue
-        for number, objects in enumerate(zip(*[one.elements(10_000) for one in lists])):
-            layer = layer_of(rt, layer_number(number), names, objects, page, group)
+        for place, objects in enumerate(zip(*[one.elements(10_000) for one in lists])):
+            number = indices.get(place, start + place)
+            layer = layer_of(rt, number, names, objects, page, group)
             if layer is None:
-                worker.notes.append(f"layer {layer_number(number)}: a buffer of a shape that is not known")
+                worker.notes.append(f"layer {number}: a buffer of a shape that is not known")
             else:
                 worker.layers.append(layer)
         return

@@ -10,9 +10,9 @@ host's. Its block tables live for one step only, in that step's inputs: they are
 
 import time
 
-from ..errors import GdbextError, LayoutError, NotFoundError
-from ..kvcache.model import Cache, Group, Pool, Request
-from .columns_kv import integers
+from ...errors import GdbextError, LayoutError, NotFoundError
+from ...kvcache.model import Cache, Group, Pool, Request
+from ..columns import integers
 
 # what -> ((first release, path), ...), the newest first
 PATHS = {
@@ -320,7 +320,7 @@ def _path(obj, what):
 
 
 def _sequence(rt, seq, name, content):
-    from .sglang_kv import MAX_TOKENS_SHOWN, _array_numbers, length
+    from ..sglang.kv import MAX_TOKENS_SHOWN, _array_numbers, length
 
     request = Request(name, address=seq.address)
     try:

@@ -1,9 +1,18 @@
 """TensorRT-LLM: no titles; servers by their command line, MPI workers by what they run and by MPI's environment variables
 (Open MPI's OMPI_COMM_WORLD_*, PMIx, MPICH's PMI_RANK, Slurm's SLURM_PROCID)."""
 
-import re
+from __future__ import annotations
 
-from .base import EngineSpec, Match, Memory, environ_ranks, memory_environ
+from ..recognition import memory_environ
+from ..spec import EngineSpec, Match, Memory, environ_names, environ_ranks, words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence
+
+    from ...cpython.runtime import Runtime
+    from ..rank import Rank
+
 
 _SCRIPTS = {"trtllm-serve": "api-server", "trtllm-llmapi-launch": "frontend"}
 _MODULES = {
@@ -16,14 +25,18 @@ _MODULES = {
 class TrtLlm(EngineSpec):
     name = "trtllm"
     display = "TensorRT-LLM"
-    libraries = re.compile(r"/tensorrt_llm/\S*\.so|/libtensorrt_llm\S*\.so|/libnvinfer_plugin_tensorrt_llm\S*\.so")
+    packages = ("tensorrt_llm",)
+    libraries = r"/tensorrt_llm/\S*\.so|/libtensorrt_llm\S*\.so|/libnvinfer_plugin_tensorrt_llm\S*\.so"
     environ_ranks = (
         ("world", ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")),
         ("local", ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID")),
     )
-    parent_roles = {}
+    kv_module = "kv"
+    kv_classes = ("KVCacheManager", "BlockManager", "WindowBlockManager", "LRUEvictionPolicy")
+    kv_types = ("tensorrt_llm::batch_manager::kv_cache_manager::WindowBlockManager",)
+    sensitive = words("messages prompt_text input_token_ids")
 
-    def argued(self, kind, text, arguments):
+    def match_argv(self, kind: str, text: str, arguments: List[str]) -> Optional[Match]:
         if kind == "module" and text in _MODULES:
             return Match(_MODULES[text])
         if kind == "module" and text == "mpi4py.futures.server":
@@ -32,9 +45,9 @@ class TrtLlm(EngineSpec):
             return Match(_SCRIPTS[text.rpartition("/")[2]])
         return None
 
-    child = EngineSpec.untitled_child
+    match_child = EngineSpec.match_untitled_child
 
-    def world(self, ranks):
+    def infer_world(self, ranks: Sequence[Rank]) -> None:
         for rank in ranks:
             if rank.role in ("worker", "engine-core", "child") and rank.rank_source != "memory":
                 found = environ_ranks(self, rank.process.environ)
@@ -44,8 +57,7 @@ class TrtLlm(EngineSpec):
                     if "world" in found and rank.role == "worker":
                         rank.name = f"rank-{found['world']}"
 
-    def memory(self, runtime, rank):
+    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Optional[Memory]:
         if runtime.module("tensorrt_llm") is None:
             return None
-        names = [n for _, group in self.environ_ranks for n in group]
-        return Memory("", environ_ranks(self, memory_environ(runtime, names)))
+        return Memory("", environ_ranks(self, memory_environ(runtime, environ_names(self))))

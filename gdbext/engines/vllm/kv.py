@@ -10,13 +10,13 @@ import struct
 import time
 from itertools import compress
 
-from ..cpython.thirdparty import numpy_objects
-from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..kvcache.addresses import order_of, strided_layer
-from ..kvcache.model import DANGLING, HEAD, NONE, TAIL, Cache, Group, Pool, Request, Table, Worker
-from ..torch.tensor_impl import is_tensor, read_tensor
-from . import vllm_v0_kv
-from .columns_kv import Columns, Places, Records, integers
+from ...cpython.thirdparty import numpy_objects
+from ...errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ...kvcache.addresses import order_of, strided_layer
+from ...kvcache.model import DANGLING, HEAD, NONE, TAIL, Cache, Group, Pool, Request, Table, Worker
+from ...torch.tensor_impl import is_tensor, read_tensor
+from ..columns import Columns, Places, Records, integers
+from . import kv_v0
 
 # what -> ((first release, path), ...), the newest first
 PATHS = {
@@ -205,8 +205,8 @@ def read(rt, root=None, content=False):
     root = root or find_scheduler(rt)
     if root is None:
         raise NotFoundError(f"{rt.target.describe()}: no vLLM V1 scheduler in its frames: is it the engine core? see llm-ranks")
-    if vllm_v0_kv.is_scheduler(root):
-        return vllm_v0_kv.read(rt, root, version(rt), vllm_v0_kv.mid_update(rt, settled_frames), content)
+    if kv_v0.is_scheduler(root):
+        return kv_v0.read(rt, root, version(rt), kv_v0.mid_update(rt, settled_frames), content)
     scheduler = manager = pool = None
     if known(root, "manager") is not None:
         scheduler, manager = root, known(root, "manager")
@@ -627,8 +627,8 @@ def read_worker(rt, label, num_blocks=None):
     """`Worker`: block tables and layers of the process's model runner. `NotFoundError` when it has none."""
     runner = find_runner(rt)
     if runner is None:
-        v0 = rt.target.cached("vllm V0 worker", lambda: _in_frames(rt, vllm_v0_kv.WORKERS))
-        if vllm_v0_kv.is_worker(v0):
+        v0 = rt.target.cached("vllm V0 worker", lambda: _in_frames(rt, kv_v0.WORKERS))
+        if kv_v0.is_worker(v0):
             return _v0_worker(rt, v0, label)
         raise NotFoundError(f"{rt.target.describe()}: no vLLM model runner in its frames")
     worker = Worker(label, target=rt.target)
@@ -641,7 +641,7 @@ def read_worker(rt, label, num_blocks=None):
 def _v0_worker(rt, v0, label):
     worker = Worker(label, target=rt.target)
     worker.notes.append("V0 engine: a worker's block tables live for one step only and are not read")
-    for index, pool, obj, spec in vllm_v0_kv.cache_tensors(v0):
+    for index, pool, obj, spec in kv_v0.cache_tensors(v0):
         tensor = read_tensor(rt, obj.address)
         layer = (
             layer_of(index, ("gpu", "cpu")[pool], pool, tensor, spec, None, "")

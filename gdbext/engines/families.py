@@ -1,0 +1,107 @@
+"""What is wrong with the processes that were found, and which of them are one running engine."""
+
+from __future__ import annotations
+
+from .registry import SPECS
+from .search import could_have_started
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Tuple
+
+    from ..access.proctable import ProcTable
+    from .rank import Rank
+
+ORPHANS = ("engine-core", "worker", "scheduler", "detokenizer", "rank", "coordinator", "child")
+_ROLE_ORDER = ("frontend", "api-server", "coordinator", "backend", "engine-core", "scheduler", "detokenizer", "worker", "rank")
+
+
+def place(rank: Rank) -> Tuple[Any, ...]:
+    """The sort key of a rank among those of its engine."""
+    role = _ROLE_ORDER.index(rank.role) if rank.role in _ROLE_ORDER else len(_ROLE_ORDER)
+    numbers = [rank.label_ranks.get(g, 0) for g in ("dp", "pp", "pcp", "tp", "local")]
+    if rank.replica is not None:
+        numbers[0] = rank.replica
+    return (
+        "fork" in rank.marks,
+        role,
+        "zombie" in rank.marks,
+        numbers,
+        rank.ranks.get("world", 0),
+        rank.process.started,
+        rank.pid,
+    )
+
+
+def mark(ranks: Dict[int, Rank], table: ProcTable) -> None:
+    """Fills in each rank's parent, and marks what is wrong with it: orphans, stopped, dead and forked processes."""
+    for rank in ranks.values():
+        rank.parent = ranks.get(rank.ppid)
+    for rank in ranks.values():
+        parent, process = table.parent(rank.process), rank.process
+        if rank.parent is not None and rank.parent.engine != rank.engine:
+            rank.parent = None
+        if process.single and rank.parent is not None and rank.parent.process.cmdline == process.cmdline and rank.prefix:
+            _inherited(rank)
+        if rank.role in ORPHANS and rank.parent is None and (rank.origin in ("title", "comm") or process.is_spawned):
+            if parent is None or parent.pid <= 1:
+                rank.mark("orphan", "its parent is gone")
+            elif not could_have_started(parent, process):
+                rank.mark("orphan", f"its parent {parent.pid} ({parent.comm}) is no engine's")
+        if rank.parent is not None and rank.parent.process.state in "ZX" and rank.role in ORPHANS:
+            rank.mark("orphan", f"its parent {rank.ppid} is a zombie")
+        if process.state in "Tt":
+            rank.mark("stopped", "stopped by a tracer" if process.state == "t" else "")
+        if process.state in "ZX":
+            rank.mark("zombie")
+            signal = process.exit_status & 0x7F
+            if signal:
+                rank.mark("crashed", f"killed by signal {signal}")
+            elif process.exit_status >> 8:
+                rank.mark("crashed", f"exited with status {process.exit_status >> 8}")
+        rank.notes = [n for n in rank.notes if n]
+
+
+def _inherited(rank: Rank) -> None:
+    """A child with the very title of its parent was forked by it and has not titled itself."""
+    if SPECS[rank.engine].inherits_title(rank):
+        return
+    if rank.role != "engine-core" and rank.rank_source != "memory":
+        rank.mark("fork", f"forked from {rank.ppid}, with that one's title")
+
+
+def families(ranks: Dict[int, Rank]) -> List[List[Rank]]:
+    """The ranks of each running engine, the oldest engine first: processes that started one another, and orphans of one process group."""
+    top: Dict[int, int] = {}
+
+    def find(pid: int) -> int:
+        while top.setdefault(pid, pid) != pid:
+            pid = top[pid]
+        return pid
+
+    for rank in ranks.values():
+        find(rank.pid)
+        if rank.parent is not None:
+            top[find(rank.pid)] = find(rank.parent.pid)
+    lost: Dict[Any, int] = {}
+    for rank in sorted(ranks.values(), key=lambda r: r.pid):
+        if rank.parent is None and (rank.orphan or rank.zombie):
+            key = (rank.engine, rank.prefix, rank.process.pgrp, rank.process.session)
+            if key in lost:
+                top[find(rank.pid)] = find(lost[key])
+            else:
+                lost[key] = rank.pid
+    whole: Dict[
+        Any, set[int]
+    ] = {}  # families with a living top, by process group: what an orphan there came from, where it is the only one
+    for rank in ranks.values():
+        if rank.parent is None and not rank.orphan:
+            whole.setdefault((rank.engine, rank.process.pgrp, rank.process.session), set()).add(find(rank.pid))
+    for (name, _, pgrp, session), pid in lost.items():
+        found = whole.get((name, pgrp, session), ())
+        if len(found) == 1:
+            top[find(pid)] = find(next(iter(found)))
+    groups: Dict[int, List[Rank]] = {}
+    for rank in ranks.values():
+        groups.setdefault(find(rank.pid), []).append(rank)
+    return sorted(groups.values(), key=lambda g: min((r.process.started, r.pid) for r in g))

@@ -1,0 +1,100 @@
+"""One running engine: several processes by label, each read through its own Target."""
+
+from __future__ import annotations
+
+from ..errors import GdbextError, NotFoundError
+from .recognition import MAX_RANK
+from .registry import SPECS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Iterable, List, Optional, Sequence, Tuple
+
+    from ..access.base import Target
+    from .rank import Rank
+    from .spec import EngineSpec
+
+SCHEDULERS = ("engine-core", "scheduler")
+SHARDS = ("worker", "scheduler", "rank")
+FRONT_ENDS = ("frontend", "api-server")
+
+
+class Engine:
+    """The processes of one running engine. `open_target(rank)` gives the Target of one: that of the debugger where it is attached, else one
+    that reads through /proc without stopping it."""
+
+    def __init__(self, ranks: Iterable[Rank], open_target: Callable[[Rank], Target]) -> None:
+        self.ranks = list(ranks)
+        self._open = open_target
+
+    @property
+    def name(self) -> str:
+        """The engine's word in answers: "vllm"; '' where there is no process."""
+        return self.ranks[0].engine if self.ranks else ""
+
+    @property
+    def spec(self) -> Optional[EngineSpec]:
+        """The engine's spec, None where there is no process."""
+        return SPECS.get(self.name)
+
+    def labels(self) -> List[str]:
+        """The labels of its processes, in the order of llm-ranks."""
+        return [r.label for r in self.ranks]
+
+    def rank(self, label: str) -> Rank:
+        """The process with that label, without regard to case; `NotFoundError` names those that there are."""
+        found = [r for r in self.ranks if r.label.lower() == label.lower()]
+        if not found:
+            raise NotFoundError(f"no process {label} in this engine; it has {', '.join(self.labels()) or 'none'}")
+        return found[0]
+
+    def of_pid(self, pid: int) -> Optional[Rank]:
+        """Its process with that pid, or None."""
+        return next((r for r in self.ranks if r.pid == pid), None)
+
+    def alive(self) -> List[Rank]:
+        """Its processes that have memory to read, forks that have not titled themselves left out."""
+        return [r for r in self.ranks if "fork" not in r.marks and not r.zombie]
+
+    def with_role(self, *roles: str) -> List[Rank]:
+        """Its living processes of those roles, by global rank where it is known."""
+        found = [r for r in self.alive() if r.role in roles]
+        return sorted(found, key=lambda r: (r.ranks.get("world", MAX_RANK), r.index if r.index is not None else 0))
+
+    def shards(self) -> List[Rank]:
+        """The processes that hold the model: workers or schedulers; without any, the engine core itself."""
+        return self.with_role(*SHARDS) or self.with_role("engine-core")
+
+    def schedulers_for(self, rank: Rank) -> List[Rank]:
+        """The processes that schedule for `rank`: the engine core that started it, else all that the engine has."""
+        cores = [r for r in self.alive() if r.role in SCHEDULERS]
+        return [r for r in cores if r.pid == rank.ppid] or cores
+
+    def shards_for(self, rank: Rank) -> List[Rank]:
+        """The processes that hold the model's parts for the scheduler of `rank`: those of its data-parallel replica."""
+        shards = [r for r in self.alive() if r.role in ("worker", "scheduler")]
+        if rank.role == "engine-core":
+            own = [r for r in shards if r.ppid == rank.pid]
+        elif rank.role == "worker":
+            own = [r for r in shards if r.ppid == rank.ppid]
+        else:
+            own = [r for r in shards if r.ranks.get("dp") == rank.ranks.get("dp")]
+        return own or shards or [rank]
+
+    def target(self, rank: Rank) -> Target:
+        """The Target of one of its processes; `GdbextError` for one whose memory is gone."""
+        if rank.zombie:
+            raise GdbextError(f"{rank.label} (pid {rank.pid}) is a zombie: its memory is gone")
+        return self._open(rank)
+
+    def targets(self, ranks: Iterable[Rank]) -> List[Tuple[str, Target]]:
+        """`[(label, Target)]` of some of its processes."""
+        return [(rank.label, self.target(rank)) for rank in ranks]
+
+
+def engines_of(ranks: Sequence[Rank], open_target: Callable[[Rank], Target]) -> List[Engine]:
+    """One `Engine` per family of processes, in the order of the list."""
+    families: dict[object, List[Rank]] = {}
+    for rank in ranks:
+        families.setdefault(rank.family, []).append(rank)
+    return [Engine(group, open_target) for group in families.values()]

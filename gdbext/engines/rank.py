@@ -1,0 +1,202 @@
+"""An engine's process as a `Rank`, and its label. No gdb here, no memory."""
+
+from __future__ import annotations
+
+import os
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence
+
+    from ..access.proctable import Process
+    from .spec import Match
+
+# Groups that multiply the number of ranks, in the order of vLLM's titles; the others divide one of these and come last.
+MULTIPLYING = ("dp", "pp", "pcp", "tp")
+DIVIDING = ("attn_cp", "moe_dp", "dcp", "ep", "moe_tp", "attn_tp")
+
+STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "in the kernel",
+    "T": "stopped",
+    "t": "traced",
+    "Z": "zombie",
+    "X": "dead",
+    "I": "idle",
+    "W": "waking",
+    "P": "parked",
+}
+
+
+class Rank:
+    """One engine process.
+
+    `ranks`: rank by group (`world` the global one, `tp pp dp ep pcp dcp ...`); a group that is not there is absent. `sizes`:
+    group sizes, where memory told. `rank_source`: what role and ranks rest on: "title", "memory", "environ", "argv" (its own, or
+    order of start and a parent's), "tree" (a parent or child of the engine), "libraries" or "comm". `marks`: what is wrong with
+    it: "orphan", "stopped", "zombie", "crashed", "fork". `notes`: sentences for people. `inferior` is filled in by the command.
+    """
+
+    def __init__(self, process: Process, engine: str, match: Match, source: str) -> None:
+        self.process, self.engine, self.role = process, engine, match.role
+        self.ranks: Dict[str, int] = dict(match.ranks)
+        self.sizes: Dict[str, int] = {}
+        self.prefix, self.unconfirmed, self.name = match.prefix, match.unconfirmed, match.name
+        self.rank_source = self.origin = source  # `origin` stays when memory is asked
+        self.label_ranks: Dict[str, int] = dict(match.ranks)  # what its label is made of
+        self.marks: List[str] = []
+        self.notes: List[str] = []
+        self.index: Optional[int] = None
+        self.label = ""
+        self.inferior: Optional[int] = None
+        self.family: Optional[int] = None  # a number that the processes of one running engine share
+        self.aliases: List[str] = []
+        self.replica: Optional[int] = None  # data-parallel index of its engine core, where its own title has none (dense models)
+        self.parent: Optional[Rank] = None  # the Rank that started it, where that is one
+        self.title_is_comm = True  # setproctitle sets both
+        self.from_libraries = False  # nothing but its mapped libraries speaks for it
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def ppid(self) -> int:
+        return self.process.ppid
+
+    @property
+    def ns_pid(self) -> int:
+        return self.process.ns_pid
+
+    @property
+    def state(self) -> str:
+        return self.process.state
+
+    @property
+    def orphan(self) -> bool:
+        return "orphan" in self.marks
+
+    @property
+    def stopped(self) -> bool:
+        return "stopped" in self.marks
+
+    @property
+    def zombie(self) -> bool:
+        return "zombie" in self.marks
+
+    def __repr__(self) -> str:
+        return f"Rank({self.label or self.role}, {self.engine}, pid {self.pid})"
+
+    @property
+    def unreadable(self) -> List[str]:
+        return sorted(set(self.process.unreadable))
+
+    @property
+    def runs_model(self) -> bool:
+        """Whether it is one of the processes that hold a model's shard, as far as its role tells."""
+        return self.role in ("worker", "scheduler", "rank")
+
+    def mark(self, word: str, note: str = "") -> None:
+        """Adds a mark, and a note that explains it."""
+        if word not in self.marks:
+            self.marks.append(word)
+        if note:
+            self.note(note)
+
+    def note(self, text: str) -> None:
+        """Adds a sentence for people, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def pid_text(self) -> str:
+        """`1234`, or `1234 (ns 7)` for a process in a container."""
+        return str(self.pid) if self.ns_pid == self.pid else f"{self.pid} (ns {self.ns_pid})"
+
+    def data(self, host: Optional[str] = None) -> Dict[str, Any]:
+        """The fields of one rank in `llm-ranks -json`."""
+        p = self.process
+        return {
+            "index": self.index,
+            "engine": self.engine,
+            "role": self.role,
+            "label": self.label,
+            "ranks": self.ranks,
+            "sizes": self.sizes,
+            "rank_source": self.rank_source,
+            "host": host or os.uname().nodename,
+            "pid": p.pid,
+            "ns_pid": p.ns_pid,
+            "ppid": p.ppid,
+            "title": p.command,
+            "comm": p.comm,
+            "state": p.state,
+            "state_text": STATES.get(p.state, p.state),
+            "threads": p.threads,
+            "rss": p.rss,
+            "cpu": round(p.cpu, 2),
+            "age": None if p.age is None else round(p.age, 2),
+            "gpus": p.gpus,
+            "orphan": self.orphan,
+            "marks": self.marks,
+            "inferior": self.inferior,
+            "notes": self.notes,
+            "unreadable": self.unreadable,
+        }
+
+
+# ---- labels ----------------------------------------------------------------------------------------------------------
+_ROLE_LABELS = {
+    "engine-core": "EngineCore",
+    "worker": "Worker",
+    "scheduler": "scheduler",
+    "detokenizer": "detokenizer",
+    "api-server": "server",
+    "frontend": "frontend",
+    "coordinator": "DPCoordinator",
+}
+
+
+def rank_label(rank: Rank) -> str:
+    """The label from role and ranks alone: `TP0`, `DP1.TP3`, `EngineCore.DP1`, `scheduler`.
+
+    A process that holds a shard is named by the groups that multiply ranks; EP, DCP and the like only divide them and
+    name it only where nothing else does. Groups known to have one member name nothing.
+    """
+    shown = {g: r for g, r in rank.label_ranks.items() if rank.sizes.get(g, 2) > 1}
+    if rank.replica is not None:
+        shown.setdefault("dp", rank.replica)
+    if rank.runs_model and not rank.name:
+        for order in (MULTIPLYING, DIVIDING):
+            words = [f"{g.upper()}{shown[g]}" for g in order if g in shown]
+            if words:
+                return ".".join(words)
+    base = rank.name or _ROLE_LABELS.get(rank.role, rank.role)
+    return f"{base}.DP{shown['dp']}" if "dp" in shown and not rank.name else base
+
+
+def set_labels(ranks: Sequence[Rank]) -> None:
+    """Fills `label` and `aliases` of one engine's processes in; equal labels get `#2`, `#3` in order of start."""
+    seen: Dict[str, int] = {}
+    for rank in sorted(ranks, key=lambda r: ("fork" in r.marks, "zombie" in r.marks, r.process.started, r.pid)):
+        label = rank_label(rank)
+        if "fork" in rank.marks:
+            label += ".fork"
+        seen[label.lower()] = count = seen.get(label.lower(), 0) + 1
+        rank.label = label if count == 1 else f"{label}#{count}"
+    shards = [r for r in ranks if r.runs_model and "fork" not in r.marks]
+    lone = shards or [r for r in ranks if r.role == "engine-core"]
+    if len(lone) == 1 and not (set(lone[0].label_ranks) - {"world"}):
+        lone[0].aliases.append("TP0")  # the only shard of an engine without groups
+
+
+def label_parts(text: str) -> Dict[str, int]:
+    """`DP1.TP3`, `dp1_tp3` -> `{"dp": 1, "tp": 3}`; {} when it is not such a label."""
+    parts: Dict[str, int] = {}
+    for word in re.split(r"[._]", text.lower()):
+        m = re.fullmatch(r"([a-z]+)([0-9]{1,6})", word)
+        if not m or m.group(1) not in MULTIPLYING + DIVIDING or m.group(1) in parts:
+            return {}
+        parts[m.group(1)] = int(m.group(2))
+    return parts

@@ -1,0 +1,87 @@
+"""The specs of all engines, and what other rooms ask of all of them at once. The list itself is `engines.FOLDERS`."""
+
+from __future__ import annotations
+
+import importlib
+
+from . import FOLDERS
+from .spec import joined, named
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, FrozenSet, List, Optional, Tuple
+
+    from ..cpython.runtime import Runtime
+    from .spec import EngineSpec
+
+ENGINES: Tuple[EngineSpec, ...] = tuple(importlib.import_module(f"{__package__}.{folder}").ENGINE for folder in FOLDERS)
+SPECS: Dict[str, EngineSpec] = {spec.name: spec for spec in ENGINES}
+
+
+def spec_of(name: Optional[str]) -> Optional[EngineSpec]:
+    """The spec of the engine that `Rank.engine` names; None for '' and for what is no engine."""
+    return SPECS.get(name or "")
+
+
+def spec_of_runtime(runtime: Runtime) -> Optional[EngineSpec]:
+    """The spec of the engine whose package the process has imported, None for another process."""
+    return next((spec for spec in ENGINES if runtime.has_module(spec.packages)), None)
+
+
+def packages() -> Tuple[str, ...]:
+    """The names of all engines' Python packages."""
+    return tuple(name for spec in ENGINES for name in spec.packages)
+
+
+def sensitive_names() -> FrozenSet[str]:
+    """The names under which any engine keeps users' prompts and tokens."""
+    return frozenset().union(*(spec.sensitive for spec in ENGINES))
+
+
+# ---- where processes stand, whosever they are ----------------------------------------------------------------------------
+def starts_in(function: str) -> bool:
+    """Whether a process of any engine that stands in `function` is starting up."""
+    return named(joined(spec.starting for spec in ENGINES), function)
+
+
+def waits_for_answer_in(function: str) -> bool:
+    """Whether a process of any engine that stands in `function` waits for the answer of another process."""
+    return named(joined(spec.answering for spec in ENGINES), function)
+
+
+def collective_files() -> Tuple[str, ...]:
+    """Ends of the paths of all engines' files whose functions communicate with other ranks."""
+    return tuple(dict.fromkeys(name for spec in ENGINES for name in spec.collective_files))
+
+
+def owner_of(file: str) -> Optional[EngineSpec]:
+    """The engine that a source file belongs to, None for another program's."""
+    return next((spec for spec in ENGINES if spec.owns(file)), None)
+
+
+# ---- KV caches -----------------------------------------------------------------------------------------------------------
+def with_kv() -> List[EngineSpec]:
+    """The engines whose KV cache is read from Python objects."""
+    return [spec for spec in ENGINES if spec.kv_module and not spec.kv_classes]
+
+
+def with_native_kv() -> List[EngineSpec]:
+    """The engines whose KV cache is read from C++ objects, by debug information."""
+    return [spec for spec in ENGINES if spec.kv_module and spec.kv_classes]
+
+
+def kv_releases() -> str:
+    """The releases whose KV cache is read, for help texts and errors."""
+    native = " and ".join(spec.display for spec in with_native_kv())
+    return ", ".join([spec.kv_releases for spec in with_kv()] + ([f"{native} by debug information"] if native else []))
+
+
+def displayed() -> str:
+    """The engines' names for people: `vLLM, SGLang, … and LMDeploy`."""
+    names = [spec.display for spec in ENGINES]
+    return ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def kernels_of(package: str) -> str:
+    """The catalogue's word for the engine that a Python package belongs to; '' for another package."""
+    return next((spec.kernels for spec in ENGINES if package in spec.packages), "")

@@ -1,0 +1,286 @@
+"""The evidence that a process belongs to an engine.
+
+Order of evidence: titles and command lines (one pass over /proc), the relatives of what was found, mapped libraries of the few
+large Pythons that are left, the environment; memory only where those leave a doubt, or when asked to verify. Memory wins.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ..access.proctable import ProcTable, is_python_name
+from ..errors import GdbextError, NotFoundError
+from .rank import Rank
+from .registry import ENGINES, SPECS
+from .spec import Match, environ_ranks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional
+
+    from ..access.proctable import Process
+    from ..cpython.runtime import Runtime
+    from .spec import EngineSpec
+
+_ZOMBIE = "its memory is gone and comm is cut to 15 bytes: rank not known"
+LARGE = 64 << 20  # bytes of RSS: no engine is smaller, and the maps of anything smaller are not worth reading
+
+
+def could_have_started(parent: Process, process: Process) -> bool:
+    """Whether `parent` may have started this engine process, or is a reaper that adopted it. Engines start their processes from a
+    Python that has loaded them too, and in its own session."""
+    if not parent.is_python or parent.session != process.session:
+        return False
+    return not parent.rss < LARGE <= process.rss
+
+
+class Search:
+    """The engine processes found so far (`ranks`, by pid), and the kinds of evidence, to be asked in the order of `survey`. `partial`: why that may
+    not be all; `hidden`: how many large processes could not be looked into."""
+
+    def __init__(self, table: ProcTable, runtime_of: Optional[Callable[[int], Runtime]], verify: bool) -> None:
+        self.table, self.runtime_of, self.verify = table, runtime_of, verify
+        self.ranks: Dict[int, Rank] = {}
+        self.partial = list(table.reasons)
+        self.hidden = 0
+
+    def add(self, process: Process, spec: EngineSpec, match: Match, source: str) -> Rank:
+        """Takes a process in as a `Rank` of that engine."""
+        rank = Rank(process, spec.name, match, source)
+        self.ranks[process.pid] = rank
+        return rank
+
+    # ---- titles and command lines ----------------------------------------------------------------------------------
+    def by_command(self) -> None:
+        """Titles and command lines."""
+        for process in self.table:
+            if process.state in "ZX":
+                self._zombie(process)
+            elif process.single:
+                self._title(process)
+            elif process.cmdline:
+                self._argv(process)
+
+    def _zombie(self, process: Process) -> None:
+        """A zombie keeps 15 bytes of its title (the kernel's comm), which tell the role and not the rank."""
+        for spec in ENGINES:
+            for start, role in spec.zombies:
+                if process.comm.startswith(start):
+                    self.add(process, spec, Match(role), "comm").note(_ZOMBIE)
+                    return
+
+    def _title(self, process: Process) -> None:
+        """A title is believed of a Python only: others cannot have titled themselves so. setproctitle sets comm as well, so a
+        comm that differs (`exec -a TITLE python`) is a doubt."""
+        title = process.title
+        for spec in ENGINES:
+            match = spec.match_title(title)
+            if match is None:
+                continue
+            if not process.is_python:
+                return
+            rank = self.add(process, spec, match, "title")
+            if title.encode("utf-8", "surrogateescape")[:15] != process.comm.encode("utf-8", "surrogateescape"):
+                rank.title_is_comm = False
+                rank.unconfirmed = rank.unconfirmed or "its comm is not that of its title"
+            if "exe" in process.unreadable:
+                rank.note("executable not readable: taken for a Python by its title")
+            return
+
+    def _argv(self, process: Process) -> None:
+        first = process.cmdline[:512]
+        if b"python" not in first and b"pypy" not in first:
+            return  # cheap: a Python's argv[0], or its interpreter's path, says python
+        program = process.program()
+        if program is None:
+            return
+        for spec in ENGINES:
+            match = spec.match_argv(*program)
+            if match is not None and not (match.needs_libraries and not re.search(spec.libraries, process.maps())):
+                self.add(process, spec, match, "argv")
+                return
+
+    # ---- relatives ---------------------------------------------------------------------------------------------------
+    def relate(self, fresh: List[Rank]) -> None:
+        """Parents and children of the Ranks `fresh`, until nothing new is found."""
+        while fresh:
+            found = []
+            for rank in fresh:
+                found += self._parent_of(rank) + self._children_of(rank)
+            fresh = found
+
+    def _parent_of(self, rank: Rank) -> List[Rank]:
+        spec = SPECS[rank.engine]
+        role = spec.parent_roles.get(rank.role)
+        parent = self.table.parent(rank.process)
+        if role is None or parent is None or parent.pid <= 1 or parent.pid in self.ranks or parent.state in "ZX":
+            return []
+        if rank.unconfirmed and rank.prefix:
+            return []  # a title of someone else's, perhaps: its parent is nobody yet
+        if not could_have_started(parent, rank.process):
+            return []
+        if parent.is_spawned and role == "frontend":
+            role = "api-server"
+        new = self.add(parent, spec, Match(role), "tree")
+        if role == "engine-core":
+            new.note("the engine core runs in the user's own process")
+        return [new]
+
+    def _children_of(self, rank: Rank) -> List[Rank]:
+        spec, found = SPECS[rank.engine], []
+        for process in self.table.children.get(rank.pid, ()):
+            known = self.ranks.get(process.pid)
+            if known is not None:
+                continue
+            if process.state in "ZX":
+                match = spec.match_dead_child(rank, process)
+                if match is not None:
+                    self.add(process, spec, match, "comm").note(_ZOMBIE)
+                elif is_python_name(process.comm):
+                    rank.note(f"its child {process.pid} ({process.comm}) is a zombie")
+                continue
+            if not process.is_python:
+                continue
+            match = spec.match_child(rank, process)
+            if match is not None:
+                found.append(self.add(process, spec, match, "title" if match.ranks else "tree"))
+        return found
+
+    # ---- mapped libraries ----------------------------------------------------------------------------------------------
+    def by_libraries(self) -> None:
+        """Large Pythons that nothing named yet: whoever maps an engine's own library, and their large or spawned relatives."""
+        for process in self.table:
+            if process.pid in self.ranks or process.rss < LARGE or process.state in "ZX" or not process.cmdline:
+                continue
+            if not process.is_python or process.pid == os.getpid():
+                continue
+            maps = process.maps()
+            if not maps and "maps" in process.unreadable:
+                self.hidden += 1
+                continue
+            spec = next((s for s in ENGINES if s.libraries and re.search(s.libraries, maps)), None)
+            if spec is None:
+                continue
+            ranks = environ_ranks(spec, process.environ)
+            parent = self.table.parent(process)
+            spawned = process.is_spawned or (parent is not None and parent.cmdline == process.cmdline and parent.is_python)
+            if spawned and parent is not None and parent.pid > 1 and parent.is_python and parent.pid not in self.ranks:
+                up = self.table.parent(parent)
+                top = parent if not (parent.is_spawned and up is not None and up.pid > 1 and up.is_python) else up
+                if top.pid not in self.ranks:
+                    role = "engine-core" if top.is_spawned else "frontend"
+                    self.relate(
+                        [self.add(top, spec, Match(role, {}, "only its children's libraries name the engine"), "libraries")]
+                    )
+                if process.pid in self.ranks:
+                    continue
+            role = "worker" if "world" in ranks else "engine-core"
+            rank = self.add(
+                process, spec, Match(role, ranks, "only its libraries name the engine"), "environ" if ranks else "libraries"
+            )
+            rank.from_libraries = True
+            rank.note(f"known by the {spec.display} libraries it has loaded")
+
+    # ---- memory ----------------------------------------------------------------------------------------------------------
+    def by_memory(self) -> None:
+        """What Python's own objects say, where evidence from outside leaves a doubt, or of every process to verify."""
+        for rank in list(self.ranks.values()):
+            if rank.zombie or rank.process.state in "ZX":
+                continue
+            if not (rank.unconfirmed or self.verify):
+                continue
+            if self.runtime_of is None:
+                if self.verify:
+                    rank.note("memory not read")
+                continue
+            self._ask(rank)
+
+    def _ask(self, rank: Rank) -> None:
+        spec, said, why = SPECS[rank.engine], None, ""
+        for attempt in range(5):  # it runs on while we read: a torn read is tried again
+            runtime = None
+            try:
+                runtime = self.runtime_of(rank.pid)
+                said, why = spec.ranks_in_memory(runtime, rank), ""
+                if (
+                    said is None
+                    or said.role
+                    or said.ranks
+                    or rank.role in ("frontend", "api-server", "child")
+                    or rank.from_libraries
+                ):
+                    break
+                why = f"no rank found in its {spec.display} objects"
+                if attempt:
+                    break
+            except NotFoundError as e:
+                why = str(e)
+                if not os.path.exists(f"/proc/{rank.pid}"):
+                    break
+            except GdbextError as e:
+                why = str(e)
+                if "permission" in why:
+                    break
+            finally:
+                close = getattr(getattr(runtime, "target", None), "close", None)
+                if close:
+                    close()
+        if why.startswith("no rank found") and rank.rank_source in ("tree", "argv"):
+            rank.unconfirmed = f"{rank.unconfirmed}, no rank in its memory: starting?"
+        elif why:
+            rank.note(f"rank not read from memory: {why}")
+        if why:
+            return
+        if said is None:
+            if rank.unconfirmed and (
+                rank.from_libraries or not rank.title_is_comm or rank.prefix not in SPECS[rank.engine].prefixes
+            ):
+                del self.ranks[rank.pid]  # neither its title nor its memory is the engine's
+            elif rank.rank_source == "title":
+                rank.note(f"its Python has not loaded {spec.display}: its title is not confirmed")
+            return
+        if rank.from_libraries and not said.role and not said.ranks:
+            del self.ranks[rank.pid]  # it has the engine's libraries loaded and runs none: a client, a notebook
+            return
+        for group in sorted(g for g, r in said.ranks.items() if rank.ranks.get(g, r) != r):
+            rank.note(f"{rank.rank_source} says {group.upper()}{rank.ranks[group]}, memory {group.upper()}{said.ranks[group]}")
+        if said.role and said.role != rank.role:
+            if rank.role not in ("child", "frontend", "engine-core") or rank.process.single:
+                rank.note(f"its title says {rank.role}, its memory {said.role}")
+            rank.role, rank.name = said.role, ""
+        rank.ranks.update(said.ranks)
+        rank.sizes.update(said.sizes)
+        rank.label_ranks.update({g: n for g, n in said.ranks.items() if g not in ("world", "local")})
+        if said.role or said.ranks:
+            rank.rank_source = "memory"
+        rank.unconfirmed, rank.from_libraries = "", False
+
+    # ---- what is wrong, who belongs together ----------------------------------------------------------------------------
+    def confirm_prefixes(self) -> None:
+        """A custom title prefix needs a second witness: a relative with the same prefix, or a Python that started an engine core.
+        The others' memory is asked. Workers whose title names no group while there are several have not titled themselves fully
+        yet.
+        """
+        custom = [r for r in self.ranks.values() if r.prefix not in SPECS[r.engine].prefixes]
+        confirmed = []
+        for rank in custom:
+            relatives = [r for r in custom if r.prefix == rank.prefix and r is not rank]
+            parent = self.table.parent(rank.process)
+            if (
+                any(r.pid == rank.ppid or r.ppid == rank.pid for r in relatives)
+                or (
+                    rank.label_ranks
+                    and any(r.label_ranks and r.role == rank.role and r.process.pgrp == rank.process.pgrp for r in relatives)
+                )
+                or (rank.role == "engine-core" and parent is not None and parent.pid > 1 and parent.is_python)
+            ):
+                if rank.title_is_comm:
+                    confirmed.append(rank)
+        for rank in confirmed:
+            rank.unconfirmed = ""
+        self.relate(confirmed)
+        for rank in self.ranks.values():
+            if rank.role == "worker" and rank.rank_source == "title" and not rank.label_ranks and not rank.unconfirmed:
+                if any(r is not rank and r.role == "worker" and r.ppid == rank.ppid for r in self.ranks.values()):
+                    rank.unconfirmed = "its title names no group yet"

@@ -1,0 +1,5 @@
+"""SGLang: what the other rooms know of it is `ENGINE`."""
+
+from .spec import Sglang
+
+ENGINE = Sglang()

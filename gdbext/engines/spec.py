@@ -1,0 +1,209 @@
+"""What the other rooms may ask an engine: `EngineSpec`, which each engine's folder fills in.
+
+A spec is data and the little code that recognises the engine's processes. Patterns are text, compiled when they are first used (`re` keeps
+them), and readers of memory are loaded when they are first asked for: every gdb that loads the pack reads all specs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import namedtuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+    from ..access.proctable import Process
+    from ..cpython.runtime import Runtime
+    from .rank import Rank
+
+Rings = namedtuple("Rings", "holders within broadcast")
+Rings.__doc__ = """Where processes keep the ends of rings in shared memory (`shm_rings`). `holders`: attributes of a frame's `self` that hold
+queues; `within`: attributes of that `self` whose own attributes are looked at too; `broadcast`: the holder through which work is handed out."""
+
+Profiler = namedtuple("Profiler", "variable option default hint")
+Profiler.__doc__ = """Where an engine's own profiler puts its traces. `variable`: of the environment; `option`: part of the command line ('' for
+none); `default`: the folder where neither says one; `hint`: what turns the profiler's end point on, for people."""
+
+Presets = namedtuple("Presets", "step request oom nan")
+Presets.__doc__ = """Where an engine schedules, finishes and samples: what `llm-break step|request|oom|nan` stops at. `step`, `request`:
+`[(FUNCTION, condition)]`, {id} stands for the request's id in a condition; `oom`: (exception of a device that is full, `[(FUNCTION, condition)]`
+of where the engine takes blocks back from a request, which a release may lack); `nan`: `[(FUNCTION, expression of a tensor)]`."""
+
+
+class Match:
+    """What a title or a command line tells: `role`, `ranks` by group, `unconfirmed` ('' or why the memory should be asked), `prefix`
+    of the title, `name`: the label where it is not made from role and ranks, `needs_libraries`: it counts only with the
+    engine's mapped."""
+
+    def __init__(
+        self,
+        role: str,
+        ranks: Optional[Mapping[str, int]] = None,
+        unconfirmed: str = "",
+        prefix: str = "",
+        name: str = "",
+        needs_libraries: bool = False,
+    ) -> None:
+        self.role, self.ranks, self.unconfirmed, self.prefix, self.name = role, dict(ranks or {}), unconfirmed, prefix, name
+        self.needs_libraries = needs_libraries
+
+
+class Memory:
+    """What a process's Python objects say: `role` (or ''), `ranks`, `sizes`."""
+
+    def __init__(
+        self, role: str = "", ranks: Optional[Mapping[str, int]] = None, sizes: Optional[Mapping[str, int]] = None
+    ) -> None:
+        self.role, self.ranks, self.sizes = role, dict(ranks or {}), dict(sizes or {})
+
+
+class EngineSpec:
+    """One engine. Subclasses hold data and the little code that recognising their engine needs; every field has a meaning when empty."""
+
+    name: str = ""  # in answers: "vllm"
+    display: str = ""  # for people: "vLLM"
+    packages: Tuple[str, ...] = ()  # Python packages; a process that has imported one is the engine's
+
+    # ---- which processes are its ----
+    libraries: str = ""  # pattern of mapped files that only this engine has: for processes without a title
+    zombies: Tuple[Tuple[str, str], ...] = ()  # (start of a zombie's comm, role): titles cut to 15 bytes, all that a zombie keeps
+    environ_ranks: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()  # (group, names of variables), tried in order
+    parent_roles: Dict[str, str] = {}  # role of a child -> role of its Python parent when nothing else names that one
+    prefixes: Tuple[str, ...] = ("",)  # of titles, that need no second witness
+
+    # ---- where its processes stand: names of functions, as patterns of the last part of a qualified name ----
+    resting: Dict[str, str] = {}  # role -> functions in which a process of that role waits for work
+    starting: str = ""  # functions in which a process starts up
+    answering: str = ""  # functions in which a process waits for another one's answer
+    collective_files: Tuple[str, ...] = ()  # ends of the paths of files whose functions communicate with other ranks
+    rings: Optional[Rings] = None
+
+    # ---- what llm-kv, llm-requests, llm-break, llm-profile, llm-kernels know of it ----
+    kv_module: str = ""  # of its folder: the reader of its KV cache
+    kv_releases: str = ""  # the releases whose KV cache was read, in words
+    kv_newest: Tuple[int, ...] = ()  # the newest of them
+    kv_classes: Tuple[str, ...] = ()  # C++ engines: classes whose methods' frames lead to the cache ...
+    kv_types: Tuple[str, ...] = ()  # ... and full names of types that its debug information has
+    requests_module: str = ""  # of its folder: what knows where a request stands in each of its processes
+    sensitive: FrozenSet[str] = frozenset()  # names under which it keeps users' prompts and tokens
+    presets: Optional[Presets] = None
+    profiler: Optional[Profiler] = None
+    kernels: str = ""  # its word in the catalogue of kernels, where it has some of its own in Triton
+
+    # ---- recognising ----
+    def match_title(self, title: str) -> Optional[Match]:
+        """`Match` for a process whose whole command line is `title`, or None."""
+        return None
+
+    def match_argv(self, kind: str, text: str, arguments: List[str]) -> Optional[Match]:
+        """`Match` for a Python that runs `kind` ("module", "code", "script") `text` with `arguments`, or None."""
+        return None
+
+    def match_child(self, parent: Rank, process: Process) -> Optional[Match]:
+        """`Match` for a Python child (spawned or forked, without title) of the Rank `parent`, or None."""
+        return None
+
+    def match_dead_child(self, parent: Rank, process: Process) -> Optional[Match]:
+        """`Match` for a child that has ended, of which the kernel keeps 15 bytes of its title, or None."""
+        return None
+
+    def match_untitled_child(self, parent: Rank, process: Process) -> Optional[Match]:
+        """`match_child` of the engines that never set titles: whatever their server spawned or forked."""
+        if parent.role in ("frontend", "api-server") and (process.is_spawned or process.cmdline == parent.process.cmdline):
+            return Match("child", {}, "no title")
+        return None
+
+    def inherits_title(self, rank: Rank) -> bool:
+        """Corrects a `rank` that has the very title of its parent, from which it was forked; False: it is a fork and nothing more."""
+        return False
+
+    def infer_order(self, ranks: Sequence[Rank]) -> None:
+        """Fills in the ranks of processes without titles that their order of start and the command line prove."""
+
+    def infer_world(self, ranks: Sequence[Rank]) -> None:
+        """Fills in `world` where titles or the environment prove it."""
+
+    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Optional[Memory]:
+        """What Python's own objects say; None: this is no such engine. `GdbextError` when they cannot be read."""
+        return None
+
+    # ---- where its processes stand ----
+    def rests_in(self, role: str, function: str) -> bool:
+        """Whether a process of that role waits for work when it stands in `function` (a qualified name)."""
+        return named(self.resting.get(role, ""), function)
+
+    def starts_in(self, function: str) -> bool:
+        """Whether a process that stands in `function` is starting up."""
+        return named(self.starting, function)
+
+    def waits_for_answer_in(self, function: str) -> bool:
+        """Whether a process that stands in `function` waits for the answer of another process of the engine."""
+        return named(self.answering, function)
+
+    def communicates_in(self, file: str) -> bool:
+        """Whether the functions of a source file talk to other ranks."""
+        return file.replace("\\", "/").endswith(self.collective_files) if self.collective_files else False
+
+    def owns(self, file: str) -> bool:
+        """Whether a source file is one of the engine's own packages."""
+        path = file.replace("\\", "/")
+        return any(f"/{package}/" in path for package in self.packages)
+
+    # ---- readers, loaded at the first use ----
+    @property
+    def kv(self) -> Optional[ModuleType]:
+        """The reader of its KV cache, or None. Of a Python engine a module with `find_scheduler(rt)`, `read(rt, scheduler, content)` -> `Cache`
+        and `read_worker(rt, label, num_blocks)` -> `Worker`; of a C++ engine (`kv_classes`) one with `read(found)`."""
+        return self._module(self.kv_module)
+
+    @property
+    def requests(self) -> Any:
+        """The reader of where its requests stand, or None: a module with `look(rt, rank)` -> `requests.model.Look`."""
+        return self._module(self.requests_module)
+
+    def _module(self, name: str) -> Optional[ModuleType]:
+        return importlib.import_module(f"{type(self).__module__.rpartition('.')[0]}.{name}") if name else None
+
+
+def named(pattern: str, function: str) -> bool:
+    """Whether the last part of a qualified name matches a pattern; nothing matches the empty one."""
+    return bool(pattern) and re.fullmatch(pattern, (function or "").rpartition(".")[2]) is not None
+
+
+def argument(arguments: Sequence[str], *names: str) -> Optional[int]:
+    """The integer value of `--name N` or `--name=N` in `arguments`, or None."""
+    for i, word in enumerate(arguments):
+        name, _, value = word.partition("=")
+        if name in names:
+            value = value or (arguments[i + 1] if i + 1 < len(arguments) else "")
+            return int(value) if re.fullmatch("[0-9]{1,6}", value) else None
+    return None
+
+
+def environ_ranks(spec: EngineSpec, environ: Mapping[str, str]) -> Dict[str, int]:
+    """Ranks that environment variables give, by `spec.environ_ranks`; only plain numbers count."""
+    ranks = {}
+    for group, names in spec.environ_ranks:
+        for name in names:
+            if re.fullmatch("[0-9]{1,6}", environ.get(name, "")):
+                ranks[group] = int(environ[name])
+                break
+    return ranks
+
+
+def environ_names(spec: EngineSpec) -> List[str]:
+    """The names of all variables that give `spec` a rank."""
+    return [name for _, names in spec.environ_ranks for name in names]
+
+
+def words(text: str) -> FrozenSet[str]:
+    """The words of a text, for a table of names."""
+    return frozenset(text.split())
+
+
+def joined(patterns: Iterable[str]) -> str:
+    """One pattern of several, the empty ones left out."""
+    return "|".join(p for p in patterns if p)

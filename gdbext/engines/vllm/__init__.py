@@ -1,0 +1,5 @@
+"""vLLM: what the other rooms know of it is `ENGINE`."""
+
+from .spec import Vllm
+
+ENGINE = Vllm()

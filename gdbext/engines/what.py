@@ -1,0 +1,103 @@
+"""What `WHAT` in a command names: an index, a label, a pid, a file, or all."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ..errors import GdbextError, NotFoundError
+from .rank import label_parts
+from .registry import SPECS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Union
+
+    from .rank import Rank
+
+
+def _describe(rank: Rank) -> str:
+    return f"{rank.index}: {rank.label} ({rank.engine}, pid {rank.pid})"
+
+
+def _thread_group(number: int) -> Optional[int]:
+    """The pid of the process that `number` (a pid or tid) belongs to; None when there is none. /proc shows threads by number
+    too."""
+    try:
+        with open(f"/proc/{number}/status") as f:
+            return int(re.search(r"^Tgid:\s*([0-9]+)", f.read(), re.M).group(1))
+    except (OSError, AttributeError, ValueError):
+        return None
+
+
+def resolve(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
+    """What `WHAT` names -> a list of `Rank`, `int` (a pid that is in no list) or `str` (an existing file).
+
+    `all`, a pid, an index of `ranks`, a label without regard to case (`TP0`, `DP1.TP3`, `sglang:scheduler`, or parts of one:
+    `EP3`), a title, or a file. A number that is both an index and a pid is the index. `GdbextError` lists the candidates of an
+    ambiguous name.
+    """
+    what = what.strip()
+    if not what:
+        raise GdbextError("name a process: an index or label of llm-ranks, a pid, a core file, or all")
+    if what.lower() == "all":
+        found = [r for r in ranks if not r.zombie and "fork" not in r.marks]
+        if not found:
+            raise NotFoundError("all: no engine process is running; see llm-ranks")
+        return found
+    if re.fullmatch("[0-9]{1,10}", what):
+        number = int(what)
+        for rank in ranks:
+            if rank.index == number:
+                return [rank]
+        for rank in ranks:
+            if rank.pid == number:
+                return [rank]
+        process = _thread_group(number)
+        if process == number:
+            return [number]
+        if process:
+            raise GdbextError(f"{number} is a thread of process {process}: name that one")
+        inside = [r for r in ranks if r.ns_pid == number]
+        if inside:
+            raise NotFoundError(
+                f"there is no process {number} here; in its container that is {'; '.join(map(_describe, inside))}"
+            )
+        raise NotFoundError(
+            f"no process {number}, and llm-ranks lists {f'indices 0 to {len(ranks) - 1}' if ranks else 'nothing'}"
+        )
+    found = _named(what, ranks)
+    if len(found) == 1:
+        return found
+    if found:
+        raise GdbextError(f"{what} is ambiguous: {'; '.join(map(_describe, found))}; give the index or the pid")
+    if os.path.isfile(what):
+        return [what]
+    if not ranks:
+        raise NotFoundError(f"no engine process is named {what}: llm-ranks lists none, and there is no such file")
+    raise NotFoundError(f"nothing is named {what}; there are {', '.join(r.label for r in ranks)} (and no such file)")
+
+
+def _named(what: str, ranks: Sequence[Rank]) -> List[Rank]:
+    """All ranks that a word names, by the strictest reading that names any."""
+    engine, colon, rest = what.partition(":")
+    if colon and engine.lower() in SPECS and not rest.startswith(":"):
+        ranks, what = [r for r in ranks if r.engine == engine.lower()], rest
+    word = what.lower()
+    plain = word.replace("_", ".")
+    parts = label_parts(word)
+    alive = [r for r in ranks if not r.zombie]
+    readings = (
+        lambda r: r.label.lower() == word,
+        lambda r: r.process.single and word in (r.process.title.lower(), r.process.title.lower().rpartition("::")[2]),
+        lambda r: r.label.lower().replace("_", ".") == plain,
+        lambda r: word in (a.lower() for a in r.aliases),
+        lambda r: bool(parts) and r.runs_model and "fork" not in r.marks and all(r.ranks.get(g) == n for g, n in parts.items()),
+        lambda r: r.role == word,
+    )
+    for reading in readings:
+        for group in (alive, ranks):
+            found = [r for r in group if reading(r)]
+            if found:
+                return found
+    return []

@@ -1,0 +1,66 @@
+"""What the commands about an engine's KV cache and requests share: the running engine of a process, and the view of its cache."""
+
+from __future__ import annotations
+
+from ..cpython.objects import Object
+from ..errors import GdbextError
+from ..lazy import lazy_module
+from .command import Option
+
+discover, groups, kv_view, registry, expressions = (
+    lazy_module("engines.discover"),
+    lazy_module("engines.group"),
+    lazy_module("engines.kv_view"),
+    lazy_module("engines.registry"),
+    lazy_module("cpython.expressions"),
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional, Union
+
+    from ..access.base import Target
+    from ..engines.group import Engine
+    from ..engines.kv_view import NativeView, View
+
+POOL = Option(
+    "pool",
+    "str",
+    "a Python expression of a Scheduler, KVCacheManager or BlockPool instead of the one that is found",
+    metavar="EXPR",
+)
+CONTENT = Option("show-content", help="with token ids of prompts and outputs")
+
+
+def engine_of(session: Any, target: Target) -> Optional[Engine]:
+    """The running engine that a process belongs to, its siblings opened by the session; None for a core and for what is no engine's."""
+    if not target.is_live:
+        return None
+    ranks = session.ranks
+    if not any(r.pid == target.pid for r in ranks):
+        ranks, _ = discover.discover()
+        session.ranks = session.ranks or ranks
+    rank = next((r for r in ranks if r.pid == target.pid), None)
+    if rank is None:
+        return None
+    return groups.Engine([r for r in ranks if r.family == rank.family], session.open)
+
+
+def view_of(session: Any, args: Any) -> Union[View, NativeView]:
+    """A view of the KV cache of the engine that a command's process belongs to; `-pool` names an object of it instead."""
+    target = session.target(args.on)
+    root = None
+    if getattr(args, "pool", None):
+        root = expressions.evaluate(session.runtime(args.on), args.pool, session.frame(args.on))
+        if not isinstance(root, Object):
+            raise GdbextError(f"-pool {args.pool} is a {type(root).__name__}, no Scheduler, KVCacheManager or BlockPool")
+    try:
+        view = kv_view.View(target, engine_of(session, target), root, getattr(args, "show_content", False))
+    except GdbextError:  # no Python engine: a C++ one, if a frame runs its methods
+        for spec in registry.with_native_kv() if args.on is None and root is None else ():
+            found = session.this_of(spec.kv_classes, spec.kv_types)
+            if found is not None:
+                return kv_view.NativeView(target, spec.kv, found)
+        raise
+    view.unstopped(target)
+    return view
