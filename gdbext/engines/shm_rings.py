@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..errors import GdbextError, LayoutError
 from .registry import ENGINES
+from .spec import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +49,16 @@ class Ring:
         """Numbers of the readers that the writer has to wait for before it can write its next message; [] where it can."""
         written, read = self.chunks[self.index]
         return [i for i, done in enumerate(read) if not done] if written else []
+
+
+def waits_in(function: str) -> bool:
+    """Whether a process that stands in `function` waits at a ring: for a message, or for room to write one."""
+    return named("acquire_read|acquire_write", function)
+
+
+def waits_to_write_in(function: str) -> bool:
+    """Whether a process that stands in `function` waits until all readers of a ring have read its oldest message."""
+    return named("acquire_write", function)
 
 
 def find(rt: Runtime) -> List[Ring]:

@@ -9,7 +9,6 @@ import pytest
 
 from gdbext.access.proctable import Process, ProcTable
 from gdbext.commands.llm_ranks import LlmRanks, _row, _summary
-from gdbext.engines import discover as room
 from gdbext.engines.discover import discover, survey
 from gdbext.engines.group import Engine, engines_of
 from gdbext.engines.registry import ENGINES, SPECS
