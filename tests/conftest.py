@@ -9,6 +9,7 @@ GDBEXT_TEST_COUNTS        a file for what came of the run: {"passed": N, "failed
 """
 
 import collections
+import importlib.util
 import json
 import os
 import shutil
@@ -16,16 +17,23 @@ import sys
 
 import pytest
 
-pytest.register_assert_rewrite("harness")  # a failed assertion there shows its values too
-
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-for folder in (
-    ROOT,
-    os.path.join(ROOT, "scripts"),
-    os.path.join(ROOT, "tests"),
-):  # gdbext, `tools` of the scripts, `harness` of the tests
+for folder in (ROOT, os.path.join(ROOT, "scripts")):  # gdbext, `tools` of the scripts
     if folder not in sys.path:
         sys.path.insert(0, folder)
+
+
+def _load_harness():
+    """Makes `harness` importable without its folder on the path: tests/gdb would be taken for gdb's own module there."""
+    pytest.register_assert_rewrite("harness")  # a failed assertion in it shows its values too
+    folder = os.path.join(ROOT, "tests", "harness")
+    init = os.path.join(folder, "__init__.py")
+    spec = importlib.util.spec_from_file_location("harness", init, submodule_search_locations=[folder])
+    sys.modules["harness"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["harness"])
+
+
+_load_harness()
 
 
 def _paths(name):

@@ -2,6 +2,7 @@
 
 import os
 import struct
+import subprocess
 import sys
 
 import pytest
@@ -177,11 +178,16 @@ def test_pieces_cover_every_mapping_once(tmp_path):
     ]
 
 
-def test_the_memory_map_of_this_process_survives_the_note(tmp_path):
+def test_the_memory_map_of_a_process_survives_the_note(tmp_path):
     """Exact text in, the same mappings out; and from the segments alone the same addresses."""
-    mine = ProcTarget(os.getpid())
-    maps = [m for m in mine.mappings() if m.path != "[vsyscall]"]
-    text = open("/proc/self/maps").read()
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as still:
+        still.stdout.readline()
+        maps = [m for m in ProcTarget(still.pid).mappings() if m.path != "[vsyscall]"]
+        with open(f"/proc/{still.pid}/maps") as f:
+            text = f.read()
+        still.kill()
     write_core(str(tmp_path / "c"), "x86-64", os.getpid(), [(1, registers("x86-64"))], maps, {}, note={"maps": text})
     with_note = CoreFileTarget(str(tmp_path / "c"))
     write_core(str(tmp_path / "d"), "x86-64", os.getpid(), [(1, registers("x86-64"))], maps, {})
