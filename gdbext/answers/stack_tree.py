@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from ..lazy import lazy_module
 from ..render.text import escape
-from .frames import native_frame, python_frame
 from .places import closing, place, role_of
+from .threads import thread_frames
 
 tree, html = lazy_module("stacks.tree"), lazy_module("render.html")
 LONG = 12  # frames of one run that are shown whole
 
 
-def thread_frames(thread):
-    """The contract's frames of a thread."""
-    if hasattr(thread, "saved"):
-        return thread.saved
-    found = []
-    for level, entry in enumerate(thread.merged):
-        data = python_frame(entry.python) if entry.python is not None else native_frame(entry.native, level)
-        data["level"], data["reliable"] = level, entry.reliable
-        found.append(data)
-    return found
+def _frames(thread):
+    """The JSON frames of a thread; of one that another machine's answer holds, those that are written there."""
+    return thread.saved if hasattr(thread, "saved") else thread_frames(thread)
 
 
 def stacks_data(views):
@@ -31,7 +24,7 @@ def stacks_data(views):
             key = (tuple(f.key for f in th.frames), th.idle)
             group = groups.setdefault(key, {"frames": None, "members": [], "idle": th.idle})
             if group["frames"] is None:
-                group["frames"] = thread_frames(th)
+                group["frames"] = _frames(th)
             group["members"].append(place(view, th))
     return {"groups": sorted(groups.values(), key=lambda g: (g["idle"], -len(g["members"]))), "common": parting(views)}
 

@@ -1,37 +1,59 @@
-"""A thread as the JSON `thread`, and its heading."""
+"""A thread as the JSON `thread`, and its heading in text."""
 
 from __future__ import annotations
 
-from ..errors import GdbextError
 from ..render.text import escape
-from .frames import python_frame
+from .frames import launched_kernel, native_frame, python_frame
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Collection, Dict, List
+
+    from ..access.base import Target
+    from ..render.text import Style
+    from ..stacks.threads import ThreadView
 
 
-def thread_data(rt, thread, label, system, private=None):
-    """A `PyThread` as the contract's thread, its Python frames in it; `private` as in `python_frame`."""
-    known = system.get(thread.tid)
-    try:
-        frames, error = [python_frame(f, private) for f in rt.frames(thread)], None
-    except GdbextError as e:
-        frames, error = [], str(e)
-    name = rt.thread_name(thread) or (known.name if known else "")
+def thread_frames(
+    view: ThreadView, private: Collection[str] | None = None, whole: bool = False, kernel: Dict[str, Any] | None = None
+) -> List[Dict[str, Any]]:
+    """The merged stack of a thread as JSON frames, innermost first; `kernel`: the frame of the kernel that it is about to launch.
+
+    `private`: as for `python_frame`. `whole`: with the interpreter's own frames, those that run Python marked as `activation`."""
+    found = [kernel] if kernel else []
+    for entry in view.entries if whole else view.merged:
+        if entry.python is not None:
+            data = python_frame(entry.python, private)
+            data["level"], data["reliable"] = len(found), entry.reliable and data["reliable"]
+        else:
+            data = native_frame(entry.native, len(found))
+            if whole and entry.activation:
+                data["activation"] = True
+        found.append(data)
+    return found
+
+
+def thread_data(target: Target, view: ThreadView, private: Collection[str] | None = None, whole: bool = False) -> Dict[str, Any]:
+    """A thread with its frames as the JSON `thread`; `private` and `whole` as for `thread_frames`."""
+    kernel = launched_kernel(target, view.thread, view.native)
     data = {
-        "tid": thread.tid,
-        "pid": rt.target.pid,
-        "label": label,
-        "name": escape(name),
-        "state": known.state if known else "",
-        "gil": rt.gil_state(thread),
-        "frames": frames,
+        "tid": view.tid,
+        "pid": target.pid,
+        "label": target.label,
+        "name": escape(view.name),
+        "state": view.state,
+        "gil": view.gil,
+        "frames": thread_frames(view, private, whole, kernel),
     }
-    if error:
-        data["error"] = error
+    if view.error:
+        data["error"] = view.error
     return data
 
 
-def thread_head(thread, style):
+def thread_head(thread: Dict[str, Any], style: Style) -> str:
     """`Thread 4123 "MainThread" (S, holds the GIL)`"""
-    state = "" if thread["state"] == "t" else thread["state"]  # t: gdb itself holds it
-    notes = [n for n in (state, {"holds": "holds the GIL"}.get(thread["gil"], "")) if n]
+    state = "" if thread["state"] == "t" else escape(thread["state"])  # t: gdb itself holds it
+    gil = {"holds": "holds the GIL", "waits": "waits for the GIL"}.get(thread["gil"], "")
+    notes = [n for n in (state, gil) if n]
     name = f' "{thread["name"]}"' if thread["name"] else ""
     return style.title(f"Thread {thread['tid'] or '?'}{name}") + (f" ({', '.join(notes)})" if notes else "")

@@ -4,54 +4,14 @@ from ..answers.frames import (
     device_kernel,
     device_kernel_lines,
     frame_text,
-    launched_kernel,
-    native_frame,
-    python_frame,
 )
-from ..answers.threads import thread_head
+from ..answers.threads import thread_data, thread_head
 from ..answers.variables import variable_lines
 from ..errors import GdbextError
 from ..lazy import lazy_module
-from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option
 
-stacks = lazy_module("stacks.merge")
-
-
-class Stack:
-    """The merged stack of one thread, as data. `key` is equal for threads that do the same."""
-
-    def __init__(self, rt, target, thread, py, private, raw):
-        self.error, native = None, []
-        try:
-            native = target.unwind(thread)
-        except GdbextError as e:
-            self.error = str(e)
-        frames = rt.frames(py) if py is not None else []
-        merged, self.reasons = stacks.merge(rt, frames, native)
-        kernel = launched_kernel(target, thread, native)
-        self.frames = [kernel] if kernel else []
-        for entry in merged:
-            if entry.interpreter_frame and not raw and frames:
-                continue
-            if entry.python is not None:
-                data = python_frame(entry.python, private)
-                data["level"], data["reliable"] = len(self.frames), entry.reliable
-            else:
-                data = native_frame(entry.native, len(self.frames))
-                if raw and entry.activation:
-                    data["activation"] = True
-            self.frames.append(data)
-        self.gil = _gil(rt, py, native) if py is not None else "none"
-        self.key = None if frames else tuple((f["function"], f["library"]) for f in self.frames)
-
-
-def _gil(rt, py, native):
-    state = rt.gil_state(py)
-    if state == "unknown" and native:
-        waits = stacks.waits_for_gil(rt, native)
-        return state if waits is None else "waits" if waits else "none"
-    return state
+threads = lazy_module("stacks.threads")
 
 
 class LlmBt(Command):
@@ -102,47 +62,24 @@ class LlmBt(Command):
             if not args.all and session.tid(args.on) is None:
                 raise
             why.append(str(e))  # a native process, or a Python that is just starting: its native stacks are still of use
-        threads = target.threads()
-        pythons = {py.tid: py for py in rt.threads()} if rt is not None else {}
+        partial = session.partial(target) + why
+        only = None
         if not args.all:
-            tid = session.tid(args.on)
-            tid = tid if tid is not None else session.python_thread(args.on).tid
-            threads = [th for th in threads if th.tid == tid]
-        main_first = sorted(threads, key=lambda th: (th.tid not in pythons, th.tid != target.pid, th.tid))
-        found, partial = [], session.partial(target) + why
+            only = session.tid(args.on)
+            only = only if only is not None else session.python_thread(args.on).tid
+        views = threads.read_threads(target, rt, partial, native=target.is_stopped, only=only)
         private = session.private(rt, args) if args.locals and rt is not None else None
-        for thread in main_first:
-            py = pythons.get(thread.tid)
-            try:
-                stack = Stack(rt, target, thread, py, private, args.raw)
-            except GdbextError as e:
-                partial.append(f"thread {thread.tid}: {e}")
-                continue
-            partial += [stack.error] if stack.error and target.is_stopped else []
-            partial += [f"thread {thread.tid}: {r}" if "counting" not in r else r for r in stack.reasons]
-            name = (rt.thread_name(py) if py is not None else "") or thread.name
-            found.append(
-                (
-                    stack,
-                    {
-                        "tid": thread.tid,
-                        "pid": target.pid,
-                        "label": target.label,
-                        "name": escape(name),
-                        "state": thread.state,
-                        "gil": stack.gil,
-                        "frames": stack.frames,
-                    },
-                )
-            )
+        found = [(view, thread_data(target, view, private, args.raw)) for view in views]
+        partial += threads.reasons_of(views)
         if not target.is_stopped:
             partial.append("no native frames: the process runs (llm-attach or llm-snapshot it)")
 
         def text(style):
             lines, folded = [], {}
-            for stack, thread in found:
-                if stack.key is not None and not args.raw and args.all:
-                    folded.setdefault(stack.key, []).append(thread)
+            for view, thread in found:
+                if args.all and not args.raw and not view.python:
+                    key = tuple((f["function"], f["library"]) for f in thread["frames"])
+                    folded.setdefault(key, []).append(thread)
                 else:
                     lines += _thread_lines(thread, style, args.locals)
             for threads_alike in folded.values():
@@ -155,8 +92,6 @@ class LlmBt(Command):
 def _thread_lines(thread, style, with_locals, count=1, alike=()):
     if count == 1:
         head = thread_head(thread, style)
-        if thread["gil"] == "waits":
-            head += " waits for the GIL"
     else:
         kinds = sorted({t["name"] for t in alike})
         some = ", ".join(str(t["tid"]) for t in alike[:4]) + (", …" if count > 4 else "")

@@ -3,8 +3,10 @@
 from ..answers.frames import frame_text
 from ..answers.threads import thread_data, thread_head
 from ..answers.variables import variable_lines
-from ..errors import GdbextError
+from ..lazy import lazy_module
 from ..session.command import CONTENT, Answer, Command, Option
+
+threads = lazy_module("stacks.threads")
 
 
 class PyBt(Command):
@@ -30,14 +32,14 @@ class PyBt(Command):
 
     def run(self, session, args):
         rt = session.runtime(args.on)
-        threads = rt.threads() if args.all else [session.python_thread(args.on)]
-        try:
-            system = {th.tid: th for th in rt.target.threads()}
-        except GdbextError:
-            system = {}
+        target, partial = rt.target, session.partial(rt.target)
+        if args.all:
+            views = [v for v in threads.read_threads(target, rt, partial, native=False, unmatched=True) if v.py is not None]
+        else:
+            views = [threads.read_python_thread(target, rt, session.python_thread(args.on))]
         private = session.private(rt, args) if args.locals else None
-        found = [thread_data(rt, th, rt.target.label, system, private) for th in threads]
-        partial = session.partial(rt.target) + [f"thread {th['tid']}: {th['error']}" for th in found if "error" in th]
+        found = [thread_data(target, view, private) for view in views]
+        partial += threads.reasons_of(views)
         here = None if args.all else session.level(args.on)
 
         def text(style):

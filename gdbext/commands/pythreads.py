@@ -5,7 +5,7 @@ from ..lazy import lazy_module
 from ..render.text import escape
 from ..session.command import Answer, Command, Option, UsageError
 
-gil = lazy_module("cpython.gil")
+gil, threads = lazy_module("cpython.gil"), lazy_module("stacks.threads")
 MAX_SAMPLES = 100_000
 
 
@@ -44,13 +44,10 @@ class PyThreads(Command):
             raise UsageError(f"pythreads: -samples is 0 to {MAX_SAMPLES}, -interval 0 to 10 seconds")
         rt = session.runtime(args.on)
         target, partial = rt.target, session.partial(rt.target)
-        try:
-            system = {th.tid: th for th in target.threads()}
-        except GdbextError as e:
-            system = {}
-            partial.append(str(e))
+        views = [v for v in threads.read_threads(target, rt, partial, native=False, unmatched=True) if v.py is not None]
+        partial += threads.reasons_of(views)
         daemon = daemons(rt)
-        found = [_thread(rt, py, system.get(py.tid), daemon, partial) for py in rt.threads()]
+        found = [_thread(view, daemon) for view in views]
         if any(th["gil"] == "unknown" for th in found):
             partial.append("who waits for the GIL cannot be told here: neither registers nor /proc say what the threads wait on")
         data = {"threads": found, "holder": next((th["tid"] for th in found if th["gil"] == "holds"), None)}
@@ -61,26 +58,19 @@ class PyThreads(Command):
         return Answer(data, lambda style: _text(data, here, style), partial)
 
 
-def _thread(rt, py, thread, daemon, partial):
-    ident = rt.target.u64(py.address + rt.layout["tstate.thread_id"])
-    data = {
-        "tid": py.tid,
-        "name": escape(rt.thread_name(py) or (thread.name if thread else "")),
-        "gil": gil.state(rt, py, thread),
-        "state": (thread.state if thread else "") or "?",
-        "daemon": daemon.get(ident),
-        "ident": ident,
-        "function": "",
-        "file": "",
-        "line": None,
+def _thread(view, daemon):
+    top = view.python[0] if view.python else None
+    return {
+        "tid": view.tid,
+        "name": escape(view.name),
+        "gil": view.gil,
+        "state": view.state or "?",
+        "daemon": daemon.get(view.ident),
+        "ident": view.ident,
+        "function": escape(top.function) if top else "",
+        "file": escape(top.file) if top else "",
+        "line": top.line if top else None,
     }
-    try:
-        frames = rt.frames(py)
-        if frames:
-            data.update(function=escape(frames[0].function), file=escape(frames[0].file), line=frames[0].line)
-    except GdbextError as e:
-        partial.append(f"thread {py.tid}: {e}")
-    return data
 
 
 def _sampled(rt, args, threads):

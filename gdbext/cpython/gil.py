@@ -1,19 +1,28 @@
-"""Who waits for the interpreter's lock, told by the address that a thread's futex call waits on: no names, no symbols, and without
-stopping a running process.
+"""What each Python thread has to do with the interpreter's lock, the GIL: the one answer of all commands, without names or symbols.
 
-CPython waits for the lock in pthread_cond_timedwait on a condition inside `struct _gil_runtime_state` (Python/ceval_gil.c, take_gil),
+A thread waits for the lock when the address that its futex call waits on lies inside the lock; this can be read of a running process too. CPython waits for the lock in pthread_cond_timedwait on a condition inside `struct _gil_runtime_state` (Python/ceval_gil.c, take_gil),
 which glibc turns into futex(2) on a word inside that condition. Linux keeps the call's arguments in the thread's registers,
 and tells them in /proc/PID/task/TID/syscall.
 """
 
+from __future__ import annotations
+
 import random
+import struct
 import time
+from typing import TYPE_CHECKING
 
 from ..access.proc import read_proc
 from ..errors import FaultError, GdbextError
 
+if TYPE_CHECKING:
+    from ..access.base import Target, Thread
+    from .runtime import PyThread, Runtime
+
 FUTEX = {"x86-64": 202, "aarch64": 98}
 FIRST_ARGUMENT, _PC = {"x86-64": "rdi", "aarch64": "x0"}, {"x86-64": "rip", "aarch64": "pc"}
+_SP = {"x86-64": "rsp", "aarch64": "sp"}
+_AWAKE_FRAMES, _AWAKE_BYTES = 12, 512  # how much of a stack is looked at
 _CALL = {"x86-64": b"\x0f\x05", "aarch64": b"\x01\x00\x00\xd4"}  # syscall; svc #0
 
 
@@ -26,41 +35,70 @@ def gil_range(rt, interp):
     return (start, start + L["gil.__size"]) if start else (0, 0)
 
 
-def futex_of(target, thread):
-    """The address that a `Thread` waits on in futex(2), 0 when it is in no such call; `GdbextError` where neither registers nor /proc
+def futex_of(target: Target, thread: Thread) -> int:
+    """Return the address that a `Thread` waits on in futex(2), 0 when it is in no such call; `GdbextError` where neither registers nor /proc
     tell."""
     if not target.is_stopped:
         words = read_proc(target.pid, f"task/{thread.tid}/syscall").split()
         inside = len(words) > 1 and words[0].isdigit() and int(words[0]) == FUTEX[target.arch]
         return int(words[1], 16) if inside else 0
-    registers, call = target.registers(thread), _CALL[target.arch]
-    before = registers[_PC[target.arch]] - len(call)
+    return target.registers(thread)[FIRST_ARGUMENT[target.arch]] if _in_call(target, thread) else 0
+
+
+def _in_call(target: Target, thread: Thread) -> bool:
+    """Whether a thread of a stopped process stands in a system call: behind the instruction that makes it."""
+    call = _CALL[target.arch]
+    before = target.registers(thread)[_PC[target.arch]] - len(call)
     try:
-        raw = target.read(before, len(call))
+        return target.read(before, len(call)) == call
     except FaultError:  # a core leaves code out: it comes from the file
         module = target.module_at(before)
-        raw = module.elf.at(before - module.bias, len(call)) if module is not None else None
-    return registers[FIRST_ARGUMENT[target.arch]] if raw == call else 0
+        return module is not None and module.elf.at(before - module.bias, len(call)) == call
 
 
-def waits(rt, py, thread):
-    """Whether a `PyThread` waits for its interpreter's lock; None where it cannot be told. `thread`: its `Thread`."""
+def _awake_waiter(rt: Runtime, thread: Thread, start: int, end: int) -> bool:
+    """Whether a thread of a stopped process was caught between two futex calls of one wait for the lock at `start` to `end`.
+
+    A waiter wakes up every switch interval (5 ms) to ask for the lock, and waits on. Where the interpreter has symbols take_gil is on its native
+    stack; without them its registers and the innermost part of its stack hold addresses inside the lock."""
+    target = rt.target
+    if _in_call(target, thread):
+        return False
+    if rt.library.elf.has_static_symbols:
+        return any(frame.function == "take_gil" for frame in target.unwind(thread)[:_AWAKE_FRAMES])
+    registers = target.registers(thread)
+    stack = target.read(registers[_SP[target.arch]], _AWAKE_BYTES)
+    words = [*registers.values(), *struct.unpack(f"<{len(stack) // 8}Q", stack)]
+    return any(isinstance(word, int) and start <= word < end for word in words)
+
+
+def waits(rt: Runtime, py: PyThread, thread: Thread) -> bool | None:
+    """Whether a `PyThread` waits for its interpreter's lock; None where this cannot be told. `thread`: its `Thread`."""
     start, end = gil_range(rt, py.interp)
     if not start:
         return False
     try:
-        return start <= futex_of(rt.target, thread) < end
+        if start <= futex_of(rt.target, thread) < end:
+            return True
+        return rt.target.is_stopped and _awake_waiter(rt, thread, start, end)
     except (GdbextError, KeyError):
         return None
 
 
-def state(rt, py, thread=None):
-    """ "holds", "waits", "none", "disabled" or "unknown" for a `PyThread`; `thread`: its `Thread`, None where there is none to be found."""
-    said = rt.gil_state(py)
-    if said != "unknown" or thread is None:
-        return said
-    found = waits(rt, py, thread)
-    return said if found is None else "waits" if found else "none"
+def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
+    """Return what a Python thread has to do with the GIL: "holds", "waits", "none" (it neither has nor wants it), "disabled" (a free-threaded build),
+    or "unknown": another thread has it, and neither registers nor /proc tell what this one waits on.
+
+    `thread`: its `Thread`, None where no thread of the system belongs to it."""
+    said, holder = rt.gil(py.interp)
+    if said == "disabled":
+        return "disabled"
+    if said == "held" and holder == py.address:
+        return "holds"
+    found = waits(rt, py, thread) if thread is not None else None
+    if found is None:
+        return "none" if said == "free" else "unknown"
+    return "waits" if found else "none"
 
 
 class Samples:

@@ -17,7 +17,7 @@ def read(target):
     error = ""
     for thread in threads:
         try:
-            rt.gil_state(thread)
+            rt.gil(thread.interp)
             rt.thread_name(thread)
             for frame in rt.frames(thread):
                 frame.function, frame.file, frame.line

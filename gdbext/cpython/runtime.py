@@ -179,16 +179,6 @@ class Runtime:
         """The name that Python gave the thread, or ''."""
         return self.thread_names().get(self.target.u64(thread.address + self.layout["tstate.thread_id"]), "")
 
-    def gil_state(self, thread):
-        """ "holds", "none", "disabled", or "unknown": another thread holds the lock, and whether this one waits for it only its
-        native stack can tell."""
-        state, holder = self.gil(thread.interp)
-        if state == "disabled":
-            return "disabled"
-        if state == "free":
-            return "none"
-        return "holds" if holder == thread.address else "unknown"
-
     def thread(self, tid):
         """The `PyThread` with this native tid, or None."""
         return next((th for th in self.threads() if th.tid == tid), None)

@@ -7,8 +7,6 @@ frames of `_PyEval_EvalFrameDefault` are counted, and the answer says so.
 
 import re
 
-from ..errors import GdbextError
-
 COUNTED = "Python 3.9 leaves no mark on the C stack: frames matched by counting"
 LOOP = "_PyEval_EvalFrameDefault"
 CUT = "native stack incomplete"
@@ -87,14 +85,3 @@ def _groups(python):
         else:
             groups.append((frame.anchor, [frame]))
     return groups
-
-
-def waits_for_gil(rt, native):
-    """Whether a native stack stands in the interpreter's wait for its lock: True, False, or None where names cannot tell."""
-    inside = [f for f in native if f.library == rt.library.path]
-    if any(re.match(r"take_gil|PyEval_AcquireThread|PyEval_RestoreThread.*take", f.function) for f in inside):
-        return True
-    try:
-        return False if rt.library.elf.has_static_symbols else None
-    except GdbextError:
-        return None

@@ -1,13 +1,21 @@
 """Every thread of one stopped process: its merged stack, what it holds and waits for of the interpreter's lock, and whether it idles."""
 
+from __future__ import annotations
+
 import os
 import re
+from typing import TYPE_CHECKING
 
 from ..cpython import gil
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
 from ..render import names
 from . import merge, snapshots
+
+if TYPE_CHECKING:
+    from ..access.base import NativeFrame, Target, Thread
+    from ..cpython.frames import PyFrame
+    from ..cpython.runtime import PyThread, Runtime
 
 # Calls in which a thread waits for others or for the world; innermost frames of C libraries.
 _WAITS = re.compile(
@@ -52,12 +60,26 @@ class Frame:
 
 
 class ThreadView:
-    """One thread. `frames`: `[Frame]` innermost first without the interpreter's own machinery; `merged`: the same as `Merged`;
-    `native`: `[NativeFrame]`; `python`: `[PyFrame]`; `gil` as in the contract; `reasons`: why it is less than whole."""
+    """One thread. `thread`: its `Thread`, None for a Python thread that no thread of the system belongs to; `py`: its `PyThread` or None.
 
-    def __init__(self, thread, py=None):
-        self.tid, self.name, self.state, self.thread, self.py = thread.tid, thread.name, thread.state, thread, py
-        self.frames, self.merged, self.native, self.python, self.gil, self.reasons, self.ident = [], [], [], [], "none", [], 0
+    `native`: `[NativeFrame]`; `python`: `[PyFrame]`; `entries`: both as `[Merged]`, the interpreter's own frames among them; `merged`: `entries`
+    without those; `frames`: `merged` as `[Frame]`; all innermost first. `gil`: "holds", "waits", "none", "disabled" or "unknown"; `ident`: its
+    pthread id; `error`: why its Python frames could not be read; `reasons`: all that makes it less than whole."""
+
+    def __init__(self, thread: Thread | None, py: PyThread | None = None) -> None:
+        self.thread, self.py = thread, py
+        self.tid = thread.tid if thread is not None else py.tid if py is not None else 0
+        self.name, self.state = (thread.name, thread.state) if thread is not None else ("", "")
+        self.frames: list[Frame] = []
+        self.entries: list[merge.Merged] = []
+        self.native: list[NativeFrame] = []
+        self.python: list[PyFrame] = []
+        self.reasons: list[str] = []
+        self.gil, self.ident, self.error = "none", 0, ""
+
+    @property
+    def merged(self) -> list[merge.Merged]:
+        return [e for e in self.entries if not (e.interpreter_frame and self.python)]
 
     @property
     def idle(self):
@@ -94,6 +116,101 @@ def frame_of(entry):
     return Frame("native", names.short(native.function) if native.function else "", native.library)
 
 
+def read_threads(
+    target: Target, rt: Runtime | None, partial: list[str], native: bool = True, unmatched: bool = False, only: int | None = None
+) -> list[ThreadView]:
+    """Read all threads: the main thread first, then those that run Python, then the others.
+
+    `rt`: the process's `Runtime`, None where it has none. `partial`: reasons why less was read are appended to it. Without `native` no native
+    stack is walked. `unmatched`: also Python threads that no thread of the system belongs to, and no error where the system's cannot be listed.
+    `only`: the tid of the one thread to read."""
+    pythons: dict[int, PyThread] = {}
+    lone: list[PyThread] = []
+    system: list[Thread] = []
+    try:
+        system = target.threads()
+    except GdbextError as e:
+        if not unmatched:
+            raise
+        partial.append(str(e))
+    tids = {th.tid for th in system}
+    try:
+        for py in rt.threads() if rt is not None else ():
+            if py.tid in tids and py.tid not in pythons:
+                pythons[py.tid] = py
+            elif unmatched:
+                lone.append(py)
+    except GdbextError as e:
+        if unmatched:
+            raise
+        partial.append(f"its Python threads: {e}")
+    if only is not None:
+        system = [th for th in system if th.tid == only]
+    system = sorted(system, key=lambda th: (th.tid != target.pid, th.tid not in pythons, th.tid))
+    found = [read_thread(target, rt, th, pythons.get(th.tid), native) for th in system]
+    return found + [read_thread(target, rt, None, py, native) for py in lone]
+
+
+def read_thread(
+    target: Target, rt: Runtime | None, thread: Thread | None, py: PyThread | None, native: bool = True
+) -> ThreadView:
+    """Read one thread: its native stack (with `native`), its Python frames, both merged, and what it has to do with the GIL."""
+    view = ThreadView(thread, py)
+    if native and thread is not None:
+        try:
+            view.native = target.unwind(thread)
+        except GdbextError as e:
+            view.reasons.append(str(e))
+    if rt is not None and py is not None:
+        try:
+            view.name = rt.thread_name(py) or view.name
+            view.ident = target.u64(py.address + rt.layout["tstate.thread_id"])
+            view.gil = gil.state(rt, py, thread)
+            view.python = rt.frames(py)
+        except GdbextError as e:
+            view.error = str(e)
+            view.reasons.append(view.error)
+    try:
+        _merge(rt, view)
+    except GdbextError as e:  # a frame that changed while it was copied: the native ones are left
+        view.error = str(e)
+        view.reasons.append(view.error)
+        view.python = []
+        _merge(rt, view)
+    return view
+
+
+def read_python_thread(target: Target, rt: Runtime, py: PyThread) -> ThreadView:
+    """Read the Python side of one thread."""
+    try:
+        thread = next((th for th in target.threads() if th.tid == py.tid), None)
+    except GdbextError:
+        thread = None
+    return read_thread(target, rt, thread, py, native=False)
+
+
+def _merge(rt: Runtime | None, view: ThreadView) -> None:
+    view.entries, reasons = merge.merge(rt, view.python, view.native)
+    view.frames = [frame_of(e) for e in view.merged]
+    view.reasons += reasons
+
+
+def reasons_of(views: list[ThreadView]) -> list[str]:
+    """What makes the threads less than whole, each reason once: `thread 4123: ...`, `12 threads: ...`."""
+    found: dict[str, list[int]] = {}
+    for view in views:
+        for reason in dict.fromkeys(view.reasons):
+            found.setdefault(reason, []).append(view.tid)
+    return [
+        reason
+        if reason == merge.COUNTED
+        else f"thread {tids[0]}: {reason}"
+        if len(tids) == 1
+        else f"{len(tids)} threads: {reason}"
+        for reason, tids in found.items()
+    ]
+
+
 class ProcessView:
     """One process: `threads`: `[ThreadView]`, the main one first; `rt`: its `Runtime` or None (`partial` says why); `live`: /proc can be
     asked about it."""
@@ -105,14 +222,7 @@ class ProcessView:
             self.rt = open_runtime(target)
         except GdbextError as e:
             self.partial.append(str(e))
-        pythons = {}
-        try:
-            for py in self.rt.threads() if self.rt else ():
-                pythons.setdefault(py.tid, py)
-        except GdbextError as e:
-            self.partial.append(f"its Python threads: {e}")
-        for thread in sorted(target.threads(), key=lambda th: (th.tid != target.pid, th.tid not in pythons, th.tid)):
-            self.threads.append(self._read(thread, pythons.get(thread.tid)))
+        self.threads = read_threads(target, self.rt, self.partial)
 
     @property
     def name(self):
@@ -121,34 +231,6 @@ class ProcessView:
     @property
     def main(self):
         return self.threads[0] if self.threads else None
-
-    def _read(self, thread, py):
-        view = ThreadView(thread, py)
-        try:
-            view.native = self.target.unwind(thread)
-        except GdbextError as e:
-            view.reasons.append(str(e))
-        if py is not None:
-            try:
-                view.name = self.rt.thread_name(py) or view.name
-                view.ident = self.rt.target.u64(py.address + self.rt.layout["tstate.thread_id"])
-                view.python = self.rt.frames(py)
-                view.gil = gil.state(self.rt, py, thread)
-            except GdbextError as e:
-                view.reasons.append(str(e))
-        try:
-            self._merge(view)
-        except GdbextError as e:  # a frame that changed while it was copied: the native ones are left
-            view.reasons.append(str(e))
-            view.python = []
-            self._merge(view)
-        return view
-
-    def _merge(self, view):
-        merged, reasons = merge.merge(self.rt, view.python, view.native)
-        view.merged = [e for e in merged if not (e.interpreter_frame and view.python)]
-        view.frames = [frame_of(e) for e in view.merged]
-        view.reasons += reasons
 
     def thread(self, tid):
         return next((th for th in self.threads if th.tid == tid), None)
@@ -195,7 +277,7 @@ def read_all(taken):
             continue
         views.append(view)
         partial += [f"{view.name}: {reason}" for reason in view.partial + look.partial]
-        partial += [f"{view.name} thread {th.tid}: {reason}" for th in view.threads for reason in th.reasons]
+        partial += [f"{view.name} {reason}" for reason in reasons_of(view.threads)]
     if not views:
         raise GdbextError("; ".join(dict.fromkeys(f["reason"] for f in failed)))
     return views, partial, failed
