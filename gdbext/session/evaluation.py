@@ -10,7 +10,7 @@ from ..render.text import escape
 from .command import Option
 
 expressions, objects = lazy_module("cpython.expressions"), lazy_module("cpython.objects")
-locate, tensors = lazy_module("torch.locate"), lazy_module("torch.tensor")
+locate, tensors = lazy_module("torch.locate"), lazy_module("torch.tensor_impl")
 
 ANY = Option("any", help="take a name from the nearest outer frame that has it")
 _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from .tensor import Tensor
 
-layouts, tensors = lazy_module("torch.layout"), lazy_module("torch.tensor")
+layouts, tensors = lazy_module("torch.layout"), lazy_module("torch.tensor_impl")
 
 
 def at_address(target: Target, rt: Runtime | None, address: int) -> tuple[Tensor, str]:
