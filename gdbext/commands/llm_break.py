@@ -11,6 +11,7 @@ from ..session.command import Answer, Command, Option, UsageError
 from .llm_kernels import compiled
 
 catalogues, points = lazy_module("kernels.catalogue"), lazy_module("control.kernel_breakpoints")
+conditions = lazy_module("control.launch_conditions")
 
 RESERVED = ("request", "step", "oom", "nan")
 
@@ -69,7 +70,7 @@ class LlmBreak(Command):
             import ast
 
             try:
-                ast.parse(points.prepared(condition), mode="eval")
+                ast.parse(conditions.prepared(condition), mode="eval")
             except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
                 raise UsageError(f"llm-break: cannot parse the condition {condition!r}: {getattr(e, 'msg', e)}") from None
         if not points.catalogue.chosen([], name) and not re.fullmatch(r"[\w:-]+", name):
@@ -118,7 +119,7 @@ def _place(session, args, name, condition):
                 watch.rt = session.runtime() if args.rank is None else None
             except GdbextError:
                 pass  # no Python there: then no Triton either
-            rows, gates, unread = catalogues.search(target, None, watch.rt, points.word_of(name))
+            rows, gates, unread = catalogues.search(target, None, watch.rt, conditions.word_of(name))
             if not catalogues.chosen(rows, name):  # a kernel that the catalogue does not know
                 try:
                     rows = catalogues.search(target, re.compile(name), None)[0]
@@ -139,14 +140,14 @@ def _place(session, args, name, condition):
             "auto-solib-add is off: gdb tells of no library of a process that does not run yet; give this again once it stands at main"
         )
     driver = any(r.kernel.launch == "driver" for r in watch.kernels)
-    if driver and not any(points.launch.is_driver(g.entry) for g in watch.gates):
+    if driver and not any(points.launch.is_driver(g.entry) for g in watch.numbered):
         partial.append("no driver is loaded yet: kernels launched by it are waited for")
     data = {
         "name": name,
         "condition": condition or None,
         "pending": watch.pending,
         "breakpoints": _breakpoints(watch),
-        "hidden": len(watch.stubs),
+        "hidden": len(watch.internal),
         "kernels": len(watch.kernels),
     }
 
@@ -175,7 +176,7 @@ def _place(session, args, name, condition):
             lines.append(
                 "every launch of the process is looked at for a moment (llm-break alone tells the cost): these kernels have no launching code with a name to stop at"
             )
-        if any(g.entry for g in watch.gates):
+        if any(g.entry for g in watch.numbered):
             lines.append(style.dim("host side, before the GPU runs; the replay of a CUDA graph passes no launch and is not seen"))
         return "\n".join(lines)
 
@@ -185,7 +186,7 @@ def _place(session, args, name, condition):
 def _breakpoints(watch):
     kernels = list(dict.fromkeys(r.name for r in watch.kernels if r.kernel.launch != "cpu" and r.kernel.role != "launcher"))
     found = []
-    for gate in watch.gates:
+    for gate in watch.numbered:
         own = [points.signatures.parse(gate.symbol).name] if gate.symbol else kernels
         found.append(
             {
@@ -220,11 +221,11 @@ def _list():
             "pending": w.pending,
             "done": w.done,
             "breakpoints": _breakpoints(w),
-            "hidden": len(w.stubs),
+            "hidden": len(w.internal),
             "logged": len(w.logged),
             **w.cost(),
         }
-        for w in points.watches()
+        for w in points.breakpoints()
     ]
 
     def text(style):
@@ -257,10 +258,10 @@ def cost_line(cost):
 
 
 def _delete(name):
-    gone = [w for w in points.watches() if not name or w.name == name]
+    gone = [w for w in points.breakpoints() if not name or w.name == name]
     if name and not gone:
-        raise NotFoundError(f"no llm-break {name} is set; set are: {', '.join(w.name for w in points.watches()) or 'none'}")
-    numbers = [g.number for w in gone for g in w.gates]
+        raise NotFoundError(f"no llm-break {name} is set; set are: {', '.join(w.name for w in points.breakpoints()) or 'none'}")
+    numbers = [g.number for w in gone for g in w.numbered]
     for watch in gone:
         watch.delete()
     return Answer({"deleted": numbers, "breakpoints": []}, f"{len(gone)} taken away")

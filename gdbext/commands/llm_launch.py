@@ -16,6 +16,7 @@ launches, signatures, points, triton = (
     lazy_module("control.kernel_breakpoints"),
     lazy_module("kernels.triton"),
 )
+registers_of = lazy_module("control.registers")
 tensors, torch_layouts, reprs = lazy_module("torch.tensor_impl"), lazy_module("torch.layout"), lazy_module("torch.repr")
 
 MAX_TENSORS = 4096  # of the thread's Python variables, looked at for what an argument points to
@@ -28,13 +29,18 @@ def selected_launch(session):
     if not session.in_gdb or not target.is_stopped:
         raise GdbextError("a launch can be decoded only in a process that gdb holds stopped: llm-attach it, llm-break, continue")
     registers = session.registers()
-    known, function, parameters_of, signature = points.last_stop(), _function(target, registers), points.dwarf_parameters, None
+    known, function, parameters_of, signature = (
+        points.last_stop(),
+        _function(target, registers),
+        registers_of.dwarf_parameters,
+        None,
+    )
     if known is not None and known.function == function:
         signature = known.signature
     own = _by_triton(session, function) if launches.entry_at(target, _pc(target, registers)).startswith(("cuL", "hipM")) else None
     if own is not None:
         signature, parameters_of = own.signature, lambda *_: own.parameters
-    found = launches.launch_at(target, registers, points.vector_register(target.arch), parameters_of, signature)
+    found = launches.launch_at(target, registers, registers_of.vector_register(target.arch), parameters_of, signature)
     if own is not None and found is not None:
         found.counted = own.whole
     if found is None:
@@ -92,7 +98,7 @@ class LlmLaunch(Command):
                 if args.values and argument.points_to and argument.points_to["kind"] == "tensor":
                     argument.points_to["repr"] = holders.text(argument.points_to["impl"])
         data = launch_data(found)
-        data["cost"] = next((w.cost() for w in points.watches() if w.stopped), None)
+        data["cost"] = next((w.cost() for w in points.breakpoints() if w.stopped), None)
 
         def text(style):
             return "\n".join(launch_lines(found, data, style))

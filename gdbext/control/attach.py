@@ -17,6 +17,7 @@ from ..access.cli_gdb import command, quoted
 from ..access.proc import permission_hint
 from ..errors import GdbextError, NotFoundError
 from . import inferior_breakpoints
+from .events import listen
 
 # Settings that a command of ours changes while it works, and puts back before it returns; those a gdb does not know are left out.
 QUIET = {
@@ -66,7 +67,6 @@ class _State:
     guard_error = ""
     watched = set()  # pids that the guard knows of although gdb attached them by itself
     saved = {}  # settings that stay changed while something is held
-    handlers = set()  # that gdb's events are connected to
     busy = False  # attaching or detaching: gdb then reports resumptions that are none
     schedule = None  # the user's schedule-multiple while processes run
     background = False  # they run behind the prompt: the stop gives it back
@@ -238,9 +238,7 @@ def attach(processes, which="main"):
         _State.guard_error = ""
     except GdbextError as e:
         _State.guard_error = str(e)
-    listen(cont=_on_continue, stop=_on_stop, exited=_on_exit)
-    if hasattr(gdb.events, "gdb_exiting"):
-        listen(gdb_exiting=_on_gdb_exit)
+    listen(cont=_on_continue, stop=_on_stop, exited=_on_exit, gdb_exiting=_on_gdb_exit)
     with QuietGdb(keep_focus=False) as focus, inferior_breakpoints.suspended():
         scratch, rooms = None, []
         try:
@@ -474,14 +472,6 @@ def _give_back():
 
 
 # ---- keeping the books on who stands still ---------------------------------------------------------------------------
-def listen(**handlers):
-    """Connects functions to gdb's events of these names, each once."""
-    for name, handler in handlers.items():
-        if handler not in _State.handlers:
-            _State.handlers.add(handler)
-            getattr(gdb.events, name).connect(handler)
-
-
 def _on_continue(event):
     if _State.busy:
         return

@@ -16,6 +16,7 @@ from ..access import ptrace
 from ..access.cli_gdb import command, silently
 from ..errors import GdbextError
 from . import attach, pybreak
+from .events import listen
 from .hw_breakpoints import READ_ERRORS, Process
 
 # Every change of focus and every stop of gdb's all-stop mode holds all processes; non-stop holds the one thread that stopped.
@@ -61,10 +62,8 @@ def watch_starts():
         _State.starts = silently(lambda: [Start(name) for name in ("PyEval_EvalCode", "PyOS_AfterFork_Child")])
     if not _State.listening:
         _State.listening = True
-        gdb.events.exited.connect(_on_exit)
+        listen(exited=_on_exit, gdb_exiting=_on_quit)  # the second from gdb 12 on
         Process.when_gone.append(lambda process: _State.known.pop(process.inferior.num, None))
-        if hasattr(gdb.events, "gdb_exiting"):  # gdb 12
-            gdb.events.gdb_exiting.connect(_on_quit)
 
 
 def unwatch():

@@ -23,6 +23,7 @@ from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
 from . import attach, inferior_breakpoints
+from .events import listen
 
 REGISTERS = 4
 MACHINES = ("x86_64",)
@@ -363,7 +364,7 @@ def notes():
     return found
 
 
-def sweep():
+def sweep(_=None):
     """Deletes what has ended from gdb's own list. Not inside stop() or an event."""
     while _dead:
         breakpoint = _dead.pop()
@@ -410,7 +411,4 @@ def _at_exit():
 
 
 atexit.register(_at_exit)
-gdb.events.cont.connect(_on_cont)
-gdb.events.exited.connect(_on_exit)
-gdb.events.clear_objfiles.connect(_on_exec)
-gdb.events.before_prompt.connect(sweep)
+listen(cont=_on_cont, exited=_on_exit, clear_objfiles=_on_exec, before_prompt=sweep)

@@ -8,15 +8,14 @@ import contextlib
 
 import gdb
 
+from .events import listen
+
 _pinned = []  # (breakpoint, number of its inferior)
-_listening = []
 
 
 def pin(breakpoint):
     """It belongs to the inferior that is selected now."""
-    if not _listening:
-        _listening.append(True)
-        gdb.events.new_objfile.connect(lambda _: apply())
+    listen(new_objfile=apply)
     _pinned.append((breakpoint, gdb.selected_inferior().num))
     _apply(*_pinned[-1])
 
@@ -28,7 +27,7 @@ def locations_of(breakpoint):
     return None if places is None else [p for p in places if number in (p.thread_groups or [number])]
 
 
-def apply():
+def apply(_=None):
     """Takes every location in a process that is not the breakpoint's own out of use."""
     _pinned[:] = [(b, n) for b, n in _pinned if b.is_valid()]
     if sum(bool(i.pid) for i in gdb.inferiors()) > 1:

@@ -16,7 +16,8 @@ from ..cpython.expressions import evaluate, last_name, truth
 from ..cpython.reprs import SHORT, Repr
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
-from . import attach, hw_breakpoints
+from . import hw_breakpoints
+from .events import listen
 from .hw_breakpoints import BytecodeWatchpoint, FunctionBreakpoint, Process
 
 
@@ -197,7 +198,7 @@ def _make_placeholder(text):
 
 
 def _listen():
-    attach.listen(breakpoint_deleted=_on_deleted, breakpoint_modified=_on_modified, stop=_on_stop)
+    listen(breakpoint_deleted=_on_deleted, breakpoint_modified=_on_modified, stop=_on_stop)
     if _on_gone not in Process.when_gone:
         Process.when_gone.append(_on_gone)
 

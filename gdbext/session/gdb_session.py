@@ -152,7 +152,7 @@ class GdbSession(Session):
 
     def registers(self):
         """{name: value} of the selected thread, at its innermost frame."""
-        from ..control.kernel_breakpoints import current_registers
+        from ..control.registers import current_registers
 
         self._need_frames()
         if gdb.selected_thread() is None:

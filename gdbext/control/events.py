@@ -1,0 +1,20 @@
+"""gdb's events, connected one way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gdb
+
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+_connected: set[Callable[[Any], None]] = set()
+
+
+def listen(**handlers: Callable[[Any], None]) -> None:
+    """Connects functions to the events of gdb of these names, each function once; an event that this gdb lacks is left out."""
+    for name, handler in handlers.items():
+        if handler not in _connected and hasattr(gdb.events, name):
+            _connected.add(handler)
+            getattr(gdb.events, name).connect(handler)

@@ -1,0 +1,59 @@
+"""Registers and debug information of the thread that gdb has selected."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import gdb
+
+from ..access.unwind import MASK, NUMBERS
+
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..access.base import Target
+
+
+def current_registers(target: Target) -> dict[str, int]:
+    """{name: value} of the thread that gdb has selected, its program counter included."""
+    frame = gdb.newest_frame()
+    names = list(NUMBERS[target.arch]) + ["rip" if target.arch == "x86-64" else "pc"]
+    return {name: int(frame.read_register(name)) & MASK for name in names}
+
+
+def vector_register(arch: str) -> Callable[[int], bytes | None]:
+    """-> a function from a number to the low 8 bytes of that vector register of the selected thread."""
+
+    def read(index: int) -> bytes | None:
+        try:
+            value = gdb.newest_frame().read_register(f"xmm{index}" if arch == "x86-64" else f"v{index}")
+            return struct.pack("<q", int((value["v2_int64"] if arch == "x86-64" else value["d"]["s"])[0]))
+        except (gdb.error, ValueError):
+            return None
+
+    return read
+
+
+def selected_tid() -> int:
+    """The tid of the thread that gdb has selected."""
+    thread = gdb.selected_thread()
+    return thread.ptid[1] or thread.ptid[2]
+
+
+def dwarf_parameters(signature: Any, function: int) -> list[tuple[str, str, int]] | None:
+    """[(name, type, size)] of a kernel's parameters by the debug information that gdb has read for its host function; None without."""
+    try:
+        block = gdb.block_for_pc(function)
+        while block is not None and block.function is None:
+            block = block.superblock
+        if block is None or block.start != function:
+            return None
+        found = [(s.name, str(s.type), s.type.sizeof) for s in block if s.is_argument]
+    except (gdb.error, RuntimeError):
+        return None
+    kinds = signature.parameters if signature is not None else None
+    if kinds is not None and len(kinds) != len(found):
+        return None
+    # typedefs and template parameters are resolved in the signature already
+    return [(name, kinds[i] if kinds is not None else kind, size) for i, (name, kind, size) in enumerate(found)]
