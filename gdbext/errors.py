@@ -4,6 +4,8 @@
 class GdbextError(Exception):
     """An expected failure. Commands turn it into `gdb.GdbError`, `python -m gdbext` into exit status 1."""
 
+    final = False  # whether `access.retry` has found that reading again does not help
+
 
 class FaultError(GdbextError):
     """Memory that cannot be read: `address` and `size` in bytes say which."""

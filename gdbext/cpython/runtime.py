@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..access.retry import retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import dialects
 from . import layout as layouts
@@ -12,7 +13,7 @@ from .objects import Object
 from .types import MAX_NAME, TypeInfo
 
 MAX_INTERPRETERS = 1000
-FRAME_TRIES = 20  # looks at the stack of a thread that runs on, until one holds together
+FRAME_SECONDS = 0.1  # for which the stack of a thread that runs on is read again, until it holds together
 PTHREAD_TID = 720  # glibc's struct pthread on x86-64: the tid; proved against the thread list before use
 
 
@@ -152,13 +153,9 @@ class Runtime:
                 frame.stack = found
             return found
 
-        for tries_left in range(0 if self.target.is_stopped else FRAME_TRIES, -1, -1):
-            try:
-                return self.target.cached(("python frames", thread.address), read)
-            except GdbextError:
-                if not tries_left:
-                    raise
-                self.target.invalidate()
+        return retry_reading(
+            self.target, lambda: self.target.cached(("python frames", thread.address), read), seconds=FRAME_SECONDS
+        )
 
     def thread_names(self):
         """`{thread state's pthread id: name}` as `threading` knows them; {} where it was never imported."""

@@ -9,13 +9,14 @@ import gc
 import math
 import re
 
+from ..access.retry import SECONDS, retry_reading
 from ..cpython.runtime import open_runtime
-from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..errors import GdbextError, NotFoundError
 from . import registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, List, Optional, Tuple, TypeVar
+    from typing import Any, Iterator, List, Optional, Tuple, TypeVar
 
     from ..access.base import Target
     from ..cpython.objects import Object
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from .spec import EngineSpec
 
     T = TypeVar("T")
-
-TRIES = 60
-LOOKS = 8  # of them for what is not found: a running frame may show nothing just now, but an object that is nowhere stays so
 
 
 def has_engine(rt: Runtime) -> bool:
@@ -64,17 +62,6 @@ def _uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _settled(target: Target, read: Callable[[], T]) -> T:
-    """`read()`, again where the process runs on and changed under the reader."""
-    for tries_left in range(0 if target.is_stopped else TRIES, -1, -1):
-        try:
-            return read()
-        except GdbextError as e:
-            if not tries_left or not isinstance(e, (FaultError, LayoutError)) and tries_left <= TRIES - LOOKS:
-                raise
-            target.invalidate()
 
 
 class View:
@@ -115,12 +102,17 @@ class View:
 
     def _scheduler(self, rt: Runtime) -> Optional[Object]:
         """The scheduler of a process or None; a process that runs on is looked at again before it is said to have none."""
-        for _ in range(1 if rt.target.is_stopped else LOOKS):
-            root = self.reader.find_scheduler(rt)
-            if root is not None:
-                return root
-            rt.target.invalidate()
-        return None
+
+        def find() -> Object:
+            root: Optional[Object] = self.reader.find_scheduler(rt)
+            if root is None:
+                raise NotFoundError(f"{rt.target.describe()} has no scheduler")
+            return root
+
+        try:
+            return retry_reading(rt.target, find)
+        except NotFoundError:
+            return None
 
     def _read(self, rt: Runtime, root: Object) -> Cache:
         """The cache of a scheduler, which stays where it is."""
@@ -129,7 +121,7 @@ class View:
             with _uncollected():
                 return self.reader.read(rt, root, self._content)
 
-        cache = _settled(rt.target, read)
+        cache = retry_reading(rt.target, read, lasting=SECONDS)
         newest = self.spec.kv_newest
         if tuple(int(n) for n in re.findall(r"\d+", cache.version)[: len(newest)]) > newest:
             cache.notes.append(f"{cache.engine} {cache.version} is newer than any that was tried: {registry.kv_releases()}")
@@ -141,7 +133,7 @@ class View:
         shards = self._siblings("shards")
         for label, target in shards or [(self.target.label or "this process", self.target)]:
             try:
-                found.append(_settled(target, functools.partial(self._worker, target, label, num_blocks)))
+                found.append(retry_reading(target, functools.partial(self._worker, target, label, num_blocks)))
                 self.unstopped(target)
             except GdbextError as e:
                 missing.append(f"{label}: {e}")

@@ -5,11 +5,10 @@ No gdb here: the same commands run under gdb (`gdb_session.py`) and outside (`py
 
 import re
 
+from ..access.retry import retry
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
 from ..render.text import PLAIN
-
-MOVING_TRIES = 8
 
 
 def clean(doc):
@@ -102,13 +101,12 @@ class Command:
 
     def answer(self, session, args):
         """`run`, again where a process that is read while it runs changed under the reader."""
-        for tries_left in range(MOVING_TRIES, -1, -1):
+
+        def run():
             session.moving = False
-            try:
-                return self.run(session, args)
-            except (FaultError, LayoutError, NotFoundError):
-                if not session.moving or not tries_left:
-                    raise
+            return self.run(session, args)
+
+        return retry(run, lambda: session.moving, errors=(FaultError, LayoutError, NotFoundError))
 
     def complete(self, session, text):
         """Further words for the operand."""

@@ -1,0 +1,63 @@
+"""Reading memory that changes under the reader: the one loop that reads again, bounded by a time."""
+
+from __future__ import annotations
+
+import time
+
+from ..errors import GdbextError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Optional, Tuple, Type, TypeVar
+
+    from .base import Target
+
+    T = TypeVar("T")
+
+SECONDS = 5.0  # no read is repeated for longer; of nested reads the outermost one's time counts for all
+LASTING = 0.3  # an error that has said the same for so long, and LASTING_TRIES times, does not come of a race
+LASTING_TRIES = 8
+_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
+
+_deadline: Optional[float] = None  # of the outermost `retry` that is at work
+
+
+def retry(
+    read: Callable[[], T],
+    changes: Callable[[], bool],
+    before_retry: Callable[[], None] = lambda: None,
+    seconds: float = SECONDS,
+    lasting: float = LASTING,
+    errors: Tuple[Type[GdbextError], ...] = (GdbextError,),
+) -> T:
+    """Return `read()`, called again while it raises one of `errors` and `changes()` says that the memory it reads may change meanwhile.
+
+    The last error is raised after `seconds`, or as soon as it has been the same for `lasting` seconds. `before_retry` drops what was cached."""
+    global _deadline
+    outer, began = _deadline, time.monotonic()
+    _deadline = began + seconds if outer is None else min(outer, began + seconds)
+    first, same, pause = "", 0, 0.0
+    since = began
+    try:
+        while True:
+            try:
+                return read()
+            except errors as e:
+                now = time.monotonic()
+                if str(e) != first:
+                    first, same, since = str(e), 0, now
+                same += 1
+                is_final = same >= LASTING_TRIES and now - since >= lasting
+                if e.final or is_final or now + pause >= _deadline or not changes():
+                    e.final = is_final or e.final
+                    raise
+            time.sleep(pause)
+            pause = min(_LONGEST_PAUSE, 2 * pause or _PAUSE)
+            before_retry()
+    finally:
+        _deadline = outer
+
+
+def retry_reading(target: Target, read: Callable[[], T], seconds: float = SECONDS, lasting: float = LASTING) -> T:
+    """`retry` for what is read of one process: once where it is stopped, else again, each time without what was cached of it."""
+    return retry(read, lambda: not target.is_stopped, target.invalidate, seconds, lasting)
