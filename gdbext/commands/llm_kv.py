@@ -448,7 +448,7 @@ class LlmKv(Command):
             "mid_update_at": cache.mid_update or None,
             "passing": [self._violation(v) for v in report.transient],
             "held": report.held,
-            "rules": [{"rule": r, "holds": invariants.RULES[r][0], "for": invariants.RULES[r][1]} for r in report.rules],
+            "rules": [{"rule": r, "holds": invariants.RULES[r].holds, "for": invariants.RULES[r].releases} for r in report.rules],
             "ranks": [w.rank for w in workers],
             "engine": cache.engine,
             "version": escape(cache.version),
@@ -477,7 +477,9 @@ class LlmKv(Command):
                 )
                 if number == 0:
                     lines.append(
-                        style.dim(f"    what must hold: {invariants.RULES[v['rule']][0]} ({invariants.RULES[v['rule']][1]})")
+                        style.dim(
+                            f"    what must hold: {invariants.RULES[v['rule']].holds} ({invariants.RULES[v['rule']].releases})"
+                        )
                     )
             for v in data["passing"]:
                 lines.append(style.dim(f"  passing {v['rule']}: {v['detail']}"))

@@ -4,8 +4,10 @@ A layer is one or more parts ("k", "v", "kv", "state"); a part is a base address
 bytes. Shapes only name the dimensions; strides give every number.
 """
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Dict, List, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 from ..errors import GdbextError
 
@@ -14,15 +16,16 @@ NAMES = ("block", "slot", "head", "element")
 
 @dataclasses.dataclass
 class Part:
-    """`name`; `base` address; `dims`: `{name: (count, stride in bytes)}`; `item`: bytes of one element; `tensor`: what it is a part of."""
+    """`name`; `base` address; `dims`: `{name: (count, stride in bytes)}`; `item`: bytes of one element; `tensor`: what it is a
+    part of."""
 
     name: str
     base: int
     dims: Dict[str, Tuple[int, int]]
     item: int
-    tensor: object = None
+    tensor: Any = None
 
-    def address(self, **index):
+    def address(self, **index: int | None) -> int:
         """The address of an element; dimensions that are not named count 0. `GdbextError` outside the part."""
         at = self.base
         for name, value in index.items():
@@ -36,8 +39,9 @@ class Part:
             at += value * stride
         return at
 
-    def find(self, address):
-        """`{dimension: index}` of the element that holds the byte at `address`, or None. Strides must nest, as those of views do."""
+    def find(self, address: int) -> dict[str, int] | None:
+        """`{dimension: index}` of the element that holds the byte at `address`, or None. Strides must nest, as those of views
+        do."""
         rest, found = address - self.base, {}
         if rest < 0:
             return None
@@ -67,10 +71,11 @@ class Layer:
     ratio: int = 1
     note: str = ""
 
-    def part(self, name):
+    def part(self, name: str) -> Part | None:
+        """The part of this name, or None."""
         return next((p for p in self.parts if p.name == name), None)
 
-    def block_addresses(self, block):
+    def block_addresses(self, block: int) -> dict[str, int]:
         """`{part: address}` of a scheduler's block."""
         found = {}
         for part in self.parts:
@@ -80,7 +85,7 @@ class Layer:
                 continue
         return found
 
-    def find(self, address):
+    def find(self, address: int) -> tuple[str, dict[str, int]] | None:
         """`(part name, {block, slot, head, element})` of an address in it, or None. `block` is the scheduler's, `slot` in it."""
         for part in self.parts:
             found = part.find(address)
@@ -92,7 +97,7 @@ class Layer:
                 return part.name, found
         return None
 
-    def address(self, part, block, slot=0, head=0, element=0):
+    def address(self, part: str, block: int, slot: int = 0, head: int = 0, element: int = 0) -> int:
         """The address of one element; `GdbextError` names what is out of range."""
         found = self.part(part)
         if found is None:
@@ -104,8 +109,8 @@ class Layer:
         return found.address(**{k: v for k, v in index.items() if k in found.dims or v})
 
 
-# Shapes of one layer's cache by backend and release (facts section 2): name -> its dimensions in order. B blocks, 2 the K/V pair, H
-# heads, N tokens, C content of a token (K and V together where a 2 is missing), D of one of them.
+# Shapes of one layer's cache by backend and release (docs/sources.md): name -> its dimensions in order. B blocks, 2 the K/V
+# pair, H heads, N tokens, C content of a token (K and V together where a 2 is missing), D of one of them.
 ORDERS = {
     5: ("2 B N H D", "B 2 N H D", "2 B H N D"),
     4: ("B H N C", "B N H C", "2 B N D"),
@@ -113,7 +118,9 @@ ORDERS = {
 }
 
 
-def order_of(shape, blocks, tokens, heads, head_size, prefer=""):
+def order_of(
+    shape: Sequence[int], blocks: int | None, tokens: int | None, heads: int | None, head_size: int | None, prefer: str = ""
+) -> str:
     """Which of `ORDERS` a shape is, by the sizes that the engine names (None: not known); '' when none fits.
 
     `blocks` may be a divisor of the true number (kernel blocks). `prefer`: a name that wins a tie (heads == tokens).
@@ -139,39 +146,50 @@ def order_of(shape, blocks, tokens, heads, head_size, prefer=""):
 
 
 def strided_layer(
-    index, name, group, base, item, shape, stride, order, head_size=None, slab=False, transposed=False, blocks=None, **more
-):
-    """A `Layer` from a tensor's shape and strides (elements), its dimensions named by `order`.
+    index: int,
+    name: str,
+    group: int,
+    base: int,
+    item: int,
+    shape: Sequence[int],
+    stride: Sequence[int],
+    order: str,
+    *,
+    head_size: int | None = None,
+    slab: bool = False,
+    transposed: bool = False,
+    blocks: int | None = None,
+    device: str = "cpu",
+    dtype: str = "",
+) -> Layer:
+    """A `Layer` from a tensor's shape and strides (elements), its dimensions named by `order`; `item`: bytes of an element.
 
-    `slab`: each (block, head) holds all of K and then all of V (vLLM's CPU backend, facts section 2); `transposed`: there K is stored
-    element by element (its `vec` kernels), so that one token's K is not contiguous.
+    `slab`: each (block, head) holds all of K and then all of V (vLLM's CPU backend; docs/sources.md); `transposed`: there K is
+    stored element by element (its `vec` kernels), so that one token's K is not contiguous. `blocks`: how many the scheduler has.
     """
-    dims, names = {}, order.split()
-    for letter, count, step in zip(names, shape, stride):
-        dims[letter] = (count, step * item)
-    parts = []
+    dims = {letter: (count, step * item) for letter, count, step in zip(order.split(), shape, stride)}
     common = {"block": dims["B"]}
     if "N" in dims:
         common["slot"] = dims["N"]
     if "H" in dims:
         common["head"] = dims["H"]
+    parts = []
     if "2" in dims:
         for number, part in enumerate(("k", "v")):
-            parts.append(Part(part, base + number * dims["2"][1], dict(common, element=dims["D"]), item))
+            parts.append(Part(part, base + number * dims["2"][1], {**common, "element": dims["D"]}, item))
+    elif slab and "N" in dims and head_size and dims["C"][0] >= 2 * head_size:
+        tokens = dims["N"][0]
+        plain = {**common, "slot": (tokens, head_size * item), "element": (head_size, item)}
+        turned = {**common, "slot": (tokens, item), "element": (head_size, tokens * item)}
+        parts.append(Part("k", base, turned if transposed else plain, item))
+        parts.append(Part("v", base + tokens * head_size * item, plain, item))
+    elif head_size and dims["C"][0] == 2 * head_size:
+        step = dims["C"][1]
+        for number, part in enumerate(("k", "v")):
+            parts.append(Part(part, base + number * head_size * step, {**common, "element": (head_size, step)}, item))
     else:
-        count, step = dims["C"]
-        if slab and "N" in dims and head_size and count >= 2 * head_size:
-            tokens = dims["N"][0]
-            half = tokens * head_size * item
-            plain = dict(common, slot=(tokens, head_size * item), element=(head_size, item))
-            turned = dict(common, slot=(tokens, item), element=(head_size, tokens * item))
-            parts = [Part("k", base, turned if transposed else plain, item), Part("v", base + half, plain, item)]
-        elif head_size and count == 2 * head_size:
-            for number, part in enumerate(("k", "v")):
-                parts.append(Part(part, base + number * head_size * step, dict(common, element=(head_size, step)), item))
-        else:
-            parts.append(Part("kv", base, dict(common, element=(count, step)), item))
+        parts.append(Part("kv", base, {**common, "element": dims["C"]}, item))
     ratio = 1
     if blocks and dims["B"][0] > blocks and dims["B"][0] % blocks == 0:
         ratio = dims["B"][0] // blocks
-    return Layer(index, name, group, parts, shape=tuple(shape), stride=tuple(stride), order=order, ratio=ratio, **more)
+    return Layer(index, name, group, parts, device, dtype, tuple(shape), tuple(stride), order, ratio)

@@ -1,17 +1,25 @@
-"""The KV cache of an engine as plain data: pools of blocks, groups of layers, requests and their block tables, where the bytes lie.
+"""The KV cache of an engine as plain data: pools of blocks, groups of layers, requests, block tables, addresses.
 
 A reader per engine (engines/*_kv.py) fills this in; rules, pictures and commands know nothing else. A pool keeps columns, not an
 object per block: a million blocks are five lists. Links are block ids or one of the four marks below.
 """
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+
+from .rules import FREE_LIST_CYCLE, FREE_LIST_DOUBLE, FREE_LIST_END, FREE_LIST_LINK, FREE_LIST_WILD, Rule
+
+if TYPE_CHECKING:
+    from .addresses import Layer
 
 NONE, HEAD, TAIL, DANGLING = -1, -2, -3, -4  # a link that is None, the queue's ends, and a pointer to nothing of this pool
+Fault = Tuple[Rule, Optional[int], str]  # the rule, the block, the detail
 MARKS = {NONE: "None", HEAD: "the head", TAIL: "the tail", DANGLING: "no block of this pool"}
 
 
-def shown(link):
+def shown(link: int) -> str:
     """A link for people: `block 5`, `the tail`."""
     return MARKS.get(link) or f"block {link}"
 
@@ -23,18 +31,18 @@ class Walk:
 
     order: List[int]
     reached: bytearray
-    fault: Optional[Tuple[str, Optional[int], str]] = None
+    fault: Optional[Fault] = None
 
 
 @dataclasses.dataclass
 class Pool:
-    """A pool of `size` blocks as the engine counts them, `count` of which were read. Columns run over block ids; a column that this
-    engine does not keep is None.
+    """A pool of `size` blocks as the engine counts them, `count` of which were read. Columns run over block ids; a column that
+    this engine does not keep is None.
 
-    `reserved`: ids that are never handed out (vLLM's null block, SGLang's padding); `hashes`: a token per block, 0 for none, equal for
-    equal hashes; `hash_map`: `[(token, [block ids])]` of the engine's prefix map; `free_ids`: the free ids in the engine's own order,
-    where it keeps a list instead of links; `may_pin`: what else may hold references than requests, in words, '' for nothing;
-    `pins`: `{block id: references that something named holds}`.
+    `reserved`: ids that are never handed out (vLLM's null block, SGLang's padding); `hashes`: a token per block, 0 for none,
+    equal for equal hashes; `hash_map`: `[(token, [block ids])]` of the engine's prefix map; `free_ids`: the free ids in the
+    engine's own order, where it keeps a list instead of links; `may_pin`: what else may hold references than requests, in
+    words, '' for nothing; `pins`: `{block id: references that something named holds}`.
     """
 
     name: str
@@ -55,7 +63,7 @@ class Pool:
     hashes: Optional[List[int]] = None
     hash_map: List[Tuple[int, List[int]]] = dataclasses.field(default_factory=list)
     has_hash_map: bool = False
-    extra_hashes: Dict[int, set] = dataclasses.field(default_factory=dict)  # block id -> more tokens that name it
+    extra_hashes: Dict[int, "set[int]"] = dataclasses.field(default_factory=dict)  # block id -> more tokens that name it
     foreign: List[int] = dataclasses.field(default_factory=list)  # entries of the block list that are no blocks
     may_pin: str = ""
     pins: Dict[int, int] = dataclasses.field(default_factory=dict)
@@ -63,30 +71,35 @@ class Pool:
     tree: Optional["Tree"] = None
     counters: Dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine itself counts
     notes: List[str] = dataclasses.field(default_factory=list)
-    faults: List[Tuple[str, Optional[int], str]] = dataclasses.field(
-        default_factory=list
-    )  # (rule, block, detail) that only a reader can see
+    faults: List[Fault] = dataclasses.field(default_factory=list)  # what only a reader can see
     hash_text: Callable[[int], str] = str
     _walk: Optional[Walk] = None
 
     @property
-    def linked(self):
+    def linked(self) -> bool:
+        """Whether the free queue is kept as links in the blocks."""
         return self.next is not None and self.prev is not None
 
-    def valid(self, block):
+    @property
+    def links(self) -> Tuple[List[int], List[int]]:
+        """The columns `prev` and `next`; empty where the queue is not kept as links."""
+        return self.prev or [], self.next or []
+
+    def valid(self, block: int) -> bool:
+        """Whether `block` is an id of this pool."""
         return 0 <= block < self.count
 
-    def walk(self):
+    def walk(self) -> Walk:
         """The free queue, followed once. A queue that is sound costs one step per block."""
         if self._walk is None:
             self._walk = follow(self) if self.linked else _listed(self)
         return self._walk
 
-    def free_bits(self):
+    def free_bits(self) -> bytearray:
         """A bytearray over ids: 1 where a block is free."""
         return self.walk().reached
 
-    def cached(self):
+    def cached(self) -> List[int]:
         """Ids that the prefix cache names."""
         if self.cached_ids is not None:
             return self.cached_ids
@@ -96,7 +109,7 @@ class Pool:
         return sorted(found.union(i for i, h in enumerate(self.hashes) if h))
 
 
-def _listed(pool):
+def _listed(pool: Pool) -> Walk:
     bits = bytearray(pool.count)
     order = [b for b in pool.free_ids or () if 0 <= b < pool.count]
     for b in order:
@@ -104,13 +117,13 @@ def _listed(pool):
     return Walk(order, bits)
 
 
-def follow(pool):
+def follow(pool: Pool) -> Walk:
     """Follows a doubly linked free queue from its head, and from its tail where that fails -> `Walk`.
 
-    A block that was queued twice has two neighbours on each side and cuts the walk short, or closes a ring: which one it was is told
-    by the links that point at it, so that the fault names the block and not the place where the walk happened to end.
+    A block that was queued twice has two neighbours on each side and cuts the walk short, or closes a ring: which one it was is
+    told by the links that point at it, so that the fault names the block and not the place where the walk happened to end.
     """
-    nxt, prv, n = pool.next, pool.prev, pool.count
+    (prv, nxt), n = pool.links, pool.count
     seen, order, before, at = bytearray(n), [], HEAD, pool.head_next
     while at >= 0 and at < n and not seen[at] and prv[at] == before:
         seen[at] = 1
@@ -130,10 +143,12 @@ def follow(pool):
     return Walk(order, seen, fault)
 
 
-def _pointed(pool):
+def _pointed(pool: Pool) -> Tuple[Dict[int, int], Dict[int, int]]:
     """{id: how many next links point at it}, {id: how many prev links do}; the queue's ends count."""
-    to_next, to_prev = {}, {}
-    for column, ends, found in ((pool.next, pool.head_next, to_next), (pool.prev, pool.tail_prev, to_prev)):
+    to_next: Dict[int, int] = {}
+    to_prev: Dict[int, int] = {}
+    prev, next_ = pool.links
+    for column, ends, found in ((next_, pool.head_next, to_next), (prev, pool.tail_prev, to_prev)):
         for link in column:
             if link >= 0:
                 found[link] = found.get(link, 0) + 1
@@ -142,40 +157,41 @@ def _pointed(pool):
     return to_next, to_prev
 
 
-def _name_fault(pool, before, at, seen):
+def _name_fault(pool: Pool, before: int, at: int, seen: bytearray) -> Fault:
     """What is wrong where the walk stopped, between `before` and `at` -> (rule, block, detail)"""
     to_next, to_prev = _pointed(pool)
+    prev, next_ = pool.links
     twice = sorted(b for b, count in to_next.items() if count > 1 and to_prev.get(b, 0) > 1)
     if twice:
         block = twice[0]
-        befores = [HEAD] * (pool.head_next == block) + [i for i, link in enumerate(pool.next) if link == block][:4]
+        befores = [HEAD] * (pool.head_next == block) + [i for i, link in enumerate(next_) if link == block][:4]
         return (
-            "free-list-double",
+            FREE_LIST_DOUBLE,
             block,
             f"block {block} is in the free queue twice: after {' and after '.join(shown(b) for b in befores)}",
         )
-    if 0 <= at < pool.count and pool.prev[at] == at:  # the last block, appended once more
-        return "free-list-double", at, f"block {at} is in the free queue twice: after {shown(before)} and after itself"
+    if 0 <= at < pool.count and prev[at] == at:  # the last block, appended once more
+        return FREE_LIST_DOUBLE, at, f"block {at} is in the free queue twice: after {shown(before)} and after itself"
     where = before if before >= 0 else None
     if at == DANGLING or at == HEAD or at >= pool.count:
-        return "free-list-wild", where, f"the next link of {shown(before)} leads to {shown(at)}"
+        return FREE_LIST_WILD, where, f"the next link of {shown(before)} leads to {shown(at)}"
     if at == NONE:
-        return "free-list-end", where, f"the free queue ends after {shown(before)} without reaching its tail"
+        return FREE_LIST_END, where, f"the free queue ends after {shown(before)} without reaching its tail"
     if at == TAIL:
-        return "free-list-link", where, f"{shown(before)} is the last block from the head, the tail says {shown(pool.tail_prev)}"
+        return FREE_LIST_LINK, where, f"{shown(before)} is the last block from the head, the tail says {shown(pool.tail_prev)}"
     if seen[at]:
-        return "free-list-cycle", where, f"the next link of {shown(before)} leads back to block {at}: the free queue is a ring"
+        return FREE_LIST_CYCLE, where, f"the next link of {shown(before)} leads back to block {at}: the free queue is a ring"
     if to_next.get(at, 0) > 1 and before >= 0:
         # two next links lead here and its prev link names another one: the one walked on is the false one
         return (
-            "free-list-link",
+            FREE_LIST_LINK,
             where,
-            f"the next link of {shown(before)} leads to block {at}, whose prev link says {shown(pool.prev[at])}",
+            f"the next link of {shown(before)} leads to block {at}, whose prev link says {shown(prev[at])}",
         )
-    link = pool.prev[at]
+    link = prev[at]
     if link == DANGLING:
-        return "free-list-wild", at, f"the prev link of block {at} leads to no block of this pool"
-    return "free-list-link", at, f"block {at} follows {shown(before)}, but its prev link says {shown(link)}"
+        return FREE_LIST_WILD, at, f"the prev link of block {at} leads to no block of this pool"
+    return FREE_LIST_LINK, at, f"block {at} follows {shown(before)}, but its prev link says {shown(link)}"
 
 
 @dataclasses.dataclass
@@ -197,8 +213,8 @@ class Node:
 
 @dataclasses.dataclass
 class Tree:
-    """A prefix tree: nodes (the first is the root) and the sizes that the engine keeps of it, in tokens. `reaching`: whether a lock reaches
-    from a node to the root; of a window or a state it does not."""
+    """A prefix tree: nodes (the first is the root) and the sizes that the engine keeps of it, in tokens. `reaching`: whether a
+    lock reaches from a node to the root; of a window or a state it does not."""
 
     nodes: List[Node]
     evictable: Optional[int] = None
@@ -222,8 +238,9 @@ class Group:
 
 @dataclasses.dataclass
 class Request:
-    """A request. Token counts; `blocks`: `{group id: [block ids]}`; `queue`: "running", "waiting", "deferred", "finished" or "" (only its
-    blocks are known); `private`: the first position of its table that is its own (before it the prefix tree owns); `age` in seconds."""
+    """A request. Token counts; `blocks`: `{group id: [block ids]}`; `queue`: "running", "waiting", "deferred", "finished" or ""
+    (only its blocks are known); `private`: the first position of its table that is its own (before it the prefix tree owns);
+    `age` in seconds."""
 
     request_id: str
     status: str = ""
@@ -247,7 +264,8 @@ class Request:
 
 @dataclasses.dataclass
 class Table:
-    """Block tables of one group in one process: `rows` `[(request id, [block ids])]`, `slots`: the slot mapping of the last step."""
+    """Block tables of one group in one process: `rows` `[(request id, [block ids])]`, `slots`: the slot mapping of the last
+    step."""
 
     group: int
     block_size: int
@@ -260,7 +278,7 @@ class Worker:
     """What one rank holds: its block tables and the layers' memory (`addresses.Layer`)."""
 
     rank: str
-    layers: list = dataclasses.field(default_factory=list)
+    layers: List[Layer] = dataclasses.field(default_factory=list)
     tables: List[Table] = dataclasses.field(default_factory=list)
     layout: str = ""
     notes: List[str] = dataclasses.field(default_factory=list)
@@ -283,12 +301,14 @@ class Cache:
     queues: bool = True  # the scheduler's request lists were read
     rows: Optional[Dict[str, Any]] = None  # request rows of a pool of rows: {"size", "free": [...], "first"}
 
-    def group(self, number):
+    def group(self, number: int) -> Optional[Group]:
+        """The group with this id, or None."""
         return next((g for g in self.groups if g.id == number), None)
 
-    def owners(self, pool=0):
+    def owners(self, pool: int = 0) -> Owners:
         """`{block id: [(request, group id, index)]}` of one pool, reserved blocks left out."""
-        found, groups, reserved = {}, {g.id: g.pool for g in self.groups}, set(self.pools[pool].reserved)
+        found: Owners = {}
+        groups, reserved = {g.id: g.pool for g in self.groups}, set(self.pools[pool].reserved)
         for request in self.requests:
             for group, blocks in request.blocks.items():
                 if groups.get(group, 0) != pool:
@@ -299,11 +319,14 @@ class Cache:
         return found
 
 
-def summary(cache, number):
+Owners = Dict[int, List[Tuple[Request, int, int]]]  # block id -> [(request, group id, index in its table)]
+
+
+def summary(cache: Cache, number: int) -> Dict[str, Any]:
     """Counts of one pool: `{num_blocks, free, used, cached, shared, held, reserved}`.
 
-    `used`: owned by requests or pinned (neither free nor reserved nor only cached); `cached`: named by the prefix cache, free or not;
-    `shared`: in more than one request; `held`: referenced, by no request.
+    `used`: owned by requests or pinned (neither free nor reserved nor only cached); `cached`: named by the prefix cache, free
+    or not; `shared`: in more than one request; `held`: referenced, by no request.
     """
     pool = cache.pools[number]
     owners, bits = cache.owners(number), pool.free_bits()

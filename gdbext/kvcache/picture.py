@@ -1,5 +1,9 @@
 """An occupancy map for the terminal: one cell per block, or per run of blocks where there are more than fit."""
 
+from __future__ import annotations
+
+from .model import Cache
+
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FREE, CACHED, SHARED, HELD, RESERVED, BAD = ".", "o", "*", "+", "0", "!"
 CELLS = 64 * 32
@@ -14,9 +18,12 @@ MEANINGS = {
 COLOURS = {FREE: "#f2f2f2", CACHED: "#c9d8e8", SHARED: "#222222", HELD: "#888888", RESERVED: "#bbbb66", BAD: "#ff0000"}
 
 
-def states(cache, number):
-    """One character per block of a pool: `.` free, `o` free and cached, a letter per request (in order of the list, then lower case letters
-    repeat nothing: requests after the 26th are `#`), `*` shared, `+` held by no request, `0` reserved, `!` an owner of a free block."""
+def states(cache: Cache, number: int) -> str:
+    """One character per block of a pool.
+
+    `.` free, `o` free and cached, a letter per request (the largest first; requests after the 26th are `#`), `*` shared, `+`
+    held by no request, `0` reserved, `!` free and owned.
+    """
     pool = cache.pools[number]
     bits, cells = pool.free_bits(), bytearray(pool.count)
     code = {c: ord(c) for c in (FREE, CACHED, SHARED, HELD, RESERVED, BAD)}
@@ -40,7 +47,7 @@ def states(cache, number):
     return cells.decode("ascii")
 
 
-def letters_of(cache, number):
+def letters_of(cache: Cache, number: int) -> dict[str, str]:
     """`{request id: letter}` of the requests with blocks in a pool, the largest first."""
     groups = {g.id: g.pool for g in cache.groups}
     sizes = [(sum(len(b) for g, b in r.blocks.items() if groups.get(g, 0) == number), r.request_id) for r in cache.requests]
@@ -48,9 +55,12 @@ def letters_of(cache, number):
     return {request_id: (LETTERS[i] if i < len(LETTERS) else "#") for i, (_, request_id) in enumerate(sizes)}
 
 
-def picture(cells, width=64, limit=CELLS):
-    """Lines of at most `width` cells -> (lines, blocks per cell). A cell of several blocks shows what stands for most of those that are not
-    free, a fault before all; a cell with both free and used blocks is that letter too, so nothing used is ever hidden."""
+def picture(cells: str, width: int = 64, limit: int = CELLS) -> tuple[list[str], int]:
+    """Lines of at most `width` cells -> (lines, blocks per cell).
+
+    A cell of several blocks shows a fault before all, else the state of most of those that are not free: used blocks are never
+    hidden.
+    """
     per = max(1, -(-len(cells) // limit))
     if per > 1:
         merged = []

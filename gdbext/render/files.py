@@ -1,21 +1,28 @@
 """Files that commands write: whole or not there."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import tempfile
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 from ..errors import GdbextError
 
 
-def refuse_existing(path, option, force):
+def refuse_existing(path: str, option: str, force: bool) -> None:
     """`GdbextError` where `path` is there and `force` is not; asked before any work is done."""
     if not force and os.path.lexists(path):
         raise GdbextError(f"{option} {path}: the file is there already; -force replaces it")
 
 
 @contextlib.contextmanager
-def writing(path, option, force=False):
-    """A binary file to write, which appears as `path` when the block is left well, and not at all otherwise. `option` names it in errors."""
+def writing(path: str, option: str, force: bool = False) -> Iterator[IO[bytes]]:
+    """A binary file to write, which appears as `path` when the block is left well, and not at all otherwise. `option` names it
+    in errors."""
     refuse_existing(path, option, force)
     try:
         handle, partly = tempfile.mkstemp(prefix=".gdbext-", dir=os.path.dirname(os.path.abspath(path)))
@@ -36,7 +43,27 @@ def writing(path, option, force=False):
         raise GdbextError(f"{option} {path}: {e.strerror or e}: name another file") from None
 
 
-def write(path, option, text):
-    """A text file in UTF-8, in the place of one that is there."""
+@contextlib.contextmanager
+def drawing(path: str, option: str, size: tuple[float, float], force: bool = False) -> Iterator[Any]:
+    """A matplotlib Figure of `size` inches to draw on, written to `path` when the block is left well; the ending chooses the format.
+
+    Callers make sure that matplotlib is there. `GdbextError` for an ending that is no picture, and as `writing` says.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, constrained_layout=True)
+    known = FigureCanvasAgg(figure).get_supported_filetypes()
+    kind = os.path.splitext(path)[1].lower().lstrip(".")
+    if kind not in known:
+        raise GdbextError(f"{option} {path}: the file's name must end in one of {', '.join(sorted(known))}")
+    refuse_existing(path, option, force)
+    yield figure
+    with writing(path, option, force) as f:
+        figure.savefig(f, format=kind, dpi=110)
+
+
+def write(path: str, option: str, text: str) -> None:
+    """Writes `text` in UTF-8 in the place of whatever file is there."""
     with writing(os.path.expanduser(path), option, force=True) as f:
         f.write(text.encode("utf-8", "backslashreplace"))

@@ -1,8 +1,14 @@
 """One self-contained page: no script, no network, everything that comes from a process escaped."""
 
+from __future__ import annotations
+
 import html
+from typing import TYPE_CHECKING
 
 from .text import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 STYLE = """
 body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1200px;padding:0 1em;color:#222;background:#fff}
@@ -14,19 +20,19 @@ details{margin-left:1.1em}summary{cursor:pointer}.who{color:#06c}.where{color:#7
 """
 
 
-def text(value):
+def text(value: object) -> str:
     """Text from anywhere, safe inside HTML."""
     return html.escape(escape(str(value), keep="\n"))
 
 
-def table(head, rows):
+def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     """Rows of plain text."""
     cells = "".join(f"<th>{text(h)}</th>" for h in head)
     body = "".join("<tr>" + "".join(f"<td>{text(c)}</td>" for c in row) + "</tr>" for row in rows)
     return f"<table><tr>{cells}</tr>{body}</table>"
 
 
-def page(title, body):
+def page(title: str, body: str) -> str:
     """`body` is HTML already."""
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'

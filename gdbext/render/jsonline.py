@@ -1,14 +1,17 @@
 """JSON for programs: one line, addresses as "0x…", NaN and infinities as strings, never a control character."""
 
+from __future__ import annotations
+
 import json
 import math
+from typing import Any
 
 
 class Address(int):
     """An int that JSON shows as "0x…"."""
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     if isinstance(value, Address):
         return hex(value)
     if isinstance(value, (bool, int, str)) or value is None:
@@ -26,6 +29,6 @@ def _plain(value):
     raise TypeError(f"no JSON form for {type(value).__name__}")
 
 
-def dumps(value):
+def dumps(value: Any) -> str:
     """One ASCII line."""
     return json.dumps(_plain(value), ensure_ascii=True, allow_nan=False)

@@ -1,10 +1,16 @@
 """C++ names for people."""
 
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @functools.lru_cache(maxsize=65536)
-def demangle(name):
+def demangle(name: str) -> str:
     """`_ZN2at4_ops3mul4callE…` -> `at::_ops::mul::call(…)`, by the C++ library's own demangler; anything else as it is."""
     if not name.startswith("_Z"):
         return name
@@ -15,7 +21,7 @@ def demangle(name):
 
 
 @functools.lru_cache(maxsize=1)
-def _demangler():
+def _demangler() -> Callable[[str], str] | None:
     import ctypes
 
     try:
@@ -27,7 +33,7 @@ def _demangler():
     library.__cxa_demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
     libc.free.argtypes = [ctypes.c_void_p]
 
-    def work(name):
+    def work(name: str) -> str:
         status = ctypes.c_int()
         pointer = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
         if not pointer or status.value:
@@ -40,7 +46,7 @@ def _demangler():
     return work
 
 
-def short(name, limit=100):
+def short(name: str, limit: int = 100) -> str:
     """A function's name without its arguments, its template arguments folded when it is long."""
     text = demangle(name)
     depth, braces, out = 0, 0, []

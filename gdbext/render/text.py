@@ -1,18 +1,24 @@
 """Text for people: escape, colour, tables, sizes and durations."""
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Sequence
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def escape(text, keep=""):
+def escape(text: str, keep: str = "") -> str:
     """`text` with control characters, terminal escapes, bidirectional marks and lone surrogates shown escaped.
 
     Characters in `keep` (say a newline) stay. Printable text comes back unchanged.
     """
 
-    def show(match):
+    def show(match: re.Match[str]) -> str:
         c = match.group()
         if c in keep:
             return c
@@ -22,7 +28,7 @@ def escape(text, keep=""):
     return _UNSAFE.sub(show, text)
 
 
-def shorten(text, limit):
+def shorten(text: str, limit: int) -> str:
     """At most `limit` characters; a cut one ends in '...'."""
     return text if limit <= 0 or len(text) <= limit else text[: max(0, limit - 3)] + "..."
 
@@ -32,45 +38,47 @@ class Style:
 
     _CODES = {"title": "1", "name": "33", "file": "32", "address": "34", "dim": "2", "bad": "31", "good": "32", "value": "36"}
 
-    def __init__(self, enabled=False, width=0):
+    def __init__(self, enabled: bool = False, width: int = 0) -> None:
         self.enabled, self.width = enabled, width
 
-    def paint(self, what, text):
+    def paint(self, what: str, text: str) -> str:
+        """`text` in the colour of `what`, one of `_CODES`."""
         return f"\x1b[{self._CODES[what]}m{text}\x1b[m" if self.enabled and text else text
 
-    def title(self, text):
+    def title(self, text: str) -> str:
         return self.paint("title", text)
 
-    def name(self, text):
+    def name(self, text: str) -> str:
         return self.paint("name", text)
 
-    def file(self, text):
+    def file(self, text: str) -> str:
         return self.paint("file", text)
 
-    def address(self, text):
+    def address(self, text: str) -> str:
         return self.paint("address", text)
 
-    def dim(self, text):
+    def dim(self, text: str) -> str:
         return self.paint("dim", text)
 
-    def bad(self, text):
+    def bad(self, text: str) -> str:
         return self.paint("bad", text)
 
-    def good(self, text):
+    def good(self, text: str) -> str:
         return self.paint("good", text)
 
-    def value(self, text):
+    def value(self, text: str) -> str:
         return self.paint("value", text)
 
 
 PLAIN = Style(False, 0)
 
 
-def visible_length(text):
+def visible_length(text: str) -> int:
+    """The columns that `text` takes: its colours take none."""
     return len(_ANSI.sub("", text))
 
 
-def table(rows, head, style=PLAIN, right=()):
+def table(rows: Sequence[Sequence[str]], head: Sequence[str], style: Style = PLAIN, right: Container[str] = ()) -> str:
     """Aligned columns. `rows`: lists of str as long as `head`; `right`: names of right-aligned columns.
 
     Columns that are empty in every row are left out. The last column is never padded.
@@ -78,7 +86,7 @@ def table(rows, head, style=PLAIN, right=()):
     used = [i for i in range(len(head)) if any(visible_length(r[i]) for r in rows)]
     widths = {i: max([len(head[i])] + [visible_length(r[i]) for r in rows]) for i in used}
 
-    def line(cells, paint=lambda t: t):
+    def line(cells: Sequence[str], paint: Callable[[str], str] = lambda t: t) -> str:
         parts = []
         for i in used:
             pad = " " * (widths[i] - visible_length(cells[i]))
@@ -91,17 +99,18 @@ def table(rows, head, style=PLAIN, right=()):
     return "\n".join([line(head, style.title)] + [line(r) for r in rows])
 
 
-def size(count):
+def size(count: float) -> str:
     """Bytes for people: 512 B, 1.5 KiB, 2.0 GiB."""
     if count < 1024:
         return f"{count} B"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
+    for unit in ("KiB", "MiB", "GiB"):
         count /= 1024
-        if count < 1024 or unit == "TiB":
+        if count < 1024:
             return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} TiB"
 
 
-def seconds(value):
+def seconds(value: float) -> str:
     """A duration for people: 0.63 ms, 2.41 s, 3m12s, 2h05m, 3d04h."""
     if value < 1:
         return f"{value * 1000:.2f} ms"

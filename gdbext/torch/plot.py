@@ -1,16 +1,21 @@
-"""A picture of a tensor: a heat map with NaN and infinities marked wherever they are, and a histogram. Needs numpy and matplotlib."""
+"""A picture of a tensor: a heat map with NaN and infinities marked, and a histogram. Needs numpy and matplotlib."""
+
+from __future__ import annotations
 
 import math
-import os
+from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError
 from ..render import files
+
+if TYPE_CHECKING:
+    from .arrays import Source
 
 SIDE = 800  # cells of the heat map in each direction, at most
 MARKS = (("NaN", (1.0, 0.0, 1.0)), ("inf", (1.0, 0.0, 0.0)), ("-inf", (0.0, 0.6, 1.0)))
 
 
-def cells(source):
+def cells(source: Source) -> tuple[Any, list[Any]]:
     """-> (values, marks): 2-D float64 array of at most `SIDE` cells each way, and per kind of `MARKS` a bool array of the same shape.
 
     Rows are all dimensions but the last, columns the last. A cell shows its first element; it is marked if any element in it is NaN or
@@ -46,44 +51,41 @@ def cells(source):
     return values.reshape(flat), [m.reshape(flat) for m in marks]
 
 
-def plot(source, hist, title, path, force=False):
-    """Writes the picture; the file's ending chooses the format. `hist`: of stats.histogram, None where there is none."""
-    import matplotlib
-    import numpy
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def plot(source: Source, hist: dict | None, title: str, path: str, force: bool = False) -> None:
+    """Writes the picture of a `Source`; the file's ending chooses the format. `hist`: of stats.histogram, None where there is none.
 
-    kind = os.path.splitext(path)[1].lower().lstrip(".")
-    figure = Figure(figsize=(11, 5), constrained_layout=True)
-    canvas = FigureCanvasAgg(figure)
-    if kind not in canvas.get_supported_filetypes():
-        raise GdbextError(
-            f"-plot {path}: the file's name must end in one of {', '.join(sorted(canvas.get_supported_filetypes()))}"
-        )
+    `GdbextError` for a tensor without elements, and as `render.files.drawing` says.
+    """
     if not source.numel:
         raise GdbextError(f"-plot {path}: a tensor without elements has no picture")
-    files.refuse_existing(path, "-plot", force)
+    with files.drawing(path, "-plot", (11, 5), force) as figure:
+        heat_map, bars = figure.subplots(1, 2, width_ratios=(3, 2))
+        _draw_values(figure, heat_map, source)
+        heat_map.set_title(title)
+        if hist and hist["counts"]:
+            edges = hist["edges"]
+            widths = [(b - a) or 1.0 for a, b in zip(edges, edges[1:])]
+            bars.bar(edges[:-1], hist["counts"], widths, align="edge")
+            bars.set_title("finite values")
+        else:
+            bars.axis("off")
+
+
+def _draw_values(figure: Any, axis: Any, source: Source) -> None:
+    """The heat map with its colour bar; NaN and infinities are painted over it."""
+    import matplotlib
+    import numpy
+
     values, marks = cells(source)
     finite = values[numpy.isfinite(values)]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
     norm = matplotlib.colors.Normalize(low, high if high > low else low + 1)
     rgba = matplotlib.colormaps["viridis"](norm(numpy.where(numpy.isfinite(values), values, low)))
-    map_, bars = figure.subplots(1, 2, width_ratios=(3, 2))
     for mark, (name, colour) in zip(marks, MARKS):
         if mark.any():
             rgba[mark, :3] = colour
-            map_.plot([], [], "s", color=colour, label=name)
-    map_.imshow(rgba, aspect="auto", interpolation="nearest")
+            axis.plot([], [], "s", color=colour, label=name)
+    axis.imshow(rgba, aspect="auto", interpolation="nearest")
     if any(m.any() for m in marks):
-        map_.legend(loc="upper right")
-    map_.set_title(title)
-    figure.colorbar(matplotlib.cm.ScalarMappable(norm, "viridis"), ax=map_)
-    if hist and hist["counts"]:
-        edges = hist["edges"]
-        widths = [(b - a) or 1.0 for a, b in zip(edges, edges[1:])]
-        bars.bar(edges[:-1], hist["counts"], widths, align="edge")
-        bars.set_title("finite values")
-    else:
-        bars.axis("off")
-    with files.writing(path, "-plot", force) as f:
-        figure.savefig(f, format=kind, dpi=110)
+        axis.legend(loc="upper right")
+    figure.colorbar(matplotlib.cm.ScalarMappable(norm, "viridis"), ax=axis)

@@ -41,15 +41,22 @@ class Stub(types.ModuleType):
 
 
 @pytest.fixture
-def load(monkeypatch):
+def load():
+    """Makes a stub and imports cudagdb with it; afterwards no module that saw a stub is left for the tests of the same process."""
+    before = {name: module for name, module in sys.modules.items() if name == "gdb" or name.startswith("gdbext")}
+
     def make(answers, parameters=("cuda break_on_launch",)):
         stub = Stub(answers, parameters)
-        monkeypatch.setitem(sys.modules, "gdb", stub)
+        sys.modules["gdb"] = stub
         sys.modules.pop("gdbext.control.cudagdb", None)
         return importlib.import_module("gdbext.control.cudagdb"), stub
 
     yield make
-    sys.modules.pop("gdbext.control.cudagdb", None)
+    for name in [n for n in sys.modules if (n == "gdb" or n.startswith("gdbext")) and n not in before]:
+        del sys.modules[name]
+        package, _, last = name.rpartition(".")
+        if package in sys.modules:
+            vars(sys.modules[package]).pop(last, None)
 
 
 def test_debuggers_are_told_apart(load):

@@ -8,6 +8,7 @@ import pytest
 
 from gdbext.engines import registry
 from gdbext.kvcache import invariants, model, picture
+from gdbext.kvcache import rules as rule_names
 from gdbext.kvcache.model import DANGLING, HEAD, NONE, TAIL, Cache, Group, Node, Pool, Request, Tree
 
 hypothesis = pytest.importorskip("hypothesis")
@@ -48,6 +49,13 @@ def healthy(blocks=64, tables=((1, 2, 3), (1, 2, 4, 5)), cached=(1, 2, 9), seed=
 def rules(cache, **more):
     report = invariants.check(cache, **more)
     return [(v.rule, v.block) for v in report.violations], report
+
+
+def test_each_rule_is_named_once():
+    """A rule's constant and its name in JSON are one word; the readers' faults and the checks name constants alone."""
+    constants = {name: value for name, value in vars(rule_names).items() if isinstance(value, rule_names.Rule)}
+    assert constants == {name.upper().replace("-", "_"): rule for name, rule in rule_names.RULES.items()}
+    assert len(constants) > 40 and all(rule.holds and rule.releases for rule in constants.values())
 
 
 def test_a_healthy_cache_is_not_flagged():

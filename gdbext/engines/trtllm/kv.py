@@ -6,6 +6,7 @@ name is data below, so that a difference is one line to mend. The Python KVCache
 
 from ...errors import LayoutError, NotFoundError
 from ...kvcache.model import Cache, Group, Pool, Request
+from ...kvcache.rules import FREE_ITERATOR, FREE_LEVEL
 from ..rtp_llm.kv import first, middle_of
 
 NAMESPACE = "tensorrt_llm::batch_manager::kv_cache_manager::"
@@ -66,7 +67,7 @@ def _pool(manager, name):
                 if (number >= primary) != (level > 0):
                     pool.faults.append(
                         (
-                            "free-level",
+                            FREE_LEVEL,
                             number,
                             f"block {number} of {primary} primary blocks waits in the free queue of level {level}",
                         )
@@ -83,5 +84,5 @@ def _pool(manager, name):
                 if engaged
                 else "stands in a free queue and does not know its place"
             )
-            pool.faults.append(("free-iterator", number, f"block {number} {said}"))
+            pool.faults.append((FREE_ITERATOR, number, f"block {number} {said}"))
     return pool

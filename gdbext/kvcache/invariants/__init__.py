@@ -1,0 +1,55 @@
+"""What must hold in a KV cache: every rule of `rules`, checked in order, the structure of a pool before what is derived from it.
+
+The first fault leads; what a broken structure explains is counted as following from it, not listed. Where the engine stands in
+the middle of an update, findings of transient rules are set apart (`Report.transient`) instead of being called corruption.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable
+
+from ..model import Cache, Pool, Worker
+from ..rules import RULES, Rule
+from . import free_queue, prefix, references, slots, tables, worker_tables
+from .findings import LIMIT, Findings, Report, Violation, fold
+
+__all__ = ["LIMIT", "RULES", "Report", "Rule", "Violation", "check"]
+
+
+def check(cache: Cache, workers: Iterable[Worker] = ()) -> Report:
+    """Checks every rule that applies to what was read. `workers`: the ranks whose tables are compared with the scheduler's."""
+    found = Findings()
+    held: dict[str, int] = {}
+    blocks = 0
+    if cache.rows:
+        slots.check_rows(found, cache)  # first: a row of two requests gives both the same slots
+    for number, pool in enumerate(cache.pools):
+        blocks += pool.size if pool.count < pool.size else pool.count
+        found.pool = pool.name
+        _check_pool(found, cache, number, pool, held)
+    for worker in workers:
+        worker_tables.check(found, cache, worker)
+    leading = fold(found.violations)
+    transient: list[Violation] = []
+    if cache.mid_update:
+        transient = [v for v in leading if RULES[v.rule].transient]
+        leading = [v for v in leading if not RULES[v.rule].transient]
+    return Report(leading, transient, blocks, held, list(found.checked))
+
+
+def _check_pool(found: Findings, cache: Cache, number: int, pool: Pool, held: dict[str, int]) -> None:
+    owners = cache.owners(number)
+    free_queue.check_blocks(found, pool)
+    free_queue.check_queue(found, pool)
+    for rule, block, detail in pool.faults:
+        found.add(rule, detail, block)
+    tables.check(found, cache, number, pool)
+    if pool.ref_cnt is not None:
+        held[pool.name] = references.check(found, pool, owners)
+    tables.check_free(found, pool, owners)
+    if pool.hashes is not None and pool.has_hash_map:
+        prefix.check_hashes(found, pool)
+    if pool.tree is not None:
+        prefix.check_tree(found, pool.tree)
+    if pool.ref_cnt is None:
+        slots.check(found, cache, pool, owners)

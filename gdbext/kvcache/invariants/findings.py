@@ -1,0 +1,81 @@
+"""What a check of the rules finds."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..rules import FREE_COUNT, LEAKED, ROW_SHARED, SLOT_SHARED, SLOTS_LOST, STRAY_LINKS, STRUCTURE, Rule
+
+LIMIT = 20  # findings of one rule that are listed; the rest are counted
+
+
+@dataclasses.dataclass
+class Violation:
+    """A broken rule, by name. `more`: how many further findings of the same rule are not listed; `follows`: the rules broken by
+    this fault alone, with how often."""
+
+    rule: str
+    detail: str
+    block: int | None = None
+    request_id: str | None = None
+    pool: str = ""
+    rank: str = ""
+    more: int = 0
+    follows: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Report:
+    """`violations`: broken rules, the first fault first; `transient`: what a half-done update may explain; `blocks`: how many
+    were checked; `held`: `{pool: blocks referenced by no request}`; `rules`: names of those that were checked."""
+
+    violations: list[Violation]
+    transient: list[Violation]
+    blocks: int
+    held: dict[str, int]
+    rules: list[str]
+
+
+class Findings:
+    """Collects findings and the rules that were checked. `pool` and `rank` say whose findings are added now."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self.checked: dict[str, None] = {}  # an ordered set
+        self.pool = self.rank = ""
+
+    def checks(self, *rules: Rule) -> None:
+        """Notes that the rules are checked, whether or not they are broken."""
+        self.checked.update(dict.fromkeys(rule.name for rule in rules))
+
+    def add(self, rule: Rule, detail: str, block: int | None = None, request_id: str | None = None) -> None:
+        """Adds one finding; beyond `LIMIT` of a rule in a pool it is only counted."""
+        same = [v for v in self.violations if (v.rule, v.pool, v.rank) == (rule.name, self.pool, self.rank)]
+        if len(same) >= LIMIT:
+            same[-1].more += 1
+        else:
+            self.violations.append(Violation(rule.name, detail, block, request_id, self.pool, self.rank))
+
+
+def fold(found: list[Violation]) -> list[Violation]:
+    """Counts the findings that another one explains under that one, and takes them out of the list.
+
+    A broken free queue explains blocks that it no longer reaches, its counter and stray links. A row of two requests explains
+    the slots that the two seem to share.
+    """
+    rows = next((v for v in found if v.rule == ROW_SHARED.name), None)
+    if rows is not None:
+        _follow(found, rows, [v for v in found if v.rule in (SLOT_SHARED.name, SLOTS_LOST.name)])
+    structure = {rule.name for rule in STRUCTURE}
+    for pool in {v.pool for v in found}:
+        root = next((v for v in found if v.pool == pool and v.rule in structure), None)
+        if root is not None:
+            derived = (FREE_COUNT.name, LEAKED.name, STRAY_LINKS.name)
+            _follow(found, root, [v for v in found if v.pool == pool and v.rule in derived])
+    return found
+
+
+def _follow(found: list[Violation], root: Violation, derived: list[Violation]) -> None:
+    for v in derived:
+        root.follows[v.rule] = root.follows.get(v.rule, 0) + 1 + v.more
+        found.remove(v)
