@@ -66,6 +66,15 @@ class Process:
     def __repr__(self):
         return f"Process({self.pid}, {self.comm!r})"
 
+    def fate(self):
+        """What has become of the process since it was read here: '' while it runs, else words for an error."""
+        try:
+            fields = _slurp(f"{self.root}/{self.pid}/stat", MAX_FILE).rpartition(b")")[2].split()
+            started = int(fields[19])
+        except (OSError, IndexError, ValueError):
+            return "has ended"
+        return "" if started == self.started else "has ended, and its pid belongs to another process now"
+
     def _once(self, key, make):
         if key not in self._lazy:
             self._lazy[key] = make()

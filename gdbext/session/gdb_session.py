@@ -18,6 +18,10 @@ class GdbSession(Session):
 
     in_gdb = True
 
+    def __init__(self):
+        super().__init__()
+        self._inferiors = {}  # gdb's number of an inferior -> its Target
+
     def target(self, on=None):
         if on is not None:
             return super().target(on)
@@ -34,14 +38,14 @@ class GdbSession(Session):
     def _of_inferior(self, inferior):
         from ..access.live_gdb import LiveGdbTarget, core_file, selected
 
-        key = ("inferior", inferior.num)
-        known = self._opened.get(key)
+        known = self._inferiors.get(inferior.num)
         if known is None or known.pid != inferior.pid or not known.inferior.is_valid():
             with selected(inferior):
                 kind = LiveGdbTarget
                 if core_file(inferior):
                     from ..access.core_gdb import CoreGdbTarget as kind
-                known = self._opened[key] = kind(inferior, next((r.label for r in self.ranks if r.pid == inferior.pid), ""))
+                label = next((r.label for r in self.ranks if r.pid == inferior.pid and not r.process.fate()), "")
+                known = self._inferiors[inferior.num] = kind(inferior, label)
             known.device_memory = self._device_memory()
         return known
 

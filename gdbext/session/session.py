@@ -11,9 +11,12 @@ from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from ..render.text import Style
 
-runtimes, proc, privacy, tensors = (
+discover, naming, runtimes, proc, ptrace, privacy, tensors = (
+    lazy_module("engines.discover"),
+    lazy_module("engines.what"),
     lazy_module("cpython.runtime"),
     lazy_module("access.proc"),
+    lazy_module("access.ptrace"),
     lazy_module("engines.sensitive_names"),
     lazy_module("torch.tensor_impl"),
 )
@@ -31,7 +34,7 @@ class Session:
         self.ranks = []  # the last llm-ranks
         self.last = None  # $py
         self.moving = False  # the command at work reads a process that runs
-        self._opened = {}
+        self._opened = {}  # pid -> (start time, Target); core file -> (None, Target)
         self._levels = {}  # target -> (epoch, tid, Python frame level)
 
     # ---- which process -------------------------------------------------------------------------------------------
@@ -50,19 +53,33 @@ class Session:
 
     def resolve(self, what):
         """What a WHAT names: `[Rank, pid or core file]`, at least one."""
-        from ..engines import discover
-        from ..engines import what as naming
-
-        if not self.ranks and not os.path.isfile(what):
+        stale = what.strip().lower() == "all" and any(r.process.fate() for r in self.ranks)
+        if stale or not self.ranks and not os.path.isfile(what):
             self.ranks, _ = discover.discover()
-        return naming.resolve(what, self.ranks)
+        found = naming.resolve(what, self.ranks)
+        for one in found:
+            self._refuse_ended(what, one)
+        return found
+
+    @staticmethod
+    def _refuse_ended(what, rank):
+        """Raises `NotFoundError` for a `Rank` whose process has ended since it was listed: its pid may name another one by now."""
+        fate = rank.process.fate() if hasattr(rank, "process") else ""
+        if fate:
+            named = f"{what} was {rank.label} (pid {rank.pid}), which" if what.isdigit() else f"{rank.label} (pid {rank.pid})"
+            raise NotFoundError(f"{named} {fate}; llm-ranks lists what runs now")
 
     def open(self, what):
         """A `Target` for a `Rank`, a pid or a core file."""
         key = getattr(what, "pid", what)
-        if key not in self._opened:
-            self._opened[key] = self._open(key, getattr(what, "label", ""))
-        target = self._opened[key]
+        self._refuse_ended("", what)
+        started = ptrace.start_time(key) if isinstance(key, int) else None
+        known = self._opened.get(key)
+        if known is None or known[0] != started:
+            if known is not None:
+                known[1].close()  # of a process that had this pid before
+            known = self._opened[key] = started, self._open(key, getattr(what, "label", ""))
+        target = known[1]
         if not target.is_stopped:
             target.invalidate()  # each command reads a running process anew
             self.moving = True

@@ -1,0 +1,64 @@
+"""A session ties labels, indices and pids to processes, not to numbers that the kernel gives out again."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gdbext.access import proctable
+from gdbext.engines.rank import Rank
+from gdbext.engines.spec import Match
+from gdbext.errors import NotFoundError
+from gdbext.session.session import Session
+
+
+@pytest.fixture
+def engine():
+    """A process that stands for an engine's. -> its Popen"""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def listed(pid):
+    """A session that has listed the process as TP0, and its rank."""
+    session, process = Session(), next(p for p in proctable.ProcTable() if p.pid == pid)
+    rank = Rank(process, "vllm", Match("worker", {"tp": 0}), "title")
+    rank.label, rank.index = "TP0", 0
+    session.ranks = [rank]
+    return session, rank
+
+
+def test_a_label_whose_process_has_ended_is_refused_by_name(engine):
+    session, rank = listed(engine.pid)
+    assert session.resolve(str(rank.index)) == [rank]
+    engine.kill()
+    engine.wait()
+    for what in (rank.label, str(rank.index)):
+        with pytest.raises(NotFoundError, match=rf"{rank.label} \(pid {engine.pid}\).* has ended; llm-ranks"):
+            session.resolve(what)
+    with pytest.raises(NotFoundError, match="has ended"):
+        session.open(rank)
+
+
+def test_a_pid_that_another_process_has_now_is_refused_by_name(engine):
+    session, rank = listed(engine.pid)
+    rank.process.started -= 1  # as the kernel tells of a process that began at another time
+    with pytest.raises(NotFoundError, match="its pid belongs to another process now"):
+        session.resolve(rank.label)
+
+
+def test_a_process_is_opened_anew_when_its_pid_is_given_out_again(engine):
+    session = Session()
+    first = session.open(engine.pid)
+    assert session.open(engine.pid) is first
+    started, _ = session._opened[engine.pid]
+    session._opened[engine.pid] = started - 1, first
+    assert session.open(engine.pid) is not first
+
+
+def test_a_process_tells_what_has_become_of_it(engine):
+    process = next(p for p in proctable.ProcTable() if p.pid == os.getpid())
+    assert process.fate() == ""
