@@ -225,10 +225,15 @@ def sleeps_for_good(pid):
         time.sleep(0.5)
 
 
-def test_a_main_thread_that_is_stuck_in_c_is_said(gdb_path, tmp_path):
-    with started(PYTHONS[-1], tmp_path) as subject:
+@pytest.mark.every_gdb
+@pytest.mark.parametrize("python", TWO_WAYS, ids=os.path.basename)
+def test_a_main_thread_that_is_stuck_in_c_is_said(python, gdb_path, tmp_path):
+    with started(python, tmp_path) as subject:
         subject.go_on("stuck")
         sleeps_for_good(subject.pid)
-        attach = [] if is_new(PYTHONS[-1]) else [f"attach {subject.pid}"]
+        attach = [] if is_new(python) else [f"attach {subject.pid}"]
         said = run_gdb(gdb_path, [*attach, f"llm-inject -unsafe -timeout 1 faulthandler {subject.pid}"], timeout=40, before=OFF)
-    assert "main thread" in said.outputs[-1] and "\n" not in said.outputs[-1].strip()
+    answer = said.outputs[-1].strip()
+    if is_new(python) or "cannot call functions on a CPU with AMX" not in answer:
+        assert "main thread" in answer
+    assert "\n" not in answer
