@@ -6,15 +6,7 @@ import os
 from ..errors import GdbextError
 from ..render.text import escape, seconds, size
 from ..session.command import Answer, Args, Command, Option, _take_options
-
-
-def require_gdb(session):
-    """The room that works on gdb's inferiors; imported late, since it exists only inside gdb."""
-    if not session.in_gdb:
-        raise GdbextError("this command works inside gdb: source gdbext/init.py there")
-    from ..control import attach
-
-    return attach
+from ..session.gdb_only import require_gdb
 
 
 def _processes(session, what):
@@ -76,7 +68,7 @@ class LlmAttach(Command):
     ]
 
     def run(self, session, args):
-        attach = require_gdb(session)
+        attach = require_gdb(session, "attach")
         if not args.operand_text:
             raise GdbextError("which process? an index or label of llm-ranks, a pid, or all")
         processes = _processes(session, args.operand_text)
@@ -142,7 +134,7 @@ class LlmDetach(Command):
     resumes = True
 
     def run(self, session, args):
-        attach = require_gdb(session)
+        attach = require_gdb(session, "attach")
         chosen = _ours(session, attach, args.operand_text)
         done = attach.detach([h.pid for h in chosen])
         data = {
@@ -182,7 +174,7 @@ class LlmContinue(Command):
     resumes = True
 
     def run(self, session, args):
-        attach = require_gdb(session)
+        attach = require_gdb(session, "attach")
         background = args.operand_text.endswith("&")
         chosen = _ours(session, attach, args.operand_text.rstrip("& \t"))
         done = attach.resume([h.pid for h in chosen], background)
@@ -220,7 +212,7 @@ class LlmApply(Command):
         return Args(values, _take_options(cls.name, line.strip(), options, values, True))
 
     def run(self, session, args):
-        attach = require_gdb(session)
+        attach = require_gdb(session, "attach")
         what, _, command = args.operand_text.partition(" ")
         if not command.strip():
             raise GdbextError("takes a process and a command: llm-apply all bt 3")

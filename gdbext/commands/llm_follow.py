@@ -2,7 +2,7 @@
 
 from ..render.text import escape, table
 from ..session.command import Answer, Command, Option, UsageError
-from .pybreak import control
+from ..session.gdb_only import require_gdb
 
 
 class LlmFollow(Command):
@@ -40,15 +40,14 @@ class LlmFollow(Command):
     operand = "[on|off]"
     takes_target = False
     resumes = True
+    gdb_only = True
     options = [
         Option("all-stop", help="when one process stops, all stop (the default)"),
         Option("non-stop", help="when a thread stops, everything else runs on"),
     ]
 
     def run(self, session, args):
-        control(session)
-        from ..control import follow
-
+        follow = require_gdb(session, "follow")
         left = []
         if args.operand_text not in ("on", "off", ""):
             raise UsageError(f"llm-follow: takes on or off, not {args.operand_text!r}")

@@ -6,7 +6,7 @@ import os
 from ..errors import GdbextError
 from ..render.text import escape
 from ..session.command import Answer, Command, Option, UsageError
-from .pybreak import control
+from ..session.gdb_only import require_gdb
 
 
 class LlmInject(Command):
@@ -39,9 +39,7 @@ class LlmInject(Command):
     ]
 
     def run(self, session, args):
-        control(session)
-        from ..control import inject
-
+        inject = require_gdb(session, "inject")
         tool, _, what = args.operand_text.partition(" ")
         if not what.strip():
             raise UsageError("llm-inject: takes a tool and a process: llm-inject -unsafe faulthandler TP0")

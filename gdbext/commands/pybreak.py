@@ -1,58 +1,16 @@
 """pybreak: stop at a line or function of Python, in an unmodified process."""
 
-import ast
+from __future__ import annotations
 
-from ..errors import GdbextError
-from ..render.text import escape, table
-from ..session.command import Answer, Command, Option, UsageError
+from typing import TYPE_CHECKING
 
-RANK = Option("rank", "str", "only in this attached process: a label or pid", metavar="R")
-COUNT = Option("count", "int", "the first N-1 passes are let go by", 1, metavar="N")
+from ..answers.breakpoints import list_text, set_text
+from ..session.command import Answer, Command, UsageError
+from ..session.gdb_only import COUNT, RANK, breakpoint_doubts, check_condition, labels_of_attached, require_gdb
 
-
-def control(session):
-    """The room that sets breakpoints; imported late, since it exists only inside gdb."""
-    if not session.in_gdb:
-        raise GdbextError("this command works inside gdb: source gdbext/init.py there")
-    from ..control import pybreak
-
-    return pybreak
-
-
-def labels(session):
-    """{pid: label} of what is attached."""
-    from ..control import attach
-
-    found = {r.pid: r.label for r in session.ranks}
-    found.update({h.pid: h.label for h in attach.attached() if h.label})
-    return found
-
-
-def check(condition):
-    """A condition's spelling is checked before it is needed in a stop."""
-    if condition:
-        try:
-            ast.parse(condition.replace("$py", "py"), mode="eval")
-        except (SyntaxError, ValueError):
-            raise UsageError(f"pybreak: cannot parse the condition {condition!r}") from None
-
-
-def place_text(data, style):
-    where = f"{data['file']}:{data['line']}" if data["file"] or data["line"] else data["function"]
-    text = style.file(where) + (f"  {style.name(data['function'])}" if data["file"] and data["function"] else "")
-    if data["condition"]:
-        text += f"  if {escape(data['condition'])}"
-    if data["count"] > 1:
-        text += f"  from pass {data['count']} on"
-    return text
-
-
-def set_text(data, style):
-    """What was set, in one line."""
-    if data["pending"]:
-        return f"{data['command']} {data['number']}: {place_text(data, style)}  pending: set when its module is imported"
-    registers = f"{data['places']} debug register{'s' if data['places'] != 1 else ''}"
-    return f"{data['command']} {data['number']}: {place_text(data, style)}  ({registers})"
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
 
 
 class PyBreak(Command):
@@ -81,38 +39,20 @@ class PyBreak(Command):
     operand = "[WHERE [if COND]]"
     takes_target = False
     resumes = True
+    gdb_only = True
     options = [RANK, COUNT]
 
-    def run(self, session, args):
-        room = control(session)
+    def run(self, session: Session, args: Args) -> Answer:
+        pybreak = require_gdb(session, "pybreak")
         if not args.operand_text:
-            found = [p.data() for p in room.listed()]
-            return Answer({"breakpoints": found}, lambda style: listing(found, style))
-        where, condition = room.split(args.operand_text)
-        check(condition)
+            found = [p.data() for p in pybreak.listed()]
+            return Answer({"breakpoints": found}, lambda style: list_text(found, style))
+        where, condition = pybreak.split(args.operand_text)
+        check_condition(condition, "pybreak")
         if args.count < 1:
             raise UsageError("pybreak: -count is 1 or more")
-        processes = room.processes(labels(session), args.rank or "")
-        point = room.PyBreakpoint("pybreak", where, condition, args.count, args.rank or "")
+        processes = pybreak.processes(labels_of_attached(session), args.rank or "")
+        point = pybreak.PyBreakpoint("pybreak", where, condition, args.count, args.rank or "")
         point.set_in(processes)
         data = point.data()
-        return Answer({"breakpoints": [data]}, lambda style: set_text(data, style), partial_of(processes))
-
-
-def partial_of(processes):
-    """What the search for code left out, and what the guard says."""
-    from ..control import attach
-    from ..cpython import codes
-
-    found = [text for p in processes for text in codes.every(p.rt).left_out]
-    return found + ([attach.guard_error()] if attach.guard_error() else [])
-
-
-def listing(found, style):
-    if not found:
-        return "no Python breakpoints; help pybreak shows how to set one"
-    rows = [
-        [str(d["number"]), d["command"], place_text(d, style) + ("  pending" if d["pending"] else ""), str(d["hits"])]
-        for d in found
-    ]
-    return table(rows, ["number", "kind", "where", "hits"], style)
+        return Answer({"breakpoints": [data]}, lambda style: set_text(data, style), breakpoint_doubts(session, processes))

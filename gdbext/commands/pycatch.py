@@ -2,8 +2,9 @@
 
 import re
 
+from ..answers.breakpoints import registers_text
 from ..session.command import Answer, Command, Option, UsageError
-from .pybreak import COUNT, RANK, check, control, labels
+from ..session.gdb_only import COUNT, RANK, check_condition, labels_of_attached, require_gdb
 
 
 class PyCatch(Command):
@@ -25,26 +26,24 @@ class PyCatch(Command):
     operand = "[TYPE] [if COND]"
     takes_target = False
     resumes = True
+    gdb_only = True
     options = [Option("uncaught", help="only those that nobody catches"), RANK, COUNT]
 
     def run(self, session, args):
-        room = control(session)
-        from ..control import pycatch
-
+        pybreak, pycatch = require_gdb(session, "pybreak"), require_gdb(session, "pycatch")
         found = re.match(r"([\w.]*)\s*(?:if\s+(.*))?$", args.operand_text, re.S)
         if not found:
             raise UsageError(f"pycatch: takes the name of an exception class, not {args.operand_text!r}")
         kind, condition = found.group(1), found.group(2) or ""
         if kind == "if":
             raise UsageError("pycatch: a condition follows `if`")
-        check(condition)
+        check_condition(condition, "pycatch")
         point = pycatch.Catchpoint(kind, args.uncaught, condition, args.count, args.rank or "")
-        point.set_in(room.processes(labels(session), args.rank or ""))
+        point.set_in(pybreak.processes(labels_of_attached(session), args.rank or ""))
         data = point.data()
 
         def text(style):
-            registers = f"{data['places']} debug register{'s' if data['places'] != 1 else ''}"
             named = f"{data['function']}{', uncaught' if args.uncaught else ''}{'  if ' + condition if condition else ''}"
-            return f"pycatch {data['number']}: {named}  ({registers})"
+            return f"pycatch {data['number']}: {named}  ({registers_text(data)})"
 
         return Answer({"breakpoints": [data]}, text)

@@ -2,18 +2,12 @@
 
 import re
 
+from ..answers.breakpoints import set_text
 from ..errors import GdbextError
 from ..session.command import CONTENT, Answer, Command, Option, UsageError
-from .pybreak import COUNT, RANK, check, control, labels, partial_of, set_text
+from ..session.gdb_only import COUNT, RANK, breakpoint_doubts, check_condition, labels_of_attached, require_gdb
 
 LIMIT = Option("limit", "int", "says nothing more after N lines", 0, metavar="N")
-
-
-def room(session):
-    control(session)
-    from ..control import pylog
-
-    return pylog
 
 
 def recorded(found):
@@ -28,10 +22,10 @@ def recorded(found):
 
 
 def _set(session, args, point):
-    processes = control(session).processes(labels(session), args.rank or "")
+    processes = require_gdb(session, "pybreak").processes(labels_of_attached(session), args.rank or "")
     point.set_in(processes)
     data = point.data()
-    notes = partial_of(processes) + getattr(point, "without_results", [])
+    notes = breakpoint_doubts(session, processes) + getattr(point, "without_results", [])
     return Answer({"breakpoints": [data], "events": []}, lambda style: set_text(data, style), notes)
 
 
@@ -53,10 +47,11 @@ class PyLog(Command):
     operand = '[WHERE "text {expr}" [if COND]]'
     takes_target = False
     resumes = True
+    gdb_only = True
     options = [RANK, COUNT, LIMIT, CONTENT]
 
     def run(self, session, args):
-        log = room(session)
+        log = require_gdb(session, "pylog")
         if not args.operand_text:
             return recorded(log.events)
         found = re.match(r"(\S+)\s+(['\"])(.*)\2(?:\s+if\s+(.*))?$", args.operand_text, re.S)
@@ -66,10 +61,10 @@ class PyLog(Command):
         parts = log.parse_template(template)
         for part in parts:
             if isinstance(part, tuple):
-                check(part[0])
-        check(condition or "")
+                check_condition(part[0], self.name)
+        check_condition(condition or "", self.name)
         point = log.Logpoint(
-            control(session).Where(where),
+            require_gdb(session, "pybreak").Where(where),
             template,
             condition or "",
             args.count,
@@ -100,16 +95,17 @@ class PyTrace(Command):
     operand = "[FUNCTION [if COND]]"
     takes_target = False
     resumes = True
+    gdb_only = True
     options = [RANK, COUNT, LIMIT, CONTENT]
 
     def run(self, session, args):
-        log = room(session)
+        log = require_gdb(session, "pylog")
         if not args.operand_text:
             return recorded(log.events)
-        where, condition = control(session).split(args.operand_text)
+        where, condition = require_gdb(session, "pybreak").split(args.operand_text)
         if where.line is not None:
             raise GdbextError("takes a function, not a line: pylog prints at a line")
-        check(condition)
+        check_condition(condition, self.name)
         return _set(
             session, args, log.Tracepoint(where, condition, args.count, args.rank or "", args.json, args.limit, args.show_content)
         )

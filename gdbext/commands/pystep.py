@@ -3,21 +3,18 @@
 from ..errors import GdbextError
 from ..render.text import escape
 from ..session.command import Answer, Command, UsageError
-from .pybreak import control, labels
+from ..session.gdb_only import labels_of_attached, require_gdb
 
 
 class _Step(Command):
     group = "break"
     takes_target = False
     resumes = True
+    gdb_only = True
 
     def run(self, session, args):
-        control(session)
-        import gdb
-
-        from ..control import pystep
-
-        label = labels(session).get(gdb.selected_inferior().pid, "")
+        pystep = require_gdb(session, "pystep")
+        label = labels_of_attached(session).get(session.selected_pid(), "")
         stop = self.step(session, pystep, label, args)
         if stop is None:
             return Answer(

@@ -27,7 +27,7 @@ MAY = {
     "stacks": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines"},
     "verdict": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines", "stacks"},
     "control": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines", "stacks", "kernels"},
-    "answers": {"kvcache", "cpython", "torch", "access", "layouts", "render", "engines", "stacks", "kernels"},
+    "answers": {"control", "kvcache", "cpython", "torch", "access", "layouts", "render", "engines", "stacks", "kernels"},
     "session": {"control", "access", "layouts", "cpython", "torch", "kvcache", "render", "engines", "stacks", "kernels"},
     "setup": {"commands", "session", "access", "layouts", "render", "cpython", "torch"},  # runs commands outside gdb
 }

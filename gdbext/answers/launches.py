@@ -1,0 +1,187 @@
+"""Kernel launches and the breakpoints on them as JSON fields and as text."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_module
+from ..render.jsonline import Address
+from ..render.text import escape, seconds
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..control.kernel_breakpoints import KernelBreakpoint
+    from ..kernels.launch import Launch
+    from ..render.text import Style
+
+signatures = lazy_module("kernels.signatures")
+MAX_SHOWN = 24  # kernels
+
+
+def launch_data(found: Launch) -> dict[str, Any]:
+    """A `Launch` as JSON fields."""
+    signature = found.signature
+    return {
+        "kernel": escape(found.name) or None,
+        "entry": found.entry,
+        "function": Address(found.function),
+        "template": [escape(t) for t in signature.template] if signature else None,
+        "grid": found.grid,
+        "block": found.block,
+        "cluster": found.cluster,
+        "shared_bytes": found.shared_bytes,
+        "stream": None if found.stream is None else Address(found.stream),
+        "arguments_counted": found.counted,
+        "args": [
+            {
+                "index": a.index,
+                "name": a.name or None,
+                "type": escape(a.type) or None,
+                "value": Address(a.value) if a.pointer else a.value,
+                "raw": a.raw,
+                "points_to": a.points_to,
+                "unreadable": a.why or None,
+            }
+            for a in found.arguments
+        ],
+    }
+
+
+def launch_lines(found: Launch, data: dict[str, Any], style: Style) -> list[str]:
+    """A launch in lines: the kernel, grid and block, each argument."""
+    name = signatures.names.short(found.name, 120) if found.name else f"function {found.function:#x} (its name is not known)"
+    lines = [style.name(escape(name)) + (f"  through {found.entry}" if found.grid is not None else "  (a function of the CPU)")]
+    if found.grid is not None:
+        triples = ["({},{},{})".format(*t) for t in (found.grid, found.block)]
+        cluster = "  cluster ({},{},{})".format(*found.cluster) if found.cluster else ""
+        lines.append(f"  grid {triples[0]}  block {triples[1]}{cluster}  shared {found.shared_bytes} B  stream {found.stream:#x}")
+    width = min(40, max([len(a["type"] or "") for a in data["args"]] + [3]))
+    for a in data["args"]:
+        if a["unreadable"]:
+            value = style.bad(a["unreadable"])
+        elif a["raw"]:
+            value = " ".join(a["value"][i : i + 8] for i in range(0, len(a["value"]), 8)) + style.dim("  raw")
+        else:
+            value = hex(a["value"]) if isinstance(a["value"], Address) else escape(str(a["value"]))
+        to = a["points_to"]
+        lines.append(
+            f"  #{a['index']:<3}{(a['type'] or '?')[:width]:<{width}}  {(a['name'] + ' = ') if a['name'] else ''}{value}"
+            + (f"  {to['text']}" if to else "")
+        )
+        lines += ["      " + line for line in (to or {}).get("repr", "").splitlines()]
+    if not data["arguments_counted"]:
+        lines.append(
+            style.dim("  how many arguments there are and of which types is not known: words that can be read are shown")
+        )
+    if data.get("cost"):
+        lines.append(style.dim(cost_line(data["cost"])))
+    return lines
+
+
+def breakpoints_data(breakpoint: KernelBreakpoint) -> list[dict[str, Any]]:
+    """The breakpoints with numbers of one llm-break."""
+    kernels = list(dict.fromkeys(r.name for r in breakpoint.kernels if r.kernel.launch != "cpu" and r.kernel.role != "launcher"))
+    found = []
+    for one in breakpoint.numbered:
+        own = [signatures.parse(one.symbol).name] if one.symbol else kernels
+        found.append(
+            {
+                "number": one.number,
+                "kernel": own[0] if len(own) == 1 else breakpoint.name,
+                "kernels": [escape(k) for k in own],
+                "where": ("every launch through " if breakpoint.always(one) else "launches through ") + one.entry
+                if one.entry
+                else "function " + escape(own[0]),
+                "address": Address(int(one.location.lstrip("*"), 16)),
+                "library": escape(one.library),
+            }
+        )
+    for b in breakpoint.device:
+        found.append(
+            {
+                "number": b.number,
+                "kernel": signatures.parse(b.name).name,
+                "where": "in the kernel, on the device",
+                "address": None,
+                "library": escape(b.library),
+            }
+        )
+    return found
+
+
+def breakpoint_data(breakpoint: KernelBreakpoint) -> dict[str, Any]:
+    """What one llm-break has set."""
+    return {
+        "name": breakpoint.name,
+        "condition": breakpoint.condition or None,
+        "pending": breakpoint.pending,
+        "breakpoints": breakpoints_data(breakpoint),
+        "hidden": len(breakpoint.internal),
+        "kernels": len(breakpoint.kernels),
+    }
+
+
+def breakpoint_lines(breakpoint: KernelBreakpoint, data: dict[str, Any], style: Style) -> list[str]:
+    """What was set, for whom, and what it costs or waits for."""
+    lines = []
+    for b in data["breakpoints"]:
+        at = f" at {style.address(hex(b['address']))}" if b["address"] is not None else f" {b['kernel']}"
+        lines.append(
+            f"Breakpoint {b['number']}{at}: {b['where']}" + (f" in {os.path.basename(b['library'])}" if b["library"] else "")
+        )
+    for row in breakpoint.kernels[:MAX_SHOWN]:
+        many = f", {row.instances} instances" if row.instances > 1 else ""
+        library = escape(os.path.basename(row.library) or row.module)
+        lines.append(f"  {style.name(escape(row.name))} ({row.kernel.backend or 'other'}{many}, {library})")
+    if len(breakpoint.kernels) > MAX_SHOWN:
+        lines.append(f"  … {len(breakpoint.kernels) - MAX_SHOWN} more kernels")
+    if breakpoint.pending and breakpoint.kernels:
+        lines.append(
+            "its GPU code is here, but neither its host code nor the runtime's launch functions have names (stripped, or not loaded "
+            "yet): it waits for a library that has them"
+        )
+    elif breakpoint.pending:
+        lines.append(f"no library here has {escape(breakpoint.name)} yet: it is set when one that has it is loaded")
+    if breakpoint.by_name:
+        lines.append(
+            "every launch of the process is looked at for a moment (llm-break alone tells the cost): these kernels have no launching "
+            "code with a name to stop at"
+        )
+    if any(one.entry for one in breakpoint.numbered):
+        lines.append(style.dim("host side, before the GPU runs; the replay of a CUDA graph passes no launch and is not seen"))
+    return lines
+
+
+def breakpoint_rows(breakpoints: list[KernelBreakpoint]) -> list[dict[str, Any]]:
+    """Every llm-break that is set, with what it cost."""
+    return [{**breakpoint_data(b), "done": b.done, "logged": len(b.logged), **b.cost()} for b in breakpoints]
+
+
+def row_lines(rows: list[dict[str, Any]], style: Style) -> list[str]:
+    """`breakpoint_rows` in lines."""
+    lines = []
+    for r in rows:
+        numbers = ", ".join(str(b["number"]) for b in r["breakpoints"]) or "pending"
+        lines.append(
+            f"{numbers}: {style.name(escape(r['name']))}"
+            + (f" if {escape(r['condition'])}" if r["condition"] else "")
+            + (f", {r['logged']} logged" if r["logged"] else "")
+        )
+        lines.append("  " + cost_line(r))
+    return lines
+
+
+def cost_line(cost: dict[str, Any]) -> str:
+    """What looking at launches cost, in words."""
+    if not cost["launches_looked_at"]:
+        return "no launch was looked at yet"
+    line = f"{cost['stops']} stops, {cost['launches_looked_at']} launches looked at, {seconds(cost['seconds_each'])} each in our hands"
+    if cost["seconds_each_at_most"]:
+        line += (
+            f", {seconds(cost['seconds_each_at_most'])} from one to the next at best, gdb's own part and the program's included"
+        )
+    if cost["unnamed"]:
+        line += f"; {cost['unnamed']} of functions whose name is not known went by (the driver handed them out before llm-break was set)"
+    return line

@@ -1,0 +1,158 @@
+"""What the arguments of a kernel launch point to: tensors, the KV cache, strings, mappings."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..lazy import lazy_module
+from ..render.jsonline import Address
+from ..render.text import escape
+
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..access.base import Target
+    from ..cpython.runtime import Runtime
+    from ..torch.tensor import Tensor
+    from .launch import Argument
+
+tensors, torch_layouts, reprs = lazy_module("torch.tensor_impl"), lazy_module("torch.layout"), lazy_module("torch.repr")
+
+MAX_TENSORS = 4096  # of the thread's Python variables, looked at for what an argument points to
+MAX_FRAMES = 64
+TEXT = 80  # bytes of a string that are shown
+
+
+class TensorVariables:
+    """The tensors in the Python variables of one thread, by the memory they cover; found when first asked.
+
+    `rt`, `tid`: of the Python thread; `rt` None where the process runs no Python."""
+
+    def __init__(self, target: Target, rt: Runtime | None, tid: int | None) -> None:
+        self.target, self.rt, self.tid = target, rt, tid
+        self._found: list[tuple[Tensor, str, str]] | None = None
+        self.table: Any = None  # torch's layout
+
+    def found(self) -> list[tuple[Tensor, str, str]]:
+        """[(tensor, variable's name, function)]"""
+        if self._found is None:
+            self._found = []
+            try:
+                thread = self.rt.thread(self.tid) if self.rt is not None else None
+                frames = self.rt.frames(thread) if thread is not None else []
+            except GdbextError:
+                return self._found
+            for frame in frames[:MAX_FRAMES]:
+                for name, value in frame.locals():
+                    if value is None or len(self._found) >= MAX_TENSORS:
+                        continue
+                    try:
+                        self._look(name, value, frame.function)
+                    except (GdbextError, FaultError):
+                        continue
+        return self._found
+
+    def _look(self, name: str, value: Any, function: str) -> None:
+        if tensors.is_tensor(value):
+            self._found.append((tensors.read_tensor(self.rt, value.address), name, function))
+
+    def holder(self, address: int) -> tuple[Tensor, str, str] | None:
+        """(tensor, name, function) of a tensor that an address lies in: one that begins there if there is one; None."""
+        inside = None
+        for tensor, name, function in self.found():
+            start, length = tensor.storage_data or 0, tensor.storage_bytes or 0
+            if tensor.data_ptr == address:
+                return tensor, name, function
+            if start <= address < start + length and inside is None:
+                inside = tensor, name, function
+        return inside
+
+    def text(self, impl: int) -> str:
+        """The values of a tensor as torch prints them, or why they cannot be."""
+        try:
+            return reprs.tensor_repr(self.tensor(impl), reprs.process_options(self.rt, self.table))
+        except GdbextError as e:
+            return str(e)
+
+    def tensor(self, impl: int) -> Tensor:
+        """The at::Tensor with this TensorImpl."""
+        if self.table is None:
+            self.table = torch_layouts.for_process(self.target, self.rt)
+        return tensors.read_tensor_impl(self.target, self.table, impl)
+
+
+def describe(argument: Argument, find: Callable[[int], Any], variables: TensorVariables) -> dict[str, Any] | None:
+    """What a pointer points to: {kind, text, …}; None where nothing is known of it. `find`: address -> its place in the KV cache, or None."""
+    target = variables.target
+    kind = argument.type.replace(" const", "").replace(" ", "")
+    try:
+        if kind in ("at::Tensor&", "at::Tensor*", "at::Tensor&&"):
+            return tensor_at(target.u64(argument.value), find, variables)
+        if kind == "std::optional<at::Tensor>&":
+            if not target.u8(argument.value + 8):
+                return {"kind": "none", "text": "no tensor (std::nullopt)"}
+            return tensor_at(target.u64(argument.value), find, variables)
+        if kind.startswith("std::__cxx11::basic_string<char") and kind.endswith("&"):
+            data, length = target.words(argument.value, 2)
+            text = escape(target.read(data, min(length, TEXT)).decode("utf-8", "replace"))
+            return {"kind": "string", "text": f'"{text}"' + ("..." if length > TEXT else ""), "length": length}
+    except (FaultError, LayoutError, NotFoundError) as e:
+        return {"kind": "unreadable", "text": escape(str(e))}
+    kv = find(argument.value)
+    if kv is not None:
+        return {"kind": "kv", "text": kv_text(kv), "kv": kv}
+    holder = variables.holder(argument.value)
+    if holder is not None:
+        tensor, name, function = holder
+        data = tensor_data(tensor)
+        inside = "" if tensor.data_ptr == argument.value else f", {argument.value - tensor.storage_data} bytes into its storage"
+        data["text"] += f", local {escape(name)} of {escape(function)}{inside}"
+        return {**data, "variable": escape(name), "function": escape(function)}
+    mapping = None
+    try:
+        mapping = target.mapping_at(argument.value)
+    except GdbextError:
+        return None
+    if mapping is None:
+        return {"kind": "unmapped", "text": "nothing that the CPU has mapped (GPU memory?)"}
+    if mapping.perms.startswith("-"):
+        return {"kind": "reserved", "text": "reserved address space (GPU memory?)"}
+    return {"kind": "mapping", "text": f"in {escape(os.path.basename(mapping.path)) or 'anonymous memory'}"}
+
+
+def kv_text(kv: dict[str, Any]) -> str:
+    """A place in the KV cache in words."""
+    place = ", ".join(f"{k} {kv[k]}" for k in ("block", "slot", "head") if kv.get(k) is not None)
+    return f"KV cache, {kv['rank']} layer {kv['layer']}, {kv['part']}, {place}"
+
+
+def tensor_at(impl: int, find: Callable[[int], Any], variables: TensorVariables) -> dict[str, Any]:
+    """An at::Tensor: what it is, the variable that holds the same one, and the layer of the KV cache that it begins in."""
+    tensor = variables.tensor(impl)
+    data = tensor_data(tensor)
+    holder = next((h for h in variables.found() if h[0].impl == impl), None)
+    if holder is not None:
+        data["variable"], data["function"] = escape(holder[1]), escape(holder[2])
+        data["text"] += f", local {data['variable']} of {data['function']}"
+    kv = find(tensor.data_ptr) if tensor.data_ptr else None
+    if kv is not None:
+        data["kv"] = kv
+        data["text"] += ", " + kv_text(kv)
+    return data
+
+
+def tensor_data(tensor: Tensor) -> dict[str, Any]:
+    """A tensor as JSON fields."""
+    kind = f"{list(tensor.shape)} {tensor.dtype.name}" + ("" if tensor.device == "cpu" else f" on {tensor.device}")
+    return {
+        "kind": "tensor",
+        "text": kind,
+        "shape": tensor.shape,
+        "stride": tensor.stride,
+        "dtype": "torch." + tensor.dtype.name,
+        "device": tensor.device,
+        "data_ptr": Address(tensor.data_ptr),
+        "impl": Address(tensor.impl),
+    }

@@ -1,0 +1,51 @@
+"""What the commands share that act on gdb's own inferiors: asking for gdb, the options of Python breakpoints, labels of what is attached."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from typing import TYPE_CHECKING
+
+from ..errors import GdbextError
+from .command import Option, UsageError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Iterable
+
+    from .session import Session
+
+RANK = Option("rank", "str", "only in this attached process: a label or pid", metavar="R")
+COUNT = Option("count", "int", "the first N-1 passes are let go by", 1, metavar="N")
+
+
+def require_gdb(session: Session, name: str) -> ModuleType:
+    """The module `name` of gdbext.control, which exists only inside gdb. `GdbextError` outside."""
+    if not session.in_gdb:
+        raise GdbextError("this command works inside gdb: source gdbext/init.py there")
+    return importlib.import_module("gdbext.control." + name)
+
+
+def labels_of_attached(session: Session) -> dict[int, str]:
+    """{pid: label} of what is attached, and of what the last llm-ranks found."""
+    found = {r.pid: r.label for r in session.ranks}
+    found.update({p.pid: p.label for p in require_gdb(session, "attach").attached() if p.label})
+    return found
+
+
+def check_condition(condition: str, command: str) -> None:
+    """Raises `UsageError` for a condition that cannot be parsed: now, not when a breakpoint is hit."""
+    if condition:
+        try:
+            ast.parse(condition.replace("$py", "py"), mode="eval")
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise UsageError(f"{command}: cannot parse the condition {condition!r}") from None
+
+
+def breakpoint_doubts(session: Session, processes: Iterable[Any]) -> list[str]:
+    """Reasons for `partial` of a Python breakpoint: what the search for code left out, and that no guard watches."""
+    from ..cpython import codes
+
+    found = [text for p in processes for text in codes.every(p.rt).left_out]
+    error = require_gdb(session, "attach").guard_error()
+    return found + ([error] if error else [])
