@@ -258,8 +258,12 @@ def _source(frame):
     start = frame.code.first - 1
     if not 0 <= start < len(every):
         return None
-    try:
-        block = every if frame.code.name == "<module>" else inspect.getblock(every[start:])
-    except (SyntaxError, IndentationError, FaultError):
-        return None
-    return {start + 1 + i: text.split("#")[0] for i, text in enumerate(block)}
+
+    def numbered():
+        try:
+            block = every if frame.code.name == "<module>" else inspect.getblock(every[start:])
+        except (SyntaxError, IndentationError, FaultError):
+            return None
+        return {start + 1 + i: text.split("#")[0] for i, text in enumerate(block)}
+
+    return frame.rt.target.cached(("source block", path, start), numbered)

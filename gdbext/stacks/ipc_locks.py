@@ -15,6 +15,7 @@ from ..access.proc import read_proc
 from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
+from .references import References
 
 SEMAPHORES = "/dev/shm/sem."  # where glibc's sem_open keeps them
 HANDLE, LAST_TID, COUNT = 0, 8, 16  # in a SemLock, behind the object's head
@@ -69,9 +70,10 @@ def held_semaphores(view):
     found = {}
     if view.rt is None or not any(m.path.startswith(SEMAPHORES) for m in view.target.mappings()):
         return found
+    references = References(view.rt)
     for thread in view.threads:
         for frame in thread.python:
-            for obj in locks.entered(frame) + [obj for _, obj in locks.reachable(frame, 1)]:
+            for obj in locks.entered(frame) + [obj for _, obj in references.of_frame(frame)]:
                 try:
                     _claim(view, obj, found)
                 except GdbextError:

@@ -1,65 +1,141 @@
-"""The wait-for edges of one process: the GIL, pthread mutexes and condition variables, Python's locks and what is built of them."""
+"""The wait-for edges of one process: the GIL, pthread mutexes and condition variables, Python's locks and what is built of them.
+
+What who reaches and holds is indexed once over all frames, so the graph takes time linear in the number of frames.
+"""
+
+from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING, Any, Callable
 
 from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from . import ipc_locks
+from .python_waits import LIBRARY, ORPHANED, edge_of, find as find_wait, import_owner, last_part, number, path_of, text
+from .references import Reachable, References
 from .waits import Edge
 
+if TYPE_CHECKING:
+    from .threads import ProcessView, ThreadView
+
 _MUTEX = re.compile(r"_*(pthread_mutex_(lock|timedlock|clocklock)|lll_lock_wait(_private)?|pthread_mutex_cond_lock)")
-_RWLOCK = re.compile(r"_*pthread_rwlock_")
 _ACQUIRES = re.compile(r"PyThread_acquire_lock|_?PyMutex_Lock")
 _BATON = re.compile(r"FileBaton\.")
 _COND = re.compile(r"_*pthread_cond_(wait|timedwait|clockwait)")
 MUTEX_OWNER, MUTEX_KIND = 8, 16  # glibc's struct __pthread_mutex_s, x86-64 and aarch64 (sysdeps/nptl/bits/struct_mutex.h)
 MUTEX_KINDS = 0x1FF
 MUTEX_SHARED = 0x80  # PTHREAD_MUTEX_PSHARED_BIT, nptl/pthreadP.h
-OURS = ("threading.py", "queue.py", "_bootstrap>", "thread.py", "_base.py", "logging/__init__.py", "synchronize.py")
+NAMING = 4  # innermost frames by whose names a lock is called
+WITH, BY_SOURCE = "with", "between acquire and release"
 
-# (end of the file, function) -> what the frame's `self` is and what it waits for
-_WAITING = {
-    ("queue.py", "Queue.get"): "get",
-    ("queue.py", "Queue.put"): "put",
-    ("queue.py", "Queue.join"): "join",
-    ("threading.py", "Event.wait"): "Event",
-    ("threading.py", "Condition.wait"): "Condition",
-    ("threading.py", "Barrier.wait"): "Barrier",
-    ("threading.py", "Semaphore.acquire"): "Semaphore",
-    ("threading.py", "Thread.join"): "Thread",
-    ("_base.py", "Future.result"): "Future",
-    ("_base.py", "Future.exception"): "Future",
-    ("importlib._bootstrap>", "_ModuleLock.acquire"): "import",
-    # 3.9, 3.10 have no qualified names
-    ("queue.py", "get"): "get",
-    ("queue.py", "put"): "put",
-    ("_base.py", "result"): "Future",
-}
-_BY_TYPE = {
-    "Event": "Event",
-    "Condition": "Condition",
-    "Barrier": "Barrier",
-    "Semaphore": "Semaphore",
-    "BoundedSemaphore": "Semaphore",
-    "Queue": "Queue",
-    "LifoQueue": "Queue",
-    "PriorityQueue": "Queue",
-    "_ModuleLock": "import",
-    "Future": "Future",
-}
+_BUFFERED, _TEXT = ("_io.BufferedWriter", "_io.BufferedReader", "_io.BufferedRandom"), "_io.TextIOWrapper"
+IO_WORDS = 26  # of such an object: more than it has before its lock and owner
+
+
+class Holders:
+    """Who is inside the `with` of a lock, or between its acquire and its release: an index by the lock's address, over all frames of
+    `agents` (threads, or asyncio tasks: whatever has `python` frames), built at its first use."""
+
+    def __init__(self, agents: list[Any]) -> None:
+        self.agents = agents
+        self._index: dict[str, dict[int, list[tuple[Any, str]]]] = {}
+
+    def of(self, how: str, address: int) -> list[tuple[Any, str]]:
+        """`[(agent, where)]`; `how`: `WITH` or `BY_SOURCE`."""
+        if how not in self._index:
+            self._index[how] = {}
+            for agent in self.agents:
+                for frame in agent.python:
+                    for obj, where in self._held(how, frame):
+                        if not self._waits_on(agent, obj):
+                            for one in {obj.address, inner_lock(obj)} - {0}:
+                                self._index[how].setdefault(one, []).append((agent, where))
+        found: dict[int, tuple[Any, str]] = {}
+        for agent, where in self._index[how].get(address, []):
+            found.setdefault(id(agent), (agent, where))
+        return list(found.values())
+
+    def _held(self, how: str, frame: Any) -> list[tuple[Any, str]]:
+        place = f"{frame.function} ({os.path.basename(frame.file)}:{frame.line}"
+        if how == WITH:
+            return [(obj, place + ")") for obj in locks.entered(frame)]
+        return [
+            (obj, f"{place}, acquired at line {taken}, released at {given})") for _, obj, taken, given in locks.acquired(frame)
+        ]
+
+    def _waits_on(self, agent: Any, manager: Any) -> bool:
+        """Whether it stands in the `wait` of this Condition, which has given its lock back meanwhile."""
+        inner = None
+        for frame in agent.python:
+            if path_of(frame).endswith(("threading.py", "asyncio/locks.py")) and frame.function in ("Condition.wait", "wait"):
+                me = dict(frame.locals()).get("self")
+                if inner is None:
+                    inner = inner_lock(manager)
+                if me is not None and (me.address == manager.address or inner and inner_lock(me) == inner):
+                    return True
+        return False
+
+
+def inner_lock(obj: Any) -> int:
+    """The address of the lock inside a Condition, or what stands for one; 0 for others."""
+    if not obj.type.is_heap:
+        return 0
+    try:
+        inner = obj.attr("_lock")
+        return inner.address if isinstance(inner, Object) else 0
+    except GdbextError:
+        return 0
+
+
+def outer_place(frames: list[Any], otherwise: Any, library: tuple[str, ...] = LIBRARY) -> str:
+    """The innermost frame that is not the library's, as "function (file:line)"."""
+    frame = next((f for f in frames if not path_of(f).endswith(library)), otherwise)
+    return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
+
+
+def buffered_owner(obj: Any, futex: int) -> int | None:
+    """The pthread id of who has the lock inside an io.BufferedWriter, BufferedReader or BufferedRandom, or in the one below an
+    io.TextIOWrapper, where that lock's semaphore is at `futex`; None for anything else.
+
+    Source: Modules/_io/bufferedio.c, `buffered`: `PyThread_type_lock lock`, then `unsigned long owner`. Where they lie differs by minor;
+    the pointer to the semaphore that a thread waits on marks the place."""
+    kind = obj.type.builtin_name
+    if kind not in (*_BUFFERED, _TEXT):
+        return None
+    try:
+        words = obj.rt.target.words(obj.address, IO_WORDS)
+        if kind == _TEXT:
+            inner = (obj.rt.object(word) for word in words[2:6] if word)
+            return next((owner for one in inner if (owner := _owner_in(one, futex)) is not None), None)
+    except GdbextError:
+        return None
+    return _owner_in(obj, futex)
+
+
+def _owner_in(obj: Any, futex: int) -> int | None:
+    try:
+        if obj.type.builtin_name not in _BUFFERED:
+            return None
+        words = obj.rt.target.words(obj.address, IO_WORDS)
+    except GdbextError:
+        return None
+    return next((owner for word, owner in zip(words[2:], words[3:]) if word == futex), None)
 
 
 class Finder:
     """Finds the edges of one `ProcessView`."""
 
-    def __init__(self, view):
+    def __init__(self, view: ProcessView) -> None:
         self.view, self.rt, self.target = view, view.rt, view.target
-        self.partial = []
-        self._reach, self._entered, self._acquired = {}, {}, {}
+        self.partial: list[str] = []
+        self.references = References(view.rt)
+        self.reachable = Reachable(self.references, view.threads)
+        self.holders = Holders(list(view.threads))
 
-    def edges(self):
+    def edges(self) -> list[Edge]:
+        """The edge of each thread that waits for something known."""
         found = []
         for thread in self.view.threads:
             try:
@@ -71,24 +147,25 @@ class Finder:
                 found.append(edge)
         return found
 
-    def node(self, thread):
+    def node(self, thread: ThreadView) -> tuple[str, int]:
         return (self.view.name, thread.tid)
 
     # ---- one thread ----------------------------------------------------------------------------------------------
-    def _edge(self, thread):
+    def _edge(self, thread: ThreadView) -> Edge | None:
         futex = gil.futex_of(self.target, thread.thread)
         if thread.py is not None and self.rt is not None:
             start, end = gil.gil_range(self.rt, thread.py.interp)
             if futex and start <= futex < end:
                 return self._gil(thread)
-        semantic = self._semantic(thread) if thread.python else None
+        wait = find_wait(thread.python)
+        semantic = self._built(thread, wait) if wait is not None else None
         if semantic is None and self.view.live:
             edge = self._ipc_lock(thread, futex)
             if edge is not None:
                 return edge
         if not futex and semantic is None:
             return None
-        if futex and self._mutex_names(thread, _MUTEX):
+        if futex and self._stands_in(thread, _MUTEX):
             return self._mutex(thread, futex)
         if semantic is not None:
             return semantic
@@ -98,22 +175,21 @@ class Finder:
                 return edge
         if futex and not thread.native and self.target.is_stopped is False:
             self._touch(futex)  # a prefetch: the copy's reader will want it
-        if futex and self._mutex_names(thread, _COND) and thread.python:
-            return Edge(
-                self.node(thread), f"a condition variable at {futex:#x}", "condition", address=futex, where=str(thread.top or "")
-            )
+        if futex and self._stands_in(thread, _COND) and thread.python:
+            what = f"a condition variable at {futex:#x}"
+            return Edge(self.node(thread), what, "condition", address=futex, where=str(thread.top or ""))
         return None
 
-    def _touch(self, address):
+    def _touch(self, address: int) -> None:
         try:
             self.target.read(address, 48)
         except GdbextError:
             pass
 
-    def _mutex_names(self, thread, pattern):
+    def _stands_in(self, thread: ThreadView, pattern: re.Pattern[str]) -> bool:
         return any(pattern.match(f.function or "") for f in thread.native[:6])
 
-    def _ipc_lock(self, thread, futex):
+    def _ipc_lock(self, thread: ThreadView, futex: int) -> Edge | None:
         """The edge to a semaphore or a file that other processes lock too; None where it waits for neither."""
         edge = Edge(self.node(thread), "", "Lock", address=futex or 0, where=str(thread.top or ""))
         semaphore = ipc_locks.semaphore_at(self.target, futex) if futex else None
@@ -136,19 +212,16 @@ class Finder:
         edge.shared = ("path", path)
         return edge
 
-    def _gil(self, thread):
+    def _gil(self, thread: ThreadView) -> Edge:
         said, holder = self.rt.gil(thread.py.interp)
-        owner = (
-            next((th for th in self.view.threads if th.py is not None and th.py.address == holder), None)
-            if said == "held"
-            else None
-        )
+        owner = None
+        if said == "held":
+            owner = next((th for th in self.view.threads if th.py is not None and th.py.address == holder), None)
         note = "" if owner or said != "held" else "the thread state that holds it belongs to no thread of this process"
-        return Edge(
-            self.node(thread), "the GIL", "GIL", self.node(owner) if owner else None, note=note, where=str(thread.top or "")
-        )
+        held_by = self.node(owner) if owner else None
+        return Edge(self.node(thread), "the GIL", "GIL", held_by, note=note, where=str(thread.top or ""))
 
-    def _mutex(self, thread, futex):
+    def _mutex(self, thread: ThreadView, futex: int) -> Edge:
         word, owner, kind = self.target.u32(futex), self.target.u32(futex + MUTEX_OWNER), self.target.u32(futex + MUTEX_KIND)
         edge = Edge(self.node(thread), f"the mutex at {futex:#x}", "mutex", address=futex, where=str(thread.top or ""))
         if kind > MUTEX_KINDS or not word & 0x3FFFFFFF:
@@ -168,73 +241,87 @@ class Finder:
         return edge
 
     # ---- Python's locks --------------------------------------------------------------------------------------------
-    def _python_lock(self, thread, futex):
+    def _python_lock(self, thread: ThreadView, futex: int) -> Edge | None:
         """The edge to the `_thread.lock` or RLock that the thread's futex call waits for; None where no such lock is found."""
         parked = locks.parked_at(self.rt, futex)
-        name, obj = "", parked
-        others = (frame for th in self.view.threads if th is not thread for frame in th.python)
-        for frame in (*thread.python[:4], *others):
-            if name or obj is not None and frame not in thread.python[:4]:
-                break
-            for path, one in self._reachable(frame):
-                info = self._lock(one)
-                if info is not None and (info.address == parked.address if parked is not None else info.futex == futex):
-                    name, obj = path if frame in thread.python[:4] else f"{path} of {frame.function}", one
-                    break
+        name, obj = self._lock_waited_for(thread, futex, parked)
         if obj is not None:
             return self._lock_edge(thread, obj, name, thread.python[0])
-        if not self._mutex_names(thread, _ACQUIRES):
+        buffered = self._buffered_io(thread, futex)
+        if buffered is not None:
+            return buffered
+        if not self._stands_in(thread, _ACQUIRES):
             return None
         note = "no frame of this process can name it, so who has it cannot be told"
-        return Edge(
-            self.node(thread),
-            f"a Python lock (semaphore {futex:#x})",
-            "Lock",
-            note=note,
-            address=futex,
-            where=str(thread.top or ""),
-        )
+        what = f"a Python lock (semaphore {futex:#x})"
+        return Edge(self.node(thread), what, "Lock", note=note, address=futex, where=str(thread.top or ""))
 
-    def _lock(self, obj):
+    def _lock_waited_for(self, thread: ThreadView, futex: int, parked: Any) -> tuple[str, Any]:
+        """(the path by which a frame names the lock, the lock), ("", None) where it is not found; `parked`: the lock, where it is known."""
+
+        def search(frames: list[Any], title: Callable[[str, Any], str]) -> tuple[str, Any]:
+            for frame in frames:
+                for path, one in self.references.of_frame(frame):
+                    info = self._lock(one)
+                    if info is not None and (info.address == parked.address if parked is not None else info.futex == futex):
+                        return title(path, frame), one
+            return "", None
+
+        name, obj = search(thread.python[:NAMING], lambda path, frame: path)
+        if obj is None and parked is None:
+            others = [frame for th in self.view.threads if th is not thread for frame in th.python]
+            name, obj = search(others, lambda path, frame: f"{path} of {frame.function}")
+        return name, obj if obj is not None else parked
+
+    def _buffered_io(self, thread: ThreadView, futex: int) -> Edge | None:
+        """The edge to the lock inside an io object of C code, which notes its owner's id."""
+        for frame in thread.python[:NAMING]:
+            for path, obj in self.references.of_frame(frame):
+                owner = buffered_owner(obj, futex)
+                if owner is None:
+                    continue
+                what = f"the lock inside the {obj.type.builtin_name.rpartition('.')[2]} {path}"
+                edge = Edge(self.node(thread), what, "Lock", address=futex, where=outer_place(thread.python, frame))
+                self._by_ident(edge, owner)
+                return edge
+        return None
+
+    def _lock(self, obj: Any) -> Any:
         try:
             return locks.read(obj)
         except GdbextError:
             return None
 
-    def _lock_edge(self, thread, obj, name, frame):
+    def _lock_edge(self, thread: ThreadView, obj: Any, name: str, frame: Any) -> Edge:
         info = locks.read(obj)
         what = self._called(thread, name)
-        text = f"the {info.kind} {what or hex(info.address)}"
+        where = f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
         edge = Edge(
-            self.node(thread),
-            text,
-            info.kind,
-            address=info.address,
-            where=f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})",
+            self.node(thread), f"the {info.kind} {what or hex(info.address)}", info.kind, address=info.address, where=where
         )
         if not info.locked:
             edge.note = "it was just being given back"
             return edge
-        if info.kind == "RLock":
-            self._by_ident(edge, info.owner)
-            owner = self.view.by_ident(info.owner)
-            if (
-                owner is not None
-                and not any(self._holds(owner, f, info.address) for f in owner.python)
-                and not self._names(owner, info.address)
-            ):
-                edge.owner, edge.candidates = None, [edge.owner]
-                edge.note = (
-                    "the lock names this thread, but no frame of it can reach the lock: after a fork, the id of a thread that is gone may "
-                    "have been used again"
-                )
-            return edge
-        return self._holder_of(edge, info.address, thread)
+        if info.kind != "RLock":
+            return self._holder_of(edge, info.address, thread)
+        self._by_ident(edge, info.owner)
+        owner = self.view.by_ident(info.owner)
+        if owner is not None and not self._can_hold(owner, info.address):
+            edge.owner, edge.candidates = None, [edge.owner]
+            edge.note = (
+                "the lock names this thread, but no frame of it can reach the lock: after a fork, the id of a thread that is gone "
+                "may have been used again"
+            )
+        return edge
 
-    def _called(self, thread, name):
+    def _can_hold(self, owner: ThreadView, address: int) -> bool:
+        inside = any(agent is owner for agent, _ in self.holders.of(WITH, address))
+        return inside or owner in self.reachable.threads_of(address)
+
+    def _called(self, thread: ThreadView, name: str) -> str:
         """What a lock is called; a logging handler's by its class."""
         for frame in thread.python[:3]:
-            if frame.file.endswith("logging/__init__.py"):
+            if path_of(frame).endswith("logging/__init__.py"):
                 me = dict(frame.locals()).get("self")
                 if me is not None and "self.lock" in name:
                     return f"of the logging handler {me.type_name}"
@@ -242,7 +329,7 @@ class Finder:
                     return "of the logging module"
         return name
 
-    def _by_ident(self, edge, ident):
+    def _by_ident(self, edge: Edge, ident: int) -> None:
         owner = self.view.by_ident(ident)
         if owner is not None:
             edge.owner = self.node(owner)
@@ -250,14 +337,10 @@ class Finder:
             edge.orphan = True
             edge.note = f"its owner, thread {ident:#x}, does not exist in this process: " + ORPHANED
 
-    def _holder_of(self, edge, address, waiter):
+    def _holder_of(self, edge: Edge, address: int, waiter: ThreadView) -> Edge:
         """The owner of a plain Lock: whose frame is inside its `with`, or between its acquire and its release."""
-        for how, look in (("with", self._holds), ("between acquire and release", self._holds_by_source)):
-            found = []
-            for thread in self.view.threads:
-                where = next((w for w in (look(thread, f, address) for f in thread.python) if w), None)
-                if where:
-                    found.append((thread, where))
+        for how in (WITH, BY_SOURCE):
+            found = self.holders.of(how, address)
             others = [f for f in found if f[0] is not waiter] or found
             if len(others) == 1:
                 edge.owner, edge.how, edge.note = self.node(others[0][0]), how, f"held in {others[0][1]}"
@@ -266,158 +349,89 @@ class Finder:
                 edge.candidates = [self.node(t) for t, _ in others]
                 edge.note = "one of them holds it: " + "; ".join(w for _, w in others[:4])
                 return edge
-        able = [th for th in self.view.threads if th is not waiter and not th.idle and self._names(th, address)]
+        able = [th for th in self.reachable.threads_of(address) if th is not waiter and not th.idle]
         if able:
             edge.candidates = [self.node(th) for th in able]
             edge.note = (
-                "a plain Lock keeps no owner, and no frame is inside its with or between acquire and release: one that can reach it "
-                "took it, or it was locked when this process was forked, or by a thread that has ended"
+                "a plain Lock keeps no owner, and no frame is inside its with or between acquire and release: one that can reach "
+                "it took it, or it was locked when this process was forked, or by a thread that has ended"
             )
         else:
             edge.note = "no thread of this process holds it in any frame: it is used as a signal, or " + ORPHANED
         return edge
 
-    def _names(self, thread, address):
-        return any(obj.address == address for frame in thread.python for _, obj in self._reachable(frame))
+    # ---- what is built of locks --------------------------------------------------------------------------------------
+    def _built(self, thread: ThreadView, wait: Any) -> Edge:
+        """The edge of a wait that the library's frames tell: a queue, an event, a join, a future, an import."""
+        node, me = self.node(thread), wait.object
+        where = outer_place(thread.python, wait.frame)
+        if wait.kind == "Thread":
+            edge = self._join(node, me, where)
+            edge.limit = wait.limit
+            return edge
+        if wait.kind == "import":
+            edge = Edge(node, f"the import of {text(me, 'name')}", "import", address=me.address, where=where)
+            self._by_ident(edge, import_owner(me))
+            return edge
+        own = [f for f in thread.python[:8] if not path_of(f).endswith(LIBRARY)]
+        name = next(filter(None, (self.references.name_of(f, me.address) for f in own)), "") or hex(me.address)
+        edge = edge_of(node, wait, name, where)
+        if wait.kind == "Semaphore":
+            return self._semaphore(edge, me.address, thread)
+        able = [th for th in self.reachable.threads_of(me.address) if th is not thread and not th.idle]
+        edge.candidates = [self.node(th) for th in able if not self._same_wait(th, me.address)]
+        edge.ended = self._ended_threads(thread, me.address)
+        return edge
 
-    def _reachable(self, frame):
-        if frame.address not in self._reach:
-            self._reach[frame.address] = locks.reachable(frame)
-        return self._reach[frame.address]
-
-    def _holds(self, thread, frame, address):
-        if frame.address not in self._entered:
-            self._entered[frame.address] = locks.entered(frame)
-        for manager in self._entered[frame.address]:
-            if address in (manager.address, self._inner_lock(manager)) and not self._waits_on(thread, manager):
-                return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
-        return None
-
-    def _holds_by_source(self, thread, frame, address):
-        if frame.address not in self._acquired:
-            self._acquired[frame.address] = locks.acquired(frame)
-        for _, obj, taken, given in self._acquired[frame.address]:
-            if address in (obj.address, self._inner_lock(obj)) and not self._waits_on(thread, obj):
-                return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line}, acquired at line {taken}, released at {given})"
-        return None
-
-    def _inner_lock(self, obj):
-        """The lock inside a Condition, or what stands for one; 0 for others."""
-        if not obj.type.is_heap:
-            return 0
-        try:
-            inner = obj.attr("_lock")
-            return inner.address if isinstance(inner, Object) else 0
-        except GdbextError:
-            return 0
-
-    def _waits_on(self, thread, manager):
-        """Whether the thread stands in the `wait` of this Condition, which has given its lock back meanwhile."""
-        inner = self._inner_lock(manager)
-        for frame in thread.python:
-            if frame.file.endswith("threading.py") and frame.function in ("Condition.wait", "wait"):
+    def _same_wait(self, thread: ThreadView, address: int) -> bool:
+        """Whether the thread itself stands in a wait of this very object."""
+        for frame in thread.python[:6]:
+            if path_of(frame).endswith(LIBRARY):
                 me = dict(frame.locals()).get("self")
-                if me is not None and (me.address == manager.address or inner and self._inner_lock(me) == inner):
+                if getattr(me, "address", 0) == address:
                     return True
         return False
 
-    # ---- what is built of locks --------------------------------------------------------------------------------------
-    def _semantic(self, thread):
-        """An edge by the Python frames in which the thread waits: queues, events, joins, imports. None where they are none of these."""
-        best = None
-        for frame in thread.python[:8]:
-            base = frame.file.replace("\\", "/")
-            if not base.endswith(OURS):
-                break
-            found = next(
-                (what for (end, function), what in _WAITING.items() if base.endswith(end) and frame.function == function), None
-            )
+    def _ended_threads(self, waiter: ThreadView, address: int) -> list[str]:
+        """Names of `threading.Thread` objects that the waiter's frames can name and whose threads have ended."""
+        found: dict[int, str] = {}
+        for frame in waiter.python[:NAMING]:
+            for _, obj in self.references.of_frame(frame):
+                if obj.address in found or not obj.type.is_heap or not obj.isa("Thread"):
+                    continue
+                ident, started = number(obj, "_ident"), self._was_started(obj)
+                if started and isinstance(ident, int) and self.view.by_ident(ident) is None:
+                    found[obj.address] = text(obj, "_name")
+        return list(found.values())
+
+    def _was_started(self, thread: Any) -> bool:
+        try:
+            return bool(thread.attr("_started").attr("_flag").boolean())
+        except GdbextError:
+            return False
+
+    def _semaphore(self, edge: Edge, address: int, waiter: ThreadView) -> Edge:
+        found = [agent for agent, _ in self.holders.of(WITH, address)]
+        found = [th for th in found if th is not waiter] or found
+        if len(found) == 1:
+            edge.owner, edge.how = self.node(found[0]), WITH
+        else:
+            edge.candidates = [self.node(th) for th in found]
+        if not found:
+            able = [th for th in self.reachable.threads_of(address) if th is not waiter and not th.idle]
+            edge.candidates = [self.node(th) for th in able if not self._same_wait(th, address)]
+        return edge
+
+    def _join(self, node: Any, me: Any, where: str) -> Edge:
+        if "Process" in map(last_part, me.mro_names()):
+            edge = Edge(node, f"the end of the process {text(me, '_name')}", "Process", address=me.address, where=where)
             try:
-                me = dict(frame.locals()).get("self")
-                kind = _BY_TYPE.get(me.type_name) if me is not None else None
-                if found is None and kind and frame.function in ("wait", "join", "acquire", "get", "put", "exception"):
-                    found = {"Queue": frame.function}.get(kind, kind)
-                if found is None and frame.function in ("join", "_wait_for_tstate_lock", "Thread._wait_for_tstate_lock"):
-                    found = (
-                        "Thread"
-                        if me is not None and any(n in ("Thread", "Process") for n in map(_last, me.mro_names()))
-                        else None
-                    )
-            except GdbextError:
-                continue
-            if found and me is not None:
-                best = (found, me, frame)
-        if best is None:
-            return None
-        outer = next((f for f in thread.python if not f.file.replace("\\", "/").endswith(OURS)), best[2])
-        where = f"{outer.function} ({os.path.basename(outer.file)}:{outer.line})"
-        return self._built(thread, best[0], best[1], where)
-
-    def _built(self, thread, kind, me, where):
-        node = self.node(thread)
-        name = next(
-            (
-                path
-                for f in thread.python[:8]
-                if not f.file.endswith(OURS)
-                for path, o in self._reachable(f)
-                if o.address == me.address
-            ),
-            "",
-        )
-        name = name or hex(me.address)
-        if kind == "Thread":
-            return self._join(node, me, where)
-        if kind == "import":
-            edge = Edge(node, f"the import of {_text(me, 'name')}", "import", address=me.address, where=where)
-            self._by_ident(edge, _import_owner(me))
+                edge.pid = me.attr("_popen").attr("pid").integer()
+            except (GdbextError, AttributeError):
+                pass  # not started yet
             return edge
-        if kind in ("get", "put", "join"):
-            size, limit = _queue_size(me)
-            state = f"{size if size is not None else '?'} items" + (f" of at most {limit}" if limit else "")
-            want = {"get": "an item of", "put": "room in", "join": "the end of all work of"}[kind]
-            edge = Edge(node, f"{want} the {me.type_name} {name} ({state})", "Queue", address=me.address, where=where)
-            edge.how = kind
-        else:
-            extra = ""
-            if kind == "Barrier":
-                extra = f" ({_number(me, '_count')} of {_number(me, '_parties')} have come)"
-            elif kind == "Semaphore":
-                extra = f" (value {_number(me, '_value')})"
-            elif kind == "Future":
-                extra = f" ({_text(me, '_state')})"
-            edge = Edge(node, f"the {me.type_name} {name}{extra}", kind, address=me.address, where=where)
-            if kind == "Semaphore":
-                return self._semaphore(edge, me.address, thread)
-        able = [
-            th
-            for th in self.view.threads
-            if th is not thread and not th.idle and self._names(th, me.address) and not self._same_wait(th, me.address)
-        ]
-        edge.candidates = [self.node(th) for th in able]
-        return edge
-
-    def _same_wait(self, thread, address):
-        """Whether the thread itself stands in a wait of this very object."""
-        return any(
-            f.file.endswith(OURS) and "self" in dict(f.locals()) and getattr(dict(f.locals())["self"], "address", 0) == address
-            for f in thread.python[:6]
-        )
-
-    def _semaphore(self, edge, address, waiter):
-        holders = [th for th in self.view.threads if any(self._holds(th, f, address) for f in th.python)]
-        holders = [th for th in holders if th is not waiter] or holders
-        if len(holders) == 1:
-            edge.owner, edge.how = self.node(holders[0]), "with"
-        else:
-            edge.candidates = [self.node(th) for th in holders]
-        return edge
-
-    def _join(self, node, me, where):
-        if "Process" in map(_last, me.mro_names()):
-            return Edge(node, f"the end of the process {_text(me, '_name')}", "Process", address=me.address, where=where)
-        edge = Edge(node, f"the end of thread {_text(me, '_name')}", "Thread", address=me.address, where=where)
-        ident = _number(me, "_ident")
+        edge = Edge(node, f"the end of thread {text(me, '_name')}", "Thread", address=me.address, where=where)
+        ident = number(me, "_ident")
         owner = self.view.by_ident(ident) if isinstance(ident, int) else None
         if owner is not None:
             edge.owner = self.node(owner)
@@ -426,51 +440,8 @@ class Finder:
         return edge
 
 
-ORPHANED = "it was held when this process was forked, or the thread has ended without giving it back"
-
-
-def _last(name):
-    return name.rpartition(".")[2]
-
-
-def _attribute(obj, name):
-    try:
-        value = obj.attr(name)
-        return value.plain() if isinstance(value, Object) else value
-    except GdbextError:
-        return None
-
-
-def _number(obj, name):
-    value = _attribute(obj, name)
-    return value if isinstance(value, int) else "?"
-
-
-def _text(obj, name):
-    value = _attribute(obj, name)
-    return value if isinstance(value, str) else "?"
-
-
-def _import_owner(module_lock):
-    """The pthread id of the thread that imports the module. 3.12 and later: while others wait, `count` is a list (bpo-38091)."""
-    value = _attribute(module_lock, "owner")
-    return value if isinstance(value, int) else 0
-
-
-def _queue_size(me):
-    """(items in a queue.Queue, its limit or 0); None for what cannot be read."""
-    size = None
-    try:
-        inner = me.attr("queue")
-        size = inner.len()
-    except GdbextError:
-        pass
-    limit = _number(me, "maxsize")
-    return size, limit if isinstance(limit, int) and limit > 0 else 0
-
-
-def find(view):
-    """-> (`[Edge]`, reasons why there may be more)"""
+def find(view: ProcessView) -> tuple[list[Edge], list[str]]:
+    """-> (the edges of a process, reasons why there may be more)"""
     if view.rt is None and not view.threads:
         return [], [f"{view.name}: no thread could be read"]
     finder = Finder(view)

@@ -1,0 +1,202 @@
+"""What a thread or an asyncio task waits for, told by the Python frames that it stands in: queues, events, joins, futures, imports.
+
+Source: Lib/threading.py, queue.py, concurrent/futures/_base.py, importlib/_bootstrap.py, asyncio/locks.py, queues.py of each minor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..cpython.objects import Object
+from ..errors import GdbextError
+from .waits import Edge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LIBRARY = ("threading.py", "queue.py", "_bootstrap>", "thread.py", "_base.py", "logging/__init__.py", "synchronize.py")
+ASYNCIO = ("asyncio/locks.py", "asyncio/queues.py", "asyncio/mixins.py", "asyncio/tasks.py", "asyncio/timeouts.py")
+FRAMES = 8  # innermost frames in which a wait of the library is looked for
+ORPHANED = "it was held when this process was forked, or the thread has ended without giving it back"
+
+# (end of the file, function) -> what the frame's `self` is and what it waits for
+_WAITING = {
+    ("queue.py", "Queue.get"): "get",
+    ("queue.py", "Queue.put"): "put",
+    ("queue.py", "Queue.join"): "join",
+    ("threading.py", "Event.wait"): "Event",
+    ("threading.py", "Condition.wait"): "Condition",
+    ("threading.py", "Barrier.wait"): "Barrier",
+    ("threading.py", "Semaphore.acquire"): "Semaphore",
+    ("threading.py", "Thread.join"): "Thread",
+    ("_base.py", "Future.result"): "Future",
+    ("_base.py", "Future.exception"): "Future",
+    ("importlib._bootstrap>", "_ModuleLock.acquire"): "import",
+    # 3.9, 3.10 have no qualified names
+    ("queue.py", "get"): "get",
+    ("queue.py", "put"): "put",
+    ("_base.py", "result"): "Future",
+}
+_BY_TYPE = {
+    "Event": "Event",
+    "Condition": "Condition",
+    "Barrier": "Barrier",
+    "Semaphore": "Semaphore",
+    "BoundedSemaphore": "Semaphore",
+    "Queue": "Queue",
+    "LifoQueue": "Queue",
+    "PriorityQueue": "Queue",
+    "_ModuleLock": "import",
+    "Future": "Future",
+}
+_VERBS = ("wait", "join", "acquire", "get", "put", "exception")
+
+
+class Wait:
+    """What the frames say: `kind` ("get", "put", "join", "Event", "Thread", …), `object` that is waited for, `frame` of the library
+    in which it is, `limit`: the wait has a time limit."""
+
+    __slots__ = ("kind", "object", "frame", "limit")
+
+    def __init__(self, kind: str, obj: Any, frame: Any, limit: bool) -> None:
+        self.kind, self.object, self.frame, self.limit = kind, obj, frame, limit
+
+
+def path_of(frame: Any) -> str:
+    """A frame's file with forward slashes."""
+    return str(frame.file).replace("\\", "/")
+
+
+def find(frames: Sequence[Any]) -> Wait | None:
+    """The outermost wait of the library that the innermost `frames` stand in; None where they stand in none."""
+    best = None
+    for frame in frames[:FRAMES]:
+        if not path_of(frame).endswith(LIBRARY):
+            break
+        try:
+            own = dict(frame.locals())
+            me = own.get("self")
+            kind = _kind(frame, me)
+        except GdbextError:
+            continue
+        if kind and me is not None:
+            best = Wait(kind, me, frame, _limited(own))
+    return best
+
+
+def _kind(frame: Any, me: Any) -> str:
+    path = path_of(frame)
+    found = next((what for (end, function), what in _WAITING.items() if path.endswith(end) and frame.function == function), "")
+    kind = _BY_TYPE.get(me.type_name) if me is not None else None
+    if not found and kind and frame.function in _VERBS:
+        found = {"Queue": str(frame.function)}.get(kind, kind)
+    if not found and frame.function in ("join", "_wait_for_tstate_lock", "Thread._wait_for_tstate_lock"):
+        if me is not None and any(last_part(n) in ("Thread", "Process") for n in me.mro_names()):
+            found = "Thread"
+    return found
+
+
+def _limited(own: dict[str, Any]) -> bool:
+    for name in ("timeout", "endtime"):
+        value = own.get(name)
+        if value is not None and not (isinstance(value, Object) and value.is_none()):
+            return True
+    return False
+
+
+def find_async(frames: Sequence[Any]) -> Wait | None:
+    """The wait of an asyncio lock, event, condition, semaphore, barrier or queue that a suspended task's innermost frames stand in."""
+    best = None
+    for frame in frames[:FRAMES]:
+        if not path_of(frame).endswith(ASYNCIO):
+            break
+        try:
+            own = dict(frame.locals())
+            me = own.get("self")
+            name = str(frame.function).rpartition(".")[2]
+            if me is None or name not in ("acquire", "wait", "get", "put", "join", "__aenter__"):
+                continue
+            kind = me.type_name
+        except GdbextError:
+            continue
+        if kind in ("Lock", "Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"):
+            best = Wait("Semaphore" if kind == "BoundedSemaphore" else kind, me, frame, False)
+        elif kind in ("Queue", "LifoQueue", "PriorityQueue"):
+            best = Wait(name, me, frame, False)
+    return best
+
+
+def edge_of(node: Any, wait: Wait, name: str, where: str, module: str = "") -> Edge:
+    """The `Edge` of a wait for anything but a thread's end or an import; `name`: by which a frame names the object; `module`:
+    "asyncio." for asyncio's."""
+    me, kind = wait.object, wait.kind
+    if kind in ("get", "put", "join"):
+        size, bound = queue_size(me)
+        state = f"{size if size is not None else '?'} items" + (f" of at most {bound}" if bound else "")
+        want = {"get": "an item of", "put": "room in", "join": "the end of all work of"}[kind]
+        return Edge(
+            node,
+            f"{want} the {module}{me.type_name} {name} ({state})",
+            module + "Queue",
+            how=kind,
+            address=me.address,
+            where=where,
+            limit=wait.limit,
+        )
+    extra = ""
+    if kind == "Barrier":
+        extra = f" ({number(me, '_count')} of {number(me, '_parties')} have come)"
+    elif kind == "Semaphore":
+        extra = f" (value {number(me, '_value')})"
+    elif kind == "Future":
+        extra = f" ({text(me, '_state')})"
+    return Edge(
+        node,
+        f"the {module}{me.type_name} {name}{extra}",
+        module + kind,
+        address=me.address,
+        where=where,
+        limit=wait.limit,
+    )
+
+
+def last_part(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def attribute(obj: Any, name: str) -> Any:
+    """An attribute as a plain value, None where it cannot be read."""
+    try:
+        value = obj.attr(name)
+        return value.plain() if isinstance(value, Object) else value
+    except GdbextError:
+        return None
+
+
+def number(obj: Any, name: str) -> Any:
+    value = attribute(obj, name)
+    return value if isinstance(value, int) else "?"
+
+
+def text(obj: Any, name: str) -> str:
+    value = attribute(obj, name)
+    return value if isinstance(value, str) else "?"
+
+
+def import_owner(module_lock: Any) -> int:
+    """The pthread id of the thread that imports the module. 3.12 and later: while others wait, `count` is a list (bpo-38091)."""
+    value = attribute(module_lock, "owner")
+    return value if isinstance(value, int) else 0
+
+
+def queue_size(me: Any) -> tuple[int | None, int]:
+    """(items in a queue.Queue or asyncio.Queue, its limit or 0); None for what cannot be read."""
+    size = None
+    for name in ("queue", "_queue"):
+        try:
+            size = me.attr(name).len()
+            break
+        except GdbextError:
+            continue
+    bound = next((b for b in (number(me, "maxsize"), number(me, "_maxsize")) if isinstance(b, int)), 0)
+    return size, max(bound, 0)
