@@ -21,7 +21,7 @@ class Code:
         self.file = self._text("code.co_filename")
         self.first = t.i32(address + L["code.co_firstlineno"])
         self.flags = t.i32(address + L["code.co_flags"])
-        self._table = None
+        self._table, self._lines, self._variables = None, {}, None
 
     def _pointer(self, key):
         return self.rt.target.u64(self.address + self.rt.layout[key])
@@ -41,7 +41,9 @@ class Code:
 
     def line(self, lasti):
         """The source line of the instruction at byte `lasti`; None where it has none."""
-        return self.rt.dialect.line(self.table, self.first, lasti)
+        if lasti not in self._lines:
+            self._lines[lasti] = self.rt.dialect.line(self.table, self.first, lasti)
+        return self._lines[lasti]
 
     def _names(self, key):
         return [self.rt.object(a).string(1000) for a in self.rt.object(self._pointer(key)).element_addresses(MAX_VARIABLES)]
@@ -49,6 +51,11 @@ class Code:
     @property
     def variables(self):
         """`[(name, kind bits)]` in the order of the frame's `localsplus`."""
+        if self._variables is None:
+            self._variables = self._read_variables()
+        return self._variables
+
+    def _read_variables(self):
         if "code.co_localsplusnames" in self.rt.layout:
             kinds = self.rt.object(self._pointer("code.co_localspluskinds")).raw_bytes(MAX_VARIABLES)
             return list(zip(self._names("code.co_localsplusnames"), kinds))

@@ -16,7 +16,6 @@ _LOCKS = {"_thread.lock": "Lock", "_thread.RLock": "RLock"}
 _LEAVE = ("__exit__", "__aexit__")
 MAX_DEPTH = 4096
 MAX_BLOCKS = 20  # CO_MAXBLOCKS
-MAX_REACH = 400  # objects looked at per frame
 MAX_SOURCE = 4 << 20
 
 
@@ -153,63 +152,6 @@ def _function_name(rt, address):
     obj, L = rt.object(address), rt.layout
     key = {"function": "func.func_name", "method_descriptor": "descr.d_name"}.get(obj.type.builtin_name)
     return rt.object(rt.target.u64(address + L[key])).string(100) if key else ""
-
-
-# ---- names -----------------------------------------------------------------------------------------------------------
-def reachable(frame, depth=2):
-    """`[(path, Object)]` of what a frame can name in a few steps: its variables, the globals its code uses, and attributes of both."""
-    rt, found, seen = frame.rt, [], set()
-
-    def add(path, obj, left):
-        if obj is None or obj.address in seen or len(found) >= MAX_REACH:
-            return
-        seen.add(obj.address)
-        try:
-            found.append((path, obj))
-            if left and obj.type.is_heap and not obj.isa("module", "type"):
-                for name, value in obj.fields()[:64]:
-                    if isinstance(value, Object):
-                        add(f"{path}.{name}", value, left - 1)
-            elif left and obj.isa("module"):
-                own = dict(obj.instance_entries())
-                for name in names:
-                    if name in own:
-                        add(f"{path}.{name}", rt.object(own[name]), left - 1)
-            elif left and obj.type.builtin_name == "builtin_function_or_method":
-                owner = rt.target.u64(obj.address + rt.layout["cfunc.m_self"])
-                if owner:
-                    add(f"{path}.__self__", rt.object(owner), left - 1)
-            elif left and obj.isa("list", "tuple", "dict"):
-                entries = obj.dict_entries(32) if obj.isa("dict") else enumerate(obj.element_addresses(32))
-                for key, value in entries:
-                    label = _short(rt, key) if obj.isa("dict") else key
-                    add(f"{path}[{label}]", rt.object(value), left - 1)
-        except GdbextError:
-            pass  # what cannot be read cannot be the lock
-
-    names = []
-    try:
-        names = [o.string(200) for o in rt.object(rt.target.u64(frame.code.address + rt.layout["code.co_names"])).elements(1000)]
-        for name, value in frame.locals():
-            add(name, value, depth)
-        if names and len(found) < MAX_REACH:
-            wanted = set(names)
-            for key, value in frame.globals().items():
-                name = key.string(200)
-                if name in wanted:
-                    add(name, value, depth)
-    except GdbextError:
-        pass
-    return found
-
-
-def _short(rt, key):
-    """A dict's key for a lock's name: a number, or a short word. Longer text may be a user's and stays out."""
-    try:
-        text = repr(rt.object(key).plain(1))
-    except GdbextError:
-        return "…"
-    return text if re.fullmatch(r"-?\d{1,20}|'[\w.:-]{1,24}'", text) else "…"
 
 
 # ---- acquire and release ---------------------------------------------------------------------------------------------

@@ -9,11 +9,13 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Callable
 
+from ..access.base import PAGE
 from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from . import ipc_locks
-from .python_waits import LIBRARY, ORPHANED, edge_of, find as find_wait, import_owner, last_part, number, path_of, text
+from .python_waits import LIBRARY, ORPHANED, edge_of, import_owner, last_part, number, path_of, text
+from .python_waits import find as find_wait
 from .references import Reachable, References
 from .waits import Edge
 
@@ -102,7 +104,7 @@ def buffered_owner(obj: Any, futex: int) -> int | None:
     Source: Modules/_io/bufferedio.c, `buffered`: `PyThread_type_lock lock`, then `unsigned long owner`. Where they lie differs by minor;
     the pointer to the semaphore that a thread waits on marks the place."""
     kind = obj.type.builtin_name
-    if kind not in (*_BUFFERED, _TEXT):
+    if kind not in (*_BUFFERED, _TEXT) or futex < PAGE:  # the first argument of another call
         return None
     try:
         words = obj.rt.target.words(obj.address, IO_WORDS)

@@ -29,6 +29,7 @@ class References:
         self.rt = rt
         self._children: dict[tuple[int, frozenset[str]], list[tuple[str, Any]]] = {}
         self._globals: dict[int, list[tuple[str, Any]]] = {}
+        self._codes: dict[int, frozenset[str]] = {}
         self._frames: dict[int, list[tuple[str, Any]]] = {}
 
     def of_frame(self, frame: Any) -> list[tuple[str, Any]]:
@@ -43,11 +44,14 @@ class References:
         return next((path for path, obj in self.of_frame(frame) if obj.address == address), "")
 
     def _names(self, frame: Any) -> frozenset[str]:
-        try:
-            held = self.rt.object(self.rt.target.u64(frame.code.address + self.rt.layout["code.co_names"]))
-            return frozenset(o.string(200) for o in held.elements(1000))
-        except GdbextError:
-            return frozenset()
+        key = frame.code.address
+        if key not in self._codes:
+            try:
+                held = self.rt.object(self.rt.target.u64(key + self.rt.layout["code.co_names"]))
+                self._codes[key] = frozenset(o.string(200) for o in held.elements(1000))
+            except GdbextError:
+                self._codes[key] = frozenset()
+        return self._codes[key]
 
     def _locals_of(self, frame: Any) -> list[tuple[str, Any]]:
         try:

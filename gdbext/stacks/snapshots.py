@@ -12,7 +12,7 @@ from ..access.snapshot import CoreFileTarget
 from ..errors import GdbextError
 
 READER = "gdbext.stacks.prefetch"
-TIMEOUT = 60  # seconds for one collector on a starved machine; the process itself stands still for milliseconds
+TIMEOUT = 600  # seconds for one collector on a machine at full load; the process itself stands still for milliseconds
 
 
 class ProcessSnapshot:
