@@ -1,0 +1,76 @@
+"""Links inside another root end in that root: by openat2, and by hand where the kernel has none."""
+
+import errno
+import os
+import stat
+
+import pytest
+
+from gdbext.access import in_root
+
+
+@pytest.fixture(params=["openat2", "by hand"])
+def way(request, monkeypatch):
+    if request.param == "by hand":
+
+        def missing(*_):
+            raise OSError(errno.ENOSYS, "no openat2")
+
+        monkeypatch.setattr(in_root, "_openat2", missing)
+
+
+@pytest.fixture
+def root(tmp_path):
+    inside = tmp_path / "container"
+    (inside / "etc/deep").mkdir(parents=True)
+    (inside / "etc/name").write_text("inside")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/name").write_text("outside")
+    os.symlink(str(tmp_path / "etc"), inside / "escape")  # absolute: to us it leads out
+    os.symlink("/etc", inside / "absolute")
+    os.symlink("../../../../etc/name", inside / "etc/deep/up")
+    os.symlink("loop", inside / "loop")
+    os.symlink("name", inside / "etc/link")
+    os.mkfifo(inside / "etc/fifo")
+    fd = os.open(inside, os.O_PATH)
+    yield fd
+    os.close(fd)
+
+
+def read(root, path, flags=os.O_RDONLY):
+    with os.fdopen(in_root.open_beneath(root, path, flags), "rb") as f:
+        return f.read()
+
+
+@pytest.mark.usefixtures("way")
+def test_links_end_in_the_root(root):
+    for path in ("etc/name", "/etc/name", "absolute/name", "etc/deep/up", "../../etc/name", "./etc//deep/../name", "etc/link"):
+        assert read(root, path) == b"inside", path
+
+
+@pytest.mark.usefixtures("way")
+def test_no_way_leads_out(root):
+    with pytest.raises(FileNotFoundError):
+        in_root.open_beneath(root, "escape/name")
+    for path, flags in (("loop", 0), ("etc/link", os.O_NOFOLLOW)):
+        with pytest.raises(OSError) as e:
+            in_root.open_beneath(root, path, flags)
+        assert e.value.errno == errno.ELOOP
+    fd = in_root.open_beneath(root, "etc/fifo", os.O_RDONLY | os.O_NONBLOCK)
+    assert stat.S_ISFIFO(os.fstat(fd).st_mode)
+    os.close(fd)
+
+
+def test_descriptors_are_closed(root, way):
+    before = set(os.listdir("/proc/self/fd"))
+    for path in ("etc/name", "escape/name", "loop", "absolute/name"):
+        try:
+            os.close(in_root.open_beneath(root, path))
+        except OSError:
+            pass
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_process_that_is_named():
+    with os.fdopen(in_root.open_in_root(os.getpid(), "/proc/self/comm"), "rb") as f:
+        assert f.read()
