@@ -1,4 +1,4 @@
-"""Python's locks as bytes: `_thread.lock` and RLock, who holds an RLock, and which `with` blocks a frame is inside.
+"""Which locks a frame holds: the `with` blocks that it is inside, and the `.acquire()` calls of its source.
 
 A plain lock keeps no owner. But a frame inside `with lock:` keeps the lock's `__exit__` on its value stack, at a depth that the code's
 exception table tells for the instruction it stands at (3.11 and later; Objects/exception_handling_notes.txt) or its block stack
@@ -8,63 +8,14 @@ does (3.9, 3.10). So who holds it in a `with` is read, not guessed.
 import os
 import re
 
-from ..errors import FaultError, GdbextError, LayoutError
+from ..errors import FaultError, GdbextError
 from .expressions import evaluate
 from .objects import Object
 
-_LOCKS = {"_thread.lock": "Lock", "_thread.RLock": "RLock"}
 _LEAVE = ("__exit__", "__aexit__")
 MAX_DEPTH = 4096
 MAX_BLOCKS = 20  # CO_MAXBLOCKS
 MAX_SOURCE = 4 << 20
-
-
-class Lock:
-    """A `_thread.lock` or RLock: `kind` "Lock" or "RLock", `address`, `locked`, `owner`: pthread id of an RLock's holder (0: free, or
-    a Lock, which keeps none), `futex`: the address that its waiters' futex calls name (0: each waits on its own, 3.14 and
-    later)."""
-
-    __slots__ = ("kind", "address", "locked", "owner", "futex")
-
-    def __init__(self, kind, address, locked, owner, futex):
-        self.kind, self.address, self.locked, self.owner, self.futex = kind, address, locked, owner, futex
-
-
-def read(obj):
-    """The `Lock` of an `Object`, None where it is of another type. Source: Modules/_threadmodule.c of each minor."""
-    kind = _LOCKS.get(obj.type.builtin_name)
-    if kind is None:
-        return None
-    L, t, at = obj.rt.layout, obj.rt.target, obj.address
-    if kind == "Lock":
-        if "lock.lock_lock" in L:
-            locked = t.u8(at + L["lock.locked"])
-            if locked > 1:
-                raise LayoutError(f"no lock at {at:#x}")
-            return Lock(kind, at, bool(locked), 0, t.u64(at + L["lock.lock_lock"]))
-        return Lock(kind, at, bool(t.u8(at + L["lock.lock"]) & 1), 0, 0)
-    if "rlock.rlock_lock" in L:
-        count = t.u64(at + L["rlock.rlock_count"])
-        return Lock(kind, at, count > 0, t.u64(at + L["rlock.rlock_owner"]) if count else 0, t.u64(at + L["rlock.rlock_lock"]))
-    locked = bool(t.u8(at + L["rlock.lock.mutex"]) & 1)
-    return Lock(kind, at, locked, t.u64(at + L["rlock.lock.thread"]) if locked else 0, 0)
-
-
-def parked_at(rt, futex):
-    """3.14 and later: the lock `Object` whose byte a thread is parked for, which waits on the word `futex` of a record on its own stack
-    (`struct wait_entry`, Python/parking_lot.c: park_arg, addr, semaphore); None where no lock is there."""
-    L = rt.layout
-    if "lock.lock" not in L:
-        return None
-    try:
-        byte = rt.target.u64(futex - 8)
-        for key in ("lock.lock", "rlock.lock.mutex"):
-            obj = rt.object(byte - L[key])
-            if byte > L[key] and _LOCKS.get(obj.type.builtin_name) == ("Lock" if key == "lock.lock" else "RLock"):
-                return obj
-    except GdbextError:
-        pass  # something else parks there: a mutex of the interpreter's own
-    return None
 
 
 # ---- the value stack of a frame --------------------------------------------------------------------------------------

@@ -5,9 +5,14 @@ that claims more than memory holds raises `FaultError`/`LayoutError`, never a wr
 Include/cpython/*.h and Objects/dictobject.c, setobject.c, typeobject.c of each minor; offsets come from layouts/cpython.
 """
 
+from __future__ import annotations
+
+import difflib
 import struct
+from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError, LayoutError, NotFoundError
+from . import getsets
 from .types import (
     BYTES,
     DICT,
@@ -22,6 +27,11 @@ from .types import (
     TYPE,
 )
 
+if TYPE_CHECKING:
+    from .adapters import Adapter
+    from .runtime import Runtime
+    from .types import TypeInfo
+
 MAX_ITEMS = 20_000_000  # no list, dict or string of an engine is longer; a bigger count is damage
 DEQUE_BLOCK = 64  # Modules/_collectionsmodule.c BLOCKLEN
 
@@ -31,15 +41,16 @@ class Object:
 
     __slots__ = ("rt", "address", "_type")
 
-    def __init__(self, rt, address):
-        self.rt, self.address, self._type = rt, address, None
+    def __init__(self, rt: Runtime, address: int) -> None:
+        self.rt, self.address = rt, address
+        self._type: TypeInfo | None = None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Object({self.address:#x})"
 
     # ---- type ----------------------------------------------------------------------------------------------------
     @property
-    def type(self):
+    def type(self) -> TypeInfo:
         """Its `TypeInfo`; `LayoutError` where no object can be."""
         if self._type is None:
             pointer = self.rt.target.u64(self.address + self.rt.layout["object.ob_type"])
@@ -49,25 +60,33 @@ class Object:
         return self._type
 
     @property
-    def type_name(self):
+    def type_name(self) -> str:
+        """The class's own name, without its module."""
         return self.type.name
 
-    def isa(self, *names):
+    @property
+    def adapter(self) -> Adapter | None:
+        """The `Adapter` that answers for objects of its family, None for those that need none."""
+        make = self.type.adapter
+        return None if make is None else make(self)
+
+    def isa(self, *names: str) -> bool:
         """Whether a builtin (C) type of one of these tp_names is among its bases."""
         return not self.type.builtin_bases().isdisjoint(names)
 
-    def is_none(self):
+    def is_none(self) -> bool:
         return self.type.builtin_name == "NoneType"
 
-    def mro_names(self):
+    def mro_names(self) -> list[str]:
+        """tp_name of each class along the MRO."""
         return [b.raw_name for b in self.type.bases()]
 
-    def _need(self, flag, what):
+    def _need(self, flag: int, what: str) -> None:
         if not self.type.flags & flag:
             raise GdbextError(f"the {self.type_name} at {self.address:#x} is no {what}")
 
     # ---- scalars -------------------------------------------------------------------------------------------------
-    def integer(self, max_digits=1 << 20):
+    def integer(self, max_digits: int = 1 << 20) -> int:
         """An int of any size (bool too); `GdbextError` for another type."""
         self._need(LONG, "int")
         L, t = self.rt.layout, self.rt.target
@@ -90,17 +109,17 @@ class Object:
             value = int("".join(format(d, "030b") for d in reversed(digits)), 2)
         return sign * value
 
-    def boolean(self):
+    def boolean(self) -> bool:
         if self.type.builtin_name != "bool":
             raise GdbextError(f"the {self.type_name} at {self.address:#x} is no bool")
         return self.integer() != 0
 
-    def floating(self):
+    def floating(self) -> float:
         if not self.isa("float"):
             raise GdbextError(f"the {self.type_name} at {self.address:#x} is no float")
         return self.rt.target.f64(self.address + self.rt.layout["float.ob_fval"])
 
-    def string(self, limit=None):
+    def string(self, limit: int | None = None) -> str:
         """A str, at most `limit` characters of it; `GdbextError` for another type."""
         self._need(STR, "str")
         L, t = self.rt.layout, self.rt.target
@@ -129,7 +148,7 @@ class Object:
         # Two surrogates side by side are two characters of a str, where the decoder makes one of them.
         return text if len(text) == length else "".join(map(chr, struct.unpack(f"<{length}H", raw)))
 
-    def raw_bytes(self, limit=None):
+    def raw_bytes(self, limit: int | None = None) -> bytes:
         """The content of bytes or a bytearray."""
         L, t = self.rt.layout, self.rt.target
         size = t.i64(self.address + L["varobj.ob_size"])
@@ -143,7 +162,7 @@ class Object:
         raise GdbextError(f"the {self.type_name} at {self.address:#x} is no bytes")
 
     # ---- containers ----------------------------------------------------------------------------------------------
-    def len(self):
+    def len(self) -> int:
         """What `len()` gives for str, bytes, list, tuple, dict, set, deque; `GdbextError` for another type."""
         L, t, flags = self.rt.layout, self.rt.target, self.type.flags
         if flags & STR:
@@ -160,11 +179,12 @@ class Object:
             return self.rt.object(t.u64(self.address + L["mappingproxy.mapping"])).len()
         raise GdbextError(f"the {self.type_name} at {self.address:#x} has no length that can be read")
 
-    def elements(self, limit=MAX_ITEMS):
+    def elements(self, limit: int = MAX_ITEMS) -> list[Object]:
         """The members of a list, tuple, set, frozenset, deque, or a dict's keys, as `Object`s; at most `limit`."""
         return [self.rt.object(a) for a in self.element_addresses(limit)]
 
-    def element_addresses(self, limit=MAX_ITEMS):
+    def element_addresses(self, limit: int = MAX_ITEMS) -> list[int]:
+        """As `elements`: their addresses."""
         L, t, flags = self.rt.layout, self.rt.target, self.type.flags
         if flags & (LIST | TUPLE):
             count = t.i64(self.address + L["varobj.ob_size"])
@@ -174,14 +194,14 @@ class Object:
             at = self.address + L["tuple.ob_item"] if flags & TUPLE else t.u64(self.address + L["list.ob_item"])
             return list(t.words(at, count)) if count else []
         if flags & DICT:
-            return [k for k, _ in self.dict_entries(limit)]
+            return [k for k, _ in self.ordered_entries(limit)]
         if self.isa("set", "frozenset"):
             return self._set_members(limit)
         if self.isa("collections.deque"):
             return self._deque_members(limit)
         raise GdbextError(f"the {self.type_name} at {self.address:#x} cannot be iterated by reading memory")
 
-    def _set_members(self, limit):
+    def _set_members(self, limit: int) -> list[int]:
         L, t = self.rt.layout, self.rt.target
         mask = t.u64(self.address + L["set.mask"])
         if mask > MAX_ITEMS * 4:
@@ -195,7 +215,7 @@ class Object:
                     break
         return found
 
-    def _deque_members(self, limit):
+    def _deque_members(self, limit: int) -> list[int]:
         L, t = self.rt.layout, self.rt.target
         count = t.i64(self.address + L["varobj.ob_size"])
         if not 0 <= count <= MAX_ITEMS:
@@ -210,14 +230,32 @@ class Object:
             block, index = words[DEQUE_BLOCK + 1], 0
         return found
 
-    def dict_entries(self, limit=MAX_ITEMS):
+    def ordered_entries(self, limit: int = MAX_ITEMS) -> list[tuple[int, int]]:
+        """As `dict_entries`, in the order of iteration: an OrderedDict's is that of its linked list of nodes."""
+        if not self.isa("collections.OrderedDict"):
+            return self.dict_entries(limit)
+        L, t = self.rt.layout, self.rt.target
+        held, order, node = dict(self.dict_entries()), [], t.u64(self.address + L["odict.od_first"])
+        while node and len(order) < min(len(held), limit):
+            order.append(t.u64(node + L["odictnode.key"]))
+            node = t.u64(node + L["odictnode.next"])
+        return [(k, held[k]) for k in order if k in held]
+
+    def range(self) -> Any:
+        """The equal `range` of a range."""
+        if not self.isa("range"):
+            raise GdbextError(f"the {self.type_name} at {self.address:#x} is no range")
+        L, t = self.rt.layout, self.rt.target
+        return range(*(self.rt.object(t.u64(self.address + L[f"range.{k}"])).integer() for k in ("start", "stop", "step")))
+
+    def dict_entries(self, limit: int = MAX_ITEMS) -> list[tuple[int, int]]:
         """`[(key address, value address)]` of a dict in its own order."""
         self._need(DICT, "dict")
         L, t = self.rt.layout, self.rt.target
         keys, values = t.u64(self.address + L["dict.ma_keys"]), t.u64(self.address + L["dict.ma_values"])
         return self.rt.dialect.dict_entries(self.rt, keys, values, limit)
 
-    def array_numbers(self, start, stop):
+    def array_numbers(self, start: int, stop: int) -> tuple[str, list[Any]]:
         """(type code, the elements from `start` to `stop` as plain numbers) of an array.array. The code names their width."""
         L, t = self.rt.layout, self.rt.target
         descr = t.u64(self.address + L["array.ob_descr"])
@@ -234,13 +272,13 @@ class Object:
         raw = t.read(t.u64(self.address + L["array.ob_item"]) + start * step, (stop - start) * step)
         return code, list(struct.unpack(f"<{stop - start}{plain}", raw))
 
-    def items(self, limit=MAX_ITEMS):
-        """`[(Object, Object)]` of a dict (or a mappingproxy of one) in its own order."""
+    def items(self, limit: int = MAX_ITEMS) -> list[tuple[Object, Object]]:
+        """`[(Object, Object)]` of a dict (or a mappingproxy of one) in the order of iteration."""
         if self.isa("mappingproxy"):
             return self.rt.object(self.rt.target.u64(self.address + self.rt.layout["mappingproxy.mapping"])).items(limit)
-        return [(self.rt.object(k), self.rt.object(v)) for k, v in self.dict_entries(limit)]
+        return [(self.rt.object(k), self.rt.object(v)) for k, v in self.ordered_entries(limit)]
 
-    def item(self, key):
+    def item(self, key: Any) -> Any:
         """`self[key]` of a dict by a plain Python key, of a list, tuple or deque by index; `NotFoundError` otherwise."""
         if self.type.flags & DICT or self.isa("mappingproxy"):
             for k, v in self.items():
@@ -264,7 +302,7 @@ class Object:
             raise LayoutError(f"the {self.type_name} at {self.address:#x} claims {count} items and has {len(found)}")
         return self.rt.object(found[index])
 
-    def equals(self, plain):
+    def equals(self, plain: Any) -> bool:
         """Whether it equals a plain Python value (str, bytes, int, float, bool, None, or a tuple of those)."""
         try:
             if isinstance(plain, Object):
@@ -275,7 +313,7 @@ class Object:
         except GdbextError:
             return False
 
-    def plain(self, depth=8):
+    def plain(self, depth: int = 8) -> Any:
         """The plain Python value of None, bool, int, float, str, bytes, tuple, Ellipsis-free; `GdbextError` for the rest."""
         flags, name = self.type.flags, self.type.builtin_name
         if name == "NoneType":
@@ -292,17 +330,19 @@ class Object:
             return self.floating()
         if flags & TUPLE and depth:
             return tuple(o.plain(depth - 1) for o in self.elements(10000))
-        number = self.rt.numpy_scalar(self)
-        if number is not None:
-            return number
+        adapter = self.adapter
+        if adapter is not None:
+            value = adapter.plain()
+            if value is not NotImplemented:
+                return value
         raise GdbextError(f"the {self.type_name} at {self.address:#x} has no plain value")
 
     # ---- attributes ----------------------------------------------------------------------------------------------
-    def instance_entries(self):
+    def instance_entries(self) -> list[tuple[str, int]]:
         """`[(name, address)]` of the instance's own `__dict__`, wherever this CPython keeps it; [] when it has none."""
         return self.rt.dialect.instance_entries(self.rt, self)
 
-    def fields(self):
+    def fields(self) -> list[tuple[str, Any]]:
         """`[(name, value)]`: instance dict, then slots that are set. Values are `Object`s or plain numbers and strings."""
         found = [(n, self.rt.object(a)) for n, a in self.instance_entries()]
         if self.type.is_heap:
@@ -313,7 +353,7 @@ class Object:
                         found.append((name, value))
         return found
 
-    def _member(self, offset, kind):
+    def _member(self, offset: int, kind: int) -> Any:
         t = self.rt.target
         if kind in MEMBER_OBJECT:
             pointer = t.u64(self.address + offset)
@@ -324,7 +364,7 @@ class Object:
         code = MEMBER_CODES.get(kind)
         return struct.unpack(code, t.read(self.address + offset, struct.calcsize(code)))[0] if code else None
 
-    def metaclass_member(self, name):
+    def metaclass_member(self, name: str) -> Any:
         """Of a class: the C member that its metaclass defines; `NotFoundError` where it defines none that is set."""
         slots = self.type.slots
         found = self._member(*slots[name]) if name in slots else None
@@ -332,43 +372,60 @@ class Object:
             raise NotFoundError(f"the class at {self.address:#x} has no {name}")
         return found
 
-    def attr(self, name):
+    def attr(self, name: str) -> Any:
         """`self.name` by reading: instance dict, slots, class attributes along the MRO, a property's backing field `_name`.
 
         -> `Object`, or a plain value for C members that are no objects. `NotFoundError` when there is none; `GdbextError`
         for a property that only running code could answer.
         """
+        adapter = self.adapter
+        if adapter is not None:
+            known = adapter.attribute(name)
+            if known is not NotImplemented:
+                return known
         own = dict(self.instance_entries())
         if name in own:
             return self.rt.object(own[name])
         special = self._special(name, own)
-        if special is not None:
+        if special is not NotImplemented:
             return special
         if self.type.flags & TYPE:
             found = self.rt.type(self.address).lookup(name)
             if found is not None:
-                return self.rt.object(found)
-        slots = self.type.slots
-        if name in slots:
-            value = self._member(*slots[name])
-            if value is None:
-                raise NotFoundError(f"the slot {name} of the {self.type_name} at {self.address:#x} is not set")
-            return value
+                return self._of_class(self.rt.object(found))
         found = self.type.lookup(name)
         if found is None:
-            for table in ("_parameters", "_buffers", "_modules"):  # where torch.nn.Module's __getattr__ looks
-                if table in own and self.rt.object(own[table]).type.flags & DICT:
-                    held = next((v for k, v in self.rt.object(own[table]).items() if k.equals(name)), None)
-                    if held is not None:
-                        return held
+            found_there = adapter.missing_attribute(name) if adapter is not None else NotImplemented
+            if found_there is not NotImplemented:
+                return found_there
             raise NotFoundError(f"the {self.type_name} at {self.address:#x} has no attribute {name}{self._close_to(name, own)}")
-        value = self.rt.object(found)
-        if (
-            value.isa("property", "functools.cached_property")
-            or value.type.lookup("__get__")
-            and "property" in value.type_name.lower()
-        ):
-            for backing in ("_" + name, f"_{name}_", f"_{self.type.name.lstrip('_')}__{name}"):
+        return self._described(name, self.rt.object(found), own)
+
+    def _of_class(self, value: Object) -> Any:
+        """What a class's own attribute is when it is asked of the class: itself, but for what a staticmethod wraps."""
+        if value.type.builtin_name == "staticmethod":
+            return self.rt.object(self.rt.target.u64(value.address + self.rt.layout["object.__size"]))
+        return value
+
+    def _described(self, name: str, value: Object, own: dict[str, int]) -> Any:
+        """The value of an attribute that the class holds `value` for: a C member, a getset, a property's backing field, or itself."""
+        kind, slots = value.type.builtin_name, self.type.slots
+        if kind == "member_descriptor" and name in slots:
+            member = self._member(*slots[name])
+            if member is None:
+                raise NotFoundError(f"the slot {name} of the {self.type_name} at {self.address:#x} is not set")
+            return member
+        if kind in ("getset_descriptor", "member_descriptor"):
+            known = getsets.read(self, name)
+            if known is NotImplemented:
+                raise GdbextError(
+                    f"{name} of the {self.type_name} at {self.address:#x} is computed by a call, which reading cannot make"
+                )
+            return known
+        if kind == "staticmethod":
+            return self._of_class(value)
+        if is_property(value):
+            for backing in self.backing_names(name):
                 if backing in own:
                     return self.rt.object(own[backing])
                 if backing in slots:
@@ -380,7 +437,11 @@ class Object:
             )
         return value
 
-    def _special(self, name, own):
+    def backing_names(self, name: str) -> tuple[str, ...]:
+        """The fields that a property of this name is likely to give."""
+        return "_" + name, f"_{name}_", f"_{self.type.name.lstrip('_')}__{name}"
+
+    def _special(self, name: str, own: dict[str, int]) -> Any:
         if name == "__class__":
             return self.rt.object(self.type.address)
         if name == "__dict__":
@@ -393,12 +454,11 @@ class Object:
             names = self.namedtuple_fields()
             if name in names:
                 return self.item(names.index(name))
-        if self.type.flags & TYPE and name in ("__name__", "__qualname__", "__module__"):
-            info = self.rt.type(self.address)
-            return {"__name__": info.name, "__qualname__": info.qualname, "__module__": info.module}[name]
-        return None
+        if self.type.flags & TYPE and name in ("__name__", "__qualname__", "__module__", "__mro__"):
+            return getsets.read(self, name)
+        return NotImplemented
 
-    def namedtuple_fields(self):
+    def namedtuple_fields(self) -> list[str]:
         """The field names of a namedtuple, [] for any other tuple."""
         found = self.type.lookup("_fields")
         try:
@@ -406,11 +466,16 @@ class Object:
         except GdbextError:
             return []
 
-    def _close_to(self, name, own):
-        import difflib
-
+    def _close_to(self, name: str, own: dict[str, int]) -> str:
         names = [n for n in list(own) + list(self.type.slots) if n.isidentifier()]
         close = difflib.get_close_matches(name, names, 3)
         if close:
             return "; did you mean " + ", ".join(close) + "?"
         return f"; it has {', '.join(names[:12])}{', …' if len(names) > 12 else ''}" if names else ""
+
+
+def is_property(value: Object) -> bool:
+    """Whether a class attribute is a property, of Python's own or of a kind that names itself one."""
+    return value.isa("property", "functools.cached_property") or bool(
+        value.type.lookup("__get__") and "property" in value.type_name.lower()
+    )

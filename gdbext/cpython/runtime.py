@@ -6,7 +6,7 @@ import re
 
 from ..access.retry import retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from . import dialects
+from . import dialects, stdlib_types, thirdparty  # noqa: F401  (the last two register what they know)
 from . import layout as layouts
 from .frames import Code, PyFrame
 from .objects import Object
@@ -34,8 +34,6 @@ def open_runtime(target):
 
 class Runtime:
     """See the module's docstring. Everything read is cached until the target's epoch ends."""
-
-    one_liners = {}  # tp_name of a base -> function of an `Object` to its text: what rooms above this one know of their types
 
     def __init__(self, target):
         self.target = target
@@ -256,12 +254,6 @@ class Runtime:
             except GdbextError:
                 continue
         return ""
-
-    def numpy_scalar(self, obj):
-        """The plain value of a numpy scalar object, None for anything else."""
-        from .thirdparty import numpy_objects
-
-        return numpy_objects.scalar(obj)
 
     # ---- the lock ------------------------------------------------------------------------------------------------
     def gil(self, interp):

@@ -3,10 +3,21 @@
 Layout facts: Include/cpython/object.h, Objects/typeobject.c and Include/structmember.h of each minor; offsets come from layouts/cpython.
 """
 
+from __future__ import annotations
+
 import struct
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
+from . import adapters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from .adapters import Adapter
+    from .objects import Object
+    from .runtime import Runtime
 
 LONG, LIST, TUPLE, BYTES, STR, DICT, EXCEPTION, TYPE = (1 << n for n in range(24, 32))  # tp_flags: subclass of …
 HEAPTYPE, MANAGED_DICT, INLINE_VALUES = 1 << 9, 1 << 4, 1 << 2
@@ -37,12 +48,12 @@ MEMBER_OBJECT, MEMBER_STRING = (6, 16), 5
 class TypeInfo:
     """What a reader needs of a type object, read once per stop."""
 
-    def __init__(self, rt, address):
+    def __init__(self, rt: Runtime, address: int) -> None:
         L, t = rt.layout, rt.target
         self.rt, self.address = rt, address
         blob = t.read(address, L["type.__size"])
 
-        def field(key):
+        def field(key: str) -> int:
             return struct.unpack_from("<q", blob, L[key])[0]
 
         self.flags = field("type.tp_flags") & (1 << 64) - 1
@@ -61,37 +72,67 @@ class TypeInfo:
             raise LayoutError(f"no type object at {address:#x}")
 
     @property
-    def name(self):
+    def name(self) -> str:
         """tp_name without its module."""
         return self.raw_name.rsplit(".", 1)[-1]
 
     @property
-    def is_heap(self):
+    def is_heap(self) -> bool:
         return bool(self.flags & HEAPTYPE)
 
     @property
-    def builtin_name(self):
+    def builtin_name(self) -> str:
         """ "float", "collections.deque", …: tp_name of a type that C code defines, '' for a class of Python code."""
         return self.raw_name if not self.is_heap or "." in self.raw_name else ""
 
-    def bases(self):
+    @property
+    def is_python(self) -> bool:
+        """Whether a `class` statement made it (or `type()`), not C code."""
+        return self.is_heap and "." not in self.raw_name
+
+    @property
+    def full_name(self) -> str:
+        """ "vllm.v1.request.Request": module and qualified name."""
+        return self._memo("full name", lambda: f"{self.module}.{self.qualname}" if self.module else self.qualname)
+
+    def python_definer(self, name: str) -> TypeInfo | None:
+        """The class of Python code whose method `name` Python would call; None where C code's comes first, or none is defined."""
+
+        def find() -> TypeInfo | None:
+            c_classes = []
+            for base in self.bases():
+                if not base.is_python:
+                    c_classes.append(base)
+                elif name in base.namespace:
+                    return None if any(name in c.namespace for c in c_classes) else base
+            return None
+
+        return self._memo(("definer", name), find)
+
+    @property
+    def adapter(self) -> Callable[[Object], Adapter] | None:
+        """What makes the `Adapter` of its instances, None where no family is registered for it."""
+        return self._memo("adapter", lambda: adapters.maker_for(self))
+
+    def bases(self) -> list[TypeInfo]:
         """`TypeInfo` of each class of the MRO, itself first."""
         return [self.rt.type(a) for a in self.mro] or [self]
 
-    def builtin_bases(self):
+    def builtin_bases(self) -> frozenset[str]:
+        """`builtin_name` of each class of the MRO."""
         return self._memo("builtin bases", lambda: frozenset(b.builtin_name for b in self.bases()))
 
-    def _memo(self, key, make):
+    def _memo(self, key: Hashable, make: Callable[[], Any]) -> Any:
         memo = self.__dict__.setdefault("_memos", {})
         if key not in memo:
             memo[key] = make()
         return memo[key]
 
     @property
-    def namespace(self):
+    def namespace(self) -> dict[str, int]:
         """`{name: address}` of the class's own dict; {} where it is not to be found."""
 
-        def read():
+        def read() -> Any:
             address, found = self.dict_address or self._static_dict(), {}
             if not address:
                 return {}
@@ -104,7 +145,7 @@ class TypeInfo:
 
         return self._memo("namespace", read)
 
-    def _static_dict(self):
+    def _static_dict(self) -> int:
         """3.12+: types that C code defines statically keep their dict with the interpreter (pycore_typeobject.h): tp_subclasses
         is one more than the type's number in its table. 0 when the table does not hold this type there."""
         L, t = self.rt.layout, self.rt.target
@@ -122,7 +163,7 @@ class TypeInfo:
                 return t.u64(state + L["statictype.tp_dict"])
         return 0
 
-    def lookup(self, name):
+    def lookup(self, name: str) -> int | None:
         """The address of a class attribute along the MRO, or None."""
         for base in self.bases():
             if name in base.namespace:
@@ -130,10 +171,10 @@ class TypeInfo:
         return None
 
     @property
-    def slots(self):
+    def slots(self) -> dict[str, tuple[int, int]]:
         """`{name: (offset, kind)}` of every `__slots__` member and C member along the MRO; kind as in structmember.h."""
 
-        def read():
+        def read() -> Any:
             L, t, found = self.rt.layout, self.rt.target, {}
             for base in self.bases():
                 for name, address in base.namespace.items():
@@ -151,10 +192,10 @@ class TypeInfo:
         return self._memo("slots", read)
 
     @property
-    def module(self):
+    def module(self) -> str:
         """The `__module__` of a class, '' when it has none that is a str."""
 
-        def read():
+        def read() -> Any:
             value = self.namespace.get("__module__")
             try:
                 if value:
@@ -166,7 +207,8 @@ class TypeInfo:
         return self._memo("module", read)
 
     @property
-    def qualname(self):
+    def qualname(self) -> str:
+        """ "Outer.Inner"; the name where it cannot be read."""
         if self.is_heap:
             try:
                 return self.rt.object(self.rt.target.u64(self.address + self.rt.layout["heaptype.ht_qualname"])).string(MAX_NAME)

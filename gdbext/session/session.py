@@ -11,20 +11,22 @@ from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from ..render.text import Style
 
-discover, naming, runtimes, proc, ptrace, privacy, tensors = (
+discover, naming, runtimes, proc, ptrace, privacy, torch_adapter, adapters = (
     lazy_module("engines.discover"),
     lazy_module("engines.what"),
     lazy_module("cpython.runtime"),
     lazy_module("access.proc"),
     lazy_module("access.ptrace"),
     lazy_module("engines.sensitive_names"),
-    lazy_module("torch.tensor_impl"),
+    lazy_module("torch.adapter"),
+    lazy_module("cpython.adapters"),
 )
-# What the Python room prints of types that it does not know itself.
-_ONE_LINERS = {
-    name: lambda obj: tensors.read_tensor(obj.rt, obj.address).one_line()
-    for name in ("torch._C.TensorBase", "torch._C._TensorBase")
-}
+
+
+def _register_adapters() -> None:
+    """Tells the Python room what torch's room knows of its objects; torch's is loaded with the first of them."""
+    adapters.register(("torch._C.TensorBase", "torch._C._TensorBase"), lambda obj: torch_adapter.TensorAdapter(obj))
+    adapters.register(("torch.nn.modules.module.Module",), lambda obj: torch_adapter.ModuleAdapter(obj))
 
 
 class Session:
@@ -114,7 +116,7 @@ class Session:
     # ---- Python --------------------------------------------------------------------------------------------------
     def runtime(self, on=None):
         found = runtimes.open_runtime(self.target(on))
-        found.one_liners = _ONE_LINERS
+        _register_adapters()
         return found
 
     @staticmethod

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..access.base import PAGE
-from ..cpython import gil, locks
+from ..cpython import gil, lock_objects, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from . import ipc_locks
@@ -245,7 +245,7 @@ class Finder:
     # ---- Python's locks --------------------------------------------------------------------------------------------
     def _python_lock(self, thread: ThreadView, futex: int) -> Edge | None:
         """The edge to the `_thread.lock` or RLock that the thread's futex call waits for; None where no such lock is found."""
-        parked = locks.parked_at(self.rt, futex)
+        parked = lock_objects.parked_at(self.rt, futex)
         name, obj = self._lock_waited_for(thread, futex, parked)
         if obj is not None:
             return self._lock_edge(thread, obj, name, thread.python[0])
@@ -290,12 +290,12 @@ class Finder:
 
     def _lock(self, obj: Any) -> Any:
         try:
-            return locks.read(obj)
+            return lock_objects.read(obj)
         except GdbextError:
             return None
 
     def _lock_edge(self, thread: ThreadView, obj: Any, name: str, frame: Any) -> Edge:
-        info = locks.read(obj)
+        info = lock_objects.read(obj)
         what = self._called(thread, name)
         where = f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
         edge = Edge(

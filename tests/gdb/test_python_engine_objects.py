@@ -62,7 +62,7 @@ def test_a_line_stays_a_line_and_bounds_hold(subject):
         found = shown(rt.object(address))
         assert "\n" not in found and len(found) <= SHORT.total, label
         if label.startswith("array float (2, 3)"):
-            assert found == " ".join(expected.split()) or shown.truncated
+            assert found.startswith("<numpy.ndarray shape (2, 3) float") and (found.endswith("]]>") or shown.truncated)
         if label.startswith("array float (4, 5)") and lines < 5:
             text = PyPrint().answer(session, PyPrint.parse(f"-on {rt.target.pid} {address:#x}")).to_text()
             assert text.startswith(expected)

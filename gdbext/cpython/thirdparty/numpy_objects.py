@@ -1,14 +1,22 @@
-"""numpy scalars and arrays in a process's memory; no numpy is needed here.
+"""numpy scalars and arrays in a process's memory. numpy itself is only used to print them as it does, where it is here.
 
 Layout: numpy/core/include/numpy/ndarraytypes.h `PyArrayObject_fields` and `PyArray_Descr`, the same from numpy 1.7 to 2.x up to
 `type_num`; the item's size follows from the type number, so the fields that moved in 2.0 are not needed.
 """
 
-import struct
+from __future__ import annotations
 
-from ...errors import FaultError, GdbextError
+import struct
+from typing import TYPE_CHECKING, Any
+
+from ...errors import GdbextError
 from ...render.text import escape
-from . import numpy_text
+from ..adapters import Adapter
+
+if TYPE_CHECKING:
+    from ..objects import Object
+    from ..reprs import Repr
+    from ..runtime import Runtime
 
 # type_num -> (name, struct code, bytes)
 DTYPES = {
@@ -29,33 +37,34 @@ DTYPES = {
 }
 MAX_DIMENSIONS = 64
 SUMMARIZED = 1000  # numpy itself leaves the middle of a longer array out
-_BY_NAME = {name: code for name, code in DTYPES.values()}
+_BY_NAME = dict(DTYPES.values())
 _BY_NAME.update({"bool_": "?", "int_": "q", "uint": "Q", "longlong": "q", "ulonglong": "Q", "intc": "i", "uintc": "I"})
+_COMPLEX = {"complex64": "f", "complex128": "d"}
 
 
 class Array:
     """An ndarray: `shape` and `strides` (bytes) tuples, `dtype` name or "type N", `code` of struct or None, `data` address."""
 
-    def __init__(self, shape, strides, dtype, code, data):
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, code: str | None, data: int) -> None:
         self.shape, self.strides, self.dtype, self.code, self.data = shape, strides, dtype, code, data
 
     @property
-    def size(self):
+    def size(self) -> int:
         total = 1
         for n in self.shape:
             total *= n
         return total
 
 
-def _header(obj):
+def _header(obj: Object) -> int:
     return obj.rt.layout["object.__size"]
 
 
-def is_array(obj):
+def is_array(obj: Object) -> bool:
     return obj.isa("numpy.ndarray")
 
 
-def read_array(obj):
+def read_array(obj: Object) -> Array:
     """`Array` of an ndarray `Object`; `GdbextError` when it is none or makes no sense."""
     if not is_array(obj):
         raise GdbextError(f"the {obj.type_name} at {obj.address:#x} is no numpy array")
@@ -75,7 +84,7 @@ def read_array(obj):
     return Array(shape, steps, name, code, data)
 
 
-def values(obj, limit=100_000):
+def values(obj: Object, limit: int = 100_000) -> Any:
     """The elements of an array as nested lists, at most `limit`; `GdbextError` for types without plain values."""
     array = read_array(obj)
     if array.code is None:
@@ -84,7 +93,7 @@ def values(obj, limit=100_000):
         raise GdbextError(f"the numpy array at {obj.address:#x} has {array.size} elements, more than {limit}")
     target, width = obj.rt.target, struct.calcsize("<" + array.code)
 
-    def walk(at, depth):
+    def walk(at: int, depth: int) -> Any:
         if depth == len(array.shape):
             return struct.unpack("<" + array.code, target.read(at, width))[0]
         count, step = array.shape[depth], array.strides[depth]
@@ -95,7 +104,7 @@ def values(obj, limit=100_000):
     return walk(array.data, 0)
 
 
-def item(obj, index):
+def item(obj: Object, index: int) -> Any:
     """One element by an int index of a one-dimensional array."""
     array = read_array(obj)
     if len(array.shape) != 1 or array.code is None:
@@ -109,7 +118,7 @@ def item(obj, index):
     return struct.unpack("<" + array.code, obj.rt.target.read(at, struct.calcsize("<" + array.code)))[0]
 
 
-def scalar(obj):
+def scalar(obj: Object) -> Any:
     """The plain value of a numpy scalar (numpy.int64(3) -> 3), None for anything else."""
     name = obj.type.builtin_name
     if not name.startswith("numpy."):
@@ -120,27 +129,33 @@ def scalar(obj):
     return struct.unpack("<" + code, obj.rt.target.read(obj.address + _header(obj), struct.calcsize("<" + code)))[0]
 
 
-def _version(rt):
-    """numpy's version as a tuple of ints; the newest there is where it cannot be told."""
+def _version(rt: Runtime) -> tuple[int, ...]:
+    """numpy's version; the newest there is where it cannot be told."""
 
-    def read():
+    def read() -> tuple[int, ...]:
         module = rt.module("numpy")
         try:
             return tuple(int(p) for p in module.item("__version__").string(60).split(".")[:2]) if module is not None else (99,)
         except (GdbextError, ValueError):
             return (99,)
 
-    return rt.target.cached("numpy version", read)
+    found: tuple[int, ...] = rt.target.cached("numpy version", read)
+    return found
 
 
-def _modern(rt):
-    """numpy 2 writes np.float64(1.5) where 1.x wrote 1.5."""
-    return _version(rt) >= (2,)
+def _numpy() -> Any:
+    """numpy, where the Python that runs this has it, else None. Here and not above: it takes longer to load than all of the pack."""
+    try:
+        import numpy
+
+        return numpy
+    except ImportError:
+        return None
 
 
-def _shortest(value, code):
+def _shortest(value: float, code: str) -> str:
     """The shortest text that gives the same float of this width back."""
-    if code == "d" or value != value or value in (float("inf"), float("-inf")):
+    if code == "d" or value - value != 0:
         return repr(value)
     for digits in range(1, 18):
         text = repr(float(f"{value:.{digits}g}"))
@@ -152,56 +167,78 @@ def _shortest(value, code):
     return repr(value)
 
 
-def wrapped(obj, text):
-    """`text`, the repr of a str or bytes; as numpy writes it where `obj` is one of numpy's."""
-    name = obj.type.builtin_name
-    return f"np.{name[6:]}({text})" if name in ("numpy.str_", "numpy.bytes_") and _modern(obj.rt) else text
+class ScalarAdapter(Adapter):
+    """numpy.float32(0.5) and the like, numpy.str_ and numpy.bytes_ too."""
+
+    def plain(self) -> Any:
+        found = scalar(self.object) if self.object is not None else None
+        return NotImplemented if found is None else found
+
+    def text(self, printer: Repr, depth: int) -> Any:
+        obj = self.object
+        assert obj is not None
+        name = obj.type.builtin_name[6:]
+        if name in ("str_", "bytes_"):
+            text = printer.string(obj) if name == "str_" else printer.bytes(obj)
+        elif name in _COMPLEX:
+            text = self._complex(obj, name)
+        else:
+            value = scalar(obj)
+            if value is None:
+                return NotImplemented
+            numpy = None if printer.one_line or not isinstance(value, float) else _numpy()
+            code = _BY_NAME[name]
+            text = repr(value) if not isinstance(value, float) else _shortest(value, code)
+            if numpy is not None:  # it writes large and small ones in ways of its own
+                text = str(numpy.dtype(code).type(value))
+            if code == "?" and _version(obj.rt) >= (2,):
+                return f"np.{text}_"
+        return f"np.{name}({text})" if _version(obj.rt) >= (2,) else text
+
+    def _complex(self, obj: Object, name: str) -> str:
+        code = _COMPLEX[name]
+        parts = struct.unpack(f"<2{code}", obj.rt.target.read(obj.address + _header(obj), 2 * struct.calcsize("<" + code)))
+        real, imaginary = (_shortest(v, code)[:-2] if _shortest(v, code).endswith(".0") else _shortest(v, code) for v in parts)
+        text = f"{imaginary}j" if real == "0" else f"{real}{'' if imaginary.startswith('-') else '+'}{imaginary}j"
+        return text if real == "0" or _version(obj.rt) >= (2,) else f"({text})"
 
 
-def _complex_text(obj):
-    """The repr of a numpy complex scalar, '' for anything else."""
-    name = obj.type.builtin_name
-    code = {"numpy.complex64": "f", "numpy.complex128": "d"}.get(name)
-    if code is None:
-        return ""
-    parts = struct.unpack(f"<2{code}", obj.rt.target.read(obj.address + _header(obj), 2 * struct.calcsize("<" + code)))
-    real, imaginary = (_shortest(v, code)[:-2] if _shortest(v, code).endswith(".0") else _shortest(v, code) for v in parts)
-    sign = "" if imaginary.startswith("-") else "+"
-    text = f"{imaginary}j" if real == "0" else f"{real}{sign}{imaginary}j"
-    if _modern(obj.rt):
-        return f"np.{name[6:]}({text})"
-    return text if real == "0" else f"({text})"
+class ArrayAdapter(Adapter):
+    """An ndarray: numpy's own text where numpy is here and the array is small, else its shape, type and few values."""
 
+    def __init__(self, obj: Object) -> None:
+        super().__init__(obj)
+        self.held = obj
 
-def shown(obj, items=40):
-    """The repr of a numpy scalar or of an array of at most `items` plain numbers, a description of any other array, '' for anything
-    else."""
-    try:
-        value = scalar(obj)
-        if value is not None:
-            code = _BY_NAME[obj.type.builtin_name[6:]]
-            text = (
-                numpy_text.number(value, code, _version(obj.rt), _shortest(value, code))
-                if isinstance(value, float)
-                else repr(value)
-            )
-            name = "bool" if code == "?" else obj.type.builtin_name[6:]
-            if not _modern(obj.rt):
-                return text
-            return f"np.{text}_" if code == "?" else f"np.{name}({text})"
-        if is_array(obj):
-            return _array_text(obj, items)
-        return _complex_text(obj)
-    except (FaultError, struct.error):
-        pass
-    return ""
+    def text(self, printer: Repr, depth: int) -> str:
+        array, name = read_array(self.held), escape(self.held.type.name)
+        about = f"numpy.{name} shape {array.shape} {array.dtype} at {array.data:#x}"
+        if array.code is None or array.size > min(printer.limits.items, SUMMARIZED):
+            return f"<{about}>"
+        numbers = values(self.held) if array.size else []
+        numpy = None if printer.one_line else _numpy()
+        if numpy is None:
+            return f"<{about}: {numbers!r}>"
+        made = numpy.array(numbers, dtype=array.dtype).reshape(array.shape)
+        text: str = numpy.array_repr(made if name == "ndarray" else made.view(type(name, (numpy.ndarray,), {})))
+        printer.multiline = printer.multiline or "\n" in text
+        return text
 
+    def attribute(self, name: str) -> Any:
+        if name not in ("shape", "strides", "dtype", "size", "ndim"):
+            return NotImplemented
+        array = read_array(self.held)
+        return len(array.shape) if name == "ndim" else getattr(array, name)
 
-def _array_text(obj, items):
-    array, name = read_array(obj), escape(obj.type.name)
-    if array.code is None or array.size > min(items, SUMMARIZED):
-        return f"<numpy.{name} shape {array.shape} {array.dtype} at {array.data:#x}>"
-    held = values(obj) if array.size else []
-    return numpy_text.text(
-        "array" if name == "ndarray" else name, array.shape, array.dtype, array.code, held, _version(obj.rt), _shortest
-    )
+    def length(self) -> int:
+        shape = read_array(self.held).shape
+        if not shape:
+            raise GdbextError(f"the numpy array at {self.held.address:#x} has no dimension, so no length")
+        return int(shape[0])
+
+    def item(self, key: Any) -> Any:
+        return values(self.held)[key] if isinstance(key, slice) else item(self.held, key)
+
+    def members(self, limit: int) -> list[Any]:
+        found: list[Any] = values(self.held)
+        return found[:limit]

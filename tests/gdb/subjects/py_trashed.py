@@ -3,11 +3,22 @@ argument `moving`, threads change objects all the time instead; the objects stay
 
 import collections
 import ctypes
+import datetime
+import decimal
+import enum
+import fractions
+import functools
 import gc
+import itertools
 import json
+import pathlib
 import sys
 import threading
 import time
+import types
+import typing
+import uuid
+import weakref
 
 broken, keep = [], []
 WORD = 8
@@ -59,6 +70,25 @@ MAKERS = {
     "class": lambda: type("Made", (Plain,), {"x": 1}),
     "cell": lambda: (lambda x: lambda: x)(5).__closure__[0],
     "complex": lambda: complex(len(keep), 1),
+    "path": lambda: pathlib.Path("a", str(len(keep))),
+    "Decimal": lambda: decimal.Decimal(f"{len(keep)}.5"),
+    "Fraction": lambda: fractions.Fraction(1, len(keep) + 2),
+    "UUID": lambda: uuid.UUID(int=len(keep)),
+    "datetime": lambda: datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc),
+    "time": lambda: datetime.time(1, 2, 3, 4),
+    "timedelta": lambda: datetime.timedelta(len(keep)),
+    "timezone": lambda: datetime.timezone(datetime.timedelta(hours=1), "name"),
+    "view": lambda: {"a": len(keep)}.items(),
+    "count": lambda: itertools.count(2, 3),
+    "partial": lambda: functools.partial(int, "5", base=10),
+    "ChainMap": lambda: collections.ChainMap({"a": 1}),
+    "memoryview": lambda: memoryview(b"abc"),
+    "lock": threading.RLock,
+    "flag": lambda: enum.Flag("Made", "A B")(3),
+    "alias": lambda: typing.List[typing.Dict[str, int]],
+    "builtin alias": lambda: types.GenericAlias(list, (int,)),
+    "descriptor": lambda: Slots.__dict__["a"],
+    "weakref": lambda: weakref.ref(Plain),
 }
 
 

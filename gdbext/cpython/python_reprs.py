@@ -1,0 +1,129 @@
+"""Reprs that Python code makes and that have one fixed form: enum members, dataclasses, namedtuples, Counters, classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import GdbextError
+from .objects import Object
+from .types import LONG, STR, TUPLE, TYPE
+
+if TYPE_CHECKING:
+    from .reprs import Repr
+    from .types import TypeInfo
+
+_METACLASSES = ("enum.EnumMeta", "enum.EnumType", "typing._AnyMeta")  # whose __repr__ `show_class` knows
+
+
+def show(printer: Repr, value: Object, definer: TypeInfo, depth: int) -> str | None:
+    """The repr of a value whose `__repr__` is Python code that class `definer` has; None where it has no form that is known here."""
+    info = value.type
+    if info.flags & TYPE:
+        return show_class(value) if definer.full_name in _METACLASSES else None
+    if definer.module == "enum" or "_member_map_" in definer.namespace:
+        return _enum(printer, value, depth)
+    if "__dataclass_fields__" in definer.namespace and _generated(value, definer):
+        return _dataclass(printer, value, definer, depth)
+    if info.flags & TUPLE and "_fields" in definer.namespace:
+        names = value.namedtuple_fields()
+        shown = [f"{n}={printer.named(n, v, depth + 1)}" for n, v in zip(names, value.elements(len(names)))]
+        return f"{info.name}({', '.join(shown)})"
+    if definer.full_name == "collections.Counter":
+        return _counter(printer, value, depth)
+    return None
+
+
+def show_class(value: Object) -> str:
+    """The repr of a class; an enum's as its metaclass words it."""
+    info = value.rt.type(value.address)
+    if value.type.name in ("EnumMeta", "EnumType") and value.type.module == "enum":
+        flag = value.rt.version >= (3, 11) and any(b.full_name == "enum.Flag" for b in info.bases())
+        return f"<{'flag' if flag else 'enum'} {info.name!r}>"
+    if value.type.full_name == "typing._AnyMeta" and info.full_name == "typing.Any":
+        return "typing.Any"
+    return f"<class '{info.qualname if info.module == 'builtins' else info.full_name}'>"
+
+
+def _counter(printer: Repr, value: Object, depth: int) -> str:
+    """The commonest first; by insertion where the counts cannot be compared."""
+    entries = value.dict_entries()
+    try:
+        entries.sort(key=lambda p: -value.rt.object(p[1]).plain())
+    except (GdbextError, TypeError):
+        pass
+    inner = printer.each(len(entries), entries[: printer.limits.items], printer.pair(value, depth))
+    return f"{value.type.name}({{{inner}}})" if entries else f"{value.type.name}()"
+
+
+# ---- enums -----------------------------------------------------------------------------------------------------------
+def _enum(printer: Repr, value: Object, depth: int) -> str | None:
+    """`<Color.RED: 1>`; combinations of flags as enum.py of each minor names them."""
+    fields = dict(value.fields())
+    if "_value_" not in fields:
+        return None
+    name, shown = fields.get("_name_"), printer.show(fields["_value_"], depth + 1)
+    if isinstance(name, Object) and name.type.flags & STR:
+        return f"<{value.type.name}.{name.string(200)}: {shown}>"
+    if value.rt.version >= (3, 11):
+        return f"<{value.type.name}: {shown}>"
+    names = _flag_names(value, fields["_value_"])
+    return f"<{value.type.name}.{names}: {shown}>" if names else None
+
+
+def _flag_names(value: Object, number: Object) -> str:
+    """Up to 3.10: the names of the flags that a combination is made of, the greatest first (enum.py `_decompose`); '' where that is not
+    to be told."""
+    held, info = number.plain(), value.type
+    members = value.rt.object(info.address).attr("_member_map_").items(10_000)
+    known = [(member.attr("_value_").plain(), name.string(200)) for name, member in members]
+    if not isinstance(held, int) or any(not isinstance(v, int) for v, _ in known):
+        return ""
+    if held < 0 and info.flags & LONG:
+        return ""  # IntFlag: the rest of its bits would be listed
+    rest, found = held, []
+    for flag, name in known:
+        if flag and flag & held == flag:
+            found.append((flag, name))
+            rest &= ~flag
+    if rest and info.flags & LONG:
+        return ""
+    unique = dict(sorted(found, key=lambda f: f[0], reverse=True))
+    if len(unique) > 1 and next(iter(unique)) == held:
+        unique.pop(held)
+    return "|".join(unique.values()) or str(held)
+
+
+# ---- dataclasses -----------------------------------------------------------------------------------------------------
+def _dataclass(printer: Repr, value: Object, definer: TypeInfo, depth: int) -> str:
+    held, shown = dict(value.fields()), []
+    if depth >= printer.limits.depth:
+        printer.truncated = True
+        return f"{value.type.qualname}(...)"
+    for name, field in value.rt.object(definer.namespace["__dataclass_fields__"]).items(1000):
+        parts = dict(field.fields())
+        kind, visible = parts.get("_field_type"), parts.get("repr")
+        if visible is not None and visible.plain() is False:
+            continue
+        if kind is not None and dict(kind.fields()).get("name") is not None and dict(kind.fields())["name"].string() != "_FIELD":
+            continue
+        key = name.string()
+        try:
+            got = held[key] if key in held else value.attr(key)
+        except GdbextError:
+            shown.append(f"{key}=<not set>")
+            continue
+        shown.append(f"{key}={printer.named(key, got, depth + 1)}")
+    return f"{value.type.qualname}({', '.join(shown)})"
+
+
+def _generated(value: Object, definer: TypeInfo) -> bool:
+    """Whether a class's `__repr__` is the one that `dataclasses` made: its code comes from no file of the user's."""
+    rt = value.rt
+    func = rt.object(definer.namespace["__repr__"])
+    try:
+        own = dict(func.instance_entries())  # wrapped against recursion: __wrapped__ is the generated one
+        func = rt.object(own["__wrapped__"]) if "__wrapped__" in own else func
+        code = rt.code(rt.target.u64(func.address + rt.layout["func.func_code"]))
+        return code.file == "<string>" or code.file.endswith("dataclasses.py")
+    except GdbextError:
+        return False

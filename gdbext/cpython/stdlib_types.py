@@ -1,0 +1,447 @@
+"""Objects of the standard library whose repr has one fixed form: paths, numbers, dates, UUIDs, ChainMaps, typing's aliases.
+
+Sources: pathlib, fractions, uuid, collections, typing of each minor (Lib/), Modules/_decimal/_decimal.c, Include/datetime.h,
+Modules/_zoneinfo.c. Importing it registers them with `adapters`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import pathlib
+import struct
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GdbextError, LayoutError
+from .adapters import Adapter, PlainAdapter, register
+from .objects import Object
+from .types import TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .reprs import Repr
+
+MAX_DIGITS = 1 << 20
+WORD_DIGITS = 19  # mpdecimal on 64 bits keeps 19 decimal digits in a word
+
+
+class PathAdapter(PlainAdapter):
+    """pathlib's pure and concrete paths."""
+
+    reprs = ("pathlib.PurePath", "pathlib._local.PurePath", "pathlib._local.PosixPath")
+    methods = frozenset(
+        ("as_posix", "is_absolute", "is_relative_to", "joinpath", "match", "relative_to", "with_name", "with_suffix")
+    )
+
+    def make(self) -> pathlib.PurePath:
+        obj = self.object
+        assert obj is not None
+        held = dict(obj.fields())
+        parts = held.get("_raw_paths") or held.get("_parts")
+        if not isinstance(parts, Object):
+            raise LayoutError(f"no path at {obj.address:#x}")
+        windows = any(b.name == "PureWindowsPath" for b in obj.type.bases())
+        kind = pathlib.PureWindowsPath if windows else pathlib.PurePosixPath
+        return kind(*(p.string(1 << 16) for p in parts.elements(10_000)))
+
+    def attribute(self, name: str) -> Any:
+        return NotImplemented if name == "parser" else super().attribute(name)
+
+    def text(self, printer: Repr, depth: int) -> str:
+        assert self.object is not None
+        return f"{self.object.type.name}({printer.cut(repr(self.make().as_posix()), 2 * printer.limits.string)})"
+
+
+class DecimalAdapter(PlainAdapter):
+    """decimal.Decimal of C code: PyDecObject {hash, mpd_t {flags, exp, digits, len, alloc, data}}."""
+
+    methods = frozenset(("as_tuple", "is_nan", "is_finite", "is_infinite", "is_zero", "is_signed", "adjusted"))
+
+    def make(self) -> decimal.Decimal:
+        obj = self.object
+        assert obj is not None
+        t, at = obj.rt.target, obj.address + obj.rt.layout["object.__size"] + 8
+        flags = t.u8(at)
+        exponent, digits, count, allocated = struct.unpack("<4q", t.read(at + 8, 32))
+        sign = flags & 1
+        if flags & 2:
+            return decimal.Decimal((sign, (0,), "F"))
+        if not 0 <= digits <= MAX_DIGITS or not 0 <= count <= allocated or -(-digits // WORD_DIGITS) != count:
+            raise LayoutError(f"no Decimal at {obj.address:#x}")
+        words = t.words(t.u64(at + 40), count) if count else ()
+        if any(w >= 10**WORD_DIGITS for w in words):
+            raise LayoutError(f"no Decimal at {obj.address:#x}")
+        text = "".join(f"{w:0{WORD_DIGITS}d}" for w in reversed(words)).lstrip("0")
+        if not flags & 12 and len(text) != (digits if text else 0):
+            raise LayoutError(f"no Decimal at {obj.address:#x}")
+        coefficient = tuple(map(int, text or ("" if flags & 12 else "0")))
+        return decimal.Decimal((sign, coefficient, "N" if flags & 8 else "n" if flags & 4 else exponent))
+
+    def text(self, printer: Repr, depth: int) -> str:
+        return printer.cut(repr(self.make()), 2 * printer.limits.string)
+
+
+class FractionAdapter(PlainAdapter):
+    reprs = ("fractions.Fraction",)
+
+    def make(self) -> fractions.Fraction:
+        obj = self.object
+        assert obj is not None
+        held = dict(obj.fields())
+        return fractions.Fraction(held["_numerator"].integer(), held["_denominator"].integer())
+
+    def text(self, printer: Repr, depth: int) -> str:
+        assert self.object is not None
+        made = self.make()
+        return f"{self.object.type.name}({printer.integer(made.numerator)}, {printer.integer(made.denominator)})"
+
+
+class UuidAdapter(PlainAdapter):
+    reprs = ("uuid.UUID",)
+
+    def make(self) -> uuid.UUID:
+        obj = self.object
+        assert obj is not None
+        return uuid.UUID(int=dict(obj.fields())["int"].integer())
+
+    def text(self, printer: Repr, depth: int) -> str:
+        assert self.object is not None
+        return f"{self.object.type.name}('{self.make()}')"
+
+
+# ---- dates -----------------------------------------------------------------------------------------------------------
+class _DateAdapter(PlainAdapter):
+    """The datetime family of C code: hash (8 bytes), hastzinfo (1), then `data`, big-endian (Include/datetime.h)."""
+
+    def _data(self, size: int) -> tuple[bytes, bool, int]:
+        """-> (`data` of that many bytes, whether a time zone follows, the address behind `data`)"""
+        obj = self.object
+        assert obj is not None
+        at = obj.address + obj.rt.layout["object.__size"] + 8
+        raw = obj.rt.target.read(at, 1 + size)
+        return raw[1:], bool(raw[0]), at + 1 + size
+
+    def _zone(self, has: bool, after: int) -> Object | None:
+        """The tzinfo object, whose pointer follows the fold byte."""
+        obj = self.object
+        assert obj is not None
+        return obj.rt.object(obj.rt.target.u64((after + 1 + 7) & ~7)) if has else None
+
+    def _plain_zone(self, zone: Object | None) -> datetime.tzinfo | None:
+        if zone is None:
+            return None
+        adapter = zone.adapter
+        made = adapter.plain() if adapter is not None else NotImplemented
+        if not isinstance(made, datetime.tzinfo):
+            raise GdbextError(f"the time zone at {zone.address:#x} is code of its own: compare fields")
+        return made
+
+    def _shown(self, parts: list[Any], fold: int, zone: Object | None, printer: Repr, depth: int) -> str:
+        assert self.object is not None
+        shown = [str(p) for p in parts]
+        shown += ["fold=1"] if fold else []
+        shown += [f"tzinfo={printer.show(zone, depth + 1)}"] if zone is not None else []
+        return f"{self.object.type.raw_name}({', '.join(shown)})"
+
+
+class DateAdapter(_DateAdapter):
+    methods = frozenset(("isoformat", "weekday", "isoweekday", "toordinal", "strftime"))
+
+    def make(self) -> datetime.date:
+        data = self._data(4)[0]
+        return datetime.date(data[0] << 8 | data[1], data[2], data[3])
+
+    def text(self, printer: Repr, depth: int) -> str:
+        made = self.make()
+        return self._shown([made.year, made.month, made.day], 0, None, printer, depth)
+
+
+class DatetimeAdapter(_DateAdapter):
+    methods = frozenset(("isoformat", "weekday", "isoweekday", "toordinal", "strftime", "date", "time", "timestamp"))
+
+    def _parts(self) -> tuple[datetime.datetime, Object | None]:
+        data, has, after = self._data(10)
+        assert self.object is not None
+        fold = self.object.rt.target.u8(after)
+        micro = int.from_bytes(data[7:10], "big")
+        made = datetime.datetime(data[0] << 8 | data[1], *data[2:7], micro, fold=fold)
+        return made, self._zone(has, after)
+
+    def make(self) -> datetime.datetime:
+        made, zone = self._parts()
+        return made.replace(tzinfo=self._plain_zone(zone))
+
+    def attribute(self, name: str) -> Any:
+        if name == "tzinfo":
+            return self._parts()[1]
+        return getattr(self._parts()[0], name) if name in _DATE_FIELDS else super().attribute(name)
+
+    def text(self, printer: Repr, depth: int) -> str:
+        made, zone = self._parts()
+        parts = [made.year, made.month, made.day, made.hour, made.minute, *_seconds(made)]
+        return self._shown(parts, made.fold, zone, printer, depth)
+
+
+class TimeAdapter(_DateAdapter):
+    methods = frozenset(("isoformat", "strftime"))
+
+    def _parts(self) -> tuple[datetime.time, Object | None]:
+        data, has, after = self._data(6)
+        assert self.object is not None
+        made = datetime.time(*data[:3], int.from_bytes(data[3:6], "big"), fold=self.object.rt.target.u8(after))
+        return made, self._zone(has, after)
+
+    def make(self) -> datetime.time:
+        made, zone = self._parts()
+        return made.replace(tzinfo=self._plain_zone(zone))
+
+    def attribute(self, name: str) -> Any:
+        if name == "tzinfo":
+            return self._parts()[1]
+        return getattr(self._parts()[0], name) if name in _DATE_FIELDS else super().attribute(name)
+
+    def text(self, printer: Repr, depth: int) -> str:
+        made, zone = self._parts()
+        shown = self._shown([made.hour, made.minute, *_seconds(made)], 0, zone, printer, depth)
+        return f"{shown[:-1]}, fold=1)" if made.fold else shown
+
+
+_DATE_FIELDS = ("year", "month", "day", "hour", "minute", "second", "microsecond", "fold")
+
+
+def _seconds(made: datetime.datetime | datetime.time) -> list[int]:
+    return [made.second, made.microsecond] if made.microsecond else [made.second] if made.second else []
+
+
+class DeltaAdapter(PlainAdapter):
+    methods = frozenset(("total_seconds",))
+
+    def make(self) -> datetime.timedelta:
+        obj = self.object
+        assert obj is not None
+        at = obj.address + obj.rt.layout["object.__size"] + 8
+        days, seconds, micro = struct.unpack("<3i", obj.rt.target.read(at, 12))
+        return datetime.timedelta(days, seconds, micro)
+
+    def text(self, printer: Repr, depth: int) -> str:
+        assert self.object is not None
+        return self.object.type.raw_name + repr(self.make())[len("datetime.timedelta") :]
+
+
+class ZoneAdapter(PlainAdapter):
+    """datetime.timezone: offset, name."""
+
+    methods = frozenset(())
+
+    def _parts(self) -> tuple[Object, str | None]:
+        obj = self.object
+        assert obj is not None
+        at = obj.address + obj.rt.layout["object.__size"]
+        name = obj.rt.target.u64(at + 8)
+        return obj.rt.object(obj.rt.target.u64(at)), obj.rt.object(name).string(1000) if name else None
+
+    def make(self) -> datetime.timezone:
+        offset, name = self._parts()
+        made = offset.plain()
+        if not isinstance(made, datetime.timedelta):
+            raise LayoutError("no offset in a time zone")
+        return datetime.timezone(made) if name is None else datetime.timezone(made, name)
+
+    def text(self, printer: Repr, depth: int) -> str:
+        return repr(self.make())
+
+
+class ZoneInfoAdapter(Adapter):
+    """zoneinfo.ZoneInfo of C code: key, file_repr."""
+
+    def text(self, printer: Repr, depth: int) -> str:
+        obj = self.object
+        assert obj is not None
+        t, at = obj.rt.target, obj.address + obj.rt.layout["object.__size"]
+        key = obj.rt.object(t.u64(at))
+        if not key.is_none():
+            return f"{obj.type.raw_name}(key={printer.show(key, depth + 1)})"
+        return f"{obj.type.raw_name}.from_file({obj.rt.object(t.u64(at + 8)).string(1000)})"
+
+
+# ---- containers, typing ----------------------------------------------------------------------------------------------
+class ChainMapAdapter(Adapter):
+    reprs = ("collections.ChainMap",)
+
+    def _maps(self) -> list[Object]:
+        assert self.object is not None
+        found: list[Object] = self.object.attr("maps").elements(10_000)
+        return found
+
+    def text(self, printer: Repr, depth: int) -> str:
+        assert self.object is not None
+        return f"{self.object.type.name}({', '.join(printer.show(m, depth + 1) for m in self._maps())})"
+
+    def item(self, key: Any) -> Any:
+        for one in self._maps():
+            try:
+                return one.item(key)
+            except GdbextError:
+                continue
+        raise GdbextError(f"the ChainMap has no key {key!r}")
+
+
+class AliasAdapter(Adapter):
+    """typing's generic aliases and special forms, as `_type_repr` and the `__repr__`s of typing.py make them; list[int], int | str."""
+
+    reprs = (
+        "typing._GenericAlias",
+        "typing._UnionGenericAlias",
+        "typing._LiteralGenericAlias",
+        "typing._CallableGenericAlias",
+        "typing._AnnotatedAlias",
+        "typing._SpecialForm",
+        "typing._BaseGenericAlias",
+        "typing._SpecialGenericAlias",
+        "typing._TypeVarLike",
+        "typing._BoundVarianceMixin",
+        "typing.TypeVar",
+        "typing.ForwardRef",
+        "typing.NewType",
+    )
+
+    def text(self, printer: Repr, depth: int) -> Any:
+        obj = self.object
+        assert obj is not None
+        show = _ALIAS_TEXTS.get(obj.type.name)
+        return NotImplemented if show is None else show(obj, printer, depth)
+
+
+def _type_text(obj: Object, printer: Repr, depth: int) -> str:
+    """typing._type_repr"""
+    if obj.type.flags & TYPE:
+        info = obj.rt.type(obj.address)
+        return info.qualname if info.module == "builtins" else info.full_name
+    if obj.isa("ellipsis"):
+        return "..."
+    if obj.isa("function"):
+        return str(_string(obj.attr("__name__")))
+    return printer.show(obj, depth + 1)
+
+
+def _string(value: Any) -> Any:
+    return value.string(4096) if isinstance(value, Object) else value
+
+
+def _is_none_type(obj: Object) -> bool:
+    return bool(obj.type.flags & TYPE) and obj.rt.type(obj.address).raw_name == "NoneType"
+
+
+def _all(members: Sequence[Object], printer: Repr, depth: int) -> str:
+    return ", ".join(_type_text(m, printer, depth) for m in members)
+
+
+def _generic(obj: Object, printer: Repr, depth: int) -> Any:
+    args, origin = obj.attr("__args__").elements(1000), obj.attr("__origin__")
+    name = obj.attr("_name")
+    named = None if name.is_none() else "typing." + name.string(200)
+    if obj.type.name == "_CallableGenericAlias" and args and not args[0].isa("ellipsis"):
+        return f"typing.Callable[[{_all(args[:-1], printer, depth)}], {_type_text(args[-1], printer, depth)}]"
+    return f"{named or _type_text(origin, printer, depth)}[{_all(args, printer, depth) or '()'}]"
+
+
+def _union(obj: Object, printer: Repr, depth: int) -> Any:
+    args = obj.attr("__args__").elements(1000)
+    if len(args) == 2 and any(_is_none_type(a) for a in args):
+        other = args[0] if _is_none_type(args[1]) else args[1]
+        return f"typing.Optional[{_type_text(other, printer, depth)}]"
+    return f"typing.Union[{_all(args, printer, depth)}]"
+
+
+def _literal(obj: Object, printer: Repr, depth: int) -> Any:
+    shown = (printer.show(a, depth + 1) for a in obj.attr("__args__").elements(1000))
+    return f"typing.Literal[{', '.join(shown)}]"
+
+
+def _annotated(obj: Object, printer: Repr, depth: int) -> Any:
+    metadata = ", ".join(printer.show(m, depth + 1) for m in obj.attr("__metadata__").elements(1000))
+    return f"typing.Annotated[{_type_text(obj.attr('__origin__'), printer, depth)}, {metadata}]"
+
+
+def _special(obj: Object, printer: Repr, depth: int) -> Any:
+    return "typing." + _string(obj.attr("_name"))
+
+
+def _type_variable(obj: Object, printer: Repr, depth: int) -> Any:
+    def is_set(name: str) -> bool:
+        found = obj.attr(name)
+        return bool(found.plain() if isinstance(found, Object) else found)
+
+    name = _string(obj.attr("__name__"))
+    if obj.rt.version >= (3, 12) and is_set("__infer_variance__"):
+        return name
+    return ("+" if is_set("__covariant__") else "-" if is_set("__contravariant__") else "~") + name
+
+
+def _new_type(obj: Object, printer: Repr, depth: int) -> Any:
+    return f"{_string(dict(obj.fields())['__module__'])}.{_string(dict(obj.fields())['__qualname__'])}"
+
+
+def _builtin_alias(obj: Object, printer: Repr, depth: int) -> Any:
+    """types.GenericAlias: origin, args (Objects/genericaliasobject.c)."""
+    t, at = obj.rt.target, obj.address + obj.rt.layout["object.__size"]
+    origin, args = obj.rt.object(t.u64(at)), obj.rt.object(t.u64(at + 8)).elements(1000)
+    inner = ", ".join(_alias_text(a, printer, depth) for a in args) or "()"
+    starred = "*" if obj.rt.version >= (3, 11) and t.u8(at + 32) & 1 else ""
+    return f"{starred}{_alias_text(origin, printer, depth)}[{inner}]"
+
+
+def _alias_text(obj: Object, printer: Repr, depth: int) -> str:
+    """ga_repr_item: an alias by its repr, anything with a qualified name by that."""
+    if obj.isa("ellipsis"):
+        return "..."
+    if obj.type.flags & TYPE:
+        info = obj.rt.type(obj.address)
+        return info.qualname if info.module == "builtins" else info.full_name
+    if obj.isa("list"):
+        return f"[{', '.join(_alias_text(m, printer, depth) for m in obj.elements(1000))}]"
+    return printer.show(obj, depth + 1)
+
+
+def _union_type(obj: Object, printer: Repr, depth: int) -> Any:
+    """types.UnionType, from 3.14 on typing.Union (Objects/unionobject.c): args."""
+    args = obj.rt.object(obj.rt.target.u64(obj.address + obj.rt.layout["object.__size"])).elements(1000)
+    return " | ".join("None" if _is_none_type(a) else _alias_text(a, printer, depth) for a in args)
+
+
+_ALIAS_TEXTS = {
+    "_GenericAlias": _generic,
+    "_CallableGenericAlias": _generic,
+    "_UnionGenericAlias": _union,
+    "_LiteralGenericAlias": _literal,
+    "_AnnotatedAlias": _annotated,
+    "_SpecialForm": _special,
+    "_LiteralSpecialForm": _special,
+    "_TypedCacheSpecialForm": _special,
+    "_SpecialGenericAlias": _special,
+    "_CallableType": _special,
+    "_TupleType": _special,
+    "TypeVar": _type_variable,
+    "NewType": _new_type,
+    "GenericAlias": _builtin_alias,
+    "UnionType": _union_type,
+    "Union": _union_type,
+}
+
+register(("pathlib.PurePath", "pathlib._local.PurePath"), PathAdapter)
+register(("decimal.Decimal",), DecimalAdapter)
+register(("fractions.Fraction",), FractionAdapter)
+register(("uuid.UUID",), UuidAdapter)
+register(("datetime.date",), DateAdapter)
+register(("datetime.datetime",), DatetimeAdapter)
+register(("datetime.time",), TimeAdapter)
+register(("datetime.timedelta",), DeltaAdapter)
+register(("datetime.timezone",), ZoneAdapter)
+register(("zoneinfo.ZoneInfo",), ZoneInfoAdapter)
+register(("collections.ChainMap",), ChainMapAdapter)
+register(
+    ("types.GenericAlias", "types.UnionType", "typing.Union", "typing._Final", "typing.TypeVar", "typing.NewType"), AliasAdapter
+)
