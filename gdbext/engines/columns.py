@@ -4,6 +4,8 @@ Objects made one after the other lie in memory at one distance, in runs as long 
 run is sliced out of a large read in one step.
 """
 
+from __future__ import annotations
+
 import array
 import functools
 import itertools
@@ -11,6 +13,16 @@ import operator
 from itertools import chain, compress, repeat
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+    from ..access.base import Target
+    from ..cpython.runtime import Runtime
+
+    Run = Tuple[int, int, int]  # first address, count, distance
+    Piece = Tuple[int, memoryview]  # base address, its words
 
 GAP = 1 << 15  # bytes: pieces nearer than this are read in one
 PIECE = 1 << 20
@@ -21,27 +33,27 @@ SMALL = 64  # ints of more digits are no counter
 class Columns:
     """`size` bytes at each of `addresses` (multiples of 8, any order)."""
 
-    def __init__(self, target, addresses, size):
+    def __init__(self, target: Target, addresses: Sequence[int], size: int) -> None:
         self.target, self.addresses, self.size = target, addresses, size
         self.runs = _runs(addresses)
         self.pieces = _pieces(target, self.runs, size)
 
-    def words(self, offset):
+    def words(self, offset: int) -> List[int]:
         """The 64-bit word at `offset` of each, in order."""
         return self._column(offset, 8, self.pieces)
 
-    def halves(self, offset):
+    def halves(self, offset: int) -> List[int]:
         """The 32-bit word at `offset` of each, in order."""
         views = {id(view): view.cast("B").cast("I") for _, view in self.pieces}
         return self._column(offset, 4, [(base, views[id(view)]) for base, view in self.pieces])
 
-    def _column(self, offset, width, pieces):
-        found = []
+    def _column(self, offset: int, width: int, pieces: List[Piece]) -> List[int]:
+        found: List[int] = []
         for count, part in self._parts(offset, width, pieces):
             found += part.tolist() if part.nbytes == count * width else part.tolist() * count
         return found
 
-    def _parts(self, offset, width, pieces):
+    def _parts(self, offset: int, width: int, pieces: List[Piece]) -> Iterator[Tuple[int, memoryview]]:
         """For each run its count and a view of the words at `offset`; of objects that are one and the same, only one word."""
         if offset % width or not 0 <= offset <= self.size - width:
             raise LayoutError(f"there is no word at +{offset} of objects of {self.size} bytes")
@@ -55,7 +67,7 @@ class Columns:
             else:
                 yield count, view[at : at + 1]
 
-    def others(self, offset, value):
+    def others(self, offset: int, value: int) -> List[Tuple[int, int]]:
         """`[(position, word)]` of those whose word at `offset` is not `value`: nothing is made of those whose word is."""
         found, at, same = [], 0, memoryview(array.array("Q", [value]) * max((count for _, count, _ in self.runs), default=0))
         for count, part in self._parts(offset, 8, self.pieces):
@@ -66,7 +78,7 @@ class Columns:
         return found
 
 
-def _runs(addresses):
+def _runs(addresses: Sequence[int]) -> List[Run]:
     """[(first address, count, distance)] in the order of the list."""
     if not addresses:
         return []
@@ -90,14 +102,14 @@ def _runs(addresses):
     return [piece for run in runs for piece in _near(*run)]
 
 
-def _near(start, count, step):
+def _near(start: int, count: int, step: int) -> List[Run]:
     """The run itself; objects far from each other, that lie at one distance by chance, one by one."""
     if abs(step) <= FAR:
         return [(start, count, step)]
     return [(start + i * step, 1, 8) for i in range(count)]
 
 
-def _pieces(target, runs, size):
+def _pieces(target: Target, runs: List[Run], size: int) -> List[Piece]:
     """For each run (base address, view of words) of the piece of memory that holds it. `FaultError` names what cannot be read."""
     spans = []
     for number, (start, count, step) in enumerate(runs):
@@ -131,21 +143,22 @@ class Places:
     Looked up by address / 16: an int hashes to itself and a dict goes by the low bits, which would be 0 in all of them.
     """
 
-    def __init__(self, addresses, marks):
+    def __init__(self, addresses: Sequence[int], marks: Dict[int, int]) -> None:
         low = functools.reduce(operator.or_, chain(addresses, marks), 0)
         self.shift = 0 if low & 15 else 4
         self._table = dict(zip(self._keys(addresses), range(len(addresses))))
         self.different = len(self._table)
         self._table.update(zip(self._keys(marks), marks.values()))
 
-    def _keys(self, pointers):
+    def _keys(self, pointers: Iterable[int]) -> Iterator[int]:
         return map(operator.rshift, pointers, repeat(self.shift))
 
-    def get(self, pointer, default):
+    def get(self, pointer: int, default: int) -> int:
+        """The place that one pointer leads to."""
         found = self._table.get(pointer >> self.shift, default)
         return default if pointer & (1 << self.shift) - 1 else found
 
-    def of(self, pointers, default):
+    def of(self, pointers: Sequence[int], default: int) -> List[int]:
         """The place of each, at the speed of C where all have one."""
         try:
             found = list(map(self._table.__getitem__, self._keys(pointers)))
@@ -156,7 +169,7 @@ class Places:
         return found
 
 
-def integers(rt, pointers):
+def integers(rt: Runtime, pointers: Sequence[int]) -> List[int]:
     """The plain ints (bools too) that object addresses lead to, in order. `GdbextError` for another type."""
     L = rt.layout
     few = set(pointers) if len(set(pointers[:8192])) < 4096 else ()
@@ -183,10 +196,10 @@ def integers(rt, pointers):
 class Records:
     """A list of objects of one class. `column(name)`: the addresses that a member holds (0: not set)."""
 
-    def __init__(self, rt, addresses):
+    def __init__(self, rt: Runtime, addresses: Sequence[int]) -> None:
         self.rt, self.addresses = rt, addresses
-        self._dicts = None
-        self.foreign = []  # positions of what is another class
+        self._dicts: Optional[Dict[str, List[int]]] = None
+        self.foreign: List[int] = []  # positions of what is another class
         self.columns = None
         if not addresses:
             return
@@ -195,10 +208,12 @@ class Records:
         self.columns = Columns(rt.target, addresses, info.basicsize + (-info.basicsize) % 8)
         self.foreign = [i for i, _ in self.columns.others(rt.layout["object.ob_type"], info.address)]
 
-    def has(self, name):
+    def has(self, name: str) -> bool:
+        """Whether the objects have a member of that name."""
         return bool(self.addresses) and (name in self.type.slots or name in self._entries())
 
-    def column(self, name):
+    def column(self, name: str) -> List[int]:
+        """The address that the member of each object holds, 0 where it is not set."""
         if not self.addresses:
             return []
         slots = self.type.slots
@@ -214,7 +229,7 @@ class Records:
                 found[i] = 0
         return found
 
-    def integers(self, name, absent):
+    def integers(self, name: str, absent: int) -> List[int]:
         """The plain ints that a member holds; `absent` for what is another class."""
         if self.addresses and name in self.type.slots and not self.foreign:
             offset = self.type.slots[name][0]
@@ -231,7 +246,7 @@ class Records:
         values = iter(integers(self.rt, [p for p in pointers if p]))
         return [next(values) if p else absent for p in pointers]
 
-    def _entries(self):
+    def _entries(self) -> Dict[str, List[int]]:
         """Columns of objects with an instance dict: those of equal shape share their keys, so that only values differ."""
         if self._dicts is None:
             self._dicts = {}
@@ -246,7 +261,7 @@ class Records:
         return self._dicts
 
 
-def _common_type(rt, addresses):
+def _common_type(rt: Runtime, addresses: Sequence[int]) -> Any:
     """The type of most of the first objects: one stranger at the head of the list must not name the class."""
     seen = {}
     for a in addresses[:7]:

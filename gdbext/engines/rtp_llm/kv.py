@@ -1,14 +1,19 @@
-"""RTP-LLM's KV cache by its debug information: block pool, reference counters, streams (facts/kv-cache.md, section 5).
+"""RTP-LLM's KV cache by its debug information: block pool, reference counters, streams (rtp_llm/cpp/cache, engine_base).
 
 Read from source only, and tried on a stand-in with the same type and member names: RTP-LLM itself could not be built where this was
 written. Each name is data below, so that a difference is one line to mend. Two forms: KVCacheManager with a BlockPool (2026 on), and the
 older CacheManager, which keeps free blocks and counters itself. The view of an object (`field`, `items`, `integer`) is the caller's.
 """
 
-import re
+from __future__ import annotations
 
 from ...errors import GdbextError, LayoutError, NotFoundError
 from ...kvcache.model import Cache, Group, Pool, Request
+from ..native_objects import first, middle_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 # what -> paths from the object whose method runs; the first that is there counts
 MANAGER = ("resource_context_.cache_manager", "cache_manager_", "")
@@ -36,31 +41,11 @@ UPDATING = (
     "CacheManager",
     "KVCacheAllocator",
 )  # whose methods change it ...
-READING = re.compile(
-    "(get|is|has|num|total|available|config|debug|print|verify)|.*(num|nums|size|count)$", re.IGNORECASE
-)  # ... unless named like this
 MAX_STREAMS = 100_000
 NULL_BLOCK = -1
 
 
-def first(obj, paths):
-    """The first of the members that is there and not null; None."""
-    for path in paths:
-        try:
-            found = obj.field(path) if path else obj.object()
-        except NotFoundError:
-            continue
-        if found is not None:
-            return found
-    return None
-
-
-def middle_of(inner, updating):
-    """'' or the innermost of `[(class, method)]` that changes the cache: a stop there is in the middle of an update."""
-    return next((f"{owner}::{method}" for owner, method in inner if owner in updating and not READING.match(method)), "")
-
-
-def read(found):
+def read(found: Any) -> Cache:
     """`Cache` from `(class, this, inner)` of a frame. `GdbextError` names the member that is not where this release's facts have it."""
     name, this, inner = found
     middle = middle_of(inner, UPDATING)
@@ -69,7 +54,7 @@ def read(found):
     free = first(holder, FREE)
     if free is None:
         raise LayoutError(
-            f"a {holder.type_name} has none of {', '.join(FREE)}: its member names are the data of engines/rtp_llm_kv.py"
+            f"a {holder.type_name} has none of {', '.join(FREE)}: its member names are the data of engines/rtp_llm/kv.py"
         )
     pool, busy = _pool(manager, holder, free)
     requests = _streams(name, this)
@@ -84,7 +69,7 @@ def read(found):
     return cache
 
 
-def _manager(name, this):
+def _manager(name: str, this: Any) -> Any:
     for path in MANAGER:
         try:
             found = this.field(path) if path else this.object()
@@ -95,7 +80,7 @@ def _manager(name, this):
     raise NotFoundError(f"the {name} of this frame leads to no KVCacheManager or CacheManager")
 
 
-def _counter(holder, paths):
+def _counter(holder: Any, paths: Sequence[str]) -> Tuple[Dict[int, int], Optional[int]]:
     """{block: references} of a BlockRefCounter and its busy count, or ({}, None)."""
     counter = first(holder, paths)
     if counter is None:
@@ -105,7 +90,7 @@ def _counter(holder, paths):
     return counts, busy.integer() if busy is not None else None
 
 
-def _pool(manager, holder, free):
+def _pool(manager: Any, holder: Any, free: Any) -> Tuple[Pool, Optional[int]]:
     size = first(holder, SIZE) or first(manager, SIZE)
     requests, busy = _counter(holder, REQUESTS)
     cached, _ = _counter(holder, CACHED)
@@ -137,8 +122,8 @@ def _pool(manager, holder, free):
     return pool, told
 
 
-def _streams(name, this):
-    found = []
+def _streams(name: str, this: Any) -> List[Request]:
+    found: List[Request] = []
     try:
         scheduler = first(this, SCHEDULER)
     except GdbextError:
@@ -155,8 +140,8 @@ def _streams(name, this):
     return found
 
 
-def _stream(stream, queue):
-    """[Request] of a GenerateStream: one, or one for each of its sequences where there are several (they share blocks)."""
+def _stream(stream: Any, queue: str) -> List[Request]:
+    """The requests of a GenerateStream: one, or one for each of its sequences where there are several (they share blocks)."""
     told = first(stream, STREAM_ID)
     name = str(told.integer()) if told is not None else f"stream {stream.address:#x}"
     batch = first(stream, STREAM_BATCH)

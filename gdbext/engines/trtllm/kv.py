@@ -1,15 +1,20 @@
-"""TensorRT-LLM's C++ KV cache by its debug information: window block managers, blocks, sequences (facts/kv-cache.md, section 6).
+"""TensorRT-LLM's C++ KV cache by its debug information: window block managers, blocks, sequences (batch_manager).
 
 Read from source only (batch_manager/kvCacheManager.h, evictionPolicy.h), and tried on a stand-in with the same type and member names. Each
 name is data below, so that a difference is one line to mend. The Python KVCacheManagerV2 is not read.
 """
 
+from __future__ import annotations
+
 from ...errors import LayoutError, NotFoundError
 from ...kvcache.model import Cache, Group, Pool, Request
 from ...kvcache.rules import FREE_ITERATOR, FREE_LEVEL
-from ..rtp_llm.kv import first, middle_of
+from ..native_objects import first, middle_of
 
-NAMESPACE = "tensorrt_llm::batch_manager::kv_cache_manager::"
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
 WINDOWS = ("mBlockManager.mWindowBlockManagers", "mWindowBlockManagers")  # std::map<window, WindowBlockManager>
 BLOCKS, TABLES, TOKENS, PRIMARY = "mAllBlocksById", "mAllocatedBlocksPerSeq", "mTokensPerBlock", "mNumPrimaryBlocks"
 POLICY, QUEUES, COUNTS = (
@@ -22,7 +27,7 @@ UPDATING = ("LRUEvictionPolicy", "WindowBlockManager", "BlockManager", "KVCacheB
 MAX_BLOCKS = 1 << 24
 
 
-def read(found):
+def read(found: Any) -> Cache:
     """`Cache` from `(class, this, inner)` of a frame: a pool and a group per window. Ids below the number of primary blocks are on the device."""
     name, this, inner = found
     middle = middle_of(inner, UPDATING)
@@ -33,7 +38,9 @@ def read(found):
         managers = [(0, this.object())]
     else:
         raise NotFoundError(f"the {name} of this frame leads to no WindowBlockManager")
-    pools, groups, requests = [], [], {}
+    pools: List[Pool] = []
+    groups: List[Group] = []
+    requests: Dict[str, Request] = {}
     for number, (window, manager) in enumerate(managers):
         pool = _pool(manager, f"window {window}" if len(managers) > 1 else "pool")
         pools.append(pool)
@@ -49,7 +56,7 @@ def read(found):
     return cache
 
 
-def _pool(manager, name):
+def _pool(manager: Any, name: str) -> Pool:
     blocks = [b.object() for b in manager.field(BLOCKS).items(MAX_BLOCKS)]
     if any(b is None for b in blocks):
         raise LayoutError(f"{BLOCKS} holds a null pointer")

@@ -8,11 +8,25 @@ A worker keeps the memory in CacheEngine objects (vllm/worker/cache_engine.py): 
 host's. Its block tables live for one step only, in that step's inputs: they are not read.
 """
 
+from __future__ import annotations
+
 import time
 
 from ...errors import GdbextError, LayoutError, NotFoundError
-from ...kvcache.model import Cache, Group, Pool, Request
+from ...kvcache import waiting
+from ...kvcache.model import Cache, Group, Pool, Request, Worker
+from ...torch.tensor_impl import read_tensor
 from ..columns import integers
+from ..objects import at, first_present, length, tokens, updating
+from .kv_worker import layer_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Iterable, List, Optional, Tuple
+
+    from ...cpython.objects import Object
+    from ...cpython.runtime import Runtime
+
 
 # what -> ((first release, path), ...), the newest first
 PATHS = {
@@ -47,6 +61,7 @@ UPDATING = (
     "evictor_v1.py",
     "evictor_v2.py",
 )
+FOLDERS = ("/vllm/core", "/vllm/core/block")
 READING = {
     "can_allocate",
     "can_append_slots",
@@ -63,33 +78,17 @@ MAX_SEQUENCES = 100_000
 MAX_BLOCKS = 1 << 26
 
 
-def is_scheduler(root):
+def is_scheduler(root: Object) -> bool:
     """Whether an object is V0's scheduler: it has a block manager, which V1's has not."""
-    return _get(root, "block_manager") is not None
+    return at(root, "block_manager") is not None
 
 
-def mid_update(rt, settled_frames):
-    """'' or where a thread stands inside the functions that change allocators and tables."""
-    for frames in settled_frames(rt):
-        for frame in frames:
-            folder, _, name = frame.file.rpartition("/")
-            function = frame.function.rpartition(".")[2]
-            if (
-                name in UPDATING
-                and folder.endswith(("/vllm/core", "/vllm/core/block"))
-                and function not in READING
-                and not function.startswith("__")
-            ):
-                return f"{frame.function} ({name}:{frame.line})"
-    return ""
-
-
-def read(rt, scheduler, version, middle, content=False):
+def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
     """`Cache` of a V0 Scheduler: pools "gpu" and, where there are any, "cpu" blocks."""
     manager = scheduler.attr("block_manager")
     names, requests = _requests(rt, scheduler, content)
     tables = {key.integer(): table for key, table in manager.attr("block_tables").items(MAX_SEQUENCES)}
-    if _get(manager, "block_allocator") is not None:
+    if at(manager, "block_allocator") is not None:
         pools = _pools(rt, manager.attr("block_allocator"))
     else:
         pools = _old_pools(rt, manager, tables.values())
@@ -108,53 +107,46 @@ def read(rt, scheduler, version, middle, content=False):
     groups = [Group(n, "full", size, n) for n in range(len(pools))]
     for pool, _, _ in pools:
         pool.block_size = size
-    cache = Cache("vllm", version, [p for p, _, _ in pools], groups, list(requests.values()), middle)
+    cache = Cache(
+        "vllm", version, [p for p, _, _ in pools], groups, list(requests.values()), updating(rt, FOLDERS, READING, UPDATING)
+    )
     cache.notes.append("V0 engine: block tables belong to sequences")
-    _waits(cache, _get(manager, "watermark_blocks"), scheduler)
+    _waits(cache, at(manager, "watermark_blocks"), scheduler)
     return cache
 
 
-def _get(obj, name):
-    """An attribute, None where it is not there or is None; ints as ints."""
-    try:
-        found = obj.attr(name)
-        return None if found.is_none() else found
-    except (GdbextError, AttributeError):
-        return None
-
-
-def _items(obj, name):
-    found = _get(obj, name)
+def _items(obj: Object, name: str) -> List[Tuple[Object, Object]]:
+    found = at(obj, name)
     return [] if found is None else found.items(MAX_SEQUENCES)
 
 
-def _table_ids(rt, table):
+def _table_ids(rt: Runtime, table: Object) -> List[int]:
     """Block ids of a BlockTable (a list of PhysicalTokenBlocks before 0.6, an object with its ids beside it since)."""
-    held = _get(table, "_block_ids")
+    held = at(table, "_block_ids")
     if held is None:  # BlockTable of CpuGpuBlockAllocator: a BlockList inside
         held = table.attr("_blocks").attr("_block_ids")
     return integers(rt, held.element_addresses(MAX_BLOCKS))
 
 
-def is_worker(obj):
+def is_worker(obj: Optional[Object]) -> bool:
     """Whether an object is V0's worker: it has cache engines."""
-    return obj is not None and _get(obj, "cache_engine") is not None
+    return obj is not None and at(obj, "cache_engine") is not None
 
 
-def cache_tensors(worker):
-    """-> [(layer, pool, the tensor's Object, spec)] of a worker's first cache engine (there is one per virtual engine)."""
+def cache_tensors(worker: Object) -> List[Tuple[int, int, Object, Dict[str, int]]]:
+    """[(layer, pool, the tensor's Object, spec)] of a worker's first cache engine (there is one per virtual engine)."""
     engines = worker.attr("cache_engine")
     engine = engines.item(0) if engines.isa("list") else engines
     spec = {
         name: found.integer()
         for name in ("block_size", "head_size", "num_kv_heads", "num_heads")
-        for found in [_get(engine, name)]
+        for found in [at(engine, name)]
         if found is not None
     }
     spec.setdefault("num_kv_heads", spec.pop("num_heads", None))  # CPUCacheEngine's name for them
     found = []
     for name, pool in CACHES:
-        held = _get(engine, name)
+        held = at(engine, name)
         if held is not None:
             found += [(layer, pool, obj, spec) for layer, obj in enumerate(held.elements(10_000))]
     if found and not any(pool == 0 for _, pool, _, _ in found):  # CPUCacheEngine: what its allocator calls the device's blocks
@@ -162,16 +154,33 @@ def cache_tensors(worker):
     return found
 
 
+def read_worker(rt: Runtime, obj: Object, label: str) -> Worker:
+    """`Worker`: the layers' memory of a V0 worker."""
+    worker = Worker(label, target=rt.target)
+    worker.notes.append("V0 engine: a worker's block tables live for one step only and are not read")
+    for index, pool, held, spec in cache_tensors(obj):
+        tensor = read_tensor(rt, held.address)
+        there = tensor.storage_data and tensor.shape and tensor.numel
+        layer = layer_of(index, ("gpu", "cpu")[pool], pool, tensor, spec) if there else None
+        if layer is not None:
+            worker.layers.append(layer)
+        elif tensor.numel:
+            worker.notes.append(
+                f"layer {index}: " + (tensor.unavailable or f"shape {list(tensor.shape or ())} is no layout that is known")
+            )
+    return worker
+
+
 # ---- pools by ids and counts -------------------------------------------------------------------------------------------
-def _pools(rt, allocator):
-    """-> [(Pool, first id, size)] of a CpuGpuBlockAllocator, the device's first."""
+def _pools(rt: Runtime, allocator: Object) -> List[Tuple[Pool, int, int]]:
+    """[(Pool, first id, size)] of a CpuGpuBlockAllocator, the device's first."""
     found = {}
     for device, one in allocator.attr("_allocators").items(8):
         found[device.attr("_name_").string(20).lower()] = one
-    null = _get(allocator, "_null_block")
+    null = at(allocator, "_null_block")
     reserved = None
     if null is not None:
-        block = _get(null, "_proxy")
+        block = at(null, "_proxy")
         reserved = _block_id(block) if block is not None else None
     pools = []
     for name in ("gpu", "cpu"):
@@ -186,20 +195,20 @@ def _pools(rt, allocator):
     return pools
 
 
-def _block_id(block):
+def _block_id(block: Optional[Object]) -> Optional[int]:
     for _ in range(4):  # a prefix-caching block wraps a naive one
-        found = _get(block, "_block_id")
+        found = at(block, "_block_id")
         if found is not None:
             return found.integer()
-        block = _get(block, "_block")
+        block = at(block, "_block")
         if block is None:
             break
     return None
 
 
-def _pool(rt, one, name):
-    """-> (Pool, first id) of a NaiveBlockAllocator or a PrefixCachingBlockAllocator."""
-    caching = _get(one, "_hashless_allocator")
+def _pool(rt: Runtime, one: Object, name: str) -> Tuple[Pool, int]:
+    """(Pool, first id) of a NaiveBlockAllocator or a PrefixCachingBlockAllocator."""
+    caching = at(one, "_hashless_allocator")
     naive = one if caching is None else caching
     counts = {k.integer(): v for k, v in naive.attr("_refcounter").attr("_refcounts").items(MAX_BLOCKS)}
     base, size = (min(counts), len(counts)) if counts else (0, 0)
@@ -215,7 +224,7 @@ def _pool(rt, one, name):
     return pool, base
 
 
-def _prefixes(rt, pool, allocator, base, free):
+def _prefixes(rt: Runtime, pool: Pool, allocator: Object, base: int, free: List[int]) -> None:
     """The prefix map, and what the evictor holds: blocks that are free and still cached, appended to `free`."""
     carried = {}
     for key, kept in allocator.attr("evictor").attr("free_table").items(MAX_BLOCKS):
@@ -234,13 +243,13 @@ def _prefixes(rt, pool, allocator, base, free):
     pool.hash_text = lambda token: f"{token & (1 << 64) - 1:x}" if token else "none"
 
 
-def _token(content):
+def _token(content: int) -> int:
     return content or -1  # 0 says: no hash
 
 
 # ---- pools of PhysicalTokenBlocks (BlockSpaceManagerV1, 0.6.0 to 0.6.2) ------------------------------------------------------
-def _old_pools(rt, manager, tables):
-    """-> [(Pool, 0, size)]: the device's blocks, and the host's where there are any. A block is in a table, free, cached, or not made yet."""
+def _old_pools(rt: Runtime, manager: Object, tables: Iterable[Object]) -> List[Tuple[Pool, int, int]]:
+    """[(Pool, 0, size)]: the device's blocks, and the host's where there are any. A block is in a table, free, cached, or not made yet."""
     devices = {"gpu": [], "cpu": []}
     for table in tables:
         for block in table.attr("_blocks").elements(MAX_BLOCKS):
@@ -254,7 +263,7 @@ def _old_pools(rt, manager, tables):
         pool = Pool(name, size, size, 0, reserved=())
         pool.ref_cnt = [0] * size
         free, blocks = [], devices[name]
-        if _get(allocator, "free_blocks") is not None:
+        if at(allocator, "free_blocks") is not None:
             held = allocator.attr("free_blocks").elements(MAX_BLOCKS)
             free = [b.attr("block_number").integer() for b in held]
             blocks = blocks + held
@@ -281,7 +290,7 @@ def _old_pools(rt, manager, tables):
     return pools
 
 
-def _number(block, size):
+def _number(block: Object, size: int) -> int:
     number = block.attr("block_number").integer()
     if not 0 <= number < size:
         raise LayoutError(f"the block at {block.address:#x} carries the number {number} of {size}")
@@ -289,8 +298,8 @@ def _number(block, size):
 
 
 # ---- requests ----------------------------------------------------------------------------------------------------------
-def _requests(rt, scheduler, content):
-    """-> ({sequence id: name}, {name: Request}) of the groups in the scheduler's queues."""
+def _requests(rt: Runtime, scheduler: Object, content: bool) -> Tuple[Dict[int, str], Dict[str, Request]]:
+    """({sequence id: name}, {name: Request}) of the groups in the scheduler's queues."""
     names, found = {}, {}
     now = time.time() if rt.target.is_live else None
     for queue, name in QUEUES:
@@ -302,68 +311,43 @@ def _requests(rt, scheduler, content):
                 names[number] = request_id if len(seqs) == 1 else f"{request_id}/{number}"
                 request = _sequence(rt, seq, names[number], content)
                 request.queue = queue
-                arrival = _path(group, "arrival")
+                arrival = first_present(group, PATHS["arrival"])
                 if now is not None and arrival is not None and 0 < arrival.floating() <= now + 3600:
                     request.age = max(0.0, now - arrival.floating())
                 found[request.request_id] = request
     return names, found
 
 
-def _path(obj, what):
-    for _, text in PATHS[what]:
-        at = obj
-        for name in text.split("."):
-            at = _get(at, name) if at is not None else None
-        if at is not None:
-            return at
-    return None
-
-
-def _sequence(rt, seq, name, content):
-    from ..sglang.kv import MAX_TOKENS_SHOWN, _array_numbers, length
-
+def _sequence(rt: Runtime, seq: Object, name: str, content: bool) -> Request:
     request = Request(name, address=seq.address)
     try:
         request.status = seq.attr("status").attr("_name_").string(60)
     except GdbextError:
         request.status = "?"
-    prompt, output, computed = (_path(seq, what) for what in ("prompt", "output", "computed"))
+    prompt, output, computed = (first_present(seq, PATHS[what]) for what in ("prompt", "output", "computed"))
     if prompt is None or output is None:
         raise NotFoundError(f"sequence {name} keeps its tokens where no release that is known does")
     request.prompt_tokens, request.output_tokens = length(rt, prompt), length(rt, output)
     request.computed_tokens = computed.integer() if computed is not None else None
     if content:
-        request.content = {
-            "prompt_token_ids": _array_numbers(rt, prompt, MAX_TOKENS_SHOWN),
-            "output_token_ids": _array_numbers(rt, output, MAX_TOKENS_SHOWN),
-        }
+        request.content = tokens(rt, (("prompt_token_ids", prompt), ("output_token_ids", output)))
     return request
 
 
-def _waits(cache, watermark, scheduler):
-    head, pool = None, cache.pools[0]
-    running = [r for r in cache.requests if r.queue == "running"]
-    limit = _get(scheduler, "scheduler_config")
-    limit = _get(limit, "max_num_seqs") if limit is not None else None
-    limit = limit.integer() if limit is not None else None
+def _waits(cache: Cache, watermark: Optional[Object], scheduler: Object) -> None:
+    """Fills each waiting sequence's `blocked_by` in."""
+    pool, limit = cache.pools[0], at(scheduler, "scheduler_config.max_num_seqs")
+    slots = limit.integer() if limit is not None else None
     reserve = watermark.integer() if watermark is not None else 0
-    cache.limits.update({k: v for k, v in (("max_num_running_reqs", limit), ("watermark_blocks", reserve)) if v is not None})
-    for request in cache.requests:
-        if request.queue not in ("waiting", "swapped"):
-            continue
-        if head is not None:
-            request.blocked_by = f"queue: behind {head.request_id}"
-            continue
-        head = request
+    cache.limits.update({k: v for k, v in (("max_num_running_reqs", slots), ("watermark_blocks", reserve)) if v is not None})
+
+    def head_waits(request: Request) -> str:
         wanted = -(-((request.prompt_tokens or 0) + (request.output_tokens or 0)) // (pool.block_size or 1))
-        holders = sorted(((len(r.blocks.get(0, ())), r.request_id) for r in running), reverse=True)[:3]
-        if limit and len(running) >= limit:
-            request.blocked_by = f"request slots: all {limit} are running"
-        elif wanted > (pool.num_free or 0) - reserve:
-            request.blocked_by = (
-                f"blocks: needs {wanted}, {pool.num_free} free"
-                + (f", {reserve} kept back" if reserve else "")
-                + "".join(f"; {name} holds {count}" for count, name in holders if count)
-            )
-        else:
-            request.blocked_by = "the next step"
+        if slots and len(waiting.running(cache)) >= slots:
+            return waiting.slots_are_taken(slots)
+        if wanted > (pool.num_free or 0) - reserve:
+            there = f"{pool.num_free} free" + (f", {reserve} kept back" if reserve else "")
+            return waiting.shortage(str(wanted), there, waiting.held_of_group(cache, 0))
+        return waiting.NEXT_STEP
+
+    waiting.explain(cache, ("waiting", "swapped"), {}, head_waits)

@@ -1,0 +1,182 @@
+"""What the readers of engines' Python objects share: paths that differ by release, objects that frames hold, lists of numbers."""
+
+from __future__ import annotations
+
+import array
+
+from ..errors import GdbextError, LayoutError, NotFoundError
+from ..torch.tensor_impl import is_tensor, read_tensor
+from .columns import integers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Collection, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+    from ..cpython.frames import PyFrame
+    from ..cpython.objects import Object
+    from ..cpython.runtime import Runtime
+
+    Places = Sequence[Tuple[str, str]]
+
+MAX_THREADS = 256
+MAX_NUMBERS = 1 << 28
+MAX_TOKENS_SHOWN = 4096
+
+
+# ---- attributes ----------------------------------------------------------------------------------------------------------
+def path(obj: Object, text: str) -> Object:
+    """The Object at a dotted path of attributes; `NotFoundError` where one is not there."""
+    for name in filter(None, text.split(".")):
+        obj = obj.attr(name)
+    return obj
+
+
+def has(obj: Object, name: str) -> bool:
+    """Whether an object has an attribute, None or not."""
+    try:
+        obj.attr(name)
+    except GdbextError:
+        return False
+    return True
+
+
+def at(obj: Object, text: str) -> Optional[Object]:
+    """The Object at a dotted path; None where it is not there, or is None, or a plain number."""
+    try:
+        found = path(obj, text)
+    except (GdbextError, AttributeError):
+        return None
+    return found if hasattr(found, "is_none") and not found.is_none() else None
+
+
+def is_set(obj: Object, name: str) -> bool:
+    """Whether an object has an attribute that is not None."""
+    return at(obj, name) is not None
+
+
+def optional(obj: Object, name: str, convert: str = "integer", default: Any = None) -> Any:
+    """A plain attribute, converted by a method of `Object`; `default` where it is not there, is None or of another type."""
+    try:
+        value = obj.attr(name)
+        if not hasattr(value, "attr"):
+            return value
+        return default if value.is_none() else getattr(value, convert)()
+    except (NotFoundError, GdbextError):
+        return default
+
+
+def first_present(obj: Object, places: Places) -> Optional[Object]:
+    """The Object at the first of `((first release, path), …)`, the newest release first, that is there and not None; None."""
+    return next((found for _, text in places for found in [at(obj, text)] if found is not None), None)
+
+
+def first_integer(obj: Object, places: Places) -> Optional[int]:
+    """The int at the first of `((first release, path), …)` that is there, None."""
+    for _, text in places:
+        owner, _, name = text.rpartition(".")
+        holder = at(obj, owner) if owner else obj
+        value = optional(holder, name) if holder is not None else None
+        if value is not None:
+            return int(value)
+    return None
+
+
+# ---- frames --------------------------------------------------------------------------------------------------------------
+def settled_frames(rt: Runtime) -> Iterator[List[PyFrame]]:
+    """Every thread's frames; those of a thread that runs on while it is read, and cannot be had, are left out."""
+    for thread in rt.threads()[:MAX_THREADS]:
+        try:
+            yield rt.frames(thread)
+        except GdbextError:
+            if rt.target.is_stopped:
+                raise
+
+
+def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Optional[Object]:
+    """The object that `roots` ({class name: where it leads}) finds from a variable of any frame, the outermost frames first; None.
+
+    Where it leads is a dotted path, or several with | between them: then the first that is there."""
+    for frames in settled_frames(rt):
+        for frame in reversed(frames):
+            try:
+                held = frame.locals()
+            except GdbextError:
+                continue
+            for _, value in held:
+                try:  # inner frames of a running thread hold anything
+                    if not hasattr(value, "type") or value.type_name not in roots:
+                        continue
+                    found = _led_to(value, roots[value.type_name])
+                except GdbextError:
+                    continue
+                if found is not None:
+                    return found
+    return None
+
+
+def _led_to(value: Object, places: str) -> Optional[Object]:
+    """The object at the first of the places that is there; of a list its first element (one per pipeline stage); None."""
+    for place in places.split("|"):
+        found = at(value, place)
+        if found is not None:
+            return found.item(0) if found.isa("list") else found
+    return None
+
+
+def updating(rt: Runtime, folders: Tuple[str, ...], reading: Collection[str], files: Collection[str] = ()) -> str:
+    """'' or where a thread stands inside functions that change what is read: those of `files` (none: all) in folders that end so, but the
+    functions of `reading`."""
+    for frames in settled_frames(rt):
+        for frame in frames:
+            folder, _, name = frame.file.rpartition("/")
+            function = frame.function.rpartition(".")[2]
+            if not folder.endswith(folders) or (files and name not in files):
+                continue
+            if function not in reading and not function.startswith("__"):
+                return f"{frame.function} ({name}:{frame.line})"
+    return ""
+
+
+# ---- numbers -------------------------------------------------------------------------------------------------------------
+def numbers(rt: Runtime, obj: Object) -> Optional[List[int]]:
+    """Ints of a tensor (int32 or int64, on the host), a list, a tuple or an array.array; None for a tensor on a device."""
+    if is_tensor(obj):
+        tensor = read_tensor(rt, obj.address)
+        if tensor.numel == 0:
+            return []
+        if tensor.unavailable:
+            return None
+        code = {("int64", 8): "q", ("int32", 4): "i"}.get((tensor.dtype.name, tensor.dtype.itemsize))
+        if code is None or tensor.numel > MAX_NUMBERS or len(tensor.shape) != 1 or tensor.stride[0] != 1 and tensor.numel > 1:
+            raise LayoutError(
+                f"the tensor at {obj.address:#x} is no plain list of numbers: {tensor.dtype.name} {list(tensor.shape)}"
+            )
+        found = array.array(code)
+        found.frombytes(rt.target.read(tensor.data_ptr, tensor.numel * tensor.dtype.itemsize))
+        return found.tolist()
+    if obj.isa("list", "tuple", "array.array"):
+        return numbers_until(rt, obj, MAX_NUMBERS)
+    raise GdbextError(f"the {obj.type_name} at {obj.address:#x} holds no numbers that can be read")
+
+
+def numbers_until(rt: Runtime, obj: Object, limit: int) -> List[int]:
+    """At most `limit` ints of a list, tuple or array.array, from its start."""
+    if obj.isa("array.array"):
+        return [int(n) for n in obj.array_numbers(0, limit)[1]]
+    return list(integers(rt, obj.element_addresses(limit)))
+
+
+def length(rt: Runtime, obj: Object) -> int:
+    """How many numbers a tensor, also one on a device, a list, a tuple or an array.array holds."""
+    return read_tensor(rt, obj.address).numel if is_tensor(obj) else obj.len()
+
+
+def tokens(rt: Runtime, held: Iterable[Tuple[str, Optional[Object]]]) -> dict[str, Optional[List[int]]]:
+    """`{name: token ids}` of a request, at most `MAX_TOKENS_SHOWN` of each; None for what cannot be read."""
+    found: dict[str, Optional[List[int]]] = {}
+    for name, obj in held:
+        try:
+            found[name] = None if obj is None else numbers_until(rt, obj, MAX_TOKENS_SHOWN)
+        except GdbextError:
+            found[name] = None
+    return found

@@ -1,0 +1,76 @@
+"""SGLang's KV cache as its scheduler keeps it. The token slot is the unit at page size 1, the page otherwise; tensors on a device have only their
+lengths here.
+
+Up to four pools: full attention; sliding-window layers, whose slot for a token is what a mapping gives for its full slot (0: none, it is
+outside the window); Mamba states; and the host memory of the hierarchical cache.
+"""
+
+from __future__ import annotations
+
+from ...errors import GdbextError
+from ...kvcache.model import Cache, Group
+from ..objects import first_present, is_set, numbers, optional, updating
+from .kv_pool import moving, read_pool, waiting_frees
+from .kv_requests import explain_waits, requests_of
+from .kv_tree import read_tree
+from .paths import GROUP_KINDS, HOST_POOLS, MAMBA_POOLS, READING, UPDATING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ...cpython.objects import Object
+    from ...cpython.runtime import Runtime
+
+
+def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
+    """`Cache` of a Scheduler. `GdbextError` where it is not as a release that is known has it."""
+    allocator, rows, tree = (scheduler.attr(n) for n in ("token_to_kv_pool_allocator", "req_to_token_pool", "tree_cache"))
+    page = optional(allocator, "page_size", default=1) or 1
+    kept = {"full": allocator, "swa": None, "mamba": first_present(rows, MAMBA_POOLS)}
+    if is_set(allocator, "full_attn_allocator"):
+        kept.update(full=allocator.attr("full_attn_allocator"), swa=allocator.attr("swa_attn_allocator"))
+    pools = {what: read_pool(rt, what, one, 1 if what == "mamba" else page) for what, one in kept.items() if one is not None}
+    pool = pools["full"]
+    before = moving(rt, kept.values())
+    mapping = numbers(rt, allocator.attr("full_to_swa_index_mapping")) if "swa" in pools else None
+    if "swa" in pools and mapping is None:
+        pools["swa"].notes.append(
+            "the mapping of full to sliding-window slots is on the device: which of those a request holds is not known here"
+        )
+    requests = requests_of(rt, scheduler, pools, page, mapping, content)
+    host = first_present(tree, HOST_POOLS)
+    if host is not None and is_set(host, "free_slots"):
+        pools["host"] = read_pool(rt, "host", host, page)
+        pools["host"].reserved = ()
+    read_tree(rt, pools, tree, page, mapping)
+    middle = updating(rt, UPDATING, READING)
+    for holder in (allocator, *kept.values()) if not middle else ():
+        waiting = sum(waiting_frees(rt, holder)) if holder is not None else 0
+        middle = f"a group of frees that is still open: {waiting} wait in it" if waiting else middle
+    if not rt.target.is_stopped and before != moving(rt, kept.values()):
+        middle = middle or "a step that was made while it was read"
+    numbered = {what: number for number, what in enumerate(pools)}
+    groups = [
+        Group(n, kind, pools[what].block_size, numbered[what]) for n, (what, kind) in enumerate(GROUP_KINDS) if what in pools
+    ]
+    cache = Cache("sglang", version, list(pools.values()), groups, requests, middle)
+    for one in pools.values():
+        cache.notes += one.notes
+    try:
+        free = numbers(rt, rows.attr("free_slots"))
+        if free is not None:
+            cache.rows = {"size": optional(rows, "size"), "free": free}
+    except GdbextError as e:
+        cache.notes.append(f"free rows were not read: {e}")
+    for name in ("max_total_num_tokens", "max_running_requests"):
+        value = optional(scheduler, name)
+        if value is not None:
+            cache.limits[name] = value
+    own = sum(max(0, -(-(r.allocated or 0) // page) * page - (r.private or 0)) for r in requests if r.row is not None)
+    counters = pool.counters
+    if counters.get("evictable") is None:  # a tree that cannot be read: what is neither free nor a request's own is in it
+        counters["cached"] = (pool.size * page - counters.get("available", 0) - own) // page
+        cache.notes.append(
+            f"the prefix tree is a {counters['tree']}, whose nodes only it can read: cached = total - available - requests' own"
+        )
+    explain_waits(cache)
+    return cache

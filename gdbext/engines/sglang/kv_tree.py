@@ -1,0 +1,145 @@
+"""SGLang's prefix tree out of memory, once for each pool that has a part of its nodes (srt/mem_cache/radix_cache.py, swa_radix_cache.py,
+mamba_radix_cache.py, hiradix_cache.py, unified_cache/unified_tree_core.py). The Rust core (0.5.23's default) keeps its nodes where only it can
+read them."""
+
+from __future__ import annotations
+
+from ...errors import GdbextError, LayoutError
+from ...kvcache.model import Node, Tree
+from ...torch.tensor_impl import is_tensor
+from ..objects import is_set, length, numbers, numbers_until, optional
+from .paths import CLASSIC, COMPONENTS, LOCKS, MAX_NODES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional
+
+    from ...cpython.objects import Object
+    from ...cpython.runtime import Runtime
+    from ...kvcache.model import Pool
+
+
+def read_tree(rt: Runtime, pools: Dict[str, Pool], tree_cache: Object, page: int, mapping: Optional[List[int]]) -> None:
+    """The nodes, once for each pool that has a part of them, into `Pool.tree`."""
+    core = tree_cache
+    if is_set(tree_cache, "tree_core"):
+        core = tree_cache.attr("tree_core")
+    for one in pools.values():
+        one.counters["tree"] = core.type_name
+    if not is_set(core, "root_node"):
+        if core.type_name.startswith("ChunkCache"):
+            for one in pools.values():
+                one.counters.update(evictable=0, protected=0)
+                one.cached_ids = []
+        return
+    unified = is_set(core, "component_evictable_size_")
+    trees = {what: Tree([], page_size=one.block_size, reaching=what == "full") for what, one in pools.items()}
+    for what, tree in trees.items():
+        tree.evictable, tree.protected = (_size(core, what, kind, unified) for kind in ("evictable", "protected"))
+    at, stack = {}, [(core.attr("root_node").address, -1)]
+    links = {}
+    while stack:
+        address, lister = stack.pop()
+        if address in at:
+            name = trees["full"].nodes[at[address]].id
+            trees["full"].damage.append((lister, f"node {name} is listed as a child twice"))
+            continue
+        if len(at) >= MAX_NODES:
+            raise LayoutError(f"the prefix tree has more than {MAX_NODES} nodes")
+        obj = rt.object(address)
+        parent = obj.attr("parent").address
+        children = [(rt.object(k), v) for k, v in obj.attr("children").dict_entries(MAX_NODES)]
+        key = obj.attr("key")
+        tokens = 0 if key.is_none() else _key_length(rt, key)
+        at[address] = len(links)
+        links[len(links)] = (parent, children)
+        for what, tree in trees.items():
+            tree.nodes.append(_node(rt, obj, what, unified, tokens, mapping))
+        stack += [(c, at[address]) for _, c in children]
+    for index, (parent, children) in links.items():
+        for tree in trees.values():
+            tree.nodes[index].parent = at.get(parent, -1)
+            tree.nodes[index].children = [at[c] for _, c in children]
+        trees["full"].nodes[index].misfiled = [at[c] for k, c in children if not _filed_right(rt, k, c, page)]
+    for what, tree in trees.items():
+        one = pools[what]
+        if what == "host":  # it keeps no sizes of its own
+            tree.protected = sum(n.count for n in tree.nodes if n.lock_ref > 0)
+            tree.evictable = sum(n.count for n in tree.nodes) - tree.protected
+        one.tree = tree
+        one.counters.update(evictable=tree.evictable, protected=tree.protected)
+        if all(n.slots is not None for n in tree.nodes):
+            one.cached_ids = sorted({s // one.block_size for n in tree.nodes for s in n.slots})
+            one.counters["cached"] = len(one.cached_ids)
+        else:
+            one.counters["cached"] = sum(n.count for n in tree.nodes) // one.block_size
+            one.notes.append("the values of the prefix tree's nodes are on the device: only their lengths are known here")
+
+
+def _size(core: Object, what: str, kind: str, unified: bool) -> Optional[int]:
+    """How many tokens (Mamba: states) of a pool the tree counts as evictable or protected, None where it does not."""
+    if not unified:
+        names = (f"{kind}_size_", f"full_{kind}_size_") if what == "full" else (f"{what}_{kind}_size_",)
+        return next((v for v in (optional(core, n) for n in names) if v is not None), None)
+    for key, value in core.attr(f"component_{kind}_size_").items(16):
+        if key.integer() == COMPONENTS.get(what):
+            return value.integer()
+    return None
+
+
+def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mapping: Optional[List[int]]) -> Node:
+    """What a node holds of one pool: a `Node` without its links."""
+    if unified:
+        held = obj.attr("component_data").item(COMPONENTS.get(what, 0))
+        value, lock = (
+            held.attr("host_value" if what == "host" else "value"),
+            optional(held, "host_lock_ref" if what == "host" else "lock_ref", default=0),
+        )
+    else:
+        name = (
+            "value" if what == "swa" and not optional(obj, "swa_tombstone", default=0) else CLASSIC[what]
+        )  # SWARadixCache: full slots, to be mapped
+        value = obj.attr(name) if is_set(obj, name) else None
+        lock = next((v for v in (optional(obj, n) for n in LOCKS.get(what, ("host_ref_counter",))) if v is not None), 0)
+    node = Node(optional(obj, "id", default=-1), -1, [], tokens, [], lock, obj.address)
+    if value is None or value.is_none():
+        node.host = True
+    elif is_tensor(value):
+        node.slots = numbers(rt, value)
+        node.count = length(rt, value)
+    elif value.isa("list"):  # the root's value in the classic tree
+        node.slots, node.count = numbers(rt, value), value.len()
+    if what == "swa" and not unified and node.slots:
+        node.slots = [mapping[n] for n in node.slots] if mapping and max(node.slots) < len(mapping) else None
+    if what == "mamba":
+        node.tokens = node.count  # one state, however long its key
+    return node
+
+
+def _key_length(rt: Runtime, key: Object) -> int:
+    if not is_set(key, "token_ids"):
+        return key.len()  # before RadixKey (0.5.2) a list
+    count = length(rt, key.attr("token_ids"))
+    limit = optional(key, "limit")
+    if limit is not None:
+        count = min(count, limit)
+    return max(0, count - 1) if optional(key, "is_bigram", default=0) else count
+
+
+def _filed_right(rt: Runtime, key: Object, child: int, page: int) -> bool:
+    """Whether a child's key begins with the dict key that it is filed under: an int at page size 1, a tuple of a page's tokens, either
+    with the key's namespace before it. True where the form is not known: no fault is made up."""
+    try:
+        plain = key.plain()
+        own = rt.object(child).attr("key")
+        own = own.attr("token_ids") if is_set(own, "token_ids") else own
+        head = numbers_until(rt, own, page + 1)
+    except GdbextError:
+        return True
+    while isinstance(plain, tuple) and len(plain) == 2 and not isinstance(plain[0], int):
+        plain = plain[1]  # (namespace, key)
+    if isinstance(plain, int):
+        return bool(head) and head[0] == plain
+    if isinstance(plain, tuple) and len(plain) == page and all(isinstance(n, int) for n in plain):
+        return head[:page] == list(plain)
+    return True

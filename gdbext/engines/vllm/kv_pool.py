@@ -1,0 +1,168 @@
+"""A BlockPool of vLLM V1 out of memory: blocks, free queue, prefix map (vllm/v1/core/block_pool.py, kv_cache_utils.py)."""
+
+from __future__ import annotations
+
+from itertools import compress
+
+from ...errors import GdbextError, LayoutError
+from ...kvcache.model import DANGLING, HEAD, NONE, TAIL, Pool
+from ..columns import Columns, Places, Records
+from ..objects import has, optional, path
+from .paths import PATHS, known
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Sequence, Tuple
+
+    from ...cpython.objects import Object
+    from ...cpython.runtime import Runtime
+
+
+def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> Tuple[Pool, Places]:
+    """(`Pool`, `Places` of its blocks, with negative marks for None and the queue's ends) of a BlockPool, or of a KVCacheManager of 0.6.6
+    that is one itself. `GdbextError` where it has no list of blocks."""
+    blocks = known(holder, "blocks")
+    if blocks is None or not blocks.isa("list"):
+        raise GdbextError(f"the {holder.type_name} at {holder.address:#x} has no list of blocks")
+    addresses = blocks.element_addresses()
+    pool = Pool(
+        name, optional(holder, "num_gpu_blocks", default=len(addresses)), len(addresses), optional(holder, "hash_block_size") or 0
+    )
+    pool.counters["enable_caching"] = bool(optional(holder, "enable_caching", default=0))
+    records = Records(rt, addresses)
+    pool.foreign = records.foreign
+    queue = path(holder, "free_block_queue") if addresses else None
+    index = Places(addresses, _marks(rt, queue) if addresses else {})
+    if index.different != len(addresses):
+        pool.notes.append("a block stands in the pool's list more than once")
+    try:
+        null = index.get(holder.attr("null_block").address, DANGLING)
+        pool.reserved = (null,) if null >= 0 else ()
+    except GdbextError:
+        pool.reserved = ()
+    if addresses:
+        pool.ids = records.integers("block_id", -1)
+        pool.ref_cnt = records.integers("ref_cnt", 0)
+        if records.has("is_null"):
+            pool.null_ids = list(compress(range(pool.count), records.integers("is_null", 0)))
+        _links(pool, queue, records, index)
+        _hash_map(rt, pool, holder, records, index)
+    else:
+        pool.reserved, pool.ref_cnt, pool.prev, pool.next = (), [], [], []
+    return pool, index
+
+
+def _marks(rt: Runtime, queue: Object) -> Dict[int, int]:
+    """{address: mark} of what a link may be instead of a block."""
+    marks = {_none(rt): NONE, 0: NONE}
+    if _name(queue, "head").startswith("fake"):
+        marks.update({queue.attr(_name(queue, "head")).address: HEAD, queue.attr(_name(queue, "tail")).address: TAIL})
+    return marks
+
+
+def _links(pool: Pool, queue: Object, records: Records, index: Places) -> None:
+    pool.num_free = optional(queue, "num_free_blocks")
+    head, tail = queue.attr(_name(queue, "head")), queue.attr(_name(queue, "tail"))
+    pool.prev, pool.next = (index.of(records.column(name), DANGLING) for name in ("prev_free_block", "next_free_block"))
+    if _name(queue, "head").startswith("fake"):
+        pool.head_next = index.get(head.attr("next_free_block").address, DANGLING)
+        pool.tail_prev = index.get(tail.attr("prev_free_block").address, DANGLING)
+        return
+    # ends that are None are told as the ends of later releases, so that one walk serves both
+    first, last = index.get(head.address, DANGLING), index.get(tail.address, DANGLING)
+    pool.head_next = TAIL if first == NONE else first
+    pool.tail_prev = HEAD if last == NONE else last
+    if first >= 0 and pool.prev[first] == NONE:
+        pool.prev[first] = HEAD
+    if last >= 0 and pool.next[last] == NONE:
+        pool.next[last] = TAIL
+
+
+def _name(queue: Object, what: str) -> str:
+    for _, name in PATHS[what]:
+        if has(queue, name):
+            return name
+    raise LayoutError(f"the {queue.type_name} at {queue.address:#x} has neither of {', '.join(n for _, n in PATHS[what])}")
+
+
+def _none(rt: Runtime) -> int:
+    """The address of None."""
+
+    def find() -> int:
+        address = rt.library.symbol("_Py_NoneStruct")  # exported by every CPython
+        if address is None or not rt.object(address).is_none():
+            raise LayoutError(f"{rt.target.describe()}: None is not where {rt.library.path} says")
+        return address
+
+    return rt.target.cached("address of None", find)
+
+
+def _hash_map(rt: Runtime, pool: Pool, holder: Object, records: Records, index: Places) -> None:
+    found = known(holder, "hash map")
+    pool.has_hash_map = found is not None
+    entries = found.dict_entries() if found is not None else []
+    keys, column, extra, none = [k for k, _ in entries], records.column("_block_hash"), [], _none(rt)
+    blocks = index.of([v for _, v in entries], DANGLING)
+    pool.hash_map = list(zip(keys, zip(blocks)))
+    pool.hash_text = lambda token: _hash_text(rt, token)
+    if has(holder, "cached_block_hashes_by_block"):
+        for block, names in holder.attr("cached_block_hashes_by_block").items():
+            extra.append((block.integer(max_digits=2), names.element_addresses(100_000)))
+    lone = min(blocks, default=0) >= 0
+    if lone and not extra and column.count(none) == pool.count - len(keys) and list(map(column.__getitem__, blocks)) == keys:
+        pool.hashes = [
+            0
+        ] * pool.count  # each entry leads to a block that carries this very object, and no other block carries any
+        for block, key in zip(blocks, keys):
+            pool.hashes[block] = key
+        return
+    canonical = {**dict(zip(keys, keys)), none: 0, 0: 0}
+    strangers = set(column).difference(canonical)
+    strangers.update(p for _, names in extra for p in names if p not in canonical)
+    if strangers:  # equal hashes may be different objects: then their content decides
+        by_content = dict(zip(_contents(rt, keys), keys))
+        strangers = sorted(strangers)
+        for pointer, content in zip(strangers, _contents(rt, strangers)):
+            canonical[pointer] = by_content.setdefault(content, pointer)
+    pool.hashes = list(map(canonical.__getitem__, column))
+    pool.extra_hashes = {b: {canonical[p] for p in names} for b, names in extra}
+    for at in () if lone else [i for i, block in enumerate(blocks) if block < 0]:  # no block: a dict of several
+        key, value = entries[at]
+        inner = rt.object(value)
+        pool.hash_map[at] = (key, index.of([v for _, v in inner.dict_entries()], DANGLING) if inner.isa("dict") else [DANGLING])
+
+
+def _contents(rt: Runtime, addresses: Sequence[int]) -> List[Any]:
+    """Something hashable for each hash object, equal for equal ones: bytes of one length are compared as words."""
+    if not addresses:
+        return []
+    L = rt.layout
+    first = rt.object(addresses[0])
+    if first.isa("bytes"):
+        length, at = first.len(), L["bytes.ob_sval"]
+        if 0 < length <= 256 and at % 8 == 0:
+            columns = Columns(rt.target, addresses, at + (length + 7 & -8))
+            if set(columns.words(L["varobj.ob_size"])) == {length} and set(columns.words(L["object.ob_type"])) == {
+                first.type.address
+            }:
+                words = [columns.words(at + i) for i in range(0, length, 8)]
+                if length % 8:
+                    mask = (1 << 8 * (length % 8)) - 1
+                    words[-1] = [w & mask for w in words[-1]]
+                return list(zip(*words))
+    return [rt.object(a).plain() for a in addresses]
+
+
+def _hash_text(rt: Runtime, token: int) -> str:
+    """A hash for people: hex of its first bytes, or the repr of what older releases keep."""
+    if not token:
+        return "none"
+    try:
+        value = rt.object(token).plain()
+    except GdbextError as e:
+        return f"unreadable ({e})"
+    while isinstance(value, tuple) and value:  # BlockHash and BlockHashWithGroupId of older releases: the hash leads
+        value = value[0]
+    if isinstance(value, bytes):
+        return value[:8].hex() + ("…" if len(value) > 8 else "")
+    return f"{value & (1 << 64) - 1:x}" if isinstance(value, int) else "?"

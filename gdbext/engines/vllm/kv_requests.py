@@ -1,0 +1,116 @@
+"""The requests of a vLLM V1 scheduler out of memory, and what each one waits for (vllm/v1/core/sched/scheduler.py, vllm/v1/request.py)."""
+
+from __future__ import annotations
+
+import time
+
+from ...errors import GdbextError
+from ...kvcache import waiting
+from ...kvcache.model import Request
+from ..objects import at, has, optional, tokens
+from .paths import MAX_REQUESTS, WAITING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional
+
+    from ...cpython.objects import Object
+    from ...cpython.runtime import Runtime
+    from ...kvcache.model import Cache
+
+
+REASONS = {  # status -> what a request of that status waits for
+    "WAITING_FOR_REMOTE_KVS": "transfer: KV blocks from another process",
+    "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": waiting.GRAMMAR,
+    "WAITING_FOR_FSM": waiting.GRAMMAR,
+    "WAITING_FOR_STREAMING_REQ": "input: the client's next part",
+}
+
+
+def requests_of(rt: Runtime, scheduler: Object, content: bool) -> Dict[str, Request]:
+    """{request id: Request} of everything the scheduler lists, running first, then as they wait."""
+    places, order = {}, []
+    running = scheduler.attr("running")
+    for name, queue in [("running", running)] + [(n, scheduler.attr(n)) for n in WAITING if has(scheduler, n)]:
+        for address in queued(rt, queue):
+            if address not in places:
+                places[address] = "running" if name == "running" else "waiting"
+                order.append(address)
+    deferred = set()
+    if has(scheduler, "deferred_waiting"):
+        deferred = set(scheduler.attr("deferred_waiting").element_addresses(MAX_REQUESTS))
+    now = time.time() if rt.target.is_live else None
+    for _, address in scheduler.attr("requests").dict_entries(MAX_REQUESTS):
+        if address not in places:
+            places[address] = ""
+            order.append(address)
+    found = {}
+    for address in order:
+        request = _request(rt.object(address), now, content)
+        request.queue = places[address] or ("finished" if request.status.startswith("FINISHED") else "other")
+        if address in deferred:
+            request.queue = "deferred"
+        found[request.request_id] = request
+    return found
+
+
+def queued(rt: Runtime, queue: Object) -> List[int]:
+    """Addresses of the requests of a queue in its order: a deque or list, or a priority queue's heap of requests or (…, request)."""
+    if queue.isa("collections.deque", "list"):
+        return queue.element_addresses(MAX_REQUESTS)
+    heap = queue.attr("_heap").elements(MAX_REQUESTS)
+    ranked = []
+    for entry in heap:
+        request = entry.elements(8)[-1] if entry.isa("tuple") else entry
+        ranked.append(
+            (optional(request, "priority", default=0), optional(request, "arrival_time", "floating", 0.0), request.address)
+        )
+    return [address for _, _, address in sorted(ranked)]
+
+
+def _request(obj: Object, now: Optional[float], content: bool) -> Request:
+    request = Request(obj.attr("request_id").string(1000), address=obj.address)
+    try:
+        request.status = obj.attr("status").attr("_name_").string(60)
+    except GdbextError:
+        request.status = "?"
+    request.prompt_tokens = optional(obj, "num_prompt_tokens")
+    request.computed_tokens = optional(obj, "num_computed_tokens")
+    request.output_tokens = optional(obj, "_output_token_ids", "len")
+    request.preemptions = optional(obj, "num_preemptions", default=0)
+    arrival = optional(obj, "arrival_time", "floating")
+    if now is not None and arrival and 0 < arrival <= now + 3600:
+        request.age = max(0.0, now - arrival)
+    request.transfer = request.status in ("WAITING_FOR_REMOTE_KVS",) or request.status.startswith("FINISHED")
+    if content:
+        held = (("prompt_token_ids", at(obj, "prompt_token_ids")), ("output_token_ids", at(obj, "_output_token_ids")))
+        request.content = tokens(obj.rt, held)
+    return request
+
+
+def explain_waits(cache: Cache) -> None:
+    """Fills each waiting request's `blocked_by` in."""
+    waiting.explain(cache, ("waiting", "deferred"), REASONS, lambda request: _head_waits(cache, request))
+
+
+def _head_waits(cache: Cache, request: Request) -> str:
+    """What the first of the queue waits for: a slot, blocks of some group, the step's budget of tokens."""
+    count = len(waiting.running(cache))
+    slots = cache.limits.get("max_num_active_reqs") or cache.limits.get("max_num_running_reqs")
+    if slots and count >= slots:
+        return waiting.slots_are_taken(slots)
+    tokens = (request.prompt_tokens or 0) + (request.output_tokens or 0) - (request.computed_tokens or 0)
+    budget = cache.limits.get("max_num_scheduled_tokens") or tokens
+    for group in cache.groups:
+        if group.kind == "mamba" or not group.block_size:
+            continue
+        held = len(request.blocks.get(group.id, ()))
+        wanted = -(-((request.computed_tokens or 0) + min(tokens, budget)) // group.block_size) - held
+        free = cache.pools[group.pool].num_free or 0
+        reserve = cache.limits.get("watermark_blocks", 0)
+        if wanted > free - reserve:
+            there = f"{free} free" + (f", {reserve} kept back" if reserve else "")
+            return waiting.shortage(f"{wanted} of group {group.id}", there, waiting.held_of_group(cache, group.id))
+    if count and count >= budget:
+        return f"token budget: {count} running requests use the {budget} tokens of a step"
+    return waiting.NEXT_STEP

@@ -1,0 +1,167 @@
+"""vLLM V1's KV cache as its scheduler keeps it: managers, groups, block tables, pins (vllm/v1/core/kv_cache_manager.py,
+single_type_kv_cache_manager.py, sched/scheduler.py)."""
+
+from __future__ import annotations
+
+from ...errors import GdbextError
+from ...kvcache.model import DANGLING, Cache, Group, Request
+from ..objects import has, is_set, optional, path, updating
+from .kv_pool import read_pool
+from .kv_requests import explain_waits, requests_of
+from .paths import FOLDERS, KINDS, MAX_REQUESTS, READING, SPEC_FIELDS, UPDATING, known
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Tuple
+
+    from ...cpython.objects import Object
+    from ...cpython.runtime import Runtime
+    from ...kvcache.model import Pool
+    from ..columns import Places
+
+    Tables = List[Tuple[str, List[int]]]
+
+
+def read(rt: Runtime, root: Object, version: str, content: bool) -> Cache:
+    """`Cache` from a Scheduler, a KVCacheManager or a BlockPool; `GdbextError` for another object."""
+    scheduler = manager = pool = None
+    if known(root, "manager") is not None:
+        scheduler, manager = root, known(root, "manager")
+    elif known(root, "managers") is not None or has(root, "req_to_blocks") or has(root, "coordinator"):
+        manager = root
+    elif known(root, "head") is None and has(root, "free_block_queue"):
+        pool = root
+    else:
+        raise GdbextError(f"the {root.type_name} at {root.address:#x} is no Scheduler, KVCacheManager or BlockPool of vLLM V1")
+    pools, groups, owned = _managers(rt, manager, pool)
+    requests = requests_of(rt, scheduler, content) if scheduler is not None else {}
+    for group, tables in owned.items():
+        _, index = pools[next(g.pool for g in groups if g.id == group)]
+        for request_id, blocks in tables:
+            request = requests.get(request_id)
+            if request is None:
+                request = requests[request_id] = Request(request_id, known=scheduler is None)
+            request.blocks[group] = index.of(blocks, DANGLING)
+    cache = Cache(
+        "vllm",
+        version,
+        [p for p, _ in pools],
+        groups,
+        list(requests.values()),
+        updating(rt, FOLDERS, READING, UPDATING),
+        queues=scheduler is not None,
+    )
+    _pins(cache, scheduler, manager, pools)
+    if scheduler is not None:
+        _limits(cache, scheduler)
+        explain_waits(cache)
+    _stats(cache, manager)
+    for g in groups:
+        if g.kind == "mamba":
+            cache.pools[g.pool].may_pin = cache.pools[g.pool].may_pin or "mamba states"
+    return cache
+
+
+def _managers(
+    rt: Runtime, manager: Optional[Object], lone_pool: Optional[Object]
+) -> Tuple[List[Tuple[Pool, Places]], List[Group], Dict[int, Tables]]:
+    """The pools with the places of their blocks, the groups, and the block tables of each group by its id."""
+    if manager is None:
+        return [read_pool(rt, lone_pool)], [Group(0, "full", optional(lone_pool, "hash_block_size") or 0)], {}
+    single = known(manager, "managers")
+    config = known(manager, "config")
+    if single is None:  # before 0.9.2 the manager keeps one table itself; before 0.8.5 it is the pool as well
+        holder = known(manager, "pool")
+        holder = manager if holder is None or holder.isa("list") else holder
+        pool = read_pool(rt, holder)
+        pool[0].block_size = optional(manager, "block_size") or 0
+        return [pool], [Group(0, "full", pool[0].block_size)], {0: _req_to_blocks(manager)}
+    pools, at, groups, owned = [], {}, [], {}
+    for number, one in enumerate(single.elements(1000)):
+        holder = path(one, "block_pool")
+        if holder.address not in at:
+            at[holder.address] = len(pools)
+            pools.append(read_pool(rt, holder, f"pool {len(pools)}"))
+        group_id = optional(one, "kv_cache_group_id", default=number)
+        groups.append(_group(one, group_id, at[holder.address], config))
+        owned[group_id] = _req_to_blocks(one)
+    if len(pools) == 1:
+        pools[0][0].name = "pool"
+    if not pools:  # a model without attention
+        pools.append(read_pool(rt, path(manager, "coordinator.block_pool")))
+    for g in groups:
+        pools[g.pool][0].block_size = g.block_size
+    return pools, groups, owned
+
+
+def _group(one: Object, group_id: int, pool: int, config: Optional[Object]) -> Group:
+    kind = other = ""
+    spec = {}
+    try:
+        described = one.attr("kv_cache_spec")
+        other = described.type_name
+        kind = KINDS.get(other, "other")
+        spec = {"class": other, **{n: v for n in SPEC_FIELDS for v in [optional(described, n)] if v is not None}}
+    except GdbextError:
+        kind = "full"
+    layers = []
+    try:
+        layers = (
+            [n.string(300) for n in config.attr("kv_cache_groups").item(group_id).attr("layer_names").elements(10_000)]
+            if config
+            else []
+        )
+    except GdbextError:
+        pass  # the names are a courtesy
+    return Group(group_id, kind, optional(one, "block_size") or 0, pool, layers, spec)
+
+
+def _req_to_blocks(owner: Object) -> Tables:
+    """`[(request id, [block addresses])]`"""
+    return [(key.string(1000), value.element_addresses()) for key, value in owner.attr("req_to_blocks").items(MAX_REQUESTS)]
+
+
+def _limits(cache: Cache, scheduler: Object) -> None:
+    for name in ("max_num_running_reqs", "max_num_active_reqs", "max_num_scheduled_tokens", "max_model_len"):
+        value = optional(scheduler, name)
+        if value is not None:
+            cache.limits[name] = value
+    try:
+        watermark = optional(scheduler.attr("kv_cache_manager"), "watermark_blocks", default=0)
+        cache.limits["watermark_blocks"] = watermark
+    except GdbextError:
+        pass
+
+
+def _pins(cache: Cache, scheduler: Optional[Object], manager: Optional[Object], pools: List[Tuple[Pool, Places]]) -> None:
+    """What may hold references beside tables: named, or counted where the engine keeps a list of it."""
+    why = ""
+    if manager is None:
+        why = "requests were not read"
+    elif scheduler is None:
+        why = ""
+    elif is_set(scheduler, "connector"):
+        why = "a KV connector"
+    elif is_set(scheduler, "ec_connector"):
+        why = "an encoder connector"
+    for pool, _ in pools:
+        pool.may_pin = why
+    if scheduler is None or not has(scheduler, "deferred_frees"):
+        return
+    for entry in scheduler.attr("deferred_frees").elements(100_000):
+        for address in entry.item(1).element_addresses():
+            for pool, index in pools:
+                block = index.get(address, DANGLING)
+                if block >= 0:
+                    pool.pins[block] = pool.pins.get(block, 0) + 1
+
+
+def _stats(cache: Cache, manager: Optional[Object]) -> None:
+    """Hit counters since the engine last reported them."""
+    try:
+        stats = manager.attr("prefix_cache_stats") if manager is not None else None
+    except GdbextError:
+        stats = None
+    if stats is None or not hasattr(stats, "attr") or stats.is_none():
+        return
+    cache.counters["prefix_cache"] = {n: optional(stats, n, default=0) for n in ("requests", "queries", "hits")}
