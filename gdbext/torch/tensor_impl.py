@@ -19,8 +19,9 @@ from .tensor import Quantizer, Tensor
 
 if TYPE_CHECKING:
     from ..access.base import Target
-    from ..cpython.objects import Object, TypeInfo
+    from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
+    from ..cpython.types import TypeInfo
     from .layout import TorchLayout
 
 MAX_DIMS = 256
