@@ -4,9 +4,12 @@ import json
 import os
 
 from ..errors import GdbextError
+from ..lazy import lazy_module
 from ..render.text import escape
 from ..session.command import Answer, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
+
+injected_scripts = lazy_module("control.injected_scripts")
 
 
 class LlmInject(Command):
@@ -43,7 +46,7 @@ class LlmInject(Command):
         tool, _, what = args.operand_text.partition(" ")
         if not what.strip():
             raise UsageError("llm-inject: takes a tool and a process: llm-inject -unsafe faulthandler TP0")
-        body = self.body(inject, tool)
+        body = self.body(tool)
         found = [(getattr(one, "pid", one), getattr(one, "label", "")) for one in session.resolve(what.strip())]
         if any(not isinstance(pid, int) for pid, _ in found):
             raise GdbextError(f"{what.strip()} is a core file: nothing runs in it")
@@ -69,11 +72,12 @@ class LlmInject(Command):
         )
 
     @staticmethod
-    def body(inject, tool):
-        if tool in inject.TOOLS:
-            return inject.TOOLS[tool].strip()
+    def body(tool: str) -> str:
+        """The Python that a TOOL stands for."""
+        if tool in injected_scripts.TOOLS:
+            return injected_scripts.TOOLS[tool].strip()
         if not os.path.isfile(tool):
-            raise GdbextError(f"{tool} is none of {', '.join(inject.TOOLS)} and no file")
+            raise GdbextError(f"{tool} is none of {', '.join(injected_scripts.TOOLS)} and no file")
         with open(tool, encoding="utf-8") as f:
             text = f.read()
         return f"exec(compile({text!r}, {os.path.abspath(tool)!r}, 'exec'), {{'__name__': '__gdbext__'}})\n"

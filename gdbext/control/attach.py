@@ -5,9 +5,12 @@ Fast: the executable and the libraries that the stack seems to need are read bef
 half-way detaches what this command attached; a process that was stopped before is stopped afterwards, any other runs.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import time
+from typing import TYPE_CHECKING
 
 import gdb
 
@@ -18,6 +21,9 @@ from ..access.proc import permission_hint
 from ..errors import GdbextError, NotFoundError
 from . import inferior_breakpoints
 from .events import listen
+
+if TYPE_CHECKING:
+    from typing import Callable
 
 # Settings that a command of ours changes while it works, and puts back before it returns; those a gdb does not know are left out.
 QUIET = {
@@ -67,6 +73,7 @@ class _State:
     guard_error = ""
     watched = set()  # pids that the guard knows of although gdb attached them by itself
     saved = {}  # settings that stay changed while something is held
+    kept = {}  # pid -> (why it must not be detached now, whether that is still so)
     busy = False  # attaching or detaching: gdb then reports resumptions that are none
     schedule = None  # the user's schedule-multiple while processes run
     background = False  # they run behind the prompt: the stop gives it back
@@ -210,6 +217,11 @@ def armed(pid, yes=True):
     """Tells the guard that debug registers of a process are set (or are not any more)."""
     if not _State.guard_error and (pid in _State.attached or pid in _State.watched):
         _State.guard.armed(pid, yes)
+
+
+def keep(pid: int, reason: str, still: Callable[[], bool]) -> None:
+    """Until `still()` is false, detaching the process is refused with `reason`: it would die of it."""
+    _State.kept[pid] = reason, still
 
 
 def unguard_process(pid):
@@ -382,6 +394,8 @@ def detach(pids=None):
                 with BlockSigint():
                     _detach_one(h)
                 done.append((h, h.past))
+            except GdbextError as e:
+                errors.append(str(e))
             except gdb.error as e:
                 errors.append(f"process {h.pid}: gdb could not detach: {str(e).splitlines()[-1]}")
         _give_back()
@@ -393,6 +407,10 @@ def detach(pids=None):
 def _detach_one(h):
     inferior = _inferior(h)
     if inferior is not None and inferior.pid == h.pid:
+        reason, still = _State.kept.pop(h.pid, ("", None))
+        if still is not None and still():
+            _State.kept[h.pid] = reason, still
+            raise GdbextError(reason)
         if h.was_stopped and not h.ran:
             # It stays stopped: the signal waits until gdb lets go, and no instruction runs before it is taken.
             _signal(h.pid, signal.SIGSTOP)

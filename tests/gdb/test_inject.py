@@ -5,23 +5,30 @@ import glob
 import json
 import os
 import platform
+import re
 import socket
+import signal
 import subprocess
+import threading
 import time
 
 import pytest
 from harness.breakpoints import FILE, LINES, OFF, started
 from harness.dap import Dap
 from harness.gdb_run import run_gdb
+from harness.heartbeats import eventually
 from harness.subjects import PYTHONS
 from tools.environments import existing
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 
 
-def calls_work():
+@functools.lru_cache(None)
+def calls_work(gdb_path):
+    """Whether a gdb can call functions here: before 16 none can on a CPU with AMX."""
+    said = subprocess.run([gdb_path, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
     with open("/proc/cpuinfo") as f:
-        return "amx_tile" not in f.read()
+        return "amx_tile" not in f.read() or int(re.search(r"(\d+)\.\d+", said).group(1)) >= 16
 
 
 @functools.lru_cache(None)
@@ -42,7 +49,7 @@ TWO_WAYS = [p for p in PYTHONS if not is_new(p) and version(p) >= (3, 10)][-1:] 
 
 def injected(gdb_path, subject, python, command):
     """The answer of an `llm-inject -json` into a subject, which is not held by gdb any more."""
-    if not is_new(python) and not calls_work():
+    if not is_new(python) and not calls_work(gdb_path):
         pytest.skip("this CPU has AMX: gdb before 16 cannot call functions on it")
     attach = [] if is_new(python) else [f"attach {subject.pid}"]
     return run_gdb(gdb_path, [*attach, f"llm-inject -unsafe -timeout 60 {command}"], timeout=100, before=OFF)
@@ -77,7 +84,7 @@ def test_a_file_runs_in_the_process_which_goes_on(python, gdb_path, tmp_path):
         )
         at = len(attach)
         assert "add -unsafe" in said.outputs[at]
-        if not new and not calls_work():
+        if not new and not calls_work(gdb_path):
             assert "cannot call functions on a CPU with AMX" in said.outputs[at + 1]
         else:
             assert said.json(at + 1)["started"][0]["ok"] is True, said.outputs[at + 1]
@@ -237,3 +244,78 @@ def test_a_main_thread_that_is_stuck_in_c_is_said(python, gdb_path, tmp_path):
     if is_new(python) or "cannot call functions on a CPU with AMX" not in answer:
         assert "main thread" in answer
     assert "\n" not in answer
+
+
+SLOW = """
+import os, signal, time
+signal.signal(signal.SIGUSR1, lambda *_: None)
+open({at!r}, "w").close()
+end = time.monotonic() + {seconds}
+while time.monotonic() < end:
+    time.sleep(0.01)
+"""
+OLD = [p for p in PYTHONS if not is_new(p)][-1:]
+
+
+def interrupted(gdb_path, subject, tmp_path, seconds, signals, commands):
+    """A gdb that injects a script of so many `seconds`, with `signals` sent to the process while it runs. -> GdbRun"""
+    if not calls_work(gdb_path):
+        pytest.skip("this CPU has AMX: gdb before 16 cannot call functions on it")
+    at = tmp_path / "at"
+    body = tmp_path / "slow.py"
+    body.write_text(SLOW.format(at=str(at), seconds=seconds))
+
+    def send():
+        eventually(at.exists, "the script to begin")
+        for number in signals:
+            os.kill(subject.pid, number)
+            time.sleep(0.3)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    said = run_gdb(
+        gdb_path,
+        [f"llm-attach {subject.pid}", *(c.format(body=body, pid=subject.pid) for c in commands)],
+        timeout=60,
+        before=OFF,
+    )
+    sender.join()
+    return said
+
+
+@pytest.mark.every_gdb
+@pytest.mark.parametrize("python", OLD, ids=os.path.basename)
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_in_the_middle_of_the_call_costs_no_rank(number, python, gdb_path, tmp_path):
+    with started(python, tmp_path) as subject:
+        said = interrupted(
+            gdb_path,
+            subject,
+            tmp_path,
+            1,
+            [number],
+            ["break clock_nanosleep", "llm-inject -unsafe -json {body} {pid}", "llm-detach"],
+        )
+        assert "stood still" in said.outputs[3], said.text
+        subject.go_on("run")
+        assert subject.tally()["run"] == 300  # it lives, and is as it was
+    assert said.json(2)["started"][0]["ok"] is True
+    assert "Program received" not in said.text or number == signal.SIGINT
+
+
+@pytest.mark.every_gdb
+@pytest.mark.parametrize("python", OLD, ids=os.path.basename)
+def test_a_process_whose_call_is_half_way_is_not_detached(python, gdb_path, tmp_path):
+    with started(python, tmp_path) as subject:
+        said = interrupted(
+            gdb_path,
+            subject,
+            tmp_path,
+            4,
+            [signal.SIGINT, signal.SIGINT],
+            ["llm-inject -unsafe {body} {pid}", "llm-detach", "continue", "llm-detach"],
+        )
+        assert "half-way" in said.outputs[1] and "half-way" in said.outputs[2], said.text
+        assert "stood still" in said.outputs[4], said.text
+        subject.go_on("run")
+        assert subject.tally()["run"] == 300

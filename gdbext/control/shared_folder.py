@@ -1,0 +1,115 @@
+"""A folder in a process's own /tmp, for files that this gdb and that process exchange."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import stat
+from typing import TYPE_CHECKING
+
+from ..access.in_root import open_in_root
+from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..access.base import Target
+
+MAX_RESULT = 1 << 16  # bytes
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class SharedTempDir:
+    """A new folder that only the process's user can enter (0700, owned by that user), inside the process's own root.
+
+    No link leads out of that root, and nothing is opened through one: the folder and its files are only used by descriptor.
+    Raises `GdbextError` where the folder cannot be made, or where its place cannot be trusted."""
+
+    def __init__(self, target: Target) -> None:
+        self.root = target.root()
+        user, self.group = _ids(target.pid)
+        self.user = user
+        try:
+            self._tmp = open_in_root(target.pid, "/tmp", os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as e:
+            raise GdbextError(f"process {target.pid}: its /tmp cannot be opened: {e.strerror}") from None
+        try:
+            _check_tmp(target.pid, self._tmp, user)
+            self.name = "gdbext-inject-" + secrets.token_hex(8)
+            os.mkdir(self.name, 0o700, dir_fd=self._tmp)
+            self._folder = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._tmp)
+        except OSError as e:
+            os.close(self._tmp)
+            raise GdbextError(f"process {target.pid}: no folder can be made in its /tmp: {e.strerror}") from None
+        except GdbextError:
+            os.close(self._tmp)
+            raise
+
+    def path(self, name: str) -> str:
+        """A file's path as the process names it."""
+        return f"/tmp/{self.name}/{name}"
+
+    def here(self, name: str) -> str:
+        """A file's path as it is named on this side."""
+        return self.root + self.path(name)
+
+    def write(self, name: str, text: str) -> None:
+        """Makes a file, and gives it and the folder to the process's user. `GdbextError` where we may not give them away."""
+        fd = os.open(name, _NEW, 0o600, dir_fd=self._folder)
+        with os.fdopen(fd, "w", encoding="utf-8") as f:
+            f.write(text)
+            f.flush()
+            if self.user != os.geteuid():
+                try:
+                    os.fchown(fd, self.user, self.group)
+                    os.fchown(self._folder, self.user, self.group)
+                except OSError as e:
+                    raise GdbextError(
+                        f"the script cannot be given to user {self.user}, as whom the process runs: {e.strerror}"
+                    ) from None
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """The object in a file that the process wrote; None where there is no such file, or it holds anything else."""
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
+            with os.fdopen(fd, "rb") as f:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    return None
+                found = json.loads(f.read(MAX_RESULT))
+        except (OSError, ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def remove(self) -> None:
+        """Takes the folder away with what the script makes in it; what else the process's user put there stays."""
+        with contextlib.suppress(OSError):
+            for name in ("run.py", "result", "result.new"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=self._folder)
+            os.rmdir(self.name, dir_fd=self._tmp)
+
+    def close(self) -> None:
+        """Gives the descriptors back."""
+        os.close(self._folder)
+        os.close(self._tmp)
+
+
+def _ids(pid: int) -> tuple[int, int]:
+    """(user, group) with which a process opens files (proc(5): status, the last number of Uid and Gid)."""
+    found = {}
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as f:
+        for line in f:
+            if line.startswith(("Uid:", "Gid:")):
+                found[line[:3]] = int(line.split()[-1])
+    return found["Uid"], found["Gid"]
+
+
+def _check_tmp(pid: int, fd: int, user: int) -> None:
+    """Raises `GdbextError` where somebody else could rename what lies in a process's /tmp."""
+    found, root = os.fstat(fd), os.stat(f"/proc/{pid}/root/")
+    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        raise GdbextError(f"process {pid}: anybody may rename files in its /tmp (mode {found.st_mode & 0o7777:o}): chmod +t it")
+    if found.st_uid not in (0, user, os.geteuid(), root.st_uid):
+        raise GdbextError(f"process {pid}: its /tmp belongs to user {found.st_uid}, who could exchange the script")
