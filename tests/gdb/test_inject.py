@@ -6,8 +6,8 @@ import json
 import os
 import platform
 import re
-import socket
 import signal
+import socket
 import subprocess
 import threading
 import time
