@@ -73,7 +73,7 @@ def install_wheels(version, say=print, environ=os.environ):
     import shutil
     import subprocess
 
-    from ..errors import GdbextError
+    from .errors import GdbextError
 
     folder = wheels_folder(version, environ)
     if not missing_packages(folder):

@@ -142,12 +142,12 @@ def test_damaged_cores_end_in_an_answer_or_in_one_line(core):
                 damage.append((at + offset, garbage(dice, target, at, dice.choice((1, 4, 8, 8, 16, 64)))))
             held = {
                 k: v
-                for k, v in target._fresh().items()
+                for k, v in target._current_caches().items()
                 if k in kept or isinstance(k, tuple) and k[0] in ("native frames", "same file")
             }
             target.damage = damage
             target.invalidate()
-            target._fresh().update(held)
+            target._current_caches().update(held)
             session = Known(target)
             for command, line in COMMANDS:
                 target.read_bytes = 0

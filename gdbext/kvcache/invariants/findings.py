@@ -23,6 +23,11 @@ class Violation:
     more: int = 0
     follows: dict[str, int] = dataclasses.field(default_factory=dict)
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What two looks at one fault share."""
+        return self.rule, self.block, self.request_id, self.pool, self.rank
+
 
 @dataclasses.dataclass
 class Report:
