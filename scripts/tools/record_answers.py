@@ -1,0 +1,233 @@
+"""The JSON answers of every reading command over a fixed set of subjects: their fields, and what differs from another checkout's.
+
+  PYTHONPATH=scripts python3 -m tools.record_answers -o tests/answers/fields.json          writes the fields (-root: of another checkout)
+  PYTHONPATH=scripts python3 -m tools.record_answers -against ROOT                         compares field by field with the pack in ROOT
+
+Both trees read the same living processes and the same snapshot. GDBEXT_TEST_TORCH_PYTHON names an interpreter with torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from typing import Any, Dict, Iterator, List, Tuple
+
+from .get_releases import fetched
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SUBJECTS = os.path.join(ROOT, "tests", "gdb", "subjects")
+RELEASE = "0.24.0"  # of vLLM, whose scheduler the engine's stand-in runs
+
+# Commands about the Python subject; {pid}, {on} (the pid, then its snapshot), {request}, {matrix}, {data} are filled in.
+LIVE = (
+    "llm",
+    "llm guide",
+    "llm-stacks {pid}",
+    "llm-stacks -samples 2 -interval 0.1 {pid}",
+    "llm-locks {pid}",
+    "llm-hang -wait 0.3 {pid}",
+    "llm-report {folder}/report.html {pid} -wait 0",
+    "llm-snapshot {pid} -o {folder}/again.core",
+    "pythreads -samples 5 -on {pid}",
+    "llm-kernels -on {pid}",
+)
+BOTH = (
+    "pybt -on {on}",
+    "pybt -all -locals -on {on}",
+    "llm-bt -on {on}",
+    "llm-bt -all -on {on}",
+    "pythreads -on {on}",
+    "pyframe 1 -on {on}",
+    "pyup -on {on}",
+    "pylist -on {on}",
+    "pylocals -on {on}",
+    "pyexc -locals -on {on}",
+    "pytasks -all -locals -on {on}",
+    "pyprint {request} -on {on}",
+    "pyprint __main__:first -on {on}",
+    "pyprint [1, 'a', 2.5] -on {on}",
+    "pytensor {matrix} -on {on}",
+    "pytensor {matrix} -slice 1:,::2 -on {on}",
+    "pytensor {matrix} -stats -hist -bins 3 -on {on}",
+    "pytensor {matrix} -compare {matrix} -on {on}",
+    "pytensors -on {on}",
+    "pytensors -nan -on {on}",
+    "llm-addr {request} -on {on}",
+    "llm-addr {data} -on {on}",
+    "llm-addr 0x10 -on {on}",
+)
+KV = (
+    "llm-kv -on {pid}",
+    "llm-kv block 1 -on {pid}",
+    "llm-kv request req-a -on {pid}",
+    "llm-kv free -on {pid}",
+    "llm-kv map -on {pid}",
+    "llm-kv check -on {pid}",
+    "llm-requests -on {pid}",
+)
+# Fields whose values differ from look to look.
+VOLATILE = {
+    *(
+        "pauses",
+        "seconds",
+        "state",
+        "bytes",
+        "disk_bytes",
+        "age",
+        "cpu",
+        "rss",
+        "held",
+        "waited",
+        "free",
+        "pc",
+        "file",
+        "captured",
+    ),
+    *("changes", "samples", "evidence"),
+}
+
+_DRIVER = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from gdbext.commands import table
+from gdbext.setup import outside
+try:
+    from gdbext.session.session import Session
+except ImportError:
+    from gdbext.commands.session import Session
+for line in json.load(sys.stdin):
+    name, _, rest = line.partition(" ")
+    status, out, err = outside.perform(table.load(name), rest + " -json", Session())
+    print(out or json.dumps({"error": err}), flush=True)
+"""
+
+
+def answers(root: str, lines: List[str]) -> List[Dict[str, Any]]:
+    """What the pack in `root` answers to each command line, as JSON."""
+    clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", _DRIVER, root], input=json.dumps(lines), stdout=subprocess.PIPE, text=True, env=clean, check=True
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def fields(value: Any, path: str = "") -> Iterator[Tuple[str, str]]:
+    """(path, type) of every field of an answer; the items of a list share one path, `threads[].tid`."""
+    kind = {bool: "bool", int: "number", float: "number", str: "text", type(None): "null", list: "list", dict: "object"}[
+        type(value)
+    ]
+    if path:
+        yield path, kind
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from fields(item, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for item in value:
+            yield from fields(item, path + "[]")
+
+
+def values(value: Any, path: str = "") -> Iterator[Tuple[str, Any]]:
+    """(path, value) of every field of an answer that is the same at every look."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key not in VOLATILE:
+                yield from values(item, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from values(item, f"{path}[{number}]")
+    else:
+        yield path, value
+
+
+@contextlib.contextmanager
+def subject(python: str, *words: str) -> Iterator[Dict[str, Any]]:
+    """What a subject says of itself in JSON, while it lives."""
+    process = subprocess.Popen([python, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        said = next(json.loads(line) for line in process.stdout if line.startswith("{"))
+        yield {"pid": process.pid, **said}
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
+def commands(python: str) -> Iterator[List[Tuple[str, str]]]:
+    """[(pattern, command line)] of all commands, while their subjects live."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gdbext-answers-"))
+        truth = stack.enter_context(subject(python, os.path.join(SUBJECTS, "everything.py")))
+        core = os.path.join(folder, "subject.core")
+        (said,) = answers(ROOT, [f"llm-snapshot {truth['pid']} -o {core}"])
+        assert said["snapshots"], said
+        found = [(line, line.format(folder=folder, **truth)) for line in LIVE]
+        for name, on in (("live", truth["pid"]), ("snapshot", core)):
+            found += [(f"{name}: {line}", line.format(on=on, **truth)) for line in BOTH]
+        release = fetched("vllm").get(RELEASE)
+        if release is not None:
+            engine = stack.enter_context(subject(python, os.path.join(SUBJECTS, "vllm_release.py"), release, RELEASE))
+            found += [(line, line.format(**engine)) for line in KV]
+        yield found
+
+
+def record(python: str, root: str = ROOT) -> Dict[str, Dict[str, List[str]]]:
+    """{command: {path of a field: [types]}} of the pack in `root`."""
+    found: Dict[str, Dict[str, List[str]]] = {}
+    with commands(python) as lines:
+        for (name, _), answer in zip(lines, answers(root, [line for _, line in lines])):
+            assert "error" not in answer, (name, answer["error"])
+            kinds: Dict[str, set] = {}
+            for path, kind in fields(answer):
+                kinds.setdefault(path, set()).add(kind)
+            found[name] = {path: sorted(kind) for path, kind in sorted(kinds.items())}
+    return found
+
+
+def compare(python: str, other: str) -> int:
+    """Prints what differs between this tree's answers and those of the tree `other`. -> how many fields are missing or of another type"""
+    gone, compared, different = 0, 0, 0
+    with commands(python) as lines:
+        asked = [line for _, line in lines]
+        before, now = answers(other, asked), answers(ROOT, asked)
+    for (name, _), old, new in zip(lines, before, now):
+        old_fields, new_fields = set(fields(old)), set(fields(new))
+        paths = {path for path, _ in new_fields}
+        for path, kind in sorted(old_fields - new_fields):
+            gone += path not in paths
+            print(f"{name}: {path} ({kind}) {'is gone' if path not in paths else 'has another type'}")
+        for path in sorted(paths - {path for path, _ in old_fields}):
+            print(f"{name}: {path} is new")
+        was = dict(values(old))
+        for path, value in values(new):
+            compared += path in was
+            if path in was and was[path] != value:
+                different += 1
+                print(f"{name}: {path}: {str(was[path])[:100]} -> {str(value)[:100]}")
+    print(f"{len(lines)} answers, {compared} values compared, {different} different, {gone} fields gone")
+    return gone
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", metavar="FILE", help="write the fields of this tree's answers")
+    parser.add_argument("-against", metavar="ROOT", help="compare with the answers of another checkout")
+    parser.add_argument("-root", metavar="ROOT", default=ROOT, help="with -o: the checkout that answers")
+    parser.add_argument("-python", default=os.environ.get("GDBEXT_TEST_TORCH_PYTHON", sys.executable), help="has torch")
+    options = parser.parse_args()
+    if options.against:
+        return 1 if compare(options.python, os.path.abspath(options.against)) else 0
+    found = record(options.python, os.path.abspath(options.root))
+    with open(options.o, "w") as f:
+        for text in json.dumps(found, sort_keys=True).replace('}, "', '},\n"').splitlines():
+            f.write(text + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
