@@ -8,15 +8,15 @@ from ..answers.launches import launch_data, launch_lines
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..session.command import Answer, Command, Option
+from ..session.engine_selection import view_of
 from ..session.evaluation import runtime_or_none
 from ..session.gdb_only import require_gdb
-from .llm_addr import LlmAddr
 
 if TYPE_CHECKING:
     from ..session.command import Args
     from ..session.session import Session
 
-pointees = lazy_module("kernels.pointees")
+addresses, pointees = lazy_module("answers.addresses"), lazy_module("kernels.pointees")
 
 
 class LlmLaunch(Command):
@@ -51,15 +51,15 @@ class LlmLaunch(Command):
         args.on = args.pool = None
         rt = runtime_or_none(session, args)
         found = stopped.launch_here(target, session.registers(), rt)
-        find, partial = LlmAddr().finder(session, args)
+        places = addresses.KvPlaces(lambda: view_of(session, args))
         variables = pointees.TensorVariables(target, rt, session.tid())
         for argument in found.arguments:
             if argument.pointer and argument.value:
-                argument.points_to = pointees.describe(argument, find, variables)
+                argument.points_to = pointees.describe(argument, places.find, variables)
                 if args.values and argument.points_to and argument.points_to["kind"] == "tensor":
                     argument.points_to["repr"] = variables.text(argument.points_to["impl"])
         data = launch_data(found)
         breakpoints = require_gdb(session, "kernel_breakpoints").breakpoints()
         data["cost"] = next((b.cost() for b in breakpoints if b.stopped), None)
-        partial = [p for p in partial if p != "unstopped"] + found.problems
+        partial = [p for p in places.partial if p != "unstopped"] + found.problems
         return Answer(data, lambda style: "\n".join(launch_lines(found, data, style)), partial)

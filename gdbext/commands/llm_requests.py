@@ -1,10 +1,10 @@
 """llm-requests: what runs, what waits, and for what."""
 
+from ..answers.kv import tokens_of
 from ..engines.registry import kv_releases
 from ..render.text import escape, seconds, table
 from ..session.command import Answer, Command
 from ..session.engine_selection import CONTENT, POOL, view_of
-from .llm_kv import tokens_of
 
 
 class LlmRequests(Command):

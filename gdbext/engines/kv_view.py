@@ -12,22 +12,26 @@ import re
 from ..access.retry import SECONDS, retry_reading
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
+from ..lazy import lazy_module
 from . import registry
+
+arrays, stats, invariants = lazy_module("torch.arrays"), lazy_module("torch.stats"), lazy_module("kvcache.invariants")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator, List, Optional, Tuple, TypeVar
+    from typing import Any, Callable, Iterator, List, Optional, Tuple
 
     from ..access.base import Target
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
     from ..kvcache.addresses import Layer, Part
+    from ..kvcache.invariants import Report
     from ..kvcache.model import Cache, Worker
     from ..torch.tensor import Tensor
     from .group import Engine
     from .spec import EngineSpec
 
-    T = TypeVar("T")
+CHECKS = 4  # a process that runs is read again until what looks broken is seen each time
 
 
 def has_engine(rt: Runtime) -> bool:
@@ -164,6 +168,34 @@ def block_values(layer: Layer, part: Part, block: int) -> Tensor:
         storage_offset=offset // part.item,
         numel=math.prod(n for n, _ in dims),
     )
+
+
+def block_stats(layer: Layer, block: int) -> dict[str, Any]:
+    """{part: statistics} of a block's elements in one layer; {"why": …} where they cannot be read. Needs numpy."""
+    try:
+        return {part.name: stats.statistics(arrays.of_tensor(block_values(layer, part, block)))[0] for part in layer.parts}
+    except GdbextError as e:
+        return {"why": str(e)}
+
+
+def check(view: Any, view_again: Callable[[], Any], ranks: bool) -> Tuple[Report, Cache, List[Worker], Any]:
+    """What the invariants say of a view's cache, and with `ranks` of the workers' tables -> (report, cache, workers, the view read last).
+
+    A process that runs on is read again, up to `CHECKS` times: a fault that is not seen each time was a change under the reader."""
+    report, cache, workers = _checked(view, ranks)
+    for _ in range(CHECKS if "unstopped" in view.partial else 0):
+        if not report.violations:
+            break
+        view, before = view_again(), {v.key for v in report.violations}
+        report, cache, workers = _checked(view, ranks)
+        report.violations = [v for v in report.violations if v.key in before]
+    return report, cache, workers, view
+
+
+def _checked(view: Any, ranks: bool) -> Tuple[Report, Cache, List[Worker]]:
+    cache = view.cache()
+    workers = view.workers(cache.pools[0].size) if ranks else []
+    return invariants.check(cache, workers), cache, workers
 
 
 class NativeView:

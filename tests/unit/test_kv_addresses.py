@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from gdbext.commands.llm_addr import LlmAddr
+from gdbext.answers.addresses import place_in_worker
 from gdbext.errors import GdbextError
 from gdbext.kvcache import model
 from gdbext.kvcache.addresses import order_of, strided_layer
@@ -103,7 +103,7 @@ def test_layers_of_two_groups_in_the_same_memory_are_told_apart_by_who_has_the_b
     request = model.Request("r", blocks={0: [0, 5], 1: [7, 8]})
     cache = model.Cache("vllm", "", [pool], [model.Group(0, "sliding-window", 16), model.Group(1, "full", 16)], [request])
     for block, found, owners in ((7, 3, [("r", 0)]), (5, 2, [("r", 1)]), (9, 2, [])):
-        place = LlmAddr._in_worker(cache, worker, worker.layers[0].address("k", block, 3, 1, 1))
+        place = place_in_worker(cache, worker, worker.layers[0].address("k", block, 3, 1, 1))
         assert (place["layer"], place["block"], place["slot"], place["head"]) == (found, block, 3, 1)
         assert [(o["request_id"], o["index"]) for o in place["owners"]] == owners
-    assert LlmAddr._in_worker(cache, worker, 4095) is None
+    assert place_in_worker(cache, worker, 4095) is None

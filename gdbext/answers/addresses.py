@@ -1,0 +1,183 @@
+"""What an address is, as JSON and for people: a place in the KV cache with its owners, a tensor, a Python object, a mapping."""
+
+from __future__ import annotations
+
+from ..cpython import reprs
+from ..cpython.runtime import open_runtime
+from ..errors import FaultError, GdbextError, NotFoundError
+from ..render.jsonline import Address
+from ..render.text import escape
+from ..torch.tensor_impl import is_tensor, read_tensor
+from .kv import owners_data
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Mapping, Optional
+
+    from ..access.base import Mapping as MemoryMapping
+    from ..access.base import Target
+    from ..engines.kv_view import View
+    from ..kvcache.addresses import Layer
+    from ..kvcache.model import Cache, Worker
+    from ..render.text import Style
+    from ..torch.tensor import Tensor
+
+TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS: the type of a type has it
+
+
+class KvPlaces:
+    """The KV cache of an engine, read once, to look addresses up in. `partial`: why that is not all; `why`: why there is nothing."""
+
+    def __init__(self, open_view: Callable[[], View]) -> None:
+        """`open_view` gives the view. Without an engine in the process nothing is found; a cache that cannot be read is said in `partial`."""
+        self.cache: Optional[Cache] = None
+        self.workers: List[Worker] = []
+        self.partial: List[str] = []
+        try:
+            view = open_view()
+            try:
+                self.cache = view.cache()
+            except GdbextError as e:
+                self.partial.append(f"owners not known: {e}")
+            self.workers = view.workers(self.cache.pools[0].size if self.cache else None)
+        except NotFoundError:
+            self.partial = []  # no engine in this process: still an address
+        except GdbextError as e:
+            self.partial = [f"KV cache not read: {e}"]
+        else:
+            self.partial = view.partial + self.partial
+            self.workers.sort(key=lambda w: w.target is not view.target)  # the process itself before its siblings
+
+    def find(self, address: int) -> Optional[Dict[str, Any]]:
+        """The JSON fields of a place in the cache, with its `tensor`; None for an address outside it."""
+        found = (place_in_worker(self.cache, worker, address) for worker in self.workers)
+        return next((place for place in found if place is not None), None)
+
+    def addresses(self, wanted: Mapping[str, Any]) -> List[Dict[str, Any]]:
+        """The other way: where `layer`, `block` and optionally `slot`, `head`, `element`, `part`, `rank` lie; `NotFoundError` without any."""
+        found = []
+        for worker in self.workers:
+            if wanted.get("rank", worker.rank).lower() != worker.rank.lower():
+                continue
+            for layer in worker.layers:
+                if layer.index == wanted["layer"]:
+                    found += [_address_data(worker, layer, part, wanted) for part in _parts(layer, wanted)]
+        if not found:
+            layers = sorted({layer.index for w in self.workers for layer in w.layers})
+            where = f" on {wanted['rank']}" if "rank" in wanted else ""
+            known = f"; there are {layers[0]} to {layers[-1]}" if layers else ": no worker's memory was read"
+            raise NotFoundError(f"no layer {wanted['layer']}{where}{known}")
+        return found
+
+
+def _parts(layer: Layer, wanted: Mapping[str, Any]) -> List[str]:
+    return [wanted["part"]] if "part" in wanted else [p.name for p in layer.parts]
+
+
+def _address_data(worker: Worker, layer: Layer, part: str, wanted: Mapping[str, Any]) -> Dict[str, Any]:
+    at = layer.address(part, wanted["block"], wanted.get("slot", 0), wanted.get("head", 0), wanted.get("element", 0))
+    return {
+        "rank": worker.rank,
+        "layer": layer.index,
+        "name": escape(layer.name) or None,
+        "part": part,
+        "address": Address(at),
+        "device": layer.device,
+        "note": layer.note or None,
+    }
+
+
+def place_in_worker(cache: Optional[Cache], worker: Worker, address: int) -> Optional[Dict[str, Any]]:
+    """The place of an address in a worker's layers, or None. Layers of different groups may lie in the same memory: then the one counts
+    whose group has given the block to a request."""
+    found = [(layer, layer.find(address)) for layer in worker.layers]
+    places = [_place_data(cache, worker, layer, address, *place) for layer, place in found if place is not None]
+    return next((p for p in places if p["owners"]), places[0] if places else None)
+
+
+def _place_data(
+    cache: Optional[Cache], worker: Worker, layer: Layer, address: int, part: str, place: Mapping[str, int]
+) -> Dict[str, Any]:
+    group = cache.group(layer.group) if cache else None
+    pool = cache.pools[group.pool] if cache and group else None
+    owners = cache.owners(group.pool).get(place["block"], []) if cache and group else []
+    said = owners_data(o for o in owners if group and cache and (o[1] == group.id or len(cache.groups) == 1))
+    for owner in said:
+        owner["token"] = owner["index"] * group.block_size + place.get("slot", 0) if group else None
+    known = pool is not None and (pool.linked or pool.free_ids is not None) and pool.valid(place["block"])
+    tensor: Any = layer.part(part).tensor
+    return {
+        "rank": worker.rank,
+        "layer": layer.index,
+        "name": escape(layer.name) or None,
+        "part": part,
+        **place,
+        "owners": said,
+        "free": bool(pool.free_bits()[place["block"]]) if pool is not None and known else None,
+        "note": layer.note or None,
+        "tensor": _tensor_data(
+            tensor, tensor.address, address - (tensor.storage_data + tensor.storage_offset * tensor.dtype.itemsize)
+        ),
+    }
+
+
+def _tensor_data(tensor: Tensor, address: Optional[int], offset: int) -> Dict[str, Any]:
+    return {
+        "address": Address(address),
+        "shape": tensor.shape,
+        "stride": tensor.stride,
+        "dtype": "torch." + tensor.dtype.name,
+        "device": tensor.device,
+        "offset": offset,
+    }
+
+
+def mapping_data(mapping: MemoryMapping, address: int) -> Dict[str, Any]:
+    """The mapping that an address lies in."""
+    return {
+        "start": Address(mapping.start),
+        "end": Address(mapping.end),
+        "perms": mapping.perms,
+        "path": escape(mapping.path),
+        "offset": mapping.offset + address - mapping.start,
+    }
+
+
+def object_fields(target: Target, address: int) -> Dict[str, Any]:
+    """`kind`, `object` and, of a tensor, `tensor` of a Python object that begins at the address; {} where it does not look like one."""
+    try:
+        rt = open_runtime(target)
+        obj = rt.object(address)
+        info = obj.type
+        if address % 8 or not rt.object(info.address).type.flags & TYPE_SUBCLASS or not rt.target.u64(address):
+            return {}
+        said = {"type": escape(info.name), "repr": escape(reprs.Repr(reprs.SHORT)(obj))}
+        if is_tensor(obj):
+            return {"kind": "tensor", "object": said, "tensor": _tensor_data(read_tensor(rt, address), address, 0)}
+        return {"kind": "object", "object": said}
+    except (FaultError, GdbextError):
+        return {}
+
+
+def address_lines(address: int, data: Mapping[str, Any], style: Style) -> List[str]:
+    """What llm-addr says of an address."""
+    head, kv, mapping = style.address(hex(address)) + ": ", data["kv"], data["mapping"]
+    lines = []
+    if kv is not None:
+        place = ", ".join(f"{k} {kv[k]}" for k in ("block", "slot", "head", "element") if kv.get(k) is not None)
+        lines.append(head + f"KV cache, {kv['rank']} layer {kv['layer']}, {kv['part']}, {place}")
+        for o in kv["owners"]:
+            token = f", token {o['token']}" if o.get("token") is not None else ""
+            lines.append(f"  {o['request_id']}: place {o['index']} of its table{token}")
+        if not kv["owners"]:
+            lines.append("  no request owns the block" + (", it is free" if kv["free"] else ""))
+    elif data["tensor"]:
+        lines.append(head + f"a tensor {data['tensor']['shape']} {data['tensor']['dtype']} on {data['tensor']['device']}")
+    elif data["object"]:
+        lines.append(head + f"a Python {data['object']['type']}: {data['object']['repr']}")
+    elif mapping is None:
+        lines.append(head + ("kernel memory" if data["kind"] == "kernel" else "nothing is mapped there"))
+    if mapping is not None:
+        where = f"in {mapping['path'] or 'anonymous memory'} {mapping['start']:#x}-{mapping['end']:#x} "
+        lines.append(("  " if lines else head) + where + f"{mapping['perms']} +{mapping['offset']:#x}")
+    return lines
