@@ -1,5 +1,7 @@
 """`python -m gdbext COMMAND ...`: the pack's answers outside gdb, and its set-up. Exit status 0, 1 for an error, 3 for a partial answer."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import sys
@@ -76,7 +78,7 @@ def _setup(name, words):
     return status
 
 
-def main(words):
+def main(words: list[str]) -> int:
     name, rest = (words[0], words[1:]) if words else ("--help", [])
     if name in ("-h", "--help", "help"):
         print(_usage())
@@ -112,7 +114,7 @@ def main(words):
         return 1
 
 
-def entry():
+def entry() -> None:
     """The program `gdbext` that pip installs."""
     try:
         sys.exit(main(sys.argv[1:]))

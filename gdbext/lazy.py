@@ -1,11 +1,17 @@
 """Modules that are loaded when they are first used: what keeps `source gdbext/init.py` under its budget."""
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
 
-def lazy_module(name):
+
+def lazy_module(name: str) -> ModuleType:
     """`reprs = lazy_module("cpython.reprs")`: gdbext.cpython.reprs, loaded at the first use of one of its names.
 
     `name`: the module below gdbext. A module that is loaded already is returned as it is.

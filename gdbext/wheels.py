@@ -3,25 +3,33 @@
 gdbext/init.py imports this at every start of gdb: nothing heavy at the top.
 """
 
+from __future__ import annotations
+
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
 
 PACKAGES = ("numpy", "ml_dtypes", "pygments", "safetensors")
 
 
-def data_folder(environ=os.environ):
+def data_folder(environ: Mapping[str, str] = os.environ) -> str:
     """$GDBEXT_DATA, else gdbext in the user's data folder (XDG base directories)."""
     if environ.get("GDBEXT_DATA"):
         return os.path.abspath(environ["GDBEXT_DATA"])
     return os.path.join(environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share"), "gdbext")
 
 
-def wheels_folder(version, environ=os.environ):
+def wheels_folder(version: Sequence[int], environ: Mapping[str, str] = os.environ) -> str:
     """The folder that `init.py` puts last on the path of a gdb whose Python is `version`, (major, minor); it need not exist."""
     return os.path.join(data_folder(environ), "gdb-python-%d.%d-%s" % (version[0], version[1], os.uname().machine))
 
 
-def pip_command(version, folder, packages, pip):
+def pip_command(version: Sequence[int], folder: str, packages: Sequence[str], pip: Sequence[str]) -> list[str]:
     """pip's or uv's arguments that put wheels for Python `version` into `folder`. pip: the command that starts it, as a list."""
     return [
         *pip,
@@ -36,7 +44,7 @@ def pip_command(version, folder, packages, pip):
     ]
 
 
-def find_pip():
+def find_pip() -> list[str] | None:
     """A pip or uv that runs, as the start of a command line, or None."""
     import shutil
     import subprocess
@@ -54,7 +62,7 @@ def find_pip():
     return None
 
 
-def missing_packages(folder):
+def missing_packages(folder: str) -> list[str]:
     """Those of `PACKAGES` that `folder` does not hold, by their *.dist-info."""
     try:
         names = os.listdir(folder)
@@ -64,7 +72,9 @@ def missing_packages(folder):
     return [p for p in PACKAGES if p.lower() not in held]
 
 
-def install_wheels(version, say=print, environ=os.environ):
+def install_wheels(
+    version: Sequence[int], say: Callable[[str], Any] = print, environ: Mapping[str, str] = os.environ
+) -> tuple[str, list[str]]:
     """Puts `PACKAGES` for Python `version` into its folder. -> (folder, [packages that could not be had]).
 
     A package that has no wheel for this Python is left out, the others still go in. The folder is replaced as a whole, so that a

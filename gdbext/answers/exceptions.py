@@ -8,11 +8,21 @@ from ..render.text import escape
 from .frames import python_frame
 from .variables import variable_lines
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Any
+
+    from ..access.base import Target
+    from ..cpython.exceptions import Raised, TraceFrame
+    from ..render.text import Style
+
+
 CAUSE = "The above exception was the direct cause of the following exception:"
 CONTEXT = "During handling of the above exception, another exception occurred:"
 
 
-def frame_entry(frame, level, private):
+def frame_entry(frame: TraceFrame, level: int, private: Collection[str] | None) -> dict[str, Any]:
     """A `TraceFrame` as the contract's frame."""
     data = {
         "level": level,
@@ -36,7 +46,7 @@ def frame_entry(frame, level, private):
     return data
 
 
-def exception_data(found, private=None):
+def exception_data(found: Raised, private: Collection[str] | None = None) -> dict[str, Any]:
     """A `Raised` as JSON fields. Causes and contexts nest; the depth is bounded by `exceptions.MAX_EXCEPTIONS`."""
     return {
         "type": escape(found.type),
@@ -53,7 +63,7 @@ def exception_data(found, private=None):
     }
 
 
-def cut_reasons(found):
+def cut_reasons(found: Raised) -> list[str]:
     reasons = [f"{found.type}: {r}" for r in found.cut]
     for other in [found.cause, found.context] + found.members:
         reasons += cut_reasons(other) if other is not None else []
@@ -63,10 +73,10 @@ def cut_reasons(found):
 class Source:
     """Lines of source files as this machine has them; '' where it has not."""
 
-    def __init__(self, target):
+    def __init__(self, target: Target) -> None:
         self.target, self.files = target, {}
 
-    def line(self, path, number):
+    def line(self, path: str, number: int | None) -> str:
         if path not in self.files:
             try:
                 with open(self.target.local_file(path), encoding="utf-8", errors="replace") as f:
@@ -77,7 +87,7 @@ class Source:
         return lines[number - 1].strip() if number and 0 < number <= len(lines) else ""
 
 
-def exception_lines(data, style, source, with_locals=False):
+def exception_lines(data: dict[str, Any], style: Style, source: Source, with_locals: bool = False) -> list[str]:
     """An exception as Python's own traceback words it: what led to it first, most recent call last."""
     lines, other = [], None
     if data["cause"] is not None:

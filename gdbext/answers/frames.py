@@ -11,10 +11,21 @@ from ..render.jsonline import Address
 from ..render.text import escape
 from .variables import variables
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Any
+
+    from ..access.base import NativeFrame, Target, Thread
+    from ..cpython.frames import PyFrame
+    from ..cpython.reprs import Limits
+    from ..render.text import Style
+
+
 launches = lazy_module("kernels.launch")
 
 
-def python_frame(frame, private=None, limits=None):
+def python_frame(frame: PyFrame, private: Collection[str] | None = None, limits: Limits | None = None) -> dict[str, Any]:
     """A `PyFrame` as the contract's frame; with its variables where `private` (names to hide) is given."""
     data = {
         "level": frame.level,
@@ -36,7 +47,7 @@ def python_frame(frame, private=None, limits=None):
     return data
 
 
-def native_frame(frame, level):
+def native_frame(frame: NativeFrame, level: int) -> dict[str, Any]:
     """A `NativeFrame` as the contract's frame."""
     return {
         "level": level,
@@ -52,7 +63,7 @@ def native_frame(frame, level):
     }
 
 
-def launched_kernel(target, thread, native):
+def launched_kernel(target: Target, thread: Thread | None, native: list[NativeFrame]) -> dict[str, Any] | None:
     """The kernel that a thread is about to launch as a frame of its own, None where it launches none."""
     if (
         not native
@@ -85,7 +96,7 @@ def launched_kernel(target, thread, native):
     }
 
 
-def device_kernel(kernel):
+def device_kernel(kernel: Any) -> dict[str, Any]:
     """A kernel on the device, as cuda-gdb sees it, as a frame."""
     return {
         "level": 0,
@@ -107,13 +118,13 @@ def device_kernel(kernel):
     }
 
 
-def python_frame_line(frame, style):
+def python_frame_line(frame: dict[str, Any], style: Style) -> str:
     """`#0  function (file:line)`"""
     where = frame["file"] + (f":{frame['line']}" if frame["line"] is not None else "")
     return f"#{frame['level']:<3}{style.name(frame['function'])} ({style.file(where)})"
 
 
-def native_frame_line(frame, style):
+def native_frame_line(frame: dict[str, Any], style: Style) -> str:
     name = names.short(frame["function"]) if frame["function"] else "??"
     where = os.path.basename(frame["library"]) or hex(frame["pc"])
     if not frame["function"]:
@@ -122,14 +133,14 @@ def native_frame_line(frame, style):
     return f"#{frame['level']:<3}{escape(name)} ({style.dim(where)}){doubt}"
 
 
-def kernel_frame_line(frame, style):
+def kernel_frame_line(frame: dict[str, Any], style: Style) -> str:
     where = "grid ({},{},{}) block ({},{},{})".format(*frame["grid"], *frame["block"])
     return f"#{frame['level']:<3}{names.short(frame['function']) or hex(frame['pc'])} " + style.dim(
         f"<kernel, about to be launched: {where}>"
     )
 
 
-def device_kernel_lines(running, style):
+def device_kernel_lines(running: list[dict[str, Any]], style: Style) -> list[str]:
     lines = [style.title("Kernels on the device") + style.dim(" (which thread launched one, cuda-gdb does not tell)")]
     for k in running:
         where = "device {} grid ({},{},{}) block ({},{},{})".format(k["device"], *k["grid"], *k["block"])
@@ -139,7 +150,7 @@ def device_kernel_lines(running, style):
     return lines
 
 
-def frame_text(frame, style):
+def frame_text(frame: dict[str, Any], style: Style) -> str:
     """The line of a JSON `frame`, whatever its kind: `#0  function (file:line)`."""
     lines = {"python": python_frame_line, "native": native_frame_line, "kernel": kernel_frame_line}
     return lines[frame["kind"]](frame, style)

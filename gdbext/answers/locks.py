@@ -6,8 +6,16 @@ from ..render.jsonline import Address
 from ..render.text import escape
 from .places import node_text, place
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def edge_data(edge, nodes):
+    from ..render.text import Style
+    from ..stacks.waits import Edge
+    from .places import Nodes
+
+
+def edge_data(edge: Edge, nodes: Nodes) -> dict[str, Any]:
     """The contract's edge, with what is known of the owner."""
 
     def at(node):
@@ -28,7 +36,7 @@ def edge_data(edge, nodes):
     }
 
 
-def edge_lines(edges, nodes, style):
+def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
     lines = []
     for e in edges:
         lines.append(

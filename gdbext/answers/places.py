@@ -6,8 +6,18 @@ import os
 
 from ..render.text import escape, seconds
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, Tuple
 
-def place(view, thread=None):
+    from ..render.text import Style
+    from ..stacks.threads import ProcessView, ThreadView
+
+    Node = Tuple[str, int]  # (name of a process, tid)
+    Nodes = Dict[Node, Tuple[ProcessView, ThreadView]]
+
+
+def place(view: ProcessView, thread: ThreadView | None = None) -> dict[str, Any]:
     """The contract's *place*."""
     data = {
         "host": getattr(view, "host", None) or os.uname().nodename,
@@ -20,23 +30,23 @@ def place(view, thread=None):
     return data
 
 
-def role_of(view):
+def role_of(view: ProcessView) -> str:
     return view.rank.role if view.rank is not None else getattr(view, "role", "")
 
 
-def nodes_of(views):
+def nodes_of(views: Iterable[ProcessView]) -> Nodes:
     """{node: (ProcessView, ThreadView)}"""
     return {(view.name, th.tid): (view, th) for view in views for th in view.threads}
 
 
-def node_text(node, nodes):
+def node_text(node: Node, nodes: Nodes) -> str:
     """`TP0 4242 MainThread`"""
     view, thread = nodes.get(node, (None, None))
     name = escape(thread.name) if thread is not None else "?"
     return f"{escape(node[0])} {node[1]} {name}" if node[0] != str(node[1]) else f"{node[1]} {name}"
 
 
-def closing(data, names, style):
+def closing(data: dict[str, Any], names: dict[int, str], style: Style) -> list[str]:
     """What each answer about several processes ends with: who could not be read, and how long each stood still."""
     lines = [style.bad(f"{escape(f['label']) or f['pid']}: not read: {escape(f['reason'])}") for f in data["failed"]]
     if data["pauses"] and "hosts" in data:  # pids of many machines

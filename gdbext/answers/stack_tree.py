@@ -7,6 +7,15 @@ from ..render.text import escape
 from .places import closing, place, role_of
 from .threads import thread_frames
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..render.text import Style
+    from ..stacks.threads import Frame, ProcessView, ThreadView
+    from ..stacks.tree import Node
+
+
 tree, html = lazy_module("stacks.tree"), lazy_module("render.html")
 LONG = 12  # frames of one run that are shown whole
 
@@ -16,7 +25,7 @@ def _frames(thread):
     return thread.saved if hasattr(thread, "saved") else thread_frames(thread)
 
 
-def stacks_data(views):
+def stacks_data(views: list[ProcessView]) -> dict[str, Any]:
     """`groups`: threads with the same frames, and `common`: where the main threads of like processes part."""
     groups = {}
     for view in views:
@@ -29,7 +38,7 @@ def stacks_data(views):
     return {"groups": sorted(groups.values(), key=lambda g: (g["idle"], -len(g["members"]))), "common": parting(views)}
 
 
-def alike(views):
+def alike(views: list[ProcessView]) -> dict[str, list[ProcessView]]:
     """`{role: [ProcessView]}`: which processes ought to do the same. Those that are no engine's count as alike."""
     found = {}
     for view in views:
@@ -37,7 +46,7 @@ def alike(views):
     return found
 
 
-def parting(views):
+def parting(views: list[ProcessView]) -> list[dict[str, Any]]:
     found = []
     for role, group in alike(views).items():
         if len(group) < 2:
@@ -63,32 +72,36 @@ def parting(views):
     return found
 
 
-def folded_stacks(views):
+def folded_stacks(views: list[ProcessView]) -> list[tuple[tuple[str, str], list[Frame]]]:
     return [((view.name, th.name), th.frames) for view in views for th in view.threads if th.frames]
 
 
-def shown(views, everything=False):
+def shown(
+    views: list[ProcessView], everything: bool = False
+) -> tuple[list[tuple[tuple[str, int], list[Frame]]], dict[str, list[tuple[str, ThreadView]]]]:
     """-> (stacks for the tree, {what an idle pool does: [(process, thread)]})"""
     stacks, idle = [], {}
     for view in views:
         for th in view.threads:
             if th.idle and not everything and th is not view.main:
-                idle.setdefault(re_number(th.name) or "?", []).append((view.name, th))
+                idle.setdefault(pool_of(th.name) or "?", []).append((view.name, th))
             else:
                 stacks.append(((view.name, th.tid), th.frames))
     return stacks, idle
 
 
-def re_number(name):
+def pool_of(name: str) -> str:
     """A thread's name without its number: "ZMQbg/IO/0" and "ZMQbg/IO/1" are of one pool."""
     return name.rstrip("0123456789").rstrip("-_/ ") or name
 
 
-def title(frame_node):
+def title(frame_node: Node) -> str:
     return f"{escape(frame_node.frame.function) or '??'} ({escape(tree.where(frame_node))})"
 
 
-def text_lines(views, data, names, style, everything=False):
+def text_lines(
+    views: list[ProcessView], data: dict[str, Any], names: dict[int, str], style: Style, everything: bool = False
+) -> list[str]:
     stacks, idle = shown(views, everything)
     lines, by_tid = [], {(v.name, th.tid): th for v in views for th in v.threads}
     wide = 58
@@ -150,7 +163,7 @@ def text_lines(views, data, names, style, everything=False):
     return lines
 
 
-def html_tree(views, data):
+def html_tree(views: list[ProcessView], data: dict[str, Any]) -> str:
     """The tree as HTML that folds without a script."""
     stacks, idle = shown(views)
     parts, todo = [], list(tree.build(stacks).branches())

@@ -7,8 +7,16 @@ from ..render.text import escape
 from .frames import frame_text, python_frame
 from .variables import variable_lines
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Any
 
-def task_data(task, private=None):
+    from ..cpython.tasks import Task
+    from ..render.text import Style
+
+
+def task_data(task: Task, private: Collection[str] | None = None) -> dict[str, Any]:
     """A `tasks.Task` as JSON fields."""
     data = {
         "name": escape(task.name),
@@ -33,7 +41,7 @@ def task_data(task, private=None):
     return data
 
 
-def task_lines(alike, style, with_locals):
+def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool) -> list[str]:
     task = alike[0]
     head = style.title(task["name"])
     if len(alike) > 1:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from ..render.jsonline import Address
 from ..render.text import escape, size
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def tensor_data(tensor):
+    from ..render.text import Style
+    from ..torch.tensor import Tensor
+
+
+def tensor_data(tensor: Tensor) -> dict[str, Any]:
     """The contract's JSON fields of a tensor, and a few more. dtype and layout as torch's own str() gives them."""
     return {
         "type": escape(tensor.type),
@@ -29,7 +36,7 @@ def tensor_data(tensor):
     }
 
 
-def tensor_header(tensor, how, style):
+def tensor_header(tensor: Tensor, how: str, style: Style) -> str:
     """What a tensor is, for people: one line, a second for where its bytes are."""
     shape = "?" if tensor.shape is None else list(tensor.shape)
     head = [f"{style.title(escape(tensor.type))} {shape}", tensor.dtype.name, tensor.device or "no device"]
@@ -50,12 +57,12 @@ def tensor_header(tensor, how, style):
     return "  ".join(head) + "\n  " + "  ".join(where) + style.dim(f"  ({how})")
 
 
-def number_text(value):
+def number_text(value: Any) -> str:
     """A statistic for people."""
     return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def statistics_text(stats, sampled, style):
+def statistics_text(stats: dict[str, Any], sampled: bool, style: Style) -> str:
     parts = (
         [f"{name} {style.value(number_text(stats[name]))}" for name in ("min", "max", "mean", "std")]
         if stats["min"] is not None
@@ -68,7 +75,7 @@ def statistics_text(stats, sampled, style):
     return "  " + "  ".join(parts) + style.dim(f"  ({stats['count']} elements{', a sample' if sampled else ''})")
 
 
-def histogram_text(hist, style):
+def histogram_text(hist: dict[str, Any], style: Style) -> str:
     edges, counts = hist["edges"], hist["counts"]
     if not counts:
         return "  no finite value"
@@ -85,7 +92,7 @@ def histogram_text(hist, style):
     return "\n".join(lines)
 
 
-def comparison_text(found, numel, other, style):
+def comparison_text(found: dict[str, Any], numel: int | None, other: str, style: Style) -> str:
     reason = f"  ({found['reason']})" if found["reason"] else ""
     if found["equal"]:
         return f"  {style.good('equal')} to {escape(other)} in all {numel} elements{reason}"

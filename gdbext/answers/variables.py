@@ -7,12 +7,24 @@ from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Any
+
+    from ..cpython.objects import Object
+    from ..cpython.reprs import Limits
+    from ..render.text import Style
+
+
 reprs = lazy_module("cpython.reprs")
 objects = lazy_module("cpython.objects")
 MAX_FIELDS = 200
 
 
-def variables(found, private, limits=None):
+def variables(
+    found: list[tuple[str, Object | None]], private: Collection[str], limits: Limits | None = None
+) -> list[dict[str, Any]]:
     """`[(name, Object or None)]` -> the contract's `locals`; a variable that is not set is left out, private content only counted."""
     shown = []
     for name, value in found:
@@ -33,7 +45,7 @@ def variables(found, private, limits=None):
     return shown
 
 
-def fields_of(value, private, limits):
+def fields_of(value: Object, private: Collection[str], limits: Limits) -> list[dict[str, Any]]:
     """The instance's attributes as the contract's `locals`."""
     found = []
     for name, field in value.fields()[:MAX_FIELDS]:
@@ -56,7 +68,7 @@ def fields_of(value, private, limits):
     return found
 
 
-def variable_lines(found, style, indent="      "):
+def variable_lines(found: list[dict[str, Any]], style: Style, indent: str = "      ") -> list[str]:
     """Text of `variables`; a module's own `__machinery__` stays out (JSON has it)."""
     found = [v for v in found if not (v["name"].startswith("__") and v["name"].endswith("__"))]
     lines = [f"{indent}{style.value(v['name'])} = {v['text']}" for v in found]

@@ -1,8 +1,16 @@
 """llm: what the pack has."""
 
+from __future__ import annotations
+
 from ..errors import GdbextError
 from ..render.text import table
 from ..session.command import Answer, Command, clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
+
 
 GROUPS = (
     ("ranks", "Ranks: find, attach, resume"),
@@ -27,12 +35,12 @@ class Llm(Command):
     takes_target = False
     standalone = True
 
-    def complete(self, session, text):
+    def complete(self, session: Session, text: str) -> list[str]:
         from .guide import GUIDE
 
         return list(GUIDE) if text.startswith("guide ") else ["guide"]
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         if args.operand_text:
             return guide(args.operand_text)
         from . import table as registry
@@ -50,7 +58,7 @@ class Llm(Command):
         return Answer({"commands": rows}, text)
 
 
-def guide(words):
+def guide(words: str) -> Answer:
     """The guide, or one topic of it."""
     from .guide import GUIDE
 

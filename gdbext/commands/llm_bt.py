@@ -1,5 +1,7 @@
 """llm-bt: one backtrace of Python and native frames."""
 
+from __future__ import annotations
+
 from ..answers.frames import (
     device_kernel,
     device_kernel_lines,
@@ -10,6 +12,12 @@ from ..answers.variables import variable_lines
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..session.command import CONTENT, Answer, Command, Option
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
+
 
 threads = lazy_module("stacks.threads")
 
@@ -39,7 +47,7 @@ class LlmBt(Command):
         Option("raw", help="with the interpreter's own frames; no folding of equal threads"),
     )
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         running = [device_kernel(k) for k in session.device_kernels()] if args.on is None else []
         try:
             answer = self.host(session, args)
@@ -52,7 +60,7 @@ class LlmBt(Command):
             answer.text = lambda style: "\n".join([t for t in [host(style)] if t] + device_kernel_lines(running, style))
         return answer
 
-    def host(self, session, args):
+    def host(self, session: Session, args: Args) -> Answer:
         """The host's threads."""
         target = session.target(args.on)
         rt, why = None, []

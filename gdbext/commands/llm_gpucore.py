@@ -1,5 +1,7 @@
 """llm-gpucore: a CUDA core dump, read without a GPU and without cuda-gdb."""
 
+from __future__ import annotations
+
 import os
 
 from ..lazy import lazy_module
@@ -7,6 +9,15 @@ from ..render import names
 from ..render.jsonline import Address
 from ..render.text import escape, size
 from ..session.command import Answer, Command, Option, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..render.text import Style
+    from ..session.command import Args
+    from ..session.session import Session
+
 
 gpucore = lazy_module("kernels.gpucore")
 
@@ -76,7 +87,7 @@ class LlmGpuCore(Command):
         Option("cuda", "str", "with -setup: for this release only, such as 12.8", metavar="RELEASE"),
     )
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         if args.setup:
             return setup(args)
         if not args.operand_text:
@@ -140,19 +151,19 @@ class LlmGpuCore(Command):
             "global_memory": sum(length for _, length in core.memory),
         }
         focused = session.focus_core(core) if hasattr(session, "focus_core") else ""
-        return Answer(data, lambda style: people(data, style) + (f"\n{focused}" if focused else ""), core.problems)
+        return Answer(data, lambda style: summary_text(data, style) + (f"\n{focused}" if focused else ""), core.problems)
 
 
-def function(mangled):
+def function(mangled: str) -> str:
     return escape(names.demangle(mangled)) if mangled else ""
 
 
-def short(name, limit=100):
+def short(name: str, limit: int = 100) -> str:
     """A demangled name for one line."""
     return names.short(name, limit) if name else "??"
 
 
-def people(data, style):
+def summary_text(data: dict[str, Any], style: Style) -> str:
     lines = []
     for d in data["devices"]:
         lines.append(f"device {d['index']}  {style.title(d['name'])}  {d['architecture']}  {d['sms']} SMs")
@@ -204,7 +215,7 @@ def people(data, style):
     return "\n".join(lines)
 
 
-def setup(args):
+def setup(args: Args) -> Answer:
     wanted = RELEASES
     if args.cuda:
         major, _, minor = args.cuda.partition(".")

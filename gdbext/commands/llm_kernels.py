@@ -1,5 +1,7 @@
 """llm-kernels: which attention kernels a process has and where one can stop at them."""
 
+from __future__ import annotations
+
 import os
 import re
 
@@ -9,10 +11,19 @@ from ..render.jsonline import Address
 from ..render.text import escape, table
 from ..session.command import Answer, Command, Option, UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..access.base import Target
+    from ..session.command import Args
+    from ..session.session import Session
+
+
 catalogues = lazy_module("kernels.catalogue")
 
 
-def compiled(pattern):
+def compiled(pattern: str) -> re.Pattern[str]:
     """A user's regular expression, or a `UsageError`."""
     try:
         return re.compile(pattern)
@@ -20,7 +31,9 @@ def compiled(pattern):
         raise UsageError(f"{pattern!r} is no regular expression: {e}") from None
 
 
-def searched(session, args, pattern=None):
+def searched(
+    session: Session, args: Args, pattern: re.Pattern[str] | None = None
+) -> tuple[Target, list[Any], list[Any], list[str]]:
     """`catalogue.search` of the process that a command reads; -> (target, rows, entries, reasons for partial)."""
     target = session.target(args.on)
     rt, partial = None, session.partial(target)
@@ -62,7 +75,7 @@ class LlmKernels(Command):
     operand = "[REGEX]"
     options = (Option("instances", help="each template instance with its address"),)
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         pattern = compiled(args.operand_text) if args.operand_text else None
         _, rows, entries, partial = searched(session, args, pattern)
         data = {

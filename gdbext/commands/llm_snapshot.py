@@ -1,5 +1,7 @@
 """llm-snapshot: small cores of running processes."""
 
+from __future__ import annotations
+
 import os
 import re
 
@@ -8,6 +10,12 @@ from ..lazy import lazy_module
 from ..render.text import escape, seconds, size
 from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
+
 
 snapshots, prefetch = lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
 HEAP = 512 << 20
@@ -52,7 +60,7 @@ class LlmSnapshot(Command):
         ),
     )
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         if not args.operand_text:
             raise UsageError("llm-snapshot: which process? an index or label of llm-ranks, a pid, or all")
         if args.max_bytes < 0:

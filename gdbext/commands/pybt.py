@@ -1,10 +1,18 @@
 """pybt: the Python stack of a thread or of all threads."""
 
+from __future__ import annotations
+
 from ..answers.frames import frame_text
 from ..answers.threads import thread_data, thread_head
 from ..answers.variables import variable_lines
 from ..lazy import lazy_module
 from ..session.command import CONTENT, Answer, Command, Option
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
+
 
 threads = lazy_module("stacks.threads")
 
@@ -30,7 +38,7 @@ class PyBt(Command):
         CONTENT,
     )
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         rt = session.runtime(args.on)
         target, partial = rt.target, session.partial(rt.target)
         if args.all:

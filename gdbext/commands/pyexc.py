@@ -1,10 +1,18 @@
 """pyexc: the exceptions in flight in every thread."""
 
+from __future__ import annotations
+
 from ..answers.exceptions import Source, cut_reasons, exception_data, exception_lines
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
+
 
 exceptions = lazy_module("cpython.exceptions")
 
@@ -33,7 +41,7 @@ class PyExc(Command):
     group = "python"
     options = (Option("locals", help="with the variables of each frame of the tracebacks"), CONTENT)
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         rt = session.runtime(args.on)
         private = session.private(rt, args) if args.locals else None
         partial, found = session.partial(rt.target), []

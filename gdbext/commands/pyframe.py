@@ -1,5 +1,7 @@
 """pyframe, pyup, pydown, pylist, pylocals: moving and looking around in Python frames."""
 
+from __future__ import annotations
+
 import os
 
 from ..answers.frames import frame_text, python_frame
@@ -8,6 +10,12 @@ from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
+
 
 reprs = lazy_module("cpython.reprs")
 
@@ -60,7 +68,7 @@ class PyFrameCommand(Command):
     operand = "[N]"
     options = (CONTENT,)
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         return _move(session, args, _count(self.name, args.operand_text, session.level(args.on)))
 
 
@@ -75,7 +83,7 @@ class PyUp(Command):
     operand = "[N]"
     options = (CONTENT,)
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         return _move(session, args, session.level(args.on) + _count(self.name, args.operand_text, 1))
 
 
@@ -90,7 +98,7 @@ class PyDown(Command):
     operand = "[N]"
     options = (CONTENT,)
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         return _move(session, args, session.level(args.on) - _count(self.name, args.operand_text, 1))
 
 
@@ -133,7 +141,7 @@ class PyList(Command):
     operand = "[LINE]"
     options = (Option("lines", "int", "how many lines to show", 11),)
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         frame = session.frame(args.on)
         text = _open_source(frame)  # raises when it is not here
         at = _count(self.name, args.operand_text, frame.line or frame.code.first)
@@ -181,7 +189,7 @@ class PyLocals(Command):
     group = "python"
     options = (Option("full", help="whole values, however long"), CONTENT)
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         frame = session.frame(args.on)
         found = variables(frame.locals(), session.private(frame.rt, args), reprs.FULL if args.full else None)
         return Answer(

@@ -1,5 +1,7 @@
 """pyprint: any Python object of the process."""
 
+from __future__ import annotations
+
 from ..answers.variables import fields_of
 from ..errors import GdbextError
 from ..lazy import lazy_module
@@ -7,6 +9,12 @@ from ..render.jsonline import Address
 from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option
 from ..session.evaluation import ANY, value_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
+
 
 expressions, objects, reprs = lazy_module("cpython.expressions"), lazy_module("cpython.objects"), lazy_module("cpython.reprs")
 
@@ -31,7 +39,7 @@ class PyPrint(Command):
     completion = "expression"
     options = (Option("full", help="the whole value, however long"), ANY, CONTENT)
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         if not args.operand_text:
             raise GdbextError("give an expression, such as: pyprint self")
         rt, value = value_of(session, args)

@@ -1,9 +1,17 @@
 """pytasks: the asyncio tasks of a process, where the requests of an API server live."""
 
+from __future__ import annotations
+
 from ..answers.tasks import task_data, task_lines
 from ..lazy import lazy_module
 from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
+
 
 asyncio_tasks = lazy_module("cpython.tasks")
 
@@ -30,7 +38,7 @@ class PyTasks(Command):
         CONTENT,
     )
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         rt = session.runtime(args.on)
         private = session.private(rt, args) if args.locals else None
         found, reasons = asyncio_tasks.tasks(rt, args.all)

@@ -1,5 +1,7 @@
 """pytensor: a torch tensor of the process, from a Python expression, a C++ one or an address."""
 
+from __future__ import annotations
+
 import os
 import re
 
@@ -10,6 +12,16 @@ from ..render.text import PLAIN, escape, size
 from ..session.command import Answer, Args, Command, Option
 from ..session.evaluation import ANY, runtime_or_none, tensor_of
 from ..session.optional_packages import need
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..render.text import Style
+    from ..session.command import Args
+    from ..session.session import Session
+    from ..torch.tensor import Tensor
+
 
 objects, layouts, reprs, tensors = (
     lazy_module("cpython.objects"),
@@ -29,7 +41,7 @@ plots = lazy_module("torch.plot")
 class _Bare(Answer):
     """What `-repr` prints: the repr and nothing else, also where the answer is partial (JSON and exit status still say so)."""
 
-    def to_text(self, style=PLAIN):
+    def to_text(self, style: Style = PLAIN) -> str:
         return self.text
 
 
@@ -88,7 +100,7 @@ class PyTensor(Command):
         ANY,
     )
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         if not args.operand_text:
             raise GdbextError("give an expression or an address, such as: pytensor kv_cache")
         if args.py and args.cxx:
@@ -128,7 +140,7 @@ class PyTensor(Command):
 
         return Answer(data, people, partial)
 
-    def work(self, args, tensor, data, partial):
+    def work(self, args: Args, tensor: Tensor, data: dict[str, Any], partial: list[str]) -> list[Callable[[Style], str]]:
         """What the options ask for beside the repr, into `data` -> [function of `Style` that shows it]."""
         asked = [name for name in ("stats", "hist", "save", "plot") if getattr(args, name)]
         if not asked:
@@ -164,7 +176,9 @@ class PyTensor(Command):
             shown.append(lambda style: f"  saved to {style.file(escape(path))}: {size(size_)}{note}")
         return shown
 
-    def compare(self, session, args, whole, tensor, data, partial):
+    def compare(
+        self, session: Session, args: Args, whole: Tensor, tensor: Tensor, data: dict[str, Any], partial: list[str]
+    ) -> Callable[[Style], str]:
         need("numpy", "-compare")
         other = _other(session, args, whole, tensor, partial)
         data["compare"] = found = comparing.compare(arrays.of_tensor(tensor), other)

@@ -1,5 +1,7 @@
 """pytensors: every live tensor of a process."""
 
+from __future__ import annotations
+
 import json
 import os
 
@@ -9,6 +11,14 @@ from ..render.jsonline import Address
 from ..render.text import escape, size, table
 from ..session.command import Answer, Command, Option
 from ..session.optional_packages import need
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..session.command import Args
+    from ..session.session import Session
+
 
 census, arrays, statistics, files = (
     lazy_module("torch.census"),
@@ -47,7 +57,7 @@ def _row(found):
     }
 
 
-def group_of(owner):
+def group_of(owner: str) -> str:
     """The leading steps of an owner's path: `self.runner.kv_caches[3]` and its neighbours are one group."""
     depth = steps = 0
     for i, c in enumerate(owner):
@@ -71,7 +81,7 @@ def _sums(rows, key, name):
     return [{name: k, "tensors": n, "bytes": b} for k, (n, b) in sorted(sums.items(), key=lambda s: -s[1][1])]
 
 
-def difference(old, new):
+def difference(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> dict[str, Any]:
     """What changed between two lists of rows: {total_bytes, groups: [{shape, dtype, device, tensors, bytes}], new: […], gone: […]}.
 
     A tensor is the same when address, shape and dtype are; `groups` count how many more (or fewer) there are of each shape, the largest
@@ -136,7 +146,7 @@ class PyTensors(Command):
         Option("diff", "str", "what changed since the listing in FILE (of -save, or of -json)", metavar="FILE"),
     )
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         if args.nan:
             need("numpy", "-nan")
         rt = session.runtime(args.on)
@@ -179,7 +189,7 @@ class PyTensors(Command):
         return Answer(data, people, partial)
 
     @staticmethod
-    def with_nan(found, every, partial):
+    def with_nan(found: list[Any], every: bool, partial: list[str]) -> tuple[list[Any], dict[int, int]]:
         """-> ([Found], {address: how many NaN})"""
         kept, counts, failed = [], {}, []
         for f, why in census.with_nan(found, lambda t: statistics.has_nan(arrays.of_tensor(t))):

@@ -1,15 +1,24 @@
 """pythreads: Python's threads, and who holds and who waits for the GIL."""
 
+from __future__ import annotations
+
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape
 from ..session.command import Answer, Command, Option, UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..cpython.runtime import Runtime
+    from ..session.command import Args
+    from ..session.session import Session
+
+
 gil, threads = lazy_module("cpython.gil"), lazy_module("stacks.threads")
 MAX_SAMPLES = 100_000
 
 
-def daemons(rt):
+def daemons(rt: Runtime) -> dict[int, bool]:
     """{pthread id: whether `threading` calls it a daemon}; {} where it was never imported."""
     found, module = {}, rt.module("threading")
     try:
@@ -39,7 +48,7 @@ class PyThreads(Command):
         Option("interval", "float", "seconds between two looks, on average", 0.005, "S"),
     )
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         if not 0 <= args.samples <= MAX_SAMPLES or not 0 <= args.interval <= 10:
             raise UsageError(f"pythreads: -samples is 0 to {MAX_SAMPLES}, -interval 0 to 10 seconds")
         rt = session.runtime(args.on)

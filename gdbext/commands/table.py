@@ -1,6 +1,13 @@
 """Which commands there are and where: name -> (module of this package, class). Both doors read this and nothing else."""
 
+from __future__ import annotations
+
 import importlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Command
+
 
 COMMANDS = {
     "llm": ("llm", "Llm"),
@@ -51,11 +58,11 @@ COMMANDS = {
 }
 
 
-def load(name):
+def load(name: str) -> type[Command]:
     """The `Command` class of a name."""
     module, cls = COMMANDS[name]
     return getattr(importlib.import_module("." + module, __package__), cls)
 
 
-def load_all():
+def load_all() -> list[type[Command]]:
     return [load(name) for name in COMMANDS]

@@ -5,6 +5,8 @@ below it, since gdb and its MI know one entry to a number. The interpreter's oth
 has them). Whatever fails here costs the Python frames, never the backtrace.
 """
 
+from __future__ import annotations
+
 import sys
 
 import gdb
@@ -18,6 +20,11 @@ from ..render.text import escape
 from ..session.gdb_session import session
 from ..stacks import merge
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Iterator
+
+
 _STACK_POINTER = {"x86-64": "rsp"}  # gdb's own "sp" is no register there on every gdb
 
 
@@ -28,10 +35,10 @@ class Entry(FrameDecorator):
         super().__init__(below)
         self.others = list(others)
 
-    def elided(self):
+    def elided(self) -> Iterator[Entry] | None:
         return iter(self.others) if self.others else None
 
-    def function(self):
+    def function(self) -> str:
         found = super().function()  # a name or an address, for which gdb writes nothing or "???" where it has no name
         return found if self.inferior_frame().name() or isinstance(found, str) and found.strip("?") else "??"
 
@@ -43,22 +50,22 @@ class PythonFrame(Entry):
         super().__init__(below, others)
         self.python = frame
 
-    def function(self):
+    def function(self) -> str:
         return escape(self.python.function)
 
-    def filename(self):
+    def filename(self) -> str:
         return escape(self.python.file)
 
-    def line(self):
+    def line(self) -> int | None:
         return self.python.line
 
-    def address(self):
+    def address(self) -> int | None:
         return super().address() if _flat() else None  # the activation's own; DAP wants one
 
-    def frame_args(self):
+    def frame_args(self) -> None:
         return None
 
-    def frame_locals(self):
+    def frame_locals(self) -> list[Variable]:
         try:
             return [
                 Variable(v["name"], v["text"]) for v in variables(self.python.locals(), sensitive_names.names_for(self.python.rt))
@@ -71,7 +78,7 @@ class Name(str):
     """A variable's name where gdb's DAP server asks for a symbol's."""
 
     @property
-    def print_name(self):
+    def print_name(self) -> str:
         return str(self)
 
 
@@ -81,10 +88,10 @@ class Variable:
     def __init__(self, name, text):
         self.name, self.text = Name(name), text
 
-    def symbol(self):
+    def symbol(self) -> Name:
         return self.name
 
-    def value(self):
+    def value(self) -> str:
         return self.text
 
 
@@ -109,7 +116,7 @@ def _function(frame):
     return frame.name() or ""
 
 
-def merged(frames):
+def merged(frames: Iterable[Any]) -> Iterator[Any]:
     """gdb's decorators -> the same with Python frames; walked as far as they are asked for, and one frame further."""
     taken, frames = [], map(Entry, frames)
     try:

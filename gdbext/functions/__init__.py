@@ -3,6 +3,8 @@
 They read memory alone: no gdb.execute and nothing called, so that a breakpoint's condition may use them.
 """
 
+from __future__ import annotations
+
 import gdb
 
 
@@ -45,7 +47,7 @@ class TensorText(_Function):
 
     name = "tensor"
 
-    def answer(self, value):
+    def answer(self, value: gdb.Value) -> str:
         from ..errors import GdbextError
         from ..render.text import escape
         from ..session.gdb_session import session
@@ -68,7 +70,7 @@ class TensorItem(_Function):
 
     name = "tensor_item"
 
-    def answer(self, value, *indices):
+    def answer(self, value: gdb.Value, *indices: gdb.Value) -> int | float | bool:
         from ..errors import GdbextError
 
         found = _tensor(value)
@@ -84,7 +86,7 @@ class TensorItem(_Function):
         return element
 
 
-def register():
+def register() -> None:
     """Adds the functions to this gdb."""
     for kind in (TensorText, TensorItem):
         kind(kind.name)

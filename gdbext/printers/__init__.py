@@ -1,5 +1,7 @@
 """Pretty-printers for torch's C++ types, where there is debug information. Loaded with the first value that one of them is for."""
 
+from __future__ import annotations
+
 import re
 
 import gdb
@@ -27,7 +29,7 @@ class _Collection:
         return c10.printer(value, kind, name)
 
 
-def register():
+def register() -> None:
     """Adds the printers to this gdb, once."""
     if not any(getattr(p, "name", "") == _Collection.name for p in gdb.pretty_printers):
         gdb.pretty_printers.append(_Collection())

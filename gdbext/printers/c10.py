@@ -5,6 +5,8 @@ ATen/core/{ivalue,List,Dict}.h; the same from torch 2.1 to 2.15 as far as used h
 Every count read from memory is bounded: IDEs ask for all children.
 """
 
+from __future__ import annotations
+
 import re
 
 import gdb
@@ -16,6 +18,14 @@ from ..torch import dtypes
 from ..torch import layout as layouts
 from ..torch import tensor_impl as tensors
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ..torch.tensor import Tensor
+
+
 MAX_CHILDREN = 2000  # where print elements says unlimited
 MAX_TEXT = 1 << 16
 _Base = getattr(gdb, "ValuePrinter", object)  # gdb 14+
@@ -25,7 +35,7 @@ def _limit():
     return min(gdb.parameter("print elements") or MAX_CHILDREN, MAX_CHILDREN)
 
 
-def printer(value, kind, name):
+def printer(value: Any, kind: Any, name: str) -> Any:
     """The printer for a value of the type `kind` called `name`; None for a type that has none here."""
     bare = re.sub(r"^const ", "", name).partition("<")[0]
     found = _PRINTERS.get(bare)
@@ -52,13 +62,13 @@ def _table(target):
     return layouts.for_process(target, rt)
 
 
-def read(impl):
+def read(impl: int) -> Tensor:
     """The pack's `Tensor` for a c10::TensorImpl's address."""
     target = session.target()
     return tensors.read_tensor_impl(target, _table(target), impl)
 
 
-def described(tensor):
+def described(tensor: Tensor) -> str:
     """ "Tensor[2, 3] float32 cpu" """
     if tensor.dtype.name == "undefined":
         return "undefined tensor"
@@ -81,7 +91,7 @@ class TensorPrinter(_Printer):
         found = read(self._impl())
         return described(found)
 
-    def children(self):
+    def children(self) -> Iterator[tuple[str, Any]]:
         try:
             found = read(self._impl())
             if found.unavailable or not found.shape or found.stride is None or found.device.startswith("meta"):
@@ -127,7 +137,7 @@ class PointerPrinter(_Printer):
             return described(read(int(pointer)))
         return f"{kind} at {int(pointer):#x}, {_references(pointer)} references"
 
-    def children(self):
+    def children(self) -> Iterator[tuple[str, Any]]:
         pointer = self._value["target_"]
         if int(pointer) and (pointer.type.target().name or "") not in _TENSOR_TYPES:
             yield "*", pointer.dereference()
@@ -163,7 +173,7 @@ class DevicePrinter(_Printer):
         return _device(self._value)
 
 
-def dtype_text(enumerator):
+def dtype_text(enumerator: str) -> str:
     try:
         return "torch." + dtypes.from_scalar_type(enumerator).name
     except LayoutError:
@@ -232,12 +242,12 @@ class ArrayRefPrinter(_Printer):
         count = int(self._value["Length"])
         return f"ArrayRef of {count}" + (", more than memory holds" if count > 1 << 48 else "")
 
-    def children(self):
+    def children(self) -> Iterator[tuple[str, Any]]:
         data, count = self._value["Data"], int(self._value["Length"])
         for i in range(min(count, _limit() + 1) if count <= 1 << 48 else 0):
             yield f"[{i}]", data[i]
 
-    def display_hint(self):
+    def display_hint(self) -> str:
         return "array"
 
 
@@ -271,7 +281,7 @@ class OptionalPrinter(_Printer):
     def _text(self):
         return "nullopt" if _engaged(self._value) is None else "optional"
 
-    def children(self):
+    def children(self) -> Iterator[tuple[str, Any]]:
         try:
             found = _engaged(self._value)
         except GdbextError:
@@ -315,7 +325,7 @@ class IValuePrinter(_Printer):
             return f"{tag} of {_list_size(_list_impl(pointer))}"
         return f"{tag} at {int(pointer):#x}"
 
-    def children(self):
+    def children(self) -> Iterator[tuple[str, Any]]:
         try:
             if _enumerator(self._value["tag"]).endswith("List"):
                 yield from _list_items(_list_impl(self._value["payload"]["u"]["as_intrusive_ptr"]))
@@ -348,13 +358,13 @@ class ListPrinter(_Printer):
     def _text(self):
         return f"List of {_list_size(self._value['impl_']['target_'].dereference())}"
 
-    def children(self):
+    def children(self) -> Iterator[tuple[str, Any]]:
         try:
             yield from _list_items(self._value["impl_"]["target_"].dereference())
         except (GdbextError, gdb.error):
             return
 
-    def display_hint(self):
+    def display_hint(self) -> str:
         return "array"
 
 
@@ -367,7 +377,7 @@ class DictPrinter(_Printer):
     def _text(self):
         return f"Dict of {int(self._map()['num_elements'])}"
 
-    def children(self):
+    def children(self) -> Iterator[tuple[str, Any]]:
         try:
             table = self._map()
             end, count = int(table["sentinel"]), int(table["num_elements"])
@@ -381,7 +391,7 @@ class DictPrinter(_Printer):
         except gdb.error:
             return
 
-    def display_hint(self):
+    def display_hint(self) -> str:
         return "map"
 
 

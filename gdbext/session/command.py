@@ -3,6 +3,8 @@
 No gdb here: the same commands run under gdb (`gdb_session.py`) and outside (`python -m gdbext`).
 """
 
+from __future__ import annotations
+
 import re
 
 from ..access.retry import retry
@@ -10,8 +12,16 @@ from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
 from ..render.text import PLAIN
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, Callable
 
-def clean(doc):
+    from ..render.text import Style
+    from .session import Session
+
+
+def clean(doc: str) -> str:
     """A docstring without its indentation (gdb before 13 shows it as it stands; `inspect` costs 40 ms to load)."""
     lines = doc.expandtabs().splitlines()
     margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()), default=0)
@@ -25,16 +35,24 @@ class UsageError(GdbextError):
 class Option:
     """`-name VALUE`. `kind`: "flag", "int", "float", "str", or a list of allowed words. Repeatable ones collect a list."""
 
-    def __init__(self, name, kind="flag", help="", default=None, metavar=None, repeat=False):
+    def __init__(
+        self,
+        name: str,
+        kind: str | Sequence[str] = "flag",
+        help: str = "",
+        default: Any = None,
+        metavar: str | None = None,
+        repeat: bool = False,
+    ) -> None:
         self.name, self.kind, self.help, self.repeat = name, kind, help, repeat
         self.default = False if kind == "flag" and default is None else ([] if repeat else default)
         self.metavar = metavar or (kind[0].upper() if isinstance(kind, str) else "|".join(kind))
 
     @property
-    def key(self):
+    def key(self) -> str:
         return self.name.replace("-", "_")
 
-    def convert(self, word):
+    def convert(self, word: str) -> Any:
         try:
             if self.kind == "int":
                 return int(word, 0)
@@ -53,22 +71,26 @@ class Option:
 class Args:
     """Parsed options as attributes, `operand_text`: what follows the options, stripped."""
 
-    def __init__(self, values, operand_text):
+    def __init__(self, values: dict[str, Any], operand_text: str) -> None:
         self.__dict__.update(values)
         self.operand_text = operand_text
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 class Answer:
     """What a command found. `data`: the JSON fields; `text`: a function of `Style` that makes the text for people;
     `partial`: reasons why the answer is not the whole truth."""
 
-    def __init__(self, data, text, partial=()):
+    def __init__(self, data: dict[str, Any], text: str | Callable[[Style], str], partial: Iterable[str] = ()) -> None:
         self.data, self.text, self.partial = data, text, list(dict.fromkeys(partial))
 
-    def json(self, command):
+    def json(self, command: str) -> str:
         return jsonline.dumps({"schema": command + "/1", "partial": self.partial, **self.data})
 
-    def to_text(self, style=PLAIN):
+    def to_text(self, style: Style = PLAIN) -> str:
         text = self.text(style) if callable(self.text) else self.text
         if self.partial:
             text += ("\n" if text else "") + style.dim("(partial: " + "; ".join(self.partial) + ")")
@@ -86,7 +108,7 @@ class Command:
 
     name = ""
     group = ""  # "ranks", "python", "tensors", …: how `llm` lists it
-    options = ()
+    options: tuple[Option, ...] = ()
     operand = ""  # how the help names what follows the options
     completion = ""  # "what", "expression", "file" or "": what the operand completes to
     takes_target = True  # takes -on WHAT
@@ -95,11 +117,11 @@ class Command:
     standalone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
     gdb_only = False  # acts on gdb's own inferiors: `python -m gdbext` has no use for it
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         """-> `Answer`. Raises `GdbextError` for every expected failure."""
         raise NotImplementedError
 
-    def answer(self, session, args):
+    def answer(self, session: Session, args: Args) -> Answer:
         """`run`, again where a process that is read while it runs changed under the reader."""
 
         def run():
@@ -108,17 +130,17 @@ class Command:
 
         return retry(run, lambda: session.moving, errors=(FaultError, LayoutError, NotFoundError))
 
-    def complete(self, session, text):
+    def complete(self, session: Session, text: str) -> list[str]:
         """Further words for the operand."""
         return []
 
     # ---- the rest is for the doors -------------------------------------------------------------------------------
     @classmethod
-    def all_options(cls):
+    def all_options(cls) -> list[Option]:
         return list(cls.options) + ([ON] if cls.takes_target else []) + [JSON]
 
     @classmethod
-    def help(cls):
+    def help(cls) -> str:
         """The text that gdb's `help` shows."""
         doc = clean(cls.__doc__)
         usage = f"Usage: {cls.name} [OPTION]..." + (f" {cls.operand}" if cls.operand else "")
@@ -130,7 +152,7 @@ class Command:
         return summary + "\n\n" + usage + "\n" + "\n".join(lines) + ("\n\n" + body.strip() if body.strip() else "")
 
     @classmethod
-    def parse(cls, line):
+    def parse(cls, line: str) -> Args:
         """gdb-style arguments: options first, or after the operand where no bracket or string is open; `--` ends them."""
         options = cls.all_options()
         values = {o.key: (list(o.default) if o.repeat else o.default) for o in options}

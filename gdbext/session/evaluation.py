@@ -9,6 +9,16 @@ from ..lazy import lazy_module
 from ..render.text import escape
 from .command import Option
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..cpython.runtime import Runtime
+    from ..torch.tensor import Tensor
+    from .command import Args
+    from .session import Session
+
+
 expressions, objects = lazy_module("cpython.expressions"), lazy_module("cpython.objects")
 locate, tensors = lazy_module("torch.locate"), lazy_module("torch.tensor_impl")
 
@@ -16,7 +26,7 @@ ANY = Option("any", help="take a name from the nearest outer frame that has it")
 _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
 
 
-def value_of(session, args):
+def value_of(session: Session, args: Args) -> tuple[Runtime, Any]:
     """Evaluates the operand in the selected Python frame -> (Runtime, value). A frame is needed only if a name is used."""
     rt = session.runtime(args.on)
     try:
@@ -27,7 +37,7 @@ def value_of(session, args):
     return rt, expressions.evaluate(rt, args.operand_text, frame, outer, session.last)
 
 
-def tensor_of(session, args):
+def tensor_of(session: Session, args: Args) -> tuple[Tensor, str, Runtime | None]:
     """-> (Tensor, how EXPR was understood, Runtime or None)"""
     if args.cxx:
         return (*_from_gdb(session, args), runtime_or_none(session, args))
@@ -53,7 +63,7 @@ def tensor_of(session, args):
     return tensors.read_tensor(rt, value.address), "Python", rt
 
 
-def runtime_or_none(session, args):
+def runtime_or_none(session: Session, args: Args) -> Runtime | None:
     """The process's Python, or None: a C++ program has tensors too."""
     try:
         return session.runtime(args.on)

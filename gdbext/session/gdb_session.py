@@ -1,5 +1,7 @@
 """From gdb's command line to a `Command` and back: registration, arguments, errors, completion, printing."""
 
+from __future__ import annotations
+
 import os
 
 import gdb
@@ -8,6 +10,15 @@ from ..errors import GdbextError
 from ..render.text import Style
 from .command import UsageError
 from .session import Session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ContextManager
+
+    from ..access.base import Target
+    from .command import Command
+    from .session import What
+
 
 _CLASSES = {"python": gdb.COMMAND_STACK, "tensors": gdb.COMMAND_DATA, "ranks": gdb.COMMAND_STATUS}
 _CHUNK = 8192
@@ -18,11 +29,11 @@ class GdbSession(Session):
 
     in_gdb = True
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._inferiors = {}  # gdb's number of an inferior -> its Target
 
-    def target(self, on=None):
+    def target(self, on: str | None = None) -> Target:
         if on is not None:
             return super().target(on)
         inferior = gdb.selected_inferior()
@@ -30,7 +41,7 @@ class GdbSession(Session):
             raise GdbextError("no process is selected: llm-attach one, open a core, or add -on WHAT (see llm-ranks)")
         return self._of_inferior(inferior)
 
-    def this_of(self, classes, types):
+    def this_of(self, classes: Any, types: Any) -> Any:
         from ..access.dwarf_gdb import this_of
 
         return this_of(classes, types)
@@ -49,20 +60,20 @@ class GdbSession(Session):
             known.device_memory = self._device_memory()
         return known
 
-    def open(self, what):
+    def open(self, what: What) -> Target:
         key = getattr(what, "pid", what)
         for inferior in gdb.inferiors():
             if inferior.pid and inferior.pid == key:
                 return self._of_inferior(inferior)
         return super().open(what)
 
-    def inferior_of(self, pid):
+    def inferior_of(self, pid: int) -> int | None:
         return next((i.num for i in gdb.inferiors() if i.pid == pid and pid), None)
 
-    def selected_pid(self):
+    def selected_pid(self) -> int | None:
         return gdb.selected_inferior().pid or None
 
-    def tid(self, on=None):
+    def tid(self, on: str | None = None) -> int | None:
         if on is not None:
             target = self.target(on)
             if getattr(target, "inferior", None) != gdb.selected_inferior():
@@ -70,11 +81,11 @@ class GdbSession(Session):
         thread = gdb.selected_thread()
         return (thread.ptid[1] or thread.ptid[2]) if thread else None
 
-    def target_of_inferior(self, inferior):
+    def target_of_inferior(self, inferior: Any) -> Target:
         """The `Target` of a process or core that this gdb holds."""
         return self._of_inferior(inferior)
 
-    def attached_inferior(self, what=None):
+    def attached_inferior(self, what: str | None = None) -> Any:
         """The inferior that a WHAT names, the selected one without; one that has no process is fine where none is named."""
         self._need_frames()
         if what is None:
@@ -88,14 +99,14 @@ class GdbSession(Session):
                 return inferior
         raise GdbextError(f"{what} is not attached: llm-attach {what} first")
 
-    def in_inferior(self, inferior):
+    def in_inferior(self, inferior: Any) -> ContextManager[None]:
         """A `with` block in which an inferior is the selected one."""
         from ..access.live_gdb import selected
 
         return selected(inferior)
 
     @staticmethod
-    def tells_of_libraries():
+    def tells_of_libraries() -> bool:
         """Whether gdb reads the symbols of new libraries by itself, and so tells of them."""
         return bool(gdb.parameter("auto-solib-add"))
 
@@ -110,23 +121,23 @@ class GdbSession(Session):
 
         return device().read
 
-    def sees_device(self):
+    def sees_device(self) -> bool:
         """Whether this is a gdb that can stop in a kernel."""
         return self._device_memory() is not None
 
-    def device_kernels(self):
+    def device_kernels(self) -> list[Any]:
         """The kernels that run on the GPU, as cuda-gdb sees them; [] where nothing sees it."""
         if self._device_memory() is None:
             return []
         return self.device().kernels()
 
-    def device(self):
+    def device(self) -> Any:
         """cuda-gdb's view of the GPU; `GdbextError` in a gdb that has none."""
         from ..control.cudagdb import device
 
         return device()
 
-    def focus_core(self, core):
+    def focus_core(self, core: Any) -> str:
         """In cuda-gdb: opens a GPU core where nothing is open yet and focuses its first fault; what was done, in words, '' elsewhere."""
         from ..control import cudagdb
 
@@ -154,7 +165,7 @@ class GdbSession(Session):
                 "what reads memory alone works, also with -on PID"
             )
 
-    def registers(self):
+    def registers(self) -> dict[str, int]:
         """{name: value} of the selected thread, at its innermost frame."""
         from ..control.registers import current_registers
 
@@ -163,7 +174,7 @@ class GdbSession(Session):
             raise GdbextError("no thread is selected")
         return current_registers(self.target())
 
-    def gdb_value(self, text):
+    def gdb_value(self, text: str) -> Any:
         """The `gdb.Value` of a C or C++ expression; calls into the process are refused while it is evaluated."""
         calls = gdb.parameter("may-call-functions")
         gdb.execute("set may-call-functions off", to_string=True)
@@ -174,7 +185,7 @@ class GdbSession(Session):
         finally:
             gdb.execute("set may-call-functions on" if calls else "set may-call-functions off", to_string=True)
 
-    def style(self):
+    def style(self) -> Style:
         enabled = bool(gdb.parameter("style enabled")) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
         return Style(enabled, gdb.parameter("width") or 0)
 
@@ -182,7 +193,7 @@ class GdbSession(Session):
 session = GdbSession()
 
 
-def run(command, line):
+def run(command: type[Command], line: str) -> None:
     """Parses, runs and prints one command; every expected failure leaves as `gdb.GdbError`, one line."""
     try:
         args = command.parse(line)
@@ -206,7 +217,7 @@ def run(command, line):
         gdb.write(text[start : start + _CHUNK])
 
 
-def complete(command, text, word):
+def complete(command: type[Command], text: str, word: str | None) -> Any:
     """Options after a dash, else what the operand completes to."""
     last = text.split(" ")[-1]
     word = last if word is None else word  # gdb asks a first time only to learn where words break
@@ -245,13 +256,13 @@ def _expression_words(text, word):
     return [prefix + n for n in names if n.startswith(part)]
 
 
-def register(command):
+def register(command: type[Command]) -> Any:
     """Makes one `Command` class a gdb command."""
 
     class GdbCommandAdapter(gdb.Command):
         __doc__ = command.help().replace("…", "...")  # gdb in the C locale takes ASCII only
 
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__(command.name, _CLASSES.get(command.group, gdb.COMMAND_USER))
             if command.resumes and not command.repeats:
                 self.dont_repeat()

@@ -1,13 +1,19 @@
 """Packages beyond the standard library, loaded when an answer needs them; a missing one is one line that installs it."""
 
+from __future__ import annotations
+
 import importlib
 import os
 import sys
 
 from ..errors import GdbextError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
 
-def need(name, what):
+
+def need(name: str, what: str) -> ModuleType:
     """The module `name`, for `what` ("-stats"). `GdbextError` with the line that installs it for the Python that runs this."""
     try:
         return importlib.import_module(name)

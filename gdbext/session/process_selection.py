@@ -1,11 +1,20 @@
 """What the commands about several processes at once share: which processes, and which of them this gdb holds."""
 
+from __future__ import annotations
+
 import os
 
 from ..errors import GdbextError, NotFoundError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
 
-def resolve_processes(session, text):
+    from ..access.base import Target
+    from .session import Session, What
+
+
+def resolve_processes(session: Session, text: str) -> list[What]:
     """What `WHAT...` names, each process once: names separated by blanks or commas, or one file; nothing: what gdb has selected, else
     all engine processes. -> `[Rank, pid or core file]`"""
     if not text:
@@ -27,10 +36,10 @@ def resolve_processes(session, text):
     return list(found.values())
 
 
-def attached_target(session):
+def attached_target(session: Session) -> Callable[[What], Target | None]:
     """A function that gives the Target of a process that this gdb holds stopped, None for any other."""
 
-    def ask(one):
+    def ask(one: What) -> Target | None:
         pid = getattr(one, "pid", one)
         return session.open(one) if session.inferior_of(pid) is not None else None
 

@@ -3,6 +3,8 @@
 `Session` works outside gdb on processes named by -on; `gdb_session.GdbSession` adds what gdb has selected.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import sys
@@ -10,6 +12,20 @@ import sys
 from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from ..render.text import Style
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Any, Union
+
+    from ..access.base import Target
+    from ..cpython.frames import PyFrame
+    from ..cpython.runtime import PyThread, Runtime
+    from ..engines.rank import Rank
+    from .command import Args
+
+    What = Union[Rank, int, str]  # what a WHAT names: an engine's process, a pid, a core file
+
 
 discover, naming, runtimes, proc, ptrace, privacy, torch_adapter, adapters = (
     lazy_module("engines.discover"),
@@ -32,7 +48,7 @@ def _register_adapters() -> None:
 class Session:
     in_gdb = False
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.ranks = []  # the last llm-ranks
         self.last = None  # $py
         self.moving = False  # the command at work reads a process that runs
@@ -40,7 +56,7 @@ class Session:
         self._levels = {}  # target -> (epoch, tid, Python frame level)
 
     # ---- which process -------------------------------------------------------------------------------------------
-    def target(self, on=None):
+    def target(self, on: str | None = None) -> Target:
         """The `Target` that `-on` names, else the selected one."""
         if on is None:
             raise GdbextError("no process given: add -on PID, a label or a core file")
@@ -49,11 +65,11 @@ class Session:
             raise GdbextError(f"{on} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
         return self.open(found[0])
 
-    def this_of(self, classes, types):
+    def this_of(self, classes: Any, types: Any) -> Any:
         """`(class, C++ object, inner frames)` whose method a frame of the selected process runs, by debug information; None outside gdb."""
         return None
 
-    def resolve(self, what):
+    def resolve(self, what: str) -> list[What]:
         """What a WHAT names: `[Rank, pid or core file]`, at least one."""
         stale = what.strip().lower() == "all" and any(r.process.fate() for r in self.ranks)
         if stale or not self.ranks and not os.path.isfile(what):
@@ -71,7 +87,7 @@ class Session:
             named = f"{what} was {rank.label} (pid {rank.pid}), which" if what.isdigit() else f"{rank.label} (pid {rank.pid})"
             raise NotFoundError(f"{named} {fate}; llm-ranks lists what runs now")
 
-    def open(self, what):
+    def open(self, what: What) -> Target:
         """A `Target` for a `Rank`, a pid or a core file."""
         key = getattr(what, "pid", what)
         self._refuse_ended("", what)
@@ -96,39 +112,39 @@ class Session:
 
         return CoreFileTarget(key)
 
-    def inferior_of(self, pid):
+    def inferior_of(self, pid: int) -> int | None:
         """gdb's number of the inferior that holds `pid`, or None."""
         return None
 
-    def selected_pid(self):
+    def selected_pid(self) -> int | None:
         """The pid of the process that gdb has selected, or None."""
         return None
 
-    def device_kernels(self):
+    def device_kernels(self) -> list[Any]:
         """The kernels that a debugger of the GPU sees running."""
         return []
 
     @staticmethod
-    def partial(target):
+    def partial(target: Target) -> list[str]:
         """The reasons that stand in `partial` because of the kind of target."""
         return [] if target.is_stopped else ["unstopped"]
 
     # ---- Python --------------------------------------------------------------------------------------------------
-    def runtime(self, on=None):
+    def runtime(self, on: str | None = None) -> Runtime:
         found = runtimes.open_runtime(self.target(on))
         _register_adapters()
         return found
 
     @staticmethod
-    def private(rt, args):
+    def private(rt: Runtime, args: Args) -> Collection[str]:
         """Names whose content stays hidden: those of an engine's prompts and tokens, unless -show-content is given."""
         return frozenset() if args.show_content else privacy.names_for(rt)
 
-    def tid(self, on=None):
+    def tid(self, on: str | None = None) -> int | None:
         """The selected thread's tid; None where nothing is selected (then the main thread counts)."""
         return None
 
-    def python_thread(self, on=None):
+    def python_thread(self, on: str | None = None) -> PyThread:
         """The selected `PyThread`, else the main one; `NotFoundError` naming those that run Python."""
         rt, tid = self.runtime(on), self.tid(on)
         threads = rt.threads()
@@ -142,7 +158,7 @@ class Session:
             raise NotFoundError(f"thread {tid} runs no Python; threads that do: {with_python} (pybt -all shows them)")
         return found
 
-    def frames(self, on=None):
+    def frames(self, on: str | None = None) -> list[PyFrame]:
         rt = self.runtime(on)
         thread = self.python_thread(on)
         frames = rt.frames(thread)
@@ -150,25 +166,25 @@ class Session:
             raise NotFoundError(f"thread {thread.tid} has no Python frame now")
         return frames
 
-    def level(self, on=None):
+    def level(self, on: str | None = None) -> int:
         """The selected Python frame's level in the selected thread: 0 after every stop."""
         key = self._frame_key(on)
         return self._levels.get(key, 0)
 
-    def select(self, level, on=None):
+    def select(self, level: int, on: str | None = None) -> None:
         self._levels = {self._frame_key(on): level}
 
     def _frame_key(self, on):
         target = self.target(on)
         return id(target), target.epoch if target.is_stopped else 0, self.tid(on)
 
-    def frame(self, on=None):
+    def frame(self, on: str | None = None) -> PyFrame:
         """The selected `PyFrame`."""
         frames = self.frames(on)
         level = self.level(on)
         return frames[level] if level < len(frames) else frames[0]
 
     # ---- printing ------------------------------------------------------------------------------------------------
-    def style(self):
+    def style(self) -> Style:
         width = shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
         return Style(sys.stdout.isatty() and "NO_COLOR" not in os.environ, width)
