@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-PACKAGES = ("numpy", "ml_dtypes", "pygments", "safetensors")
+PACKAGES = ("numpy", "pygments")
 
 
 def data_folder(environ: Mapping[str, str] = os.environ) -> str:

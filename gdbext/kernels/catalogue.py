@@ -1,7 +1,7 @@
 """Which attention and cache kernels there are, by engine, backend and release, and which of them a process has.
 
-The names are data (catalogue.json, with their sources). A library is looked through by its own symbol tables, mapped and searched for the
-mangled identifiers: nothing is loaded into gdb, a gigabyte of libraries takes a second or two.
+The names are data (catalogue.json, with their sources). A library is looked through by its own symbol tables, mapped and
+searched for the mangled identifiers: nothing is loaded into gdb, a gigabyte of libraries takes a second or two.
 """
 
 import copy
@@ -37,8 +37,8 @@ MAX_LOCATIONS = 20000
 
 
 class Kernel:
-    """One name of the catalogue. `kernel`: identifier; `launch`: "runtime", "driver" or "cpu"; `role`, `engine`, `backend`, `releases`, `focus`,
-    `source` as catalogue.json says."""
+    """One name of the catalogue. `kernel`: identifier; `launch`: "runtime", "driver" or "cpu"; `role`, `engine`, `backend`,
+    `releases`, `focus`, `source` as catalogue.json says."""
 
     def __init__(self, group, row):
         self.kernel, self.role, self.releases, self.focus = row["kernel"], row["role"], row["releases"], row.get("focus", "")
@@ -101,8 +101,9 @@ def catalogue():
 
 
 class BreakpointSite:
-    """An address where one instance of a kernel can be stopped at. `kind`: "stub" (nvcc's launching stub), "wrapper" (the kernel's host
-    function, which calls the stub), "registered" (the same of a stripped library: its stub may be anywhere), "function" (a launcher or a CPU function)."""
+    """An address where one instance of a kernel can be stopped at. `kind`: "stub" (nvcc's launching stub), "wrapper" (the
+    kernel's host function, which calls the stub), "registered" (the same of a stripped library: its stub may be anywhere),
+    "function" (a launcher or a CPU function)."""
 
     __slots__ = ("address", "size", "symbol", "signature", "kind")
 
@@ -111,8 +112,8 @@ class BreakpointSite:
 
 
 class Row:
-    """A kernel in a library. `where`: "host" (sites to stop at), "device" (only its GPU code is there), "driver" (launched by name).
-    `sites`: [`BreakpointSite`], addresses of the process; `instances`: how many different ones."""
+    """A kernel in a library. `where`: "host" (sites to stop at), "device" (only its GPU code is there), "driver" (launched by
+    name). `sites`: [`BreakpointSite`], addresses of the process; `instances`: how many different ones."""
 
     def __init__(self, kernel, name, library, engine, where, sites=(), module=""):
         self.kernel, self.name, self.library, self.engine, self.where = kernel, name, library, engine, where
@@ -124,8 +125,9 @@ class Row:
 
 
 def scan_library(elf, path, bias=0, pattern=None, word=""):
-    """`[Row]` of one library. `pattern`: a compiled regular expression that demangled names must fit, those of kernels that the catalogue does not know
-    included; `word`: a kernel's identifier, in the catalogue or not; `bias`: what to add to the file's addresses."""
+    """`[Row]` of one library. `pattern`: a compiled regular expression that demangled names must fit, those of kernels that the
+    catalogue does not know included; `word`: a kernel's identifier, in the catalogue or not; `bias`: what to add to the file's
+    addresses."""
     cache = elf.__dict__.setdefault("kernel_rows", {})
     key = path, pattern and pattern.pattern, word
     if key not in cache:
@@ -239,8 +241,8 @@ def _in_device_code(elf, wanted):
 
 
 def entries(module, linked=False):
-    """`[(entry's name, address in the process)]` of the launch functions that a module itself holds; `linked`: also those of a stripped module's own
-    runtime, which its code must be searched for."""
+    """`[(entry's name, address in the process)]` of the launch functions that a module itself holds; `linked`: also those of a
+    stripped module's own runtime, which its code must be searched for."""
     return [(name, value + module.bias) for name, value in _entries(module.elf) or linked and linked_entries(module.elf) or ()]
 
 
@@ -276,7 +278,8 @@ def exports(elf, entry):
 
 
 def passes(elf, entry):
-    """Whether a library calls a launch function, as far as its symbol tables name it (CUDA 13 calls __cudaLaunchKernel, which jumps on), or holds it."""
+    """Whether a library calls a launch function, as far as its symbol tables name it (CUDA 13 calls __cudaLaunchKernel, which
+    jumps on), or holds it."""
     if any(name == entry for name, _ in _entries(elf) or linked_entries(elf)):
         return True
     words = [
@@ -293,8 +296,8 @@ def passes(elf, entry):
 
 
 def search(target, pattern=None, rt=None, word=""):
-    """`([Row], [(entry, address, library)], {library: why it could not be read})` of a process. `rt`: its Python runtime where it has one, for the kernels
-    that Triton makes; `pattern`, `word`: as in `scan_library`."""
+    """`([Row], [(entry, address, library)], {library: why it could not be read})` of a process. `rt`: its Python runtime where
+    it has one, for the kernels that Triton makes; `pattern`, `word`: as in `scan_library`."""
     rows, gates, unread = [], [], {}
     for module in target.modules():
         try:
@@ -337,7 +340,8 @@ def _triton(rt, pattern):
 
 
 def modules_with_kernels(rt):
-    """(name, contents) of the imported modules that may define kernels of Triton, by their names: thousands of others are left alone."""
+    """(name, contents) of the imported modules that may define kernels of Triton, by their names: thousands of others are left
+    alone."""
     for name in rt.modules():
         if not re.search(r"triton|attention|\bops\b|kernel|^__main__$", name):
             continue
@@ -353,7 +357,8 @@ PAGED = "paged-attention"  # of llm-break: whatever computes attention over the 
 
 
 def chosen(rows, name):
-    """The rows that a NAME of llm-break means: an identifier, a qualified name, "paged-attention", or a regular expression of whole names."""
+    """The rows that a NAME of llm-break means: an identifier, a qualified name, "paged-attention", or a regular expression of
+    whole names."""
     if name == PAGED:
         return [r for r in rows if r.kernel.role == "attention"]
     exact = [r for r in rows if name in (r.kernel.kernel, r.name) or r.name.endswith("::" + name)]

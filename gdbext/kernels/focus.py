@@ -1,7 +1,8 @@
 """Which block of a kernel works on a given sequence and attention head: the arithmetic of each kernel, shown as it is done.
 
-Each rule is that of the kernels' sources (catalogue.json names them and which rule a kernel follows). What a rule needs beyond the grid (which
-request a block serves, how many heads share a block) it takes from what the kernel was launched with, kernels/parameters.py, or from the user.
+Each rule is that of the kernels' sources (catalogue.json names them and which rule a kernel follows). What a rule needs beyond
+the grid (which request a block serves, how many heads share a block) it takes from what the kernel was launched with,
+kernels/parameters.py, or from the user.
 """
 
 import struct
@@ -14,11 +15,12 @@ MAX_TABLE = 1 << 16  # entries of a table that is searched
 
 
 class Question:
-    """What is asked: `seq`, `head` and `part` (partition, KV split, segment or query block; None where not given), the kernel's `grid`
-    and `name` (with its template arguments), and what the user may tell: `heads` (of the query), `queries` (query heads to a KV head),
-    `rows` (query rows in a block, BLOCK_Q), `table`: the address of the kernel's index array on the device; `read(address, size)` reads
-    there. What the user does not tell comes from `launched()`, the bytes of the kernel's parameters, from `facts()`, the `parameters.Facts`
-    of a kernel that Triton compiled, and from `variable(name)`, a variable by the kernel's own debug information or None."""
+    """What is asked: `seq`, `head` and `part` (partition, KV split, segment or query block; None where not given), the kernel's
+    `grid` and `name` (with its template arguments), and what the user may tell: `heads` (of the query), `queries` (query heads
+    to a KV head), `rows` (query rows in a block, BLOCK_Q), `table`: the address of the kernel's index array on the device;
+    `read(address, size)` reads there. What the user does not tell comes from `launched()`, the bytes of the kernel's
+    parameters, from `facts()`, the `parameters.Facts` of a kernel that Triton compiled, and from `variable(name)`, a variable
+    by the kernel's own debug information or None."""
 
     def __init__(
         self,
@@ -53,7 +55,8 @@ class Question:
 
 
 def block_of(rule, question):
-    """(block (x, y, z), [lines of arithmetic]) of a rule; `GdbextError` where something is missing or the answer is outside the grid."""
+    """(block (x, y, z), [lines of arithmetic]) of a rule; `GdbextError` where something is missing or the answer is outside the
+    grid."""
     if rule not in RULES:
         raise NotFoundError(
             "how its blocks are laid out is not known: persistent kernels map no block to a sequence; focus a block by number with: cuda block (x,y,z)"
@@ -234,8 +237,9 @@ def _flash_splitkv(q):
 
 
 def _flash_heads(q):
-    """Query heads where the grid is (rows, splits, batch * heads), else None. By Flash_fwd_params, which begins with Qkv_params: three pointers, nine strides
-    of 64 bits, then h, h_k and their ratio (csrc/flash_attn/src/flash.h of 2.0.0 to 2.8.3)."""
+    """Query heads where the grid is (rows, splits, batch * heads), else None. By Flash_fwd_params, which begins with
+    Qkv_params: three pointers, nine strides of 64 bits, then h, h_k and their ratio (csrc/flash_attn/src/flash.h of 2.0.0 to
+    2.8.3)."""
     heads = q.variable("params.h")
     if heads is None and q.launched is not None:
         data = q.launched()

@@ -1,8 +1,9 @@
 """CUDA core dumps, read with the standard library alone: devices, grids, blocks, faulting threads, program counters.
 
-Source of the format: cudacoredump.h of the public cuda-gdb sources ("Public format description"). The file is ELF64; tables are sections
-of type 0x80000000 + n whose sh_link names the parent table's section and sh_info the row in it. Rows grow from driver to driver: they are
-walked by sh_entsize, and only the fields that every release has (`_ROWS`) or that a row is long enough for (`_LATER`) are read.
+Source of the format: cudacoredump.h of the public cuda-gdb sources ("Public format description"). The file is ELF64; tables are
+sections of type 0x80000000 + n whose sh_link names the parent table's section and sh_info the row in it. Rows grow from driver
+to driver: they are walked by sh_entsize, and only the fields that every release has (`_ROWS`) or that a row is long enough for
+(`_LATER`) are read.
 
 A core is untrusted: rows, lanes and names are bounded, whatever points out of the file is refused or left out with a reason.
 """
@@ -81,8 +82,9 @@ LATEST = 64  # instructions between the one at fault and where the thread stands
 
 
 def touches(code, major):
-    """(register, offset) that a 16-byte instruction of compute capability 7.0 to 12.x addresses global memory by: the address is in that register and the next one.
-    None for any other than LDG, STG and RED with a register. The encoding is what nvdisasm 13.2 shows of code that nvcc 13.0 makes for sm_75 to sm_120."""
+    """(register, offset) that a 16-byte instruction of compute capability 7.0 to 12.x addresses global memory by: the address
+    is in that register and the next one. None for any other than LDG, STG and RED with a register. The encoding is what
+    nvdisasm 13.2 shows of code that nvcc 13.0 makes for sm_75 to sm_120."""
     low = int.from_bytes(code[:8], "little")
     kinds = (
         (0x381, 0x386, 0x38E) if major < 8 else (0x381, 0x386, 0x38E, 0x981, 0x986, 0x98E, 0x9A6)
@@ -116,8 +118,8 @@ class Device:
 
 
 class Kernel:
-    """One grid. `grid`, `block`: extents (x, y, z); `blocks`, `warps`: how many of each were resident; `places`: where those warps
-    stand, `[(warps, pc, function, offset)]`, the most first; `exception`: that of its first faulting thread or None."""
+    """One grid. `grid`, `block`: extents (x, y, z); `blocks`, `warps`: how many of each were resident; `places`: where those
+    warps stand, `[(warps, pc, function, offset)]`, the most first; `exception`: that of its first faulting thread or None."""
 
     def __init__(self, device, row, name):
         self.device, self.id, self.name, self.entry = device, row.id, name, row.entry
@@ -128,9 +130,10 @@ class Kernel:
 
 
 class Fault:
-    """A thread that raised an exception. `pc`: of the instruction at fault where the warp says so (`precise`), else where the thread
-    stands; `function` + `offset` (bytes) are the same by the module's symbols; `address`: what it touched, None where neither the driver's text nor the
-    instruction tells, `told_by` which of both did ("driver", "instruction", ""); `lanes`: how many threads of the warp raised it, of which this is the first."""
+    """A thread that raised an exception. `pc`: of the instruction at fault where the warp says so (`precise`), else where the
+    thread stands; `function` + `offset` (bytes) are the same by the module's symbols; `address`: what it touched, None where
+    neither the driver's text nor the instruction tells, `told_by` which of both did ("driver", "instruction", ""); `lanes`: how
+    many threads of the warp raised it, of which this is the first."""
 
     told_by = ""
 
@@ -166,8 +169,8 @@ class Fault:
 
 
 class GpuCore:
-    """A CUDA core dump. `devices`, `kernels`, `faults` (each a list); `memory`: `[(address, size)]` of global memory that it holds; `problems`:
-    reasons why the answer is not the whole truth. `NotFoundError` for a file that is no core of a GPU."""
+    """A CUDA core dump. `devices`, `kernels`, `faults` (each a list); `memory`: `[(address, size)]` of global memory that it
+    holds; `problems`: reasons why the answer is not the whole truth. `NotFoundError` for a file that is no core of a GPU."""
 
     def __init__(self, path):
         self.path = path
@@ -352,7 +355,8 @@ class GpuCore:
         )
 
     def _touched(self, device, images, pc, stands, where):
-        """The address that the instruction at fault was to touch, by its registers as the thread still has them; None where they may have changed since."""
+        """The address that the instruction at fault was to touch, by its registers as the thread still has them; None where
+        they may have changed since."""
         code = self._code(pc, stands + 16 - pc, images) if pc <= stands <= pc + 16 * LATEST else b""
         found = touches(code[:16], device.major) if len(code) >= 16 else None
         registers = self._under(REGISTERS, *where)
@@ -388,7 +392,8 @@ class GpuCore:
             return
         if fault.kernel is not None and fault.kernel.exception is None:
             fault.kernel.exception = fault.exception
-        # No row of any release has a field for the address touched (cudacoredump.h up to r575 looked through); the text of newer drivers may hold it.
+        # No row of any release has a field for the address touched (cudacoredump.h up to r575 looked through); the text of
+        # newer drivers may hold it.
         words = fault.text.replace(",", " ").split()
         near = [words[i + 1].rstrip(".") for i in range(len(words) - 1) if words[i].lower().rstrip(":") == "address"]
         told = next(
@@ -411,7 +416,8 @@ class GpuCore:
 
     # ---- names ---------------------------------------------------------------------------------------------------
     def _function(self, pc, images):
-        """(mangled name or '', offset in bytes or None) of a program counter; `images`: sections of the modules to look in first."""
+        """(mangled name or '', offset in bytes or None) of a program counter; `images`: sections of the modules to look in
+        first."""
         if pc not in self._names:
             for index in list(images or ()) + [i for i in self._of_type[RELOCATED] if i not in (images or ())]:
                 found = self._image(index)
@@ -438,7 +444,8 @@ class GpuCore:
         return self._images[index]
 
     def read(self, address, size):
-        """Bytes of global memory that the core holds; `GdbextError` where it does not (`skip_global_memory`, or not a device address)."""
+        """Bytes of global memory that the core holds; `GdbextError` where it does not (`skip_global_memory`, or not a device
+        address)."""
         for i in self._of_type[GLOBAL]:
             _, _, start, offset, length, _, _, _ = self._heads[i]
             if start <= address and address + size <= start + length and offset + address - start + size <= len(self.elf.data):

@@ -1,8 +1,8 @@
 """A kernel launch, decoded at the first instruction of the function that performs it: kernel, grid, block, stream, arguments.
 
-Where each thing stands at that instruction comes from the procedure-call standards (System V AMD64, AAPCS64) and the public headers:
-cudaLaunchKernel, cudaLaunchConfig_t (cuda_runtime_api.h, driver_types.h), cuLaunchKernel, CUlaunchConfig (cuda.h), hipLaunchKernel and
-hipModuleLaunchKernel, which take the same. dim3 is three 32-bit words, passed in two general registers.
+Where each thing stands at that instruction comes from the procedure-call standards (System V AMD64, AAPCS64) and the public
+headers: cudaLaunchKernel, cudaLaunchConfig_t (cuda_runtime_api.h, driver_types.h), cuLaunchKernel, CUlaunchConfig (cuda.h),
+hipLaunchKernel and hipModuleLaunchKernel, which take the same. dim3 is three 32-bit words, passed in two general registers.
 """
 
 import struct
@@ -16,7 +16,8 @@ MAX_ATTRIBUTES = 64
 CLUSTER = 4  # cudaLaunchAttributeClusterDimension, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 UNKNOWN_COUNT = 12  # parameters shown of a kernel whose signature is not known, as far as they can be read
 
-# A place: ("register", half) with half 0 = the low 32 bits, 1 = the high ones, None = all; (n,) = stack word n past the return address.
+# A place: ("register", half) with half 0 = the low 32 bits, 1 = the high ones, None = all; (n,) = stack word n past the return
+# address.
 _RUNTIME = {
     "x86-64": {
         "function": ("rdi", None),
@@ -80,8 +81,9 @@ _SP = {"x86-64": ("rsp", 8), "aarch64": ("sp", 0)}  # the stack pointer and how 
 
 
 class Argument:
-    """`type`: as the signature or DWARF has it, '' when not known; `value`: int, float, bool or text, None when it could not be read; `raw`: whether
-    it is just the bytes that stand there (hex text); `address`: where a parameter stands in the process, None in a register; `why`: what could not be read."""
+    """`type`: as the signature or DWARF has it, '' when not known; `value`: int, float, bool or text, None when it could not be
+    read; `raw`: whether it is just the bytes that stand there (hex text); `address`: where a parameter stands in the process,
+    None in a register; `why`: what could not be read."""
 
     def __init__(self, index, kind, value=None, raw=False, name="", address=None, why=""):
         self.index, self.type, self.value, self.raw, self.name, self.address, self.why = (
@@ -103,9 +105,9 @@ class Argument:
 
 
 class Launch:
-    """`entry`: the function stopped in; `function`: the kernel's handle or host address; `signature`: of the kernel, None when it is not known;
-    `grid`, `block`, `cluster`: extents (None for a CPU function, cluster for launches without); `shared_bytes`, `stream`: int;
-    `arguments`: [`Argument`]; `counted`: whether their number is known."""
+    """`entry`: the function stopped in; `function`: the kernel's handle or host address; `signature`: of the kernel, None when
+    it is not known; `grid`, `block`, `cluster`: extents (None for a CPU function, cluster for launches without);
+    `shared_bytes`, `stream`: int; `arguments`: [`Argument`]; `counted`: whether their number is known."""
 
     def __init__(self, entry, function, signature):
         self.entry, self.function, self.signature = entry, function, signature
@@ -146,8 +148,8 @@ def return_address(target, registers):
 
 
 def signature_at(target, function, registers):
-    """The `Signature` of the kernel that is launched: by the symbol at its host address, else by the stub that launches it, or by what a stripped
-    library registers; None."""
+    """The `Signature` of the kernel that is launched: by the symbol at its host address, else by the stub that launches it, or
+    by what a stripped library registers; None."""
     for address, exact in ((function, True), (return_address(target, registers), False)):
         module = target.module_at(address)
         if module is None:
@@ -169,7 +171,8 @@ def signature_at(target, function, registers):
 
 
 def _registered(target, module, address, exact, function):
-    """The mangled name of a stripped library's kernel: by its host function, or by the handle that the launching code keeps; ''."""
+    """The mangled name of a stripped library's kernel: by its host function, or by the handle that the launching code keeps;
+    ''."""
     code = stripped.code_of(module.elf) if not module.elf.has_static_symbols else None
     if code is None:
         return ""
@@ -188,8 +191,9 @@ def _registered(target, module, address, exact, function):
 def decode(target, entry, registers, signature=None, parameters=None):
     """The `Launch` of a thread that stands at the first instruction of `entry`.
 
-    `registers`: {name: value} of general registers and the stack pointer; `signature`: of the kernel, looked up when not given; `parameters`:
-    [(name, type, size in bytes)] from DWARF where it is there. Memory that cannot be read is said in `problems`."""
+    `registers`: {name: value} of general registers and the stack pointer; `signature`: of the kernel, looked up when not given;
+    `parameters`: [(name, type, size in bytes)] from DWARF where it is there. Memory that cannot be read is said in `problems`.
+    """
     places = abi_of(entry, target.arch)
     sp, above = _SP[target.arch]
 
@@ -277,8 +281,9 @@ _REFERENCED = (
 
 
 def decode_call(target, name, registers, vector):
-    """The `Launch` of a plain C++ function at its first instruction, from its demangled parameter list. `vector(i)`: the low 8 bytes of vector register i,
-    or None where they are not known. A class by value whose passing the name does not tell ends what can be told."""
+    """The `Launch` of a plain C++ function at its first instruction, from its demangled parameter list. `vector(i)`: the low 8
+    bytes of vector register i, or None where they are not known. A class by value whose passing the name does not tell ends
+    what can be told."""
     signature = signatures.parse(name)
     launch = Launch(signature.name, 0, signature)
     integers, sp, above = list(_INTEGERS[target.arch]), *_SP[target.arch]
@@ -364,8 +369,8 @@ def function_at(target, pc):
 
 
 def launch_at(target, registers, vector=lambda i: None, parameters_of=None, signature=None):
-    """The `Launch` that a thread with these registers is about to perform, None when it stands nowhere near one. `parameters_of(signature, function)`: DWARF's word
-    on the parameters, or None."""
+    """The `Launch` that a thread with these registers is about to perform, None when it stands nowhere near one.
+    `parameters_of(signature, function)`: DWARF's word on the parameters, or None."""
     pc = registers["rip" if target.arch == "x86-64" else "pc"]
     entry = entry_at(target, pc)
     if entry:

@@ -1,8 +1,9 @@
 """What a kernel on the device was launched with, read from its parameter memory: the tables and numbers that its blocks go by.
 
-FlashInfer passes one structure by value (layouts/flashinfer.json, from its sources): which of its layouts it is, and where the fields that count
-begin behind those of the attention variant, is proved by the launch itself: the grid is padded_batch_size by KV heads. Triton passes its arguments
-one after the other, each aligned to its own size; which they are, and what was compiled in, its own objects tell (kernels/triton.py).
+FlashInfer passes one structure by value (layouts/flashinfer.json, from its sources): which of its layouts it is, and where the
+fields that count begin behind those of the attention variant, is proved by the launch itself: the grid is padded_batch_size by
+KV heads. Triton passes its arguments one after the other, each aligned to its own size; which they are, and what was compiled
+in, its own objects tell (kernels/triton.py).
 """
 
 import json
@@ -18,7 +19,8 @@ _loaded = {}
 
 
 def first_address(major):
-    """Where the parameters begin in a GPU's parameter memory, by the first number of its compute capability: EIATTR_PARAM_CBANK of what nvcc 13.0 makes."""
+    """Where the parameters begin in a GPU's parameter memory, by the first number of its compute capability: EIATTR_PARAM_CBANK
+    of what nvcc 13.0 makes."""
     return 0x160 if major < 9 else 0x210 if major == 9 else 0x380
 
 
@@ -44,8 +46,8 @@ def _fields(data, at, wanted):
 
 
 def _plausible(fields, values, grid, kv_heads):
-    """Whether values can be those of a launch: the grid is padded_batch_size by KV heads, a row of q holds all heads, what is an address
-    lies where a GPU has its memory."""
+    """Whether values can be those of a launch: the grid is padded_batch_size by KV heads, a row of q holds all heads, what is
+    an address lies where a GPU has its memory."""
     heads, each, row = values["num_qo_heads"], values["q_stride_h"], values["q_stride_n"]
     if not (
         values["padded_batch_size"] == grid[0]
@@ -70,8 +72,8 @@ def _plausible(fields, values, grid, kv_heads):
 
 
 def flashinfer(rule, data, grid, name=""):
-    """`({field: value}, {"structure", "releases"})` of FlashInfer's parameters; `name`: of the kernel, whose template arguments may name the structure.
-    `NotFoundError` where no known layout fits the launch."""
+    """`({field: value}, {"structure", "releases"})` of FlashInfer's parameters; `name`: of the kernel, whose template arguments
+    may name the structure. `NotFoundError` where no known layout fits the launch."""
     kv_heads = grid[1] if rule == "flashinfer-decode" else grid[2]
     rows = [row for row in layouts(rule) if re.search(rf"\b{row['structure']}\b", name)] or layouts(rule)
     fitting = {}
@@ -97,7 +99,8 @@ def flashinfer(rule, data, grid, name=""):
 
 
 def of_triton(compiled, data):
-    """{name: value} of one `triton.Compiled`: what was compiled in, and the arguments as they stand in parameter memory (`data`, b"" where it cannot be read)."""
+    """{name: value} of one `triton.Compiled`: what was compiled in, and the arguments as they stand in parameter memory
+    (`data`, b"" where it cannot be read)."""
     from . import signatures
 
     found, at = dict(compiled.constants), 0
@@ -113,7 +116,8 @@ def of_triton(compiled, data):
 
 
 class Facts:
-    """What several candidates say, kernels of one name that differ in what was compiled in; a value counts when all of them agree on it."""
+    """What several candidates say, kernels of one name that differ in what was compiled in; a value counts when all of them
+    agree on it."""
 
     def __init__(self, candidates=(), why=""):
         """`candidates`: [{name: value}]; `why`: the reason where there is none."""

@@ -1,4 +1,5 @@
-"""C++ signatures as the demangler prints them, taken apart: qualified name, template arguments, parameters and how each is passed."""
+"""C++ signatures as the demangler prints them, taken apart: qualified name, template arguments, parameters and how each is
+passed."""
 
 import re
 
@@ -8,9 +9,10 @@ STUB = "__device_stub_"  # nvcc's host function that launches: __device_stub_ + 
 
 
 class Signature:
-    """`text`: all of it; `path`: the qualified name's parts without template arguments (`["vllm", "paged_attention_v1_kernel"]`);
-    `template`: the last part's template arguments, `parameters`: both as lists of texts, None where the name has no parameter list;
-    `clone`: 'omp_fn.0' and the like; `stub`: the symbol is nvcc's launching stub of that kernel."""
+    """`text`: all of it; `path`: the qualified name's parts without template arguments (`["vllm",
+    "paged_attention_v1_kernel"]`); `template`: the last part's template arguments, `parameters`: both as lists of texts, None
+    where the name has no parameter list; `clone`: 'omp_fn.0' and the like; `stub`: the symbol is nvcc's launching stub of that
+    kernel."""
 
     def __init__(self, text, path, template, parameters, clone, stub):
         self.text, self.path, self.template, self.parameters, self.clone, self.stub = (
@@ -83,7 +85,8 @@ def _split_parameters(text):
 
 
 def _bracket(text, i, open_):
-    """Keeps `open_`, the brackets that stand open before text[i]; -> "open" or "close" where text[i] is one, None elsewhere: `>` in (8>0) and -> is none."""
+    """Keeps `open_`, the brackets that stand open before text[i]; -> "open" or "close" where text[i] is one, None elsewhere:
+    `>` in (8>0) and -> is none."""
     c = text[i]
     if c in "<([{":
         open_.append(c)
@@ -159,8 +162,8 @@ _SCALARS = {
 
 
 def scalar(kind):
-    """(size in bytes, struct format) of a parameter's type, pointers and references included; None for anything whose size the name does not
-    tell (a struct or an enum by value)."""
+    """(size in bytes, struct format) of a parameter's type, pointers and references included; None for anything whose size the
+    name does not tell (a struct or an enum by value)."""
     plain = re.sub(r"\b(const|volatile|__restrict__)\b", "", kind).strip()
     plain = re.sub(r"\s+", " ", plain)
     if plain.endswith(("*", "&")) or "(*)" in plain or re.search(r"\[\d*\]$", plain):

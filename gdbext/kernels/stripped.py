@@ -1,9 +1,10 @@
-"""What strip leaves of a library that launches kernels, found in its own code (x86-64): which host function is which kernel, and where the
-launch functions of a runtime that is linked into it begin.
+"""What strip leaves of a library that launches kernels, found in its own code (x86-64): which host function is which kernel,
+and where the launch functions of a runtime that is linked into it begin.
 
-nvcc's registering code hands each kernel's host function and its mangled name to __cudaRegisterFunction, the host function as second, the
-name as fourth argument (crt/host_runtime.h). A function of the runtime holds its own name and its number in cupti_runtime_cbid.h, which it tells
-profilers; both together prove it. Where functions begin and end is told by .eh_frame, which strip cannot remove.
+nvcc's registering code hands each kernel's host function and its mangled name to __cudaRegisterFunction, the host function as
+second, the name as fourth argument (crt/host_runtime.h). A function of the runtime holds its own name and its number in
+cupti_runtime_cbid.h, which it tells profilers; both together prove it. Where functions begin and end is told by .eh_frame,
+which strip cannot remove.
 """
 
 import re
@@ -96,7 +97,8 @@ class Code:
                 self._step(known, one, here)
 
     def _step(self, known, one, here):
-        """What an instruction does to the registers and stack slots that are known; what is not understood forgets what it may write."""
+        """What an instruction does to the registers and stack slots that are known; what is not understood forgets what it may
+        write."""
         wide, slot = one.rex & 8, one.slot()
         if one.opcode == 0x8D and one.relative is not None and wide:
             known[one.register] = here + one.length + one.relative
@@ -162,7 +164,8 @@ class Code:
         return self._hosts
 
     def handles(self, vaddr):
-        """`[(address of a handle, host function)]` in the function around `vaddr`: __cudaGetKernel(&handle, host function) of CUDA 13's stubs."""
+        """`[(address of a handle, host function)]` in the function around `vaddr`: __cudaGetKernel(&handle, host function) of
+        CUDA 13's stubs."""
         hosts = self.host_functions()
         return [(known[RDI], known[RSI]) for known in self.calls(vaddr) if known.get(RSI) in hosts and known.get(RDI) is not None]
 
@@ -215,8 +218,9 @@ def _put(known, place, value):
 
 # ---- one instruction -----------------------------------------------------------------------------------------------------
 class Instruction:
-    """`opcode`: 0x0Fnn, 0x0F38nn, 0x0F3Ann for longer ones; `mode`, `operation`, `register`, `other`: of the ModRM byte (None without one), the two
-    registers with REX's bits; `displacement`; `relative`: that of an address relative to the next instruction; `immediate`."""
+    """`opcode`: 0x0Fnn, 0x0F38nn, 0x0F3Ann for longer ones; `mode`, `operation`, `register`, `other`: of the ModRM byte (None
+    without one), the two registers with REX's bits; `displacement`; `relative`: that of an address relative to the next
+    instruction; `immediate`."""
 
     __slots__ = (
         "length",
@@ -238,7 +242,8 @@ class Instruction:
 
 
 def decode(code, at):
-    """The `Instruction` at `code[at]` (Intel's manual, volume 2): its length, and what `Code` follows of it. `IndexError` past the end."""
+    """The `Instruction` at `code[at]` (Intel's manual, volume 2): its length, and what `Code` follows of it. `IndexError` past
+    the end."""
     start, one, narrow = at, Instruction(), False
     one.rex = one.immediate = one.displacement = 0
     one.mode = one.operation = one.register = one.other = one.relative = None

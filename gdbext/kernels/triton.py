@@ -1,8 +1,9 @@
 """Kernels that Triton compiled, read from the objects it keeps of them: which driver function is which kernel, and what it takes.
 
-Source: triton/runtime/jit.py and triton/compiler/compiler.py of 3.0 to 3.9: a JITFunction keeps its compiled kernels in `device_caches`
-{device: (cache, …)}, before 3.3 in `cache` {device: cache}; a CompiledKernel has `function`, the driver's handle once it was loaded, `name`, and
-`src.signature` {argument: type}, where what was compiled in is a "constexpr" and is not passed, and `src.constants` {its place: value}.
+Source: triton/runtime/jit.py and triton/compiler/compiler.py of 3.0 to 3.9: a JITFunction keeps its compiled kernels in
+`device_caches` {device: (cache, …)}, before 3.3 in `cache` {device: cache}; a CompiledKernel has `function`, the driver's
+handle once it was loaded, `name`, and `src.signature` {argument: type}, where what was compiled in is a "constexpr" and is not
+passed, and `src.constants` {its place: value}.
 """
 
 from ..errors import GdbextError
@@ -33,8 +34,9 @@ _POINTED = {"fp32": "float", "fp64": "double", "fp16": "fp16", "bf16": "bf16"}
 
 
 class Compiled:
-    """One compiled kernel. `function`: the driver's handle; `parameters`: [(name, C type, size in bytes or None where the type tells)] of
-    what is passed, in order; `whole`: whether these are all (a tensor descriptor or a tuple among them ends what can be told); `constants`: {name: int} of what was compiled in."""
+    """One compiled kernel. `function`: the driver's handle; `parameters`: [(name, C type, size in bytes or None where the type
+    tells)] of what is passed, in order; `whole`: whether these are all (a tensor descriptor or a tuple among them ends what can
+    be told); `constants`: {name: int} of what was compiled in."""
 
     def __init__(self, name, function, parameters, whole, constants):
         self.name, self.function, self.parameters, self.whole, self.constants = name, function, parameters, whole, constants

@@ -1,16 +1,28 @@
 """A tensor's values as numpy arrays, piece by piece, so that a tensor of any size passes through bounded memory.
 
-Needs numpy, in the Python that runs this: callers make sure that it is there (commands/wheels.py). A `Source` is a box of elements that
-can be read in parts: a tensor in memory (`of_tensor`) or in a file (files.py). A *box* is a tuple of slices, one per dimension.
+Needs numpy, in the Python that runs this: callers make sure that it is there (session/optional_packages.py). A `Source` is a
+box of elements that can be read in parts: a tensor in memory (`of_tensor`) or in a file (files.py). A *box* is a tuple of
+slices, one per dimension. Types that numpy lacks (bfloat16, float8, float4) are decoded here by a shift or a table of 256
+values: ml_dtypes would be one more package for gdb's Python, for the same numbers.
 """
+
+from __future__ import annotations
 
 import itertools
 import math
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence, Tuple
 
 from ..errors import FaultError, GdbextError
 from . import dtypes
 from .tensor import SPARSE
 from .tensor_kinds import sparse_parts
+
+if TYPE_CHECKING:
+    from ..access.base import Target
+    from .dtypes import DType
+    from .tensor import Quantizer, Tensor
+
+Box = Tuple[slice, ...]
 
 PIECE = 1 << 20  # bytes of memory read at once, and elements decoded at once: a piece stays in the processor's cache
 GAP = 1 << 14  # bytes: memory between the elements of a box that is read along with them
@@ -40,7 +52,7 @@ NUMPY = {
 _FLOAT4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]  # e2m1, OCP Microscaling v1.0; the low half of a byte comes first
 
 
-def stored_dtype(dtype):
+def stored_dtype(dtype: DType) -> Any:
     """numpy's dtype of the bytes that a `DType` is stored as; formats that numpy lacks are unsigned integers."""
     import numpy
 
@@ -48,44 +60,76 @@ def stored_dtype(dtype):
 
 
 class Source:
-    """`shape`, `dtype` (a `DType`) and `name` for messages. `read(box)` -> the stored elements; `boxes()` tile it in memory's order."""
+    """Elements in a box of `shape`, of `dtype`; `name` stands in messages. `boxes()` tile it in memory's order, `read(box)`
+    gives the stored elements, `numbers(box)` what they stand for.
 
-    def __init__(self, shape, dtype, name, read, order=None, decode=None):
-        """`order`: per dimension its distance in memory in elements (default: row-major); `decode`: of (stored, box), see `of_tensor`."""
+    `order`: per dimension the distance of neighbours in memory, in elements (default: row-major). `repeated`: the dimensions
+    along which every element is the same one (stride 0), so that `distinct()` can leave them out. `decode`: of (stored, box),
+    see `of_tensor`.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: DType,
+        name: str,
+        read: Callable[[Box], Any],
+        order: Sequence[int] | None = None,
+        *,
+        repeated: Sequence[int] = (),
+        decode: Callable[[Any, Box], Any] | None = None,
+    ) -> None:
         self.shape, self.dtype, self.name, self.read = tuple(shape), dtype, name, read
         self.order = row_major(shape) if order is None else tuple(order)
+        self.repeated = tuple(repeated)
         self._decode = decode
 
+    def distinct(self, among: Sequence[int] | None = None) -> tuple[Source, int]:
+        """-> (this source with one element along each repeated dimension, how many elements each of its elements stands for).
+
+        `among`: only these of the repeated dimensions.
+        """
+        left_out = [d for d in self.repeated if self.shape[d] > 1 and (among is None or d in among)]
+        if not left_out:
+            return self, 1
+        shape = [1 if d in left_out else n for d, n in enumerate(self.shape)]
+        times = math.prod(self.shape[d] for d in left_out)
+        own = Source(shape, self.dtype, self.name, self.read, self.order, repeated=self.repeated, decode=self._decode)
+        return own, times
+
     @property
-    def numel(self):
+    def numel(self) -> int:
+        """How many elements there are, repeated ones included."""
         return math.prod(self.shape)
 
     @property
-    def is_row_major(self):
+    def is_row_major(self) -> bool:
         """Whether its boxes come one after the other in row-major order."""
         dims = [d for d in memory_order(self.shape, self.order) if self.shape[d] > 1]
         return dims == sorted(dims)
 
     @property
-    def is_stored(self):
+    def is_stored(self) -> bool:
         """Whether what `read` gives are the values themselves, in their dtype's own format."""
         return self._decode is None
 
-    def boxes(self):
+    def boxes(self) -> Iterator[Box]:
+        """Boxes that cover the shape, of bounded size, in the order in which they lie in memory."""
         return _tile(self.shape, self.order, self.dtype.itemsize)
 
-    def numbers(self, box):
+    def numbers(self, box: Box) -> Any:
         """The elements of a box as numbers: bool, ints, float32/float64 or complex, in the box's own shape."""
         stored = self.read(box)
         return self._decode(stored, box) if self._decode else decode(self.dtype, stored)
 
 
-def memory_order(shape, order):
+def memory_order(shape: Sequence[int], order: Sequence[int]) -> list[int]:
     """The dimensions from the widest in memory to the narrowest: boxes come in the row-major order of these."""
     return sorted(range(len(shape)), key=lambda d: -abs(order[d]))
 
 
-def row_major(shape):
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides, in elements, of a contiguous tensor of this shape."""
     steps, step = [], 1
     for n in reversed(shape):
         steps.append(step)
@@ -93,16 +137,16 @@ def row_major(shape):
     return tuple(reversed(steps))
 
 
-def _tile(shape, order, itemsize):
-    """Boxes that cover `shape`, the dimension that is widest in memory outermost. Each holds at most `PIECE` bytes, from memory that
-    spans no more than that, or from up to `MAX_RUNS` places that lie further apart."""
+def _tile(shape: Sequence[int], order: Sequence[int], itemsize: int) -> Iterator[Box]:
+    """Boxes that cover `shape`, the dimension that is widest in memory outermost. Each holds at most `PIECE` bytes, from memory
+    that spans no more than that, or from up to `MAX_RUNS` places that lie further apart."""
     if not math.prod(shape):
         return
     limit = PIECE // max(1, itemsize)
     dims = memory_order(shape, order)
     span = count = 1  # of the dimensions that a box holds whole: elements from the first to the last in memory, and elements
 
-    def apart(d):
+    def apart(d: int) -> bool:
         return (abs(order[d]) - span) * itemsize > GAP
 
     while dims:
@@ -130,12 +174,12 @@ def _tile(shape, order, itemsize):
 
 
 # ---- a tensor in memory ------------------------------------------------------------------------------------------------
-def of_tensor(tensor):
+def of_tensor(tensor: Tensor) -> Source:
     """The `Source` of a `Tensor` whose values can be read; `GdbextError` says why they cannot.
 
     Conjugate and negative views are resolved; quantized elements come as float32. Of a sparse tensor the values that it stores.
     """
-    name = f"tensor at {tensor.address or tensor.impl:#x}"
+    name = tensor.name
     if tensor.unavailable:
         raise GdbextError(f"{name}: {tensor.unavailable}")
     if tensor.device.startswith("meta"):
@@ -143,10 +187,10 @@ def of_tensor(tensor):
     if tensor.kind in SPARSE:
         return of_tensor(sparse_parts(tensor)[-1][1])
 
-    def read(box):
+    def read(box: Box) -> Any:
         return _read(tensor, box)
 
-    def numbers(stored, box):
+    def numbers(stored: Any, box: Box) -> Any:
         found = decode(tensor.dtype, stored)
         if tensor.is_neg:
             found = -found
@@ -154,15 +198,18 @@ def of_tensor(tensor):
             found = found.conj()
         return _dequantize(tensor.quantizer, found, box) if tensor.quantizer else found
 
-    return Source(tensor.shape, tensor.dtype, name, read, tensor.stride, None if resolved(tensor) else numbers)
+    channels = tensor.quantizer.axis if tensor.quantizer else None  # one stored element stands for another number in each channel
+    repeated = [d for d, step in enumerate(tensor.stride or ()) if step == 0 and d != channels]
+    decoded = None if resolved(tensor) else numbers
+    return Source(tensor.shape or (), tensor.dtype, name, read, tensor.stride, repeated=repeated, decode=decoded)
 
 
-def resolved(tensor):
+def resolved(tensor: Tensor) -> bool:
     """Whether the stored bytes of a tensor are its values: no conjugate or negative view, not quantized."""
     return not (tensor.is_neg or tensor.is_conj or tensor.quantizer)
 
 
-def _read(tensor, box):
+def _read(tensor: Tensor, box: Box) -> Any:
     import numpy
 
     kind, size = stored_dtype(tensor.dtype), tensor.dtype.itemsize
@@ -190,9 +237,7 @@ def _read(tensor, box):
     ranges = [((low + o) * size, (high + o) * size) for o in offsets]
     for a, b in ranges:
         if a < 0 or (tensor.storage_bytes is not None and b > tensor.storage_bytes):
-            raise GdbextError(
-                f"the tensor at {tensor.address or tensor.impl:#x} reaches outside its storage of {tensor.storage_bytes} bytes"
-            )
+            raise GdbextError(f"the {tensor.name} reaches outside its storage of {tensor.storage_bytes} bytes")
     found = []
     for (a, b), blob in zip(ranges, _bytes(tensor.target, [(tensor.storage_data + a, b - a) for a, b in ranges])):
         if blob is None:
@@ -209,11 +254,11 @@ def _read(tensor, box):
     return whole.transpose([order.index(d) for d in range(len(shape))])
 
 
-def _bytes(target, ranges):
+def _bytes(target: Target, ranges: list[tuple[int, int]]) -> Any:
     return [_whole(target, *ranges[0])] if len(ranges) == 1 else target.read_many(ranges)
 
 
-def _whole(target, address, size):
+def _whole(target: Target, address: int, size: int) -> bytes | None:
     try:
         return target.read(address, size)
     except FaultError:
@@ -221,10 +266,10 @@ def _whole(target, address, size):
 
 
 # ---- decoding ----------------------------------------------------------------------------------------------------------
-_tables = {}
+_tables: dict[str, Any] = {}
 
 
-def decode(dtype, stored):
+def decode(dtype: DType, stored: Any) -> Any:
     """Stored elements -> numbers. `GdbextError` for bits that are no numbers to torch either."""
     import numpy
 
@@ -251,7 +296,7 @@ def decode(dtype, stored):
     return stored
 
 
-def _dequantize(quantizer, stored, box):
+def _dequantize(quantizer: Quantizer, stored: Any, box: Box) -> Any:
     """(stored - zero point) * scale in float32, as torch computes it; one pair per index of `axis` where there is one."""
     import numpy
 

@@ -64,8 +64,8 @@ class Found:
 
 
 def live(rt, partial):
-    """`[Found]` without owners, in the collector's order; tensors that do not add up are counted in `partial`. `NotFoundError` where
-    the process has no torch."""
+    """`[Found]` without owners, in the collector's order; tensors that do not add up are counted in `partial`. `NotFoundError`
+    where the process has no torch."""
     layouts.for_process(rt.target, rt)  # says so where there is no torch, or none that is known
     found, bad = [], []
     addresses = tensor_addresses(rt)

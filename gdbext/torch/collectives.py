@@ -27,8 +27,9 @@ _LOAD = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\x48\x8b(?:\x87(....)|\x47(.))\xc3", 
 
 
 class Count:
-    """One group as one process sees it. `group`: what is equal in all its processes; `rank` in it, of `size`; `begun`: {operation:
-    how often it was begun}, the operation "" where all are counted together; `default`: it is torch's group of all ranks."""
+    """One group as one process sees it. `group`: what is equal in all its processes; `rank` in it, of `size`; `begun`:
+    {operation: how often it was begun}, the operation "" where all are counted together; `default`: it is torch's group of all
+    ranks."""
 
     def __init__(self, group, rank, size, begun, default=False):
         self.group, self.rank, self.size, self.begun, self.default = group, rank, size, begun, default
@@ -62,8 +63,8 @@ def _of_torch(rt):
 
 
 def _backends(target, group):
-    """`[(class, address)]` of the backends of the C++ ProcessGroup at `group`: its members, hash maps, hold them in nodes of (next, device
-    type, pointer)."""
+    """`[(class, address)]` of the backends of the C++ ProcessGroup at `group`: its members, hash maps, hold them in nodes of
+    (next, device type, pointer)."""
     found = {}
     for word in target.words(group, _words(target, group)):
         if not _is_pointer(target, word):
@@ -84,14 +85,15 @@ def _backends(target, group):
 
 
 def _words(target, address):
-    """How many words the object has at most: what malloc says of its piece (glibc's malloc.c: its size stands before it), where that is
-    plausible."""
+    """How many words the object has at most: what malloc says of its piece (glibc's malloc.c: its size stands before it), where
+    that is plausible."""
     size = target.u64(address - 8) & -8
     return (size - 8) // 8 if 64 <= size <= 8 * GROUP_WORDS else GROUP_WORDS // 2
 
 
 def _rank(target, backend, size):
-    """`rank_` and `size_` of a Backend follow each other behind its vtable and reference counts (Backend.hpp); None where they do not."""
+    """`rank_` and `size_` of a Backend follow each other behind its vtable and reference counts (Backend.hpp); None where they
+    do not."""
     for word in target.words(backend + 8, 4):
         if word >> 32 == size and word & 0xFFFFFFFF < size:
             return word & 0xFFFFFFFF

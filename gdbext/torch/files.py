@@ -1,25 +1,43 @@
 """Tensors in files: .npy, .safetensors and torch.save's .pt, written and read without torch. Needs numpy.
 
-Formats: numpy's NEP 1; the safetensors specification (an 8-byte length, a JSON header, the data); torch.save's zip (data.pkl beside one
-file per storage; torch/serialization.py, torch/_utils.py). A .pt is written as the few pickle instructions that plain
+Formats: numpy's NEP 1; the safetensors specification (an 8-byte length, a JSON header, the data); torch.save's zip (data.pkl
+beside one file per storage; torch/serialization.py, torch/_utils.py). A .pt is written as the few pickle instructions that plain
 torch.load(weights_only=True) accepts, and read by an unpickler that knows a handful of names and makes nothing else.
+
+Files are written piece by piece, and read through a mapping, so that a tensor of any size passes through bounded memory; the
+safetensors library would want the whole tensor as one bytes object. What a file claims is checked before memory is spent on it.
 """
+
+from __future__ import annotations
 
 import ast
 import json
 import math
 import os
 import pickle
+import re
 import struct
 import zipfile
 import zlib
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Sequence
 
+from ..access.files import Budget, open_regular, reading
 from ..errors import GdbextError
 from ..render.files import refuse_existing, writing
 from . import arrays, dtypes
+from .tensor_impl import MAX_DIMS
+
+if TYPE_CHECKING:
+    from .dtypes import DType
+    from .tensor import Tensor
 
 KINDS = (".npy", ".safetensors", ".pt")
-MAX_HEADER = 100 << 20  # bytes, as the safetensors library bounds it
+MAX_HEADER = 16 << 20  # bytes of a safetensors header, a data.pkl or a zip's directory: those of 100,000 tensors
+MAX_NPY_HEADER = 1 << 14  # bytes; numpy itself takes 10,000
+MAX_MEMORY = 128 << 20  # bytes that the parts of one file may become besides its tensors
+MAX_SECONDS = 10.0  # for the same
+MAX_DEPTH = 20  # containers in containers that are looked into
+_OPCODE = 64  # bytes that one instruction of a pickle is taken to make
 FLUSH = 64 << 20  # bytes written through a mapping before its pages are given back
 _SAFETENSORS = {
     "bool": "BOOL",
@@ -57,28 +75,12 @@ _STORAGES = {
 _NPY = set(arrays.NUMPY) - {"bfloat16", "complex32", "bcomplex32", "qint8", "quint8", "qint32"}
 
 
-# What zipfile and pickle raise on damaged files.
-_DAMAGE = (
-    pickle.UnpicklingError,
-    EOFError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    OverflowError,
-    MemoryError,
-    struct.error,
-    zlib.error,
-)
-
-
 # ---- writing -----------------------------------------------------------------------------------------------------------
-def save(tensor, path, force=False):
+def save(tensor: Tensor, path: str, force: bool = False) -> tuple[int, str]:
     """Writes a tensor whose values can be read to `path`, whose ending chooses the format. -> (bytes, the torch dtype written).
 
-    Conjugate and negative views are written resolved, quantized tensors as the float32 they stand for. The file appears whole or not at
-    all; one that is there already is replaced only with `force`. `GdbextError` for a dtype that the format lacks.
+    Conjugate and negative views are written resolved, quantized tensors as the float32 they stand for. The file appears whole
+    or not at all; one that is there already is replaced only with `force`. `GdbextError` for a dtype that the format lacks.
     """
     refuse_existing(path, "-save", force)
     kind = os.path.splitext(path)[1]
@@ -104,7 +106,7 @@ def save(tensor, path, force=False):
         return f.seek(0, os.SEEK_END), "torch." + dtype.name
 
 
-def _write_npy(f, source):
+def _write_npy(f: IO[bytes], source: arrays.Source) -> None:
     import numpy
 
     header = {"descr": arrays.stored_dtype(source.dtype).str, "fortran_order": False, "shape": source.shape}
@@ -112,7 +114,7 @@ def _write_npy(f, source):
     _write_rows(f, source)
 
 
-def _write_safetensors(f, source):
+def _write_safetensors(f: IO[bytes], source: arrays.Source) -> None:
     size = source.numel * source.dtype.itemsize
     entry = {"dtype": _SAFETENSORS[source.dtype.name], "shape": list(source.shape), "data_offsets": [0, size]}
     header = json.dumps({"tensor": entry}).encode()
@@ -121,7 +123,7 @@ def _write_safetensors(f, source):
     _write_rows(f, source)
 
 
-def _write_rows(f, source):
+def _write_rows(f: IO[bytes], source: arrays.Source) -> None:
     """All elements in row-major order."""
     import numpy
 
@@ -147,7 +149,7 @@ def _write_rows(f, source):
     whole.flush()
 
 
-def _write_pt(f, source):
+def _write_pt(f: IO[bytes], source: arrays.Source) -> None:
     dims = arrays.memory_order(source.shape, source.order)
     stride = [0] * len(dims)
     for d, step in zip(dims, arrays.row_major([source.shape[d] for d in dims])):
@@ -161,20 +163,20 @@ def _write_pt(f, source):
         z.writestr("archive/version", "3\n")
 
 
-def _tensor_pickle(source, stride):
+def _tensor_pickle(source: arrays.Source, stride: Sequence[int]) -> bytes:
     """The instructions that torch.save itself would write for a tensor that begins its storage."""
 
-    def number(n):
+    def number(n: int) -> bytes:
         raw = n.to_bytes(n.bit_length() // 8 + 1, "little", signed=True)
         return b"\x8a" + bytes([len(raw)]) + raw
 
-    def text(s):
+    def text(s: str) -> bytes:
         return b"X" + struct.pack("<I", len(s)) + s.encode()
 
-    def name(module, attribute):
+    def name(module: str, attribute: str) -> bytes:
         return f"c{module}\n{attribute}\n".encode()
 
-    def numbers(values):
+    def numbers(values: Sequence[int]) -> bytes:
         return b"(" + b"".join(map(number, values)) + b"t"
 
     dtype, count = source.dtype, source.numel
@@ -196,7 +198,10 @@ def _tensor_pickle(source, stride):
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------------
-def split_name(text):
+_Makers = Dict[str, Callable[[], arrays.Source]]  # tensors of a file by name, each made when it is asked for
+
+
+def split_name(text: str) -> tuple[str, str] | None:
     """ "F.pt:layer.0.weight" -> ("F.pt", "layer.0.weight"); the name is '' where the whole text is a file; None when it is none."""
     for kind in KINDS:
         at = text.find(kind)
@@ -208,203 +213,247 @@ def split_name(text):
     return None
 
 
-def read(path, name=""):
+def read(path: str, name: str = "") -> arrays.Source:
     """The `Source` of a tensor in a file; `name` says which where it holds several. `GdbextError` when it cannot be had."""
     reader = {".npy": _read_npy, ".safetensors": _read_safetensors, ".pt": _read_pt}[os.path.splitext(path)[1]]
-    try:
-        found = reader(path)
-    except OSError as e:
-        raise GdbextError(f"{path}: {e.strerror or e}") from None
-    if not name and len(found) == 1:
-        name = next(iter(found))
-    if name not in found:
-        names = ", ".join(list(found)[:6]) + (", …" if len(found) > 6 else "")
-        what = f"has no tensor {name}" if name else f"holds {len(found)} tensors"
-        raise GdbextError(f"{path} {what}; name one as {path}:NAME of {names or 'none'}")
-    return found[name]()
+    with open_regular(path) as f, reading(path):
+        found = reader(path, f)
+        if not name and len(found) == 1:
+            name = next(iter(found))
+        if name not in found:
+            names = ", ".join(n[:80] for n in list(found)[:6]) + (", …" if len(found) > 6 else "")
+            what = f"has no tensor {name}" if name else f"holds {len(found)} tensors"
+            raise GdbextError(f"{path} {what}; name one as {path}:NAME of {names or 'none'}")
+        return found[name]()
 
 
-def _source(array, dtype, label):
+def _sizes(values: Any) -> list[int]:
+    """Sizes or strides as a file gives them: a short list of ints that are not negative; `ValueError` for anything else."""
+    if not isinstance(values, (list, tuple)) or len(values) > MAX_DIMS:
+        raise ValueError("its sizes are no short list")
+    if not all(type(n) is int and 0 <= n < 1 << 62 for n in values):
+        raise ValueError("its sizes are no numbers from 0 up")
+    return list(values)
+
+
+def _source(array: Any, dtype: DType, label: str) -> arrays.Source:
     """Of a numpy array, mapped or not, of stored elements."""
     order = tuple(s // array.itemsize for s in array.strides)
     return arrays.Source(array.shape, dtype, label, lambda box: array[box], order)
 
 
-def _mapped(path, dtype, shape, offset, stride=None):
-    """Stored elements of a file; `shape`, `stride` in elements."""
+def _mapped(f: BinaryIO, dtype: DType, shape: list[int], offset: int, stride: list[int] | None = None) -> Any:
+    """Stored elements of a file, mapped; `shape` and `stride` in elements. `ValueError` where the file is shorter."""
     import numpy
 
     kind = arrays.stored_dtype(dtype)
     if not math.prod(shape):
         return numpy.zeros(shape, kind)
-    if stride is None:
-        return numpy.memmap(path, kind, "r", offset, tuple(shape))
-    reach = 1 + sum((n - 1) * s for n, s in zip(shape, stride))
-    flat = numpy.memmap(path, kind, "r", offset, (reach,))
-    return numpy.lib.stride_tricks.as_strided(flat, shape, [s * kind.itemsize for s in stride], writeable=False)
+    steps = arrays.row_major(shape) if stride is None else stride
+    reach = 1 + sum((n - 1) * s for n, s in zip(shape, steps))
+    if offset + reach * kind.itemsize > os.fstat(f.fileno()).st_size:
+        raise ValueError("it is shorter than its tensor")
+    flat = numpy.memmap(f, kind, "r", offset, (reach,))
+    return numpy.lib.stride_tricks.as_strided(flat, shape, [s * kind.itemsize for s in steps], writeable=False)
 
 
-def _read_npy(path):
-    damaged = GdbextError(f"{path} is no .npy file, or it is damaged")
-    with open(path, "rb") as f:
-        head = f.read(12)
-        size = os.fstat(f.fileno()).st_size
-        if len(head) < 12 or head[:6] != b"\x93NUMPY" or head[6] not in (1, 2, 3):
-            raise damaged
-        start, width = (10, 2) if head[6] == 1 else (12, 4)
-        f.seek(start)
-        length = int.from_bytes(head[8 : 8 + width], "little")
-        text = f.read(min(length, 1 << 16))
+def _read_npy(path: str, f: BinaryIO) -> _Makers:
+    head = f.read(12)
+    if len(head) < 12 or head[:6] != b"\x93NUMPY" or head[6] not in (1, 2, 3):
+        raise GdbextError(f"{path} is no .npy file, or it is damaged")
+    start, width = (10, 2) if head[6] == 1 else (12, 4)
+    length = int.from_bytes(head[8 : 8 + width], "little")
+    if length > MAX_NPY_HEADER:
+        raise ValueError(f"its header has {length} bytes")
+    f.seek(start)
     try:
-        header = ast.literal_eval(text.decode("latin-1"))
-        descr, shape, columns = header["descr"], [int(n) for n in header["shape"]], header["fortran_order"]
-    except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError):
-        raise damaged from None
+        header = ast.literal_eval(f.read(length).decode("latin-1"))
+    except SyntaxError:
+        raise ValueError("its header is no dict") from None
+    descr, shape, columns = header["descr"], _sizes(header["shape"]), header["fortran_order"]
     names = {arrays.stored_dtype(dtypes.DTYPES[n]).str: n for n in _NPY}
     if not isinstance(descr, str) or descr not in names:
         raise GdbextError(f"{path}: its dtype {str(descr)[:40]!r} is none of torch's")
     dtype = dtypes.DTYPES[names[descr]]
-    if min(shape, default=0) < 0 or start + length + math.prod(shape) * dtype.itemsize > size:
-        raise damaged
     stride = list(reversed(arrays.row_major(shape[::-1]))) if columns else None
-    return {"": lambda: _source(_mapped(path, dtype, shape, start + length, stride), dtype, path)}
+    return {"": lambda: _source(_mapped(f, dtype, shape, start + length, stride), dtype, path)}
 
 
-def _read_safetensors(path):
-    damaged = GdbextError(f"{path} is no safetensors file, or it is damaged")
-    names = {v: k for k, v in _SAFETENSORS.items()}
-    with open(path, "rb") as f:
-        head = f.read(8)
-        size = os.fstat(f.fileno()).st_size
-        (length,) = struct.unpack("<Q", head) if len(head) == 8 else (size,)
-        if length > min(size - 8, MAX_HEADER):
-            raise damaged
-        try:
-            header = json.loads(f.read(length))
-        except (ValueError, RecursionError):
-            raise damaged from None
+def _short_int(digits: str) -> int:
+    if len(digits) > 20:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
 
-    def one(name, entry):
-        try:
-            dtype, shape, (start, end) = entry["dtype"], [int(n) for n in entry["shape"]], entry["data_offsets"]
-        except (KeyError, TypeError, ValueError):
-            raise damaged from None
-        if dtype not in names:
-            raise GdbextError(f"{path}: {name} is of dtype {dtype}, which is not known here")
-        own = dtypes.DTYPES[names[dtype]]
-        if (
-            min(shape, default=1) < 0
-            or not 0 <= start <= end <= size - 8 - length
-            or math.prod(shape) * own.itemsize != end - start
-        ):
-            raise damaged
-        return _source(_mapped(path, own, shape, 8 + length + start), own, f"{path}:{name}")
 
+def _read_safetensors(path: str, f: BinaryIO) -> _Makers:
+    size, head = os.fstat(f.fileno()).st_size, f.read(8)
+    length = int.from_bytes(head, "little")
+    if len(head) < 8 or length > size - 8:
+        raise GdbextError(f"{path} is no safetensors file, or it is damaged")
+    if length > MAX_HEADER:
+        raise GdbextError(f"{path}: a header of {length >> 20} MiB is not read, of {MAX_HEADER >> 20} MiB it is")
+    header = json.loads(f.read(length), parse_int=_short_int)
     if not isinstance(header, dict):
-        raise damaged
+        raise ValueError("its header is no dict")
+    names = {v: k for k, v in _SAFETENSORS.items()}
+
+    def one(name: str, entry: Any) -> arrays.Source:
+        code, shape, (start, end) = entry["dtype"], _sizes(entry["shape"]), _sizes(entry["data_offsets"])
+        if not isinstance(code, str) or code not in names:
+            raise GdbextError(f"{path}: {name[:80]} is of dtype {str(code)[:40]}, which is not known here")
+        own = dtypes.DTYPES[names[code]]
+        if not start <= end <= size - 8 - length or math.prod(shape) * own.itemsize != end - start:
+            raise ValueError(f"{name[:80]} does not lie where it says")
+        return _source(_mapped(f, own, shape, 8 + length + start), own, f"{path}:{name}")
+
     return {name: (lambda n=name, e=entry: one(n, e)) for name, entry in header.items() if name != "__metadata__"}
 
 
 class _Made:
     """Stands for an object that torch would have made: what made it, and of what."""
 
-    def __init__(self, name, arguments=()):
+    def __init__(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
         self.name, self.arguments = name, arguments
 
-    def __call__(self, *arguments):
-        return {} if self.name == "collections.OrderedDict" else _Made(self.name, arguments)
+    def __call__(self, *arguments: Any) -> Any:
+        return _Dict() if self.name == "collections.OrderedDict" else _Made(self.name, arguments)
 
 
-class _Unpickler(pickle.Unpickler):
-    """Knows the names that tensors are made of, as stand-ins; every other name ends it. Nothing is imported or called."""
+class _Dict(dict):
+    """A dict of a pickle. Its keys are plain: the hash of tuples within tuples may take for ever."""
 
-    def find_class(self, module, name):
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(key, (str, int, float, type(None))):
+            raise pickle.UnpicklingError(f"a {type(key).__name__} as a key")
+        super().__setitem__(key, value)
+
+    def __setstate__(self, state: Any) -> None:
+        """A state_dict carries `_metadata`, which is left out."""
+
+
+class _Unpickler(pickle._Unpickler):  # the C one makes room for whatever index a memo is given
+    """Knows the instructions of torch.save, and the names that tensors are made of, as stand-ins; any other ends it.
+
+    Nothing is imported or called. Each instruction is paid for out of a `Budget`.
+    """
+
+    KNOWN = (
+        "torch._utils._rebuild_tensor_v2",
+        "torch._utils._rebuild_tensor_v3",
+        "torch._utils._rebuild_parameter",
+        "collections.OrderedDict",
+        "torch.storage.UntypedStorage",
+        "torch.Size",
+    )
+    INSTRUCTIONS = (
+        "PROTO FRAME STOP MARK POP POP_MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT "
+        "BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 "
+        "EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET "
+        "GLOBAL STACK_GLOBAL REDUCE BUILD BINPERSID"
+    ).split()
+    dispatch = {getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]] for name in INSTRUCTIONS}
+
+    def __init__(self, path: str, f: IO[bytes], budget: Budget) -> None:
+        super().__init__(f)
+        self.path, self.budget = path, budget
+        steps = {**type(self).dispatch, pickle.EMPTY_DICT[0]: lambda own: own.append(_Dict())}
+        self.dispatch = {code: self._paid(step) for code, step in steps.items()}
+
+    def _paid(self, step: Callable[[Any], None]) -> Callable[[Any], None]:
+        def run(own: Any) -> None:
+            self.budget.take(_OPCODE)
+            step(own)
+
+        return run
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A stand-in for a name that tensors are made of; `GdbextError` for any other."""
         full = f"{module}.{name}"
-        known = (
-            "torch._utils._rebuild_tensor_v2",
-            "torch._utils._rebuild_tensor_v3",
-            "torch._utils._rebuild_parameter",
-            "collections.OrderedDict",
-            "torch.storage.UntypedStorage",
-            "torch.Size",
-        )
-        if full in known or (module == "torch" and (name in dtypes.DTYPES or name.endswith("Storage"))):
+        if full in self.KNOWN or (module == "torch" and (name in dtypes.DTYPES or name.endswith("Storage"))):
             return _Made(full)
-        raise pickle.UnpicklingError(f"it holds a {full}, which is not read here")
+        raise GdbextError(f"{self.path} holds a {full[:100]}, which is not read here")
 
-    def persistent_load(self, pid):
-        return _Made("storage", tuple(pid[1:]))
+    def persistent_load(self, pid: Any) -> Any:
+        """A stand-in for a storage: torch.save's ("storage", its class, the file's name, its device, its number of elements)."""
+        if not isinstance(pid, tuple):
+            raise pickle.UnpicklingError("a storage that is no tuple")
+        return _Made("storage", pid[1:])
 
 
-def _read_pt(path):
-    try:
-        with zipfile.ZipFile(path) as z:
-            pickled = [n for n in z.namelist() if n.endswith("/data.pkl")]
-            if len(pickled) != 1 or z.getinfo(pickled[0]).file_size > MAX_HEADER:
-                raise GdbextError(f"{path} is no file that torch.save wrote")
-            with z.open(pickled[0]) as f:
-                value = _Unpickler(f).load()
-            prefix = pickled[0][: -len("data.pkl")]
-            if prefix + "byteorder" in z.namelist() and z.read(prefix + "byteorder") != b"little":
-                raise GdbextError(f"{path} was written on a big-endian machine")
+def _directory_size(f: BinaryIO) -> int:
+    """Bytes of a zip's directory, as its last record (and the one for big files, before it) says."""
+    size = os.fstat(f.fileno()).st_size
+    f.seek(max(0, size - (1 << 16) - 128))
+    tail = f.read()
+    found = [0]
+    for mark, at, form in ((b"PK\5\6", 12, "<I"), (b"PK\6\6", 40, "<Q")):
+        start = tail.rfind(mark)
+        if 0 <= start <= len(tail) - at - 8:
+            found += struct.unpack_from(form, tail, start + at)
+    return max(n for n in found if n != 0xFFFFFFFF)
+
+
+def _read_pt(path: str, f: BinaryIO) -> _Makers:
+    if _directory_size(f) > MAX_HEADER:
+        raise GdbextError(f"{path}: its directory is longer than {MAX_HEADER >> 20} MiB")
+    budget = Budget(path, MAX_MEMORY, MAX_SECONDS)
+    with reading(path, pickle.UnpicklingError, zlib.error, NotImplementedError):
+        try:
+            z = zipfile.ZipFile(f)
+        except zipfile.BadZipFile:
+            raise GdbextError(f"{path} is no zip file: torch.save's old format is not read here, save it again") from None
+        with z:
             infos = {i.filename: i for i in z.infolist()}
-    except zipfile.BadZipFile:
-        raise GdbextError(f"{path} is no zip file: torch.save's old format is not read here, save it again") from None
-    except GdbextError:
-        raise
-    except _DAMAGE as e:
-        raise GdbextError(
-            f"{path}: its data.pkl cannot be read: {str(e).splitlines()[0] if str(e) else type(e).__name__}"
-        ) from None
-    found = {}
-    _collect(value, "", found)
-    return {name: (lambda n=name, v=made: _rebuilt(path, n, v, prefix, infos)) for name, made in found.items()}
+            pickled = [n for n in infos if n.endswith("/data.pkl")]
+            if len(pickled) != 1 or infos[pickled[0]].file_size > MAX_HEADER:
+                raise GdbextError(f"{path} is no file that torch.save wrote")
+            prefix = pickled[0][: -len("data.pkl")]
+            try:
+                if prefix + "byteorder" in infos and z.open(prefix + "byteorder").read(16) != b"little":
+                    raise GdbextError(f"{path} was written on a big-endian machine")
+                with z.open(pickled[0]) as data:
+                    value = _Unpickler(path, data, budget).load()
+            except zipfile.BadZipFile as e:
+                raise ValueError(str(e)) from None
+    found: dict[str, _Made] = {}
+    _collect(value, "", found, budget)
+    return {name: (lambda n=name, v=made: _rebuilt(path, f, n, v, prefix, infos)) for name, made in found.items()}
 
 
-def _collect(value, name, found, depth=0):
+def _collect(value: Any, name: str, found: dict[str, _Made], budget: Budget, depth: int = 0) -> None:
     """Tensors in dicts and lists, named by their keys joined with dots."""
+    budget.take(_OPCODE + len(name))
     if isinstance(value, _Made):
         if value.name.startswith("torch._utils._rebuild_"):
             found[name] = value
-        return
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
-    for key, inner in items:
-        if depth < 20:
-            _collect(inner, f"{name}.{key}" if name else str(key), found, depth + 1)
+    elif depth < MAX_DEPTH and isinstance(value, (dict, list, tuple)):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            _collect(inner, f"{name}.{key}" if name else str(key), found, budget, depth + 1)
 
 
-def _rebuilt(path, name, made, prefix, infos):
-    damaged = GdbextError(f"{path}: its tensor {name or '(unnamed)'} is damaged")
-    if made.name.endswith("_parameter"):
+def _rebuilt(path: str, f: BinaryIO, name: str, made: _Made, prefix: str, infos: dict[str, zipfile.ZipInfo]) -> arrays.Source:
+    if made.name == "torch._utils._rebuild_parameter":
         made = made.arguments[0]
-    try:
-        storage, offset, shape, stride = made.arguments[:4]
-        kind, key, _, _ = storage.arguments[:4]
-        if made.name.endswith("_v3"):
-            dtype = dtypes.DTYPES[made.arguments[6].name.rpartition(".")[2]]
-        else:
-            dtype = dtypes.DTYPES[{v + "Storage": k for k, v in _STORAGES.items()}[kind.name.rpartition(".")[2]]]
-        shape, stride = [int(n) for n in _plain(shape)], [int(s) for s in _plain(stride)]
-        info = infos[f"{prefix}data/{key}"]
-        needed = (int(offset) + 1 + sum((n - 1) * s for n, s in zip(shape, stride))) * dtype.itemsize if math.prod(shape) else 0
-        if min(shape + stride + [offset], default=0) < 0 or len(shape) != len(stride) or needed > info.file_size:
-            raise damaged
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise damaged from None
+    storage, offset, shape, stride = made.arguments[:4]
+    kind, key, _, _ = storage.arguments[:4]
+    code = (made.arguments[6] if made.name.endswith("_v3") else kind).name.rpartition(".")[2]
+    dtype = dtypes.DTYPES[code if made.name.endswith("_v3") else {v + "Storage": k for k, v in _STORAGES.items()}[code]]
+    shape, stride, (offset,) = _sizes(_plain(shape)), _sizes(_plain(stride)), _sizes([offset])
+    if len(shape) != len(stride) or not re.fullmatch(r"[\w.-]{1,80}", str(key)):
+        raise ValueError(f"its tensor {name[:80]}")
+    info = infos[f"{prefix}data/{key}"]
+    needed = (offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride))) * dtype.itemsize if math.prod(shape) else 0
+    if needed > info.file_size:
+        raise ValueError(f"its tensor {name[:80]} reaches outside its storage")
     if info.compress_type != zipfile.ZIP_STORED:
         raise GdbextError(f"{path} is a compressed zip, which torch.save does not write")
-    with open(path, "rb") as f:
-        f.seek(info.header_offset)
-        head = f.read(30)
-        if head[:4] != b"PK\x03\x04":
-            raise damaged
-        start = info.header_offset + 30 + sum(struct.unpack("<HH", head[26:30]))
-        if start + info.file_size > os.fstat(f.fileno()).st_size:
-            raise damaged
-    return _source(
-        _mapped(path, dtype, shape, start + offset * dtype.itemsize, stride), dtype, f"{path}:{name}" if name else path
-    )
+    f.seek(info.header_offset)
+    head = f.read(30)
+    if head[:4] != b"PK\x03\x04":
+        raise ValueError(f"its storage {key} is not where it says")
+    start = info.header_offset + 30 + sum(struct.unpack("<HH", head[26:30])) + offset * dtype.itemsize
+    return _source(_mapped(f, dtype, shape, start, stride), dtype, f"{path}:{name}" if name else path)
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     return value.arguments[0] if isinstance(value, _Made) else value  # torch.Size((2, 3))

@@ -1,7 +1,8 @@
-"""A row of layouts/torch.json made from a torch's own headers, for scripts/make-torch-layouts and for a torch that the table does not know.
+"""A row of layouts/torch.json made from a torch's own headers, for scripts/make-torch-layouts and for a torch that the table
+does not know.
 
-A probe that includes the headers is compiled (g++ -g -femit-class-debug-always, never linked, never run), and gdb -batch reads offsets,
-bit-fields and enumerators out of the object's DWARF. Where THPVariable keeps its TensorImpl comes from the text of
+A probe that includes the headers is compiled (g++ -g -femit-class-debug-always, never linked, never run), and gdb -batch reads
+offsets, bit-fields and enumerators out of the object's DWARF. Where THPVariable keeps its TensorImpl comes from the text of
 torch/csrc/autograd/python_variable.h.
 """
 
@@ -183,8 +184,8 @@ def python_variable(include):
 
 
 def make_row(include, minor, python=None):
-    """The row of a torch minor ("2.13"). `include`: its folder torch/include; `python`: a folder with Python.h, this Python's own by
-    default."""
+    """The row of a torch minor ("2.13"). `include`: its folder torch/include; `python`: a folder with Python.h, this Python's
+    own by default."""
     python = python or sysconfig.get_paths()["include"]
     with tempfile.TemporaryDirectory() as scratch:
         row = finish({**probe(include, python, CORE, scratch), **probe(include, python, MORE, scratch)}, include)
@@ -210,8 +211,8 @@ def finish(row, include):
 
 
 def row_of(target, version):
-    """The row of a torch that the table does not know, by the headers beside the process's libtorch; kept in the user's cache folder.
-    `LayoutError` says what is missing: headers, Python.h, g++ or gdb."""
+    """The row of a torch that the table does not know, by the headers beside the process's libtorch; kept in the user's cache
+    folder. `LayoutError` says what is missing: headers, Python.h, g++ or gdb."""
     include = _folder(target, lambda path: path.endswith("/lib/libtorch_cpu.so"), "include", "c10/core/TensorImpl.h")
     if include is None:
         raise LayoutError("there are no headers beside its libtorch")
@@ -248,8 +249,8 @@ def _folder(target, is_it, wanted, file):
 
 
 def _python_headers(target):
-    """A folder with Python.h: of the process's own Python, else of this one. Which one matters little: torch's layouts hold no more of
-    Python than pointers."""
+    """A folder with Python.h: of the process's own Python, else of this one. Which one matters little: torch's layouts hold no
+    more of Python than pointers."""
     for module in target.modules():
         found = re.search(r"(?:lib)?python(3\.\d+)[^/]*$", module.path)
         if found:

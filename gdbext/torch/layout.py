@@ -1,4 +1,5 @@
-"""Which row of layouts/torch.json holds for a process: one per torch minor, made from its headers by scripts/make-torch-layouts."""
+"""Which row of layouts/torch.json holds for a process: one per torch minor, made from its headers by
+scripts/make-torch-layouts."""
 
 import json
 import os
@@ -12,7 +13,8 @@ _VERSION_FILES = (
     ("version.py", r"^__version__\s*=\s*['\"]([^'\"]+)"),
     ("build-version", r"^(\d\S*)"),
 )  # wheels, the libtorch zips
-# sizeof(pthread_mutex_t) in glibc: an autograd Node has one before most of what it and its subclasses have. All else of the rows holds for both.
+# sizeof(pthread_mutex_t) in glibc: an autograd Node has one before most of what it and its subclasses have. All else of the
+# rows holds for both.
 _MUTEX = {"x86-64": 40, "aarch64": 48}
 _loaded = {}
 
@@ -83,8 +85,8 @@ def minor_of(text):
 
 
 def for_version(text, pre_cxx11_abi=False, why="", arch="x86-64"):
-    """The `TorchLayout` for a release as torch.__version__ gives it ("2.13.0+cpu"); `LayoutError` for one not known, with `why` it
-    could not be made.
+    """The `TorchLayout` for a release as torch.__version__ gives it ("2.13.0+cpu"); `LayoutError` for one not known, with `why`
+    it could not be made.
 
     `pre_cxx11_abi`: built with _GLIBCXX_USE_CXX11_ABI=0, where std::string is smaller (x86-64 wheels up to 2.6).
     """
@@ -140,8 +142,8 @@ def torch_version(target, rt=None):
 
 
 def for_process(target, rt=None):
-    """The `TorchLayout` of a process, once per epoch. `rt` is its `Runtime`, None where it runs no Python. One that the table does not
-    know is made from the headers beside its libtorch, where a compiler is."""
+    """The `TorchLayout` of a process, once per epoch. `rt` is its `Runtime`, None where it runs no Python. One that the table
+    does not know is made from the headers beside its libtorch, where a compiler is."""
 
     def find():
         version, old = torch_version(target, rt), pre_cxx11_abi(target)

@@ -16,22 +16,25 @@ MARKS = (("NaN", (1.0, 0.0, 1.0)), ("inf", (1.0, 0.0, 0.0)), ("-inf", (0.0, 0.6,
 
 
 def cells(source: Source) -> tuple[Any, list[Any]]:
-    """-> (values, marks): 2-D float64 array of at most `SIDE` cells each way, and per kind of `MARKS` a bool array of the same shape.
+    """-> (values, marks): 2-D float64 array of at most `SIDE` cells each way, and per kind of `MARKS` a bool array of the same
+    shape.
 
-    Rows are all dimensions but the last, columns the last. A cell shows its first element; it is marked if any element in it is NaN or
-    infinite, so that a single one is seen however large the tensor is. Complex numbers show their absolute values.
+    Rows are all dimensions but the last, columns the last. A cell shows its first element; it is marked if any element in it is
+    NaN or infinite, so that a single one is seen however large the tensor is. Complex numbers show their absolute values.
     """
     import numpy
 
-    shape = source.shape or (1,)
+    source, whole = source.distinct()[0], source
+    shape = whole.shape or (1,)
     steps, rows = [1] * len(shape), math.prod(shape[:-1])
     steps[-1] = -(-shape[-1] // SIDE)
     for d in range(len(shape) - 1):
         steps[d] = min(shape[d], -(-rows // SIDE))
         rows = rows // max(shape[d], 1) * -(-shape[d] // steps[d])
     small = [-(-n // step) for n, step in zip(shape, steps)]
-    values = numpy.zeros(small)
-    marks = [numpy.zeros(small, bool) for _ in MARKS]
+    own = [-(-n // step) for n, step in zip(source.shape or (1,), steps)]  # along a repeated dimension one cell, drawn everywhere
+    values = numpy.zeros(own)
+    marks = [numpy.zeros(own, bool) for _ in MARKS]
     with numpy.errstate(all="ignore"):
         for box in source.boxes():
             part = source.numbers(box)
@@ -48,11 +51,12 @@ def cells(source: Source) -> tuple[Any, list[Any]]:
                 for mark, test in zip(marks, (numpy.isnan(part), part == math.inf, part == -math.inf)):
                     mark[tuple((p + b.start) // step for p, b, step in zip(numpy.nonzero(test), box, steps))] = True
     flat = (-1, small[-1])
-    return values.reshape(flat), [m.reshape(flat) for m in marks]
+    return numpy.broadcast_to(values, small).reshape(flat), [numpy.broadcast_to(m, small).reshape(flat) for m in marks]
 
 
 def plot(source: Source, hist: dict | None, title: str, path: str, force: bool = False) -> None:
-    """Writes the picture of a `Source`; the file's ending chooses the format. `hist`: of stats.histogram, None where there is none.
+    """Writes the picture of a `Source`; the file's ending chooses the format. `hist`: of stats.histogram, None where there is
+    none.
 
     `GdbextError` for a tensor without elements, and as `render.files.drawing` says.
     """

@@ -1,12 +1,19 @@
 """Statistics, histogram and search for NaN over tensors of any size, in one pass each and in bounded memory.
 
 Over the finite values, in float64; mean and variance of the pieces are joined by the rule of Chan, Golub and LeVeque, "Updating
-formulae and a pairwise algorithm for computing sample variances" (1979). Needs numpy.
+formulae and a pairwise algorithm for computing sample variances" (1979). Elements that a stride of 0 repeats are read once and
+counted as often as they are there. Needs numpy, and none of its products: a BLAS would start a thread per processor inside gdb.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING, Any, Iterator
 
 from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from .arrays import Source
 
 MAX_BINS = 1000
 # For floats stored in 8 and 16 bits: (mask, largest pattern under it that is no NaN).
@@ -19,15 +26,16 @@ _LAST_NUMBER = {
 }
 
 
-def statistics(source, sample=None):
+def statistics(source: Source, sample: int | None = None) -> tuple[dict[str, Any], bool]:
     """-> ({min, max, mean, std, nan, inf, zeros, count}, sampled) of a `Source`.
 
-    `count`: the elements looked at. `std` divides by n-1. min and max of integers and bools are ints; min, max, mean and std are NaN
-    where no value is finite, and None for complex tensors. `sample`: look at about so many elements, in pieces spread evenly; `sampled`
-    says whether that left any out.
+    `count`: the elements looked at. `std` divides by n-1. min and max of integers and bools are ints; min, max, mean and std
+    are NaN where no value is finite, and None for complex tensors. `sample`: look at about so many elements, in pieces spread
+    evenly; `sampled` says whether that left any out.
     """
     import numpy
 
+    source, times = source.distinct()
     total = _Moments()
     nan = inf = zeros = count = 0
     is_complex = source.dtype.kind == "complex"
@@ -49,32 +57,35 @@ def statistics(source, sample=None):
                     continue
                 low, high = values.min(), values.max()
             total.add(values, low.item(), high.item())
-    found = {"min": total.low, "max": total.high, "mean": total.mean, "std": total.std}
+    found = {"min": total.low, "max": total.high, "mean": total.mean, "std": total.std(times)}
     if is_complex:
         found = dict.fromkeys(found)
-    return {**found, "nan": nan, "inf": inf, "zeros": zeros, "count": count}, count < source.numel
+    counts = {"nan": nan, "inf": inf, "zeros": zeros, "count": count}
+    return {**found, **{name: n * times for name, n in counts.items()}}, count < source.numel
 
 
-def _pieces(source, sample):
+def _pieces(source: Source, sample: int | None) -> Iterator[Any]:
     """The elements as flat arrays: all, or about `sample` in pieces spread evenly."""
     boxes = source.boxes()
     if sample is not None and sample < source.numel:
         if sample < 1:
             raise GdbextError(f"-sample {sample}: at least one element must be looked at")
-        boxes = list(boxes)
-        wanted = min(len(boxes), max(8, -(-sample * len(boxes) // source.numel)))
-        boxes, each = [boxes[i * len(boxes) // wanted] for i in range(wanted)], max(1, sample // wanted)
-        return (source.numbers(box).ravel("K")[:each] for box in boxes)
+        every = list(boxes)
+        wanted = min(len(every), max(8, -(-sample * len(every) // source.numel)))
+        picked, each = [every[i * len(every) // wanted] for i in range(wanted)], max(1, sample // wanted)
+        return (source.numbers(box).ravel("K")[:each] for box in picked)
     return (source.numbers(box).ravel("K") for box in boxes)
 
 
 class _Moments:
     """count, mean and sum of squared deviations, piece by piece."""
 
-    def __init__(self):
-        self.count, self.average, self.squares, self.low, self.high = 0, 0.0, 0.0, math.nan, math.nan
+    def __init__(self) -> None:
+        self.count, self.average, self.squares = 0, 0.0, 0.0
+        self.low = self.high = math.nan
 
-    def add(self, values, low, high):
+    def add(self, values: Any, low: float, high: float) -> None:
+        """Adds a piece whose least and largest value are known."""
         import numpy
 
         if values.dtype.kind == "b":
@@ -84,7 +95,8 @@ class _Moments:
         wide = values.astype(numpy.float64)
         mean = float(wide.mean())
         wide -= mean
-        squares = float(numpy.dot(wide, wide))
+        wide *= wide
+        squares = float(wide.sum())
         n, m = self.count, values.size
         delta = mean - self.average
         self.squares += squares + (delta * delta * n * m / (n + m) if n else 0.0)
@@ -92,16 +104,19 @@ class _Moments:
         self.count = n + m
 
     @property
-    def mean(self):
+    def mean(self) -> float:
+        """NaN where nothing was added."""
         return self.average if self.count else math.nan
 
-    @property
-    def std(self):
-        return math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else math.nan
+    def std(self, times: int = 1) -> float:
+        """The standard deviation over n-1 of what was added, each value `times` times; NaN for less than two values."""
+        count = self.count * times
+        return math.sqrt(self.squares * times / (count - 1)) if count > 1 else math.nan
 
 
-def histogram(source, low, high, bins=20, sample=None):
-    """-> {edges: [bins + 1 floats], counts: [bins ints]} of the finite values, `low` and `high` being the least and the largest."""
+def histogram(source: Source, low: float, high: float, bins: int = 20, sample: int | None = None) -> dict[str, list[Any]]:
+    """-> {edges: [bins + 1 floats], counts: [bins ints]} of the finite values, `low` and `high` being the least and the
+    largest."""
     import numpy
 
     if source.dtype.kind == "complex":
@@ -110,6 +125,7 @@ def histogram(source, low, high, bins=20, sample=None):
         raise GdbextError(f"{bins} bins: give 1 to {MAX_BINS}")
     if not (math.isfinite(low) and math.isfinite(high)):
         return {"edges": [], "counts": []}
+    source, times = source.distinct()
     low, high = float(low), float(high)
     counts = numpy.zeros(bins, numpy.int64)
     width = high / bins - low / bins  # no overflow at float64's ends
@@ -125,15 +141,16 @@ def histogram(source, low, high, bins=20, sample=None):
                 at = (wide / width - low / width).astype(numpy.int64)
             counts += numpy.bincount(numpy.clip(at, 0, bins - 1), minlength=bins)
     edges = [low + width * i for i in range(bins)] + [high]
-    return {"edges": edges, "counts": counts.tolist()}
+    return {"edges": edges, "counts": [n * times for n in counts.tolist()]}
 
 
-def has_nan(source):
+def has_nan(source: Source) -> bool:
     """Whether any element is NaN; at the speed of reading."""
     import numpy
 
     if source.dtype.kind not in ("float", "complex"):
         return False
+    source, _ = source.distinct()
     mask, last = _LAST_NUMBER.get(source.dtype.name, (0, 0))
     for box in source.boxes():
         stored = source.read(box)

@@ -112,7 +112,8 @@ class Tensor:
         return self.target.u64(self.impl + self.table.size("TensorImpl"))  # tensor_kinds.wrapped
 
     def reach(self) -> Tuple[int, int]:
-        """The bytes of its storage that its elements lie in: (first, one after the last). `GdbextError` without sizes or strides."""
+        """The bytes of its storage that its elements lie in: (first, one after the last). `GdbextError` without sizes or
+        strides."""
         if self.shape is None or self.stride is None:
             raise GdbextError(f"{self.name}: it has no sizes or no strides of its own")
         steps = [(n - 1) * s for n, s in zip(self.shape, self.stride)]

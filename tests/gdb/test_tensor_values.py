@@ -10,7 +10,7 @@ from harness.tensors import LAZY, ask
 from harness.tensors import tensors as running
 
 from gdbext.errors import GdbextError
-from gdbext.torch import stats
+from gdbext.torch import files, stats
 from gdbext.torch.arrays import of_tensor
 
 numpy = pytest.importorskip("numpy")
@@ -203,6 +203,7 @@ def test_the_library_s_own_files_compare_equal_to_the_process(subject, torch_pyt
         "import sys, torch, numpy; from safetensors.torch import save_file; f = sys.argv[1]\n"
         "t = torch.arange(-512, 512).reshape(32, 32); torch.save(t.t(), f + '/a.pt'); save_file({'x': t, 'y': t + 1}, f + '/a.safetensors')\n"
         "numpy.save(f + '/a.npy', t.numpy()); torch.save({'w': torch.nn.Parameter(t.float()), 'l': [t.bfloat16()]}, f + '/b.pt')\n"
+        "torch.save(torch.nn.Linear(4, 3).state_dict(), f + '/state.pt')\n"
         "torch.save(t, f + '/old.pt', _use_new_zipfile_serialization=False)\n"
     )
     subprocess.run([torch_python, "-c", make, str(tmp_path)], check=True)
@@ -219,6 +220,7 @@ def test_the_library_s_own_files_compare_equal_to_the_process(subject, torch_pyt
     assert found["different"] == 32 * 31 and found["first_index"] == [0, 1] and found["max_abs_diff"] == 31 * 31
     found = ask(subject, f"-compare {tmp_path}/a.safetensors:y {name}").data["compare"]
     assert (found["different"], found["first_index"], found["max_abs_diff"]) == (1024, [0, 0], 1)
+    assert files.read(f"{tmp_path}/state.pt", "weight").shape == (3, 4)  # a state_dict carries _metadata
     with pytest.raises(GdbextError, match="old format"):
         ask(subject, f"-compare {tmp_path}/old.pt {name}")
     with pytest.raises(GdbextError, match="holds 2 tensors"):

@@ -102,7 +102,8 @@ def test_nonsense_is_bounded():
 
 
 def test_a_function_of_the_cpu_takes_its_arguments_as_the_abi_says():
-    name = "_Z3runRKN2at6TensorEdlS0_bfiiilRKSsd"  # at::Tensor const&, double, long, at::Tensor, bool, float, int x3, long, std::string const&, double
+    # at::Tensor const&, double, long, at::Tensor, bool, float, int x3, long, std::string const&, double
+    name = "_Z3runRKN2at6TensorEdlS0_bfiiilRKSsd"
     kinds = signatures.parse(name).parameters
     assert kinds[:4] == ["at::Tensor const&", "double", "long", "at::Tensor"]
     target = FakeTarget({SP: struct.pack("<6Q", 0x99, 7, 8, 9, 0x500, 0)})

@@ -1,4 +1,5 @@
-"""What a kernel was launched with: FlashInfer's structures as a C compiler lays them out, Triton's arguments as its driver passes them."""
+"""What a kernel was launched with: FlashInfer's structures as a C compiler lays them out, Triton's arguments as its driver
+passes them."""
 
 import ctypes
 import struct

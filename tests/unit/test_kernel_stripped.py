@@ -1,4 +1,5 @@
-"""Kernels and launch functions of stripped libraries, found in code: compared with what the symbols said before they were stripped."""
+"""Kernels and launch functions of stripped libraries, found in code: compared with what the symbols said before they were
+stripped."""
 
 import re
 import shutil

@@ -1,4 +1,5 @@
-"""Invariants over made-up pools: a healthy one is never flagged, whatever its history; an injected fault is, by the right rule and block."""
+"""Invariants over made-up pools: a healthy one is never flagged, whatever its history; an injected fault is, by the right rule
+and block."""
 
 import dataclasses
 import importlib

@@ -1,12 +1,16 @@
 """Boxes cover a tensor of any strides exactly once, and reading them gives what numpy's own view gives."""
 
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 from harness.arrays import made
 
 from gdbext.errors import GdbextError
-from gdbext.torch import arrays, stats
+from gdbext.torch import arrays, plot, stats
+from gdbext.torch.compare import compare
 from gdbext.torch.tensor import Quantizer
 
 numpy = pytest.importorskip("numpy")
@@ -104,3 +108,51 @@ def test_two_float4_values_of_a_byte_are_both_counted():
     base = numpy.array([0x21, 0xF0], numpy.uint8)
     found, _ = stats.statistics(arrays.of_tensor(made(base, base, "float4_e2m1fn_x2")))
     assert (found["min"], found["max"], found["zeros"], found["count"]) == (-6.0, 1.0, 1, 4)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "complex64", "int32"])
+def test_repeated_elements_are_read_once_and_counted_as_often_as_they_are_there(kind):
+    """As of a tensor that was really repeated; and 2 ** 36 of them at once."""
+    own = numpy.array([1.5, -2.0, 0.0, 7.0], "f4")
+    own = (own.view("u4") >> 16).astype("u2") if kind == "bfloat16" else own.astype(kind)
+    small = numpy.broadcast_to(own, (6, 5, 4))
+    copied = numpy.ascontiguousarray(small)
+    truth = stats.statistics(arrays.of_tensor(made(copied.reshape(-1), copied, kind)))
+    said = stats.statistics(arrays.of_tensor(made(own, small, kind)))
+    assert said == ({k: pytest.approx(v) for k, v in truth[0].items()}, False)
+    great = arrays.of_tensor(made(own, numpy.broadcast_to(own, (1 << 17, 1 << 17, 4)), kind))
+    read = []
+    great.read = lambda box, read_box=great.read: read.append(box) or read_box(box)
+    found, sampled = stats.statistics(great)
+    assert found["count"] == 1 << 36 and found["zeros"] == (truth[0]["zeros"] // 30) << 34 and not sampled
+    assert not stats.has_nan(great) and len(read) <= 2
+    if kind != "complex64":
+        assert sum(stats.histogram(great, found["min"], found["max"], 3)["counts"]) == 1 << 36
+
+
+def test_repeated_elements_compare_and_are_drawn_at_once():
+    own, other = numpy.array([1.0, 2.0, 3.0]), numpy.array([1.0, 2.5, numpy.nan])
+    shape = (1 << 18, 3, 1 << 18)
+    a, b = (arrays.of_tensor(made(x, numpy.broadcast_to(x[:, None], shape), "float64")) for x in (own, other))
+    found = compare(a, b)
+    assert (found["different"], found["nan_different"], found["first_index"]) == (2 << 36, 1 << 36, [0, 1, 0])
+    cells, marks = plot.cells(b)
+    assert max(cells.shape) <= plot.SIDE * 3 and marks[0].any() and not marks[1].any()
+    flat = arrays.of_tensor(made(own, own, "float64"))
+    assert compare(flat, arrays.of_tensor(made(own[:1], numpy.broadcast_to(own[:1], (3,)), "float64")))["different"] == 2
+
+
+def test_channels_of_a_repeated_quantized_element_are_different_numbers():
+    stored = numpy.array([3], "i1")
+    t = made(stored, numpy.broadcast_to(stored, (2,)), "qint8")
+    t.quantizer = Quantizer("per_channel_affine", [1.0, 0.5], [0, 1], axis=0)
+    found, _ = stats.statistics(arrays.of_tensor(t))
+    assert (found["min"], found["max"], found["count"]) == (1.0, 3.0, 2)
+
+
+def test_numpy_is_loaded_with_one_thread():
+    code = "import os; from gdbext.session.optional_packages import need; need('numpy', '-stats')\n"
+    code += "print(len(os.listdir('/proc/self/task')), 'OPENBLAS_NUM_THREADS' in os.environ)"
+    clean = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, env=clean)
+    assert done.stdout == "1 False\n"

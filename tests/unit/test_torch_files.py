@@ -6,6 +6,8 @@ import os
 import pickle
 import random
 import struct
+import time
+import tracemalloc
 import zipfile
 
 import pytest
@@ -184,6 +186,99 @@ def test_a_hostile_safetensors_header_is_bounded(tmp_path):
         files.read(path)
 
 
+def pt(path, pickled, **more):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("archive/data.pkl", pickled)
+        for name, content in more.items():
+            z.writestr("archive/" + name, content)
+    return str(path)
+
+
+def lists_of_one_list(depth=18, width=12):
+    """Lists of `width` times the same list, `depth` deep: width ** depth ways to the innermost."""
+    value = []
+    for _ in range(depth):
+        value = [value] * width
+    return pickle.dumps(value, 2)
+
+
+def tuple_as_key(depth=60):
+    """A key whose hash takes 2 ** depth steps."""
+    steps = b"".join(b"q" + bytes([i]) + b"h" + bytes([i]) + b"\x86" for i in range(depth))
+    return b"\x80\x02})" + steps + b"K\x01s."
+
+
+BOMBS = {
+    "lists of the same list": lists_of_one_list(),
+    "an index of the memo": b"\x80\x02]r" + struct.pack("<I", (1 << 31) - 1) + b".",
+    "a key that hashes for ever": tuple_as_key(),
+    "a list of itself": b"\x80\x02]q\x00h\x00a.",
+    "a bytearray": b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b".",
+    "a long string": b"\x80\x04\x8d" + struct.pack("<Q", 1 << 40) + b"x.",
+    "empty lists": b"\x80\x02" + b"]" * (8 << 20) + b".",
+}
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_a_pickle_that_would_fill_the_memory_ends(tmp_path, what):
+    path, before = pt(tmp_path / "bomb.pt", BOMBS[what]), time.monotonic()
+    tracemalloc.start()
+    try:
+        with pytest.raises(GdbextError) as e:
+            files.read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "\n" not in str(e.value) and peak < 2 * files.MAX_MEMORY and time.monotonic() - before < 60
+
+
+def test_a_byte_order_that_inflates_is_not_inflated(tmp_path):
+    path = pt(tmp_path / "a.pt", pickle.dumps([], 2), byteorder=bytes(64 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(GdbextError, match="big-endian"):
+            files.read(path)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [1], "data_offsets": ["0", "4"]},
+        {"dtype": "F32", "shape": ["1"], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [True], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [1] * 1000, "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": 1, "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [1], "data_offsets": [0]},
+        "x",
+    ],
+)
+def test_safetensors_entries_of_wrong_types_are_damage(tmp_path, entry):
+    path, head = tmp_path / "a.safetensors", json.dumps({"t": entry}).encode()
+    path.write_bytes(struct.pack("<Q", len(head)) + head + bytes(4))
+    with pytest.raises(GdbextError, match="damaged|not known here"):
+        files.read(str(path))
+
+
+@pytest.mark.parametrize("head", [b"[" * 100000, b'{"t": ' + b"9" * 1000000 + b"}", b"{" + b'"a":{' * 50000])
+def test_safetensors_headers_that_never_end_do(tmp_path, head):
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", len(head)) + head)
+    with pytest.raises(GdbextError, match="damaged"):
+        files.read(str(path))
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path):
+    for kind in files.KINDS:
+        fifo = str(tmp_path / ("fifo" + kind))
+        os.mkfifo(fifo)
+        with pytest.raises(GdbextError, match="regular file"):
+            files.read(fifo)
+
+
 def test_several_tensors_are_told_apart_by_name(tmp_path):
     path = str(tmp_path / "two.safetensors")
     head = json.dumps({n: {"dtype": "U8", "shape": [2], "data_offsets": [i * 2, i * 2 + 2]} for i, n in enumerate("ab")}).encode()
@@ -253,5 +348,5 @@ def test_a_pt_with_a_pickle_that_is_cut(tmp_path):
         z.writestr("x/data.pkl", b"\x80\x02(")
     path = tmp_path / "cut.pt"
     path.write_bytes(buffer.getvalue())
-    with pytest.raises(GdbextError, match="cannot be read"):
+    with pytest.raises(GdbextError, match="damaged .EOFError"):
         files.read(str(path))
