@@ -137,6 +137,15 @@ def updating(rt: Runtime, folders: Tuple[str, ...], reading: Collection[str], fi
     return ""
 
 
+def stands_in(rt: Runtime, functions: Collection[str]) -> str:
+    """'' or where a thread stands inside one of the named functions."""
+    for frames in settled_frames(rt):
+        for frame in frames:
+            if frame.function.rpartition(".")[2] in functions:
+                return f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
+    return ""
+
+
 # ---- numbers -------------------------------------------------------------------------------------------------------------
 def numbers(rt: Runtime, obj: Object) -> Optional[List[int]]:
     """Ints of a tensor (int32 or int64, on the host), a list, a tuple or an array.array; None for a tensor on a device."""

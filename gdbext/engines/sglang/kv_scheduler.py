@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from ...errors import GdbextError
 from ...kvcache.model import Cache, Group
-from ..objects import first_present, is_set, numbers, optional, updating
+from ..objects import first_present, is_set, numbers, optional, stands_in, updating
 from .kv_pool import moving, read_pool, waiting_frees
 from .kv_requests import explain_waits, requests_of
 from .kv_tree import read_tree
-from .paths import GROUP_KINDS, HOST_POOLS, MAMBA_POOLS, READING, UPDATING
+from .paths import FORMING, GROUP_KINDS, HOST_POOLS, MAMBA_POOLS, READING, UPDATING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
         pools["host"] = read_pool(rt, "host", host, page)
         pools["host"].reserved = ()
     read_tree(rt, pools, tree, page, mapping)
-    middle = updating(rt, UPDATING, READING)
+    middle = updating(rt, UPDATING, READING) or stands_in(rt, FORMING)
     for holder in (allocator, *kept.values()) if not middle else ():
         waiting = sum(waiting_frees(rt, holder)) if holder is not None else 0
         middle = f"a group of frees that is still open: {waiting} wait in it" if waiting else middle

@@ -20,7 +20,9 @@ LOCKS = {
     "swa": ("swa_lock_ref",),
     "mamba": ("mamba_lock_ref",),
 }  # of a node of the classic trees
-BATCHES = (("running", "running_batch"), ("running", "last_batch"), ("running", "cur_batch"))
+# a batch that is being computed is in cur_batch, which 0.5.23 calls cur_batch_for_debug: a prefill's requests are nowhere else then
+BATCHES = tuple(("running", name) for name in ("running_batch", "last_batch", "cur_batch", "cur_batch_for_debug"))
+FORMING = {"get_next_batch_to_run"}  # inside it, a batch has its slots already and stands in none of these
 MAX_REQUESTS = 100_000
 MAX_NODES = 2_000_000
 MAX_SLOTS = 1 << 28

@@ -81,7 +81,7 @@ def sglang_scheduler(scheduler):
         return None
     allocator, rows, tree = scheduler.token_to_kv_pool_allocator, scheduler.req_to_token_pool, scheduler.tree_cache
     requests = {}
-    for batch in (scheduler.running_batch, scheduler.last_batch):
+    for batch in (scheduler.running_batch, scheduler.last_batch, getattr(scheduler, "cur_batch_for_debug", None)):
         for r in batch.reqs if batch is not None else ():
             requests[r.rid] = [
                 r.kv.req_pool_idx,
