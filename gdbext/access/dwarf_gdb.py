@@ -233,7 +233,7 @@ def this_of(classes, types):
     except gdb.error as e:
         raise GdbextError(f"the frames were not read: {e}") from None
     finally:
-        if was_thread is not None and was_thread.is_valid():
+        if was_thread and was_thread.is_valid():
             was_thread.switch()
-            if was_frame is not None and was_frame.is_valid():
+            if was_frame and was_frame.is_valid():
                 was_frame.select()

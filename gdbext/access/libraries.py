@@ -149,9 +149,9 @@ def load_for(threads=None, limit=BIG):
             if doubt:
                 result.unvouched.append((thread.num, thread.ptid[1], doubt[0], doubt[1], doubt[3]))
     finally:
-        if before is not None and before.is_valid():
+        if before and before.is_valid():  # not "is not None": the None of cuda-gdb 11.8 is another
             before.switch()
-            if frame is not None and frame.is_valid():
+            if frame and frame.is_valid():
                 frame.select()
     return result
 

@@ -64,7 +64,11 @@ class LlmAttach(Command):
     completion = "what"
     takes_target = False
     options = [
-        Option("libraries", ["main", "stacks", "all", "none"], "whose symbols: main, stacks, all or none", "main", "WHICH")
+        Option("libraries", ["main", "stacks", "all", "none"], "whose symbols: main, stacks, all or none", "main", "WHICH"),
+        Option(
+            "force",
+            help="also where a thread is in uninterruptible sleep: gdb waits for its end, deaf to all but a second Ctrl-C",
+        ),
     ]
 
     def run(self, session, args):
@@ -76,8 +80,12 @@ class LlmAttach(Command):
         fresh = [p for p in processes if p[0] not in mine]
         if not fresh:
             raise GdbextError(f"{args.operand_text} is attached already: see info inferiors, or llm-detach")
-        done = attach.attach(fresh, args.libraries)
+        done = attach.attach(fresh, args.libraries, args.force)
         partial = [attach.guard_error()] if attach.guard_error() else []
+        if not attach.has_working_none() and args.libraries != "none":
+            partial.append(
+                "no library was read: this cuda-gdb's Python is broken (its None is not Python's own), it can follow no stack"
+            )
         data = {
             "attached": [
                 {
@@ -177,7 +185,7 @@ class LlmContinue(Command):
         attach = require_gdb(session, "attach")
         background = args.operand_text.endswith("&")
         chosen = _ours(session, attach, args.operand_text.rstrip("& \t"))
-        done = attach.resume([h.pid for h in chosen], background)
+        done = require_gdb(session, "resuming").resume([h.pid for h in chosen], background)
         data = {"continued": [{"pid": h.pid, "label": h.label, "inferior": h.inferior} for h in done]}
         names = ", ".join(_name(h) for h in done)
         return Answer(data, f"running in the background: {names}" if background else f"stopped again: {names}")
@@ -216,7 +224,7 @@ class LlmApply(Command):
         what, _, command = args.operand_text.partition(" ")
         if not command.strip():
             raise GdbextError("takes a process and a command: llm-apply all bt 3")
-        results = attach.apply(_ours(session, attach, what), command.strip())
+        results = require_gdb(session, "resuming").apply(_ours(session, attach, what), command.strip())
         data = {"results": [{"label": h.label, "pid": h.pid, "output": out, "error": e} for h, out, e in results]}
 
         def text(style):

@@ -15,8 +15,9 @@ import gdb
 from ..access import ptrace
 from ..access.cli_gdb import command, silently
 from ..errors import GdbextError
-from . import attach, pybreak
+from . import pybreak
 from .events import listen
+from .gdb_state import setting
 from .hw_breakpoints import READ_ERRORS, Process
 
 # Every change of focus and every stop of gdb's all-stop mode holds all processes; non-stop holds the one thread that stopped.
@@ -121,7 +122,7 @@ def on(non_stop=False):
             "gdb cannot change between all-stop and non-stop while a process lives: llm-follow on -non-stop comes before run"
         )
     for name, value in {**SETTINGS, **({"non-stop": "on"} if non_stop else {})}.items():
-        _State.saved[name] = attach.setting(name)
+        _State.saved[name] = setting(name)
         gdb.execute(command("set {} {}", name, value), to_string=True)
     _State.on = True
     unwatch()  # what was set for a pybreak before has the other mode's way
@@ -140,7 +141,7 @@ def off():
         try:
             gdb.execute(command("set {} {}", name, value), to_string=True)
         except gdb.error as e:
-            left.append(f"{name} is still {attach.setting(name)}: {e}")
+            left.append(f"{name} is still {setting(name)}: {e}")
     _State.saved, _State.on, _State.non_stop = {}, False, bool(gdb.parameter("non-stop"))
     unwatch()
     return left

@@ -16,7 +16,7 @@ import gdb
 
 from ..access.cli_gdb import command
 from ..errors import GdbextError
-from . import attach
+from . import attached_processes
 
 if TYPE_CHECKING:
     from typing import Any, Iterator
@@ -59,7 +59,7 @@ def call(inferior: Any, thread: Any, function: int, argument: int) -> int | None
         f"process {inferior.pid}: the call is half-way, and the process would die of being detached now: continue until it has "
         "returned, then detach"
     )
-    attach.keep(inferior.pid, reason, lambda: half_way(thread))
+    attached_processes.keep(inferior.pid, reason, lambda: half_way(thread))
     raise GdbextError(reason)
 
 

@@ -22,7 +22,7 @@ from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
-from . import attach, inferior_breakpoints
+from . import attached_processes, inferior_breakpoints
 from .events import listen
 
 REGISTERS = 4
@@ -116,7 +116,7 @@ class Process:
 
     def _guard(self):
         """The guard clears debug registers where gdb is killed: it must know of a process that gdb attached by itself too."""
-        attach.guard_process(self.pid)
+        attached_processes.guard_process(self.pid)
 
     @property
     def name(self):
@@ -153,9 +153,9 @@ class Process:
         register before the guard has cleared it.
 
         No group-stop where a shell has the process in its foreground: the shell would take its terminal back."""
-        if self.armed or attach.guard_error():
+        if self.armed or attached_processes.guard_error():
             return
-        attach.armed(self.pid)
+        attached_processes.armed(self.pid)
         self.armed = True
         if in_foreground(self.pid):
             return
@@ -171,7 +171,7 @@ class Process:
         """No register is armed any more: the group-stop ends."""
         if self.armed:
             self.armed = False
-            attach.armed(self.pid, False)
+            attached_processes.armed(self.pid, False)
         if self.in_group_stop:
             self.in_group_stop = False
             try:
@@ -390,7 +390,7 @@ def _on_exit(event):
     process = Process.known.pop(event.inferior.num, None)
     if process is not None:
         process.gone()
-        attach.unguard_process(process.pid)
+        attached_processes.unguard_process(process.pid)
 
 
 def _on_exec(event):

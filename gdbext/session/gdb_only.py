@@ -28,7 +28,7 @@ def require_gdb(session: Session, name: str) -> ModuleType:
 
 def labels_of_attached(session: Session) -> dict[int, str]:
     """{pid: label} of what is attached, and of what the last llm-ranks found."""
-    found = {r.pid: r.label for r in session.ranks}
+    found = {r.pid: r.label for r in session.ranks if not r.process.fate()}
     found.update({p.pid: p.label for p in require_gdb(session, "attach").attached() if p.label})
     return found
 

@@ -166,7 +166,7 @@ def test_a_breakpoint_of_ours_at_an_address_is_planted_in_its_own_process_only(g
 def test_a_subset_cannot_be_continued_and_the_message_says_what_can(gdb, tmp_path):
     with heartbeats(tmp_path, 3) as found:
         pids = [p.pid for p in found]
-        resume = f"python gdb.execute('inferior 1'); from gdbext.control import attach; attach.resume({pids[:2]})"
+        resume = f"python gdb.execute('inferior 1'); from gdbext.control import resuming; resuming.resume({pids[:2]})"
         run = gdb([f"llm-attach {p}" for p in pids] + [resume])
         assert "llm-continue all" in run.outputs[-1]
         assert all(p.runs() for p in found)

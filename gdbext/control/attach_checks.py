@@ -1,0 +1,127 @@
+"""What is asked of a process before it is touched, and how to get out of an attach that does not end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..access import ptrace
+from ..access.proc import permission_hint
+from ..errors import GdbextError, NotFoundError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+D_LOOKS, D_PAUSE = 5, 0.02  # a thread that is in D at each of so many looks, so many seconds apart, will not leave it soon
+SHOWN = 4  # threads by name
+
+
+def check(pid: int, force: bool = False) -> bool:
+    """Raises `GdbextError` (one line: what, and what to do) for a process that cannot be attached; returns whether it is in a
+    group-stop. `force`: threads in uninterruptible sleep are no reason."""
+    state = ptrace.status(pid)
+    if state is None:
+        raise NotFoundError(f"process {pid} does not exist (any more): llm-ranks lists those that do")
+    if state["state"] in "ZX":
+        raise GdbextError(f"process {pid} is a zombie: it has ended and only waits for its parent to take notice")
+    if state["tgid"] != pid:
+        raise GdbextError(f"{pid} is a thread of process {state['tgid']}: attach that")
+    if state["kthread"]:
+        raise GdbextError(f"process {pid} is a kernel thread: there is nothing to attach to")
+    if pid == os.getpid():
+        raise GdbextError(f"process {pid} is this gdb")
+    for tracer in ptrace.tracers(pid):
+        if tracer == os.getpid():
+            raise GdbextError(f"process {pid} is attached in this gdb already: see info inferiors")
+        raise GdbextError(f"process {pid} is already traced by {process_name(tracer)}: end that first")
+    try:
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
+    except PermissionError:
+        raise GdbextError(f"process {pid}: no permission to attach; {permission_hint(pid)}") from None
+    except OSError as e:
+        raise NotFoundError(f"process {pid}: {e.strerror}") from None
+    if not force:
+        _refuse_uninterruptible(pid)
+    return ptrace.is_stopped(pid)
+
+
+def process_name(pid: int) -> str:
+    """A process in words: its pid and what it calls itself."""
+    return f"process {pid} ({_proc_text(pid, 'comm')})"
+
+
+def _proc_text(pid: int, name: str) -> str:
+    try:
+        with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as f:
+            return ascii(f.read().strip())[1:-1]
+    except OSError:
+        return "?"
+
+
+def uninterruptible(pid: int) -> list[int]:
+    """tids of the threads in uninterruptible sleep (D) that stay in it: vfork, a driver's call, a file server that is gone."""
+    found = ptrace.tids(pid)
+    for look in range(D_LOOKS):
+        states = {tid: ptrace.status(pid, tid) for tid in found}
+        found = [tid for tid, s in states.items() if s is not None and s["state"] == "D"]
+        if not found:
+            return []
+        if look < D_LOOKS - 1:
+            time.sleep(D_PAUSE)
+    return found
+
+
+def _refuse_uninterruptible(pid: int) -> None:
+    tids = uninterruptible(pid)
+    if tids:
+        names = [f"{tid} ({_proc_text(pid, f'task/{tid}/comm')}, in {_proc_text(pid, f'task/{tid}/wchan')})" for tid in tids]
+        many = ", ".join(names[:SHOWN]) + (f" and {len(tids) - SHOWN} more" if len(tids) > SHOWN else "")
+        raise GdbextError(
+            f"process {pid}: in uninterruptible sleep: thread{'s' if len(tids) > 1 else ''} {many}: gdb would wait for its end, and the "
+            "process stand still that long; llm-stacks reads it without waiting, llm-attach -force attaches all the same"
+        )
+
+
+class WayOut:
+    """A `with` block around gdb's `attach`, in which Ctrl-C waits: gdb would pass it on to the process that it waits for, and end that.
+
+    gdb cannot be called back from that wait. Where it lasts longer than `PATIENCE` seconds and Ctrl-C was pressed, a line says for what it waits;
+    pressed again, Ctrl-C ends gdb, and the guard lets every process run on."""
+
+    PATIENCE = 1.0
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.taken = pid, 0
+        self._done = threading.Event()
+
+    def __enter__(self) -> WayOut:
+        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        self._thread = threading.Thread(target=self._watch, daemon=True)  # it blocks what this thread blocks
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._done.set()
+        self._thread.join()
+        if self.taken:
+            os.kill(os.getpid(), signal.SIGINT)  # gdb comes to know of it now, and the attach is taken back
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+    def _watch(self) -> None:
+        if self._done.wait(self.PATIENCE):
+            return
+        while not self._done.is_set():
+            if signal.sigtimedwait({signal.SIGINT}, 0.1) is None:
+                continue
+            self.taken += 1
+            if self.taken > 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            tids = ", ".join(map(str, uninterruptible(self.pid))) or "its threads"
+            sys.__stderr__.write(
+                f"gdb waits for {tids} of process {self.pid} and cannot be interrupted: Ctrl-C again ends gdb, and every process runs on\n"
+            )
+            sys.__stderr__.flush()

@@ -1,0 +1,254 @@
+"""The processes that this gdb holds through `llm-attach`: which, since when each stands still, and the guard that watches over them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import gdb
+
+from ..access import guard as guards
+from ..access import libraries, ptrace
+from ..access.cli_gdb import command
+from ..errors import GdbextError
+from .events import listen
+from .gdb_state import is_quiet, remove_inferior, select, setting
+
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+
+class AttachedProcess:
+    """A process that we attached. `start`: its start time, which with the pid names it for good; `pause`: seconds from the stop until the attach was
+    done; `ran`: the user let it run since; `added`: its inferior is one that we made."""
+
+    def __init__(self, pid: int, label: str, was_stopped: bool) -> None:
+        self.pid, self.label, self.was_stopped = pid, label, was_stopped
+        self.start = ptrace.start_time(pid)
+        self.inferior: int | None = None
+        self.added = self.ran = False
+        self.since: float | None = None  # of time.monotonic, while it stands still
+        self.past = self.pause = 0.0
+        self.libraries = libraries.Loaded()
+
+    def standstill(self) -> float:
+        """Seconds that it has stood still so far, all stops together."""
+        return self.past + (time.monotonic() - self.since if self.since is not None else 0.0)
+
+    def stopped(self) -> None:
+        """It stands still from now on."""
+        if self.since is None:
+            self.since = time.monotonic()
+
+    def let_go(self) -> None:
+        """It does not stand still any more."""
+        if self.since is not None:
+            self.past += time.monotonic() - self.since
+            self.since = None
+
+    def resumed(self) -> None:
+        """The user let it run."""
+        self.let_go()
+        self.ran = True
+
+
+class _State:
+    attached: dict[int, AttachedProcess] = {}  # by pid, in the order of attaching
+    guard = guards.Guard()
+    guard_error = ""
+    watched: set[int] = set()  # pids that the guard knows of although gdb attached them by itself
+    saved: dict[str, str] = {}  # settings that stay changed while something is held
+    kept: dict[int, tuple[str, Callable[[], bool]]] = {}  # pid -> why it must not be detached now, whether that is still so
+    schedule: str | None = None  # the user's schedule-multiple while processes run
+    background = False  # they run behind the prompt: the stop gives it back
+
+
+# ---- which -----------------------------------------------------------------------------------------------------------
+def attached() -> list[AttachedProcess]:
+    """All of them, in the order of attaching. Processes that have ended are dropped."""
+    for one in list(_State.attached.values()):
+        inferior = inferior_of(one)
+        if inferior is None or inferior.pid != one.pid:
+            drop(one)
+    return list(_State.attached.values())
+
+
+def numbers() -> set[int | None]:
+    """gdb's numbers of their inferiors."""
+    return {one.inferior for one in _State.attached.values()}
+
+
+def inferior_of(one: AttachedProcess) -> Any:
+    """Its gdb.Inferior, or None when that is gone."""
+    return next((i for i in gdb.inferiors() if i.num == one.inferior), None)
+
+
+def hold(one: AttachedProcess) -> None:
+    """It is about to be attached: from now on it counts as stopped, and an exit or a resumption is noticed."""
+    listen(cont=_on_continue, stop=_on_stop, exited=_on_exit)
+    one.stopped()
+    _State.attached[one.pid] = one
+
+
+def still_held(one: AttachedProcess) -> None:
+    """Detaching it went wrong: it stays on the list, and the guard goes on watching it."""
+    _State.attached.setdefault(one.pid, one)
+
+
+def drop(one: AttachedProcess) -> None:
+    """Forgets a process that is detached or gone, and its inferior where that was ours."""
+    _State.attached.pop(one.pid, None)
+    _State.kept.pop(one.pid, None)
+    _tell(lambda guard: guard.free(one.pid))
+    inferior = inferior_of(one)
+    if inferior is None or inferior.pid:
+        return
+    if one.added:
+        remove_inferior(one.inferior)
+    else:
+        current = gdb.selected_inferior().num
+        select(one.inferior)
+        gdb.execute("file", to_string=True)  # it was empty before
+        select(current)
+
+
+def keep(pid: int, reason: str, still: Callable[[], bool]) -> None:
+    """Until `still()` is false, detaching the process is refused with `reason`: it would die of it."""
+    _State.kept[pid] = reason, still
+
+
+def check_detachable(pid: int) -> None:
+    """Raises `GdbextError` with the reason for a process that is kept."""
+    reason, still = _State.kept.get(pid, ("", None))
+    if still is not None and still():
+        raise GdbextError(reason)
+
+
+# ---- the guard -------------------------------------------------------------------------------------------------------
+def guard_error() -> str:
+    """Why no guard watches, or ''."""
+    return _State.guard_error
+
+
+def start_guard() -> None:
+    """Starts the guard where none runs; why there is none tells `guard_error`."""
+    try:
+        _State.guard.start()
+        before, _State.guard_error = _State.guard_error, ""
+        if before:  # a new one: it knows of nobody yet
+            for one in _State.attached.values():
+                own(one)
+    except GdbextError as e:
+        _State.guard_error = str(e)
+
+
+def _tell(what: Callable[[Any], None]) -> None:
+    """Tells the guard something. One that has died (the kernel's OOM killer takes any) is noted and stops nothing else: all that is attached must still
+    be let go."""
+    if not _State.guard_error:
+        try:
+            what(_State.guard)
+        except GdbextError as e:
+            _State.guard_error = str(e)
+
+
+def own(one: AttachedProcess) -> None:
+    """Tells the guard of a process before it is touched."""
+    _tell(lambda guard: guard.own(one.pid, one.was_stopped))
+
+
+def guard_process(pid: int) -> None:
+    """Tells the guard of a process that gdb itself attached: should gdb be killed, its debug registers are cleared and it runs on."""
+    if pid not in _State.attached:
+        start_guard()
+        _tell(lambda guard: guard.own(pid, False))
+        if not _State.guard_error:
+            _State.watched.add(pid)
+
+
+def unguard_process(pid: int) -> None:
+    """It is gone, or gdb has let go of it."""
+    if pid in _State.watched:
+        _State.watched.discard(pid)
+        _tell(lambda guard: guard.free(pid))
+        _end_guard()
+
+
+def armed(pid: int, yes: bool = True) -> None:
+    """Tells the guard that debug registers of a process are set (or are not any more)."""
+    if pid in _State.attached or pid in _State.watched:
+        _tell(lambda guard: guard.armed(pid, yes))
+
+
+def _end_guard() -> None:
+    if not _State.attached and not _State.watched:
+        _State.guard.end()
+
+
+# ---- settings that stay changed while something is held ---------------------------------------------------------------
+def save_setting(name: str, value: str) -> None:
+    """Changes a setting of gdb's until the last process is detached."""
+    if name not in _State.saved:
+        _State.saved[name] = setting(name) or ""
+        gdb.execute(command("set {} {}", name, value), to_string=True)
+
+
+def give_back() -> None:
+    """With the last process gone: settings as before, no guard."""
+    if _State.attached:
+        return
+    restore_schedule()
+    for name, value in _State.saved.items():
+        gdb.execute(command("set {} {}", name, value), to_string=True)
+    _State.saved = {}
+    _end_guard()
+
+
+def schedule_together(together: bool) -> None:
+    """gdb resumes one inferior, or all of them, until `restore_schedule`."""
+    if _State.schedule is None:
+        _State.schedule = setting("schedule-multiple")
+    gdb.execute("set schedule-multiple on" if together else "set schedule-multiple off", to_string=True)
+    _State.background = False
+
+
+def in_background() -> None:
+    """They run behind the prompt: the next stop gives schedule-multiple back."""
+    _State.background = True
+
+
+def restore_schedule() -> None:
+    """schedule-multiple as the user had it."""
+    if _State.schedule is not None:
+        value, _State.schedule = _State.schedule, None
+        gdb.execute(command("set schedule-multiple {}", value), to_string=True)
+
+
+# ---- keeping the books on who stands still ---------------------------------------------------------------------------
+def _on_continue(_: Any) -> None:
+    if is_quiet():
+        return
+    together = bool(gdb.parameter("schedule-multiple"))
+    current = gdb.selected_inferior().num
+    for one in _State.attached.values():
+        if together or one.inferior == current:
+            if one.since is not None and one.was_stopped and not one.ran:
+                _tell(lambda guard, pid=one.pid: guard.resumed(pid))
+            one.resumed()
+
+
+def _on_stop(_: Any) -> None:
+    if is_quiet():
+        return
+    for one in _State.attached.values():
+        one.stopped()
+    if _State.schedule is not None and _State.background:
+        # in the foreground `resume` does it: what is posted and never run crashes gdb 13 at its end
+        gdb.post_event(restore_schedule)
+
+
+def _on_exit(event: Any) -> None:
+    # Comes at a detach too. Its inferior may not be touched here; the next command of ours that asks who is held drops it.
+    one = next((p for p in _State.attached.values() if p.inferior == event.inferior.num), None)
+    if one is not None:
+        one.let_go()

@@ -1,0 +1,119 @@
+"""What the pack changes in gdb itself while it works: settings, the selected inferior and thread, inferiors, Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import gdb
+
+from ..access import libraries
+from ..access.cli_gdb import command
+
+if TYPE_CHECKING:
+    from typing import Any
+
+# Settings that a command of ours changes while it works, and puts back before it returns; those a gdb does not know are left out.
+QUIET = {
+    "confirm": "off",
+    "pagination": "off",
+    "suppress-cli-notifications": "on",
+    "print inferior-events": "off",
+    "print thread-events": "off",
+    "debuginfod enabled": "off",
+    "exec-file-mismatch": "off",
+}
+
+
+class _State:
+    quiet = 0  # `QuietGdb` blocks that are open
+
+
+def is_quiet() -> bool:
+    """Whether gdb is at work for a `QuietGdb` block: it then tells of resumptions that are none."""
+    return _State.quiet > 0
+
+
+def setting(name: str) -> str | None:
+    """The text that `set NAME` takes for its present value, or None where this gdb has no such setting."""
+    try:
+        value = gdb.parameter(name)
+    except RuntimeError:
+        return None
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value) if isinstance(value, (int, str)) else "unlimited"  # not "is None": the None of cuda-gdb 11.8 is another
+
+
+class QuietGdb:
+    """A `with` block in which gdb asks nothing, tells nothing and changes no focus for good."""
+
+    def __init__(self, keep_focus: bool = True) -> None:
+        self.keep_focus = keep_focus
+
+    def __enter__(self) -> QuietGdb:
+        self.saved: dict[str, str] = {}
+        _State.quiet += 1
+        for name, value in QUIET.items():
+            old = setting(name)
+            if old is not None and old != value:
+                self.saved[name] = old
+                gdb.execute(command("set {} {}", name, value), to_string=True)
+        self.inferior, self.thread = gdb.selected_inferior(), gdb.selected_thread()
+        self.frame = libraries._selected_frame()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        try:
+            if self.keep_focus:
+                self._focus()
+        finally:
+            _State.quiet -= 1
+            for name, value in self.saved.items():
+                gdb.execute(command("set {} {}", name, value), to_string=True)
+
+    def _focus(self) -> None:
+        if self.inferior.is_valid() and gdb.selected_inferior().num != self.inferior.num:
+            select(self.inferior.num)
+        if self.thread and self.thread.is_valid():
+            self.thread.switch()
+            try:
+                if self.frame and self.frame.is_valid():
+                    self.frame.select()
+            except gdb.error:
+                pass  # the thread runs by now, or its stack is another: there is no frame to go back to
+
+
+class BlockSigint:
+    """A `with` block in which Ctrl-C waits: while gdb waits for a process to stop it would pass SIGINT on to that process, and
+    end it."""
+
+    def __enter__(self) -> None:
+        self.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    def __exit__(self, *_: Any) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
+
+
+def select(number: int) -> None:
+    """Makes inferior `number` the selected one."""
+    gdb.execute(command("inferior {}", number), to_string=True)
+
+
+def add_inferior() -> int:
+    """Makes an inferior without process and program; -> its number."""
+    before = {i.num for i in gdb.inferiors()}
+    gdb.execute("add-inferior -no-connection", to_string=True)
+    return next(i.num for i in gdb.inferiors() if i.num not in before)
+
+
+def remove_inferior(number: int | None) -> None:
+    """Takes an inferior away, unless it is the only one."""
+    if number is None or all(i.num != number for i in gdb.inferiors()):
+        return
+    if gdb.selected_inferior().num == number:
+        others = [i.num for i in gdb.inferiors() if i.num != number]
+        if not others:
+            return
+        select(others[0])
+    gdb.execute(command("remove-inferiors {}", number), to_string=True)

@@ -1,0 +1,63 @@
+"""`llm-continue` and `llm-apply`: letting attached processes run together, and running a gdb command with each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gdb
+
+from ..access.cli_gdb import command
+from ..errors import GdbextError
+from . import attached_processes
+from .gdb_state import QuietGdb, select
+
+if TYPE_CHECKING:
+    from typing import Iterable
+
+    from .attached_processes import AttachedProcess
+
+
+def resume(pids: Iterable[int] | None = None, background: bool = False) -> list[AttachedProcess]:
+    """Lets one of ours, or all of them, run: until one stops or Ctrl-C, or in the background. Returns those that it resumed.
+
+    gdb's all-stop mode resumes one inferior or every one: `schedule-multiple` is on for as long as they run."""
+    ours = attached_processes.attached()
+    wanted = ours if pids is None else [p for p in ours if p.pid in set(pids)]
+    if not wanted:
+        raise GdbextError("nothing to continue: no process is attached by llm-attach")
+    others = [i for i in gdb.inferiors() if i.pid and i.num not in {p.inferior for p in wanted}]
+    if len(wanted) > 1 and others:
+        count = f"{len(wanted)} of {len(wanted) + len(others)}"
+        raise GdbextError(f"gdb resumes one process or all of them, not {count}: use llm-continue all, or detach the others")
+    running = [p for p in wanted if any(t.is_running() for t in attached_processes.inferior_of(p).threads())]
+    if running:
+        raise GdbextError(f"process {running[0].pid} is running already")
+    if gdb.selected_inferior().num not in {p.inferior for p in wanted}:
+        with QuietGdb(keep_focus=False):
+            select(wanted[0].inferior)
+    attached_processes.schedule_together(len(wanted) > 1)
+    runs = False
+    try:
+        gdb.execute("continue &" if background else "continue")
+        runs = background
+    except gdb.error as e:
+        raise GdbextError(f"gdb could not continue: {str(e).splitlines()[-1]}") from None
+    finally:
+        if runs:
+            attached_processes.in_background()
+        else:
+            attached_processes.restore_schedule()
+    return wanted
+
+
+def apply(processes: Iterable[AttachedProcess], line: str) -> list[tuple[AttachedProcess, str, str]]:
+    """Runs a gdb command with each process selected; returns `[(process, output, error or '')]`. The focus is as before afterwards."""
+    results = []
+    with QuietGdb():
+        for one in processes:
+            try:
+                select(one.inferior)
+                results.append((one, gdb.execute(command("{}", line), to_string=True) or "", ""))
+            except (gdb.error, gdb.GdbError, GdbextError) as e:
+                results.append((one, "", str(e)))
+    return results
