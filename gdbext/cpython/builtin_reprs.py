@@ -5,7 +5,6 @@ Each function of `BY_NAME` takes (printer, value, depth) and gives what the type
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError, LayoutError
@@ -188,8 +187,7 @@ def _partial(printer: Repr, value: Object, depth: int) -> str:
 
 # ---- others ----------------------------------------------------------------------------------------------------------
 def _complex(printer: Repr, value: Object, depth: int) -> str:
-    at = value.address + value.rt.layout["complex.cval"]
-    return repr(complex(*struct.unpack("<2d", value.rt.target.read(at, 16))))
+    return repr(value.complex())
 
 
 def _range(printer: Repr, value: Object, depth: int) -> str:

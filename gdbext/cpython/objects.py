@@ -119,6 +119,13 @@ class Object:
             raise GdbextError(f"the {self.type_name} at {self.address:#x} is no float")
         return self.rt.target.f64(self.address + self.rt.layout["float.ob_fval"])
 
+    def complex(self) -> Any:
+        """A complex number; `GdbextError` for another type."""
+        if not self.isa("complex"):
+            raise GdbextError(f"the {self.type_name} at {self.address:#x} is no complex")
+        at = self.address + self.rt.layout["complex.cval"]
+        return complex(*struct.unpack("<2d", self.rt.target.read(at, 16)))
+
     def string(self, limit: int | None = None) -> str:
         """A str, at most `limit` characters of it; `GdbextError` for another type."""
         self._need(STR, "str")

@@ -1,0 +1,79 @@
+"""`+ - * / // % ** & | ^ << >>` and the signs, on plain values of an expression; bounded."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import operator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GdbextError
+from .comparisons import plain_set
+from .objects import Object
+from .values import NoneOperand, is_frozen, is_none, kind, members, own_code, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NUMBERS = (int, float, complex, decimal.Decimal, fractions.Fraction, datetime.timedelta)
+MAX_BITS = 1 << 20  # of a number that an expression makes
+_ARITHMETIC: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "Add": (operator.add, "add"),
+    "Sub": (operator.sub, "sub"),
+    "Mult": (operator.mul, "mul"),
+    "Div": (operator.truediv, "truediv"),
+    "FloorDiv": (operator.floordiv, "floordiv"),
+    "Mod": (operator.mod, "mod"),
+    "Pow": (operator.pow, "pow"),
+    "BitAnd": (operator.and_, "and"),
+    "BitOr": (operator.or_, "or"),
+    "BitXor": (operator.xor, "xor"),
+    "LShift": (operator.lshift, "lshift"),
+    "RShift": (operator.rshift, "rshift"),
+}
+_UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "USub": (operator.neg, "__neg__"),
+    "UAdd": (operator.pos, "__pos__"),
+    "Invert": (operator.invert, "__invert__"),
+}
+
+
+def arithmetic(name: str, left: Any, right: Any) -> Any:
+    """`left + right` and the like; `name`: of the ast node ("Add"). `GdbextError` for what would grow too large."""
+    if name not in _ARITHMETIC:
+        raise GdbextError("this operator cannot be answered by reading memory")
+    work, method = _ARITHMETIC[name]
+    for side in (left, right):
+        if isinstance(side, Object):
+            own_code(side, f"__{method}__", f"__r{method}__")
+    kinds = kind(left), kind(right)
+    if name == "Add" and kinds in (("list", "list"), ("tuple", "tuple")):
+        return [*members(left), *members(right)] if kinds[0] == "list" else (*members(left), *members(right))
+    if kinds == ("set", "set") and name in ("Sub", "BitAnd", "BitOr", "BitXor"):
+        made = work(plain_set(left), plain_set(right))
+        return frozenset(made) if is_frozen(left) else made
+    if is_none(left) or is_none(right):
+        raise NoneOperand("None is no number")
+    a, b = plain(left), plain(right)
+    if name == "Mult" and not (isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS)):
+        raise GdbextError("only numbers are multiplied here")
+    if name == "Mod" and isinstance(a, (str, bytes, bytearray)):
+        raise GdbextError("text is not formatted here")
+    _bound(name, a, b)
+    return work(a, b)
+
+
+def _bound(name: str, a: Any, b: Any) -> None:
+    if isinstance(a, int) and isinstance(b, int):
+        grown = {"Pow": a.bit_length() * max(b, 0), "LShift": a.bit_length() + b, "Mult": a.bit_length() + b.bit_length()}
+        if grown.get(name, 0) > MAX_BITS:
+            raise GdbextError("that number would be too large")
+
+
+def unary(name: str, operand: Any) -> Any:
+    """`-operand` and the like; `name`: of the ast node ("USub")."""
+    work, method = _UNARY[name]
+    if isinstance(operand, Object):
+        own_code(operand, method)
+    return work(plain(operand))

@@ -1,0 +1,166 @@
+"""`value.name` of an expression: instance, class, C fields, bound methods, and properties whose code only returns a field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GdbextError, NotFoundError
+from . import codes, getsets
+from .adapters import Adapter
+from .objects import Object, is_property
+from .types import TYPE
+from .values import LIBRARY, describe, own_code, wrapped
+
+if TYPE_CHECKING:
+    from .reprs import Repr
+
+
+class BoundMethod(Adapter):
+    """What an instance's attribute is where its class holds a function: shown, never called."""
+
+    type_name = "method"
+
+    def __init__(self, func: Object, owner: Object) -> None:
+        super().__init__(None)
+        self.func, self.owner = func, owner
+
+    def text(self, printer: Repr, depth: int) -> str:
+        if self.func.isa("method_descriptor", "wrapper_descriptor", "classmethod_descriptor"):
+            rt = self.func.rt
+            name = rt.object(rt.target.u64(self.func.address + rt.layout["descr.d_name"])).string(4096)
+            owner = "type" if self.owner.type.flags & TYPE else self.owner.type.raw_name
+            kind = "method-wrapper '{}'" if self.func.isa("wrapper_descriptor") else "built-in method {}"
+            return f"<{kind.format(name)} of {owner} object at {self.owner.address:#x}>"
+        name = attribute(self.func, "__qualname__")
+        shown = name.string(4096) if isinstance(name, Object) else name
+        return f"<bound method {shown} of {printer.show(self.owner, depth + 1)}>"
+
+    def attribute(self, name: str) -> Any:
+        if name in ("__self__", "__func__"):
+            return self.owner if name == "__self__" else self.func
+        return attribute(self.func, name)
+
+
+_C_DESCRIPTORS = ("member_descriptor", "getset_descriptor", "staticmethod")
+_METHODS = ("function", "method_descriptor", "wrapper_descriptor")
+
+
+def attribute(value: Any, name: str, depth: int = 10) -> Any:
+    """`value.name`; `NotFoundError` where there is no such attribute, `GdbextError` where only code could tell."""
+    if isinstance(value, Adapter):
+        for ask in (value.attribute, value.missing_attribute):
+            found = ask(name)
+            if found is not NotImplemented:
+                return found
+        raise NotFoundError(f"{describe(value)} has no attribute {name} that can be read")
+    if not isinstance(value, Object):
+        return _plain_attribute(value, name)
+    if value.isa("module"):
+        contents = value.rt.object(value.rt.target.u64(value.address + value.rt.layout["module.md_dict"]))
+        try:
+            return contents.item(name)
+        except NotFoundError:
+            raise NotFoundError(f"the module at {value.address:#x} has no {name}") from None
+    if value.type.flags & TYPE:
+        return _of_class(value, name)
+    own_code(value, "__getattribute__")
+    if any(n == name for n, _ in value.instance_entries()):
+        return value.attr(name)
+    held = value.type.lookup(name)
+    if held is None:
+        definer = value.type.python_definer("__getattr__")
+        try:
+            return value.attr(name)
+        except NotFoundError as e:
+            tail = f" (its class {definer.name} has a __getattr__, which only running code could ask)" if definer else ""
+            raise NotFoundError(f"{e}{tail}") from None
+    return _described(value, name, value.rt.object(held), depth)
+
+
+def _described(value: Object, name: str, descriptor: Object, depth: int) -> Any:
+    """What an instance's attribute is for which its class holds `descriptor`."""
+    adapter = value.adapter
+    known = adapter.attribute(name) if adapter is not None else NotImplemented
+    if known is not NotImplemented:
+        return known
+    if is_property(descriptor):
+        return _property(value, name, descriptor, depth)
+    kind = descriptor.type.builtin_name
+    if kind in _METHODS:
+        return BoundMethod(descriptor, value)
+    if kind == "classmethod":
+        return BoundMethod(wrapped(descriptor), value.rt.object(value.type.address))
+    if kind not in _C_DESCRIPTORS and descriptor.type.python_definer("__get__") is not None:
+        raise GdbextError(f"{name} of {describe(value)} is a {descriptor.type_name}, a descriptor that only its code can answer")
+    return value.attr(name)
+
+
+def _of_class(value: Object, name: str) -> Any:
+    """An attribute of a class: classmethods are bound to it, getsets of `type` are read, the rest is as it stands."""
+    held = value.rt.type(value.address).lookup(name)
+    found = value.rt.object(held) if held is not None else None
+    if found is not None and found.isa("classmethod"):
+        return BoundMethod(wrapped(found), value)
+    of_type = value.type.lookup(name)
+    if of_type is not None and value.rt.object(of_type).isa("getset_descriptor"):  # a data descriptor goes before the class's own
+        known = getsets.read(value, name)
+        if known is not NotImplemented:
+            return known
+        if found is None or found.isa("getset_descriptor"):
+            raise GdbextError(f"{name} of {describe(value)} is computed by a call, which reading cannot make")
+    return value.attr(name)
+
+
+def _property(value: Object, name: str, descriptor: Object, depth: int) -> Any:
+    """A property's value where its code is known to be `return self.a.b`; else `GdbextError` that names the likely field."""
+    names = _returned_path(descriptor)
+    if names and depth:
+        found: Any = value
+        for step in names:
+            found = attribute(found, step, depth - 1)
+        return found
+    fields = {n for n, _ in value.fields()}
+    backing = next((b for b in value.backing_names(name) if b in fields), "")
+    hint = f"; it has a field {backing}" if backing else ""
+    raise GdbextError(f"{name} of {describe(value)} is a property that only running its code can answer{hint}")
+
+
+def _returned_path(descriptor: Object) -> list[str]:
+    """["a", "b"] of a property whose getter does nothing but `return self.a.b`, read from its bytecode; [] for any other."""
+    rt = descriptor.rt
+    if not descriptor.isa("property"):
+        return []
+    try:
+        getter = rt.object(rt.target.u64(descriptor.address + rt.layout["property.prop_get"]))
+        if not getter.isa("function"):
+            return []
+        code = rt.code(rt.target.u64(getter.address + rt.layout["func.func_code"]))
+        names = [o.string(1000) for o in rt.object(rt.target.u64(code.address + rt.layout["code.co_names"])).elements(20)]
+        steps = codes.instructions(code)
+        if rt.version >= (3, 11):
+            steps = steps[1:]  # RESUME
+        if len(steps) != len(names) + 2 or steps[-1][1] not in codes.opcodes(rt.version)["return_value"] or steps[0][2] != 0:
+            return []
+        gaps = [(after[0] - at[0]) // 2 - 1 for at, after in zip(steps, steps[1:])]  # cache entries that follow each
+        if rt.version >= (3, 11):  # a load of a global has cache entries, like a load of an attribute; that of a variable none
+            loads = gaps[0] == 0 and all(gap >= 4 for gap in gaps[1:])
+        else:
+            loads = steps[0][1] == LOAD_FAST and all(op == LOAD_ATTR for _, op, _ in steps[1:-1])
+        shift = 1 if rt.version >= (3, 12) else 0
+        in_order = [argument for _, _, argument in steps[1:-1]] == [i << shift for i in range(len(names))]
+        return names if loads and in_order else []
+    except (GdbextError, IndexError):
+        return []
+
+
+LOAD_FAST, LOAD_ATTR = 124, 106  # of 3.9 and 3.10 (Include/opcode.h)
+
+
+def _plain_attribute(value: Any, name: str) -> Any:
+    allowed = isinstance(value, LIBRARY) and not name.startswith("_")
+    allowed = allowed or isinstance(value, (int, float, complex)) and name in ("real", "imag", "numerator", "denominator")
+    allowed = allowed or isinstance(value, (range, slice)) and name in ("start", "stop", "step")
+    found = getattr(value, name, NotImplemented) if allowed else NotImplemented
+    if found is NotImplemented or callable(found):
+        raise NotFoundError(f"{describe(value)} has no attribute {name} that can be read")
+    return found

@@ -1,0 +1,242 @@
+"""What expressions do with values, by reading memory: length, iteration, truth, types. Attributes, items, comparisons and
+arithmetic are in value_attributes.py, containers.py, comparisons.py and arithmetic.py.
+
+A value is an `Object` of the process, an `Adapter`, or a plain Python value. Each answer is the one that Python gives; where
+that takes code of the process (a class's own `__eq__`, `__len__`, `__getitem__`, a property that computes) it is a `GdbextError`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import pathlib
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FaultError, GdbextError
+from .adapters import Adapter
+from .objects import MAX_ITEMS, Object
+from .types import BYTES, DICT, LIST, STR, TUPLE, TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .reprs import Repr
+    from .runtime import Runtime
+
+LIBRARY = (
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    datetime.tzinfo,
+    decimal.Decimal,
+    fractions.Fraction,
+    pathlib.PurePath,
+    uuid.UUID,
+)
+
+
+class NoneOperand(GdbextError):
+    """An operation on text, a container or a number met None instead."""
+
+
+def describe(value: Any) -> str:
+    """ "the Request at 0x…", for messages."""
+    if isinstance(value, Object):
+        return f"the {value.type_name} at {value.address:#x}"
+    return f"the {value.type_name}" if isinstance(value, Adapter) else f"the plain value {value!r:.60}"
+
+
+def own_code(value: Object, *names: str) -> None:
+    """Raises `GdbextError` where the class defines one of these methods in Python."""
+    for name in names:
+        definer = value.type.python_definer(name)
+        if definer is not None:
+            raise GdbextError(
+                f"{describe(value)} has a {name} of its own ({definer.name}), which only running code could answer; "
+                f"look at its fields: vars(…)"
+            )
+
+
+def is_none(value: Any) -> bool:
+    """Whether a value is None."""
+    return value is None or isinstance(value, Object) and value.is_none()
+
+
+def adapter_of(value: Any) -> Adapter | None:
+    if isinstance(value, Adapter):
+        return value
+    return value.adapter if isinstance(value, Object) else None
+
+
+def plain(value: Any) -> Any:
+    """The plain Python value; `GdbextError` for an object that has none."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(plain(v) for v in value)
+    if isinstance(value, Adapter):
+        found = value.plain()
+        if found is NotImplemented:
+            raise GdbextError(f"{describe(value)} has no plain value")
+        return found
+    return value.plain() if isinstance(value, Object) else value
+
+
+def kind(value: Any) -> str:
+    """ "list", "tuple", "dict", "odict", "set" or "deque" of a container, '' for anything else."""
+    if not isinstance(value, Object):
+        for made, name in ((list, "list"), (tuple, "tuple"), (dict, "dict"), (set, "set"), (frozenset, "set")):
+            if isinstance(value, made):
+                return name
+        return ""
+    flags = value.type.flags
+    if flags & (LIST | TUPLE):
+        return "list" if flags & LIST else "tuple"
+    if flags & DICT:
+        return "odict" if value.isa("collections.OrderedDict") else "dict"
+    return "set" if value.isa("set", "frozenset") else "deque" if value.isa("collections.deque") else ""
+
+
+def is_frozen(value: Any) -> bool:
+    return value.isa("frozenset") if isinstance(value, Object) else isinstance(value, frozenset)
+
+
+def hashable(value: Any) -> None:
+    """Raises `GdbextError` for what Python refuses as a key."""
+    known = kind(value)
+    if known in ("list", "dict", "odict", "deque") or known == "set" and not is_frozen(value) or isinstance(value, bytearray):
+        raise GdbextError(f"{describe(value)} is unhashable: no key is equal to it")
+    if known == "tuple":
+        for member in members(value):
+            hashable(member)
+
+
+def type_of(rt: Runtime | None, value: Any) -> Any:
+    """`type(value)`: the class `Object`."""
+    if isinstance(value, Object):
+        return value.rt.object(value.type.address)
+    if rt is None:
+        raise GdbextError("type() needs a process")
+    if value is None or value is Ellipsis:
+        address = rt.target.symbol("_Py_NoneStruct" if value is None else "_Py_EllipsisObject", [rt.library])
+        return rt.object(rt.object(address).type.address)
+    contents = rt.module("builtins")
+    name = value.type_name if isinstance(value, Adapter) else type(value).__name__
+    if contents is None or isinstance(value, (Adapter, *LIBRARY)):
+        raise GdbextError(f"the type of {describe(value)} is {name}, whose class object is not at hand")
+    return contents.item(name)
+
+
+class DictView(Adapter):
+    """`d.keys()`, `d.values()`, `d.items()` of a dict of the process."""
+
+    def __init__(self, held: Object, kind: str) -> None:
+        super().__init__(None)
+        self.held, self.kind = held, kind
+        self.type_name = ("odict_" if held.isa("collections.OrderedDict") else "dict_") + kind
+
+    def text(self, printer: Repr, depth: int) -> str:
+        shown = self.members(printer.limits.items)
+        return f"{self.type_name}([{printer.each(self.held.len(), shown, lambda v: printer.show(v, depth + 1))}])"
+
+    def length(self) -> int:
+        return self.held.len()
+
+    def members(self, limit: int) -> list[Any]:
+        pairs = self.held.items(limit)
+        return list(pairs) if self.kind == "items" else [p[0] if self.kind == "keys" else p[1] for p in pairs]
+
+    def truth(self) -> bool:
+        return self.held.len() > 0
+
+
+VIEWS = {f"{prefix}_{kind}": kind for prefix in ("dict", "odict") for kind in ("keys", "values", "items")}
+
+
+def view_of(value: Any) -> DictView | None:
+    """The `DictView` of a view object of the process or of one that was made here."""
+    if isinstance(value, DictView):
+        return value
+    if isinstance(value, Object) and value.type.builtin_name in VIEWS:
+        return DictView(wrapped(value), VIEWS[value.type.builtin_name])
+    return None
+
+
+def wrapped(descriptor: Object) -> Object:
+    """What a classmethod or staticmethod wraps: the first word after its header."""
+    return descriptor.rt.object(descriptor.rt.target.u64(descriptor.address + descriptor.rt.layout["object.__size"]))
+
+
+def length(value: Any) -> int:
+    """`len(value)`"""
+    adapter = view_of(value) or adapter_of(value)
+    known = adapter.length() if adapter is not None else NotImplemented
+    if known is not NotImplemented:
+        return int(known)
+    if isinstance(value, Object):
+        own_code(value, "__len__")
+        return len(value.range()) if value.isa("range") else value.len()
+    if isinstance(value, Adapter):
+        raise GdbextError(f"{describe(value)} has no length that can be read")
+    return len(value)
+
+
+def members(value: Any, limit: int = MAX_ITEMS) -> Iterable[Any]:
+    """What iterating over a value gives."""
+    adapter = view_of(value) or adapter_of(value)
+    known: Any = adapter.members(limit) if adapter is not None else NotImplemented
+    if known is not NotImplemented:
+        return known  # type: ignore[no-any-return]
+    if not isinstance(value, Object):
+        if value is None:
+            raise NoneOperand("None cannot be iterated")
+        if isinstance(value, Adapter):
+            raise GdbextError(f"{describe(value)} cannot be iterated by reading memory")
+        return iter(value)
+    if value.is_none():
+        raise NoneOperand("None cannot be iterated")
+    if value.type.flags & TYPE and "_member_map_" in value.rt.type(value.address).namespace:
+        named = {k.string(1000): v for k, v in value.attr("_member_map_").items()}
+        return [named[n.string(1000)] for n in value.attr("_member_names_").elements()]
+    own_code(value, "__iter__", "__getitem__")
+    if value.type.flags & STR:
+        return value.string()
+    if value.type.flags & BYTES or value.isa("bytearray"):
+        return value.raw_bytes()
+    if value.isa("range"):
+        return iter(value.range())
+    if value.isa("array.array"):
+        return value.array_numbers(0, value.len())[1]
+    if value.isa("mappingproxy"):
+        return [k for k, _ in value.items(limit)]
+    return value.elements(limit)
+
+
+def truth(value: Any) -> bool:
+    """`bool(value)`"""
+    adapter = view_of(value) or adapter_of(value)
+    known = adapter.truth() if adapter is not None else NotImplemented
+    if known is not NotImplemented:
+        return bool(known)
+    if not isinstance(value, Object):
+        if isinstance(value, Adapter):
+            made = value.plain()
+            return True if made is NotImplemented else bool(made)
+        return bool(value)
+    own_code(value, "__bool__", "__len__")
+    try:
+        return bool(value.plain())
+    except FaultError:
+        raise
+    except GdbextError:
+        pass
+    if value.isa("range", *VIEWS):
+        return length(value) > 0
+    try:
+        return value.len() > 0
+    except FaultError:
+        raise
+    except GdbextError:
+        if value.type.lookup("__bool__") or value.type.lookup("__len__"):
+            raise GdbextError(f"whether {describe(value)} counts as true is up to its own code; compare a field") from None
+        return True
