@@ -11,7 +11,7 @@ from ..session.command import Answer, Command, Option, UsageError
 from .llm_report import make
 from .llm_snapshot import HEAP
 
-expressions, reprs, runtimes = lazy_module("cpython.expressions"), lazy_module("cpython.reprs"), lazy_module("cpython.runtime")
+resolution, reprs, runtimes = lazy_module("cpython.resolution"), lazy_module("cpython.reprs"), lazy_module("cpython.runtime")
 snapshots, sampling, prefetch, proc = (
     lazy_module("stacks.snapshots"),
     lazy_module("stacks.sampling"),
@@ -149,7 +149,7 @@ class Watched:
                 rt = runtimes.open_runtime(target)
                 frames = rt.frames(rt.threads()[0])
                 if self.counter:
-                    value = expressions.evaluate(rt, self.counter, frames[0], frames[1:])
+                    value = resolution.resolve(rt, self.counter, frames, outward=True).value
                     return repr(value) if not hasattr(value, "address") else reprs.Repr(reprs.SHORT)(value)
                 return (state in ("T", "t"), sampling.stack_key(frames))
             finally:

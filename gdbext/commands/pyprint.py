@@ -49,7 +49,7 @@ class PyPrint(Command):
         text = shown.named(expressions.last_name(args.operand_text), value)
         is_object = isinstance(value, objects.Object)
         data = {
-            "type": escape(value.type_name if is_object else type(value).__name__),
+            "type": escape(getattr(value, "type_name", type(value).__name__)),
             "address": Address(value.address) if is_object else None,
             "repr": text,
             "truncated": shown.truncated,

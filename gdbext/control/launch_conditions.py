@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..cpython.expressions import evaluate
+from ..cpython import expressions
 from ..errors import GdbextError
 from ..kernels import catalogue, signatures
 
@@ -35,7 +35,7 @@ def holds(condition: str, found: Launch) -> bool:
         "args": [a.value for a in found.arguments],
     }
     names.update({a.name: a.value for a in found.arguments if a.name and a.name not in names})
-    return bool(evaluate(None, prepared(condition), names=names))
+    return expressions.condition(None, prepared(condition), names=names)
 
 
 def prepared(condition: str) -> str:

@@ -12,7 +12,7 @@ import gdb
 
 from ..access.cli_gdb import silently
 from ..cpython import codes
-from ..cpython.expressions import evaluate, last_name, truth
+from ..cpython.expressions import condition, last_name
 from ..cpython.reprs import SHORT, Repr
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
@@ -151,8 +151,7 @@ class PyBreakpoint:
     def holds(self, stop):
         """Whether the condition is true; one that cannot be told counts as true, and the stop says why."""
         try:
-            value = evaluate(stop.process.rt, self.condition, stop.frame)
-            return truth(value)
+            return condition(stop.process.rt, self.condition, stop.frame)
         except hw_breakpoints.READ_ERRORS as e:
             hw_breakpoints.note(f"its condition cannot be told: {e}")
             return True

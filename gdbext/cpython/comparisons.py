@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import FaultError, GdbextError
+from ..errors import GdbextError
 from .adapters import Adapter
 from .objects import Object
 from .types import BYTES, EXCEPTION, LONG, STR

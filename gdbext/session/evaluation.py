@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-expressions, objects = lazy_module("cpython.expressions"), lazy_module("cpython.objects")
+resolution, objects = lazy_module("cpython.resolution"), lazy_module("cpython.objects")
 locate, tensors = lazy_module("torch.locate"), lazy_module("torch.tensor_impl")
 
 ANY = Option("any", help="take a name from the nearest outer frame that has it")
@@ -33,8 +33,9 @@ def value_of(session: Session, args: Args) -> tuple[Runtime, Any]:
         frame = session.frame(args.on)
     except GdbextError:
         frame = None
-    outer = frame.stack[frame.level + 1 :] if frame is not None and args.any else ()
-    return rt, expressions.evaluate(rt, args.operand_text, frame, outer, session.last)
+    frames, level = ([], 0) if frame is None else (frame.stack, frame.level)
+    found = resolution.resolve(rt, args.operand_text, frames, level=level, outward=args.any, last=session.last)
+    return rt, found.value
 
 
 def tensor_of(session: Session, args: Args) -> tuple[Tensor, str, Runtime | None]:

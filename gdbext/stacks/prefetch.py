@@ -1,7 +1,7 @@
 """What a collector wants copied for llm-stacks, llm-locks, llm-hang and llm-snapshot: what those will read, read once for the sake
 of where it lies."""
 
-from ..cpython import expressions, prefetch
+from ..cpython import prefetch, resolution
 from ..cpython.objects import Object
 from ..cpython.reprs import NORMAL, Repr
 from ..cpython.runtime import open_runtime
@@ -93,7 +93,7 @@ def _cache(target):
 def _value(rt, text):
     threads = rt.threads()
     frames = rt.frames(threads[0]) if threads else []
-    value = expressions.evaluate(rt, text, frames[0] if frames else None, frames[1:])
+    value = resolution.resolve(rt, text, frames, outward=True).value
     if not isinstance(value, Object):
         return
     Repr(NORMAL)(value)

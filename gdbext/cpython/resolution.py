@@ -1,0 +1,88 @@
+"""In which Python frame an expression is evaluated: the selected one, the innermost of a function, or the nearest outward that can."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FaultError, GdbextError, NotFoundError
+from .expressions import evaluate, free_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .frames import PyFrame
+    from .runtime import Runtime
+
+MAX_TRIED = 4  # frames whose errors are told
+
+
+class Resolved:
+    """An expression's `value` and the `frame` whose names gave it; None where it needed none."""
+
+    def __init__(self, value: Any, frame: PyFrame | None) -> None:
+        self.value, self.frame = value, frame
+
+    @property
+    def where(self) -> str:
+        """ "frame 3, EngineCore.step"; '' where no frame was needed."""
+        return "" if self.frame is None else f"frame {self.frame.level}, {self.frame.function}"
+
+
+def resolve(
+    rt: Runtime,
+    text: str,
+    frames: Sequence[PyFrame],
+    *,
+    level: int = 0,
+    outward: bool = False,
+    function: str = "",
+    last: Any = None,
+) -> Resolved:
+    """The value of `text` in one of a thread's `frames` (innermost first).
+
+    `level`: the selected frame; `function`: start from that function's innermost frame instead; `outward`: the first frame from
+    there outward in which the whole expression resolves. Without it, a name that only an outer frame has is an error that names
+    that frame. `NotFoundError` where no frame will do: it tells what stood in the way in the frames that know the names.
+    """
+    if function:
+        level = frame_of(frames, function).level
+    if not free_names(text) or not frames:
+        return Resolved(evaluate(rt, text, None, last=last), None)
+    if not outward:
+        frame = frames[level]
+        return Resolved(evaluate(rt, text, frame, last=last), frame)
+    return _outward(rt, text, frames[level:], last)
+
+
+def frame_of(frames: Sequence[PyFrame], function: str) -> PyFrame:
+    """The innermost frame of a function: by its qualified name ("Scheduler.schedule"), the end of one, or co_name."""
+    wanted = function.replace(".<locals>", "")
+    for frame in frames:
+        name = frame.function.replace(".<locals>", "")
+        if wanted in (name, frame.code.name) or name.endswith("." + wanted):
+            return frame
+    names = list(dict.fromkeys(f.function for f in frames))
+    close = difflib.get_close_matches(function, names, 3) or names[:8]
+    raise NotFoundError(f"no frame of this thread runs {function}; it has {', '.join(close) or 'no Python frame'}")
+
+
+def _outward(rt: Runtime, text: str, frames: Sequence[PyFrame], last: Any) -> Resolved:
+    failures: list[tuple[PyFrame, GdbextError]] = []
+    for frame in frames:
+        try:
+            return Resolved(evaluate(rt, text, frame, last=last), frame)
+        except FaultError:
+            raise  # memory that changed under the reader: to be read again, not to be taken for another frame's
+        except GdbextError as e:
+            failures.append((frame, e))
+    names = free_names(text)
+    closest = [(f, e) for f, e in failures if any(n in names and v is not None for n, v in f.locals())] or failures
+    told: dict[str, str] = {}
+    for frame, error in closest:
+        told.setdefault(str(error), f"in frame {frame.level}, {frame.function}: {error}")
+    reasons = list(told.values())
+    more = f"; and {len(reasons) - MAX_TRIED} more" if len(reasons) > MAX_TRIED else ""
+    raise NotFoundError(
+        f"{text!r} resolves in none of the {len(failures)} frames of this thread; {'; '.join(reasons[:MAX_TRIED])}{more}"
+    )
