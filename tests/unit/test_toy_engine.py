@@ -1,0 +1,111 @@
+"""Adding an engine is one folder and its row: the toy engine of tests/toy_engine, put into a copy of the pack, is listed with its ranks, its
+requests and its KV cache by the real commands; nothing else of the copy is touched."""
+
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TOY = os.path.join(ROOT, "tests", "toy_engine")
+ROW = 'FOLDERS = ("vllm",'
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory):
+    """A copy of the pack with the toy engine in it."""
+    root = tmp_path_factory.mktemp("pack")
+    shutil.copytree(os.path.join(ROOT, "gdbext"), root / "gdbext", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(os.path.join(TOY, "toy"), root / "gdbext" / "engines" / "toy", ignore=shutil.ignore_patterns("__pycache__"))
+    listing = root / "gdbext" / "engines" / "__init__.py"
+    text = listing.read_text()
+    assert text.count(ROW) == 1
+    listing.write_text(text.replace(ROW, 'FOLDERS = ("toy", "vllm",'))
+    return root
+
+
+@pytest.fixture(scope="module")
+def toys():
+    """Two processes of the toy engine -> [(pid, what it says of itself)]"""
+    running = [
+        subprocess.Popen([sys.executable, os.path.join(TOY, "toy_serve.py"), str(rank)], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    yield [(process.pid, json.loads(process.stdout.readline())) for process in running]
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def answer(pack, *words):
+    """What the copy's command says, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gdbext", *words, "--json"],
+        cwd=pack,
+        env={**os.environ, "PYTHONPATH": str(pack)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def test_its_ranks_are_listed(pack, toys):
+    ranks = {r["pid"]: r for r in answer(pack, "llm-ranks", "-verify")["ranks"] if r["engine"] == "toy"}
+    assert sorted(ranks) == sorted(pid for pid, _ in toys)
+    for number, (pid, _) in enumerate(toys):
+        said = ranks[pid]
+        assert (said["role"], said["label"], said["ranks"], said["rank_source"]) == (
+            "scheduler",
+            f"TP{number}",
+            {"tp": number},
+            "memory",
+        )
+
+
+def test_its_requests_are_listed_with_what_they_wait_for(pack, toys):
+    pid, said = toys[0]
+    found = answer(pack, "llm-requests", "-on", str(pid))["requests"]
+    assert [r["request_id"] for r in found] == said["ids"]
+    assert [r["prompt_tokens"] for r in found] == [6, 30, 1] and [r["output_tokens"] for r in found] == [9, 0, 0]
+    assert [r["blocked_by"] for r in found] == [None, "blocks: needs more, 3 free", "queue: behind toy-b"]
+
+
+def test_its_kv_cache_is_listed_and_checked(pack, toys):
+    pid, said = toys[1]
+    cache = answer(pack, "llm-kv", "-on", str(pid))
+    assert (cache["engine"], cache["version"], cache["num_blocks"], cache["block_size"]) == ("toy", "1.0", 8, 4)
+    assert answer(pack, "llm-kv", "free", "-on", str(pid))["order"] == said["free"]
+    block = answer(pack, "llm-kv", "block", "4", "-on", str(pid))["block"]
+    assert block["owners"] == [{"request_id": "toy-a", "index": 3, "group": 0}] and block["free"] is False
+    assert answer(pack, "llm-kv", "check", "-on", str(pid))["ok"] is True
+
+
+def test_its_private_names_stay_hidden_and_help_names_its_releases(pack, toys):
+    shown = answer(pack, "pyprint", "-on", str(toys[0][0]), "self.running[0]")
+    assert "toy_prompt=<6 items" in shown["repr"] or "private" in str(shown)
+    said = subprocess.run(
+        [sys.executable, "-m", "gdbext", "llm-kv", "--help"], cwd=pack, stdout=subprocess.PIPE, text=True
+    ).stdout
+    assert "Toy 1.0" in said
+
+
+def test_nothing_else_was_touched_and_without_it_all_is_as_before(pack, toys):
+    differ = []
+
+    def compare(here, there):
+        both = filecmp.dircmp(here, there, ignore=["__pycache__"])
+        differ.extend(os.path.join(there, name) for name in both.diff_files + both.left_only + both.right_only)
+        for name in both.common_dirs:
+            compare(os.path.join(here, name), os.path.join(there, name))
+
+    compare(os.path.join(ROOT, "gdbext"), str(pack / "gdbext"))
+    assert sorted(os.path.relpath(path, pack) for path in differ) == ["gdbext/engines/__init__.py", "gdbext/engines/toy"]
+    mine = {pid for pid, _ in toys}
+    assert not [r for r in answer(ROOT, "llm-ranks")["ranks"] if r["pid"] in mine]
