@@ -9,7 +9,7 @@ import sys
 from .commands import table
 from .errors import GdbextError
 from .render import jsonline
-from .render.text import Style
+from .render.text import Style, one_line
 
 SETUP = {
     "doctor": "what works on this machine, what does not, and the line that mends it",
@@ -106,7 +106,7 @@ def main(words: list[str]) -> int:
 
         return outside.run(name, rest)
     except GdbextError as e:
-        text = " ".join(str(e).splitlines())
+        text = one_line(str(e))
         if as_json:
             print(jsonline.dumps({"schema": name + "/1", "partial": [], "error": text}))
         else:

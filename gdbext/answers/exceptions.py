@@ -119,11 +119,12 @@ def exception_lines(data: dict[str, Any], style: Style, source: Source, with_loc
         shown = data["type"] + data["args"] + style.dim("  (its text is up to its own __str__)")
     else:
         shown = data["type"] + (f": {data['message']}" if data["message"] else "")
-    lines.append(style.bad(shown))
-    if data["again"]:
-        lines[-1] += style.dim("  (shown above)")
+    said, *more = shown.split("\n")
+    lines.append(style.bad(said) + (style.dim("  (shown above)") if data["again"] else ""))
+    lines += [style.bad("    " + line) for line in more]  # indented: a message must not look like a line of ours
     for note in data["notes"]:
-        lines += note.split("\n")
+        said, *more = note.split("\n")
+        lines += [said] + ["    " + line for line in more]
     for number, member in enumerate(data["members"], 1):
         lines.append(f"  +---------------- {number} ----------------")
         lines += ["  | " + line for line in exception_lines(member, style, source, with_locals)]

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+MAX_LINE = 2000  # characters of an error or of a reason why an answer is partial
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -26,6 +27,21 @@ def escape(text: str, keep: str = "") -> str:
         return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(c) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
 
     return _UNSAFE.sub(show, text)
+
+
+_OWN_COLOUR = re.compile(r"(\x1b\[(?:1|2|3[1-6])?m)")
+
+
+def escape_output(text: str, coloured: bool = False) -> str:
+    """Text of several lines as it may go to a terminal: everything but its newlines, and `Style`'s own colours where it is `coloured`, escaped."""
+    if not coloured:
+        return escape(text, keep="\n")
+    return "".join(part if i % 2 else escape(part, keep="\n") for i, part in enumerate(_OWN_COLOUR.split(text)))
+
+
+def one_line(text: str, limit: int = MAX_LINE) -> str:
+    """A message as one escaped line of at most `limit` characters."""
+    return shorten(escape(" ".join(text.split("\n")).strip()), limit)
 
 
 def shorten(text: str, limit: int) -> str:

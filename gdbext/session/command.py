@@ -10,7 +10,7 @@ import re
 from ..access.retry import retry
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
-from ..render.text import PLAIN
+from ..render.text import PLAIN, escape_output, one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,12 @@ def clean(doc: str) -> str:
 
 class UsageError(GdbextError):
     """The command line's words are off."""
+
+
+def error_line(command: str, error: Exception) -> str:
+    """The one line that says what failed: the command's name and the error's words, escaped."""
+    text = one_line(str(error))
+    return text if text.startswith(command) else f"{command}: {text}"
 
 
 class Option:
@@ -88,12 +94,16 @@ class Answer:
         self.data, self.text, self.partial = data, text, list(dict.fromkeys(partial))
 
     def json(self, command: str) -> str:
-        return jsonline.dumps({"schema": command + "/1", "partial": self.partial, **self.data})
+        return jsonline.dumps({"schema": command + "/1", "partial": self._reasons(), **self.data})
+
+    def _reasons(self) -> list[str]:
+        return list(dict.fromkeys(one_line(reason) for reason in self.partial))
 
     def to_text(self, style: Style = PLAIN) -> str:
         text = self.text(style) if callable(self.text) else self.text
+        text = escape_output(text, style.enabled)
         if self.partial:
-            text += ("\n" if text else "") + style.dim("(partial: " + "; ".join(self.partial) + ")")
+            text += ("\n" if text else "") + style.dim("(partial: " + "; ".join(self._reasons()) + ")")
         return text
 
 

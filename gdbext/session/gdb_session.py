@@ -7,8 +7,8 @@ import os
 import gdb
 
 from ..errors import GdbextError
-from ..render.text import Style
-from .command import UsageError
+from ..render.text import Style, one_line
+from .command import error_line
 from .session import Session
 
 TYPE_CHECKING = False
@@ -199,16 +199,12 @@ def run(command: type[Command], line: str) -> None:
         args = command.parse(line)
         answer = command().answer(session, args)
         text = answer.json(command.name) if args.json else answer.to_text(session.style())
-    except UsageError as e:
-        raise gdb.GdbError(str(e)) from None
-    except GdbextError as e:
-        raise gdb.GdbError(f"{command.name}: {e}" if not str(e).startswith(command.name) else str(e)) from None
-    except gdb.MemoryError as e:
-        raise gdb.GdbError(f"{command.name}: {e}") from None
-    except gdb.GdbError:
-        raise
+    except (GdbextError, gdb.MemoryError) as e:
+        raise gdb.GdbError(error_line(command.name, e)) from None
+    except gdb.GdbError as e:
+        raise gdb.GdbError(one_line(str(e))) from None
     except gdb.error as e:
-        raise gdb.GdbError(f"{command.name}: gdb says: {str(e).strip()}") from None
+        raise gdb.GdbError(f"{command.name}: gdb says: {one_line(str(e))}") from None
     except UnicodeError:
         raise gdb.GdbError(f"{command.name}: text that this gdb's host-charset cannot hold: set host-charset UTF-8") from None
     if text:

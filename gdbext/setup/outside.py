@@ -13,7 +13,8 @@ import tempfile
 from ..commands import table
 from ..errors import GdbextError
 from ..render import jsonline
-from ..session.command import UsageError
+from ..render.text import one_line
+from ..session.command import UsageError, error_line
 from ..session.session import Session
 from . import gdbs
 from .install import INIT
@@ -52,10 +53,9 @@ def wants_json(command, line):
 
 def error_text(name, error, as_json):
     """The one line that says what failed."""
-    text = " ".join(str(error).split("\n")).strip()
     if as_json:
-        return jsonline.dumps({"schema": name + "/1", "partial": [], "error": text})
-    return text if text.startswith(name) else f"{name}: {text}"
+        return jsonline.dumps({"schema": name + "/1", "partial": [], "error": one_line(str(error))})
+    return error_line(name, error)
 
 
 def failure(name, error, as_json):
