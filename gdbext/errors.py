@@ -10,7 +10,7 @@ class GdbextError(Exception):
 class FaultError(GdbextError):
     """Memory that cannot be read: `address` and `size` in bytes say which."""
 
-    def __init__(self, address, size, why=""):
+    def __init__(self, address: int, size: int, why: str = "") -> None:
         self.address, self.size = address, size
         super().__init__(f"cannot read {size} bytes at {address:#x}{': ' + why if why else ''}")
 

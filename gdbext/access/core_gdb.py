@@ -1,5 +1,9 @@
 """A core file that gdb has open: bytes, threads and registers from the file itself (`snapshot.CoreFileTarget`)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import gdb
 
 from ..errors import GdbextError
@@ -12,18 +16,20 @@ class CoreGdbTarget(CoreFileTarget):
 
     kind = "core"
 
-    def __init__(self, inferior, label=""):
+    def __init__(self, inferior: Any, label: str = "") -> None:
         path = core_file(inferior)
         if path is None:
             raise GdbextError("this inferior is no core file")
         super().__init__(path)
         self.inferior, self.label = inferior, label
 
-    def root(self):
-        """`set sysroot DIR`: where the files of another machine or container lie."""
-        folder = gdb.parameter("sysroot") or ""
-        return "" if folder.startswith("target:") else folder.rstrip("/")
+    def root(self) -> str:
+        """`set sysroot DIR`: where the files of another machine or container lie; without it the process's own root, if it still
+        lives."""
+        folder = str(gdb.parameter("sysroot") or "")
+        return super().root() if folder.startswith("target:") or not folder.strip("/") else folder.rstrip("/")
 
     @property
-    def epoch(self):
+    def epoch(self) -> object:
+        """The root: other files, other caches."""
         return self.root()

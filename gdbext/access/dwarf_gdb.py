@@ -1,4 +1,5 @@
-"""C++ objects by their debug information: members by name and the containers of libstdc++, read by gdb without a call in the process.
+"""C++ objects by their debug information: members by name and the containers of libstdc++, read by gdb without a call in the
+process.
 
 Containers are walked by their members' names in GCC's libstdc++ (stl_vector.h, stl_tree.h, hashtable_policy.h, stl_list.h,
 shared_ptr_base.h, unique_ptr.h); every walk is bounded.
@@ -13,7 +14,8 @@ MAX_ITEMS = 1 << 24
 
 
 class Cxx:
-    """A C++ value. `field("a.b")`: a member, of base classes too; pointers, references and smart pointers on the way are followed."""
+    """A C++ value. `field("a.b")`: a member, of base classes too; pointers, references and smart pointers on the way are
+    followed."""
 
     def __init__(self, value):
         self.value = value
@@ -27,7 +29,8 @@ class Cxx:
         return int(self.value.address) if self.value.address is not None else 0
 
     def object(self):
-        """What a pointer, reference, shared_ptr or unique_ptr leads to, as its dynamic type; the object itself where it is none. None for null."""
+        """What a pointer, reference, shared_ptr or unique_ptr leads to, as its dynamic type; the object itself where it is none.
+        None for null."""
         value = self.value
         for _ in range(4):
             kind = value.type.strip_typedefs()
@@ -75,7 +78,8 @@ class Cxx:
             raise LayoutError(f"a {self.type_name} is no optional: {e}") from None
 
     def items(self, limit=MAX_ITEMS):
-        """Elements of a std::vector, list, set (Cxx) or of a map or unordered_map ((key, value) pairs). `LayoutError` for another type or a damaged one."""
+        """Elements of a std::vector, list, set (Cxx) or of a map or unordered_map ((key, value) pairs). `LayoutError` for another
+        type or a damaged one."""
         kind = self.value.type.strip_typedefs()
         name = (kind.name or str(kind)).replace("std::__cxx11::", "std::")
         walks = {
@@ -174,8 +178,8 @@ def _hashed(value, kind, limit):
 
 
 def _pair(node, key, mapped):
-    """A std::pair in a node: the key, then, where its alignment lets it begin, what the key leads to. A key smaller than the other's alignment
-    stands where the pair begins."""
+    """A std::pair in a node: the key, then, where its alignment lets it begin, what the key leads to. A key smaller than the
+    other's alignment stands where the pair begins."""
     align = max(key.alignof, mapped.alignof)
     start = -(-(int(node) + node.type.strip_typedefs().target().strip_typedefs().sizeof) // align) * align
     return Cxx(_placed(start, key)), Cxx(_placed(start + key.sizeof, mapped))
@@ -199,9 +203,9 @@ def _known(name):
 
 
 def this_of(classes, types):
-    """-> (class, Cxx, inner) of a frame that runs a method of one of `classes` (names without namespace), or None: of the first thread that
-    has any, the class that stands first in the list. inner: `[(class, method)]` of that frame and of those that it called. Frames are looked at only where debug information knows one of
-    `types`. What is selected stays so."""
+    """-> (class, Cxx, inner) of a frame that runs a method of one of `classes` (names without namespace), or None: of the first
+    thread that has any, the class that stands first in the list. inner: `[(class, method)]` of that frame and of those that it
+    called. Frames are looked at only where debug information knows one of `types`. What is selected stays so."""
     if not any(_known(name) for name in types):
         return None
     was_thread, was_frame = gdb.selected_thread(), None

@@ -1,7 +1,10 @@
 """Just enough ELF, with the standard library alone: segments, sections, dynamic symbols, notes of 64-bit little-endian files.
 
-Source of the structures: System V ABI, chapters 4 and 5; NT_FILE and NT_PRPSINFO: Linux fs/binfmt_elf.c.
+Source of the structures: System V ABI, chapters 4 and 5; NT_FILE and NT_PRPSINFO: Linux fs/binfmt_elf.c. No count, size or offset
+of a file is believed before it is compared with the file's own length; what a file steers runs within a `files.Budget`.
 """
+
+from __future__ import annotations
 
 import array
 import bisect
@@ -9,96 +12,134 @@ import mmap
 import os
 import struct
 import sys
+import time
+from typing import TYPE_CHECKING
 
-from ..errors import NotFoundError
+from ..errors import GdbextError, NotFoundError
+from . import files
+
+if TYPE_CHECKING:
+    from typing import Any, Iterator, Sequence, Tuple, Union
+
+    Data = Union[bytes, mmap.mmap]
+    SymbolTable = Tuple[int, int, int, int]  # symbols' file offset, count, strings' file offset, size
+    SectionHead = Tuple[str, int, int, int, int, int, int, int]
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_GNU_EH_FRAME = 1, 2, 4, 0x6474E550
 ET_CORE = 4
 EM_X86_64, EM_AARCH64 = 62, 183
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE, NT_GNU_BUILD_ID = 1, 3, 6, 0x46494C45, 3
+DT_NULL, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_DEBUG = 0, 5, 6, 10, 21
 ARCH = {EM_X86_64: "x86-64", EM_AARCH64: "aarch64"}
+FUNCTION_TYPES = (0, 2, 10)  # STT_NOTYPE, STT_FUNC, STT_GNU_IFUNC
+SYMBOL = struct.Struct("<IBBHQQ")
+PROGRAM_HEADER, SECTION_HEADER = struct.Struct("<IIQQQQQQ"), struct.Struct("<IIQQQQIIQQ")
+MAX_SEGMENTS = 1 << 20
+MAX_TAGS = 4096
+MAX_NAME = 65536
+NEAR = 4096  # bytes behind a symbol without a size that are still taken for its function
+SEARCH_SECONDS = 20.0  # that searches by address may take in one file, all together
 
-_open_files = {}
+_open_files: dict[tuple[str, int, int, int, int], Elf] = {}
 
 
-def open_elf(path):
-    """A cached `Elf` by path, device, inode and time; `NotFoundError` when it is gone or no 64-bit ELF file."""
+def open_elf(path: str) -> Elf:
+    """A cached `Elf` by path, device, inode and time; `NotFoundError` when it is gone, no regular or no 64-bit ELF file."""
     try:
         st = os.stat(path)
-    except OSError as e:
-        raise NotFoundError(f"{path}: {e.strerror}") from None
+    except (OSError, ValueError) as e:
+        raise NotFoundError(f"{path}: {getattr(e, 'strerror', None) or e}") from None
     key = (path, st.st_dev, st.st_ino, st.st_mtime_ns, st.st_size)
     if key not in _open_files:
         _open_files[key] = Elf(path)
     return _open_files[key]
 
 
-def drop_cached(path):
-    """Drops a file that is about to be deleted from the cache; who still reads it keeps it."""
+def drop_cached(path: str) -> None:
+    """Drops a file that is about to be deleted from the cache; whoever has its `Elf` in hand goes on reading it."""
     for key in [k for k in _open_files if k[0] == path]:
         del _open_files[key]
 
 
+def notes_in(
+    data: Data, at: int = 0, end: int | None = None, budget: files.Budget | None = None
+) -> Iterator[tuple[bytes, int, bytes]]:
+    """`(name, type, description)` of the notes between two offsets of `data`; stops where they are cut."""
+    end = len(data) if end is None else end
+    while at + 12 <= end:
+        if budget is not None:
+            budget.take(0)
+        namesz, descsz, kind = struct.unpack_from("<III", data, at)
+        name = data[at + 12 : at + 12 + min(namesz, 64)].rstrip(b"\0")
+        start = at + 12 + (namesz + 3 & ~3)
+        if start + descsz > end:
+            break
+        if budget is not None:
+            budget.take(descsz)
+        yield name, kind, data[start : start + descsz]
+        at = start + (descsz + 3 & ~3)
+
+
 class Segment:
+    """One program header; sizes and offsets in bytes."""
+
     __slots__ = ("type", "flags", "offset", "vaddr", "filesz", "memsz")
 
-    def __init__(self, kind, flags, offset, vaddr, filesz, memsz):
+    def __init__(self, kind: int, flags: int, offset: int, vaddr: int, filesz: int, memsz: int) -> None:
         self.type, self.flags, self.offset, self.vaddr, self.filesz, self.memsz = kind, flags, offset, vaddr, filesz, memsz
 
 
 class Elf:
-    """One file, memory-mapped. Addresses are the file's own virtual addresses."""
+    """One file, memory-mapped. Addresses are the file's own virtual addresses. `NotFoundError` for what is no 64-bit ELF file."""
 
     relocated_by = 0  # what the loader has added to the pointers of PT_DYNAMIC, where the bytes come out of a process
 
-    def __init__(self, path, data=None):
+    def __init__(self, path: str, data: Data | None = None) -> None:
         """`data`: the file's bytes where they do not come from a file (the vdso)."""
-        self.path, self.data = path, data
-        try:
-            if data is None:
-                with open(path, "rb") as f:
-                    self.data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as e:
-            raise NotFoundError(f"{path}: {getattr(e, 'strerror', None) or 'empty file'}") from None
+        self.path = path
+        self.data = _map(path) if data is None else data
         head = self.data[:64]
         if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
             raise NotFoundError(f"{path}: not a 64-bit little-endian ELF file")
-        (
-            self.type,
-            self.machine,
-            _,
-            self.entry,
-            phoff,
-            self._shoff,
-            _,
-            _,
-            phentsize,
-            phnum,
-            self._shentsize,
-            self._shnum,
-            self._shstrndx,
-        ) = struct.unpack_from("<HHIQQQIHHHHHH", head, 16)
-        if phnum == 0xFFFF and self._shoff:  # more segments than the field holds: sh_info of section 0 (big cores)
-            phnum = struct.unpack_from("<I", self.data, self._shoff + 44)[0]
-        self.segments = []
-        for i in range(phnum):
-            at = phoff + i * phentsize
-            if at + 56 > len(self.data):
-                break  # truncated: what is there is still of use
-            kind, flags, offset, vaddr, _, filesz, memsz = struct.unpack_from("<IIQQQQQ", self.data, at)
-            self.segments.append(Segment(kind, flags, offset, vaddr, filesz, memsz))
+        fields = struct.unpack_from("<HHIQQQIHHHHHH", head, 16)
+        self.type, self.machine, self.entry = fields[0], fields[1], fields[3]
+        self._shoff, self._shentsize, self._shnum, self._shstrndx = fields[5], fields[10], fields[11], fields[12]
         self.arch = ARCH.get(self.machine, f"machine {self.machine}")
-        self._heads = self._sections = None
-        self._tables = None
-        self._functions = {}
+        self.segments = self._read_segments(fields[4], fields[8], fields[9])
+        self.frame_table: list[Any] = []  # of cfi.table_of: kept here, so that it ends with the file
+        self._heads: list[SectionHead] | None = None
+        self._sections: dict[str, tuple[int, int, int, int, int]] | None = None
+        self._tables: list[SymbolTable] | None = None
+        self._value_arrays: list[tuple[array.array[int], int, int]] | None = None
+        self._functions: dict[int, str] = {}
+        self._places: dict[int, tuple[str, int]] = {}
+        self._searched = 0.0
+        self._build_id: str | None = None
+        self._debug_file: list[Elf | None] = []
+
+    def _read_segments(self, offset: int, size: int, count: int) -> list[Segment]:
+        if count == 0xFFFF and self._shoff:  # more segments than the field holds: sh_info of section 0 (big cores)
+            if self._shoff + 64 > len(self.data):
+                return []
+            count = struct.unpack_from("<I", self.data, self._shoff + 44)[0]
+        if count and size < PROGRAM_HEADER.size:
+            raise NotFoundError(f"{self.path}: damaged: program headers of {size} bytes")
+        count = min(count, max(0, len(self.data) - offset) // size) if count else 0  # cut short: what is there is still of use
+        if count > MAX_SEGMENTS:
+            raise NotFoundError(f"{self.path}: damaged: {count} program headers")
+        found = []
+        for i in range(count):
+            kind, flags, at, vaddr, _, filesz, memsz, _ = PROGRAM_HEADER.unpack_from(self.data, offset + i * size)
+            found.append(Segment(kind, flags, at, vaddr, filesz, memsz))
+        return found
 
     @property
-    def lowest_address(self):
+    def lowest_address(self) -> int:
         """Page-aligned lowest virtual address of the file's loaded segments."""
         loads = [s.vaddr for s in self.segments if s.type == PT_LOAD]
         return min(loads) & -4096 if loads else 0
 
-    def at(self, vaddr, size):
+    def at(self, vaddr: int, size: int) -> bytes | None:
         """Bytes of the file behind a virtual address, or None where the file has none."""
         for s in self.segments:
             if s.type == PT_LOAD and s.vaddr <= vaddr and vaddr + size <= s.vaddr + s.filesz:
@@ -106,32 +147,52 @@ class Elf:
                 return self.data[start : start + size]
         return None
 
-    # ---- sections and symbols ----------------------------------------------------------------------------------
+    def offset_of(self, vaddr: int | None) -> int | None:
+        """The file offset behind a virtual address, None where the file has none."""
+        for s in self.segments:
+            if vaddr is not None and s.type == PT_LOAD and s.vaddr <= vaddr < s.vaddr + s.filesz:
+                return s.offset + vaddr - s.vaddr
+        return None
+
+    # ---- sections ------------------------------------------------------------------------------------------------
     @property
-    def section_heads(self):
-        """The section table as `[(name, type, address, file offset, size, link, info, entsize)]`; [] in a file without one, or with one that
-        is cut off."""
+    def section_heads(self) -> list[SectionHead]:
+        """The section table as `[(name, type, address, file offset, size, link, info, entsize)]`.
+
+        [] in a file without one, or with one that is cut off; `GdbextError` where its names claim more than the file can hold."""
         if self._heads is None:
-            heads, count = [], self._shnum
-            if self._shoff and self._shoff + 64 <= len(self.data) and self._shentsize >= 64:
-                first = struct.unpack_from("<IIQQQQIIQQ", self.data, self._shoff)
-                count = count or first[5]  # more sections than the field holds
-                if self._shoff + count * self._shentsize <= len(self.data):
-                    heads = [
-                        struct.unpack_from("<IIQQQQIIQQ", self.data, self._shoff + i * self._shentsize) for i in range(count)
-                    ]
-            strings = self._shstrndx if self._shstrndx != 0xFFFF or not heads else heads[0][6]
-            base = heads[strings][4] if strings < len(heads) else len(self.data)
-            self._heads = [(self.string(base + h[0]), h[1], h[3], h[4], h[5], h[6], h[7], h[9]) for h in heads]
+            self._heads = self._read_section_heads()
         return self._heads
 
-    def string(self, offset, limit=65536):
+    def _read_section_heads(self) -> list[SectionHead]:
+        end, size, count = len(self.data), self._shentsize, self._shnum
+        if not self._shoff or self._shoff + 64 > end or size < SECTION_HEADER.size:
+            return []
+        first = SECTION_HEADER.unpack_from(self.data, self._shoff)
+        count = count or first[5]  # more sections than the field holds
+        if self._shoff + count * size > end:
+            return []
+        strings = self._shstrndx if self._shstrndx != 0xFFFF else first[6]
+        if strings >= count:
+            return []
+        names = SECTION_HEADER.unpack_from(self.data, self._shoff + strings * size)
+        base, length = names[4], min(names[5], max(0, end - names[4]))
+        budget = files.Budget(self.path, 4 * length + (1 << 20))  # names may share their tails, not much more
+        found = []
+        for i in range(count):
+            h = SECTION_HEADER.unpack_from(self.data, self._shoff + i * size)
+            name = self.string(base + h[0])
+            budget.take(len(name))
+            found.append((name, h[1], h[3], h[4], h[5], h[6], h[7], h[9]))
+        return found
+
+    def string(self, offset: int, limit: int = MAX_NAME) -> str:
         """The text at a file offset up to its NUL."""
         end = self.data.find(b"\0", offset, offset + limit)
         return self.data[offset : end if end >= 0 else offset].decode("utf-8", "replace")
 
     @property
-    def sections(self):
+    def sections(self) -> dict[str, tuple[int, int, int, int, int]]:
         """`{name: (address, file offset, size, link, entsize)}`; {} in a file without section headers."""
         if self._sections is None:
             self._sections = {
@@ -140,113 +201,126 @@ class Elf:
             }
         return self._sections
 
-    def symbol(self, name):
-        """The value of a defined dynamic symbol, else of one in .symtab, or None. `name` is str."""
+    # ---- symbols -------------------------------------------------------------------------------------------------
+    def symbol(self, name: str) -> int | None:
+        """The value of a defined dynamic symbol, else of one in .symtab, or None."""
         raw = name.encode()
         for table in self._symbol_tables():
-            value = self._lookup(table, raw)
+            value = self._value_of(table, raw)
             if value is not None:
                 return value
         return None
 
-    def _symbol_tables(self):
+    def _symbol_tables(self) -> list[SymbolTable]:
         if self._tables is None:
             self._tables = []
             dynamic = self._dynamic()
             if dynamic:
                 self._tables.append(dynamic)
-            if ".symtab" in self.sections and ".strtab" in self.sections:
-                _, offset, size, _, _ = self.sections[".symtab"]
-                _, str_offset, str_size, _, _ = self.sections[".strtab"]
-                self._tables.append((offset, size // 24, str_offset, str_size))
+            static = self._table_of(".symtab", ".strtab")
+            if static:
+                self._tables.append(static)
         return self._tables
 
-    def _dynamic(self):
-        """(symbols' file offset, count, strings' file offset, size) from PT_DYNAMIC, as the loader itself finds them."""
-        if ".dynsym" in self.sections and ".dynstr" in self.sections:
-            _, offset, size, _, _ = self.sections[".dynsym"]
-            _, str_offset, str_size, _, _ = self.sections[".dynstr"]
-            return offset, size // 24, str_offset, str_size
-        seg = next((s for s in self.segments if s.type == PT_DYNAMIC), None)
-        if seg is None:
+    def _table_of(self, symbols: str, strings: str) -> SymbolTable | None:
+        if symbols not in self.sections or strings not in self.sections:
             return None
-        tags = {}
-        for at in range(seg.offset, min(seg.offset + seg.filesz, len(self.data) - 15), 16):
+        _, offset, size, _, _ = self.sections[symbols]
+        _, str_offset, str_size, _, _ = self.sections[strings]
+        return self._bounded(offset, size // 24, str_offset, str_size)
+
+    def _bounded(self, offset: int, count: int, str_offset: int, str_size: int) -> SymbolTable:
+        end = len(self.data)
+        return offset, min(count, max(0, end - offset) // 24), str_offset, min(str_size, max(0, end - str_offset))
+
+    def _dynamic(self) -> SymbolTable | None:
+        """From .dynsym, else from PT_DYNAMIC, as the loader itself finds them."""
+        named = self._table_of(".dynsym", ".dynstr")
+        if named:
+            return named
+        segment = next((s for s in self.segments if s.type == PT_DYNAMIC), None)
+        if segment is None:
+            return None
+        tags: dict[int, int] = {}
+        end = min(segment.offset + min(segment.filesz, 16 * MAX_TAGS), len(self.data) - 15)
+        for at in range(segment.offset, end, 16):
             tag, value = struct.unpack_from("<qQ", self.data, at)
-            if tag == 0:
+            if tag == DT_NULL:
                 break
             tags[tag] = value
-        symtab, strtab = (self.offset_of(tags.get(t)) for t in (6, 5))
-        if symtab is None and strtab is None and self.relocated_by and 5 in tags and 6 in tags:
-            symtab, strtab = (self.offset_of(tags[t] - self.relocated_by) for t in (6, 5))
-        strsz = tags.get(10)
-        if symtab is None or strtab is None or not strsz:
+        if not (DT_STRTAB in tags and DT_SYMTAB in tags and tags.get(DT_STRSZ)):
+            return None
+        symtab, strtab = self.offset_of(tags[DT_SYMTAB]), self.offset_of(tags[DT_STRTAB])
+        if symtab is None and strtab is None and self.relocated_by:
+            symtab, strtab = (self.offset_of(tags[t] - self.relocated_by) for t in (DT_SYMTAB, DT_STRTAB))
+        if symtab is None or strtab is None:
             return None
         count = (strtab - symtab) // 24 if strtab > symtab else 0  # linkers put the strings right after the symbols
-        return symtab, count, strtab, strsz
+        return self._bounded(symtab, count, strtab, tags[DT_STRSZ])
 
-    def offset_of(self, vaddr):
-        """The file offset behind a virtual address, None where the file has none."""
-        for s in self.segments:
-            if vaddr is not None and s.type == PT_LOAD and s.vaddr <= vaddr < s.vaddr + s.filesz:
-                return s.offset + vaddr - s.vaddr
-        return None
-
-    def _lookup(self, table, raw):
+    def _value_of(self, table: SymbolTable, raw: bytes) -> int | None:
+        """By the string first (one fast search in the mapped file), then by the symbol that points at it."""
         offset, count, str_offset, str_size = table
-        # The string first (one fast search in the mapped file), then the symbol that points at it.
-        wanted, at, end = [], str_offset, str_offset + str_size
-        needle = raw + b"\0"
-        while True:
-            at = self.data.find(needle, at, end)
-            if at < 0:
-                break
-            wanted.append(at - str_offset)
-            at += 1
-        for name_offset in wanted:
-            pattern = struct.pack("<I", name_offset)
-            pos = offset
-            limit = offset + count * 24
-            while True:
-                pos = self.data.find(pattern, pos, limit)
-                if pos < 0:
-                    break
-                if (pos - offset) % 24 == 0:
-                    _, _, _, shndx, value, _ = struct.unpack_from("<IBBHQQ", self.data, pos)
-                    if shndx != 0 and value:
-                        return value
-                pos += 1
+        budget = files.Budget(self.path)
+        end, needle = str_offset + str_size, raw + b"\0"
+        at = self.data.find(needle, str_offset, end)
+        while at >= 0:
+            value = self._value_named(offset, count, at - str_offset, budget)
+            if value is not None:
+                return value
+            at = self.data.find(needle, at + 1, end)
         return None
 
-    def symbols_named(self, words):
-        """`[(name, value, size)]` of the defined functions whose names hold one of `words` (bytes), by address; a function that both
-        symbol tables name once. Searched in the mapped file: seconds for gigabytes."""
-        found = {}
+    def _value_named(self, offset: int, count: int, name_offset: int, budget: files.Budget) -> int | None:
+        pattern, limit = struct.pack("<I", name_offset), offset + count * 24
+        at = self.data.find(pattern, offset, limit)
+        while at >= 0:
+            budget.take(0)
+            if (at - offset) % 24 == 0 and at + 24 <= limit:
+                _, _, _, shndx, value, _ = SYMBOL.unpack_from(self.data, at)
+                if shndx != 0 and value:
+                    return int(value)
+            at = self.data.find(pattern, at + 1, limit)
+        return None
+
+    def symbols_named(self, words: Sequence[bytes]) -> list[tuple[str, int, int]]:
+        """`[(name, value, size)]` of the defined functions whose names hold one of `words`, by address.
+
+        A function that both symbol tables name counts once. Searched in the mapped file: seconds for gigabytes."""
+        found: dict[tuple[int, str], int] = {}
+        budget = files.Budget(self.path, seconds=300)
         for offset, count, base, size in self._symbol_tables():
-            end, spans = min(base + size, len(self.data)), []  # [(a name's first byte, where the word stands in it)]
-            for word in words:
-                at = self.data.find(word, base, end)
-                while at >= 0:
-                    stop = self.data.find(b"\0", at, end)
-                    spans.append((self.data.rfind(b"\0", base, at) + 1 - base if at > base else 0, at - base))
-                    at = self.data.find(word, stop, end) if stop >= 0 else -1
+            spans = self._names_with(words, base, size, budget)
             if not spans:
                 continue
-            spans.sort()
             starts = [s for s, _ in spans]
             names = array.array("I")
-            names.frombytes(self.data[offset : offset + 24 * min(count, (len(self.data) - offset) // 24)])
+            names.frombytes(self.data[offset : offset + 24 * count])
             for index, name in enumerate(names[0::6]):
                 near = bisect.bisect_right(starts, name) - 1  # a linker may let a name be the tail of a longer one
                 if near < 0 or name > spans[near][1]:
                     continue
-                _, info, _, shndx, value, length = struct.unpack_from("<IBBHQQ", self.data, offset + 24 * index)
-                if shndx and value and info & 15 in (0, 2, 10):
-                    found[value, self.string(base + name)] = length
+                _, info, _, shndx, value, length = SYMBOL.unpack_from(self.data, offset + 24 * index)
+                if shndx and value and info & 15 in FUNCTION_TYPES:
+                    text = self.string(base + name)
+                    budget.take(len(text))
+                    found[value, text] = length
         return sorted(((name, value, length) for (value, name), length in found.items()), key=lambda f: f[1:])
 
+    def _names_with(self, words: Sequence[bytes], base: int, size: int, budget: files.Budget) -> list[tuple[int, int]]:
+        """`[(a name's first byte, where the word stands in it)]`, both as offsets into the strings."""
+        end, spans = base + size, []
+        for word in words:
+            at = self.data.find(word, base, end)
+            while at >= 0:
+                budget.take(100)
+                stop = self.data.find(b"\0", at, end)
+                spans.append((self.data.rfind(b"\0", base, at) + 1 - base if at > base else 0, at - base))
+                at = self.data.find(word, stop, end) if stop >= 0 else -1
+        return sorted(spans)
+
     # ---- from an address to a function -------------------------------------------------------------------------
-    def function_from(self, start):
+    def function_from(self, start: int) -> str:
         """The name of the symbol whose value is `start`, '' when there is none: exact, and fast in the largest files."""
         if start not in self._functions:
             name = self._named(start)
@@ -256,109 +330,100 @@ class Elf:
         return self._functions[start]
 
     @property
-    def debug_file(self):
-        """The file that distributions keep a stripped library's symbols in, by its build-id, as an `Elf`; None when it is not installed."""
-        if not hasattr(self, "_debug_file"):
-            self._debug_file, own = None, self.build_id
+    def debug_file(self) -> Elf | None:
+        """The file that distributions keep a stripped library's symbols in, by its build-id; None when it is not installed."""
+        if not self._debug_file:
+            own, found = self.build_id, None
             path = f"/usr/lib/debug/.build-id/{own[:2]}/{own[2:]}.debug"
             if own and self.path != path and os.path.exists(path):
                 try:
-                    self._debug_file = open_elf(path)
-                except NotFoundError:
+                    found = open_elf(path)
+                except GdbextError:
                     pass
-        return self._debug_file
+            self._debug_file.append(found if found is not None and found.build_id == own else None)
+        return self._debug_file[0]
 
     @property
-    def has_static_symbols(self):
+    def has_static_symbols(self) -> bool:
         """Whether names of static functions can be told."""
         return ".symtab" in self.sections or (self.debug_file is not None and ".symtab" in self.debug_file.sections)
 
-    def _values(self):
+    def _values(self) -> list[tuple[array.array[int], int, int]]:
         """`[(values of a symbol table as array('Q'), its file offset, strings' file offset)]`, .symtab first."""
-        if not hasattr(self, "_value_arrays"):
-            found = []
+        if self._value_arrays is None:
+            self._value_arrays = []
             for offset, count, str_offset, _ in reversed(self._symbol_tables()):
                 words = array.array("Q")
                 words.frombytes(self.data[offset : offset + 24 * count])
-                found.append((words[1::3], offset, str_offset))
-            self._value_arrays = found
+                self._value_arrays.append((words[1::3], offset, str_offset))
         return self._value_arrays
 
-    def _named(self, start):
+    def _named(self, start: int) -> str:
         for values, offset, str_offset in self._values():
             best, index = "", -1
             while True:
                 try:
-                    index = (
-                        values.index(start, index + 1)
-                        if sys.version_info >= (3, 10)
-                        else index + 1 + values[index + 1 :].index(start)
-                    )
+                    index = _index(values, start, index + 1)
                 except ValueError:
                     break
-                name, info, _, shndx, _, _ = struct.unpack_from("<IBBHQQ", self.data, offset + 24 * index)
-                if shndx and info & 15 in (0, 2, 10):  # untyped, function, ifunc
-                    text = self.data[str_offset + name : self.data.find(b"\0", str_offset + name)].decode("utf-8", "replace")
+                name, info, _, shndx, _, _ = SYMBOL.unpack_from(self.data, offset + 24 * index)
+                if shndx and info & 15 in FUNCTION_TYPES:
                     if info & 15 != 0 or not best:
-                        best = text
+                        best = self.string(str_offset + name)
                     if info & 15 != 0 and info >> 4:  # a global function's name is the one people know
                         break
             if best:
                 return best
         return ""
 
-    def function_at(self, vaddr):
+    def function_at(self, vaddr: int) -> str:
         """The function that an address lies in by the symbols' sizes, ''; for code without call-frame information."""
         return self.function_and_start(vaddr)[0]
 
-    def function_and_start(self, vaddr):
+    def function_and_start(self, vaddr: int) -> tuple[str, int]:
         """(function that an address lies in by the symbols' sizes, the address it begins at), ('', 0) where there is none."""
-        key = ("at", vaddr)
-        if key not in self._functions:
-            best = (0, "")
-            for values, offset, str_offset in self._values():
-                for index, value in enumerate(values):
-                    if best[0] < value <= vaddr:
-                        name, info, _, shndx, _, size = struct.unpack_from("<IBBHQQ", self.data, offset + 24 * index)
-                        if shndx and info & 15 in (0, 2, 10) and (vaddr < value + size or not size and vaddr - value < 4096):
-                            best = (value, self.string(str_offset + name))
-            if not best[1] and self.debug_file is not None:
-                self._functions[key] = self.debug_file.function_and_start(vaddr)
-            else:
-                self._functions[key] = best[1], best[0]
-        return self._functions[key]
+        if vaddr not in self._places:
+            found = self._around(vaddr) if self._searched < SEARCH_SECONDS else ("", 0)
+            if not found[0] and self.debug_file is not None:
+                found = self.debug_file.function_and_start(vaddr)
+            self._places[vaddr] = found
+        return self._places[vaddr]
+
+    def _around(self, vaddr: int) -> tuple[str, int]:
+        began, best, place = time.monotonic(), 0, -1
+        for values, offset, str_offset in self._values():
+            for index, value in enumerate(values):
+                if best < value <= vaddr:
+                    name, info, _, shndx, _, size = SYMBOL.unpack_from(self.data, offset + 24 * index)
+                    if shndx and info & 15 in FUNCTION_TYPES and (vaddr < value + size or not size and vaddr - value < NEAR):
+                        best, place = value, str_offset + name
+        self._searched += time.monotonic() - began
+        text = self.string(place) if place >= 0 else ""
+        return (text, best) if text else ("", 0)
 
     # ---- notes ---------------------------------------------------------------------------------------------------
-    def notes(self):
+    def notes(self) -> Iterator[tuple[bytes, int, bytes]]:
         """`(name, type, description bytes)` of every PT_NOTE segment; stops where the file is cut."""
+        budget = files.Budget(self.path)
         for s in self.segments:
-            if s.type != PT_NOTE:
-                continue
-            at, end = s.offset, min(s.offset + s.filesz, len(self.data))
-            while at + 12 <= end:
-                namesz, descsz, kind = struct.unpack_from("<III", self.data, at)
-                name = self.data[at + 12 : at + 12 + namesz].rstrip(b"\0")
-                start = at + 12 + (namesz + 3 & ~3)
-                if start + descsz > end:
-                    break
-                yield name, kind, self.data[start : start + descsz]
-                at = start + (descsz + 3 & ~3)
+            if s.type == PT_NOTE:
+                yield from notes_in(self.data, s.offset, min(s.offset + s.filesz, len(self.data)), budget)
 
     @property
-    def build_id(self):
+    def build_id(self) -> str:
         """Hex build-id, or ''."""
-        for name, kind, desc in self.notes():
-            if name == b"GNU" and kind == NT_GNU_BUILD_ID:
-                return desc.hex()
-        return ""
+        if self._build_id is None:
+            ids = (desc.hex() for name, kind, desc in self.notes() if name == b"GNU" and kind == NT_GNU_BUILD_ID)
+            self._build_id = next(ids, "")
+        return self._build_id
 
-    def mapped_files(self):
+    def mapped_files(self) -> list[tuple[int, int, int, str]]:
         """A core's NT_FILE: `[(start, end, offset in bytes, path)]`."""
         for name, kind, desc in self.notes():
-            if kind == NT_FILE and name == b"CORE":
+            if kind == NT_FILE and name == b"CORE" and len(desc) >= 16:
                 count, page = struct.unpack_from("<QQ", desc, 0)
                 count = min(count, (len(desc) - 16) // 24)
-                names = desc[16 + 24 * count :].split(b"\0")
+                names = desc[16 + 24 * count :].split(b"\0", count)
                 found = []
                 for i in range(count):
                     start, end, offset = struct.unpack_from("<QQQ", desc, 16 + 24 * i)
@@ -366,3 +431,18 @@ class Elf:
                     found.append((start, end, offset * page, path))
                 return found
         return []
+
+
+def _map(path: str) -> mmap.mmap:
+    with files.open_regular(path) as f:
+        try:
+            return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as e:
+            raise NotFoundError(f"{path}: {getattr(e, 'strerror', None) or 'empty file'}") from None
+
+
+def _index(values: array.array[int], wanted: int, start: int) -> int:
+    """The index of the next `wanted` from `start` on; `ValueError` where there is none."""
+    if sys.version_info >= (3, 10):
+        return values.index(wanted, start)
+    return start + values[start:].index(wanted)

@@ -1,7 +1,7 @@
 """Files that a process, a core or a colleague names: what may be opened, where it is looked for, and what reading it may cost.
 
-Nothing here trusts a name or a byte: a name is followed inside the process's own root, only a regular file is opened, and every reader
-works within a `Budget`. A damaged file is one `GdbextError` that names it.
+Nothing here trusts a name or a byte: a name is followed inside the process's own root, only a regular file is opened, and every
+reader works within a `Budget`. A damaged file is one `GdbextError` that names it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ DAMAGE = (
 
 
 def resolve(root: str, path: str) -> str:
-    """Where `path`, as a process with the root folder `root` names it, lies for us: every symbolic link is followed inside `root`.
+    """Where `path`, as a process with the root folder `root` names it, lies for us: every symbolic link is followed inside
+    `root`.
 
     `root` is '' for our own; the name is then returned as it is. `NotFoundError` where the links go round."""
     if not root:
@@ -62,8 +63,8 @@ def resolve(root: str, path: str) -> str:
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Opens a regular file for reading, never waiting for anything; `NotFoundError` for what is not there, not ours to read, or no
-    regular file (a FIFO would wait for its writer, a device may do anything)."""
+    """Opens a regular file for reading, never waiting for anything; `NotFoundError` for what is not there, not ours to read, or
+    no regular file (a FIFO would wait for its writer, a device may do anything)."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as e:
@@ -86,8 +87,8 @@ def source_lines(path: str, limit: int = MAX_SOURCE) -> list[str]:
 class Budget:
     """What reading one file may cost: `size` bytes of memory and `seconds` of time, whatever the file claims.
 
-    A reader calls `take(n)` before it makes `n` bytes out of the file, and `take(0)` in a loop that the file steers. `GdbextError` when the
-    budget is spent."""
+    A reader calls `take(n)` before it makes `n` bytes out of the file, and `take(0)` in a loop that the file steers.
+    `GdbextError` when the budget is spent."""
 
     __slots__ = ("path", "size", "seconds", "_left", "_deadline")
 

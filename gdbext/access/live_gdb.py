@@ -6,8 +6,9 @@ import re
 import gdb
 
 from ..errors import FaultError, GdbextError
-from .base import Mapping, Target, Thread
+from .base import Target
 from .cli_gdb import command
+from .model import Mapping, Thread
 from .proc import ProcTarget, list_threads, parse_maps, read_proc
 from .unwind import MASK, NUMBERS, PC
 

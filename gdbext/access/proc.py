@@ -4,42 +4,28 @@ What is read may change between two reads (`is_stopped` is False): readers that 
 and nonsense, and try again. Reading memory needs the permission that ptrace needs; the error says how to get it.
 """
 
+from __future__ import annotations
+
 import os
 import re
+from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, NotFoundError
-from .base import Mapping, Target, Thread
+from .base import Target
+from .model import Mapping, Thread
+from .permission import permission_hint
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _THERE = bytes(i >> 6 != 0 for i in range(256))  # the upper byte of a pagemap entry: in memory, or in swap
 _RUNS = re.compile(rb"\x01(?:\x00{0,15}\x01)*").finditer
+_ENTRIES = 1 << 20  # pagemap entries (4 GiB of addresses) that are read at once
 
 
-def permission_hint(pid):
-    """The one line that gives the right to read or attach to `pid`, from what this machine says of itself."""
-    try:
-        with open("/proc/sys/kernel/yama/ptrace_scope") as f:
-            scope = f.read().strip()
-    except OSError:
-        scope = "0"
-    uid = None
-    try:
-        uid = os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        pass
-    if os.geteuid() != 0 and uid not in (None, os.geteuid()):
-        return f"it belongs to user {uid}: run gdb as that user or with sudo"
-    if scope == "3":
-        return "kernel.yama.ptrace_scope is 3: no tracing until a reboot with a lower value"
-    if scope == "2" or (scope == "1" and os.geteuid() != 0):
-        return "run: sudo sysctl kernel.yama.ptrace_scope=0"
-    if os.geteuid() == 0:
-        return "in a container start it with --cap-add=SYS_PTRACE (kubernetes: securityContext.capabilities.add: [SYS_PTRACE])"
-    return "run gdb with sudo, or in a container with --cap-add=SYS_PTRACE"
-
-
-def parse_maps(text):
-    """The text of /proc/PID/maps -> `[Mapping]`."""
+def parse_maps(text: str) -> list[Mapping]:
+    """The text of /proc/PID/maps -> `[Mapping]`; `ValueError` for another text."""
     found = []
     for line in text.splitlines():
         parts = line.split(None, 5)
@@ -47,11 +33,11 @@ def parse_maps(text):
             continue
         start, _, end = parts[0].partition("-")
         path = parts[5].replace("\\012", "\n") if len(parts) > 5 else ""
-        found.append(Mapping(int(start, 16), int(end, 16), parts[1], int(parts[2], 16), path, int(parts[4])))
+        found.append(Mapping(int(start, 16), int(end, 16), parts[1], int(parts[2], 16), path, int(parts[4]), device=parts[3]))
     return found
 
 
-def read_proc(pid, name):
+def read_proc(pid: int, name: str) -> bytes:
     """Bytes of /proc/PID/NAME; `NotFoundError` when the process is gone, `GdbextError` when it may not be read."""
     try:
         with open(f"/proc/{pid}/{name}", "rb") as f:
@@ -62,14 +48,35 @@ def read_proc(pid, name):
         raise NotFoundError(f"process {pid} does not exist (any more)") from None
 
 
-def list_threads(pid):
-    """`[Thread]` of a live process from /proc, by tid; no registers."""
+def read_maps(pid: int) -> tuple[str, int]:
+    """-> (text of the memory map, the thread whose /proc entry shows it).
+
+    The entry of a process whose main thread has ended is empty: its memory is then that of any other thread."""
+    text = read_proc(pid, "maps").decode("utf-8", "surrogateescape")
+    if text:
+        return text, pid
+    for tid in task_ids(pid):
+        try:
+            text = read_proc(pid, f"task/{tid}/maps").decode("utf-8", "surrogateescape")
+        except GdbextError:
+            continue
+        if text:
+            return text, tid
+    raise GdbextError(f"process {pid} has no memory: it is a zombie or a kernel thread, or it has just ended")
+
+
+def task_ids(pid: int) -> list[int]:
+    """Thread ids, sorted; `NotFoundError` when the process is gone."""
     try:
-        tids = sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+        return sorted(map(int, os.listdir(f"/proc/{pid}/task")))
     except OSError:
         raise NotFoundError(f"process {pid} does not exist (any more)") from None
+
+
+def list_threads(pid: int) -> list[Thread]:
+    """The threads of a live process from /proc, by tid; no registers."""
     found = []
-    for tid in tids:
+    for tid in task_ids(pid):
         try:
             stat = read_proc(pid, f"task/{tid}/stat").decode("utf-8", "replace")
             own = next((line for line in read_proc(pid, f"task/{tid}/status").splitlines() if line.startswith(b"NSpid:")), b"")
@@ -80,35 +87,74 @@ def list_threads(pid):
     return found
 
 
+def boot_id() -> str:
+    """What names this start of this machine; '' where the kernel does not say."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
+def process_root(pid: int) -> str:
+    """The folder in which we see a process's own file system; '' where it is ours.
+
+    Two file systems may give their roots the same inode number, so the device counts too; and with the same root folder another
+    mount namespace may have other folders mounted below it."""
+    try:
+        theirs, ours = os.stat(f"/proc/{pid}/root/"), os.stat("/")
+    except OSError:
+        return ""
+    if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
+        try:
+            if os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
+                return ""
+        except OSError:
+            return ""
+    return f"/proc/{pid}/root"
+
+
 class ProcTarget(Target):
-    """`pid` as this machine numbers it."""
+    """`pid` as this machine numbers it. A main thread that has ended hides nothing: what its /proc entry lacks comes from another
+    thread's."""
 
     kind = "proc"
     is_live = True
     is_stopped = False
+    pid: int
 
-    def __init__(self, pid, label=""):
+    def __init__(self, pid: int, label: str = "") -> None:
         super().__init__()
         self.pid, self.label = int(pid), label
-        self._mem = None
+        self._mem: BinaryIO | None = None
+        self._carrier = 0  # the thread whose entry has the memory, once that was needed
         self.arch = {"aarch64": "aarch64"}.get(os.uname().machine, "x86-64")
 
-    def _open(self):
+    def open_memory(self) -> BinaryIO:
+        """Opens the process's memory; the error says who lacks which permission."""
         if self._mem is None:
             try:
-                self._mem = open(f"/proc/{self.pid}/mem", "rb", buffering=0)
+                self._mem = open(f"/proc/{self._memory_tid()}/mem", "rb", buffering=0)
             except PermissionError:
                 raise GdbextError(f"process {self.pid}: no permission to read its memory; {permission_hint(self.pid)}") from None
             except (FileNotFoundError, ProcessLookupError):
                 raise NotFoundError(f"process {self.pid} does not exist (any more)") from None
         return self._mem
 
-    def _read(self, address, size):
-        mem = self._open()
+    def _memory_tid(self) -> int:
+        if not self._carrier:
+            self._carrier = read_maps(self.pid)[1]
+        return self._carrier
+
+    def _entry(self, name: str) -> bytes:
+        return read_proc(self.pid, name) or read_proc(self._memory_tid(), name)
+
+    def _read(self, address: int, size: int) -> bytes:
+        descriptor = self.open_memory().fileno()
         parts, done = [], 0
         while done < size:
             try:
-                chunk = os.pread(mem.fileno(), size - done, address + done)
+                chunk = os.pread(descriptor, size - done, address + done)
             except (OSError, OverflowError) as e:
                 raise FaultError(address, size, getattr(e, "strerror", "") or "") from None
             if not chunk:
@@ -117,57 +163,67 @@ class ProcTarget(Target):
             done += len(chunk)
         return b"".join(parts)
 
-    def populated(self, start, end):
-        """By /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst): pages in memory or swapped out. Short gaps are passed over."""
+    def populated(self, start: int, end: int) -> list[tuple[int, int]]:
+        """By /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst): pages in memory or swapped out. Short gaps are passed
+        over."""
+        found = []
         try:
-            with open(f"/proc/{self.pid}/pagemap", "rb", buffering=0) as f:
-                entries = os.pread(f.fileno(), (end - start) // _PAGE * 8, start // _PAGE * 8)
-        except OSError:
+            with open(f"/proc/{self._memory_tid()}/pagemap", "rb", buffering=0) as f:
+                for at in range(start, end, _ENTRIES * _PAGE):
+                    count = min(_ENTRIES, (end - at) // _PAGE)
+                    entries = os.pread(f.fileno(), 8 * count, at // _PAGE * 8)
+                    if len(entries) != 8 * count:
+                        return [(start, end)]
+                    there = entries[7::8].translate(_THERE)
+                    found += [(at + m.start() * _PAGE, at + m.end() * _PAGE) for m in _RUNS(there)]
+        except (OSError, GdbextError):
             return [(start, end)]
-        if len(entries) != (end - start) // _PAGE * 8:
-            return [(start, end)]
-        return [(start + m.start() * _PAGE, start + m.end() * _PAGE) for m in _RUNS(entries[7::8].translate(_THERE))]
+        return found
 
-    def _mappings(self):
-        maps = parse_maps(read_proc(self.pid, "maps").decode("utf-8", "surrogateescape"))
-        if not maps:
-            raise GdbextError(f"process {self.pid} has no memory: it is a zombie or a kernel thread")
-        return maps
+    def _mappings(self) -> list[Mapping]:
+        text, self._carrier = read_maps(self.pid)
+        return parse_maps(text)
 
-    def _threads(self):
+    def _threads(self) -> list[Thread]:
         return list_threads(self.pid)
 
-    def argv(self):
-        return [a.decode("utf-8", "surrogateescape") for a in read_proc(self.pid, "cmdline").split(b"\0")[:-1]]
+    def argv(self) -> list[str]:
+        """The words of /proc/PID/cmdline."""
+        return [a.decode("utf-8", "surrogateescape") for a in self._entry("cmdline").split(b"\0")[:-1]]
 
-    def environ(self):
-        pairs = (
-            e.decode("utf-8", "surrogateescape").partition("=") for e in read_proc(self.pid, "environ").split(b"\0") if b"=" in e
-        )
-        return {k: v for k, _, v in pairs}
+    def environ(self) -> dict[str, str]:
+        """The variables of /proc/PID/environ."""
+        pairs = (e.decode("utf-8", "surrogateescape") for e in self._entry("environ").split(b"\0") if b"=" in e)
+        return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
-    def root(self):
+    def root(self) -> str:
+        """See `process_root`."""
+        return process_root(self._carrier or self.pid)
+
+    def cwd(self) -> str:
+        """The working folder, by its name inside the process's own root."""
         try:
-            if os.stat(f"/proc/{self.pid}/root/").st_ino == os.stat("/").st_ino:
-                return ""
+            return os.readlink(f"/proc/{self.pid}/cwd")
         except OSError:
             return ""
-        return f"/proc/{self.pid}/root"
 
-    def deleted_file(self, path, base):
+    def deleted_file(self, path: str, base: int) -> str:
+        """Through /proc/PID/exe, or for root through /proc/PID/map_files."""
         if self.exe() == path:
             return f"/proc/{self.pid}/exe"
         m = self.mapping_at(base)
-        file = f"/proc/{self.pid}/map_files/{m.start:x}-{m.end:x}"  # for root alone
-        return file if os.access(file, os.R_OK) else ""
+        file = f"/proc/{self.pid}/map_files/{m.start:x}-{m.end:x}" if m else ""  # for root alone
+        return file if file and os.access(file, os.R_OK) else ""
 
-    def exe(self):
+    def exe(self) -> str:
+        """The path of the program, '' where it may not be read."""
         try:
             return os.readlink(f"/proc/{self.pid}/exe")
         except OSError:
             return ""
 
-    def close(self):
+    def close(self) -> None:
+        """Closes the memory; it is opened again when it is needed."""
         if self._mem is not None:
             self._mem.close()
             self._mem = None

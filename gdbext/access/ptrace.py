@@ -4,6 +4,8 @@ Stopping is PTRACE_SEIZE + PTRACE_INTERRUPT: no signal is sent, so when the trac
 and a process in a group-stop (state T) stays in it. Numbers: Linux include/uapi/linux/ptrace.h, arch/*/include/asm/user.h.
 """
 
+from __future__ import annotations
+
 import ctypes
 import errno
 import mmap
@@ -12,8 +14,13 @@ import platform
 import struct
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from ..errors import GdbextError, NotFoundError
+from .permission import permission_hint
+
+if TYPE_CHECKING:
+    from typing import Any, Iterable
 
 PEEKUSER, POKEUSER, CONT, DETACH = 3, 6, 7, 17
 GETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4206, 0x4207
@@ -24,6 +31,7 @@ MACHINE = platform.machine()
 DEBUGREG_OFFSET = 848  # struct user (x86-64): u_debugreg
 IOV_MAX = 1024
 MAX_CALL = 0x7FFFF000  # bytes that Linux copies in one call
+FIRST_LOOK, LOOK_AGAIN = 0.001, 0.005  # seconds after which threads that do not stop are asked whether they sleep uninterruptibly
 
 # Order of the general registers in NT_PRSTATUS: struct user_regs_struct (x86-64), struct user_pt_regs (aarch64).
 REGISTERS = {
@@ -33,30 +41,35 @@ REGISTERS = {
     "aarch64": [f"x{i}" for i in range(31)] + ["sp", "pc", "cpsr"],
 }
 STACK_POINTER = {"x86-64": "rsp", "aarch64": "sp"}
+# What /proc/PID/task/TID/syscall shows of a thread that is blocked in the kernel, by register.
+BLOCKED = {
+    "x86-64": ["orig_rax", "rdi", "rsi", "rdx", "r10", "r8", "r9", "rsp", "rip"],
+    "aarch64": ["x8", "x0", "x1", "x2", "x3", "x4", "x5", "sp", "pc"],
+}
 
 
 class _Iovec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.ptrace.restype = ctypes.c_long
-_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-_libc.process_vm_readv.restype = ctypes.c_ssize_t
-_libc.process_vm_readv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.restype = ctypes.c_long
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+libc.process_vm_readv.restype = ctypes.c_ssize_t
+libc.process_vm_readv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
 
 
-def call(request, tid, address=0, data=0):
+def call(request: int, tid: int, address: int = 0, data: int = 0) -> int:
     """ptrace(2); raises `OSError`."""
     ctypes.set_errno(0)
-    result = _libc.ptrace(request, tid, address, data)
+    result = int(libc.ptrace(request, tid, address, data))
     if result == -1 and ctypes.get_errno():
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
 
 
 # ---- what /proc says -------------------------------------------------------------------------------------------------
-def tids(pid):
+def tids(pid: int) -> list[int]:
     """Thread ids, sorted; [] when the process is gone."""
     try:
         return sorted(map(int, os.listdir(f"/proc/{pid}/task")))
@@ -64,8 +77,9 @@ def tids(pid):
         return []
 
 
-def status(pid, tid=None):
-    """`{"state", "tracer", "pending", "blocked", "tgid", "kthread"}` of a thread (default: the main one), or None when it is gone.
+def status(pid: int, tid: int | None = None) -> dict[str, Any] | None:
+    """`{"state", "tracer", "pending", "blocked", "tgid", "kthread"}` of a thread (default: the main one), or None when it is
+    gone.
 
     `state` is the letter of proc(5); `pending`: signal mask of the thread and the process together; `blocked`: of what
     the thread lets wait."""
@@ -84,7 +98,30 @@ def status(pid, tid=None):
         return None
 
 
-def start_time(pid):
+def thread_state(pid: int, tid: int) -> str:
+    """The letter of proc(5), '' when the thread is gone. Cheaper than `status`."""
+    try:
+        with open(f"/proc/{pid}/task/{tid}/stat", "rb", buffering=0) as f:
+            return f.read(1024).rpartition(b") ")[2][:1].decode()
+    except OSError:
+        return ""
+
+
+def uninterruptible(pid: int) -> list[int]:
+    """Threads in state D: inside the kernel, and no signal or tracer stops them until what they wait for has come."""
+    return [tid for tid in tids(pid) if thread_state(pid, tid) == "D"]
+
+
+def memory_tid(pid: int) -> int | None:
+    """A thread of a process that has its memory (a main thread that has ended has none); None where no thread has."""
+    for tid in [pid, *tids(pid)]:
+        state = status(pid, tid)
+        if state is not None and state["state"] not in "ZX" and not state["kthread"]:
+            return tid
+    return None
+
+
+def start_time(pid: int) -> int | None:
     """Clock ticks after boot at which a process began (with the pid it names it for good), or None when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as f:
@@ -93,38 +130,42 @@ def start_time(pid):
         return None
 
 
-def is_stopped(pid):
+def is_stopped(pid: int) -> bool:
     """True where a thread of the process is in a group-stop (T): stopped by a signal, not by a tracer."""
     return any(s["state"] == "T" for s in (status(pid, t) for t in tids(pid)) if s)
 
 
-def tracers(pid):
+def tracers(pid: int) -> set[int]:
     """Pids of the processes that trace a thread of `pid`."""
     return {s["tracer"] for s in (status(pid, t) for t in tids(pid)) if s and s["tracer"]}
 
 
 # ---- stopping without a signal ---------------------------------------------------------------------------------------
 class Stopped:
-    """All threads of a process, seized and interrupted, for a `with` block; every one is released at its end.
+    """All threads of a process, seized and interrupted, for a `with` block (or several, one after the other).
 
-    `threads`: tids that stand still. `stray`: tids that did not stop in time (uninterruptible sleep); `release_stray()` releases
-    them when they come round. `seconds`: how long the process stood still, from the first interrupt to the last detach.
-    """
+    `threads`: tids that stand still. `stray`: tids that did not stop, since they sleep uninterruptibly in the kernel (state D) or
+    took longer than `timeout`; nobody waits for a thread in state D. They stay seized: `release_stray()` lets go of those that
+    have come round, the end of this process of the rest. `seconds`: how long the process stood still, from the first interrupt to
+    the last detach."""
 
-    def __init__(self, pid, timeout=1.0):
+    def __init__(self, pid: int, timeout: float = 1.0) -> None:
         self.pid, self.timeout = pid, timeout
-        self.threads, self.stray, self.seconds = {}, set(), 0.0
-        self._seized = set()
-        self._began = None
+        self.threads: dict[int, int] = {}
+        self.stray: set[int] = set()
+        self.seconds = 0.0
+        self._seized: set[int] = set()
+        self._began: float | None = None
 
-    def __enter__(self):
+    def __enter__(self) -> Stopped:
         try:
+            self.release_stray()
             self._seize_new()  # seizing alone does not stop: the pause begins with the first interrupt
             if not self._seized:
                 raise NotFoundError(f"process {self.pid} does not exist (any more)")
             self._began = time.monotonic()
             deadline = self._began + self.timeout
-            fresh = self._seized
+            fresh = self._seized - self.stray  # a stray has its interrupt since the time before
             while fresh:
                 for tid in list(fresh):
                     self._interrupt(tid)
@@ -135,10 +176,10 @@ class Stopped:
             raise
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.release()
 
-    def _seize_new(self):
+    def _seize_new(self) -> set[int]:
         fresh = set()
         for tid in tids(self.pid):
             if tid in self._seized:
@@ -152,34 +193,39 @@ class Stopped:
                 if state["tracer"]:
                     text = f"process {self.pid} is already traced by process {state['tracer']}: detach that first"
                     raise GdbextError(text) from None
-                from .proc import permission_hint
-
                 raise GdbextError(f"process {self.pid}: no permission to stop it; {permission_hint(self.pid)}") from None
             fresh.add(tid)
             self._seized.add(tid)
         return fresh
 
-    def _interrupt(self, tid):
+    def _interrupt(self, tid: int) -> None:
         try:
             call(INTERRUPT, tid)
         except OSError:
             self._seized.discard(tid)  # ended
 
-    def _wait(self, deadline):
+    def _wait(self, deadline: float) -> None:
         waiting = self._seized - set(self.threads)
+        look = time.monotonic() + FIRST_LOOK
         while waiting:
             moved = False
             for tid in list(waiting):
                 if self._collect(tid):
                     waiting.discard(tid)
                     moved = True
-            if not moved:
-                if time.monotonic() > deadline:
+            if moved:
+                continue
+            now = time.monotonic()
+            if now > deadline:
+                break
+            if now > look:
+                if all(thread_state(self.pid, tid) == "D" for tid in waiting):
                     break
-                time.sleep(0.00005)
+                look = now + LOOK_AGAIN
+            time.sleep(0.00005)
         self.stray = waiting
 
-    def _collect(self, tid):
+    def _collect(self, tid: int) -> bool:
         """True when `tid` stopped or ended."""
         try:
             found, code = os.waitpid(tid, WALL | os.WNOHANG)
@@ -196,7 +242,7 @@ class Stopped:
             self._seized.discard(tid)
         return True
 
-    def release(self):
+    def release(self) -> None:
         """Detaches what stopped. Safe to call twice."""
         for tid, signal in list(self.threads.items()):
             try:
@@ -210,8 +256,8 @@ class Stopped:
         self.stray |= self._seized
         self.threads = {}
 
-    def release_stray(self):
-        """Detaches strays that have stopped by now; True when none is left. The end of this process releases the rest."""
+    def release_stray(self) -> bool:
+        """Detaches strays that have stopped by now; True when none is left."""
         for tid in list(self.stray):
             self._collect(tid)
             if tid in self.threads or tid not in self._seized:
@@ -220,7 +266,7 @@ class Stopped:
         return not self.stray
 
 
-def general_registers(tid):
+def general_registers(tid: int) -> bytes:
     """The raw NT_PRSTATUS register set of a stopped thread."""
     buffer = ctypes.create_string_buffer(1024)
     iov = _Iovec(ctypes.cast(buffer, ctypes.c_void_p).value, len(buffer))
@@ -228,7 +274,23 @@ def general_registers(tid):
     return buffer.raw[: iov.length]
 
 
-def decode_registers(raw, arch):
+def blocked_registers(pid: int, tid: int, arch: str) -> bytes | None:
+    """A NT_PRSTATUS set of a thread that waits in the kernel and cannot be stopped, from /proc: the arguments of its system call,
+    its stack pointer and its program counter; 0 for all others. None for a thread that runs, or may not be asked."""
+    try:
+        with open(f"/proc/{pid}/task/{tid}/syscall") as f:
+            words = f.read().split()
+        values = [int(word, 0) for word in words]
+    except (OSError, ValueError):
+        return None
+    names = BLOCKED[arch] if len(values) == 9 else BLOCKED[arch][-2:] if len(values) == 3 else []
+    if not names:
+        return None
+    known = dict(zip(names, values[-len(names) :]))
+    return struct.pack(f"<{len(REGISTERS[arch])}Q", *(known.get(name, 0) & (1 << 64) - 1 for name in REGISTERS[arch]))
+
+
+def decode_registers(raw: bytes, arch: str) -> dict[str, int] | None:
     """`{name: value}` of a raw NT_PRSTATUS set; None where it is too short or the architecture is not known."""
     names = REGISTERS.get(arch)
     if names is None or len(raw) < 8 * len(names):
@@ -236,7 +298,7 @@ def decode_registers(raw, arch):
     return dict(zip(names, struct.unpack_from(f"<{len(names)}Q", raw)))
 
 
-def clear_debug_registers(tid):
+def clear_debug_registers(tid: int) -> bool:
     """Disarms the hardware breakpoints and watchpoints of a stopped thread; True when there were any. x86-64 only."""
     if MACHINE != "x86_64" or not call(PEEKUSER, tid, DEBUGREG_OFFSET + 7 * 8):
         return False
@@ -247,10 +309,13 @@ def clear_debug_registers(tid):
 
 # ---- memory in few calls ---------------------------------------------------------------------------------------------
 class ReadBuffer:
-    """Room for `[(address, size)]`, each below 2 GiB, made before a process is stopped so that the stop lasts no longer than the copying."""
+    """Space for the bytes of `[(address, size)]`, each below 2 GiB.
 
-    def __init__(self, ranges):
-        self.ranges, self.got = list(ranges), [0] * len(ranges)
+    It is made before a process is stopped, so that the stop lasts no longer than the copying."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self.ranges = list(ranges)
+        self.got = [0] * len(self.ranges)
         self._offsets, at = [], 0
         for _, size in self.ranges:
             self._offsets.append(at)
@@ -258,8 +323,8 @@ class ReadBuffer:
         populate = getattr(mmap, "MAP_POPULATE", 0x8000 if sys.platform == "linux" else 0)
         self._buffer = mmap.mmap(-1, at, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | populate) if at else None
 
-    def read(self, pid):
-        """Fills it: process_vm_readv, 1,024 ranges a call. What cannot be read stays out."""
+    def read(self, tid: int) -> None:
+        """Fills it from the memory of a thread: process_vm_readv, 1,024 ranges a call. What cannot be read stays out."""
         if self._buffer is None:
             return
         anchor = ctypes.c_char.from_buffer(self._buffer)
@@ -269,9 +334,10 @@ class ReadBuffer:
             while n < IOV_MAX and i + n < len(ranges) and size + ranges[i + n][1] < MAX_CALL:
                 size += ranges[i + n][1]
                 n += 1
-            local = (_Iovec * n)(*[(base + offsets[i + k], ranges[i + k][1]) for k in range(n)])
-            remote = (_Iovec * n)(*[ranges[i + k] for k in range(n)])
-            done = _libc.process_vm_readv(pid, local, n, remote, n, 0)
+            iovecs: Any = _Iovec * n
+            local = iovecs(*[(base + offsets[i + k], ranges[i + k][1]) for k in range(n)])
+            remote = iovecs(*[ranges[i + k] for k in range(n)])
+            done = int(libc.process_vm_readv(tid, local, n, remote, n, 0))
             if done < 0:
                 if ctypes.get_errno() == errno.ESRCH:
                     break
@@ -286,13 +352,13 @@ class ReadBuffer:
                 k += 1
             i += k
 
-    def pieces(self):
+    def pieces(self) -> list[tuple[int, memoryview]]:
         """`[(address, memoryview)]`, each as long as could be read."""
         view = memoryview(self._buffer) if self._buffer is not None else memoryview(b"")
         return [(a, view[o : o + g]) for (a, _), o, g in zip(self.ranges, self._offsets, self.got)]
 
 
-def read_ranges(pid, ranges):
+def read_ranges(pid: int, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
     """`[(address, size)]` -> `[bytes]`, each as long as could be read (b"" for nothing)."""
     buffer = ReadBuffer(ranges)
     buffer.read(pid)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import gdb
 
 from ..access import guard as guards
-from ..access import libraries, ptrace
+from ..access import libraries, ptrace, recovery
 from ..access.cli_gdb import command, quoted
-from ..access.proc import permission_hint
+from ..access.permission import permission_hint
 from ..errors import GdbextError
 from . import attached_processes, inferior_breakpoints
 from .attach_checks import WayOut, check, process_name
@@ -207,7 +207,7 @@ def _detach_one(h: AttachedProcess) -> None:
     h.let_go()
     if ptrace.start_time(h.pid) == h.start and not ptrace.tracers(h.pid):
         # gdb's own SIGSTOP may still be on its way when an attach was broken off.
-        guards.restore_run_state(h.pid, h.start, h.was_stopped and not h.ran, 0.02)
+        recovery.restore_run_state(h.pid, h.start, h.was_stopped and not h.ran, 0.02)
     attached_processes.drop(h)
 
 

@@ -15,9 +15,9 @@ import struct
 import gdb
 
 from ..access import live_gdb
+from ..access.cfi import table_of
 from ..access.cli_gdb import command
 from ..access.proc import ProcTarget, read_proc
-from ..access.unwind import _table
 from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
@@ -240,7 +240,7 @@ class Process:
         library = self.rt.library
         if not library.base <= pc < library.end:
             return False
-        table, loop = _table(library.elf), library.elf.symbol("_PyEval_EvalFrameDefault")
+        table, loop = table_of(library.elf), library.elf.symbol("_PyEval_EvalFrameDefault")
         here = table.find(pc - library.bias) if table is not None and loop else None
         if here is not None and here[0] == loop:
             return True

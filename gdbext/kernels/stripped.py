@@ -10,7 +10,7 @@ which strip cannot remove.
 import re
 import struct
 
-from ..access.unwind import FrameTable
+from ..access.cfi import FrameTable
 from ..errors import NotFoundError
 
 # The numbers of the launch functions in CUPTI's public cupti_runtime_cbid.h.

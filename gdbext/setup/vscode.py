@@ -8,7 +8,7 @@ Attributes: Microsoft's C/C++ extension (cppdbg), NVIDIA's Nsight Visual Studio 
 import json
 import os
 
-from ..access.proc import permission_hint
+from ..access.permission import permission_hint
 from ..commands.llm_inject import attach_configuration
 from ..errors import GdbextError
 from ..session.session import Session

@@ -7,7 +7,8 @@ import contextlib
 import os
 import tempfile
 
-from ..access import collector, elf
+from ..access import elf
+from ..access.collect import Running
 from ..access.snapshot import CoreFileTarget
 from ..errors import GdbextError
 
@@ -57,7 +58,7 @@ def collect(taken, paths, words=(), heap=0, reader=READER, open_copies=True):
         while waiting or running:
             while waiting and len(running) < max(2, os.cpu_count() or 2):
                 snap, path = waiting.pop(0)
-                running.append((snap, collector.Running(snap.pid, path, reader, snap.label, words, heap)))
+                running.append((snap, Running(snap.pid, path, reader, snap.label, words, heap=heap)))
             snap, work = running.pop(0)
             try:
                 result = work.finish(TIMEOUT)

@@ -14,7 +14,7 @@ from harness.answers import answer
 from harness.gdb_run import INIT
 from harness.heartbeats import ROUNDS, eventually, within
 
-from gdbext.access import guard, ptrace
+from gdbext.access import ptrace, recovery
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
@@ -131,7 +131,7 @@ class Watched:
         return True
 
     def unarmed(self):
-        return not any(guard.planted_breakpoints(pid) for pid in self.all)
+        return not any(recovery.planted_breakpoints(pid) for pid in self.all)
 
     def check(self, what, said=b""):
         dead = [pid for pid, start in self.began.items() if ptrace.start_time(pid) != start]

@@ -13,7 +13,7 @@ import time
 import pytest
 from harness.heartbeats import ROUNDS, busy, eventually, heartbeats, stop
 
-from gdbext.access import guard, ptrace
+from gdbext.access import ptrace, recovery
 
 # The room itself, not the command: what a test kills should do nothing but what it is killed in.
 SCRIPT = """
@@ -59,7 +59,7 @@ def guards():
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
             with open(path, "rb") as f:
-                if b"access/guard.py" in f.read():
+                if b"access/guard_process.py" in f.read():
                     found.append(int(path.split("/")[2]))
         except OSError:
             continue
@@ -127,9 +127,9 @@ def test_what_a_killed_gdb_left_armed_is_disarmed(gdb_path, root, tmp_path):
     with heartbeats(tmp_path, 1) as (one,):
         gdb = start_gdb(gdb_path, root, tmp_path, [one.pid], "main", PLANTED)
         wait_for(gdb, "armed")
-        assert guard.planted_breakpoints(one.pid), "gdb planted no breakpoint: the test shows nothing"
+        assert recovery.planted_breakpoints(one.pid), "gdb planted no breakpoint: the test shows nothing"
         kill(gdb)
-        eventually(lambda: not guard.planted_breakpoints(one.pid), "the breakpoint's byte to come back")
+        eventually(lambda: not recovery.planted_breakpoints(one.pid), "the breakpoint's byte to come back")
         assert one.runs()
         with ptrace.Stopped(one.pid) as stopped:
             assert stopped.threads and not any(ptrace.clear_debug_registers(t) for t in stopped.threads)

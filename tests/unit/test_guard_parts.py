@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from gdbext.access import guard, ptrace
+from gdbext.access import guard, ptrace, recovery, resident
 from gdbext.errors import GdbextError, NotFoundError
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -50,11 +50,11 @@ def test_settle_resumes_a_process_left_stopped_and_never_one_that_was(sleeper):
     start = ptrace.start_time(sleeper.pid)
     os.kill(sleeper.pid, signal.SIGSTOP)
     assert within(lambda: ptrace.is_stopped(sleeper.pid))
-    assert guard.restore_run_state(sleeper.pid, start, True, 0.1) == 0 and ptrace.is_stopped(sleeper.pid)
-    assert guard.restore_run_state(sleeper.pid, start + 1, False, 0.1) == 0 and ptrace.is_stopped(
+    assert recovery.restore_run_state(sleeper.pid, start, True, 0.1) == 0 and ptrace.is_stopped(sleeper.pid)
+    assert recovery.restore_run_state(sleeper.pid, start + 1, False, 0.1) == 0 and ptrace.is_stopped(
         sleeper.pid
     )  # another process by that pid
-    assert guard.restore_run_state(sleeper.pid, start, False, 0.1) >= 1 and not ptrace.is_stopped(sleeper.pid)
+    assert recovery.restore_run_state(sleeper.pid, start, False, 0.1) >= 1 and not ptrace.is_stopped(sleeper.pid)
 
 
 def test_a_second_tracer_is_named(sleeper):
@@ -126,14 +126,26 @@ def test_the_guard_resumes_what_was_left_stopped_when_the_channel_ends(sleeper):
     assert within(lambda: not ptrace.is_stopped(sleeper.pid))
 
 
-def test_a_guard_that_is_gone_is_an_error_and_not_a_dead_gdb():
+def test_a_guard_that_is_gone_is_an_error_before_an_attach_and_none_when_letting_go(sleeper):
+    """Killed for want of memory, say: what was attached is still detached, all of it."""
     watcher = guard.Guard()
+    watcher.start()
+    watcher.own(sleeper.pid, False)
+    os.kill(watcher.pid, signal.SIGKILL)
+    assert within(lambda: (ptrace.status(watcher.pid) or {"state": "Z"})["state"] == "Z")
+    for _ in range(2):
+        watcher.free(1)
+        watcher.resumed(1)
+        watcher.armed(1, False)
+    watcher.end()
     watcher.start()
     os.kill(watcher.pid, signal.SIGKILL)
     assert within(lambda: (ptrace.status(watcher.pid) or {"state": "Z"})["state"] == "Z")
-    with pytest.raises(GdbextError, match="guard process is gone"):
-        for _ in range(2):
-            watcher.free(1)
+    with pytest.raises(GdbextError, match="guard process is gone|does not answer"):
+        watcher.own(sleeper.pid, False)
+    watcher.start()  # and it can be started again
+    watcher.own(sleeper.pid, False)
+    watcher.end()
 
 
 def test_nothing_that_is_started_later_keeps_the_channel_open():
@@ -162,11 +174,11 @@ def test_a_machine_without_python3_is_told_so(monkeypatch):
 
 def test_the_end_of_the_thread_that_holds_the_mutex_is_told():
     """A process that holds it is killed; who waits for it learns so."""
-    code = "from gdbext.access import guard; import time; life = guard.LivenessMutex.held(); print(life.fd, flush=True); time.sleep(600)"
+    code = "from gdbext.access import liveness; import time; life = liveness.LivenessMutex.held(); print(life.fd, flush=True); time.sleep(600)"
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
     try:
         fd = os.open(f"/proc/{holder.pid}/fd/{int(holder.stdout.readline())}", os.O_RDWR)
-        waits = f"from gdbext.access import guard; print('up', flush=True); print(guard.LivenessMutex({fd}).ended())"
+        waits = f"from gdbext.access import liveness; print('up', flush=True); print(liveness.LivenessMutex({fd}).ended())"
         waiter = subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE, cwd=ROOT, pass_fds=[fd], text=True)
         assert waiter.stdout.readline() == "up\n"
         holder.kill()
@@ -177,10 +189,10 @@ def test_the_end_of_the_thread_that_holds_the_mutex_is_told():
 
 
 def test_halt_stops_only_what_the_dying_tracer_holds(sleeper):
-    guard.stop_threads(sleeper.pid, os.getpid())
+    recovery.stop_threads(sleeper.pid, os.getpid())
     assert not ptrace.is_stopped(sleeper.pid) and not ptrace.status(sleeper.pid)["pending"]
     ptrace.call(ptrace.SEIZE, sleeper.pid)
-    guard.stop_threads(sleeper.pid, os.getpid())
+    recovery.stop_threads(sleeper.pid, os.getpid())
     _, code = os.waitpid(sleeper.pid, ptrace.WALL)
     assert os.WIFSTOPPED(code) and os.WSTOPSIG(code) == signal.SIGSTOP
     ptrace.call(ptrace.DETACH, sleeper.pid)
@@ -191,5 +203,36 @@ def test_a_trap_that_waits_for_its_delivery_is_taken_away(sleeper):
     os.kill(sleeper.pid, signal.SIGSTOP)
     assert within(lambda: ptrace.is_stopped(sleeper.pid))
     os.kill(sleeper.pid, signal.SIGTRAP)
-    assert guard.discard_sigtraps(sleeper.pid, 30) == 1 and guard.discard_sigtraps(sleeper.pid) == 0
+    assert recovery.discard_sigtraps(sleeper.pid, 30) == 1 and recovery.discard_sigtraps(sleeper.pid) == 0
     assert within(lambda: ptrace.status(sleeper.pid)["state"] == "S") and sleeper.poll() is None
+
+
+def test_only_our_own_guards_are_waited_for(tmp_path):
+    """A command line that looks like a guard's delays nobody: it lies elsewhere, or has no socket, or is another user's."""
+    elsewhere = tmp_path / "gdbext" / "access" / "guard_process.py"
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.write_text("")
+    code = "import time; print('up', flush=True); time.sleep(600)"
+    named = [[sys.executable, "-c", code, str(elsewhere), "999999"], [sys.executable, "-c", code, guard.SCRIPT, "999999"]]
+    liars = [subprocess.Popen(words, stdout=subprocess.PIPE) for words in named]
+    try:
+        assert all(liar.stdout.readline() == b"up\n" for liar in liars)
+        assert not set(guard.recovering()) & {liar.pid for liar in liars}
+    finally:
+        for liar in liars:
+            liar.kill()
+            liar.communicate()
+
+
+def test_the_guard_looks_at_pages_of_code_alone(sleeper, monkeypatch):
+    """Whatever else a process has mapped: an attach to 200 GB of memory costs what one to a small process costs."""
+    read, opened, pread = [], [], os.pread
+    monkeypatch.setattr(resident.os, "pread", lambda fd, size, at: read.append(size) or pread(fd, size, at))
+    monkeypatch.setattr(
+        recovery, "open", lambda path, *more, **options: opened.append(path) or open(path, *more, **options), raising=False
+    )
+    recovery.planted_breakpoints(sleeper.pid)
+    with open(f"/proc/{sleeper.pid}/maps") as f:
+        code = [[int(x, 16) for x in line.split()[0].split("-")] for line in f if line.split()[1][2:] == "xp"]
+    assert 0 < sum(read) <= sum(end - start for start, end in code) // 4096 * 8
+    assert not any("smaps" in path for path in opened)

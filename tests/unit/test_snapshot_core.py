@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
-from gdbext.access import elf, ptrace, snapshot
-from gdbext.access.base import PAGE, Mapping
+from gdbext.access import core_writer, elf, ptrace
+from gdbext.access.core_writer import write_core
+from gdbext.access.model import PAGE, Mapping
 from gdbext.access.proc import ProcTarget
-from gdbext.access.snapshot import CoreFileTarget, write_core
+from gdbext.access.snapshot import CoreFileTarget
 from gdbext.errors import FaultError, GdbextError, NotFoundError
 
 
@@ -39,7 +40,7 @@ def make(tmp_path, arch="x86-64", backed=None, note=None, memory=None):
     threads = [(100, registers(arch, **{sp: 0x21010})), (101, registers(arch, **{sp: 0x11000}))]
     memory = {0x10000: page(10), 0x12000: page(12), 0x13000: page(13), 0x21000: page(21)} if memory is None else memory
     path = str(tmp_path / "core")
-    size = write_core(path, arch, 100, threads, maps, memory, b"", ["python3", "-m", "vllm\x1b[31m"], note)
+    size = write_core(path, arch, 100, threads, maps, memory, program="python3 -m vllm\x1b[31m", note=note)
     assert size == os.path.getsize(path)
     return path
 
@@ -96,15 +97,28 @@ def test_a_file_that_is_gone_is_a_fault_that_names_it(tmp_path, backed):
         t.read(0x40000, 8)
 
 
-def test_command_line_comes_from_the_header_or_the_note(tmp_path):
-    assert CoreFileTarget(make(tmp_path)).argv() == ["python3", "-m", "vllm\x1b[31m"]
+def test_the_command_line_of_a_core_comes_from_its_header_and_a_snapshot_has_none(tmp_path):
+    t = CoreFileTarget(make(tmp_path))
+    t.note.clear()  # as the kernel's
+    assert t.argv() == ["python3", "-m", "vllm\x1b[31m"]
     (tmp_path / "2").mkdir()
-    note = {"pid": 100, "argv": ["a b", "c"], "label": "TP0", "threads": {"101": {"name": "w", "state": "D", "ns_tid": 7}}}
+    note = {"pid": 100, "label": "TP0", "threads": {"101": {"name": "w", "state": "D", "ns_tid": 7}}}
     t = CoreFileTarget(make(tmp_path / "2", note=note))
-    assert t.kind == "snapshot" and t.label == "TP0" and t.argv() == ["a b", "c"]
+    assert t.kind == "snapshot" and t.label == "TP0"
     assert [(th.name, th.state, th.ns_tid) for th in t.threads()][1] == ("w", "D", 7)
-    with pytest.raises(GdbextError, match="environment"):
-        t.environ()
+    for ask in (t.argv, t.environ):
+        with pytest.raises(GdbextError, match="may hold secrets"):
+            ask()
+
+
+def test_a_note_that_is_nested_deep_is_damage_and_no_traceback(tmp_path):
+    path = make(tmp_path, note={"pid": 100, "padding": "x" * 5000})
+    data = bytearray(open(path, "rb").read())
+    start, end = data.index(b'{"version"'), data.index(b'x"}') + 3
+    data[start:end] = b"[" * (end - start)
+    (tmp_path / "deep").write_bytes(data)
+    with pytest.raises(GdbextError, match="deep: its GDBEXT note is damaged"):
+        CoreFileTarget(str(tmp_path / "deep"))
 
 
 @pytest.mark.parametrize("keep", [0, 10, 63, 64, 100, 300, 700, 1500, 4096, 9000])
@@ -144,7 +158,7 @@ def test_damaged_bytes_never_crash_the_reader(tmp_path):
         target.write_bytes(broken)
         try:
             t = CoreFileTarget(str(target))
-            t.threads(), t.mappings(), t.modules(), t.argv()
+            t.threads(), t.mappings(), t.modules()
             t.read(0x10000, 64)
         except GdbextError as e:
             assert "\n" not in str(e)
@@ -167,7 +181,7 @@ def test_a_snapshot_of_a_newer_version_and_a_file_that_is_no_core_are_refused(tm
 def test_pieces_cover_every_mapping_once(tmp_path):
     maps = [Mapping(0x1000, 0x5000, "rw-p"), Mapping(0x8000, 0x9000, "r--p"), Mapping(0x9000, 0xB000, "rw-p")]
     memory = {p: page(0) for p in (0x1000, 0x3000, 0x4000, 0x9000)}
-    found = [(start, end, len(data)) for start, end, _, data in snapshot._pieces(maps, memory)]
+    found = [(start, end, len(data)) for start, end, _, data in core_writer._pieces(maps, memory)]
     assert found == [
         (0x1000, 0x2000, 1),
         (0x2000, 0x3000, 0),

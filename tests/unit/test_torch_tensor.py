@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from gdbext.access.base import Mapping
 from gdbext.access.fake import FakeTarget
+from gdbext.access.model import Mapping
 from gdbext.errors import FaultError, GdbextError, LayoutError
 from gdbext.torch import layout as layouts
 from gdbext.torch.repr import Options, tensor_repr

@@ -1,0 +1,134 @@
+"""Writes a snapshot: a small, ordinary ELF core that gdb's `core-file` opens.
+
+Beside the notes that every core has it carries one of our own (name "GDBEXT", JSON) with what a core has no place for: the memory
+map's exact text, thread names and states, the process's root folder, the pause. Sources: System V ABI chapter 5, Linux
+fs/binfmt_elf.c, include/uapi/linux/elfcore.h.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import os
+import struct
+from typing import TYPE_CHECKING
+
+from ..errors import GdbextError
+from . import elf
+from .model import PAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping as Dict
+    from typing import Any, Iterator, Sequence
+
+    from .model import Mapping
+
+NOTE, NOTE_TYPE, VERSION = b"GDBEXT", 1, 1
+PR_PID, PR_REGISTERS = 32, 112  # offsets in elf_prstatus, the same on both architectures
+PSINFO_SIZE, PSINFO_NAME, PSINFO_ARGS = 136, 40, 56
+MACHINES = {"x86-64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64}
+MAX_PIECES = 65000
+ZERO = b"\0" * PAGE
+
+
+def write_core(
+    path: str,
+    arch: str,
+    pid: int,
+    threads: Sequence[tuple[int, bytes]],
+    mappings: Sequence[Mapping],
+    memory: Dict[int, bytes],
+    *,
+    auxv: bytes = b"",
+    program: str = "",
+    note: dict[str, Any] | None = None,
+) -> int:
+    """Writes a core to `path` and returns its size in bytes.
+
+    `threads`: `[(tid, raw NT_PRSTATUS registers)]`, the one to be selected first; `memory`: `{page address: 4,096 bytes}`;
+    `auxv`: the bytes of /proc/PID/auxv; `program`: what gdb says the core was made by; `note`: a dict for JSON."""
+    notes = b"".join(_notes(pid, threads, mappings, auxv, program, note or {}))
+    pieces = list(_pieces(mappings, memory))
+    if len(pieces) > MAX_PIECES:
+        raise GdbextError(f"process {pid}: its memory is in {len(pieces)} pieces, a core's header holds {MAX_PIECES}")
+    head = 64 + 56 * (1 + len(pieces))
+    at = head + len(notes) + PAGE - 1 & -PAGE
+    segments = [elf.PROGRAM_HEADER.pack(elf.PT_NOTE, 0, head, 0, 0, len(notes), 0, 4)]
+    for start, end, perms, data in pieces:
+        flags = 4 * ("r" in perms) | 2 * ("w" in perms) | ("x" in perms)
+        size = end - start if data else 0
+        segments.append(elf.PROGRAM_HEADER.pack(elf.PT_LOAD, flags, at, start, 0, size, end - start, PAGE))
+        at += size
+    with open(path, "wb") as f:
+        f.write(b"\x7fELF\x02\x01\x01" + b"\0" * 9)
+        f.write(struct.pack("<HHIQQQIHHHHHH", elf.ET_CORE, MACHINES[arch], 1, 0, 64, 0, 0, 64, 56, len(segments), 0, 0, 0))
+        f.write(b"".join(segments) + notes)
+        f.write(b"\0" * (-f.tell() % PAGE))
+        for _, _, _, data in pieces:
+            for page in data:
+                if page == ZERO:
+                    f.seek(PAGE, os.SEEK_CUR)  # a hole: reads as zeros, takes no disk
+                else:
+                    f.write(page)
+        f.truncate()
+        return f.tell()
+
+
+def _notes(
+    pid: int, threads: Sequence[tuple[int, bytes]], mappings: Sequence[Mapping], auxv: bytes, program: str, note: dict[str, Any]
+) -> Iterator[bytes]:
+    for thread in threads[:1]:
+        yield _prstatus(thread, pid)
+    yield _note(b"CORE", elf.NT_PRPSINFO, _psinfo(pid, program))
+    if auxv:
+        yield _note(b"CORE", elf.NT_AUXV, auxv)
+    yield _note(b"CORE", elf.NT_FILE, _file_note(mappings))
+    for thread in threads[1:]:
+        yield _prstatus(thread, pid)
+    yield _note(NOTE, NOTE_TYPE, json.dumps({"version": VERSION, **note}, ensure_ascii=True).encode())
+
+
+def _pieces(mappings: Sequence[Mapping], memory: Dict[int, bytes]) -> Iterator[tuple[int, int, str, list[bytes]]]:
+    """(start, end, perms, [pages] or []) by address: runs of copied pages, and between them what was not copied."""
+    pages = sorted(memory)
+    for m in sorted(mappings, key=lambda m: m.start):
+        if m.path == "[vsyscall]":
+            continue  # not in the lower half of the address space, and every process has the same
+        at = m.start
+        i = bisect.bisect_left(pages, m.start)
+        while i < len(pages) and pages[i] < m.end:
+            j = i
+            while j + 1 < len(pages) and pages[j + 1] < m.end and pages[j + 1] == pages[j] + PAGE:
+                j += 1
+            if at < pages[i]:
+                yield at, pages[i], m.perms, []
+            at = pages[j] + PAGE
+            yield pages[i], at, m.perms, [memory[p] for p in pages[i : j + 1]]
+            i = j + 1
+        if at < m.end:
+            yield at, m.end, m.perms, []
+
+
+def _note(name: bytes, kind: int, data: bytes) -> bytes:
+    name += b"\0"
+    return struct.pack("<III", len(name), len(data), kind) + name + b"\0" * (-len(name) % 4) + data + b"\0" * (-len(data) % 4)
+
+
+def _prstatus(thread: tuple[int, bytes], pid: int) -> bytes:
+    tid, registers = thread
+    head = struct.pack("<3i h 2x QQ 4i", 0, 0, 0, 0, 0, 0, tid, 0, pid, 0).ljust(PR_REGISTERS, b"\0")
+    return _note(b"CORE", elf.NT_PRSTATUS, head + registers + b"\0" * 8)
+
+
+def _psinfo(pid: int, program: str) -> bytes:
+    args = program.encode("utf-8", "surrogateescape")[:79]
+    name = program.rpartition("/")[2].encode("utf-8", "surrogateescape")[:15]
+    head = struct.pack("<4c4xQ6i", b"\0", b"R", b"\0", b"\0", 0, 0, 0, pid, 0, 0, 0)
+    return head.ljust(PSINFO_NAME, b"\0") + name.ljust(16, b"\0") + args.ljust(80, b"\0")
+
+
+def _file_note(mappings: Sequence[Mapping]) -> bytes:
+    mapped = [m for m in mappings if m.path.startswith("/")]
+    head = struct.pack("<QQ", len(mapped), PAGE)
+    ranges = b"".join(struct.pack("<QQQ", m.start, m.end, m.offset // PAGE) for m in mapped)
+    return head + ranges + b"".join(m.path.encode("utf-8", "surrogateescape") + b"\0" for m in mapped)

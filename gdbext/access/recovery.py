@@ -1,0 +1,226 @@
+"""Making processes run on that a dead gdb has left stopped: what the guard's process does (guard_process.py).
+
+As soon as the kernel has taken the dead tracer away, the guard stops the threads without a signal, clears debug registers, puts
+back the bytes of breakpoints and lets go; then it sends SIGCONT to a process that gdb's SIGSTOP left stopped, also one whose
+SIGSTOP is still on its way. A process that stood in a group-stop before the attach is never resumed. Standard library only; no
+gdb.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import GdbextError
+from . import ptrace
+from .model import PAGE
+from .resident import spans
+
+if TYPE_CHECKING:
+    from typing import Callable, Container
+
+WATCH = 2.0  # seconds for which a released process is watched for a stop that was still on its way
+BREAKPOINTS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}  # int3, brk #0
+TGKILL = {"x86_64": 234, "aarch64": 131}
+STRAY_SECONDS = 0.5  # that threads which did not stop are waited for: the end of the guard lets go of the rest
+TRAP_BIT = 1 << signal.SIGTRAP - 1
+_CODE = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) ..xp ([0-9a-f]+) \S+ (\d+)\s+(/.*)")
+
+
+class Held:
+    """A process that gdb holds: when it began (`start`), whether it stood in a group-stop before (`was_stopped`), and the
+    addresses of breakpoint bytes that it had before (`known`)."""
+
+    __slots__ = ("start", "was_stopped", "known")
+
+    def __init__(self, start: int, was_stopped: bool, known: Container[int] = ()) -> None:
+        self.start, self.was_stopped, self.known = start, was_stopped, known
+
+
+def left_stopped(pid: int) -> bool:
+    """True where a SIGSTOP has stopped the process, or is on its way to one of its threads."""
+    for tid in ptrace.tids(pid):
+        s = ptrace.status(pid, tid)
+        if s and not s["tracer"] and (s["state"] == "T" or s["pending"] & ptrace.SIGSTOP_BIT):
+            return True
+    return False
+
+
+def restore_run_state(pid: int, start: int, was_stopped: bool, seconds: float = WATCH) -> int:
+    """Watches a released process for `seconds` and keeps it as it was before: running, or stopped. Returns the signals sent."""
+    sent, deadline = 0, time.monotonic() + seconds
+    pause = 0.002
+    while time.monotonic() < deadline and ptrace.start_time(pid) == start and not ptrace.tracers(pid):
+        stopped = left_stopped(pid)
+        if stopped != was_stopped:
+            if ptrace.tracers(pid):
+                break  # somebody attaches now, and the stop that was seen is theirs
+            try:
+                os.kill(pid, signal.SIGSTOP if was_stopped else signal.SIGCONT)
+                sent += 1
+            except OSError:
+                break
+        time.sleep(pause)
+        pause = min(0.05, pause * 1.3)
+    return sent
+
+
+def _code_mappings(pid: int, text: bytes) -> list[tuple[int, int, int, str]]:
+    """`[(start, end, file offset, path)]` of executable private mappings whose files are still those that were mapped."""
+    found = []
+    for line in text.splitlines():
+        head = _CODE.match(line)
+        if not head:
+            continue
+        path = f"/proc/{pid}/root{os.fsdecode(head[5])}"
+        try:
+            if os.stat(path).st_ino == int(head[4]):  # else another file by now: it says nothing of this process
+                found.append((int(head[1], 16), int(head[2], 16), int(head[3], 16), path))
+        except OSError:
+            continue
+    return found
+
+
+def written_text_pages(pid: int) -> list[tuple[int, str, int]]:
+    """`[(address, path, file offset)]` of the pages of executable, private, mapped files that the process has a copy of its
+    own of.
+
+    Only the pages of code are asked for, whatever else the process has: an engine's 200 GB of memory cost nothing here. Source:
+    Documentation/admin-guide/mm/pagemap.rst."""
+    found = []
+    with open(f"/proc/{pid}/maps", "rb") as m:
+        mappings = _code_mappings(pid, m.read())
+    with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as f:
+        for start, end, offset, path in mappings:
+            for low, high in spans(f.fileno(), start, end):
+                found += [(at, path, offset + at - start) for at in range(low, high, PAGE)]
+    return found
+
+
+def planted_breakpoints(pid: int) -> dict[int, bytes]:
+    """`{address: the file's bytes}` where the process has a breakpoint instruction and the file has not."""
+    trap = BREAKPOINTS.get(ptrace.MACHINE)
+    if trap is None:
+        return {}
+    step = len(trap)
+    found: dict[int, bytes] = {}
+    pages = written_text_pages(pid)
+    for (address, path, offset), data in zip(pages, ptrace.read_ranges(pid, [(a, PAGE) for a, _, _ in pages])):
+        with open(path, "rb") as f:
+            f.seek(offset)
+            original = f.read(PAGE)
+        at = data.find(trap)
+        while 0 <= at < len(original):
+            if at % step == 0 and original[at : at + step] != trap:
+                found[address + at] = original[at : at + step]
+            at = data.find(trap, at + 1)
+    return found
+
+
+def stop_threads(pid: int, tracer: int, number: int = signal.SIGSTOP) -> None:
+    """SIGSTOP for each thread of a process that `tracer`, on its way out, still holds: none runs into an armed register any
+    more."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as f:
+            ours = b"\nTracerPid:\t%d\n" % tracer in f.read(4096)  # no more than this: each microsecond counts
+    except OSError:
+        return
+    if ours or not number:  # else it was let go in good order
+        for tid in ptrace.tids(pid):
+            ptrace.libc.syscall(TGKILL[ptrace.MACHINE], pid, tid, int(number))
+
+
+def discard_sigtraps(pid: int, seconds: float = 1.0) -> int:
+    """Takes SIGTRAPs that wait for delivery away from an untraced process in a group-stop: they came of registers that are clear
+    by now."""
+    waiting = [t for t in ptrace.tids(pid) if (ptrace.status(pid, t) or {"pending": 0})["pending"] & TRAP_BIT]
+    if not waiting:
+        return 0
+    dropped, deadline = 0, time.monotonic() + seconds
+    for tid in waiting:
+        ptrace.call(ptrace.SEIZE, tid)
+    os.kill(pid, signal.SIGCONT)  # a signal is delivered to who runs
+    while waiting and time.monotonic() < deadline:
+        for tid in list(waiting):
+            found, code = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
+            if not found:
+                continue
+            number = os.WSTOPSIG(code) if os.WIFSTOPPED(code) and not code >> 16 else 0
+            dropped += number == signal.SIGTRAP
+            done = number == signal.SIGTRAP or not os.WIFSTOPPED(code)
+            if done:
+                waiting.remove(tid)
+            if os.WIFSTOPPED(code):
+                ptrace.call(ptrace.DETACH if done else ptrace.CONT, tid, 0, 0 if done else number)
+        time.sleep(0.0005)
+    return dropped
+
+
+def disarm(pid: int, known: Container[int] = ()) -> tuple[int, int]:
+    """Clears debug registers and puts back breakpoint bytes of an untraced process, with its threads stopped for that moment.
+
+    `known`: addresses of breakpoint bytes that were there before the attach; they stay. Returns (threads cleared, bytes
+    restored)."""
+    cleared = restored = 0
+    with ptrace.Stopped(pid, 2.0) as stopped:
+        for tid in stopped.threads:
+            try:
+                cleared += ptrace.clear_debug_registers(tid)
+            except OSError:
+                continue  # killed meanwhile
+        planted = {a: b for a, b in planted_breakpoints(pid).items() if a not in known}
+        if planted:
+            with open(f"/proc/{pid}/mem", "r+b", buffering=0) as mem:
+                for address, original in planted.items():
+                    restored += os.pwrite(mem.fileno(), original, address) > 0
+    deadline = time.monotonic() + STRAY_SECONDS
+    while not stopped.release_stray() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return cleared, restored
+
+
+def recover(held: dict[int, Held], tracer: int, gone: Callable[[], bool]) -> None:
+    """Makes the processes of `held` run on after the death of `tracer`.
+
+    `gone()` says whether the tracer has really ended: until then it may still hold them (writing a core file, say)."""
+    released: dict[int, Held] = {}
+    tries: dict[int, int] = {}
+    while held:
+        dead = gone()
+        for pid, one in list(held.items()):
+            if ptrace.start_time(pid) != one.start:
+                del held[pid]
+            elif _let_go(pid, one, tracer, tries):
+                released[pid] = held.pop(pid)
+        if held:
+            time.sleep(0.001 if not dead else 0.01)
+        for pid, one in released.items():
+            restore_run_state(
+                pid, one.start, one.was_stopped, 0.001
+            )  # the first look at once: others may still wait for the tracer
+    deadline = time.monotonic() + WATCH
+    while released and time.monotonic() < deadline:
+        for pid, one in list(released.items()):
+            if ptrace.tracers(pid):
+                del released[pid]  # another debugger has it
+            restore_run_state(pid, one.start, one.was_stopped, 0.003)
+        time.sleep(0.01)
+
+
+def _let_go(pid: int, one: Held, tracer: int, tries: dict[int, int]) -> bool:
+    """Whether nothing of the dead tracer is left in the process: it may be resumed."""
+    by = ptrace.tracers(pid)
+    if tracer in by:
+        return False  # the kernel has not let it go yet
+    if not by:
+        try:
+            disarm(pid, one.known)
+            discard_sigtraps(pid)
+        except (GdbextError, OSError):
+            tries[pid] = tries.get(pid, 0) + 1
+            if ptrace.tracers(pid) == {tracer} or tries[pid] < 200:
+                return False  # with a debug register armed it must not be resumed
+    return True
