@@ -1,8 +1,9 @@
 """gdb's command line: the one way in which text that the pack did not write itself gets into a gdb command.
 
-`gdb.execute` cuts its argument at every newline and runs each piece. A process chooses the paths of its executable and libraries, so
-a newline in one of them would be a command of its own, run as the debugger's user. Hence `command`: its template is a literal, what is put
-into it holds no control character. tests/unit/test_gdb_commands.py finds every `gdb.execute` that goes by another way.
+`gdb.execute` cuts its argument at every newline and runs each piece. A process chooses the paths of its executable and libraries,
+so a newline in one of them would be a command of its own, run as the debugger's user. Hence `command`: its template is a literal,
+what is put into it holds no control character. tests/unit/test_gdb_commands.py finds every `gdb.execute` that goes by another
+way.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def quoted(path: str) -> str:
 
 
 def basic_regex(path: str) -> str:
-    r"""A basic regular expression (POSIX) that matches exactly `path`, for `sharedlibrary`. `+ ? ( ) { } |` are ordinary there: `\+`
-    would make one special."""
+    r"""A basic regular expression (POSIX) that matches exactly `path`, for `sharedlibrary`. `+ ? ( ) { } |` are ordinary there:
+    `\+` would make one special."""
     return "^" + re.sub(r"([.*\[\]^$\\])", r"\\\1", path) + "$"
 
 
@@ -50,8 +51,8 @@ _errors: list[BaseException] = []
 def silently(make: Callable[[], Any]) -> Any:
     """What `make()` returns, with gdb's own messages swallowed.
 
-    gdb.Breakpoint's constructor writes "Breakpoint 1 at 0x..." to the terminal. gdb can catch the output of a command only, so the
-    constructor runs inside one. Not to be used in a breakpoint's stop(), which must execute no command.
+    gdb.Breakpoint's constructor writes "Breakpoint 1 at 0x..." to the terminal. gdb can catch the output of a command only, so
+    the constructor runs inside one. Not to be used in a breakpoint's stop(), which must execute no command.
     """
     _calls.append(make)
     gdb.execute("python __import__('gdbext.access.cli_gdb').access.cli_gdb._call()", to_string=True)

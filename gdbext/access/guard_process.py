@@ -66,7 +66,8 @@ class Server:
             if self.channel.fileno() in ready:
                 data = self.channel.recv(65536)
                 *lines, buffer = (buffer + data).split(b"\n")
-                if not (all([self._obey(*line.decode().split()) for line in lines]) and data):
+                heard = [self._obey(*line.decode().split()) for line in lines]
+                if not data or not all(heard):
                     break
             elif pidfd in ready or self.gone():  # somebody else may hold a copy of the socket
                 break

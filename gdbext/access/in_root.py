@@ -1,8 +1,8 @@
 """Opening files of a process's own file system: symbolic links, absolute ones too, end in its root and never in ours.
 
-A path below /proc/PID/root is resolved by the kernel in *our* root as soon as a component is an absolute link; whoever owns a container could
-so choose which file of the host a debugger opens. openat2(2) with RESOLVE_IN_ROOT (Linux 5.6) resolves as the process would;
-where it is missing or forbidden the same is done by hand, component by component.
+A path below /proc/PID/root is resolved by the kernel in *our* root as soon as a component is an absolute link; whoever owns a
+container could so choose which file of the host a debugger opens. openat2(2) with RESOLVE_IN_ROOT (Linux 5.6) resolves as the
+process would; where it is missing or forbidden the same is done by hand, component by component.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class _OpenHow(ctypes.Structure):
 
 
 def open_in_root(pid: int, path: str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of what `path` is to process `pid`. Raises `OSError`. A FIFO or device is opened like any file: pass O_NONBLOCK and look at fstat."""
+    """A descriptor of what `path` is to process `pid`. Raises `OSError`. A FIFO or device is opened like any file: pass
+    O_NONBLOCK and look at fstat."""
     root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return open_beneath(root, path, flags)

@@ -88,7 +88,7 @@ class Module:
             try:
                 self._elf = self._open()
             except NotFoundError as e:
-                self._refused, self.doubt = e, str(e)
+                self._refused = e
                 raise
         return self._elf
 
@@ -102,6 +102,7 @@ class Module:
         if verdict == identity.OTHER:
             if self._memory.is_live:  # all its pieces are mapped: nothing is lost but section headers and static symbols
                 return self._from_memory()
+            self.doubt = why
             raise NotFoundError(why)
         self.doubt = why
         return found

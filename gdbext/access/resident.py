@@ -54,14 +54,14 @@ def select(tid: int, maps: Sequence[Mapping], limit: int) -> Selection:
         return found
     with file:
         fd = file.fileno()
-        pieces: list[tuple[int, int, int]] = []
-        big: list[tuple[int, int, int]] = []
+        pieces: list[tuple[bool, int, int, int]] = []
         for m in private:
             used = used_bytes(fd, m.start, m.end, limit)
-            (big if used > limit else pieces).append((used, m.start, m.end))
-        for _, start, end in big:
-            pieces += [(used_bytes(fd, a, b, limit), a, b) for a, b in split(tid, fd, start, end)]
-        for used, start, end in sorted(pieces):
+            if used > limit:
+                pieces += [(block, used_bytes(fd, a, b, limit), a, b) for a, b, block in split(tid, fd, m.start, m.end)]
+            else:
+                pieces.append((False, used, m.start, m.end))
+        for _, used, start, end in sorted(pieces):  # blocks that malloc mapped by themselves come last
             if found.size + used > limit:
                 found.left_out.append((start, used_bytes(fd, start, end)))
             elif used:
@@ -105,28 +105,26 @@ def spans(fd: int, start: int, end: int) -> list[tuple[int, int]]:
     return found
 
 
-def split(tid: int, fd: int, start: int, end: int) -> list[tuple[int, int]]:
-    """`[(start, end)]`: a mapping cut where malloc's own mapped blocks begin and end.
+def split(tid: int, fd: int, start: int, end: int) -> list[tuple[int, int, bool]]:
+    """`[(start, end, whether it is such a block)]`: a mapping cut where malloc's own mapped blocks begin and end.
 
     Neighbouring mappings become one, so a tensor and Python's arenas may share it. A mapping without such blocks, or with too
     many pages to look at in time, stays whole."""
     deadline, open_at = time.monotonic() + WALK_SECONDS, start
-    found: list[tuple[int, int]] = []
+    found: list[tuple[int, int, bool]] = []
     for low, high in spans(fd, start, end):
         at = max(low, open_at)
-        while at < high:
-            if time.monotonic() > deadline:
-                return [*found, (open_at, end)]
+        while at < high and time.monotonic() < deadline:
             pages = range(at, min(high, at + PAGE * BATCH), PAGE)
             hit = next(_blocks(tid, pages, end), None)
             if hit is None:
                 at = pages.stop
                 continue
             if hit[0] > open_at:
-                found.append((open_at, hit[0]))
-            found.append(hit)
+                found.append((open_at, hit[0], False))
+            found.append((*hit, True))
             at = open_at = hit[1]
-    return [*found, (open_at, end)] if open_at < end else found
+    return [*found, (open_at, end, False)] if open_at < end else found
 
 
 def _blocks(tid: int, pages: range, end: int) -> Iterator[tuple[int, int]]:

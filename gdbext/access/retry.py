@@ -30,9 +30,11 @@ def retry(
     lasting: float = LASTING,
     errors: Tuple[Type[GdbextError], ...] = (GdbextError,),
 ) -> T:
-    """Return `read()`, called again while it raises one of `errors` and `changes()` says that the memory it reads may change meanwhile.
+    """Return `read()`, called again while it raises one of `errors` and `changes()` says that the memory it reads may change
+    meanwhile.
 
-    The last error is raised after `seconds`, or as soon as it has been the same for `lasting` seconds. `before_retry` drops what was cached."""
+    The last error is raised after `seconds`, or as soon as it has been the same for `lasting` seconds. `before_retry` drops what
+    was cached."""
     global _deadline
     outer, began = _deadline, time.monotonic()
     _deadline = began + seconds if outer is None else min(outer, began + seconds)

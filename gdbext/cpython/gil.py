@@ -16,7 +16,8 @@ from ..access.proc import read_proc
 from ..errors import FaultError, GdbextError
 
 if TYPE_CHECKING:
-    from ..access.base import Target, Thread
+    from ..access.base import Target
+    from ..access.model import Thread
     from .runtime import PyThread, Runtime
 
 FUTEX = {"x86-64": 202, "aarch64": 98}

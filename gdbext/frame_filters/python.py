@@ -12,7 +12,7 @@ import sys
 import gdb
 from gdb.FrameDecorator import FrameDecorator
 
-from ..access import base
+from ..access import model
 from ..answers.variables import variables
 from ..engines import sensitive_names
 from ..errors import GdbextError, NotFoundError
@@ -95,7 +95,7 @@ class Variable:
         return self.text
 
 
-class _Native(base.NativeFrame):
+class _Native(model.NativeFrame):
     """What the merge needs to know of one of gdb's frames."""
 
     __slots__ = ("decorator",)

@@ -9,7 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..access.base import PAGE
+from ..access.model import PAGE
 from ..cpython import gil, lock_objects, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError

@@ -13,7 +13,8 @@ from ..render import names
 from . import merge, snapshots
 
 if TYPE_CHECKING:
-    from ..access.base import NativeFrame, Target, Thread
+    from ..access.base import Target
+    from ..access.model import NativeFrame, Thread
     from ..cpython.frames import PyFrame
     from ..cpython.runtime import PyThread, Runtime
 
@@ -148,6 +149,7 @@ def read_threads(
         system = [th for th in system if th.tid == only]
     system = sorted(system, key=lambda th: (th.tid != target.pid, th.tid not in pythons, th.tid))
     found = [read_thread(target, rt, th, pythons.get(th.tid), native) for th in system]
+    partial += target.doubts() if native else []
     return found + [read_thread(target, rt, None, py, native) for py in lone]
 
 
