@@ -1,7 +1,10 @@
 """The process that gdb holds stopped, read through gdb. Also works where gdb talks to a gdbserver on another machine."""
 
+from __future__ import annotations
+
 import os
 import re
+from typing import TYPE_CHECKING, Any
 
 import gdb
 
@@ -9,16 +12,21 @@ from ..errors import FaultError, GdbextError
 from .base import Target
 from .cli_gdb import command
 from .model import Mapping, Thread
-from .proc import ProcTarget, list_threads, parse_maps, read_proc
+from .proc import ProcTarget, list_threads, parse_maps, read_maps
 from .unwind import MASK, NUMBERS, PC
+
+if TYPE_CHECKING:
+    from typing import Iterable
+
+    from .model import Registers
 
 REGISTERS = {arch: names if PC[arch] in names else names + [PC[arch]] for arch, names in NUMBERS.items()}
 
 _changes = [0]
-pending_offsets = {}  # {(pid, frame address): byte offset}, set by a Python breakpoint that stops
+pending_offsets: dict[tuple[int, int], int] = {}  # {(pid, frame address): byte offset}, set by a Python breakpoint that stops
 
 
-def _changed(event=None):
+def _changed(event: Any = None) -> None:
     _changes[0] += 1  # nothing else may happen here: this runs at every stop
 
 
@@ -30,10 +38,10 @@ for _event in ("stop", "cont", "exited", "memory_changed", "register_changed", "
 class selected:
     """Selects an inferior or thread for a `with` block and gives back what was selected before: inferior, thread and frame."""
 
-    def __init__(self, inferior=None, thread=None):
+    def __init__(self, inferior: Any = None, thread: Any = None) -> None:
         self.inferior, self.thread = inferior, thread
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.was_inferior = gdb.selected_inferior()
         self.was_thread = gdb.selected_thread()
         try:
@@ -45,7 +53,7 @@ class selected:
         if self.thread is not None and self.thread.is_valid():
             self.thread.switch()
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         if self.was_inferior.is_valid() and gdb.selected_inferior() != self.was_inferior:
             gdb.execute(command("inferior {}", self.was_inferior.num), to_string=True)
         if self.was_thread and self.was_thread.is_valid():  # not "is not None": the None of cuda-gdb 11.8 is another
@@ -55,16 +63,16 @@ class selected:
                 self.was_frame.select()
 
 
-def core_file(inferior):
+def core_file(inferior: Any) -> str | None:
     """The path of the core that is open in an inferior, or None when it is no core."""
     core = getattr(inferior, "corefile", None)  # gdb 18
     if core is not None:
-        return core.filename
+        return str(core.filename)
     found = re.search(r"^\s*[`'‘\"](.+?)['’\"], file type elf", _core_part(gdb.execute("info files", to_string=True)), re.M)
     return os.path.expanduser(found.group(1)) if found else None
 
 
-def _core_part(text):
+def _core_part(text: str) -> str:
     head, found, rest = text.partition("Local core dump file:")
     return rest.split("\n\t0x", 1)[0] if found else ""
 
@@ -72,19 +80,21 @@ def _core_part(text):
 class GdbTarget(Target):
     """What a live process and a core have in common inside gdb: an inferior, its threads and registers."""
 
-    def __init__(self, inferior, label=""):
+    def __init__(self, inferior: Any, label: str = "") -> None:
         super().__init__()
         self.inferior, self.pid, self.label = inferior, inferior.pid, label
 
     @property
-    def epoch(self):
+    def epoch(self) -> object:
+        """gdb's count of what may have changed memory."""
         return _changes[0]
 
-    def gdb_threads(self):
+    def gdb_threads(self) -> dict[int, Any]:
         """{tid: gdb.InferiorThread}"""
         return {th.ptid[1] or th.ptid[2]: th for th in self.inferior.threads() if th.is_valid()}
 
-    def registers(self, thread):
+    def registers(self, thread: Thread) -> Registers:
+        """Of a stopped thread, from gdb; `GdbextError` for one that runs or is gone."""
         found = self.gdb_threads().get(thread.tid)
         if found is None:
             raise GdbextError(f"{self.describe()} has no thread {thread.tid}")
@@ -109,42 +119,67 @@ class LiveGdbTarget(GdbTarget):
     kind = "live"
     is_live = True
 
-    def __init__(self, inferior, label=""):
+    def __init__(self, inferior: Any, label: str = "") -> None:
         super().__init__(inferior, label)
-        self._proc = ProcTarget(inferior.pid) if _is_local() else None
-        self._stopped_at = None
+        self._proc = ProcTarget(inferior.pid) if _is_local(inferior) else None
+        self._stopped_at: int | None = None
 
     @property
-    def is_stopped(self):
-        if self._stopped_at != _changes[0]:  # asked for at every read: what stands still does so until gdb tells of a change
+    def is_stopped(self) -> bool:  # type: ignore[override]
+        """Whether no thread of it runs: asked again only after gdb has told of a change."""
+        if self._stopped_at != _changes[0]:
             stopped = not any(th.is_running() for th in self.inferior.threads() if th.is_valid())
             self._stopped_at = _changes[0] if stopped else None
         return self._stopped_at is not None
 
     @property
-    def pending_offsets(self):
+    def pending_offsets(self) -> dict[int, int]:
+        """See `Target`: set by a Python breakpoint that stops."""
         return {address: offset for (pid, address), offset in pending_offsets.items() if pid == self.pid}
 
     @property
-    def epoch(self):
-        return _changes[0] if self.is_stopped else object()  # while it runs nothing that was read stays true
+    def epoch(self) -> object:
+        """As gdb's; while it runs nothing that was read stays true."""
+        return _changes[0] if self.is_stopped else object()
 
-    def invalidate(self):
+    def invalidate(self) -> None:
+        """Drops every cache, also of what is read while the process runs."""
         super().invalidate()
         if self._proc is not None:
-            self._proc.invalidate()  # what is read while the process runs comes from there
+            self._proc.invalidate()
 
-    def _read(self, address, size):
+    def _read(self, address: int, size: int) -> bytes:
         if self._proc is not None and not self.is_stopped:
             return self._proc.read(address, size)
+        if gdb.selected_inferior() == self.inferior:
+            return self._read_through_gdb(address, size)
+        # Up to gdb 13, inferior.read_memory reads the memory of the inferior that is selected, whichever it is called on.
+        if self._proc is not None:
+            try:
+                return self._proc.read(address, size)
+            except FaultError:
+                raise
+            except GdbextError:
+                pass  # its /proc is not ours to read, though gdb may trace it
+        with selected(self.inferior):
+            return self._read_through_gdb(address, size)
+
+    def _read_through_gdb(self, address: int, size: int) -> bytes:
         try:
             return bytes(self.inferior.read_memory(address, size))
         except (gdb.MemoryError, gdb.error, OverflowError) as e:
             raise FaultError(address, size, "" if isinstance(e, gdb.MemoryError) else str(e)) from None
 
-    def _mappings(self):
+    def read_device(self, ranges: Iterable[tuple[int, int]]) -> list[bytes | None]:
+        """As `Target.read_device`: cuda-gdb reads the memory that the selected process sees."""
+        if gdb.selected_inferior() == self.inferior:
+            return super().read_device(ranges)
+        with selected(self.inferior):
+            return super().read_device(ranges)
+
+    def _mappings(self) -> list[Mapping]:
         if self._proc is not None:
-            return parse_maps(read_proc(self.pid, "maps").decode("utf-8", "surrogateescape"))
+            return parse_maps(read_maps(self._proc.pid)[0])
         with selected(self.inferior):
             text = gdb.execute("info proc mappings", to_string=True)
         found = []
@@ -160,32 +195,42 @@ class LiveGdbTarget(GdbTarget):
             raise GdbextError(f"{self.describe()}: gdb cannot tell its memory map")
         return found
 
-    def _threads(self):
+    def _threads(self) -> list[Thread]:
         known = self.gdb_threads()
         if self._proc is not None:
-            return [th for th in list_threads(self.pid) if th.tid in known] or list_threads(self.pid)
+            listed = list_threads(self._proc.pid)
+            return [th for th in listed if th.tid in known] or listed
         return [Thread(tid, th.name or "") for tid, th in sorted(known.items())]
 
-    def argv(self):
+    def argv(self) -> list[str]:
+        """From /proc; `GdbextError` for a process of another machine."""
         return self._need_local().argv()
 
-    def environ(self):
+    def environ(self) -> dict[str, str]:
+        """From /proc; `GdbextError` for a process of another machine."""
         return self._need_local().environ()
 
-    def root(self):
+    def root(self) -> str:
+        """From /proc; '' for a process of another machine."""
         return self._proc.root() if self._proc is not None else ""
 
-    def deleted_file(self, path, base):
+    def cwd(self) -> str:
+        """From /proc; '' for a process of another machine."""
+        return self._proc.cwd() if self._proc is not None else ""
+
+    def deleted_file(self, path: str, base: int) -> str:
+        """From /proc; '' for a process of another machine."""
         return self._proc.deleted_file(path, base) if self._proc is not None else ""
 
-    def _need_local(self):
+    def _need_local(self) -> ProcTarget:
         if self._proc is None:
             raise GdbextError(f"{self.describe()} is on another machine: its /proc cannot be read from here")
         return self._proc
 
 
-def _is_local():
-    connection = getattr(gdb.selected_inferior(), "connection", None)
+def _is_local(inferior: Any) -> bool:
+    connection = getattr(inferior, "connection", None)
     if connection is not None:
-        return connection.type == "native"
-    return "remote" not in gdb.execute("maint print target-stack", to_string=True)
+        return bool(connection.type == "native")
+    with selected(inferior):
+        return "remote" not in gdb.execute("maint print target-stack", to_string=True)

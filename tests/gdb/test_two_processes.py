@@ -1,0 +1,68 @@
+"""Two processes attached at once, with other values at the same addresses: each is answered with its own memory, whichever is selected."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from harness.gdb_run import run_gdb
+from harness.heartbeats import asleep
+
+EVERY_GDB = True
+NO_RANDOM = 0x0040000  # linux/personality.h: ADDR_NO_RANDOMIZE
+CODE = """
+import sys, threading, time
+rank = sys.argv[1]
+box = {"rank": rank, "numbers": [int(rank)] * 3}
+def wait():
+    here = rank
+    print("up", flush=True)
+    time.sleep(1000)
+wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Two processes of one program at the same addresses, called 7 and 8."""
+    libc = ctypes.CDLL(None)
+    both = []
+    for rank in "78":
+        env = {"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0"}
+        words = [os.path.realpath(sys.executable), "-I", "-c", CODE, rank]
+        both.append(subprocess.Popen(words, stdout=subprocess.PIPE, env=env, preexec_fn=lambda: libc.personality(NO_RANDOM)))
+    try:
+        for one in both:
+            assert one.stdout.readline() == b"up\n"
+            assert asleep(one.pid)
+        yield [one.pid for one in both]
+    finally:
+        for one in both:
+            one.kill()
+            one.communicate()
+
+
+ASK = ["pyprint -any -json -on {} rank", "pyprint -any -json -on {} box", "pylocals -json -on {}", "llm-bt -json -on {}"]
+
+
+def plain(data):
+    """What two answers of one process must have in common."""
+    return json.dumps({k: v for k, v in data.items() if k != "pauses"}, sort_keys=True)
+
+
+def test_each_process_answers_for_itself(pair, gdb_path):
+    alone = []
+    for pid in pair:
+        run = run_gdb(gdb_path, [line.format(pid) for line in ASK], ["-p", str(pid)], before=["set auto-solib-add off"])
+        alone.append([run.json(i) for i in range(len(ASK))])
+    assert [one[0]["repr"] for one in alone] == ["'7'", "'8'"]
+    assert alone[0][1]["address"] == alone[1][1]["address"], "the two differ in their addresses: the test shows nothing"
+    asked = [line.format(pid) for pid in pair for line in ASK]
+    attach = [f"attach {pair[0]}", "add-inferior", "inferior 2", f"attach {pair[1]}"]
+    run = run_gdb(gdb_path, [*attach, *asked, "inferior 1", *asked], before=["set auto-solib-add off"])
+    for start in (len(attach), len(attach) + len(asked) + 1):  # with the second selected, then with the first
+        for number, one in enumerate(alone):
+            for i in range(len(ASK)):
+                assert plain(run.json(start + number * len(ASK) + i)) == plain(one[i]), (start, number, ASK[i])
