@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..access import ptrace
-from ..access.proc import permission_hint
+from ..access.permission import permission_hint
 from ..errors import GdbextError, NotFoundError
 
 if TYPE_CHECKING:
