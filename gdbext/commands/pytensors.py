@@ -7,6 +7,7 @@ import os
 
 from ..errors import GdbextError
 from ..lazy import lazy_module
+from ..render import jsonline
 from ..render.jsonline import Address
 from ..render.text import escape, size, table
 from ..session.command import Answer, Command, Option
@@ -150,7 +151,7 @@ class PyTensors(Command):
         if args.nan:
             need("numpy", "-nan")
         rt = session.runtime(args.on)
-        before = _load(args.diff) if args.diff else None
+        before = load_listing(args.diff) if args.diff else None
         partial = session.partial(rt.target)
         found = census.live(rt, partial)
         found = [f for f in found if f.bytes >= args.min_bytes and (args.device is None or _on(f.tensor.device, args.device))]
@@ -232,18 +233,28 @@ def _frames(session, rt, on):
     return found
 
 
-def _load(path):
+ROW = {  # what is read of a row of a saved listing
+    "address": str,
+    "shape": ([int], None),
+    "dtype": str,
+    "device": str,
+    "bytes": int,
+    "storage": str,
+}
+
+
+def load_listing(path: str) -> list[dict[str, Any]]:
     """The rows of a saved listing."""
     try:
         with open(os.path.expanduser(path)) as f:
             data = json.loads(f.read(1 << 30))
-        rows = data["tensors"]
-        for row in rows:
-            int(row["address"], 0), row["shape"], row["dtype"], row["device"], row["bytes"] + 0, row["storage"]
-        return rows
+        jsonline.expect(data, {"tensors": [ROW]})
+        for row in data["tensors"]:
+            int(row["address"], 0)
+        return data["tensors"]
     except OSError as e:
         raise GdbextError(f"-diff {path}: {e.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, RecursionError):
         raise GdbextError(f"-diff {path}: no listing of pytensors; make one with: pytensors -save {path}") from None
 
 

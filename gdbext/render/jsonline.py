@@ -36,3 +36,38 @@ def _plain(value: Any) -> Any:
 def dumps(value: Any) -> str:
     """One ASCII line."""
     return json.dumps(_plain(value), ensure_ascii=True, allow_nan=False)
+
+
+def expect(value: Any, shape: Any, where: str = "the answer") -> None:
+    """Raises ValueError, naming the place, where parsed JSON is not of a shape.
+
+    `shape`: a type, or None for null; a tuple of shapes, one of which must fit; `[shape]`: a list of such; `{"key": shape}`: an object that has at
+    least these, those of "key?" if at all. A bool is no int, and no float is NaN or infinite."""
+    if isinstance(shape, tuple):
+        for other in shape[:-1]:
+            try:
+                return expect(value, other, where)
+            except ValueError:
+                continue
+        expect(value, shape[-1], where)
+    elif isinstance(shape, list):
+        expect(value, list, where)
+        for number, item in enumerate(value):
+            expect(item, shape[0], f"{where}[{number}]")
+    elif isinstance(shape, dict):
+        expect(value, dict, where)
+        for key, inner in shape.items():
+            name = key.rstrip("?")
+            if name in value:
+                expect(value[name], inner, f"{where}.{name}")
+            elif name == key:
+                raise ValueError(f"{where} has no {name}")
+    else:
+        good = (
+            value is None if shape is None else isinstance(value, shape) and not (isinstance(value, bool) and shape is not bool)
+        )
+        if not good or isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(
+                f"{where} is {json.dumps(value)[:40] if not isinstance(value, (list, dict)) else 'a ' + type(value).__name__}"
+            )
+    return None

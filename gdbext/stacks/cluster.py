@@ -7,6 +7,7 @@ import json
 import os
 
 from ..errors import GdbextError, NotFoundError
+from ..render.jsonline import expect
 from .threads import Frame
 
 MAX_FILE = 256 << 20
@@ -39,6 +40,22 @@ class SavedProcess:
         return next((th for th in self.threads if th.tid == self.pid), None)
 
 
+_TEXT, _NUMBER = (str, None), (int, None)
+ANSWER = {  # what is read of an answer of `llm-stacks -json`
+    "groups": [
+        {
+            "frames": [{"kind": str, "function": str, "file?": _TEXT, "library?": _TEXT, "line?": _NUMBER}],
+            "members": [{"host": str, "label": str, "pid": _NUMBER, "role?": str, "tid": int, "name": str}],
+            "idle?": bool,
+        }
+    ],
+    "failed": [{"label": _TEXT, "pid": _NUMBER, "reason": str}],
+    "pauses": [{"pid": int, "seconds": (int, float)}],
+    "ranks_total": int,
+    "partial?": [str],
+}
+
+
 class Merged:
     """Answers together: `processes`, `failed`, `pauses`, `total` processes asked for, `partial`."""
 
@@ -54,9 +71,15 @@ class Merged:
             return
         found = {}
         try:
+            expect(answer, ANSWER)
             for group in answer["groups"]:
                 frames = [
-                    Frame(f["kind"], f["function"], f["file"] if f["kind"] == "python" else f["library"], f["line"])
+                    Frame(
+                        f["kind"],
+                        f["function"],
+                        (f.get("file") if f["kind"] == "python" else f.get("library")) or "",
+                        f.get("line"),
+                    )
                     for f in group["frames"]
                 ]
                 for m in group["members"]:
@@ -70,8 +93,8 @@ class Merged:
             ]
             self.pauses += answer["pauses"]
             self.total += answer["ranks_total"]
-        except (KeyError, TypeError, AttributeError) as e:
-            raise GdbextError(f"{source}: an answer of llm-stacks that is not whole: {type(e).__name__} {e}") from None
+        except ValueError as e:
+            raise GdbextError(f"{source}: an answer of llm-stacks that is damaged: {e}") from None
         self.processes += found.values()
         self.partial += [f"{source}: {reason}" for reason in answer.get("partial", ())]
 
