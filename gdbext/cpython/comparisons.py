@@ -19,7 +19,7 @@ _BY_IDENTITY = frozenset(
     "object type function module generator coroutine async_generator NoneType ellipsis NotImplementedType frame traceback property"
     " _thread.lock _thread.RLock BaseException".split()
 )
-_SCALARS = ("float", "complex", "NoneType", "ellipsis", "bytearray", "range")
+_SCALARS = ("float", "complex", "NoneType", "ellipsis", "bytearray", "range", "slice")
 
 
 def same(left: Any, right: Any) -> bool:
@@ -76,6 +76,8 @@ def _comparable(value: Any) -> Any:
         own_code(value, "__eq__")
         if value.isa("range"):
             return value.range()
+        if value.isa("slice"):
+            return slice(*(plain(value.attr(part)) for part in ("start", "stop", "step")))
         if value.isa("complex"):
             return value.complex()
         if value.isa("bytearray"):

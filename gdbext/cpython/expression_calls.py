@@ -325,7 +325,7 @@ def method(owner: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], s
     if kind(owner) in ("dict", "odict") or isinstance(owner, Object) and owner.isa("mappingproxy"):
         return _of_dict(owner, name, args, kwargs, shown)
     made = _plain_owner(owner)
-    if isinstance(made, (str, bytes)) and name in _TEXT or isinstance(made, (int, float)) and name in _NUMBER:
+    if isinstance(made, (str, bytes, bytearray)) and name in _TEXT or isinstance(made, (int, float)) and name in _NUMBER:
         given = [_argument(a) for a in args]
         if any(a is None for a in given) and name in ("startswith", "endswith", "find", "count", "index"):
             raise NoneOperand(f"{shown}(…): None is no text")
@@ -347,7 +347,9 @@ def _argument(value: Any) -> Any:
 
 
 def _plain_owner(owner: Any) -> Any:
-    if isinstance(owner, Object) and owner.type.flags & (STR | BYTES) or isinstance(owner, Object) and kind(owner) == "":
+    if isinstance(owner, Object) and owner.isa("bytearray"):
+        return bytearray(owner.raw_bytes())
+    if isinstance(owner, Object) and (owner.type.flags & (STR | BYTES) or not kind(owner)):
         try:
             return plain(owner)
         except GdbextError:

@@ -267,6 +267,25 @@ class ZoneInfoAdapter(Adapter):
         return f"{obj.type.raw_name}.from_file({obj.rt.object(t.u64(at + 8)).string(1000)})"
 
 
+class EnumAdapter(Adapter):
+    """Members of enums: `name` and `value`, whose descriptors enum.py defines in Python, and the truth of flags."""
+
+    def _own(self, name: str, field: str) -> Any:
+        obj = self.object
+        assert obj is not None
+        definer = obj.type.python_definer(name)
+        if definer is None or definer.module != "enum":
+            return NotImplemented
+        return dict(obj.fields()).get(field, NotImplemented)
+
+    def attribute(self, name: str) -> Any:
+        return self._own(name, f"_{name}_") if name in ("name", "value") else NotImplemented
+
+    def truth(self) -> Any:
+        found = self._own("__bool__", "_value_")
+        return found if found is NotImplemented else bool(found.plain())
+
+
 # ---- containers, typing ----------------------------------------------------------------------------------------------
 class ChainMapAdapter(Adapter):
     reprs = ("collections.ChainMap",)
@@ -442,6 +461,7 @@ register(("datetime.timedelta",), DeltaAdapter)
 register(("datetime.timezone",), ZoneAdapter)
 register(("zoneinfo.ZoneInfo",), ZoneInfoAdapter)
 register(("collections.ChainMap",), ChainMapAdapter)
+register(("enum.Enum",), EnumAdapter)
 register(
     ("types.GenericAlias", "types.UnionType", "typing.Union", "typing._Final", "typing.TypeVar", "typing.NewType"), AliasAdapter
 )

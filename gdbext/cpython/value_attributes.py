@@ -101,6 +101,8 @@ def _of_class(value: Object, name: str) -> Any:
     found = value.rt.object(held) if held is not None else None
     if found is not None and found.isa("classmethod"):
         return BoundMethod(wrapped(found), value)
+    if found is not None and found.isa("staticmethod"):
+        return wrapped(found)
     of_type = value.type.lookup(name)
     if of_type is not None and value.rt.object(of_type).isa("getset_descriptor"):  # a data descriptor goes before the class's own
         known = getsets.read(value, name)

@@ -15,7 +15,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FaultError, GdbextError
-from .adapters import Adapter
+from .adapters import Adapter, PlainAdapter
 from .objects import MAX_ITEMS, Object
 from .types import BYTES, DICT, LIST, STR, TUPLE, TYPE
 
@@ -50,9 +50,11 @@ def describe(value: Any) -> str:
 
 def own_code(value: Object, *names: str) -> None:
     """Raises `GdbextError` where the class defines one of these methods in Python."""
+    adapter = value.adapter
+    known = (adapter.reprs or ()) if isinstance(adapter, PlainAdapter) else ()  # classes whose values can be made again here
     for name in names:
         definer = value.type.python_definer(name)
-        if definer is not None:
+        if definer is not None and definer.full_name not in known:
             raise GdbextError(
                 f"{describe(value)} has a {name} of its own ({definer.name}), which only running code could answer; "
                 f"look at its fields: vars(…)"
@@ -223,7 +225,9 @@ def truth(value: Any) -> bool:
             made = value.plain()
             return True if made is NotImplemented else bool(made)
         return bool(value)
-    own_code(value, "__bool__", "__len__")
+    own_code(value, "__bool__")
+    if value.type.lookup("__bool__") is None:
+        own_code(value, "__len__")
     try:
         return bool(value.plain())
     except FaultError:
