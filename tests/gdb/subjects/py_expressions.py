@@ -171,7 +171,8 @@ def text_of(value):
     return f"{type(value).__name__}: {sorted(map(repr, value))}" if isinstance(value, (set, frozenset)) else repr(value)
 
 
-FIXED = """
+FIXED = (
+    """
 plain.hidden|plain.inner|plain.doubled|plain._n|plain.method|plain.made|plain.free|Plain.method|Plain.made|Plain.free|Plain.shared
 plain.__class__|plain.__dict__|type(plain)|type(None)|type(nothing)|type(1) is int|type(xs) is list|type(...)|type("a")|type(1.5)
 error.args|error.args[0]|error.__cause__|error.__traceback__|error.__context__|len(error.args)|error.with_traceback
@@ -201,13 +202,85 @@ i if yes else 1 / 0|(i, j)|[i, [j]]|{"k": i}|{i, j}|-i|~i|+yes|-yes|i ** j|i << 
 i / zero|i % zero|zero ** -1|1 << -1|"a" * 3|"%s" % i|xs * 2|abs(minus)|abs(-2.5)|hex(255)|lambda: 1|f"{i}"|iter(xs)|plain.method()
 hash(i)|p.zork|zork|points[2].y|points[-1].x|points[99]|deep[1][1][0]|deep[1][1][9]|view|len(view)|"a" in view|list(view)|1 in view
 Plain.__name__|Plain.__mro__|Plain.__doc__|Plain.__bases__|type(plain).__name__|main.__name__|main.__code__|plain.method.__func__
-""".replace("\n", "|").strip("|").split("|")
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)
 
-BINARY = ["+", "-", "*", "/", "//", "%", "&", "|", "^", "<<", ">>", "==", "!=", "<", "<=", ">", ">=", "is", "is not", "in", "not in", "and", "or"]
-ATTRIBUTES = ["n", "x", "y", "left", "text", "hidden", "value", "name", "me", "shared", "real", "start", "args", "year", "zork", "a"]
+BINARY = [
+    "+",
+    "-",
+    "*",
+    "/",
+    "//",
+    "%",
+    "&",
+    "|",
+    "^",
+    "<<",
+    ">>",
+    "==",
+    "!=",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "is",
+    "is not",
+    "in",
+    "not in",
+    "and",
+    "or",
+]
+ATTRIBUTES = [
+    "n",
+    "x",
+    "y",
+    "left",
+    "text",
+    "hidden",
+    "value",
+    "name",
+    "me",
+    "shared",
+    "real",
+    "start",
+    "args",
+    "year",
+    "zork",
+    "a",
+]
 CALLS = ["len", "abs", "bool", "list", "tuple", "sorted", "min", "max", "sum", "any", "all", "type", "set"]
-METHODS = ["upper()", "split()", "strip()", "keys()", "get('a')", "get('zork', 1)", "count(1)", "index(2)", "startswith('a')", "items()"]
-LITERALS = ["0", "1", "-1", "2", "1.5", "'a'", "'abc'", "b'a'", "None", "True", "[1, 2]", "(1, 'two')", "{'a': 1}", "{1, 2}", "[]", "''"]
+METHODS = [
+    "upper()",
+    "split()",
+    "strip()",
+    "keys()",
+    "get('a')",
+    "get('zork', 1)",
+    "count(1)",
+    "index(2)",
+    "startswith('a')",
+    "items()",
+]
+LITERALS = [
+    "0",
+    "1",
+    "-1",
+    "2",
+    "1.5",
+    "'a'",
+    "'abc'",
+    "b'a'",
+    "None",
+    "True",
+    "[1, 2]",
+    "(1, 'two')",
+    "{'a': 1}",
+    "{1, 2}",
+    "[]",
+    "''",
+]
 
 
 def grow(depth, own):
@@ -222,7 +295,9 @@ def grow(depth, own):
     if choice < 0.5:
         return f"({part()} {rng.choice(BINARY)} {part()})"
     if choice < 0.6:
-        return f"{rng.choice(list(own))}[{rng.choice([part(), '0', '-1', '1:', ':2', '::-1', '::2', '1', chr(39) + 'a' + chr(39)])}]"
+        return (
+            f"{rng.choice(list(own))}[{rng.choice([part(), '0', '-1', '1:', ':2', '::-1', '::2', '1', chr(39) + 'a' + chr(39)])}]"
+        )
     if choice < 0.7:
         return f"{rng.choice(list(own))}.{rng.choice(ATTRIBUTES)}"
     if choice < 0.78:

@@ -6,11 +6,15 @@ import sys
 import time
 
 LIMIT = 5
-EXPRESSIONS = """
+EXPRESSIONS = (
+    """
 self|self.scheduler.running|self.scheduler.running[0]|self.name|self.batch.reqs[1]|key|table[key]|table["deep"]|len(self.batch.reqs)
 items|items[0]|any(r == "r2" for r in self.batch.reqs)|self.zork|zork|LIMIT|LIMIT + key|max(items)|self.counts["x"]|self.batch.name
 self.scheduler.running[7]|nothing.rid|outermost|outermost["a"] + key|len|[r for r in self.batch.reqs if r]|not self.flag|self.flag
-""".replace("\n", "|").strip("|").split("|")
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)
 
 
 class Holder:
