@@ -137,7 +137,7 @@ class PyTensors(Command):
     name = "pytensors"
     group = "tensors"
     options = (
-        Option("nan", help="those that hold a NaN: the first found, or all with -all"),
+        Option("nan", help="those that hold a NaN: the first found, or all with -all and in JSON"),
         Option("all", help="every row, however many"),
         Option("sort", tuple(SORTS), "by this, bytes first", default="bytes", metavar="S"),
         Option("min-bytes", "int", "only tensors of at least N bytes", default=0, metavar="N"),
@@ -157,7 +157,7 @@ class PyTensors(Command):
         found = [f for f in found if f.bytes >= args.min_bytes and (args.device is None or _on(f.tensor.device, args.device))]
         bad = {}
         if args.nan:
-            found, bad = self.with_nan(found, args.all, partial)
+            found, bad = self.with_nan(found, args.all or args.json, partial)
         census.name_owners(rt, found, _frames(session, rt, args.on))
         rows = []
         for f in found:

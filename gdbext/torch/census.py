@@ -1,17 +1,25 @@
 """Every live Python tensor of a process, who holds it, and what its storages take."""
 
+from __future__ import annotations
+
 import struct
+from typing import TYPE_CHECKING, Callable, Iterator
 
 from ..cpython import gc, referrers
 from ..errors import FaultError, GdbextError, LayoutError
 from . import layout as layouts
 from .tensor_impl import TENSOR_BASES, read_tensor
 
+if TYPE_CHECKING:
+    from ..cpython.frames import PyFrame
+    from ..cpython.runtime import Runtime
+    from .tensor import Tensor
+
 MAX_BASES = 256
 
 
-def tensor_addresses(rt):
-    """Addresses of all tensor objects that the garbage collector knows, which is all of them. See cpython/gc.py for the errors."""
+def tensor_addresses(rt: Runtime) -> list[int]:
+    """Addresses of all tensor objects: the garbage collector knows them all. Errors: those of cpython/gc.py."""
     base = _base_type(rt)
     if not base:
         return []
@@ -51,19 +59,19 @@ class Found:
 
     __slots__ = ("tensor", "owner")
 
-    def __init__(self, tensor, owner=None):
+    def __init__(self, tensor: Tensor, owner: referrers.Path | None = None) -> None:
         self.tensor, self.owner = tensor, owner
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         return (self.tensor.numel or 0) * self.tensor.dtype.itemsize
 
     @property
-    def holds_memory(self):
+    def holds_memory(self) -> bool:
         return bool(self.tensor.storage_data)
 
 
-def live(rt, partial):
+def live(rt: Runtime, partial: list[str]) -> list[Found]:
     """`[Found]` without owners, in the collector's order; tensors that do not add up are counted in `partial`. `NotFoundError`
     where the process has no torch."""
     layouts.for_process(rt.target, rt)  # says so where there is no torch, or none that is known
@@ -81,7 +89,7 @@ def live(rt, partial):
     return found
 
 
-def name_owners(rt, found, frames):
+def name_owners(rt: Runtime, found: list[Found], frames: list[tuple[PyFrame, bool]]) -> None:
     """Sets `owner` of each `Found`. `frames`: [(PyFrame, whether it is selected)], the selected one first."""
     by_address = {f.tensor.address: f for f in found}
     for roots in (_frame_roots(frames), referrers.module_roots(rt)):
@@ -101,12 +109,12 @@ def _frame_roots(frames):
     return roots
 
 
-def total_bytes(found):
+def total_bytes(found: list[Found]) -> int:
     """Bytes of all storages that have memory, each counted once, however many tensors share it."""
     return sum({f.tensor.storage: f.tensor.storage_bytes or 0 for f in found if f.holds_memory}.values())
 
 
-def with_nan(found, has_nan):
+def with_nan(found: list[Found], has_nan: Callable[[Tensor], bool]) -> Iterator[tuple[Found, str]]:
     """Yields those `Found` that hold a NaN; `has_nan` is asked once for memory that several share. Tensors whose values cannot be
     read yield (Found, why)."""
     clean = {}

@@ -2,20 +2,27 @@
 
 A rank whose count lags behind the others' has not come to the collective that they wait in. Read from memory alone:
 
-- torch: `_pg_group_ranks` and `_pg_names` of torch.distributed.distributed_c10d hold the groups as pybind11 objects (the word after the
-  object's head is the C++ object). Their backend is found by its class (type information of its vtable), the place of its counter by the
-  machine code of `getSequenceNumberForGroup`, one load and a return: no table, no guess.
-- NCCL 2.25 and later: `ncclComms` is its own list of communicators, kept for RAS (src/ras/ras.cc); NVIDIA's wheels keep the symbol.
+- torch: `_pg_group_ranks` and `_pg_names` of torch.distributed.distributed_c10d hold the groups as pybind11 objects (the word after
+  the object's head is the C++ object). Their backend is found by its class (type information of its vtable), the place of its
+  counter by the machine code of `getSequenceNumberForGroup`, one load and a return: no table, no guess.
+- NCCL 2.25 and later: `ncclComms` is its own list of communicators, kept for RAS (src/ras/ras.cc); NVIDIA's wheels keep the
+  symbol.
   Offsets: layouts/nccl.json, proved on each communicator by the magic numbers at its ends (src/include/comm.h).
 """
+
+from __future__ import annotations
 
 import json
 import os
 import re
 import struct
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import rtti
+
+if TYPE_CHECKING:
+    from ..cpython.runtime import Runtime
 
 MODULE = "torch.distributed.distributed_c10d"
 BACKEND = re.compile(r"c10d::(ProcessGroup(?:Gloo|NCCL|MPI|UCC|XCCL))$")
@@ -31,11 +38,11 @@ class Count:
     {operation: how often it was begun}, the operation "" where all are counted together; `default`: it is torch's group of all
     ranks."""
 
-    def __init__(self, group, rank, size, begun, default=False):
+    def __init__(self, group: str, rank: int | None, size: int, begun: dict[str, int], default: bool = False) -> None:
         self.group, self.rank, self.size, self.begun, self.default = group, rank, size, begun, default
 
 
-def find(rt):
+def find(rt: Runtime) -> list[Count]:
     """`[Count]` of a process; [] where it has none, or none that can be read."""
     found = []
     for read in (_of_torch, _of_nccl):
@@ -165,7 +172,7 @@ def _communicator(target, comm):
 _rows = []
 
 
-def nccl_rows():
+def nccl_rows() -> list[dict[str, Any]]:
     """The layouts of layouts/nccl.json, the newest first."""
     if not _rows:
         with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "nccl.json")) as f:

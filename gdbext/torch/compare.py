@@ -11,80 +11,102 @@ if TYPE_CHECKING:
 
 
 def compare(a: Source, b: Source) -> dict[str, Any]:
-    """Two `Source`s -> {equal, different, first_index, max_abs_diff, max_rel_diff, max_abs_index, values, ulps, nan_different,
-    reason}.
+    """-> {equal, different, first_index, max_abs_diff, max_rel_diff, max_abs_index, values, ulps, nan_different, reason}.
 
-    By value, whatever the dtypes; NaN equals NaN here (it says that nothing changed), and 0.0 equals -0.0. `first_index`: of
-    the first difference in row-major order, with its two `values`. `max_rel_diff`: |a - b| / |b| over the differences where b
-    is not zero. A NaN against a number counts as different (`nan_different`) and takes no part in the maxima. `ulps`: the most
-    representable values between two that differ, where both sides are floats of one dtype. Different shapes: `different` is
-    None, `reason` says so.
+    By value, whatever the dtypes; NaN equals NaN here (it says that nothing changed), and 0.0 equals -0.0. `first_index`: of the
+    first difference in row-major order, with its two `values`. `max_rel_diff`: |a - b| / |b| over the differences where b is not
+    zero. A NaN against a number counts as different (`nan_different`) and takes no part in the maxima. `ulps`: the most
+    representable values between two that differ, where both sides are floats of one dtype. Different shapes: `different` is None,
+    `reason` says so.
     """
     import numpy
 
-    found = {
-        "equal": True,
-        "different": 0,
-        "first_index": None,
-        "max_abs_diff": 0.0,
-        "max_rel_diff": 0.0,
-        "max_abs_index": None,
-        "values": None,
-        "ulps": None,
-        "nan_different": 0,
-        "reason": None,
-    }
     if a.shape != b.shape:
         reason = f"the shapes differ: {list(a.shape)} against {list(b.shape)}"
-        return {**found, "equal": False, "different": None, "max_abs_diff": None, "max_rel_diff": None, "reason": reason}
-    if a.dtype.name != b.dtype.name:
-        found["reason"] = f"the dtypes differ: torch.{a.dtype.name} against torch.{b.dtype.name}"
+        return {**_Differences(a, b).found, "equal": False, **dict.fromkeys(_UNKNOWN), "reason": reason}
+    repeated = a.repeated
     a, times = a.distinct(b.repeated)  # what both repeat is compared once
-    b, _ = b.distinct(a.repeated)
-    exact = a.is_stored and b.is_stored and a.dtype.name == b.dtype.name and a.dtype.kind == "float"
-    most, relative, ulps = -1, -1.0, -1
+    b, _ = b.distinct(repeated)
+    total = _Differences(a, b)
     with numpy.errstate(all="ignore"):
         for box in a.boxes():
-            x, y = numpy.atleast_1d(a.numbers(box)), numpy.atleast_1d(b.numbers(box))
-            different = x != y
-            if not different.any():
-                continue
-            different &= (x == x) | (y == y)  # not both NaN
-            places = numpy.nonzero(different)
-            if not len(places[0]):
-                continue
+            total.add(box)
+    return total.result(times)
 
-            def index(at):
-                own = [int(p[at]) for p in places] if a.shape else []
-                return [i + (box[d].start if d < len(box) else 0) for d, i in enumerate(own)]
 
-            x, y = x[different], y[different]
-            found["different"] += x.size
-            if found["first_index"] is None or index(0) < found["first_index"]:
-                found["first_index"], found["values"] = index(0), [_plain(x[0]), _plain(y[0])]
-            numbers = numpy.nonzero((x == x) & (y == y))[0]
-            found["nan_different"] += x.size - numbers.size
-            if not numbers.size:
-                continue
-            x, y = x[numbers], y[numbers]
-            distance = _distance(x, y)
-            if distance.max() > most:
-                most = distance.max().item()
-                found["max_abs_index"] = index(numbers[distance.argmax()])
-            size = numpy.abs(y.astype(numpy.complex128 if y.dtype.kind == "c" else numpy.float64))
-            ratio = distance[size > 0] / size[size > 0]
-            if ratio.size:
-                relative = max(relative, float(numpy.where(numpy.isnan(ratio), math.inf, ratio).max()))
-            finite = numbers[numpy.isfinite(x) & numpy.isfinite(y)] if exact else ()
-            if len(finite):
-                ulps = max(ulps, _ulps(*(_stored(s, box)[different][finite] for s in (a, b)), a.dtype))
-    if found["different"]:
-        found["equal"] = False
-        found["different"], found["nan_different"] = found["different"] * times, found["nan_different"] * times
-        found["max_abs_diff"] = most if most >= 0 else math.nan
-        found["max_rel_diff"] = relative if relative >= 0 else math.inf if most >= 0 else math.nan
-        found["ulps"] = ulps if ulps >= 0 else None
-    return found
+_UNKNOWN = ("different", "max_abs_diff", "max_rel_diff")  # of shapes that differ
+
+
+class _Differences:
+    """What differs in the boxes that were compared so far."""
+
+    def __init__(self, a: Source, b: Source) -> None:
+        self.a, self.b = a, b
+        self.exact = a.is_stored and b.is_stored and a.dtype.name == b.dtype.name and a.dtype.kind == "float"
+        self.most, self.relative, self.ulps = -1, -1.0, -1
+        same = a.dtype.name == b.dtype.name
+        self.found: dict[str, Any] = {
+            "equal": True,
+            "different": 0,
+            "first_index": None,
+            "max_abs_diff": 0.0,
+            "max_rel_diff": 0.0,
+            "max_abs_index": None,
+            "values": None,
+            "ulps": None,
+            "nan_different": 0,
+            "reason": None if same else f"the dtypes differ: torch.{a.dtype.name} against torch.{b.dtype.name}",
+        }
+
+    def add(self, box: Box) -> None:
+        """Compares one box."""
+        import numpy
+
+        a, b, found = self.a, self.b, self.found
+        x, y = numpy.atleast_1d(a.numbers(box)), numpy.atleast_1d(b.numbers(box))
+        different = x != y
+        if not different.any():
+            return
+        different &= (x == x) | (y == y)  # not both NaN
+        places = numpy.nonzero(different)
+        if not len(places[0]):
+            return
+
+        def index(at: int) -> list[int]:
+            own = [int(p[at]) for p in places] if a.shape else []
+            return [i + (box[d].start if d < len(box) else 0) for d, i in enumerate(own)]
+
+        x, y = x[different], y[different]
+        found["different"] += x.size
+        if found["first_index"] is None or index(0) < found["first_index"]:
+            found["first_index"], found["values"] = index(0), [_plain(x[0]), _plain(y[0])]
+        numbers = numpy.nonzero((x == x) & (y == y))[0]
+        found["nan_different"] += x.size - numbers.size
+        if not numbers.size:
+            return
+        x, y = x[numbers], y[numbers]
+        distance = _distance(x, y)
+        if distance.max() > self.most:
+            self.most = distance.max().item()
+            found["max_abs_index"] = index(numbers[distance.argmax()])
+        size = numpy.abs(y.astype(numpy.complex128 if y.dtype.kind == "c" else numpy.float64))
+        ratio = distance[size > 0] / size[size > 0]
+        if ratio.size:
+            self.relative = max(self.relative, float(numpy.where(numpy.isnan(ratio), math.inf, ratio).max()))
+        finite = numbers[numpy.isfinite(x) & numpy.isfinite(y)] if self.exact else ()
+        if len(finite):
+            self.ulps = max(self.ulps, _ulps(*(_stored(s, box)[different][finite] for s in (a, b)), a.dtype))
+
+    def result(self, times: int) -> dict[str, Any]:
+        """All of it; each difference stands for `times` of them."""
+        found = self.found
+        if found["different"]:
+            found["equal"] = False
+            found["different"], found["nan_different"] = found["different"] * times, found["nan_different"] * times
+            found["max_abs_diff"] = self.most if self.most >= 0 else math.nan
+            found["max_rel_diff"] = self.relative if self.relative >= 0 else math.inf if self.most >= 0 else math.nan
+            found["ulps"] = self.ulps if self.ulps >= 0 else None
+        return found
 
 
 def _stored(source: Source, box: Box) -> Any:

@@ -5,7 +5,10 @@ bfloat16 = the upper half of a float, float8 kinds: arXiv 2209.05433 (e5m2, e4m3
 infinities, no negative zero, NaN = 0x80), OCP Microscaling v1.0 (e8m0fnu: a bare exponent).
 """
 
+from __future__ import annotations
+
 import struct
+from typing import Any
 
 from ..errors import LayoutError
 
@@ -80,13 +83,13 @@ class DType:
 
     __slots__ = ("name", "itemsize", "kind")
 
-    def __init__(self, name, itemsize, kind):
+    def __init__(self, name: str, itemsize: int, kind: str) -> None:
         self.name, self.itemsize, self.kind = name, itemsize, kind
 
     def __repr__(self):
         return f"DType({self.name!r})"
 
-    def decode(self, blob):
+    def decode(self, blob: bytes) -> list[Any]:
         """The elements in `blob` (whole items): float, int, bool or complex; quantized and raw ones as the ints stored."""
         name, count = self.name, len(blob) // self.itemsize
         if name in _CODES:
@@ -122,7 +125,7 @@ def _make():
 DTYPES = _make()
 
 
-def from_scalar_type(enumerator):
+def from_scalar_type(enumerator: str) -> DType:
     """`DType` of a c10::ScalarType enumerator ("Half", "Float8_e4m3fn"); `LayoutError` for one that is not known here."""
     name = _LEGACY.get(enumerator) or enumerator.lower()
     if name not in DTYPES:

@@ -202,7 +202,7 @@ _Makers = Dict[str, Callable[[], arrays.Source]]  # tensors of a file by name, e
 
 
 def split_name(text: str) -> tuple[str, str] | None:
-    """ "F.pt:layer.0.weight" -> ("F.pt", "layer.0.weight"); the name is '' where the whole text is a file; None when it is none."""
+    """ "F.pt:layer.0.weight" -> ("F.pt", "layer.0.weight"); the name is '' where the text is a file alone; None for no file."""
     for kind in KINDS:
         at = text.find(kind)
         while at >= 0:

@@ -1,21 +1,36 @@
-"""A row of layouts/torch.json made from a torch's own headers, for scripts/make-torch-layouts and for a torch that the table
-does not know.
+"""A row of layouts/torch.json made from a torch's own headers, for scripts/make-torch-layouts and for a torch that the table does
+not know.
 
 A probe that includes the headers is compiled (g++ -g -femit-class-debug-always, never linked, never run), and gdb -batch reads
 offsets, bit-fields and enumerators out of the object's DWARF. Where THPVariable keeps its TensorImpl comes from the text of
 torch/csrc/autograd/python_variable.h.
+
+A process names the headers, so it could have anything included: the probe runs only on headers that nobody but root and the
+user of this debugger can have written (`distrust`), or below a folder of `TRUSTED`, and only for `SECONDS` seconds.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import re
 import shutil
+import signal
+import stat
 import subprocess
 import sysconfig
 import tempfile
+from typing import TYPE_CHECKING, Any, Sequence
 
-from ..errors import LayoutError
+from ..errors import GdbextError, LayoutError
 
+if TYPE_CHECKING:
+    from ..access.base import Target
+
+TRUSTED = (
+    "GDBEXT_TRUST_HEADERS"  # of the environment: folders, separated as in PATH, whose headers may be compiled whoever owns them
+)
+SECONDS = 300  # for each run of the compiler and of gdb; they take some ten on a machine at rest
 LAST_OLD_STRINGS = (2, 6)  # the last minor with wheels built with _GLIBCXX_USE_CXX11_ABI=0 (x86-64)
 
 # Members are pointers or values of what is wanted: gdb finds the types through them whatever namespace a release moved them to.
@@ -125,27 +140,43 @@ print(json.dumps(row))
 """
 
 
-def run(words):
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
-    if done.returncode:
-        tail = (done.stderr or done.stdout).strip().splitlines()[-12:]
-        told = next((line for line in tail if "error" in line), tail[-1] if tail else "no output")
-        raise LayoutError(f"{words[0]} failed on the probe of torch's headers: {told.strip()}")
-    return done.stdout
+def run(words: Sequence[str]) -> str:
+    """What a program prints; `LayoutError` with its first error, or where it takes more than `SECONDS`."""
+    with subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        errors="replace",
+        start_new_session=True,  # g++ starts the compiler proper: both end together
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=SECONDS)
+        except BaseException as e:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(e, subprocess.TimeoutExpired):
+                raise LayoutError(f"{words[0]} did not end in {SECONDS} s on the probe of torch's headers") from None
+            raise
+    if process.returncode:
+        tail = (err or out).strip().splitlines()[-12:]
+        first = next((line for line in tail if "error" in line), tail[-1] if tail else "no output")
+        raise LayoutError(f"{words[0]} failed on the probe of torch's headers: {first.strip()}")
+    return out
 
 
-def probe(include, python, source, scratch, strings=1):
+def probe(include: str, python: str, source: str, scratch: str, strings: int = 1) -> dict[str, Any]:
     """{type: offsets} of what `source` names. Releases moved from C++17 to C++20 (2.14); both lay these types out alike.
 
     `strings`: _GLIBCXX_USE_CXX11_ABI; with 0 a std::string is one pointer.
     """
     try:
-        return probe_as(include, python, source, scratch, "c++17", strings)
+        return _probe_as(include, python, source, scratch, "c++17", strings)
     except LayoutError:
-        return probe_as(include, python, source, scratch, "c++20", strings)
+        return _probe_as(include, python, source, scratch, "c++20", strings)
 
 
-def probe_as(include, python, source, scratch, standard, strings):
+def _probe_as(include: str, python: str, source: str, scratch: str, standard: str, strings: int) -> dict[str, Any]:
     cpp, obj = os.path.join(scratch, "probe.cpp"), os.path.join(scratch, "probe.o")
     with open(cpp, "w") as f:
         f.write(source)
@@ -172,7 +203,7 @@ def probe_as(include, python, source, scratch, standard, strings):
     return json.loads(run(["gdb", "-nx", "-batch", "-iex", "set auto-load off", obj, "-x", script]).strip().splitlines()[-1])
 
 
-def python_variable(include):
+def python_variable(include: str) -> dict[str, Any]:
     """Bytes from a GIL build's PyObject to its TensorImpl*: 16 for the object head, 8 more behind MaybeOwned's flag."""
     with open(os.path.join(include, "torch", "csrc", "autograd", "python_variable.h")) as f:
         text = f.read()
@@ -183,7 +214,7 @@ def python_variable(include):
     return {"cdata": kinds[m.group(1)], "declared": m.group(1)}
 
 
-def make_row(include, minor, python=None):
+def make_row(include: str, minor: str, python: str | None = None) -> dict[str, Any]:
     """The row of a torch minor ("2.13"). `include`: its folder torch/include; `python`: a folder with Python.h, this Python's
     own by default."""
     python = python or sysconfig.get_paths()["include"]
@@ -196,7 +227,7 @@ def make_row(include, minor, python=None):
     return row
 
 
-def finish(row, include):
+def finish(row: dict[str, Any], include: str) -> dict[str, Any]:
     """The probe's answer without what is not needed; `LayoutError` where something that is needed is not there."""
     for name in [n for n in row if n.endswith("Impl") and n not in ("TensorImpl", "StorageImpl")]:  # only what is their own
         row[name] = {k: v for k, v in row[name].items() if row["TensorImpl"].get(k) != v}
@@ -210,54 +241,118 @@ def finish(row, include):
     return row
 
 
-def row_of(target, version):
-    """The row of a torch that the table does not know, by the headers beside the process's libtorch; kept in the user's cache
-    folder. `LayoutError` says what is missing: headers, Python.h, g++ or gdb."""
-    include = _folder(target, lambda path: path.endswith("/lib/libtorch_cpu.so"), "include", "c10/core/TensorImpl.h")
-    if include is None:
+def row_of(target: Target, version: str) -> dict[str, Any]:
+    """The row of a torch that the table does not know, made from the headers beside the process's libtorch.
+
+    It is kept in the user's cache folder, by the build-id of that libtorch. `LayoutError` says what is missing: headers, trust in
+    them, Python.h, g++ or gdb.
+    """
+    found = _beside(target, lambda path: path.endswith("/lib/libtorch_cpu.so"), "include", "c10/core/TensorImpl.h")
+    if found is None:
         raise LayoutError("there are no headers beside its libtorch")
-    cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "gdbext", "torch-rows")
-    kept = os.path.join(cache, re.sub(r"[^\w.+-]", "_", version) + ".json")
+    include, library = found
+    kept = _kept(library)
     try:
         with open(kept) as f:
             return json.load(f)
     except (OSError, ValueError):
         pass
+    why = distrust(include)
+    if why:
+        raise LayoutError(
+            f"its own headers are not compiled, because {why}: where you trust them, start with {TRUSTED}={include} "
+            f"in the environment"
+        )
     missing = [name for name in ("g++", "gdb") if not shutil.which(name)]
     if missing:
         raise LayoutError(f"making one from its headers needs {' and '.join(missing)}")
-    python = _python_headers(target)
-    row = make_row(include, ".".join(version.split(".")[:2]), python)
-    try:
-        os.makedirs(cache, exist_ok=True)
-        with open(kept + ".new", "w") as f:
-            json.dump(row, f)
-        os.replace(kept + ".new", kept)
-    except OSError:
-        pass  # the next one makes it again
+    row = make_row(include, ".".join(version.split(".")[:2]), _python_headers(target))
+    if kept:
+        try:
+            os.makedirs(os.path.dirname(kept), exist_ok=True)
+            with open(kept + ".new", "w") as f:
+                json.dump(row, f)
+            os.replace(kept + ".new", kept)
+        except OSError:
+            pass  # the next one makes it again
     return row
 
 
-def _folder(target, is_it, wanted, file):
-    """The folder `wanted` beside the folder of a module for which `is_it(path)`, when `file` is in it."""
+def _kept(library: Any) -> str:
+    """The file that keeps the row for this build of libtorch; '' where the build has no name."""
+    try:
+        build = library.build_id
+    except GdbextError:
+        build = ""
+    if not re.fullmatch(r"[0-9a-f]{8,128}", build):
+        return ""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "gdbext", "torch-rows", build + ".json")
+
+
+def distrust(folder: str) -> str:
+    """Why what is below `folder` may come from somebody else than root and us, in one clause; '' where it cannot.
+
+    Each folder up to / and everything below must be root's or ours and writable by nobody else; a sticky folder such as /tmp is
+    as good as one that is not writable. A process's own root (/proc/PID/root) is its own to arrange.
+    """
+    real = os.path.realpath(folder)
+    allowed = [os.path.realpath(part) for part in os.environ.get(TRUSTED, "").split(os.pathsep) if part]
+    if any(real == part or real.startswith(part.rstrip("/") + "/") for part in allowed):
+        return ""
+    if real.startswith("/proc/"):
+        return f"{folder} is in a root of the process's own"
+    above = real
+    while above != "/":
+        above = os.path.dirname(above)
+        why = _distrust_one(above)
+        if why:
+            return why
+    for at, folders, files in os.walk(real, onerror=None):
+        for path in [at] + [os.path.join(at, name) for name in folders + files]:
+            why = _distrust_one(path)
+            if why:
+                return why
+    return ""
+
+
+def _distrust_one(path: str) -> str:
+    try:
+        found = os.lstat(path)
+    except OSError as e:
+        return f"{path}: {e.strerror}"
+    if found.st_uid not in (0, os.geteuid()):
+        return f"{path} belongs to user {found.st_uid}"
+    if stat.S_ISLNK(found.st_mode):
+        return f"{path} is a symbolic link"
+    if found.st_mode & 0o022 and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
+        return f"{path} is writable by others"
+    return ""
+
+
+def _beside(target: Target, is_it: Any, wanted: str, file: str) -> tuple[str, Any] | None:
+    """(the folder `wanted` beside the folder of a module for which `is_it(path)`, the module), when `file` is in it."""
     for module in target.modules():
         if is_it(module.path):
             folder = target.local_file(os.path.join(os.path.dirname(os.path.dirname(module.path)), wanted))
             if os.path.exists(os.path.join(folder, file)):
-                return folder
+                return folder, module
     return None
 
 
-def _python_headers(target):
-    """A folder with Python.h: of the process's own Python, else of this one. Which one matters little: torch's layouts hold no
-    more of Python than pointers."""
+def _python_headers(target: Target) -> str:
+    """A folder with Python.h: of the process's own Python where that can be trusted, else of this one.
+
+    Which one matters little: torch's layouts hold no more of Python than pointers.
+    """
     for module in target.modules():
-        found = re.search(r"(?:lib)?python(3\.\d+)[^/]*$", module.path)
-        if found:
-            folder = _folder(target, lambda path: path == module.path, "include/python" + found.group(1), "Python.h")
-            if folder:
-                return folder
-    own = sysconfig.get_paths()["include"]
-    if not os.path.exists(os.path.join(own, "Python.h")):
+        name = re.search(r"(?:lib)?python(3\.\d+)[^/]*$", module.path)
+        if name:
+            own = module.path
+            found = _beside(target, lambda path, own=own: path == own, "include/python" + name.group(1), "Python.h")
+            if found and not distrust(found[0]):
+                return found[0]
+    folder = sysconfig.get_paths()["include"]
+    if not os.path.exists(os.path.join(folder, "Python.h")):
         raise LayoutError("making one from its headers needs Python.h (Debian, Ubuntu: apt-get install python3-dev)")
-    return own
+    return folder

@@ -1,11 +1,18 @@
 """Which row of layouts/torch.json holds for a process: one per torch minor, made from its headers by
 scripts/make-torch-layouts."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
+from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError, LayoutError, NotFoundError
+
+if TYPE_CHECKING:
+    from ..access.base import Target
+    from ..cpython.runtime import Runtime
 
 _PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "torch.json")
 _OLD_STRING = b"14torchCheckFailEPKcS2_jRKSs"  # c10::detail::torchCheckFail(…, std::string const&) as the old ABI mangles it
@@ -26,7 +33,7 @@ def _rows():
     return _loaded
 
 
-def known():
+def known() -> list[str]:
     """The torch minors that there are layouts for, oldest first: ["2.1", …]."""
     return sorted(_rows(), key=lambda m: tuple(map(int, m.split("."))))
 
@@ -34,7 +41,7 @@ def known():
 class TorchLayout:
     """Offsets, enumerations and bit-fields of one torch minor (`minor`: "2.13"). Offsets are bytes from the structure's start."""
 
-    def __init__(self, minor, row, pre_cxx11_abi=False, arch="x86-64"):
+    def __init__(self, minor: str, row: dict[str, Any], pre_cxx11_abi: bool = False, arch: str = "x86-64") -> None:
         self.minor, self.row = minor, {**row, **row.get("pre_cxx11_abi", {})} if pre_cxx11_abi else row
         node = self.row.get("PyNode")
         if node and arch in _MUTEX:
@@ -43,7 +50,7 @@ class TorchLayout:
             self.row = {**self.row, "PyNode": moved}
         self._names = {}
 
-    def offset(self, struct, field, *rest):
+    def offset(self, struct: str, field: str, *rest: str) -> int:
         """Of `field` in `struct`, plus, for each further (struct, field) pair in `rest`, of that field in the structure there."""
         try:
             total = self.row[struct][field]
@@ -53,18 +60,18 @@ class TorchLayout:
             ) from None
         return total + self.offset(*rest) if rest else total
 
-    def has(self, struct, field):
+    def has(self, struct: str, field: str) -> bool:
         return field in self.row.get(struct, ())
 
-    def size(self, struct):
+    def size(self, struct: str) -> int:
         return self.offset(struct, "sizeof")
 
-    def bits(self, struct, field, blob):
+    def bits(self, struct: str, field: str, blob: bytes) -> int:
         """The value of a bit-field in `blob`, the bytes of a `struct`."""
         at, shift, width = self.offset(struct, field)
         return blob[at] >> shift & (1 << width) - 1
 
-    def name(self, enum, value):
+    def name(self, enum: str, value: int) -> str | None:
         """The enumerator of `enum` with this value, or None."""
         if enum not in self._names:
             self._names[enum] = {}
@@ -72,19 +79,19 @@ class TorchLayout:
                 self._names[enum].setdefault(v, k)
         return self._names[enum].get(value)
 
-    def key_bit(self, functionality):
+    def key_bit(self, functionality: str) -> int | None:
         """The bit of DispatchKeySet that stands for a functionality key, None where this release has no such key."""
         number = self.row["DispatchKey"].get(functionality)
         return None if number is None else 1 << (self.row["backends"] + number - 1)
 
 
-def minor_of(text):
+def minor_of(text: str) -> str:
     """ "2.13" of torch.__version__ ("2.13.0+cpu"), "" where it is none."""
     m = re.match(r"(\d+)\.(\d+)", text or "")
     return f"{int(m.group(1))}.{int(m.group(2))}" if m else ""
 
 
-def for_version(text, pre_cxx11_abi=False, why="", arch="x86-64"):
+def for_version(text: str, pre_cxx11_abi: bool = False, why: str = "", arch: str = "x86-64") -> TorchLayout:
     """The `TorchLayout` for a release as torch.__version__ gives it ("2.13.0+cpu"); `LayoutError` for one not known, with `why`
     it could not be made.
 
@@ -100,7 +107,7 @@ def for_version(text, pre_cxx11_abi=False, why="", arch="x86-64"):
     return TorchLayout(minor, _rows()[minor], pre_cxx11_abi, arch)
 
 
-def pre_cxx11_abi(target):
+def pre_cxx11_abi(target: Target) -> bool:
     """Whether this torch was built with _GLIBCXX_USE_CXX11_ABI=0: then libc10 has a function that takes the old std::string.
 
     False, what newer builds are, where the file is not here; a wrong answer shows when an AutogradMeta does not prove right.
@@ -114,7 +121,7 @@ def pre_cxx11_abi(target):
     return False
 
 
-def torch_version(target, rt=None):
+def torch_version(target: Target, rt: Runtime | None = None) -> str:
     """torch.__version__ of a process: from its module torch.version, else from the version.py beside its mapped libtorch.
 
     `NotFoundError` when it has no torch.
@@ -141,7 +148,7 @@ def torch_version(target, rt=None):
     )
 
 
-def for_process(target, rt=None):
+def for_process(target: Target, rt: Runtime | None = None) -> TorchLayout:
     """The `TorchLayout` of a process, once per epoch. `rt` is its `Runtime`, None where it runs no Python. One that the table
     does not know is made from the headers beside its libtorch, where a compiler is."""
 

@@ -4,14 +4,22 @@ Rules: torch/_tensor_str.py (number formats, line breaks, summaries, suffixes) a
 process's own print options and default dtype are honoured where they can be read.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import math
+from typing import TYPE_CHECKING, Any, Sequence
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import dtypes
 from .tensor import MAX_VALUES, NESTED, WRAPPERS
 from .tensor_kinds import components, sparse_parts, wrapped
+
+if TYPE_CHECKING:
+    from ..cpython.runtime import Runtime
+    from .layout import TorchLayout
+    from .tensor import Quantizer, Tensor
 
 MAX_DEPTH = 20  # wrappers around each other
 MAX_EDGE = 1000  # print options come from the process: bounded like everything else
@@ -29,7 +37,7 @@ class Options:
     default_dtype: str = "float32"
 
 
-def process_options(rt, table):
+def process_options(rt: Runtime | None, table: TorchLayout) -> Options:
     """The `Options` in force in a process; torch's own defaults for what cannot be read."""
     options = Options()
     module = rt.module("torch._tensor_str") if rt is not None else None
@@ -78,7 +86,7 @@ def _default_dtype(target, table):
 class _Format:
     """How the numbers of one tensor (or its real or imaginary parts) are written: a common width and one of three styles."""
 
-    def __init__(self, values, floating, options, keep_nan=False):
+    def __init__(self, values: Sequence[Any], floating: bool, options: Options, keep_nan: bool = False) -> None:
         """`keep_nan`: NaN takes part in the choice (torch's isfinite does not see float8_e8m0fnu's)."""
         self.floating, self.precision = floating, options.precision
         self.whole, self.scientific, self.width = True, False, 1
@@ -101,17 +109,17 @@ class _Format:
             return f"{value:.0f}" + ("." if math.isfinite(value) else "")
         return f"{value:.{self.precision}f}"
 
-    def __call__(self, value):
+    def __call__(self, value: Any) -> str:
         return (self._plain(value) if self.floating else str(value)).rjust(self.width)
 
 
 class _ComplexFormat:
-    def __init__(self, values, options):
+    def __init__(self, values: Sequence[complex], options: Options) -> None:
         self.real = _Format([v.real for v in values], True, options)
         self.imag = _Format([v.imag for v in values], True, options)
         self.width = self.real.width + self.imag.width + 1
 
-    def __call__(self, value):
+    def __call__(self, value: Any) -> str:
         imag = self.imag(value.imag).lstrip() + "j"
         return self.real(value.real) + ("" if imag[0] in "+-" else "+") + imag
 
@@ -137,7 +145,7 @@ def _blind_to_nan(tensor):
     return tensor.dtype.name == "float8_e8m0fnu" and tuple(map(int, tensor.table.minor.split("."))) <= (2, 14)
 
 
-def values_text(tensor, options, indent=0):
+def values_text(tensor: Tensor, options: Options, indent: int = 0) -> str:
     """The bracketed values as torch prints them, `indent` columns in. `GdbextError` where they cannot be read."""
     if tensor.unavailable:
         tensor.values([])
@@ -174,10 +182,11 @@ def _size(shape):
     return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
 
 
-def tensor_repr(tensor, options=None, depth=0):
+def tensor_repr(tensor: Tensor, options: Options | None = None, depth: int = 0) -> str:
     """What `repr(t)` gives in the process. `GdbextError` where the values cannot be read.
 
-    Subclasses print as torch.Tensor's own __repr__ prints them; one that defines another needs its code run.
+    Subclasses print as torch.Tensor's own __repr__ prints them; one that defines another needs its code run. `depth`: how many
+    wrappers are around it.
     """
     options = options or Options()
     if tensor.kind in WRAPPERS:
@@ -185,69 +194,59 @@ def tensor_repr(tensor, options=None, depth=0):
     if tensor.type in ("UninitializedParameter", "UninitializedBuffer"):
         return f"<{tensor.type}>"
     prefix = "nested_tensor(" if tensor.kind == NESTED else "tensor(" if tensor.plain else tensor.type + "("
-    indent = len(prefix)
-    dtype, default = tensor.dtype, options.default_dtype
-    suffixes = []
-    if tensor.device.partition(":")[0] != "cpu":
-        suffixes.append(f"device='{tensor.device}'")
-    is_meta = tensor.device.startswith("meta") or tensor.type == "FakeTensor"
-    expected = {default, "complex128" if default == "float64" else "complex64", "int64", "bool"}
-    force_newline = False
-    if is_meta:
-        if tensor.shape is None:
-            tensor.values([])
-        suffixes.append("size=" + _size(tensor.shape))
-        if dtype.name != default:
-            suffixes.append("dtype=torch." + dtype.name)
-        body = "..."
-    elif tensor.quantizer:
-        q = tensor.quantizer
-        suffixes += ["size=" + _size(tensor.shape), "dtype=torch." + dtype.name, "quantization_scheme=torch." + q.scheme]
-        if q.parts is None:
-            suffixes += [f"scale={q.scales}", f"zero_point={q.zero_points}"]
-        else:
-            suffixes += [
-                f"scale={tensor_repr(q.parts[0], options)}",
-                f"zero_point={tensor_repr(q.parts[1], options)}",
-                f"axis={q.axis}",
-            ]
-        body = values_text(tensor, options, indent)
-    elif tensor.layout.startswith("sparse_"):
-        parts = sparse_parts(tensor)
-        nnz = parts[-1][1].shape[0] if tensor.layout == "sparse_coo" else parts[1][1].shape[-1]
-        suffixes += ["size=" + _size(tensor.shape), f"nnz={nnz}"]
-        if dtype.name not in expected:
-            suffixes.append("dtype=torch." + dtype.name)
-        texts = []
-        for name, part in parts:
-            text = f"{name}=tensor(" + values_text(part, options, indent + len(name) + 8)
-            texts.append(text + (", size=" + _size(part.shape) if not part.numel else "") + ")")
-        body = (",\n" + " " * indent).join(texts)
-        suffixes.append("layout=torch." + tensor.layout)
-        force_newline = tensor.layout == "sparse_coo"
-    elif tensor.kind == NESTED:
-        texts = (tensor_repr(part, options).split("\n") for part in components(tensor))
-        body = "[\n" + ",\n".join("\n".join("  " + line for line in lines) for lines in texts) + "\n]"
-    elif tensor.numel == 0 and not tensor.unavailable:
-        if len(tensor.shape) != 1:
-            suffixes.append("size=" + _size(tensor.shape))
-        if dtype.name != default:
-            suffixes.append("dtype=torch." + dtype.name)
-        body = "[]"
-    else:
-        if not options.edgeitems:
-            suffixes.append("size=" + _size(tensor.shape or ()))
-        if dtype.name not in expected:
-            suffixes.append("dtype=torch." + dtype.name)
-        body = values_text(tensor, options, indent)
+    suffixes = [f"device='{tensor.device}'"] if tensor.device.partition(":")[0] != "cpu" else []
+    body, own = _body(tensor, options, len(prefix))
+    suffixes += own
     if tensor.grad_fn:
         suffixes.append(f"grad_fn=<{tensor.grad_fn}>")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
-    text = _with_suffixes(prefix + body, suffixes, indent, force_newline, options.linewidth)
+    text = _with_suffixes(prefix + body, suffixes, len(prefix), tensor.layout == "sparse_coo", options.linewidth)
     if tensor.counts_as_parameter and not tensor.plain:
         text = f"Parameter({text})"
     return "Parameter containing:\n" + text if tensor.is_parameter else text
+
+
+def _body(tensor: Tensor, options: Options, indent: int) -> tuple[str, list[str]]:
+    """-> (what stands for the values, the suffixes that its kind of tensor has)"""
+    dtype, default = tensor.dtype, options.default_dtype
+    size, of_type = "size=" + _size(tensor.shape or ()), "dtype=torch." + dtype.name
+    unlike_default = [of_type] if dtype.name != default else []
+    if tensor.device.startswith("meta") or tensor.type == "FakeTensor":
+        if tensor.shape is None:
+            tensor.values([])  # says why
+        return "...", [size] + unlike_default
+    if tensor.quantizer:
+        return values_text(tensor, options, indent), [size, of_type] + _quantizer_suffixes(tensor.quantizer, options)
+    if tensor.kind == NESTED:
+        texts = (tensor_repr(part, options).split("\n") for part in components(tensor))
+        return "[\n" + ",\n".join("\n".join("  " + line for line in lines) for lines in texts) + "\n]", []
+    if tensor.numel == 0 and not tensor.unavailable and not tensor.layout.startswith("sparse_"):
+        return "[]", ([size] if len(tensor.shape or ()) != 1 else []) + unlike_default
+    expected = {default, "complex128" if default == "float64" else "complex64", "int64", "bool"}
+    unexpected = [of_type] if dtype.name not in expected else []
+    if tensor.layout.startswith("sparse_"):
+        return _sparse_body(tensor, options, indent, [size], unexpected)
+    return values_text(tensor, options, indent), ([] if options.edgeitems else [size]) + unexpected
+
+
+def _quantizer_suffixes(q: Quantizer, options: Options) -> list[str]:
+    scheme = ["quantization_scheme=torch." + q.scheme]
+    if q.parts is None:
+        return scheme + [f"scale={q.scales}", f"zero_point={q.zero_points}"]
+    scales, zero_points = (tensor_repr(part, options) for part in q.parts)
+    return scheme + [f"scale={scales}", f"zero_point={zero_points}", f"axis={q.axis}"]
+
+
+def _sparse_body(tensor: Tensor, options: Options, indent: int, size: list[str], unexpected: list[str]) -> tuple[str, list[str]]:
+    parts = sparse_parts(tensor)
+    nnz = parts[-1][1].shape[0] if tensor.layout == "sparse_coo" else parts[1][1].shape[-1]
+    texts = []
+    for name, part in parts:
+        text = f"{name}=tensor(" + values_text(part, options, indent + len(name) + 8)
+        texts.append(text + (", size=" + _size(part.shape) if not part.numel else "") + ")")
+    suffixes = size + [f"nnz={nnz}"] + unexpected + ["layout=torch." + tensor.layout]
+    return (",\n" + " " * indent).join(texts), suffixes
 
 
 def _wrapper_repr(tensor, options, depth):

@@ -5,10 +5,16 @@ second word is the mangled name. Needs nothing from the file on disk where the t
 left such pages out, they come from the mapped file.
 """
 
+from __future__ import annotations
+
 import re
 import struct
+from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, LayoutError
+
+if TYPE_CHECKING:
+    from ..access.base import Mapping, Target
 
 MAX_BASES = 64
 _ABBREVIATIONS = {"St": "std", "Ss": "std::string", "Sa": "std::allocator"}
@@ -44,7 +50,7 @@ def _string(target, address, limit):
     raise LayoutError(f"no type name at {address:#x}")
 
 
-def demangle(name):
+def demangle(name: str) -> str | None:
     """ "N3c1010TensorImplE" -> "c10::TensorImpl"; template arguments become <…>. None when it is no class's name."""
     parts, i = [], 0
     nested = name.startswith("N")
@@ -71,7 +77,7 @@ def demangle(name):
     return "::".join(parts) or None
 
 
-def class_hierarchy(target, address):
+def class_hierarchy(target: Target, address: int) -> tuple[list[str], Mapping]:
     """-> ([class, its first base, that one's, …], Mapping of the vtable) of the polymorphic C++ object at `address`.
 
     Follows single inheritance, and the first base where there are several. `LayoutError` when no vtable of a mapped file stands

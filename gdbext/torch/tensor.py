@@ -91,6 +91,8 @@ class Tensor:
             return "a nested tensor has no elements of its own; its components are in its repr"
         if self.shape is None:
             return f"the sizes of this {self.kind} are not in it"
+        if self.numel and not self.dtype.itemsize:
+            return "its dtype is not set, so nobody knows what its bytes are"
         if kind == "meta" or self.is_zero or self.numel == 0:
             return ""
         if kind == "cuda" and self.target.device_memory is None:
@@ -131,7 +133,7 @@ class Tensor:
             )
         if low < 0 or (self.storage_bytes is not None and high > self.storage_bytes):
             return (
-                f"it reaches outside its storage: its elements lie at bytes {low} to {high}, the storage holds {self.storage_bytes}: "
+                f"it reaches outside its storage: its elements lie at bytes {low} to {high} of {self.storage_bytes}: "
                 f"its sizes or strides are damaged, or the storage was made smaller"
             )
         return ""

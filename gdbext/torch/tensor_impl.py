@@ -40,7 +40,7 @@ _LAYOUT_NAMES = {
 class _Impl:
     """The bytes of one c10::TensorImpl and what it takes to read them; `refuse` makes the `LayoutError` that names it."""
 
-    def __init__(self, target: Target, table: TorchLayout, address: int):
+    def __init__(self, target: Target, table: TorchLayout, address: int) -> None:
         self.target, self.table, self.address = target, table, address
         (self.kind, *bases), mapping = rtti.class_hierarchy(target, address)
         library = mapping.path.rsplit("/", 1)[-1]
@@ -315,7 +315,7 @@ def _describe_python(t: Tensor, obj: Object) -> None:
 
 
 def _tensor_attributes(obj: Object) -> tuple[str, ...]:
-    """Names of the attributes that are tensors: where a wrapper subclass, a jagged nested tensor or a DTensor keeps its values."""
+    """Names of the attributes that are tensors: there a wrapper subclass, a jagged nested tensor or a DTensor keeps its values."""
     found = []
     for name, value in obj.fields():
         try:

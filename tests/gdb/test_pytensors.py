@@ -116,6 +116,9 @@ def test_nan_is_found_and_not_what_only_shares_its_storage(live):
     every = live.ask("-nan -all").data["tensors"]
     assert sorted(int(r["address"]) for r in every) == sorted(live.truth["nan"])
     assert all(r["nan"] == 1 for r in every)
+    as_json = json.loads(live.ask("-nan -json").json("pytensors"))  # programs ask for all
+    assert len(as_json["tensors"]) == len(every) > 1
+    assert as_json["partial"][0] == "unstopped" and "values cannot be read" in as_json["partial"][1]
     first = live.ask("-nan").data["tensors"]
     assert len(first) == 1 and int(first[0]["address"]) in live.truth["nan"]
 

@@ -8,6 +8,7 @@ import pytest
 from gdbext.access.fake import FakeTarget
 from gdbext.access.model import Mapping
 from gdbext.errors import FaultError, GdbextError, LayoutError
+from gdbext.torch import arrays, stats
 from gdbext.torch import layout as layouts
 from gdbext.torch.repr import Options, tensor_repr
 from gdbext.torch.rtti import demangle
@@ -239,6 +240,32 @@ def test_views_that_reach_outside_their_storage_are_not_read():
     for shape, stride, offset in (((2, 3), (3, 1), 1), ((2, 3), (1 << 40, 1), 0), ((2, 3), (-3, 1), 0)):
         with pytest.raises(GdbextError, match="outside its storage"):
             tensor_repr(Made("2.13", shape, stride, offset=offset).read())
+
+
+@pytest.mark.parametrize("shape,stride,offset", [((2, 3), (-3, 1), 0), ((2, 3), (3, -1), 1), ((3,), (1 << 40,), 0)])
+def test_a_reach_outside_the_storage_is_said_before_anything_is_read(shape, stride, offset):
+    """-json asks `unavailable`: it says what the values say. The memory was not given back: the storage holds its bytes."""
+    t = Made("2.13", shape, stride, offset=offset).read()
+    assert "outside its storage" in t.unavailable and "given back" not in t.unavailable
+    gone = Made("2.13")
+    gone.store("size_bytes_", "<q", 0)
+    assert "given back" in gone.read().unavailable
+
+
+def test_every_dtype_code_is_a_value_or_one_line(minor):
+    pytest.importorskip("numpy")
+    refused = 0
+    for code in [*range(64), 255, 65535]:
+        made = Made(minor)
+        made.put("data_type_", "<H", code)
+        try:
+            t = made.read()
+            tensor_repr(t)
+            stats.statistics(arrays.of_tensor(t))
+        except GdbextError as e:
+            assert "\n" not in str(e) and str(e)
+            refused += 1
+    assert refused > 20
 
 
 def test_memory_that_is_gone_is_said():
