@@ -5,6 +5,10 @@ Containers are walked by their members' names in GCC's libstdc++ (stl_vector.h, 
 shared_ptr_base.h, unique_ptr.h); every walk is bounded.
 """
 
+from __future__ import annotations
+
+from typing import Any, Sequence
+
 import gdb
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
@@ -17,18 +21,18 @@ class Cxx:
     """A C++ value. `field("a.b")`: a member, of base classes too; pointers, references and smart pointers on the way are
     followed."""
 
-    def __init__(self, value):
+    def __init__(self, value: Any) -> None:
         self.value = value
 
     @property
-    def type_name(self):
+    def type_name(self) -> str:
         return str(self.value.type.strip_typedefs().unqualified())
 
     @property
-    def address(self):
+    def address(self) -> int:
         return int(self.value.address) if self.value.address is not None else 0
 
-    def object(self):
+    def object(self) -> Cxx | None:
         """What a pointer, reference, shared_ptr or unique_ptr leads to, as its dynamic type; the object itself where it is none.
         None for null."""
         value = self.value
@@ -49,35 +53,39 @@ class Cxx:
                 break
         return Cxx(value)
 
-    def field(self, path):
+    def field(self, path: str) -> Cxx | None:
         """`NotFoundError` names the member and the type that has it not; None where a pointer on the way is null."""
-        at = self
+        at: Cxx = self
         for name in path.split("."):
-            at = at.object()
-            if at is None:
+            holder = at.object()
+            if holder is None:
                 return None
             try:
-                at = Cxx(at.value[name])
+                at = Cxx(holder.value[name])
             except gdb.error:
-                raise NotFoundError(f"a {at.type_name} has no member {name}") from None
+                raise NotFoundError(f"a {holder.type_name} has no member {name}") from None
         return at.object()
 
-    def integer(self):
+    def _fault(self, error: Exception) -> FaultError:
+        return FaultError(self.address, self.value.type.sizeof, f"of a {self.type_name}: {error}")
+
+    def integer(self) -> int:
+        """The value of a number; `FaultError`, or `LayoutError` where it is none."""
         try:
             return int(self.value)
         except gdb.MemoryError as e:
-            raise FaultError(str(e)) from None
+            raise self._fault(e) from None
         except gdb.error as e:
             raise LayoutError(f"a {self.type_name} is no number: {e}") from None
 
-    def engaged(self):
+    def engaged(self) -> bool:
         """Whether a std::optional holds something."""
         try:
             return bool(self.value["_M_payload"]["_M_engaged"])
         except gdb.error as e:
             raise LayoutError(f"a {self.type_name} is no optional: {e}") from None
 
-    def items(self, limit=MAX_ITEMS):
+    def items(self, limit: int = MAX_ITEMS) -> list[Any]:
         """Elements of a std::vector, list, set (Cxx) or of a map or unordered_map ((key, value) pairs). `LayoutError` for another
         type or a damaged one."""
         kind = self.value.type.strip_typedefs()
@@ -95,12 +103,12 @@ class Cxx:
         try:
             return walk(self.value, kind, limit)
         except gdb.MemoryError as e:
-            raise FaultError(f"{name}: {e}") from None
+            raise self._fault(e) from None
         except gdb.error as e:
             raise LayoutError(f"{name}: {e}") from None
 
 
-def _head(pair):
+def _head(pair: Any) -> Any:
     """The first element of a std::tuple: in its base _Head_base<0, …>."""
     for _ in range(4):
         bases = [f for f in pair.type.strip_typedefs().fields() if f.is_base_class]
@@ -113,13 +121,13 @@ def _head(pair):
     raise LayoutError("a unique_ptr that holds its pointer in no way that is known")
 
 
-def _checked(count, limit):
+def _checked(count: int, limit: int) -> int:
     if not 0 <= count <= limit:
         raise LayoutError(f"a container that claims {count} elements")
     return count
 
 
-def _vector(value, kind, limit):
+def _vector(value: Any, kind: Any, limit: int) -> list[Any]:
     impl = value["_M_impl"]
     start, finish = impl["_M_start"], impl["_M_finish"]
     count = _checked(int(finish - start), limit)
@@ -132,9 +140,10 @@ def _vector(value, kind, limit):
     return [Cxx((start + i).dereference()) for i in range(count)]
 
 
-def _list(value, kind, limit):
+def _list(value: Any, kind: Any, limit: int) -> list[Any]:
     head, element = value["_M_impl"]["_M_node"], kind.template_argument(0)
-    found, at, end = [], head["_M_next"], int(head.address)
+    found: list[Any] = []
+    at, end = head["_M_next"], int(head.address)
     while int(at) != end:
         _checked(len(found) + 1, limit)
         found.append(Cxx(_behind(at, element)))
@@ -142,12 +151,14 @@ def _list(value, kind, limit):
     return found
 
 
-def _tree(value, kind, limit):
+def _tree(value: Any, kind: Any, limit: int) -> list[Any]:
     impl = value["_M_t"]["_M_impl"]
     count = _checked(int(impl["_M_node_count"]), limit)
     key = kind.template_argument(0)
     pairs = kind.name.startswith("std::map<")
-    found, stack, at = [], [], impl["_M_header"]["_M_parent"]
+    found: list[Any] = []
+    stack: list[Any] = []
+    at = impl["_M_header"]["_M_parent"]
     while int(at) or stack:  # in order
         while int(at):
             stack.append(at)
@@ -164,11 +175,12 @@ def _tree(value, kind, limit):
     return found
 
 
-def _hashed(value, kind, limit):
+def _hashed(value: Any, kind: Any, limit: int) -> list[Any]:
     table = value["_M_h"]
     count = _checked(int(table["_M_element_count"]), limit)
     key, mapped = kind.template_argument(0), kind.template_argument(1)
-    found, at = [], table["_M_before_begin"]["_M_nxt"]
+    found: list[Any] = []
+    at = table["_M_before_begin"]["_M_nxt"]
     while int(at):
         if len(found) >= count:
             raise LayoutError(f"a table that counts {count} entries and holds more")
@@ -177,7 +189,7 @@ def _hashed(value, kind, limit):
     return found
 
 
-def _pair(node, key, mapped):
+def _pair(node: Any, key: Any, mapped: Any) -> tuple[Cxx, Cxx]:
     """A std::pair in a node: the key, then, where its alignment lets it begin, what the key leads to. A key smaller than the
     other's alignment stands where the pair begins."""
     align = max(key.alignof, mapped.alignof)
@@ -185,16 +197,16 @@ def _pair(node, key, mapped):
     return Cxx(_placed(start, key)), Cxx(_placed(start + key.sizeof, mapped))
 
 
-def _behind(node, wanted):
+def _behind(node: Any, wanted: Any) -> Any:
     """The element of a container's node: behind the links that every node has, where its alignment lets it begin."""
     return _placed(int(node) + node.type.strip_typedefs().target().strip_typedefs().sizeof, wanted)
 
 
-def _placed(address, wanted):
+def _placed(address: int, wanted: Any) -> Any:
     return gdb.Value(-(-address // wanted.alignof) * wanted.alignof).cast(wanted.pointer()).dereference()
 
 
-def _known(name):
+def _known(name: str) -> bool:
     try:
         gdb.lookup_type(name)
     except gdb.error:
@@ -202,10 +214,13 @@ def _known(name):
     return True
 
 
-def this_of(classes, types):
-    """-> (class, Cxx, inner) of a frame that runs a method of one of `classes` (names without namespace), or None: of the first
-    thread that has any, the class that stands first in the list. inner: `[(class, method)]` of that frame and of those that it
-    called. Frames are looked at only where debug information knows one of `types`. What is selected stays so."""
+def this_of(classes: Sequence[str], types: Sequence[str]) -> tuple[str, Cxx, list[tuple[str, str]]] | None:
+    """-> (class, Cxx, inner) of a frame of the selected inferior that runs a method of one of `classes` (names without
+    namespace), or None.
+
+    It is of the first thread that has any, and the class that stands first in the list. inner: `[(class, method)]` of that frame
+    and of those that it called. Frames are looked at only where debug information knows one of `types`. What is selected stays
+    so."""
     if not any(_known(name) for name in types):
         return None
     was_thread, was_frame = gdb.selected_thread(), None
@@ -218,18 +233,7 @@ def this_of(classes, types):
             if not thread.is_valid():
                 continue
             thread.switch()
-            frame, inner, found = gdb.newest_frame(), [], {}
-            for _ in range(MAX_FRAMES):
-                if frame is None:
-                    break
-                parts = (frame.name() or "").partition("(")[0].split("::")
-                inner += [tuple(parts[-2:])] if len(parts) > 1 else []
-                if len(parts) > 1 and parts[-2] in classes:
-                    try:
-                        found[parts[-2]] = parts[-2], Cxx(frame.read_var("this")), list(inner)
-                    except (ValueError, gdb.error):
-                        pass
-                frame = frame.older()
+            found = _methods(classes)
             for name in classes:
                 if name in found:
                     return found[name]
@@ -237,7 +241,27 @@ def this_of(classes, types):
     except gdb.error as e:
         raise GdbextError(f"the frames were not read: {e}") from None
     finally:
-        if was_thread and was_thread.is_valid():
+        if was_thread and was_thread.is_valid():  # not "is not None": the None of cuda-gdb 11.8 is another
             was_thread.switch()
             if was_frame and was_frame.is_valid():
                 was_frame.select()
+
+
+def _methods(classes: Sequence[str]) -> dict[str, tuple[str, Cxx, list[tuple[str, str]]]]:
+    """{class: (class, its object, inner)} of the selected thread's frames."""
+    frame = gdb.newest_frame()
+    inner: list[tuple[str, str]] = []
+    found: dict[str, tuple[str, Cxx, list[tuple[str, str]]]] = {}
+    for _ in range(MAX_FRAMES):
+        if not frame:
+            break
+        parts = (frame.name() or "").partition("(")[0].split("::")
+        if len(parts) > 1:
+            inner.append((parts[-2], parts[-1]))
+            if parts[-2] in classes:
+                try:
+                    found[parts[-2]] = parts[-2], Cxx(frame.read_var("this")), list(inner)
+                except (ValueError, gdb.error):
+                    pass
+        frame = frame.older()
+    return found

@@ -6,9 +6,12 @@ is invented. So: walk to the first frame that cannot be vouched for, read that l
 against gdb's own list of objfiles.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import time
+from typing import Any, Iterable
 
 import gdb
 
@@ -27,20 +30,22 @@ class Loaded:
     pc, why)]`, the first frame of each thread that cannot be vouched for (the frames behind it are not to be believed
     either)."""
 
-    def __init__(self):
-        self.loaded, self.left_out, self.unvouched = [], {}, []
+    def __init__(self) -> None:
+        self.loaded: list[str] = []
+        self.left_out: dict[str, int] = {}
+        self.unvouched: list[tuple[int, int, int, int, str]] = []
 
 
-def symbols_of(progspace=None):
+def symbols_of(progspace: Any = None) -> set[str]:
     """Paths of the files whose symbols gdb has read into a program space (default: the selected one)."""
-    found = set()
+    found: set[str] = set()
     for objfile in (progspace or gdb.current_progspace()).objfiles():
         if objfile.is_valid() and objfile.filename:
             found.update((objfile.filename, os.path.realpath(objfile.filename)))
     return found
 
 
-def read_symbols(path):
+def read_symbols(path: str) -> bool:
     """Reads the symbols of a shared library of the selected inferior, named as gdb's `info sharedlibrary` names it; True when
     they are there."""
     try:
@@ -51,19 +56,20 @@ def read_symbols(path):
     return path in have or os.path.realpath(path) in have
 
 
-def _known():
+def _known() -> set[str]:
     """Paths that gdb has read for any inferior: reading them once more is cheap, it shares them."""
-    return set().union(*(symbols_of(i.progspace) for i in gdb.inferiors()))
+    found: set[str] = set()
+    return found.union(*(symbols_of(i.progspace) for i in gdb.inferiors()))
 
 
-def _size(path):
+def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
         return 0
 
 
-def _mapped(pid, pc):
+def _mapped(pid: int, pc: int) -> str:
     """Whether `pc` lies in an executable mapping of a live process that needs no library: the vdso, or code made at run time."""
     try:
         with open(f"/proc/{pid}/maps") as f:
@@ -77,11 +83,11 @@ def _mapped(pid, pc):
     return ""
 
 
-def _first_doubt(inferior, have):
+def _first_doubt(inferior: Any, have: set[str]) -> tuple[int, int, str, str] | None:
     """(level, pc, library or '', why) of the first frame of the selected thread that nothing vouches for, or None."""
     frame, level = gdb.newest_frame(), 0
     program = gdb.current_progspace()
-    while frame is not None and level < MAX_FRAMES:
+    while frame and level < MAX_FRAMES:  # not "is not None": the None of cuda-gdb 11.8 is another
         pc = frame.pc()
         if frame.type() != gdb.INLINE_FRAME:
             library = gdb.solib_name(pc)
@@ -100,16 +106,16 @@ def _first_doubt(inferior, have):
     return None
 
 
-def _in_program(pc, program):
+def _in_program(pc: int, program: Any) -> bool:
     """Whether `pc` is in the executable itself."""
     block_for = getattr(program, "objfile_for_address", None)  # gdb 14+
     if block_for is not None:
-        return block_for(pc) is not None
+        return bool(block_for(pc))
     found = gdb.execute(command("info symbol {}", pc), to_string=True)
-    return not found.startswith("No symbol matches")
+    return not str(found).startswith("No symbol matches")
 
 
-def load_for(threads=None, limit=BIG):
+def load_for(threads: Iterable[Any] | None = None, limit: int | None = BIG) -> Loaded:
     """Reads what the stacks of `threads` (gdb.InferiorThread of the selected inferior; default: all) need; returns `Loaded`.
 
     `limit` in bytes: a larger file that gdb has not read yet is left out and named; None for no limit. The selected thread and
@@ -118,11 +124,13 @@ def load_for(threads=None, limit=BIG):
     threads = list(inferior.threads() if threads is None else threads)
     result, failed, known = Loaded(), set(), _known()
     before, frame = gdb.selected_thread(), _selected_frame()
+    doubts: dict[Any, tuple[int, int, str, str] | None] = dict.fromkeys(threads)
     try:
-        doubts = dict.fromkeys(threads)
-        open_ = list(threads)
+        open_ = threads
         while open_:
-            have, wanted, still = symbols_of(), [], []
+            have = symbols_of()
+            wanted: list[str] = []
+            still = []
             for thread in open_:
                 if not thread.is_valid():
                     continue
@@ -132,7 +140,7 @@ def load_for(threads=None, limit=BIG):
                 if not library or library in failed:
                     continue
                 size = _size(library)
-                if limit is not None and size > limit and library not in known and os.path.realpath(library) not in known:
+                if limit is not None and size > limit and not {library, os.path.realpath(library)} & known:
                     result.left_out[library] = size
                     failed.add(library)
                     continue
@@ -149,14 +157,19 @@ def load_for(threads=None, limit=BIG):
             if doubt:
                 result.unvouched.append((thread.num, thread.ptid[1], doubt[0], doubt[1], doubt[3]))
     finally:
-        if before and before.is_valid():  # not "is not None": the None of cuda-gdb 11.8 is another
-            before.switch()
-            if frame and frame.is_valid():
-                frame.select()
+        _select_again(before, frame)
     return result
 
 
-def load_all():
+def _select_again(thread: Any, frame: Any) -> None:
+    """Selects what was selected. Not "is not None": the None of cuda-gdb 11.8 is another."""
+    if thread and thread.is_valid():
+        thread.switch()
+        if frame and frame.is_valid():
+            frame.select()
+
+
+def load_all() -> Loaded:
     """Reads the symbols of every library, as gdb's own attach does; returns `Loaded`."""
     before = symbols_of()
     gdb.execute("sharedlibrary", to_string=True)
@@ -165,14 +178,14 @@ def load_all():
     return result
 
 
-def _selected_frame():
+def _selected_frame() -> Any:
     try:
         return gdb.selected_frame()
     except gdb.error:
         return None
 
 
-def _blocked_at(pid, tid):
+def _blocked_at(pid: int, tid: int) -> tuple[int, int] | None:
     """(stack pointer, program counter) of a thread that waits in the kernel; None for one that runs on and on."""
     for _ in range(10):
         try:
@@ -186,7 +199,7 @@ def _blocked_at(pid, tid):
     return None
 
 
-def likely(pid, threads=None, limit=AHEAD):
+def likely(pid: int, threads: Iterable[int] | None = None, limit: int | None = AHEAD) -> list[str]:
     """Files of a running process that its stacks seem to return into: a guess made without stopping it, from the words on the
     stacks of `threads` (tids; default: the main one). Reading their symbols before an attach takes that time out of the
     pause."""
@@ -201,7 +214,8 @@ def likely(pid, threads=None, limit=AHEAD):
     except (OSError, ValueError):
         return []
     found = {path: _size(path) for _, _, path in code if re.match(r"(libpython\d|libc[.-]|ld-)", os.path.basename(path))}
-    ranges, counters = [], []
+    ranges: list[tuple[int, int]] = []
+    counters: list[int] = []
     for tid in threads or [pid]:
         place = _blocked_at(pid, tid)
         if place:

@@ -10,10 +10,11 @@ import gdb
 
 from ..errors import FaultError, GdbextError
 from .base import Target
+from .cfi import MASK
 from .cli_gdb import command
 from .model import Mapping, Thread
 from .proc import ProcTarget, list_threads, parse_maps, read_maps
-from .unwind import MASK, NUMBERS, PC
+from .unwind import NUMBERS, PC
 
 if TYPE_CHECKING:
     from typing import Iterable

@@ -5,9 +5,17 @@ what could not be read. Processes end while we look: those that are gone are lef
 Layouts: proc(5) of the Linux manual, fields of /proc/PID/stat counted from `state`.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator, TypeVar
+
+    T = TypeVar("T")
 
 MAX_CMDLINE = 1 << 16  # a title or the head of an argv; longer ones are cut
 MAX_FILE = 1 << 22
@@ -23,7 +31,7 @@ except (AttributeError, ValueError, OSError):
     _TICKS, _PAGE = 100, 4096
 
 
-def _slurp(path, limit):
+def _slurp(path: str, limit: int) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.read(fd, limit)
@@ -37,7 +45,7 @@ def _slurp(path, limit):
         os.close(fd)
 
 
-def is_python_name(name):
+def is_python_name(name: str) -> bool:
     """Whether a file name (no folder) is that of a Python interpreter."""
     return _PYTHON.fullmatch(name) is not None
 
@@ -48,9 +56,9 @@ class Process:
     for zombies; 0 where it may not be seen), `cmdline` (raw bytes). Lazily: `argv, title, exe, environ, ns_pids, gpus,
     libraries`. `unreadable` names what permissions hid, of what was asked for."""
 
-    def __init__(self, root, pid, stat, cmdline, uptime, has_gpus=True):
+    def __init__(self, root: str, pid: int, stat: bytes, cmdline: bytes, uptime: float | None, has_gpus: bool = True) -> None:
         self.root, self.pid, self.cmdline, self.has_gpus = root, pid, cmdline, has_gpus
-        self.unreadable = []
+        self.unreadable: list[str] = []
         close = stat.rfind(b")")
         self.comm = stat[stat.find(b"(") + 1 : close].decode("utf-8", "surrogateescape")
         f = stat[close + 2 :].split()
@@ -61,12 +69,12 @@ class Process:
         self.rss = max(0, int(f[21])) * _PAGE
         self.age = None if uptime is None else max(0.0, uptime - self.started / _TICKS)
         self.exit_status = int(f[49]) if len(f) > 49 else 0
-        self._lazy = {}
+        self._lazy: dict[str, Any] = {}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Process({self.pid}, {self.comm!r})"
 
-    def fate(self):
+    def fate(self) -> str:
         """What has become of the process since it was read here: '' while it runs, else words for an error."""
         try:
             fields = _slurp(f"{self.root}/{self.pid}/stat", MAX_FILE).rpartition(b")")[2].split()
@@ -75,12 +83,13 @@ class Process:
             return "has ended"
         return "" if started == self.started else "has ended, and its pid belongs to another process now"
 
-    def _once(self, key, make):
+    def _once(self, key: str, make: Callable[[], T]) -> T:
         if key not in self._lazy:
             self._lazy[key] = make()
-        return self._lazy[key]
+        found: T = self._lazy[key]
+        return found
 
-    def _file(self, name, empty):
+    def _file(self, name: str, empty: bytes) -> bytes:
         """Bytes of /proc/PID/NAME; `empty` when the process is gone or does not let us, which is noted."""
         try:
             return _slurp(f"{self.root}/{self.pid}/{name}", MAX_FILE)
@@ -92,18 +101,18 @@ class Process:
 
     # ---- command line --------------------------------------------------------------------------------------------
     @property
-    def single(self):
+    def single(self) -> bool:
         """True when the command line is one string: a title (padded with NULs), or a program without arguments."""
         end = self.cmdline.find(b"\0")
         return bool(self.cmdline) and (end < 0 or not self.cmdline[end:].strip(b"\0"))
 
     @property
-    def title(self):
+    def title(self) -> str:
         """The command line cut at the first NUL: the whole title of a process that titled itself, else argv[0]."""
         return self.cmdline.partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
     @property
-    def argv(self):
+    def argv(self) -> list[str]:
         """Command-line words; one for a process that titled itself, none for a zombie or kernel thread."""
         if self.single:
             return [self.title]
@@ -111,15 +120,15 @@ class Process:
         return [a.decode("utf-8", "surrogateescape") for a in data.split(b"\0")] if data else []
 
     @property
-    def command(self):
+    def command(self) -> str:
         """The title or the joined argv, for people."""
         return " ".join(self.argv)
 
     @property
-    def exe(self):
+    def exe(self) -> str:
         """Path of the executable; '' when it cannot be read."""
 
-        def read():
+        def read() -> str:
             try:
                 return os.readlink(f"{self.root}/{self.pid}/exe")
             except PermissionError:
@@ -131,7 +140,7 @@ class Process:
         return self._once("exe", read)
 
     @property
-    def is_python(self):
+    def is_python(self) -> bool:
         """The executable is a Python; where it may not be read, the first word or the name says so."""
         exe = self.exe
         if exe:
@@ -141,7 +150,7 @@ class Process:
         first = self.argv[0] if not self.single and self.argv else self.comm
         return self.single or is_python_name(os.path.basename(first))
 
-    def program(self):
+    def program(self) -> tuple[str, str, list[str]] | None:
         """What a Python runs: `("module"|"code"|"script", text, arguments)`, or None when it is no Python or has no arguments."""
         words = self.argv
         if len(words) < 2 or self.single or not self.is_python:
@@ -168,17 +177,17 @@ class Process:
         return ("script", words[i], words[i + 1 :]) if i < len(words) else None
 
     @property
-    def is_spawned(self):
+    def is_spawned(self) -> bool:
         """A multiprocessing child that was started by spawn or by the fork server, and has no title."""
         program = self.program()
         return program is not None and program[0] == "code" and program[1].startswith(SPAWN_MAIN)
 
     # ---- the rest ------------------------------------------------------------------------------------------------
     @property
-    def environ(self):
+    def environ(self) -> dict[str, str]:
         """The environment it was started with; setproctitle overwrites much of it (then the rest, or nothing, is here)."""
 
-        def read():
+        def read() -> dict[str, str]:
             pairs = (
                 e.decode("utf-8", "surrogateescape").partition("=") for e in self._file("environ", b"").split(b"\0") if b"=" in e
             )
@@ -187,24 +196,24 @@ class Process:
         return self._once("environ", read)
 
     @property
-    def ns_pids(self):
+    def ns_pids(self) -> list[int]:
         """Its pid in every pid namespace, ours first and its own last."""
 
-        def read():
+        def read() -> list[int]:
             found = re.search(rb"^NSpid:([\t 0-9]+)$", self._file("status", b""), re.M)
             return [int(n) for n in found.group(1).split()] if found and found.group(1).split() else [self.pid]
 
         return self._once("ns_pids", read)
 
     @property
-    def ns_pid(self):
+    def ns_pid(self) -> int:
         return self.ns_pids[-1]
 
     @property
-    def gpus(self):
+    def gpus(self) -> list[int]:
         """Numbers of the NVIDIA devices it holds open; without any, those that CUDA_VISIBLE_DEVICES names by number."""
 
-        def read():
+        def read() -> list[int]:
             found = set()
             folder = f"{self.root}/{self.pid}/fd"
             try:
@@ -228,7 +237,7 @@ class Process:
 
         return self._once("gpus", read)
 
-    def maps(self):
+    def maps(self) -> str:
         """The text of its memory map, '' when it cannot be read."""
         return self._once("maps", lambda: self._file("maps", b"").decode("utf-8", "surrogateescape"))
 
@@ -237,9 +246,11 @@ class ProcTable:
     """All processes that `root` shows. `processes`: by pid; `children`: pid -> `[Process]` by start; `reasons`: what was
     hidden."""
 
-    def __init__(self, root="/proc"):
+    def __init__(self, root: str = "/proc") -> None:
         self.root = root
-        self.processes, self.children, self.reasons = {}, {}, []
+        self.processes: dict[int, Process] = {}
+        self.children: dict[int, list[Process]] = {}
+        self.reasons: list[str] = []
         uptime = self._uptime()
         try:  # without the driver no process holds its device files, and thousands of links need not be read
             has_gpus = b"nvidia" in _slurp(f"{root}/devices", MAX_FILE)
@@ -276,7 +287,7 @@ class ProcTable:
         for group in self.children.values():
             group.sort(key=lambda p: (p.started, p.pid))
 
-    def _uptime(self):
+    def _uptime(self) -> float | None:
         if self.root == "/proc" and hasattr(time, "CLOCK_BOOTTIME"):
             return time.clock_gettime(time.CLOCK_BOOTTIME)  # /proc/uptime is the container's own under lxcfs
         try:
@@ -284,14 +295,14 @@ class ProcTable:
         except (OSError, ValueError, IndexError):
             return None
 
-    def get(self, pid):
+    def get(self, pid: int) -> Process | None:
         return self.processes.get(pid)
 
-    def parent(self, process):
+    def parent(self, process: Process) -> Process | None:
         return self.processes.get(process.ppid)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.processes)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Process]:
         return iter(sorted(self.processes.values(), key=lambda p: p.pid))

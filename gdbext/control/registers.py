@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import gdb
 
-from ..access.unwind import MASK, NUMBERS
+from ..access.cfi import MASK
+from ..access.unwind import NUMBERS
 
 if TYPE_CHECKING:
     from typing import Any, Callable
