@@ -51,7 +51,7 @@ class PyBreak(Command):
         check_condition(condition, "pybreak")
         if args.count < 1:
             raise UsageError("pybreak: -count is 1 or more")
-        processes = pybreak.processes(labels_of_attached(session), args.rank or "")
+        processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.rank or "")
         point = pybreak.PyBreakpoint("pybreak", where, condition, args.count, args.rank or "")
         point.set_in(processes)
         data = point.data()

@@ -30,7 +30,7 @@ class PyCatch(Command):
     options = [Option("uncaught", help="only those that nobody catches"), RANK, COUNT]
 
     def run(self, session, args):
-        pybreak, pycatch = require_gdb(session, "pybreak"), require_gdb(session, "pycatch")
+        pycatch, follow = require_gdb(session, "pycatch"), require_gdb(session, "follow")
         found = re.match(r"([\w.]*)\s*(?:if\s+(.*))?$", args.operand_text, re.S)
         if not found:
             raise UsageError(f"pycatch: takes the name of an exception class, not {args.operand_text!r}")
@@ -39,7 +39,7 @@ class PyCatch(Command):
             raise UsageError("pycatch: a condition follows `if`")
         check_condition(condition, "pycatch")
         point = pycatch.Catchpoint(kind, args.uncaught, condition, args.count, args.rank or "")
-        point.set_in(pybreak.processes(labels_of_attached(session), args.rank or ""))
+        point.set_in(follow.processes(labels_of_attached(session), args.rank or ""))
         data = point.data()
 
         def text(style):

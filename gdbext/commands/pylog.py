@@ -22,7 +22,7 @@ def recorded(found):
 
 
 def _set(session, args, point):
-    processes = require_gdb(session, "pybreak").processes(labels_of_attached(session), args.rank or "")
+    processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.rank or "")
     point.set_in(processes)
     data = point.data()
     notes = breakpoint_doubts(session, processes) + getattr(point, "without_results", [])

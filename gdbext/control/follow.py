@@ -7,6 +7,8 @@ mode, run them in the selected thread only.) For a name to be found in a child g
 the first process that imports torch stands still for it once (the symbols of one file are read once and shared).
 """
 
+from __future__ import annotations
+
 import os
 import time
 
@@ -163,18 +165,28 @@ def arrived(inferior):
         return  # too early: its next code comes by here again
     _State.known[inferior.num] = inferior.pid
     for point in pybreak.listed():
-        if not isinstance(point.where, pybreak.Where):
-            continue
         try:
-            places = point.where.places(process.rt)
-            if places:
-                point.arm(process, places)
+            point.start_in(process)
         except GdbextError as e:
             gdb.write(f"{point.title}: process {inferior.pid}: {e}\n")
     try:
-        pybreak._watch_imports()
+        pybreak.watch_imports()
+        process.renew_registers()
     except GdbextError as e:
         gdb.write(f"process {inferior.pid}: {e}\n")
+
+
+def processes(labels: dict[int, str], rank: str = "") -> list[Process]:
+    """The processes for a Python breakpoint: every live inferior, or the one that `rank` (a label or pid) names. Without one, or while following, the
+    breakpoint also reaches each process that starts."""
+    found = [i for i in gdb.inferiors() if i.pid]
+    if not found or _State.on:
+        watch_starts()
+    if rank and found and not _State.on:
+        found = [i for i in found if rank in (labels.get(i.pid), str(i.pid), str(i.num))]
+        if not found:
+            raise GdbextError(f"{rank} is not attached: see llm-attach")
+    return [Process.of(i, labels.get(i.pid, "")) for i in found]
 
 
 def followed():

@@ -5,6 +5,8 @@ never asks gdb to do anything: in gdb's default all-stop mode the other threads 
 every thread; gdb gives each breakpoint one of them in all threads of its process.
 """
 
+from __future__ import annotations
+
 import atexit
 import os
 import platform
@@ -94,6 +96,7 @@ class Process:
                 f"{self.name}: in a free-threaded Python each thread runs its own copy of the bytecode, which a watch does not cover"
             )
         self.hw_breakpoints, self.looked, self.in_group_stop, self.armed = [], 0.0, False, False
+        self.renewal: WordWatchpoint | None = None
         self._states, self._in_eval, self._private = {}, {}, None
 
     @classmethod
@@ -199,6 +202,15 @@ class Process:
                 f"{what} needs {count} of the {REGISTERS} debug registers of {self.name}, {REGISTERS - len(used)} are free (taken: {taken}); delete one of those"
             )
 
+    def renew_registers(self) -> None:
+        """After an exec: makes gdb write the debug registers of this process.
+
+        The kernel clears them at the exec, gdb's own record of them, which the child of a fork inherits, stays: a breakpoint at an address that the
+        parent has one at would never be armed (gdb 13 to 18: gdb/nat/x86-dregs.c counts one more user of that register). A change
+        of any other register has all of them written: a watch on a word that nobody changes, until the first hit."""
+        if len(Process.known) > 1 and self.hw_breakpoints and len(self.used()) < REGISTERS:
+            self.renewal = WordWatchpoint(self, self.rt.library.base, "gdb's registers after an exec", lambda stop: False)
+
     # ---- who stands there ----------------------------------------------------------------------------------------
     def current_stop(self):
         """`StopContext` of the thread that gdb has selected, or None when it runs no Python."""
@@ -264,6 +276,9 @@ class HardwareBreakpoint(gdb.Breakpoint):
     def stop(self):
         if not self.alive or gdb.selected_inferior().num != self.process.inferior.num:
             return False  # the same address in another process
+        if self.process.renewal is not None:
+            self.process.renewal.end(disarm=True)
+            self.process.renewal = None
         try:
             return bool(self.reached())
         except READ_ERRORS as e:

@@ -7,7 +7,7 @@ from ..cpython.objects import Object
 from ..engines import presets as data
 from ..errors import GdbextError
 from ..render.text import escape
-from . import hw_breakpoints, pybreak, pycatch
+from . import follow, hw_breakpoints, pybreak, pycatch
 
 MAX_ELEMENTS = 1 << 24
 # dtype name -> (array type code, mask of the exponent): all its bits set is an infinity or NaN
@@ -112,7 +112,7 @@ def points(rt, name, condition="", rank=""):
 
 def place(labels, name, condition="", rank=""):
     """Sets a preset in every attached process that has its engine (`labels`: {pid: label}); -> its `[PyBreakpoint]`."""
-    processes = [p for p in pybreak.processes(labels, rank) if data.of_process(p.rt)[0]]
+    processes = [p for p in follow.processes(labels, rank) if data.of_process(p.rt)[0]]
     if not processes:
         raise GdbextError(f"llm-break {escape(name)}: no attached process runs {' or '.join(data.names())}")
     made = []

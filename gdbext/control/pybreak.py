@@ -5,7 +5,6 @@ work on it. Its watchpoints are internal breakpoints (`hw_breakpoints.py`).
 """
 
 import re
-import sys
 import time
 
 import gdb
@@ -100,7 +99,7 @@ class PyBreakpoint:
             self.placeholder.delete()
             hw_breakpoints.sweep()
             raise
-        _watch_imports()
+        watch_imports()
 
     def register(self, text):
         """Takes a number in gdb's list, where it stands as `text`."""
@@ -108,6 +107,16 @@ class PyBreakpoint:
         self.number = self.placeholder.number
         PyBreakpoint.points[self.number] = self
         _listen()
+
+    def start_in(self, process: Process) -> None:
+        """A process has just begun to run Python: sets in it what can be set by now."""
+        places = self.where.places(process.rt)
+        if places:
+            self.arm(process, places)
+
+    def is_for(self, process: Process) -> bool:
+        """Whether it is meant for a process: its -rank is a label, a pid or gdb's number of an inferior."""
+        return not self.rank or self.rank in (label_of(process), str(process.pid), str(process.inferior.num))
 
     def arm(self, process, places):
         """Sets a watchpoint on each `Place` of one process."""
@@ -135,11 +144,7 @@ class PyBreakpoint:
     # ---- at a hit ------------------------------------------------------------------------------------------------
     def reached(self, stop, place):
         """-> whether to stop. Inside stop(): reads only."""
-        if self.rank and self.rank not in (
-            label_of(stop.process),
-            str(stop.process.pid),
-            str(stop.process.inferior.num),
-        ):
+        if not self.is_for(stop.process):
             return False
         if self.condition and not self.holds(stop):
             return False
@@ -237,7 +242,7 @@ def _on_gone(process):
 
 
 # ---- modules that are imported later ---------------------------------------------------------------------------------
-def _watch_imports():
+def watch_imports():
     """One register in each process for as long as a point waits there: PyEval_EvalCode is what runs a module's code. Also inside stop()."""
     for process in list(Process.known.values()):
         waiting = [p for p in PyBreakpoint.points.values() if _waits(p, process)]
@@ -290,25 +295,6 @@ def _on_import(process, code):
 
 
 # ---- for the commands ------------------------------------------------------------------------------------------------
-def processes(labels, rank=""):
-    """`[Process]` for a point: every live inferior, or the one that `rank` (a label or pid) names."""
-    found = [i for i in gdb.inferiors() if i.pid]
-    if not found or follow_is_on():
-        from . import follow
-
-        follow.watch_starts()  # what is set now reaches a process as it starts
-    if rank and found and not follow_is_on():
-        found = [i for i in found if rank in (labels.get(i.pid), str(i.pid), str(i.num))]
-        if not found:
-            raise GdbextError(f"{rank} is not attached: see llm-attach")
-    return [Process.of(i, labels.get(i.pid, "")) for i in found]
-
-
-def follow_is_on():
-    follow = sys.modules.get("gdbext.control.follow")
-    return follow is not None and follow.is_on()
-
-
 def split(text):
     """`WHERE if COND` -> (where, condition)"""
     found = re.match(r"(.*?)\s+if\s+(.*)$", text, re.S)

@@ -2,11 +2,21 @@
 exception leaves or is handled in (Python/ceval.c, `error:`), the frame that raised it first.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..cpython import codes, exceptions
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
 from . import hw_breakpoints, pybreak
 from .hw_breakpoints import FunctionBreakpoint
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..cpython.frames import Code
+    from .hw_breakpoints import Process, StopContext
 
 # What catches everything only to print it: an exception that gets there was not handled by the program.
 OUTERMOST = (
@@ -17,6 +27,8 @@ OUTERMOST = (
     "/runpy.py",
     "/concurrent/futures/process.py",
 )
+# The functions among them that an exception never leaves.
+CATCH_ALL = (("/threading.py", "_bootstrap_inner"), ("/multiprocessing/process.py", "_bootstrap"))
 
 
 class Catchpoint(pybreak.PyBreakpoint):
@@ -25,6 +37,7 @@ class Catchpoint(pybreak.PyBreakpoint):
     def __init__(self, kind, uncaught, condition, count, rank):
         super().__init__("pycatch", _Anywhere(kind, uncaught), condition, count, rank)
         self.kind, self.uncaught = kind, uncaught
+        self.reported: dict[int, int] = {}  # tid -> exception that was reported last
 
     @property
     def pending(self):
@@ -40,25 +53,36 @@ class Catchpoint(pybreak.PyBreakpoint):
             "places": len(self.hw_breakpoints),
         }
 
-    def set_in(self, processes):
+    @property
+    def functions(self) -> list[str]:
+        """The C functions at which it looks."""
+        return ["PyTraceBack_Here"] + (["PyErr_Display"] if self.uncaught else [])
+
+    def set_in(self, processes: list[Process]) -> None:
         """Takes a number and sets its breakpoints; takes all back where that fails."""
-        functions = ["PyTraceBack_Here"] + (["PyErr_Display"] if self.uncaught else [])
         for process in processes:
-            process.need(len(functions), f"pycatch {self.where.text}".strip())
+            process.need(len(self.functions), f"pycatch {self.where.text}".strip())
         self.register(
             " ".join(["pycatch"] + [w for w in (self.where.text, "if " + self.condition if self.condition else "") if w])
         )
         try:
             for process in processes:
-                for name in functions:
-                    hit = self.passes if name == "PyTraceBack_Here" else self.printed
-                    self.hw_breakpoints.append(
-                        FunctionBreakpoint(process, name, self.title, lambda one, two, p=process, hit=hit: hit(p, one, two))
-                    )
+                self.arm_all(process)
         except BaseException:
             self.placeholder.delete()
             hw_breakpoints.sweep()
             raise
+
+    def arm_all(self, process: Process) -> None:
+        """Sets its breakpoints in one process."""
+        for name in self.functions:
+            hit = self.passes if name == "PyTraceBack_Here" else self.printed
+            self.hw_breakpoints.append(
+                FunctionBreakpoint(process, name, self.title, lambda one, two, hit=hit: hit(process, one, two))
+            )
+
+    def start_in(self, process: Process) -> None:
+        self.arm_all(process)
 
     # ---- inside stop() -------------------------------------------------------------------------------------------
     def passes(self, process, frame_object, _):
@@ -67,22 +91,23 @@ class Catchpoint(pybreak.PyBreakpoint):
         stop = process.current_stop()
         if stop is None:
             return False
+        if not self.is_for(process):
+            return False
         value, kind, trace = _current(rt, stop.tstate)
         if not kind or not self.wanted(rt, kind):
             return False
         if self.uncaught:
-            if not self.last_frame(stop):
-                return False
-        elif trace:
-            return False  # told already, where it was raised
-        return self.report(stop, kind, value)
+            return self.leaves(stop, kind, value, trace)
+        if trace:
+            return False  # reported already, where it was raised
+        return self.report(stop, kind, value, stop.frame)
 
     def printed(self, process, _, value):
         """sys.excepthook shows an exception: nobody caught it."""
         rt = process.rt
         stop = process.current_stop()
         kind = rt.target.u64(value + rt.layout["object.ob_type"]) if value else 0
-        if not kind or not self.wanted(rt, kind):
+        if not self.is_for(process) or not kind or not self.wanted(rt, kind):
             return False
         text = escape(exceptions.class_name(rt.type(kind)))
         self.hits += 1
@@ -96,15 +121,27 @@ class Catchpoint(pybreak.PyBreakpoint):
         info = rt.type(kind)
         return any(self.kind in (base.name, exceptions.class_name(base)) for base in info.bases())
 
-    def last_frame(self, stop):
-        """Whether no frame is left that could handle it, but those that catch everything to print it."""
-        rt = stop.process.rt
-        steps = list(rt.dialect.walk(rt, stop.tstate))
-        if not all(_outermost(rt.code(s.code).file) for s in steps[1:]):
-            return False
-        return _outermost(rt.code(steps[0].code).file) is False and not handled_here(rt, steps[0])
+    def leaves(self, stop: StopContext, kind: int, value: int, trace: int) -> bool:
+        """Whether to stop as an exception leaves the program's last frame: no frame is left but those that catch everything to print it.
 
-    def report(self, stop, kind, value):
+        That is told where PyTraceBack_Here is called for the last frame and no handler covers its instruction. A `finally:` or `except: raise` covers
+        it and ends by RERAISE, which calls nothing for that frame: then it is told one frame further out, from the traceback."""
+        rt = stop.process.rt
+        frames = list(rt.dialect.walk(rt, stop.tstate))
+        own = program_frames([rt.code(f.code) for f in frames])
+        if own == 1 and not handled_here(rt, frames[0]):
+            self.reported[stop.tid] = value
+            return self.report(stop, kind, value, stop.frame)
+        if own or not trace or value and self.reported.get(stop.tid) == value:
+            return False
+        passed = exceptions.traceback(rt, trace)
+        if not passed or is_outermost(passed[-1].file):
+            return False  # it was raised out here, or has come through one of these frames already
+        self.reported[stop.tid] = value
+        return self.report(stop, kind, value, passed[0], "; its frames have been left: pyexc shows the traceback")
+
+    def report(self, stop: StopContext, kind: int, value: int, frame: Any, more: str = "") -> bool:
+        """Counts an exception; -> whether to stop, with the line that says why. `frame`: where it was raised."""
         rt = stop.process.rt
         if self.condition and not self.holds(stop):
             return False
@@ -117,11 +154,8 @@ class Catchpoint(pybreak.PyBreakpoint):
         except GdbextError:
             message = ""
         text = escape(text + (": " + message if message else ""))
-        frame = stop.frame
         thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
-        self.last = (
-            f"{self.title}: {text} in {escape(frame.function)} at {escape(frame.file)}:{frame.line}, {thread}, hit {self.hits}"
-        )
+        self.last = f"{self.title}: {text} in {escape(frame.function)} at {escape(frame.file)}:{frame.line}, {thread}, hit {self.hits}{more}"
         return True
 
 
@@ -136,8 +170,23 @@ class _Anywhere:
         return []
 
 
-def _outermost(file):
+def is_outermost(file: str) -> bool:
+    """Whether a source file is one whose frames catch everything only to print it."""
     return file.startswith("<frozen ") or file.endswith(OUTERMOST)
+
+
+def program_frames(codes: list[Code]) -> int:
+    """How many of a stack's frames (innermost first) could handle an exception: all but the ones at its end that catch everything only to print it.
+
+    A forked child stands on its parent's frames, which it never comes back to: the frame that catches everything ends the stack.
+    multiprocessing starts a spawned child by `python -c "from multiprocessing.spawn import spawn_main; ..."`: such a frame too."""
+    ends = (i for i, code in enumerate(codes) if any(code.file.endswith(f) and code.name == name for f, name in CATCH_ALL))
+    files = [code.file for code in codes[: next(ends, len(codes)) + 1]]
+    if len(files) > 1 and files[-1] == "<string>" and "/multiprocessing/" in files[-2]:
+        files.pop()
+    while files and is_outermost(files[-1]):
+        files.pop()
+    return len(files)
 
 
 def _current(rt, tstate):

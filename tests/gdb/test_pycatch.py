@@ -3,11 +3,12 @@
 import os
 import platform
 import re
+import sys
 
 import pytest
 from harness.breakpoints import OFF, started
 from harness.gdb_run import run_gdb
-from harness.subjects import PYTHONS
+from harness.subjects import PYTHONS, SUBJECTS
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 
@@ -46,3 +47,38 @@ def test_registers_and_words_are_checked(session):  # noqa: F811
     )
     assert "needs 2 of the 4 debug registers" in said.outputs[3] and "name of an exception class" in said.outputs[4]
     assert all("\n" not in o for o in said.outputs[3:6])
+
+
+PROGRAMS = [p for p in PYTHONS if open(p, "rb").read(4) == b"\x7fELF"]  # gdb starts no script
+UNCAUGHT = os.path.join(SUBJECTS, "uncaught.py")
+FOLLOWED = """
+import gdb
+gdb.execute("llm-follow on")
+gdb.execute("pycatch -uncaught")
+gdb.execute("run")
+gdb.execute("pyexc")
+gdb.execute("kill inferiors 1 2")
+"""
+
+
+@pytest.mark.parametrize("where", ["main", "thread"])
+@pytest.mark.parametrize("way", ["plain", "by_finally", "raised_again"])
+@pytest.mark.parametrize("python", PROGRAMS[:1] + PROGRAMS[-1:], ids=os.path.basename)
+def test_each_way_out_of_the_program_is_uncaught_once(python, way, where, gdb_path):
+    commands = [f"file {python}", f"set args {UNCAUGHT} {way} {where}", "pycatch -uncaught KeyError", "run", "pyexc", "kill"]
+    said = run_gdb(gdb_path, commands, timeout=60, before=["set startup-with-shell off"])
+    assert re.search(r"^pycatch 1: .*KeyError.*, hit 1", said.outputs[3], re.M), said.text
+    assert "KeyError: 'plain'" in said.outputs[4] or "KeyError" in said.outputs[4]
+
+
+@pytest.mark.parametrize("where", ["fork", "spawn"])
+@pytest.mark.parametrize("way", ["plain", "by_finally"])
+def test_children_are_reached_under_follow(way, where, gdb_path, tmp_path):
+    script = tmp_path / "follow.py"
+    script.write_text(FOLLOWED)
+    commands = [f"file {sys.executable}", f"set args {UNCAUGHT} {way} {where}", f"source {script}"]
+    said = run_gdb(gdb_path, commands, timeout=100)
+    assert re.search(r"^pycatch 1: KeyError: 'plain' in plain at .*uncaught\.py:10, .*thread \d+.*, hit 1", said.text, re.M), (
+        said.text
+    )
+    assert ("pyexc shows" in said.text) == (way == "by_finally") and "KeyError: 'plain'" in said.outputs[-1].partition("hit 1")[2]
