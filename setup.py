@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 
 from setuptools import find_packages, setup
 
@@ -16,6 +17,20 @@ def read(name):
         return f.read()
 
 
+def origin():
+    """{"Source": URL} of the repository that this is a clone of, {} where that is not known or no public address."""
+    try:
+        said = subprocess.run(
+            ["git", "remote", "get-url", "origin"], cwd=HERE, capture_output=True, text=True, timeout=10
+        ).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    return {"Source": said} if re.match(r"https://[\w.-]+/", said) else {}
+
+
+VALUES = ["numpy", "ml_dtypes"]
+PLOTS = ["numpy", "matplotlib"]
+
 setup(
     name="gdbext",
     version=re.search(r'^__version__ = "(.+)"', read(os.path.join("gdbext", "__init__.py")), re.M)[1],
@@ -23,7 +38,22 @@ setup(
     long_description=read("README.md"),
     long_description_content_type="text/markdown",
     license="MIT",
+    project_urls=origin(),
+    keywords="gdb cuda-gdb debugger LLM inference vLLM SGLang RTP-LLM TensorRT-LLM LMDeploy KV cache hang deadlock tensor",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(8, 16)),
+        "Programming Language :: Python :: Implementation :: CPython",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Software Development :: Debuggers",
+    ],
     python_requires=">=3.8",
+    extras_require={"values": VALUES, "plots": PLOTS, "highlight": ["pygments"], "all": sorted({*VALUES, *PLOTS, "pygments"})},
     packages=find_packages(include=["gdbext", "gdbext.*"]) + ["gdbext.gdbinit"],
     package_dir={"gdbext.gdbinit": "gdbinit.d"},
     package_data={"gdbext": ["layouts/*.json", "layouts/**/*.json", "kernels/*.json"], "gdbext.gdbinit": ["*.gdb"]},

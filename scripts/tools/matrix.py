@@ -25,7 +25,7 @@ from .system import find_pythons, need_gdb
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [ROOT, os.path.join(ROOT, "tests")]
 WAYS = ["/proc", "gdb, live", "gdb, core", "core alone"]
-BEGIN, END = "<!-- made by scripts/matrix --readme: begin -->", "<!-- end -->"
+BEGIN, END = "<!-- made by scripts/matrix --write: begin -->", "<!-- end -->"
 
 
 def right(answer, truth, pid):
@@ -135,8 +135,8 @@ def table(rows):
 
 
 def put(text, begin, end):
-    """Between its marks in README.md."""
-    path = os.path.join(ROOT, "README.md")
+    """Between its marks in docs/figures.md."""
+    path = os.path.join(ROOT, "docs", "figures.md")
     with open(path, encoding="utf-8") as f:
         readme = f.read()
     if begin not in readme:
@@ -150,7 +150,7 @@ def main(words):
         prog="scripts/matrix", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--python", action="append", help="measure this interpreter instead of those found here; may be repeated")
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md, between its marks")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/figures.md, between its marks")
     parser.add_argument(
         "--pybreak", action="store_true", help="Python breakpoints instead of stacks: passes seen, and the program's speed"
     )
@@ -160,7 +160,7 @@ def main(words):
     if args.pybreak:
         text, whole = matrix_pybreak.main(gdb, pythons)
         say("\n" + text)
-        if args.readme:
+        if args.write:
             put(text, matrix_pybreak.BEGIN, matrix_pybreak.END)
         return 0 if whole else 1
     rows = []
@@ -174,7 +174,7 @@ def main(words):
         rows.append((version, build, cells))
     text, whole = table(rows)
     say("\n" + text)
-    if args.readme:
+    if args.write:
         put(text, BEGIN, END)
     return 0 if whole else 1
 

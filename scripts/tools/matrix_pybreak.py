@@ -14,7 +14,7 @@ from .say import say
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FILE = os.path.join(ROOT, "tests", "gdb", "subjects", "breakpoints.py")
-BEGIN, END = "<!-- made by scripts/matrix --pybreak --readme: begin -->", "<!-- end of pybreak -->"
+BEGIN, END = "<!-- made by scripts/matrix --pybreak --write: begin -->", "<!-- end of pybreak -->"
 
 
 def lines():
