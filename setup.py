@@ -28,7 +28,7 @@ def origin():
     return {"Source": said} if re.match(r"https://[\w.-]+/", said) else {}
 
 
-VALUES = ["numpy", "ml_dtypes"]
+VALUES = ["numpy"]
 PLOTS = ["numpy", "matplotlib"]
 
 setup(
@@ -53,7 +53,7 @@ setup(
         "Topic :: Software Development :: Debuggers",
     ],
     python_requires=">=3.8",
-    extras_require={"values": VALUES, "plots": PLOTS, "highlight": ["pygments"], "all": sorted({*VALUES, *PLOTS, "pygments"})},
+    extras_require={"values": VALUES, "plots": PLOTS, "highlight": ["pygments"], "all": [*PLOTS, "pygments"]},
     packages=find_packages(include=["gdbext", "gdbext.*"]) + ["gdbext.gdbinit"],
     package_dir={"gdbext.gdbinit": "gdbinit.d"},
     package_data={"gdbext": ["layouts/*.json", "layouts/**/*.json", "kernels/*.json"], "gdbext.gdbinit": ["*.gdb"]},

@@ -1,0 +1,80 @@
+"""The documents agree with the code: the generated reference is current, every command and field is described, links lead somewhere."""
+
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+
+from harness.gdb_run import ROOT
+
+from gdbext.commands import table
+
+PAGES = sorted(glob.glob(os.path.join(ROOT, "*.md")) + glob.glob(os.path.join(ROOT, "docs", "*.md")))
+
+
+def read(*path):
+    with open(os.path.join(ROOT, *path), encoding="utf-8") as f:
+        return f.read()
+
+
+def test_the_commands_reference_is_what_the_commands_declare():
+    make = [sys.executable, os.path.join(ROOT, "scripts", "make-commands-reference"), "--check"]
+    assert subprocess.run(make, check=False).returncode == 0, "run scripts/make-commands-reference"
+
+
+def test_every_command_and_every_recorded_field_is_in_the_json_contract():
+    text, missing = read("docs", "json.md"), []
+    words = set(re.findall(r"[a-z_]\w*", text))
+    for name in table.COMMANDS:
+        if f"`{name}`" not in text and f"`{name} " not in text:
+            missing.append(name)
+    fields = 0
+    for asked, found in json.loads(read("tests", "answers", "fields.json")).items():
+        for field in found:
+            if "." not in field.replace("[].", "|") and field.count("[].") <= 1:
+                fields += 1
+                missing += [f"{asked}: {field}" for word in re.findall(r"\w+", field) if word not in words]
+    assert fields > 300 and not missing, missing
+
+
+def anchors(text):
+    heads = [
+        re.sub(r"[^\w\- ]", "", line.lstrip("# ").strip().lower()).replace(" ", "-")
+        for line in text.splitlines()
+        if line.startswith("#")
+    ]
+    return set(heads)
+
+
+def test_links_lead_to_pages_and_headings_that_are_there():
+    links, dead = 0, []
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", read(page), flags=re.S)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            links += 1
+            path, _, anchor = target.partition("#")
+            file = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+            if not os.path.exists(file) or anchor and anchor not in anchors(read(file)):
+                dead.append(f"{os.path.relpath(page, ROOT)}: {target}")
+    assert links > 80 and not dead, dead
+
+
+def test_files_that_the_pages_name_are_there():
+    named = re.compile(r"`((?:gdbext|scripts|tests|docs|gdbinit\.d)/[\w./-]*[\w/-])[^`]*`")
+    gone = []
+    for page in PAGES:
+        if os.path.basename(page) not in ("commands.md", "CHANGELOG.md"):
+            for path in named.findall(read(page)):
+                if (
+                    not glob.glob(os.path.join(ROOT, path) + "*")
+                    and not path.endswith(("NAME", "NAME/", "X_"))
+                    and "NAME" not in path
+                ):
+                    gone.append(f"{os.path.relpath(page, ROOT)}: {path}")
+    assert not gone, gone
+
+
+def test_the_readme_is_one_screen():
+    assert len(read("README.md").splitlines()) <= 64
