@@ -211,6 +211,11 @@ class Elf:
                 return value
         return None
 
+    def exported(self, name: str) -> int | None:
+        """The value of a symbol that other files can use, or None."""
+        table = self._dynamic()
+        return self._value_of(table, name.encode()) if table is not None else None
+
     def _symbol_tables(self) -> list[SymbolTable]:
         if self._tables is None:
             self._tables = []

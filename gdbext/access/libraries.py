@@ -123,7 +123,7 @@ def load_for(threads: Iterable[Any] | None = None, limit: int | None = BIG) -> L
     inferior = gdb.selected_inferior()
     threads = list(inferior.threads() if threads is None else threads)
     result, failed, known = Loaded(), set(), _known()
-    before, frame = gdb.selected_thread(), _selected_frame()
+    before, frame = gdb.selected_thread(), selected_frame()
     doubts: dict[Any, tuple[int, int, str, str] | None] = dict.fromkeys(threads)
     try:
         open_ = threads
@@ -178,7 +178,7 @@ def load_all() -> Loaded:
     return result
 
 
-def _selected_frame() -> Any:
+def selected_frame() -> Any:
     try:
         return gdb.selected_frame()
     except gdb.error:

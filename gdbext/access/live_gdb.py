@@ -122,7 +122,7 @@ class LiveGdbTarget(GdbTarget):
 
     def __init__(self, inferior: Any, label: str = "") -> None:
         super().__init__(inferior, label)
-        self._proc = ProcTarget(inferior.pid) if _is_local(inferior) else None
+        self._proc = ProcTarget(inferior.pid) if is_local(inferior) else None
         self._stopped_at: int | None = None
 
     @property
@@ -229,7 +229,8 @@ class LiveGdbTarget(GdbTarget):
         return self._proc
 
 
-def _is_local(inferior: Any) -> bool:
+def is_local(inferior: Any) -> bool:
+    """Whether the process of an inferior runs on this machine, where its /proc can be read."""
     connection = getattr(inferior, "connection", None)
     if connection is not None:
         return bool(connection.type == "native")

@@ -60,7 +60,7 @@ class QuietGdb:
                 self.saved[name] = old
                 gdb.execute(command("set {} {}", name, value), to_string=True)
         self.inferior, self.thread = gdb.selected_inferior(), gdb.selected_thread()
-        self.frame = libraries._selected_frame()
+        self.frame = libraries.selected_frame()
         return self
 
     def __exit__(self, *_: Any) -> None:

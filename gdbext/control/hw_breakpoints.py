@@ -109,7 +109,7 @@ class Process:
             raise GdbextError("no process is selected: llm-attach one, or start one with run")
         if platform.machine() not in MACHINES:
             raise GdbextError(f"Python breakpoints use debug registers as x86-64 has them; this machine is {platform.machine()}")
-        if not live_gdb._is_local():
+        if not live_gdb.is_local(inferior):
             raise GdbextError("the process is on another machine: Python breakpoints need its /proc here")
         if live_gdb.core_file(inferior):
             raise GdbextError("a core file does not run: there is nothing to stop")

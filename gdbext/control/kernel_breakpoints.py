@@ -11,6 +11,7 @@ Nothing here calls gdb.execute from stop(): gdb 13 loses its event loop by that.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -18,23 +19,28 @@ import gdb
 
 from ..access.cli_gdb import silently
 from ..access.elf import open_elf
+from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError
 from ..kernels import catalogue, launch, signatures, triton
 from .driver_names import DriverNames, handle_names
 from .events import listen
 from .launch_breakpoints import DeviceBreakpoint, InternalBreakpoint, LaunchBreakpoint
 from .launch_conditions import holds, line_of, word_of
-from .registers import current_registers, selected_tid, vector_register
+from .registers import current_registers, dwarf_parameters, selected_tid, vector_register
 
 if TYPE_CHECKING:
     from typing import Any, Callable
 
     from ..access.base import Target
+    from ..cpython.runtime import Runtime
     from ..kernels.launch import Launch
 
 MAX_DEVICE = 256  # breakpoints in device code, one for each template instance
 MAX_INTERNAL = 6000  # internal breakpoints; placing more takes seconds, and each stop puts all of them into the process
 LOOK_AGAIN = 2.0  # seconds: how often at most Triton's own objects are read for a function that nobody knows
+
+# What is loaded when Triton's kernels come to be launched: the driver, and the launcher that Triton builds for each kernel.
+_DRIVER = re.compile(r"lib(cuda|amdhip64)\.so|triton[^/]*\.so")
 
 
 class _State:
@@ -58,6 +64,7 @@ class KernelBreakpoint:
         self.spent, self.nearest, self._before = 0.0, None, None
         self.last_seen, self.logged, self._loader = {}, [], None
         self.rt = None
+        self._named: dict[str, Any] = {}
         self._in_stop = False
         self.names = DriverNames(self, self._entry_found)
         self.searched = inferior.pid or None  # the process that was looked through as a whole
@@ -69,6 +76,11 @@ class KernelBreakpoint:
     @property
     def pending(self) -> bool:
         return not self.numbered and not self.device
+
+    @property
+    def may_be_triton(self) -> bool:
+        """Whether kernels of Triton fit its name: no library holds those, the driver launches them."""
+        return any(k.launch == "driver" and self.name in (catalogue.PAGED, k.kernel) for k in catalogue.catalogue().kernels)
 
     # ---- finding places ------------------------------------------------------------------------------------------
     def place(self, rows: list[Any], entries: list[Any]) -> None:
@@ -230,8 +242,16 @@ class KernelBreakpoint:
                 return None
         if signature is None:
             return None
+        if parameters is None:
+            parameters = self._parameters(signature, function)
         self.last_seen[tid] = sp, launch.return_address(self.target, registers), gate, registers
         return launch.decode(self.target, gate.entry, registers, signature, parameters)
+
+    def _parameters(self, signature: Any, function: int) -> list[tuple[str, str, int]] | None:
+        """What debug information says of a kernel's parameters, asked once for each kernel: a condition may name them."""
+        if signature.text not in self._named:
+            self._named[signature.text] = dwarf_parameters(signature, function, self.hosts)
+        return self._named[signature.text]
 
     def _within(self, gate, tid, sp, registers):
         """Whether this is the same launch again, further in: the runtime passes it to the driver, an exported function jumps to the real one."""
@@ -270,6 +290,13 @@ class KernelBreakpoint:
         return self._fits(signatures.parse(name))
 
     def _fits(self, signature):
+        """Whether a launched kernel is one that it is for; Triton 2's names tell its specialisation too (`NAME_0d1d2c`)."""
+        return self._is_wanted(signature) or (
+            triton.without_suffix(signature.base) != signature.base
+            and self._is_wanted(signatures.parse(triton.without_suffix(signature.base)))
+        )
+
+    def _is_wanted(self, signature):
         rows = [
             r for r in self.kernels if r.where != "host" or r.kernel.within or _registered(r) or len(self.hosts) > MAX_INTERNAL
         ]
@@ -306,6 +333,8 @@ class KernelBreakpoint:
     def refresh(self) -> None:
         """Looks through what is loaded now; files that were looked through before cost nothing."""
         self.target.invalidate()
+        if self.rt is None:
+            self.rt = runtime_or_none(self.target)  # set before the process ran Python
         rows, entries, _ = catalogue.search(self.target, None, self.rt, word_of(self.name))
         had = len(self.numbered)
         self.place(rows, entries)
@@ -350,6 +379,14 @@ class KernelBreakpoint:
 def _registered(row: Any) -> bool:
     """Whether a row is of a stripped library: its launching code has no names to stop at."""
     return any(p.kind == "registered" for p in row.sites)
+
+
+def runtime_or_none(target: Target) -> Runtime | None:
+    """The process's Python; None where it has none (yet): then it has no Triton either."""
+    try:
+        return open_runtime(target)
+    except GdbextError:
+        return None
 
 
 def breakpoints() -> list[KernelBreakpoint]:
@@ -414,6 +451,8 @@ def _look_through(one: KernelBreakpoint, path: str | None) -> None:
             catalogue.chosen(catalogue.scan_library(found, path, 0, None, word_of(one.name)), one.name)
             or one.kernels
             and found.symbols_named([b"LaunchKernel"])
+            or one.may_be_triton
+            and _DRIVER.search(path or "")
         ):
             return
         one.refresh()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import gdb
 
 from ..access import live_gdb
-from ..cpython.runtime import open_runtime
 from ..errors import GdbextError
 from ..kernels import catalogue, launch
 from . import kernel_breakpoints
@@ -17,7 +16,6 @@ from .launch_conditions import word_of
 
 if TYPE_CHECKING:
     from ..access.base import Target
-    from ..cpython.runtime import Runtime
     from .kernel_breakpoints import KernelBreakpoint
 
 SHOWN = 4  # libraries that could not be read, by name
@@ -36,7 +34,7 @@ def place(breakpoint: KernelBreakpoint, in_device: bool = False) -> list[str]:
                     f"{target.describe()} does not run: nothing can be stopped in it (llm-launch decodes a launch that its threads "
                     "stood at)"
                 )
-            breakpoint.rt = runtime_or_none(target)
+            breakpoint.rt = kernel_breakpoints.runtime_or_none(target)
             rows, entries, partial = _search(breakpoint, target)
             if not in_device:
                 breakpoint.place(rows, entries)
@@ -52,14 +50,6 @@ def place(breakpoint: KernelBreakpoint, in_device: bool = False) -> list[str]:
     if driver and not any(launch.is_driver(one.entry) for one in breakpoint.numbered):
         partial.append("no driver is loaded yet: kernels launched by it are waited for")
     return partial
-
-
-def runtime_or_none(target: Target) -> Runtime | None:
-    """The process's Python; None where it has none (yet): then it has no Triton either."""
-    try:
-        return open_runtime(target)
-    except GdbextError:
-        return None
 
 
 def _search(breakpoint: KernelBreakpoint, target: Target) -> tuple[list, list, list[str]]:

@@ -42,13 +42,22 @@ def selected_tid() -> int:
     return thread.ptid[1] or thread.ptid[2]
 
 
-def dwarf_parameters(signature: Any, function: int) -> list[tuple[str, str, int]] | None:
-    """[(name, type, size)] of a kernel's parameters by the debug information that gdb has read for its host function; None without."""
+def _block_at(function: int) -> Any:
+    """The block of the function that begins at an address; None where none does."""
+    block = gdb.block_for_pc(function)
+    while block is not None and block.function is None:
+        block = block.superblock
+    return block if block is not None and block.start == function else None
+
+
+def dwarf_parameters(signature: Any, function: int, hosts: dict[int, Any]) -> list[tuple[str, str, int]] | None:
+    """[(name, type, size)] of a kernel's parameters by the debug information that gdb has read for its host function; None without.
+
+    `function`: what the launch names, the host function's address or an opaque handle; `hosts`: {address: `Signature`} of host functions."""
     try:
-        block = gdb.block_for_pc(function)
-        while block is not None and block.function is None:
-            block = block.superblock
-        if block is None or block.start != function:
+        known = [a for a, s in hosts.items() if signature is not None and s.text == signature.text]
+        block = next((b for b in map(_block_at, [function, *known]) if b is not None), None)
+        if block is None:
             return None
         found = [(s.name, str(s.type), s.type.sizeof) for s in block if s.is_argument]
     except (gdb.error, RuntimeError):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import GdbextError, NotFoundError
 from ..kernels import launch, triton
-from .kernel_breakpoints import last_stop
+from .kernel_breakpoints import breakpoints, last_stop
 from .registers import dwarf_parameters, vector_register
 
 if TYPE_CHECKING:
@@ -19,16 +19,17 @@ def launch_here(target: Target, registers: dict[str, int], rt: Runtime | None) -
     """The `Launch` of the thread with these registers; `NotFoundError` where it stands at none. `rt`: for what Triton compiled."""
     entry = launch.entry_at(target, registers["rip" if target.arch == "x86-64" else "pc"])
     function = launch.function_of(target, entry, registers) if entry else 0
-    known, signature, parameters_of = last_stop(), None, dwarf_parameters
+    known, signature = last_stop(), None
+    hosts = {address: s for b in breakpoints() for address, s in b.hosts.items()}
+
+    def parameters_of(signature, function):
+        return own.parameters if own is not None else dwarf_parameters(signature, function, hosts)
+
     if known is not None and known.function == function:
         signature = known.signature
     own = _by_triton(rt, function) if rt is not None and launch.is_driver(entry) else None
     if own is not None:
         signature = own.signature
-
-        def parameters_of(signature, function):
-            return own.parameters
-
     found = launch.launch_at(target, registers, vector_register(target.arch), parameters_of, signature)
     if found is None:
         raise NotFoundError("this thread stands at no launch: llm-break paged-attention, continue, and llm-launch where it stops")

@@ -273,8 +273,7 @@ def linked_entries(elf):
 
 def exports(elf, entry):
     """Whether others can call a launch function that a file holds: a runtime that is linked in serves its own file alone."""
-    table = elf._dynamic()
-    return table is not None and elf._lookup(table, entry.encode()) is not None
+    return elf.exported(entry) is not None
 
 
 def passes(elf, entry):

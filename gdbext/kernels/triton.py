@@ -6,6 +6,8 @@ handle once it was loaded, `name`, and `src.signature` {argument: type}, where w
 passed, and `src.constants` {its place: value}.
 """
 
+import re
+
 from ..errors import GdbextError
 from . import signatures
 from .catalogue import modules_with_kernels
@@ -31,6 +33,15 @@ _TYPES = {
 }
 _SIZES = {"fp16": 2, "bf16": 2}
 _POINTED = {"fp32": "float", "fp64": "double", "fp16": "fp16", "bf16": "bf16"}
+
+
+_SUFFIX = re.compile(r"_0[0-9cde]*$")
+
+
+def without_suffix(name):
+    """A kernel's name without what Triton 2 adds to it (triton/compiler/code_generator.py, `kernel_suffix`): the number of each argument, with c, d
+    or e where it is 1 or divisible by 16 or 8."""
+    return _SUFFIX.sub("", name)
 
 
 class Compiled:

@@ -131,6 +131,19 @@ def test_one_stop_for_each_launch_with_all_values_right(gdb, compiled, program):
         assert params["raw"] and len(params["value"]) == 2 * 64 and params["name"] == "p"
 
 
+def test_a_condition_names_the_arguments_that_debug_information_knows(gdb, compiled):
+    said = gdb(
+        [
+            "llm-break paged_attention_v1_kernel if q_stride == -1",
+            "llm-break paged_attention_v1_kernel if scale > 0",
+            "run",
+            "llm-launch -json",
+        ],
+        [compiled["debug"], "-ex", "set args 2"],
+    )
+    assert "scale" in {a["name"] for a in said.json(3)["args"]} and "cannot evaluate" not in said.text
+
+
 @pytest.mark.parametrize("program", ["stripped", "static-stripped"])
 def test_a_stripped_program_that_runs_already(gdb, compiled, program):
     """Its kernels are registered before main: their names, and the launch functions of a runtime that is linked in, come from its code."""
@@ -423,6 +436,35 @@ def test_triton_kernels_loaded_before_are_known_by_tritons_own_objects(gdb, smal
     finally:
         process.kill()
         process.wait()
+
+
+def test_triton_kernels_are_stopped_at_where_the_break_was_set_before_run(gdb, small, torch_python, tmp_path):
+    if subprocess.run([torch_python, "-c", "import triton"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no triton beside torch")
+    libcuda = os.path.join(os.path.dirname(small), "libcuda.so.1")
+    (tmp_path / "in").write_text("\n\n")
+    args = f"{os.path.join(SUBJECTS, 'triton_launch.py')} {libcuda} < {tmp_path / 'in'}"
+    said = gdb(
+        [
+            f"file {os.path.realpath(torch_python)}",
+            f"set args {args}",
+            "llm-break paged-attention",
+            "run",
+            "llm-launch -json",
+            "kill",
+        ],
+        env={"PYTHONPATH": site_packages(torch_python)},
+        timeout=300,
+    )
+    answer = said.json(4)
+    assert (answer["kernel"], answer["grid"]) == ("kernel_unified_attention", [6, 2, 1]), said.text
+
+
+def site_packages(python):
+    said = subprocess.run(
+        [python, "-c", "import site; print(site.getsitepackages()[0])"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return said.stdout.strip()
 
 
 def test_focus_takes_from_triton_what_was_compiled_in(gdb, cuda_gdb, small, torch_python, tmp_path):

@@ -116,3 +116,11 @@ def test_a_function_of_the_cpu_takes_its_arguments_as_the_abi_says():
     )
     cut = launch.decode_call(target, "_Z1fi6Params", registers("x86-64", rdi=3), lambda i: None)
     assert [a.value for a in cut.arguments] == [3] and not cut.counted and "Params by value" in cut.problems[0]
+
+
+def test_triton_2_adds_to_names_what_it_specialised():
+    from gdbext.kernels import triton
+
+    assert triton.without_suffix("_fwd_kernel_0d1d2d3de4c56789") == "_fwd_kernel"
+    for name in ("kernel_unified_attention", "attention_v0", "flash_fwd_kernel_2", "paged_0x"):
+        assert triton.without_suffix(name) == name
