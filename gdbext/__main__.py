@@ -15,7 +15,7 @@ SETUP = {
     "doctor": "what works on this machine, what does not, and the line that mends it",
     "install": "load gdbext in gdb and cuda-gdb from now on, and get numpy and the rest for gdb's own Python",
     "uninstall": "take that out again",
-    "vscode": "print a launch.json for VS Code: attach to each rank by gdb, gdb's own DAP, Nsight's cuda-gdb or debugpy",
+    "vscode": "print a launch.json for VS Code: attach to each rank, or start an engine, by gdb, its DAP, Nsight's cuda-gdb or debugpy",
 }
 
 
@@ -36,6 +36,17 @@ def _parser(name):
     if name == "vscode":
         parser.add_argument(
             "what", nargs="?", default="", metavar="WHAT", help="the ranks: a label, pid or index of llm-ranks (default: all)"
+        )
+        parser.add_argument(
+            "-pick", "--pick", action="store_true", help="no pids: VS Code's process picker asks when it attaches"
+        )
+        parser.add_argument(
+            "-launch",
+            "--launch",
+            nargs=argparse.REMAINDER,
+            default=[],
+            metavar="COMMAND",
+            help="configurations that start this command line of an engine under each debugger (the last option)",
         )
     if name == "install":
         parser.add_argument("--wheels-only", action="store_true", help="no init file, only the packages for gdb's Python")
@@ -71,7 +82,8 @@ def _setup(name, words):
 
         paths = gdbs.find(options.gdb)
         cuda = next((p for p in paths if "cuda" in os.path.basename(p)), "cuda-gdb")
-        found = {"launch": vscode.launch(next((p for p in paths if p != cuda), "gdb"), cuda, options.what)}
+        gdb = next((p for p in paths if p != cuda), "gdb")
+        found = {"launch": vscode.configurations(gdb, cuda, options.what, options.launch, options.pick)}
         say(found["launch"])
     if options.json:
         print(jsonline.dumps({"schema": name + "/1", "partial": partial, **found}))

@@ -10,7 +10,6 @@ from ..errors import GdbextError
 from . import gdbs, initfile
 from .install import INIT
 
-GET_GDB = "install one: apt-get install gdb   (dnf install gdb, apk add gdb, pacman -S gdb)"
 SYS_PTRACE = 19  # its bit in the capability sets, capability.h
 ADD_CAPABILITY = (
     "docker run --cap-add=SYS_PTRACE ...   (kubernetes: securityContext.capabilities.add: [SYS_PTRACE]; an old kernel or "
@@ -109,7 +108,7 @@ def check_gdb(path):
     try:
         gdb = gdbs.ask(path)
     except GdbextError as e:
-        return None, [Check("gdb", "warning" if "cuda" in os.path.basename(path) else "failed", str(e), GET_GDB)]
+        return None, [Check("gdb", "warning" if "cuda" in os.path.basename(path) else "failed", str(e), gdbs.GET_GDB)]
     name = "cuda-gdb" if gdb.cuda else "gdb"
     bad = "warning" if gdb.cuda else "failed"
     if gdb.python is None:
@@ -123,7 +122,7 @@ def check_gdb(path):
     checks = [Check(name, "ok", f"{path}: {gdb.version}, with Python {python}")]
     if gdb.base and gdb.base < (10, 2):
         checks.append(
-            Check(name + " version", "warning", f"{path} is older than gdb 10.2, the oldest that gdbext is made for", GET_GDB)
+            Check(name + " version", "warning", f"{path} is older than gdb 10.2, the oldest that gdbext is made for", gdbs.GET_GDB)
         )
     loaded = gdbs.run_gdb(path, f"source {INIT}", "help llm-ranks")
     if loaded.returncode == 0 and "llm-ranks" in loaded.stdout:
@@ -222,7 +221,7 @@ def run(gdb=None):
     paths = gdbs.find(gdb)
     found = None
     if not any("cuda" not in os.path.basename(p) for p in paths):
-        checks.append(Check("gdb", "failed" if not paths else "warning", "no gdb on the PATH", GET_GDB))
+        checks.append(Check("gdb", "failed" if not paths else "warning", "no gdb on the PATH", gdbs.GET_GDB))
     for path in paths:
         this, more = check_gdb(path)
         checks += more

@@ -8,6 +8,7 @@ import subprocess
 
 from ..errors import GdbextError, NotFoundError
 
+GET_GDB = "install one: apt-get install gdb   (dnf install gdb, apk add gdb, pacman -S gdb)"
 ASK = (
     "python import gdb, sys; print('GDBEXT', sys.version_info[0], sys.version_info[1], gdb.parameter('auto-load safe-path') "
     "or '')"
@@ -74,8 +75,6 @@ def find(named=None):
 
 def need(named=None):
     """The `Gdb` to run commands in: the first here that has Python; `GdbextError` that says how to get one."""
-    from .doctor import GET_GDB
-
     paths = find(named)
     for path in paths:
         gdb = ask(path)

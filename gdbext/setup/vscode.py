@@ -5,8 +5,12 @@ Attributes: Microsoft's C/C++ extension (cppdbg), NVIDIA's Nsight Visual Studio 
 `gdb -i=dap` themselves: debuggerPath and debuggerArgs say how).
 """
 
+from __future__ import annotations
+
 import json
 import os
+import shlex
+import shutil
 
 from ..access.permission import permission_hint
 from ..commands.llm_inject import attach_configuration
@@ -14,6 +18,12 @@ from ..errors import GdbextError
 from ..session.session import Session
 from .install import INIT
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Optional
+
+PYTHON = "${command:python.interpreterPath}"  # VS Code fills it in
 LOAD = [
     ("libraries are loaded as the stacks need them: an engine has hundreds", "set auto-solib-add off"),
     ("gdbext's commands", f"source {INIT}"),
@@ -22,25 +32,64 @@ PORT = 5678  # debugpy's habit; the next rank's is one higher
 CORE = {"id": "core", "type": "promptString", "description": "core file"}
 
 
-def launch(gdb, cuda_gdb, what=""):
-    """The text of a launch.json: for each rank that `what` names (every one for nothing) four ways to attach, and one to open a core.
+def configurations(gdb: str, cuda_gdb: str, what: str = "", command: Sequence[str] = (), pick: bool = False) -> str:
+    """The text of a launch.json: for each rank that `what` names (every one for nothing) four ways to attach, and one to open a core;
+    for a `command` that starts an engine four ways to start it instead.
 
-    `gdb`, `cuda_gdb`: paths. Without any rank: the same with VS Code's process picker."""
-    found = ranks(what)
-    configurations = [c for number, (name, pid, exe) in enumerate(found) for c in attach(gdb, cuda_gdb, name, pid, exe, number)]
-    configurations.append(
+    `gdb`, `cuda_gdb`: paths. `pick`, or without any rank: VS Code's process picker asks for the pid. `GdbextError` where `what` or the
+    command's program is not there."""
+    if command:
+        found = start(gdb, cuda_gdb, command)
+    else:
+        named = [("a rank", None, PYTHON)] if pick else ranks(what)
+        found = [c for number, (name, pid, exe) in enumerate(named) for c in attach(gdb, cuda_gdb, name, pid, exe, number)]
+    core = {"request": "launch", "coreDumpPath": "${input:core}", "cwd": "${workspaceFolder}", **cppdbg(gdb, PYTHON)}
+    found.append({"name": "gdbext: open a core", **core})
+    return json.dumps({"version": "0.2.0", "configurations": found, "inputs": [CORE]}, indent=2)
+
+
+def start(gdb: str, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any]]:
+    """The four configurations that start `command`, a program and its arguments. Debuggers of native code keep the processes that it
+    starts once `llm-follow on` is typed in their console."""
+    program = shutil.which(command[0])
+    if program is None:
+        raise GdbextError(
+            f"-launch: there is no program {command[0]!r} to start; give the engine's command line, such as: python3 serve.py"
+        )
+    with open(program, "rb") as f:
+        script = f.read(2) == b"#!"  # pip's start scripts and pyenv's shims: debuggers want the interpreter behind them
+    words, python = list(command[1:]), os.path.basename(command[0]).startswith("python")
+    if script:
+        words, program = (words if python else [program, *words]), PYTHON
+    common = {"request": "launch", "args": words, "cwd": "${workspaceFolder}"}
+    dap = ["-i=dap"] + [word for _, text in LOAD for word in ("-iex", text)]
+    name = f"gdbext: start {os.path.basename(command[0])}"
+    debugpy = {"type": "debugpy", "justMyCode": False, "subProcess": True, **common}
+    if python or script:
+        debugpy["python"] = program
+        if words[:1] == ["-m"] and len(words) > 1:
+            debugpy.update(module=words[1], args=words[2:])
+        else:
+            debugpy.update(program=words[0] if words else "", args=words[1:])
+    else:
+        debugpy["program"] = program
+    return [
+        {"name": f"{name}, gdb", **common, **cppdbg(gdb, program)},
+        {"name": f"{name}, gdb's own DAP", "type": "gdb", "program": program, "debuggerPath": gdb, "debuggerArgs": dap, **common},
         {
-            "name": "gdbext: open a core",
-            "request": "launch",
-            "coreDumpPath": "${input:core}",
-            "cwd": "${workspaceFolder}",
-            **cppdbg(gdb, "${command:python.interpreterPath}"),
-        }
-    )
-    return json.dumps({"version": "0.2.0", "configurations": configurations, "inputs": [CORE]}, indent=2)
+            "name": f"{name}, Nsight",
+            "type": "cuda-gdb",
+            "program": program,
+            "debuggerPath": cuda_gdb,
+            "initCommands": [text for _, text in LOAD],
+            **common,
+            "args": " ".join(map(shlex.quote, words)),
+        },
+        {"name": f"{name}, debugpy with its subprocesses", **debugpy},
+    ]
 
 
-def ranks(what):
+def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
     """`[(name, pid, path of the executable)]`; one whose pid VS Code asks for where `what` is empty and no engine runs."""
     session = Session()
     try:
@@ -48,7 +97,7 @@ def ranks(what):
     except GdbextError:
         if what:
             raise
-        return [("a rank", None, "${command:python.interpreterPath}")]
+        return [("a rank", None, PYTHON)]
     answer = []
     for one in found:
         pid = getattr(one, "pid", one)
@@ -61,7 +110,7 @@ def ranks(what):
     return answer
 
 
-def attach(gdb, cuda_gdb, name, pid, exe, number):
+def attach(gdb: str, cuda_gdb: str, name: str, pid: Optional[int], exe: str, number: int) -> list[dict[str, Any]]:
     """The four configurations of one rank."""
     commands = [text for _, text in LOAD]
     port = PORT + number
@@ -96,7 +145,7 @@ def attach(gdb, cuda_gdb, name, pid, exe, number):
     ]
 
 
-def cppdbg(gdb, program):
+def cppdbg(gdb: str, program: str) -> dict[str, Any]:
     """What every configuration of that type holds. gdb's commands are typed in its debug console after `-exec `."""
     setup = [{"description": why, "text": text} for why, text in LOAD]
     return {"type": "cppdbg", "MIMode": "gdb", "miDebuggerPath": gdb, "program": program, "setupCommands": setup}

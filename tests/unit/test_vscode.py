@@ -18,7 +18,7 @@ ASKED = {  # type -> the attributes of an attach that its extension knows
 
 def test_each_rank_by_each_debugger(monkeypatch):
     monkeypatch.setattr(vscode, "ranks", lambda what: [("TP0", 41, "/usr/bin/python3"), ("TP1", 42, "/usr/bin/python3")])
-    said = json.loads(vscode.launch("/usr/bin/gdb", "/opt/cuda/bin/cuda-gdb", "all"))
+    said = json.loads(vscode.configurations("/usr/bin/gdb", "/opt/cuda/bin/cuda-gdb", "all"))
     attaches = [c for c in said["configurations"] if c["request"] == "attach"]
     assert [c["type"] for c in attaches] == list(ASKED) * 2 and len({c["name"] for c in attaches}) == 8
     for one in attaches:
@@ -36,3 +36,44 @@ def test_a_process_by_its_pid_and_what_is_none():
         vscode.ranks("nosuch")
     with pytest.raises(GdbextError, match="is a core file"):
         vscode.ranks(__file__)
+
+
+def test_the_picker_asks_for_the_pid():
+    said = json.loads(vscode.configurations("gdb", "cuda-gdb", pick=True))
+    pids = [c.get("processId", c.get("pid")) for c in said["configurations"] if c["type"] in ("cppdbg", "gdb", "cuda-gdb")]
+    assert pids == ["${command:pickProcess}", "${command:pickProcess}", "${command:cuda.pickProcess}", None]
+
+
+@pytest.mark.parametrize(
+    "command, program, args",
+    [
+        (["python3", "serve.py", "--tp", "2"], {"program": "serve.py"}, ["--tp", "2"]),
+        (["python3", "-m", "engine.server", "--port", "1"], {"module": "engine.server"}, ["--port", "1"]),
+    ],
+)
+def test_an_engine_is_started_by_each_debugger(command, program, args):
+    said = json.loads(vscode.configurations("/usr/bin/gdb", "cuda-gdb", command=command))
+    native, dap, nsight, debugpy, core = said["configurations"]
+    assert [c["request"] for c in said["configurations"]] == ["launch"] * 5 and core["name"].endswith("a core")
+    assert (
+        native["program"] == debugpy["python"]
+        and native["args"] == dap["args"] == command[1:]
+        and nsight["args"] == " ".join(command[1:])
+    )
+    assert "source" in " ".join(dap["debuggerArgs"]) and debugpy["subProcess"] is True
+    assert {**debugpy, **program} == debugpy and debugpy["args"] == args
+
+
+def test_a_start_script_is_given_to_python(tmp_path):
+    script = tmp_path / "serve"
+    script.write_text("#!/usr/bin/python3\n")
+    script.chmod(0o755)
+    said = json.loads(vscode.configurations("gdb", "cuda-gdb", command=[str(script), "serve", "a model"]))["configurations"]
+    assert said[0]["program"] == vscode.PYTHON and said[0]["args"] == [str(script), "serve", "a model"]
+    assert (
+        said[2]["args"].endswith("serve 'a model'")
+        and said[3]["program"] == str(script)
+        and said[3]["args"] == ["serve", "a model"]
+    )
+    with pytest.raises(GdbextError, match="there is no program 'no-such-engine'"):
+        vscode.configurations("gdb", "cuda-gdb", command=["no-such-engine"])
