@@ -1,4 +1,5 @@
-"""`python -m gdbext COMMAND ...`: the pack's answers outside gdb, and its set-up. Exit status 0, 1 for an error, 3 for a partial answer."""
+"""`python -m gdbext COMMAND ...`: the pack's answers outside gdb, and its set-up. Exit status 0, 1 for an error, 3 for a partial
+answer."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def root():
 
 
 def pytest_generate_tests(metafunc):
-    """Modules with EVERY_GDB = True, and tests marked every_gdb, run once for each gdb that there is; the others with the default one."""
+    """Modules with EVERY_GDB = True, and tests marked every_gdb, run once for each gdb that there is; the others with the default
+    one."""
     every = getattr(metafunc.module, "EVERY_GDB", False) or metafunc.definition.get_closest_marker("every_gdb")
     if "gdb_path" in metafunc.fixturenames and every:
         paths = _paths("GDBEXT_TEST_GDB") or [None]

@@ -122,7 +122,9 @@ def check_gdb(path):
     checks = [Check(name, "ok", f"{path}: {gdb.version}, with Python {python}")]
     if gdb.base and gdb.base < (10, 2):
         checks.append(
-            Check(name + " version", "warning", f"{path} is older than gdb 10.2, the oldest that gdbext is made for", gdbs.GET_GDB)
+            Check(
+                name + " version", "warning", f"{path} is older than gdb 10.2, the oldest that gdbext is made for", gdbs.GET_GDB
+            )
         )
     loaded = gdbs.run_gdb(path, f"source {INIT}", "help llm-ranks")
     if loaded.returncode == 0 and "llm-ranks" in loaded.stdout:
@@ -158,7 +160,8 @@ def check_init_files():
 
 
 def check_safe_path(gdb, python=None):
-    """gdb prints nine lines of warning at every attach to a Python that has a python3.X-gdb.py beside it, unless told that it is safe."""
+    """gdb prints nine lines of warning at every attach to a Python that has a python3.X-gdb.py beside it, unless told that it is
+    safe."""
     real = os.path.realpath(python or sys.executable)
     script = real + "-gdb.py"
     allowed = [p for p in gdb.safe_path.split(":") if p and not p.startswith("$")]

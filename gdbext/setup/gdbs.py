@@ -16,8 +16,8 @@ ASK = (
 
 
 class Gdb:
-    """`path`; `version`: the first line of its --version; `base`: (major, minor) or None; `python`: (major, minor) or None for a gdb
-    without Python; `safe_path`: its auto-load safe-path; `cuda`: whether it is cuda-gdb."""
+    """`path`; `version`: the first line of its --version; `base`: (major, minor) or None; `python`: (major, minor) or None for a
+    gdb without Python; `safe_path`: its auto-load safe-path; `cuda`: whether it is cuda-gdb."""
 
     def __init__(self, path, version, base, python, safe_path):
         self.path, self.version, self.base, self.python, self.safe_path = path, version, base, python, safe_path

@@ -1,7 +1,7 @@
 """The pack's block in gdb's init files: put in, taken out, nothing else in the file touched by a single byte.
 
-The first line of the block says what was done to make room for it, so that taking it out gives back the very bytes that were there.
-"""
+The first line of the block says what was done to make room for it, so that taking it out gives back the very bytes that were
+there."""
 
 import os
 import re
@@ -82,8 +82,8 @@ def add_block(content, script, where="init file"):
 
 
 def init_files(environ=os.environ):
-    """The init files to write to, [(program, path)], and all where a block may stand, [path]. gdb 11 and newer take the file in the
-    configuration folder when it is there, else the one in the home folder; cuda-gdb has files of its own."""
+    """The init files to write to, [(program, path)], and all where a block may stand, [path]. gdb 11 and newer take the file in
+    the configuration folder when it is there, else the one in the home folder; cuda-gdb has files of its own."""
     home = environ.get("HOME") or os.path.expanduser("~")
     config = os.path.join(environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"), "gdb")
     chosen, every = [], []

@@ -17,9 +17,9 @@ def _targets(gdbinit):
 
 
 def install(gdbinit=None, gdb=None, with_wheels=True, with_files=True, say=print):
-    """Adds the load line to gdb's and cuda-gdb's init files (or to the file `gdbinit` alone) and installs wheels for the Python of
-    each gdb here (or of `gdb` alone). -> the answer's data: `{files: [{program, path, changed}], wheels: [{gdb, python, folder,
-    missing}]}` and the reasons why it is partial."""
+    """Adds the load line to gdb's and cuda-gdb's init files (or to the file `gdbinit` alone) and installs wheels for the Python
+    of each gdb here (or of `gdb` alone). -> the answer's data: `{files: [{program, path, changed}], wheels: [{gdb, python,
+    folder, missing}]}` and the reasons why it is partial."""
     files, done, partial = [], [], []
     if with_files:
         script = initfile.load_script(INIT)

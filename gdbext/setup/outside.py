@@ -1,8 +1,7 @@
 """Commands outside gdb: `python -m gdbext COMMAND ...`, in this process where it can, else in a gdb of its own.
 
-A gdb started here gets the command in the environment and writes what came of it to a file, because gdb -batch's own exit status is
-that of the last command only and its output may carry warnings.
-"""
+A gdb started here gets the command in the environment and writes what came of it to a file, because gdb -batch's own exit status
+is that of the last command only and its output may carry warnings."""
 
 import json
 import os

@@ -1,9 +1,8 @@
 """`python -m gdbext vscode [WHAT]`: what to put into VS Code's launch.json.
 
-Attributes: Microsoft's C/C++ extension (cppdbg), NVIDIA's Nsight Visual Studio Code Edition (cuda-gdb; its package.json), debugpy's extension
-(debugpy), and gdb's own Debug Adapter Protocol (attach in gdb/python/lib/gdb/dap/launch.py; `type` gdb is what editors call it that start
-`gdb -i=dap` themselves: debuggerPath and debuggerArgs say how).
-"""
+Attributes: Microsoft's C/C++ extension (cppdbg), NVIDIA's Nsight Visual Studio Code Edition (cuda-gdb; its package.json),
+debugpy's extension (debugpy), and gdb's own Debug Adapter Protocol (attach in gdb/python/lib/gdb/dap/launch.py; `type` gdb is
+what editors call it that start `gdb -i=dap` themselves: debuggerPath and debuggerArgs say how)."""
 
 from __future__ import annotations
 
@@ -33,11 +32,11 @@ CORE = {"id": "core", "type": "promptString", "description": "core file"}
 
 
 def configurations(gdb: str, cuda_gdb: str, what: str = "", command: Sequence[str] = (), pick: bool = False) -> str:
-    """The text of a launch.json: for each rank that `what` names (every one for nothing) four ways to attach, and one to open a core;
-    for a `command` that starts an engine four ways to start it instead.
+    """The text of a launch.json: for each rank that `what` names (every one for nothing) four ways to attach, and one to open a
+    core; for a `command` that starts an engine four ways to start it instead.
 
-    `gdb`, `cuda_gdb`: paths. `pick`, or without any rank: VS Code's process picker asks for the pid. `GdbextError` where `what` or the
-    command's program is not there."""
+    `gdb`, `cuda_gdb`: paths. `pick`, or without any rank: VS Code's process picker asks for the pid. `GdbextError` where `what`
+    or the command's program is not there."""
     if command:
         found = start(gdb, cuda_gdb, command)
     else:
@@ -49,8 +48,8 @@ def configurations(gdb: str, cuda_gdb: str, what: str = "", command: Sequence[st
 
 
 def start(gdb: str, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any]]:
-    """The four configurations that start `command`, a program and its arguments. Debuggers of native code keep the processes that it
-    starts once `llm-follow on` is typed in their console."""
+    """The four configurations that start `command`, a program and its arguments. Debuggers of native code keep the processes that
+    it starts once `llm-follow on` is typed in their console."""
     program = shutil.which(command[0])
     if program is None:
         raise GdbextError(

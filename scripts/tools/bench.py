@@ -1,8 +1,7 @@
 """scripts/bench: how long an engine's process stands still, and what a look at it costs, against the tools people use today.
 
-Every tool runs once per round, one after the other, on the same processes, so that what the machine does besides falls on all alike.
-Read the ratios, not the seconds: each row is set beside the first one of its table.
-"""
+Every tool runs once per round, one after the other, on the same processes, so that what the machine does besides falls on all
+alike. Read the ratios, not the seconds: each row is set beside the first one of its table."""
 
 import argparse
 import os
@@ -107,8 +106,8 @@ def core_tools(gdb, python, core, executable):
 
 
 def table(title, rows):
-    """A Markdown table of medians; `rows`: {name: [measurement]}. × is the pause beside the first row's, or, where nothing is stopped,
-    the wall time."""
+    """A Markdown table of medians; `rows`: {name: [measurement]}. × is the pause beside the first row's, or, where nothing is
+    stopped, the wall time."""
     middles = {
         name: {k: statistics.median(r[k] for r in runs) for k in ("pause", "wall", "cpu", "rss")} for name, runs in rows.items()
     }

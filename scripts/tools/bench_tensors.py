@@ -1,8 +1,8 @@
-"""scripts/bench --tensors: what work with values costs, beside numpy's own work on the same array and beside plainly reading the memory.
+"""scripts/bench --tensors: what work with values costs, beside numpy's own work on the same array and beside plainly reading the
+memory.
 
-One process holds a float32 tensor of `--gib` GiB and 10,000 small ones; it times numpy on the tensor's array by itself. Then gdb attaches and
-each command is timed inside that gdb, with the same machine load. gdb's memory is its own peak.
-"""
+One process holds a float32 tensor of `--gib` GiB and 10,000 small ones; it times numpy on the tensor's array by itself. Then gdb
+attaches and each command is timed inside that gdb, with the same machine load. gdb's memory is its own peak."""
 
 import json
 import os

@@ -85,7 +85,8 @@ class Engine:
         self.pid = int(line)
 
     def wait_ready(self, timeout=600.0, what=None):
-        """Until it has answered (requests are in flight, unless it was asked to rest); what the engine said of itself then. `Failed` when it ends or takes too long."""
+        """Until it has answered (requests are in flight, unless it was asked to rest); what the engine said of itself then.
+        `Failed` when it ends or takes too long."""
         progress = Progress(what or f"starting {self.name}")
         while True:
             try:
@@ -173,8 +174,9 @@ def _folder(name, config=None):
 
 
 def start_vllm(tp=2, python=None, env=(), args=(), under=(), replicas=1, config=None):
-    """Real vLLM on CPU, not ready yet. `env`: more environment variables, `args`: more arguments for serve_vllm.py, `under`: words of a
-    program that starts it, `replicas`: how many engines share the requests (data parallel), `config`: another model's than `CONFIG`."""
+    """Real vLLM on CPU, not ready yet. `env`: more environment variables, `args`: more arguments for serve_vllm.py, `under`:
+    words of a program that starts it, `replicas`: how many engines share the requests (data parallel), `config`: another model's
+    than `CONFIG`."""
     python = python or environment("vllm")
     folder = _folder("vllm", config)
     environ = _environ(

@@ -2,10 +2,9 @@
 
   scripts/get-gdbs [VERSION ...]      default: 16.3 17.2 18.1
 
-Each lands in the cache folder under gdbs/VERSION; gdbs/VERSION/gdb-run runs it. They use the system's Python 3 and need its shared library
-(Debian: libpython3). scripts/test gdb gets them by itself and runs the tests
-that say EVERY_GDB on each; GDBEXT_TEST_GDB=FILE scripts/test gdb runs every test with one of them.
-"""
+Each lands in the cache folder under gdbs/VERSION; gdbs/VERSION/gdb-run runs it. They use the system's Python 3 and need its
+shared library (Debian: libpython3). scripts/test gdb gets them by itself and runs the tests that say EVERY_GDB on each;
+GDBEXT_TEST_GDB=FILE scripts/test gdb runs every test with one of them."""
 
 import glob
 import os

@@ -2,10 +2,9 @@
 
   scripts/get-releases [ENGINE-VERSION ...]      default: one for each change of the facts' tables (RELEASES below)
 
-Each lands in the cache folder under releases/ENGINE-VERSION: the engine's .py files as its sdist or wheel holds them. Nothing of a
-release is built, installed or run: pip asks a sdist's build backend for its metadata before it keeps the file, and a backend of ten
-lines, which copies the name and version out of PKG-INFO, stands in for it.
-"""
+Each lands in the cache folder under releases/ENGINE-VERSION: the engine's .py files as its sdist or wheel holds them. Nothing of
+a release is built, installed or run: pip asks a sdist's build backend for its metadata before it keeps the file, and a backend of
+ten lines, which copies the name and version out of PKG-INFO, stands in for it."""
 
 import concurrent.futures
 import glob

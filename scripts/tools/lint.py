@@ -1,6 +1,5 @@
-"""The checks that need no test: formatting, ruff's rules, and mypy. They take seconds; scripts/test runs them first, and pre-commit before each
-commit. What they check and how strictly stands in pyproject.toml.
-"""
+"""The checks that need no test: formatting, ruff's rules, and mypy. They take seconds; scripts/test runs them first, and
+pre-commit before each commit. What they check and how strictly stands in pyproject.toml."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 """scripts/matrix: how many Python frames gdbext gets right, of all there are, on every interpreter here.
 
-A frame is right when function, file and line are what the process says of itself (`sys._current_frames()`, tests/gdb/subjects/py_stacks.py)
-and it stands in its place in the stack. Each interpreter runs as it is and with the file that holds it stripped of all symbols; one
-thread with every kind of frame in one stack, and 25 threads with one kind each. Each is read four ways: through /proc while it runs
-(pybt), stopped in gdb (llm-bt, with native frames), from a core in gdb (llm-bt), and from that core without gdb (pybt). The core is the
-kernel's where it writes one into the folder, else gcore's.
-"""
+A frame is right when function, file and line are what the process says of itself (`sys._current_frames()`,
+tests/gdb/subjects/py_stacks.py) and it stands in its place in the stack. Each interpreter runs as it is and with the file that
+holds it stripped of all symbols; one thread with every kind of frame in one stack, and 25 threads with one kind each. Each is
+read four ways: through /proc while it runs (pybt), stopped in gdb (llm-bt, with native frames), from a core in gdb (llm-bt), and
+from that core without gdb (pybt). The core is the kernel's where it writes one into the folder, else gcore's."""
 
 import argparse
 import contextlib

@@ -1,7 +1,7 @@
-"""scripts/matrix --pybreak: Python breakpoints on every interpreter here. A program runs lines, calls and closures and counts its passes itself
-(tests/gdb/subjects/breakpoints.py); of those, how many pylog and pytrace print, each with the right values and in order. And how many calls a second
-the program makes before a breakpoint is set, while it is armed and not reached, and when gdb is gone.
-"""
+"""scripts/matrix --pybreak: Python breakpoints on every interpreter here. A program runs lines, calls and closures and counts its
+passes itself (tests/gdb/subjects/breakpoints.py); of those, how many pylog and pytrace print, each with the right values and in
+order. And how many calls a second the program makes before a breakpoint is set, while it is armed and not reached, and when gdb
+is gone."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Gets what the tests need (tests/conftest.py says what each variable holds): environments, gdbs, interpreters, compilers, older releases.
+"""Gets what the tests need (tests/conftest.py says what each variable holds): environments, gdbs, interpreters, compilers, older
+releases.
 
 What cannot be had is no reason to stop: the tests that need it are skipped, and `missing` says what it was and why.
 """
@@ -21,7 +22,8 @@ MINORS = [(3, minor) for minor in range(9, 16)]  # every CPython that README cla
 
 
 class Prepared:
-    """`variables`: the environment variables that tests go by; `missing`: {what could not be had: why}. Each part adds what it needs."""
+    """`variables`: the environment variables that tests go by; `missing`: {what could not be had: why}. Each part adds what it
+    needs."""
 
     def __init__(self, environ: dict[str, str]) -> None:
         self.environ, self.missing = environ, {}

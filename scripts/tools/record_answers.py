@@ -190,7 +190,8 @@ def record(python: str, root: str = ROOT) -> Dict[str, Dict[str, List[str]]]:
 
 
 def compare(python: str, other: str) -> int:
-    """Prints what differs between this tree's answers and those of the tree `other`. -> how many fields are missing or of another type"""
+    """Prints what differs between this tree's answers and those of the tree `other`. -> how many fields are missing or of another
+    type"""
     gone, compared, different = 0, 0, 0
     with commands(python) as lines:
         asked = [line for _, line in lines]

@@ -6,10 +6,9 @@
   engines   real vLLM and SGLang
   gpu       what needs an NVIDIA GPU; skipped, with the reason, where there is none
 
-Makes the environments that the parts need in the user's cache folder, gets gdb when it is missing, and runs one pytest for each part.
-At the end it says why tests were skipped, and what this machine could not get. The last line alone counts: N passed, N failed, N skipped.
-The exit status is that of the first part that failed.
-"""
+Makes the environments that the parts need in the user's cache folder, gets gdb when it is missing, and runs one pytest for each
+part. At the end it says why tests were skipped, and what this machine could not get. The last line alone counts: N passed, N
+failed, N skipped. The exit status is that of the first part that failed."""
 
 from __future__ import annotations
 
@@ -31,7 +30,8 @@ NO_TESTS = 5  # pytest's exit status
 
 
 class Part:
-    """What came of one part: counts of tests (of checks in lint), {reason: how many were skipped for it}, seconds, exit status."""
+    """What came of one part: counts of tests (of checks in lint), {reason: how many were skipped for it}, seconds, exit
+    status."""
 
     def __init__(self, name: str, status: int, seconds: float, counts: dict) -> None:
         self.name, self.status, self.seconds = name, status, seconds
@@ -54,7 +54,8 @@ def closing(parts: list[Part]) -> str:
 
 
 def split(words: list[str]) -> tuple[list[str], list[str]]:
-    """["unit", "-k", "x"] -> (["unit"], ["-k", "x"]): leading part names, all parts when there are none, and pytest's arguments."""
+    """["unit", "-k", "x"] -> (["unit"], ["-k", "x"]): leading part names, all parts when there are none, and pytest's
+    arguments."""
     count = 0
     while count < len(words) and words[count] in PARTS:
         count += 1

@@ -60,7 +60,8 @@ def last_lines(path, count=12):
 
 
 def why_it_failed(path, count=12):
-    """What a log tells of a failure: its first lines that name an error, since what follows from them may be long, and its end."""
+    """What a log tells of a failure: its first lines that name an error, since what follows from them may be long, and its
+    end."""
     end = last_lines(path, count)
     named = [line for line in last_lines(path, 1 << 30).splitlines() if re.search(r"\w*(Error|Exception)\b['\")]?[:(]", line)]
     first = [line for line in dict.fromkeys(named) if line not in end][:6]

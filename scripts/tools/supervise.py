@@ -1,4 +1,5 @@
-"""Runs one command and, when told to stop, ends every process that came of it: children, orphans, those with sessions of their own.
+"""Runs one command and, when told to stop, ends every process that came of it: children, orphans, those with sessions of their
+own.
 
     supervise.py COMMAND [ARGUMENT ...]
 
@@ -84,7 +85,8 @@ def _gone(wanted, seconds):
 
 
 def shared_memory(pids):
-    """Files of /dev/shm that these processes have mapped. Engines leave some behind when they are ended (vLLM its vllm_dist_*)."""
+    """Files of /dev/shm that these processes have mapped. Engines leave some behind when they are ended (vLLM its
+    vllm_dist_*)."""
     found = set()
     for pid in pids:
         try:

@@ -132,8 +132,8 @@ def python_version(python):
 
 
 def find_pythons(lowest=(3, 8), highest=(3, 99), more=()):
-    """{(major, minor): path} of the interpreters here: on the PATH, in /usr/bin, pyenv's and uv's, then the paths `more`. The first
-    found of a minor stands."""
+    """{(major, minor): path} of the interpreters here: on the PATH, in /usr/bin, pyenv's and uv's, then the paths `more`. The
+    first found of a minor stands."""
     names = [f"python3.{n}" for n in range(lowest[1], 20)] + ["python3"]
     places = [shutil.which(n) for n in names] + [sys.executable]
     home = os.path.expanduser("~")

@@ -1,5 +1,5 @@
-"""Real engines for tests: `vllm` and `sglang` are running engines (scripts/tools/engines.py) with tensor parallel 2 and requests in
-flight. An engine is started when a test first asks for it and kept for the next; only one runs at a time.
+"""Real engines for tests: `vllm` and `sglang` are running engines (scripts/tools/engines.py) with tensor parallel 2 and requests
+in flight. An engine is started when a test first asks for it and kept for the next; only one runs at a time.
 
 Every process of an engine can say its own Python stacks: `truth(pid)`, a context manager (see subject/sitecustomize.py).
 """
@@ -84,15 +84,16 @@ def sglang(running):
 
 @pytest.fixture
 def replicas(running):
-    """Two engines of one vLLM (data parallel 2), a model with sliding-window layers, and a pool that is too small for the four requests of each."""
+    """Two engines of one vLLM (data parallel 2), a model with sliding-window layers, and a pool that is too small for the four
+    requests of each."""
     return running.get("vllm", tp=1, replicas=2, config=SLIDING, args=("--blocks", "20"))
 
 
 @pytest.fixture
 def truth(running):
-    """`with truth(pid) as threads:` parks the process: its Python threads stand still, holding or waiting for the GIL, while the block
-    runs. threads: {tid: [[function, file, line], ...]} innermost first, as the process itself saw it in a signal handler; the
-    handler's own frames are on top of the main thread's and say so by the file sitecustomize.py."""
+    """`with truth(pid) as threads:` parks the process: its Python threads stand still, holding or waiting for the GIL, while the
+    block runs. threads: {tid: [[function, file, line], ...]} innermost first, as the process itself saw it in a signal handler;
+    the handler's own frames are on top of the main thread's and say so by the file sitecustomize.py."""
 
     @contextlib.contextmanager
     def parked(pid, timeout=300):
@@ -117,7 +118,8 @@ def truth(running):
 
 
 def pytest_collection_modifyitems(items):
-    """vLLM's tests first, then its replicas', then SGLang's: each engine starts once. What an engine does not survive comes last."""
+    """vLLM's tests first, then its replicas', then SGLang's: each engine starts once. What an engine does not survive comes
+    last."""
     items.sort(
         key=lambda item: (
             "sglang" in item.fixturenames or "sglang" in item.name,

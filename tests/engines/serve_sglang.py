@@ -1,10 +1,10 @@
-"""A real SGLang server with random weights that is never without requests. Started by scripts/tools/engines.py in its environment.
+"""A real SGLang server with random weights that is never without requests. Started by scripts/tools/engines.py in its
+environment.
 
     serve_sglang.py --model FOLDER --ready FILE --port N [--tp N] [--requests N] [--tokens N]
 
-Writes FILE, one JSON object with the server's pid, once requests are in flight. FILE.tokens holds two 64-bit numbers, the tokens and requests
-answered so far; FILE.finished the ids of the latter. Ends on SIGTERM, and when the server ends.
-"""
+Writes FILE, one JSON object with the server's pid, once requests are in flight. FILE.tokens holds two 64-bit numbers, the tokens
+and requests answered so far; FILE.finished the ids of the latter. Ends on SIGTERM, and when the server ends."""
 
 import argparse
 import http.client

@@ -2,10 +2,10 @@
 
     serve_vllm.py --model FOLDER --ready FILE [--tp N] [--replicas N] [--requests N] [--rest] [--blocks N]
 
-Writes FILE, one JSON object, once requests are in flight; with --rest, once they are done: then nothing more is asked. FILE.tokens holds two
-64-bit numbers, the tokens and requests answered so far; FILE.finished the ids of the latter. Ends on SIGTERM.
-With --replicas, so many engines (data parallel) have --requests each, and --blocks says how many blocks of 32 tokens each has.
-"""
+Writes FILE, one JSON object, once requests are in flight; with --rest, once they are done: then nothing more is asked.
+FILE.tokens holds two 64-bit numbers, the tokens and requests answered so far; FILE.finished the ids of the latter. Ends on
+SIGTERM. With --replicas, so many engines (data parallel) have --requests each, and --blocks says how many blocks of 32 tokens
+each has."""
 
 import argparse
 import asyncio

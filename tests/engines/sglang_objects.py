@@ -2,11 +2,11 @@
 
   sglang_objects.py      run with SGLang's environment; each line of its input, VARIANT [FUNCTION:N], is answered by a process of its own
 
-Scheduler, Req and what holds the host pool are FAKES with SGLang's field names, and so is the engine's configuration; what they hold is
-SGLang's own. Each of several schedulers lives through the same story (prefix hits, decoding, a request that ends, eviction); one stays whole,
-the others are broken by hand in one way. Says in one line which rule, block and pool must be named first, and what is true of the whole one.
-With FUNCTION:N it stops in the middle of an update instead: inside FUNCTION after N of its lines.
-"""
+Scheduler, Req and what holds the host pool are FAKES with SGLang's field names, and so is the engine's configuration; what they
+hold is SGLang's own. Each of several schedulers lives through the same story (prefix hits, decoding, a request that ends,
+eviction); one stays whole, the others are broken by hand in one way. Says in one line which rule, block and pool must be named
+first, and what is true of the whole one. With FUNCTION:N it stops in the middle of an update instead: inside FUNCTION after N of
+its lines."""
 
 import dataclasses
 import json
@@ -380,7 +380,8 @@ def truth(s):
 
 
 def layers(s):
-    """[layer, group, part, address of [slot 9, last head, element 4], statistics of the block that slot lies in], which is written first."""
+    """[layer, group, part, address of [slot 9, last head, element 4], statistics of the block that slot lies in], which is
+    written first."""
     pool, found = s.token_to_kv_pool_allocator.get_kvcache(), []
     places = {
         layer: (pool.swa_kv_pool if window else pool.full_kv_pool, at, int(window))

@@ -1,8 +1,9 @@
-"""`gdb --args` of a real vLLM with two ranks: a breakpoint that was set before anything ran stops in a worker; then the engine answers its
-requests as if nothing had been.
+"""`gdb --args` of a real vLLM with two ranks: a breakpoint that was set before anything ran stops in a worker; then the engine
+answers its requests as if nothing had been.
 
-Runs with GDBEXT_TEST_FOLLOW=1 only: three minutes, and gdb itself does not always live through it. gdb 13 and 16 hang where one process ends while
-another waits for its vfork (subprocess, multiprocessing's spawn); the 18.1 of scripts/get-gdbs can end in a sort of its own at an exec."""
+Runs with GDBEXT_TEST_FOLLOW=1 only: three minutes, and gdb itself does not always live through it. gdb 13 and 16 hang where one
+process ends while another waits for its vfork (subprocess, multiprocessing's spawn); the 18.1 of scripts/get-gdbs can end in a
+sort of its own at an exec."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""llm-hang, llm-stacks and llm-snapshot on real engines with requests in flight: at work, and with one process stopped, dead, or frozen with
-its GIL held in C; the culprit is named or nobody, and the engine goes on."""
+"""llm-hang, llm-stacks and llm-snapshot on real engines with requests in flight: at work, and with one process stopped, dead, or
+frozen with its GIL held in C; the culprit is named or nobody, and the engine goes on."""
 
 import contextlib
 import os

@@ -1,5 +1,5 @@
-"""The KV cache of real engines with two ranks: numbers, block tables and addresses equal what the parked processes say of themselves;
-the same from a core."""
+"""The KV cache of real engines with two ranks: numbers, block tables and addresses equal what the parked processes say of
+themselves; the same from a core."""
 
 import os
 

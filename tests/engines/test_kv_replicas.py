@@ -1,5 +1,5 @@
-"""Data parallel 2, two groups, and preemption on a real vLLM: each engine core and its worker say what is theirs while they are parked, and so
-does a core of one."""
+"""Data parallel 2, two groups, and preemption on a real vLLM: each engine core and its worker say what is theirs while they are
+parked, and so does a core of one."""
 
 import os
 import time

@@ -1,5 +1,5 @@
-"""SGLang's own pools of pages, sliding windows, Mamba states and host memory, with its Python tree: read as they say of themselves, broken by
-hand, and stopped in the middle of an update (sglang_objects.py)."""
+"""SGLang's own pools of pages, sliding windows, Mamba states and host memory, with its Python tree: read as they say of
+themselves, broken by hand, and stopped in the middle of an update (sglang_objects.py)."""
 
 import contextlib
 import json

@@ -1,4 +1,5 @@
-"""llm-profile on real engines: a server is started and stopped and its traces are named; one without HTTP says what is missing."""
+"""llm-profile on real engines: a server is started and stopped and its traces are named; one without HTTP says what is
+missing."""
 
 import json
 

@@ -1,5 +1,5 @@
-"""Python breakpoints in real, unmodified engines with two ranks: a stop in the scheduler's step by a condition on a request, steps, a thousand
-logged passes, the presets; afterwards the engine answers every request that was in flight."""
+"""Python breakpoints in real, unmodified engines with two ranks: a stop in the scheduler's step by a condition on a request,
+steps, a thousand logged passes, the presets; afterwards the engine answers every request that was in flight."""
 
 import json
 import re
@@ -48,7 +48,8 @@ def answers_all(engine, ids):
 
 
 def asking(engine, command):
-    """A gdb command with {later} in it: the number of a request that vLLM does not have yet. It is known once the engine stands still."""
+    """A gdb command with {later} in it: the number of a request that vLLM does not have yet. It is known once the engine stands
+    still."""
     tokens = engine.ready_file + ".tokens"
     return f"python LATER = int.from_bytes(open({tokens!r}, 'rb').read(16)[8:], 'little') + 12; gdb.execute({command!r}.format(later=LATER))"
 

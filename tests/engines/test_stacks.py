@@ -1,5 +1,5 @@
-"""On real engines with two ranks: every thread's Python stack is what the process says of itself; live in gdb, through /proc and on a
-core of it; ranks are the engine's own; tensors and requests can be read."""
+"""On real engines with two ranks: every thread's Python stack is what the process says of itself; live in gdb, through /proc and
+on a core of it; ranks are the engine's own; tensors and requests can be read."""
 
 import json
 import os

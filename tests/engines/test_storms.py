@@ -1,5 +1,6 @@
-"""A vLLM at work while gdb comes and goes: attached and detached, killed with SIGKILL and interrupted at random moments, with breakpoints of
-native code and watchpoints of Python's armed. Nothing is left stopped or armed, nothing dies, every request is answered in full.
+"""A vLLM at work while gdb comes and goes: attached and detached, killed with SIGKILL and interrupted at random moments, with
+breakpoints of native code and watchpoints of Python's armed. Nothing is left stopped or armed, nothing dies, every request is
+answered in full.
 
 GDBEXT_TEST_KILLS says how many kills and interrupts (default 3), GDBEXT_TEST_ATTACHES how many attaches (default 12)."""
 
@@ -29,7 +30,8 @@ STEP, HOT = (
     "vllm.distributed.parallel_state:GroupCoordinator.all_reduce",
 )
 
-# The search of a worker's memory for code takes seconds, in which nothing happens that a kill could disturb: it is told what it would find.
+# The search of a worker's memory for code takes seconds, in which nothing happens that a kill could disturb: it is told what it
+# would find.
 BEGIN = """
 import gdb, random
 gdb.execute("source {init}")
@@ -173,8 +175,8 @@ def start(gdb_path, folder, watched, text, more=(), **values):
 
 
 def armed(gdb_path, folder, watched, number, reached, more=()):
-    """A gdb that attaches to some processes, arms a breakpoint and watchpoints in each, and lets them run. `reached`: they are, all the
-    time, with conditions that do not hold."""
+    """A gdb that attaches to some processes, arms a breakpoint and watchpoints in each, and lets them run. `reached`: they are,
+    all the time, with conditions that do not hold."""
     pids = [watched.all[:1], watched.all[:2], watched.all][number % 3]
     place = watched.attention[pids[0]] if reached else watched.never[pids[0]]
     return start(
@@ -202,7 +204,8 @@ def test_attached_and_detached(gdb_path, watched, tmp_path):
 
 
 def test_gdb_killed_at_random_moments(gdb_path, watched, tmp_path):
-    """What is armed is not reached: the kernel delivers a trap that a dead gdb had not answered yet (see README, "What it cannot do")."""
+    """What is armed is not reached: the kernel delivers a trap that a dead gdb had not answered yet (see README, "What it cannot
+    do")."""
     for number in range(ROUNDS):
         gdb = armed(gdb_path, tmp_path, watched, number, False)
         said = wait_for(gdb, b"armed" if number % 4 else b"begin")

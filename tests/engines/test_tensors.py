@@ -1,4 +1,5 @@
-"""A real vLLM worker's tensors: every weight and KV cache is listed once, with the bytes that torch counts and a path that leads to it."""
+"""A real vLLM worker's tensors: every weight and KV cache is listed once, with the bytes that torch counts and a path that leads
+to it."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""A debugger that people use opens in a rank of a real engine at work: debugpy, by a call from gdb, and an editor's breakpoint in it. (The last
-of the tests with vLLM: debugpy stays in the rank.)"""
+"""A debugger that people use opens in a rank of a real engine at work: debugpy, by a call from gdb, and an editor's breakpoint in
+it. (The last of the tests with vLLM: debugpy stays in the rank.)"""
 
 import ast
 import glob

@@ -1,4 +1,5 @@
-"""Names and types of every JSON field, as they were recorded (tests/answers/fields.json, written by scripts/tools/record_answers.py).
+"""Names and types of every JSON field, as they were recorded (tests/answers/fields.json, written by
+scripts/tools/record_answers.py).
 
 Fields may be added, never renamed, dropped or given another type.
 """

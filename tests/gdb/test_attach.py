@@ -129,7 +129,8 @@ def test_gdb_ends_well_after_a_stop(gdb, one):
 
 @pytest.mark.parametrize("end", [["llm-detach"], []])
 def test_a_second_interrupt_does_not_reach_the_process(gdb, one, end):
-    """Stopped by Ctrl-C, another SIGINT still on its way to the process: it would end it once gdb lets go, by llm-detach or at gdb's own end."""
+    """Stopped by Ctrl-C, another SIGINT still on its way to the process: it would end it once gdb lets go, by llm-detach or at
+    gdb's own end."""
     again = "python import os, signal; os.kill(%d, signal.SIGINT)" % one.pid
     timer = f"python import subprocess; subprocess.Popen(['sh', '-c', 'sleep 0.5; kill -INT {one.pid}'])"
     run = gdb([f"llm-attach {one.pid}", timer, "llm-continue", again, *end])

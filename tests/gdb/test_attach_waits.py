@@ -1,4 +1,5 @@
-"""Attaching where something does not come round: threads in uninterruptible sleep, a guard that was killed, a program behind the loader."""
+"""Attaching where something does not come round: threads in uninterruptible sleep, a guard that was killed, a program behind the
+loader."""
 
 import contextlib
 import os

@@ -1,5 +1,5 @@
-"""How many collectives each rank has begun: torch's gloo groups against what torch says; NCCL's list of communicators on a fake library with
-NCCL's names and the real layouts, since no GPU is needed for counting."""
+"""How many collectives each rank has begun: torch's gloo groups against what torch says; NCCL's list of communicators on a fake
+library with NCCL's names and the real layouts, since no GPU is needed for counting."""
 
 import contextlib
 import json

@@ -83,7 +83,8 @@ def test_parts_and_tables_of_other_kernels(cuda_gdb, tmp_path):
 
 
 def test_flashinfers_own_parameters_tell_which_block_serves_whom(cuda_gdb, tmp_path):
-    """BatchDecodeParams of FlashInfer (include/flashinfer/attention/default_decode_params.cuh), as a compiler lays it out: 8 query heads, 2 KV heads, 4 blocks."""
+    """BatchDecodeParams of FlashInfer (include/flashinfer/attention/default_decode_params.cuh), as a compiler lays it out: 8
+    query heads, 2 KV heads, 4 blocks."""
     data = struct.pack(
         "<2Q14I9Q5i4f4x5Q?7x",
         0x7F3000000000,

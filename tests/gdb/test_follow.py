@@ -75,7 +75,8 @@ def until(tells, limit=120):
 
 @pytest.mark.parametrize("stands", [1, 2], ids=["forked", "spawned"])
 def test_non_stop_one_rank_stands_while_the_others_run(stands, gdb_path, tmp_path):
-    """As at a terminal: what stops is one child's main thread; the other child counts on, and so does this one once it is continued."""
+    """As at a terminal: what stops is one child's main thread; the other child counts on, and so does this one once it is
+    continued."""
     end = tmp_path / "end"
 
     def count(n):

@@ -82,7 +82,8 @@ def test_parts_of_a_stack_variables_and_a_front_ends_questions(gdb, tmp_path):
 
 
 def as_gdb_says(lines):
-    """With any frame filter gdb says `at` where it says `from` without one, before a library that has no symbols of its source."""
+    """With any frame filter gdb says `at` where it says `from` without one, before a library that has no symbols of its
+    source."""
     return [re.sub(r" at (/\S+\.so\S*)$", r" from \1", line) for line in lines]
 
 

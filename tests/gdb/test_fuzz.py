@@ -1,4 +1,5 @@
-"""Random bytes over frames, code objects, dicts, types and whatever else the readers follow, in a core: an answer or one line, always soon.
+"""Random bytes over frames, code objects, dicts, types and whatever else the readers follow, in a core: an answer or one line,
+always soon.
 
 GDBEXT_FUZZ: how many cases per interpreter (default 60). The seed is the case's number, so a case found once is found again.
 """

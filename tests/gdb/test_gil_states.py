@@ -1,4 +1,5 @@
-"""pythreads, pybt and llm-bt say the same of who has the GIL and who waits for it, and it is true, also of an interpreter without symbols."""
+"""pythreads, pybt and llm-bt say the same of who has the GIL and who waits for it, and it is true, also of an interpreter without
+symbols."""
 
 import json
 import os

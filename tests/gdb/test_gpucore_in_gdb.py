@@ -1,4 +1,5 @@
-"""llm-gpucore inside gdb, and beside NVIDIA's own cuda-gdb on the same (fake) cores: same kernel, block, thread, exception, pc."""
+"""llm-gpucore inside gdb, and beside NVIDIA's own cuda-gdb on the same (fake) cores: same kernel, block, thread, exception,
+pc."""
 
 import re
 import struct

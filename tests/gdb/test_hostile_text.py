@@ -1,4 +1,5 @@
-"""No text that a process, a snapshot or a colleague's file holds reaches the terminal raw, by any reading command, answers and errors alike."""
+"""No text that a process, a snapshot or a colleague's file holds reaches the terminal raw, by any reading command, answers and
+errors alike."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Set-up against real gdbs: the load line in an init file, gdbinit.d/gdbext.gdb, a gdb without Python, gdb started from outside."""
+"""Set-up against real gdbs: the load line in an init file, gdbinit.d/gdbext.gdb, a gdb without Python, gdb started from
+outside."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""The catalogue's releases against the engines' own sources and libraries: what it says is in a release is there, what it says is not is not."""
+"""The catalogue's releases against the engines' own sources and libraries: what it says is in a release is there, what it says is
+not is not."""
 
 import glob
 import os

@@ -1,4 +1,5 @@
-"""Kernels of real wheels, found and broken at: vLLM's CUDA wheel (looked at, not run) and vLLM's CPU library, loaded and computing."""
+"""Kernels of real wheels, found and broken at: vLLM's CUDA wheel (looked at, not run) and vLLM's CPU library, loaded and
+computing."""
 
 import json
 import os
@@ -64,8 +65,8 @@ def test_every_instance_of_the_cuda_wheel_is_found_and_watched(gdb, mapped, cuda
         ("FlashAttnFwdSm90", "_vllm_fa3_C.abi3.so", r" void cutlass::device_kernel<.*\bFlashAttnFwdSm90<"),
     ):
         assert kernels[name, library]["instances"] == instances(cuda_wheel[library], pattern) > 5, name
-    # no runtime is mapped, so there is nothing with a number to stop at yet: the hidden parts, a stub and a host function each, are all there,
-    # and one that tells of new libraries
+    # no runtime is mapped, so there is nothing with a number to stop at yet: the hidden parts, a stub and a host function each,
+    # are all there, and one that tells of new libraries
     assert said.json(1)["hidden"] == 2 * kernels["vllm::paged_attention_v1_kernel", "_C.abi3.so"]["instances"] + 1 == 973
     places = {at["address"] for at in kernels["vllm::paged_attention_v1_kernel", "_C.abi3.so"]["locations"]}
     hidden = {hex(int(a, 16)) for a in re.findall(r"^-\d+ +breakpoint +keep y +(0x[0-9a-f]+)", said.outputs[3], re.M)}

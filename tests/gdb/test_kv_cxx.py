@@ -71,7 +71,8 @@ def test_blocks_streams_and_faults(fake, fault, gdb_path, tmp_path):
         assert picture["maps"][0]["cells"].startswith("0**B...AA")
 
 
-# a stop inside a method that changes the pool explains what is half done, and no more; a stop inside one that reads explains nothing
+# a stop inside a method that changes the pool explains what is half done, and no more; a stop inside one that reads explains
+# nothing
 @pytest.mark.parametrize(
     "stop,place,violations,passing",
     [

@@ -1,4 +1,5 @@
-"""Older vLLM releases, V1 and V0: each one's own scheduler and KV-cache classes at work in a process, read through /proc and from a core.
+"""Older vLLM releases, V1 and V0: each one's own scheduler and KV-cache classes at work in a process, read through /proc and from
+a core.
 
 The sources come from scripts/get-releases; what a release imports besides its V1 core is a stub (subjects/older_engine.py).
 """
@@ -22,8 +23,8 @@ from gdbext.kvcache import invariants, model
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
 V1 = ["0.6.6.post1", "0.7.3", "0.8.5", "0.9.2", "0.10.2", "0.11.2", "0.16.0", "0.20.2", "0.24.0"]
 
-# allocate_slots of 0.6.6 counts a reference to each block of the prefix before it finds that the rest does not fit, and never takes it
-# back: each step in which a request waits for blocks leaks two references. A fault of that release, mended in 0.7.
+# allocate_slots of 0.6.6 counts a reference to each block of the prefix before it finds that the rest does not fit, and never
+# takes it back: each step in which a request waits for blocks leaks two references. A fault of that release, mended in 0.7.
 LEAKS = {"0.6.6.post1": [("ref-above-owners", 0), ("ref-above-owners", 1)]}
 
 

@@ -22,7 +22,8 @@ def build(*line, cwd=None):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A program that loads its kernels late, host code as nvcc 12 makes it, against a fake libcudart.so.12 and a fake libcuda.so.1."""
+    """A program that loads its kernels late, host code as nvcc 12 makes it, against a fake libcudart.so.12 and a fake
+    libcuda.so.1."""
     if not (shutil.which("gcc") and shutil.which("g++")):
         pytest.skip("no gcc and g++")
     at = tmp_path_factory.mktemp("launches")
@@ -62,7 +63,8 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """Programs that nvcc 13 made, with NVIDIA's own runtime: {"shared", "static", "debug", "stripped", "static-stripped": path}."""
+    """Programs that nvcc 13 made, with NVIDIA's own runtime: {"shared", "static", "debug", "stripped", "static-stripped":
+    path}."""
     nvcc = os.environ.get("GDBEXT_TEST_NVCC") or fetched("nvcc", "bin", "nvcc")
     if not nvcc:
         pytest.skip("no nvcc: run scripts/get-cuda nvcc")
@@ -146,7 +148,8 @@ def test_a_condition_names_the_arguments_that_debug_information_knows(gdb, compi
 
 @pytest.mark.parametrize("program", ["stripped", "static-stripped"])
 def test_a_stripped_program_that_runs_already(gdb, compiled, program):
-    """Its kernels are registered before main: their names, and the launch functions of a runtime that is linked in, come from its code."""
+    """Its kernels are registered before main: their names, and the launch functions of a runtime that is linked in, come from its
+    code."""
     said = gdb(
         [
             "catch syscall write",
@@ -265,7 +268,8 @@ def test_driver_launches_are_known_by_the_name_they_were_asked_for_by(gdb, small
 
 @pytest.mark.every_gdb
 def test_a_driver_that_hands_out_its_functions_by_name_is_followed(gdb, small):
-    """As a runtime that is linked in gets them: neither they nor who calls them have symbols. A launch that passes two of them is one stop."""
+    """As a runtime that is linked in gets them: neither they nor who calls them have symbols. A launch that passes two of them is
+    one stop."""
     said = gdb(
         ["llm-break kernel_unified_attention", "run", *STOP * 3, "llm-break -json"],
         [os.path.join(os.path.dirname(small), "by_pointer")],
@@ -356,7 +360,8 @@ def test_what_cannot_be_is_one_line(gdb, small):
 
 @pytest.mark.every_gdb
 def test_another_process_gets_none_of_the_old_addresses(gdb, small):
-    """Detached, then attached to the same program again: what was set for the first process is not put into the second, but set anew."""
+    """Detached, then attached to the same program again: what was set for the first process is not put into the second, but set
+    anew."""
     first, second = (
         subprocess.Popen([small, "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "WAIT": "1"})
         for _ in range(2)
@@ -468,7 +473,8 @@ def site_packages(python):
 
 
 def test_focus_takes_from_triton_what_was_compiled_in(gdb, cuda_gdb, small, torch_python, tmp_path):
-    """cuda-gdb on the core of a process with Triton's own objects and a (fake) GPU core: nothing is given by hand but the sequence and the head."""
+    """cuda-gdb on the core of a process with Triton's own objects and a (fake) GPU core: nothing is given by hand but the
+    sequence and the head."""
     if subprocess.run([torch_python, "-c", "import triton"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("no triton beside torch")
     libcuda, table = os.path.join(os.path.dirname(small), "libcuda.so.1"), 0x7F2000000000

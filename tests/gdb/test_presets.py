@@ -1,4 +1,5 @@
-"""llm-break's reserved names: at the functions of an engine, shown on a process that has them; a tensor with NaN is real torch."""
+"""llm-break's reserved names: at the functions of an engine, shown on a process that has them; a tensor with NaN is real
+torch."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Exceptions in flight, as `traceback` in the process itself tells them, for all versions here; live and on cores; also of a dying process."""
+"""Exceptions in flight, as `traceback` in the process itself tells them, for all versions here; live and on cores; also of a
+dying process."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""asyncio tasks and their await chains, as `cr_await` and `get_stack` in the process itself tell them; C, pure Python and uvloop's; live and core."""
+"""asyncio tasks and their await chains, as `cr_await` and `get_stack` in the process itself tell them; C, pure Python and
+uvloop's; live and core."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""What engines hold shows as Python itself shows it: msgspec Structs, pydantic models, numpy arrays, collections; tensors in one line."""
+"""What engines hold shows as Python itself shows it: msgspec Structs, pydantic models, numpy arrays, collections; tensors in one
+line."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Expressions of the process's own variables: Python in the process evaluates each, gdbext reads each; what it answers is the same."""
+"""Expressions of the process's own variables: Python in the process evaluates each, gdbext reads each; what it answers is the
+same."""
 
 import os
 

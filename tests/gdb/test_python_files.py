@@ -1,4 +1,5 @@
-"""Interpreters whose files are stripped, renamed, deleted or replaced, and cores that the kernel trimmed: the same frames as Python tells."""
+"""Interpreters whose files are stripped, renamed, deleted or replaced, and cores that the kernel trimmed: the same frames as
+Python tells."""
 
 import os
 import re

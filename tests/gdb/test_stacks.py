@@ -1,4 +1,5 @@
-"""llm-stacks on real processes: the tree says what each process says of itself, idle pools fold, who is missing is named, all run on."""
+"""llm-stacks on real processes: the tree says what each process says of itself, idle pools fold, who is missing is named, all run
+on."""
 
 import re
 import subprocess

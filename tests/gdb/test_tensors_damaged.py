@@ -1,4 +1,5 @@
-"""Words of a real process's tensors overwritten at random (in the reader's view): an answer or one clear line, in bounded time."""
+"""Words of a real process's tensors overwritten at random (in the reader's view): an answer or one clear line, in bounded
+time."""
 
 import random
 import time

@@ -1,4 +1,5 @@
-"""Two processes attached at once, with other values at the same addresses: each is answered with its own memory, whichever is selected."""
+"""Two processes attached at once, with other values at the same addresses: each is answered with its own memory, whichever is
+selected."""
 
 import ctypes
 import json

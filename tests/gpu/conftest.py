@@ -1,5 +1,5 @@
-"""For tests on real hardware: an NVIDIA GPU with its driver, the cuda-gdb and nvcc of its own toolkit. Where one is missing every test here is
-skipped, with what is missing as the reason."""
+"""For tests on real hardware: an NVIDIA GPU with its driver, the cuda-gdb and nvcc of its own toolkit. Where one is missing every
+test here is skipped, with what is missing as the reason."""
 
 import functools
 import glob
@@ -46,7 +46,8 @@ SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "p
 
 
 def build(folder, arch="native"):
-    """subjects/paged.cu, compiled for this GPU: {"debug": with device debug information, "shared", "static", "stripped", "static-stripped": with none}."""
+    """subjects/paged.cu, compiled for this GPU: {"debug": with device debug information, "shared", "static", "stripped",
+    "static-stripped": with none}."""
     nvcc = _tool("nvcc") or fetched("nvcc", "bin", "nvcc")
     home = os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))
     libraries = [

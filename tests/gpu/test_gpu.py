@@ -1,4 +1,5 @@
-"""On real hardware: a paged kernel stopped at on the host and on the GPU, focused and stepped, a device tensor, a core that the driver wrote."""
+"""On real hardware: a paged kernel stopped at on the host and on the GPU, focused and stepped, a device tensor, a core that the
+driver wrote."""
 
 import glob
 import json
@@ -24,7 +25,8 @@ def truth(text):
 
 @pytest.mark.parametrize("name", ["debug", "shared", "static", "stripped", "static-stripped"])
 def test_the_launch_is_stopped_at_on_the_host(gdb_path, programs, name):
-    """With a driver the runtime hands out handles and passes the launch on to the driver: still one stop, with the same values."""
+    """With a driver the runtime hands out handles and passes the launch on to the driver: still one stop, with the same
+    values."""
     said = run_gdb(gdb_path, ["llm-break paged-attention", "run", "llm-launch -json", "llm-bt", "continue"], [programs[name]])
     answer, told = said.json(2), truth(said.text)
     assert "paged_attention_v1_kernel" in answer["kernel"]

@@ -1,8 +1,7 @@
 """FAKE GPU core dumps: made from the public format (gdbext/kernels/gpucore.py names it), never written by a driver.
 
-`write_core(path, …)` writes one with the kernels, faults and memory that a test asks for; `cubin(functions)` makes a module with those
-functions, where no compiled one is given.
-"""
+`write_core(path, …)` writes one with the kernels, faults and memory that a test asks for; `cubin(functions)` makes a module with
+those functions, where no compiled one is given."""
 
 import itertools
 import struct
@@ -109,8 +108,8 @@ def relocate(image, base=BASE):
 
 
 class Grid:
-    """A running kernel. `blocks`: [(block index, [faulting (warp, lane, exception)])]; every block has all of its warps. `error`: offset in
-    bytes of the instruction at fault, None for an exception that is not precise; `at`: where the threads stand."""
+    """A running kernel. `blocks`: [(block index, [faulting (warp, lane, exception)])]; every block has all of its warps. `error`:
+    offset in bytes of the instruction at fault, None for an exception that is not precise; `at`: where the threads stand."""
 
     def __init__(self, function, grid, block, blocks=(), error=0x100, at=0x120, grid_id=1):
         self.function, self.grid, self.block, self.blocks, self.error, self.at, self.id = (
@@ -127,8 +126,8 @@ class Grid:
 def write_core(
     path, module, grids, memory=(), release="r400", parameters=b"", shared=b"", registers=None, devices=1, text="", sm=(7, 5)
 ):
-    """Writes a core with one module, `grids` all on device 0. `memory`: [(address, bytes)] of global memory. `release`: "r400" rows, those that
-    cuda-gdb 11.8 reads; "r525" and "newest" have the fields that later drivers added. -> {function: entry}"""
+    """Writes a core with one module, `grids` all on device 0. `memory`: [(address, bytes)] of global memory. `release`: "r400"
+    rows, those that cuda-gdb 11.8 reads; "r525" and "newest" have the fields that later drivers added. -> {function: entry}"""
     pad = {"r400": (72, 104, 8, 24, 32, 48), "r525": (80, 120, 8, 40, 40, 48), "newest": (88, 120, 48, 52, 80, 56)}[release]
     dev_row, grid_row, sm_row, block_row, warp_row, lane_row = pad
     relocated, entries = relocate(module)

@@ -99,8 +99,8 @@ def eventually(ask, what, seconds=60):
 
 
 def asleep(*pids, seconds=60):
-    """Waits until every thread of the processes has slept for a while, at most so long: subjects have then come to where they stay. -> whether
-    they have."""
+    """Waits until every thread of the processes has slept for a while, at most so long: subjects have then come to where they
+    stay. -> whether they have."""
 
     def switches():
         texts = []

@@ -28,7 +28,8 @@ def unlimited_core(filter_bits="0x33"):
 
 
 def kernel_core(process, folder):
-    """Aborts a process that runs in `folder`: the path of the core that the kernel wrote there; None, and nothing done, where it writes none."""
+    """Aborts a process that runs in `folder`: the path of the core that the kernel wrote there; None, and nothing done, where it
+    writes none."""
     with open("/proc/sys/kernel/core_pattern") as f:
         if not re.fullmatch(r"core(\.%p)?\s*", f.read()):
             return None
@@ -51,7 +52,8 @@ class Damaged(ProcTarget):
 
 
 def copy(python, folder, name="", strip=False):
-    """-> (argv, more environment, path of the copy) that run an interpreter with a copy of the file that holds it, under `name`."""
+    """-> (argv, more environment, path of the copy) that run an interpreter with a copy of the file that holds it, under
+    `name`."""
     code = "import sys; print(sys.base_prefix, flush=True); input()"
     with subprocess.Popen([python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         prefix = process.stdout.readline().strip()
@@ -73,8 +75,8 @@ def copy(python, folder, name="", strip=False):
 
 @contextlib.contextmanager
 def running(python, name, *arguments, env=None, **more):
-    """-> (ProcTarget, truth) of a subject that has said its truth and is now still. `python`: an interpreter or words that start one;
-    `more`: for Popen, whose object is the target's `process`."""
+    """-> (ProcTarget, truth) of a subject that has said its truth and is now still. `python`: an interpreter or words that start
+    one; `more`: for Popen, whose object is the target's `process`."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     words = [python] if isinstance(python, str) else python
     process = subprocess.Popen(

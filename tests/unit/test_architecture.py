@@ -13,7 +13,8 @@ import pytest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACK = os.path.join(ROOT, "gdbext")
 
-# room -> rooms it may import, also at run time by `lazy_module` and in functions; `errors` and `lazy` are for all (docs/architecture.md)
+# room -> rooms it may import, also at run time by `lazy_module` and in functions; `errors` and `lazy` are for all
+# (docs/architecture.md)
 READING = {"cpython", "torch", "access", "layouts", "render"}
 MAY = {
     "errors": set(),
@@ -125,8 +126,8 @@ def only_for_types(tree):
 
 @functools.lru_cache(None)
 def imports(relative):
-    """[(absolute dotted name, whether at run time)] of all that a file imports, wherever in it, by `import`, by `lazy_module`, or by a string
-    that names one of the pack's modules."""
+    """[(absolute dotted name, whether at run time)] of all that a file imports, wherever in it, by `import`, by `lazy_module`, or
+    by a string that names one of the pack's modules."""
     tree, found = parsed(relative), []
     types = only_for_types(tree)
     for node in ast.walk(tree):
@@ -346,7 +347,8 @@ def test_thin_commands_load_without_gdb_and_without_heavy_modules():
 
 
 def project_files():
-    """Paths of the project's own files below ROOT: what git knows or would add; without git all but what Python and pytest leave behind."""
+    """Paths of the project's own files below ROOT: what git knows or would add; without git all but what Python and pytest leave
+    behind."""
     if shutil.which("git"):
         listed = ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard"]
         names = subprocess.run(listed, stdout=subprocess.PIPE, check=True, text=True).stdout.split("\n")

@@ -1,5 +1,5 @@
-"""control/cudagdb.py against a STUB of the gdb module: which debugger it is, and what is done with each one's answers. It shows the adapter's logic,
-not what a real cuda-gdb 12.7, gdb.cuda or rocgdb says."""
+"""control/cudagdb.py against a STUB of the gdb module: which debugger it is, and what is done with each one's answers. It shows
+the adapter's logic, not what a real cuda-gdb 12.7, gdb.cuda or rocgdb says."""
 
 import importlib
 import sys
@@ -42,7 +42,8 @@ class Stub(types.ModuleType):
 
 @pytest.fixture
 def load():
-    """Makes a stub and imports cudagdb with it; afterwards no module that saw a stub is left for the tests of the same process."""
+    """Makes a stub and imports cudagdb with it; afterwards no module that saw a stub is left for the tests of the same
+    process."""
     before = {name: module for name, module in sys.modules.items() if name == "gdb" or name.startswith("gdbext")}
 
     def make(answers, parameters=("cuda break_on_launch",)):

@@ -1,4 +1,5 @@
-"""Answers of colleagues (-merge) and saved listings (-diff) whose JSON is damaged anywhere: one line that says so, never a traceback."""
+"""Answers of colleagues (-merge) and saved listings (-diff) whose JSON is damaged anywhere: one line that says so, never a
+traceback."""
 
 import copy
 import json

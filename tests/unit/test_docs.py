@@ -1,4 +1,5 @@
-"""The documents agree with the code: the generated reference is current, every command and field is described, links lead somewhere."""
+"""The documents agree with the code: the generated reference is current, every command and field is described, links lead
+somewhere."""
 
 import glob
 import json

@@ -1,4 +1,5 @@
-"""No engine's name stands outside gdbext/engines and the catalogue of kernels: what another room wants to know of an engine it asks the spec.
+"""No engine's name stands outside gdbext/engines and the catalogue of kernels: what another room wants to know of an engine it
+asks the spec.
 
 Examples in help texts and docstrings may name engines, and comments may."""
 

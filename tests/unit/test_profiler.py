@@ -1,5 +1,5 @@
-"""The engine's profiler by HTTP, on a made-up server in this process (tests/engines asks real ones): found by its listening socket, and
-what it answers is told."""
+"""The engine's profiler by HTTP, on a made-up server in this process (tests/engines asks real ones): found by its listening
+socket, and what it answers is told."""
 
 import http.server
 import os

@@ -1,4 +1,5 @@
-"""The one loop that reads changing memory again: what it repeats, what it takes as final, and that nested ones share one deadline."""
+"""The one loop that reads changing memory again: what it repeats, what it takes as final, and that nested ones share one
+deadline."""
 
 import pytest
 

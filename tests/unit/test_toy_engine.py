@@ -1,5 +1,5 @@
-"""Adding an engine is one folder and its row: the toy engine of tests/toy_engine, put into a copy of the pack, is listed with its ranks, its
-requests and its KV cache by the real commands; nothing else of the copy is touched."""
+"""Adding an engine is one folder and its row: the toy engine of tests/toy_engine, put into a copy of the pack, is listed with its
+ranks, its requests and its KV cache by the real commands; nothing else of the copy is touched."""
 
 import filecmp
 import json

@@ -1,4 +1,5 @@
-"""The launch.json that `python -m gdbext vscode` prints: what each debugger's extension asks for, one of each kind for every rank."""
+"""The launch.json that `python -m gdbext vscode` prints: what each debugger's extension asks for, one of each kind for every
+rank."""
 
 import json
 import os

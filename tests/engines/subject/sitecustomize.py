@@ -1,7 +1,8 @@
-"""On PYTHONPATH of a test's engine: on SIGUSR2 the process writes the Python stacks of all its threads, as it sees them itself, to
-$GDBEXT_TRUTH/PID.json and stands still until one byte comes from the fifo $GDBEXT_TRUTH/PID.go.
+"""On PYTHONPATH of a test's engine: on SIGUSR2 the process writes the Python stacks of all its threads, as it sees them itself,
+to $GDBEXT_TRUTH/PID.json and stands still until one byte comes from the fifo $GDBEXT_TRUTH/PID.go.
 
-Where it holds a scheduler or KV tensors of vLLM or SGLang, it writes what those say of the KV cache to $GDBEXT_TRUTH/PID.kv.json first.
+Where it holds a scheduler or KV tensors of vLLM or SGLang, it writes what those say of the KV cache to $GDBEXT_TRUTH/PID.kv.json
+first.
 
 Nothing moves in between: the main thread keeps the GIL from the moment it looks until the byte comes, because it writes and waits
 through ctypes.PyDLL, which does not let go of it.

@@ -1,4 +1,5 @@
-"""Real BlockPool objects of the vLLM of this interpreter, without an engine: healthy, broken by hand in one way each, and of several sizes.
+"""Real BlockPool objects of the vLLM of this interpreter, without an engine: healthy, broken by hand in one way each, and of
+several sizes.
 
 Says for each name in `pools` which rule and block must be named (null: none), and what the pool itself says.
 """

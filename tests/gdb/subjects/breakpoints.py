@@ -1,7 +1,8 @@
-"""Waits for a word in the file that its argument names, runs places that a debugger may stop at, and says afterwards what happened.
+"""Waits for a word in the file that its argument names, runs places that a debugger may stop at, and says afterwards what
+happened.
 
-`tally` counts each place's passes by itself; it is printed at the end, after `finished()`. The first line says what the compiler made of
-the functions: {name: [offsets of the instructions]}."""
+`tally` counts each place's passes by itself; it is printed at the end, after `finished()`. The first line says what the compiler
+made of the functions: {name: [offsets of the instructions]}."""
 
 import dis
 import functools
@@ -141,7 +142,8 @@ def two_items(number):
 
 
 def steps_of(function):
-    """[[event, function, line, how deep]] as sys.settrace tells them: each line, and for each return the line of the caller it goes to."""
+    """[[event, function, line, how deep]] as sys.settrace tells them: each line, and for each return the line of the caller it
+    goes to."""
     told, depth = [], [0]
 
     def trace(frame, event, argument):

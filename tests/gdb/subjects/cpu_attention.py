@@ -1,5 +1,5 @@
-"""vLLM's CPU attention on one sequence in a paged cache, without an engine: writes what it passes to TRUTH, then computes, once for each line
-of its input.
+"""vLLM's CPU attention on one sequence in a paged cache, without an engine: writes what it passes to TRUTH, then computes, once
+for each line of its input.
 
     cpu_attention.py TRUTH
 """

@@ -1,5 +1,5 @@
-"""One process with some of everything that reading commands show: threads, locks that wait in a ring, asyncio tasks, an exception that is being
-handled, objects of many types, tensors. Prints its pid and some addresses, then waits."""
+"""One process with some of everything that reading commands show: threads, locks that wait in a ring, asyncio tasks, an exception
+that is being handled, objects of many types, tensors. Prints its pid and some addresses, then waits."""
 
 import asyncio
 import collections

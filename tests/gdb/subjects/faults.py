@@ -1,5 +1,5 @@
-"""faults.py SCENARIO: one process that hangs, works or idles in a known way. Says {"pid", "culprits": [tid]} (of another pid: [pid, tid]),
-then does it."""
+"""faults.py SCENARIO: one process that hangs, works or idles in a known way. Says {"pid", "culprits": [tid]} (of another pid:
+[pid, tid]), then does it."""
 
 import ctypes
 import gc

@@ -1,4 +1,5 @@
-"""Threads in each state of the GIL, for good: one keeps it in C, three want it, one waits for something else. Prints {tid: [name, state]}."""
+"""Threads in each state of the GIL, for good: one keeps it in C, three want it, one waits for something else. Prints {tid: [name,
+state]}."""
 
 import ctypes
 import json

@@ -1,6 +1,8 @@
-"""A process whose every name is hostile: title, comm, threads, code, files, classes, attributes, keys, tasks, exceptions, torch's version.
+"""A process whose every name is hostile: title, comm, threads, code, files, classes, attributes, keys, tasks, exceptions, torch's
+version.
 
-Each holds an escape sequence, a newline with the word FORGED behind it, and a bidirectional mark; some are 4 KiB long. Prints its pid, then waits."""
+Each holds an escape sequence, a newline with the word FORGED behind it, and a bidirectional mark; some are 4 KiB long. Prints its
+pid, then waits."""
 
 import asyncio
 import ctypes

@@ -1,5 +1,5 @@
-"""Real Schedulers of one vLLM release with their KVCacheManagers, each after the same story and then broken by hand in one way; one is whole,
-and one is parked by a trace function in the middle of an update.
+"""Real Schedulers of one vLLM release with their KVCacheManagers, each after the same story and then broken by hand in one way;
+one is whole, and one is parked by a trace function in the middle of an update.
 
   kv_faults.py FOLDER VERSION [FILE:FUNCTION:LINE-OFFSET]
 

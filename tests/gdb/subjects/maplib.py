@@ -1,4 +1,5 @@
-"""Maps libraries as the loader would, relocates nothing and runs nothing of them: what a debugger can look through and set breakpoints in.
+"""Maps libraries as the loader would, relocates nothing and runs nothing of them: what a debugger can look through and set
+breakpoints in.
 
 maplib.py LIBRARY...      prints "ready", goes on when a line comes, ends with the standard input
 """

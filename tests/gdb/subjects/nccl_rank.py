@@ -1,5 +1,5 @@
-"""nccl_rank.py LIBRARY LAYOUT RANK RANKS COUNT...: one rank of a made-up NCCL communicator, as the fake libnccl lists it, LAYOUT (a row of
-layouts/nccl.json) says where what stands, and how many of each collective it has begun. Then waits for its device."""
+"""nccl_rank.py LIBRARY LAYOUT RANK RANKS COUNT...: one rank of a made-up NCCL communicator, as the fake libnccl lists it, LAYOUT
+(a row of layouts/nccl.json) says where what stands, and how many of each collective it has begun. Then waits for its device."""
 
 import ctypes
 import json

@@ -1,8 +1,8 @@
 """Makes an older engine's own scheduler and KV-cache classes importable without its compiled parts.
 
-`use(folder, …)`: from then on the modules below `real` (of vLLM `vllm.v1.core`, `vllm.core` of V0 and what they compute with) are the
-release's own files, and whatever else of the package they import is a STUB made here: a name that answers to anything and is false.
-"""
+`use(folder, …)`: from then on the modules below `real` (of vLLM `vllm.v1.core`, `vllm.core` of V0 and what they compute with) are
+the release's own files, and whatever else of the package they import is a STUB made here: a name that answers to anything and is
+false."""
 
 import contextlib
 import enum

@@ -1,4 +1,5 @@
-"""parked.py: threads deep in known calls that do not return; writes down `{tid: [[function, line], ...]}`, innermost first, and waits."""
+"""parked.py: threads deep in known calls that do not return; writes down `{tid: [[function, line], ...]}`, innermost first, and
+waits."""
 
 import json
 import sys

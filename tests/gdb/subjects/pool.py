@@ -1,5 +1,5 @@
-"""pool.py NAME [moving]: a main thread in a known place, an idle pool of three, a thread with a hostile name; says its stack, then waits
-(or, moving, goes round)."""
+"""pool.py NAME [moving]: a main thread in a known place, an idle pool of three, a thread with a hostile name; says its stack,
+then waits (or, moving, goes round)."""
 
 import concurrent.futures
 import json

@@ -1,8 +1,7 @@
 """What a subject says of its objects: kept by `add` and `has`, told as one line of JSON by `tell`, which then sleeps.
 
-{"version", "objects": [[label, address, repr(object), object.__repr__(object)]], "attributes": [[label, address, name, repr(value)]],
-"opaque": [[address, text]], "arrays": [[address, shape, dtype]]}
-"""
+{"version", "objects": [[label, address, repr(object), object.__repr__(object)]], "attributes": [[label, address, name,
+repr(value)]], "opaque": [[address, text]], "arrays": [[address, shape, dtype]]}"""
 
 import json
 import sys

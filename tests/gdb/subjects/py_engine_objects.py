@@ -1,5 +1,6 @@
-"""What engines hold, and what Python says of each: {"objects": [[label, address, repr]], "partly": [[label, address, fields that show]],
-"tensors": [[address, one line]], "has": [libraries]}. Libraries that this interpreter lacks are left out. Then it sleeps."""
+"""What engines hold, and what Python says of each: {"objects": [[label, address, repr]], "partly": [[label, address, fields that
+show]], "tensors": [[address, one line]], "has": [libraries]}. Libraries that this interpreter lacks are left out. Then it
+sleeps."""
 
 import collections
 import json

@@ -1,5 +1,5 @@
-"""Random expressions over a frame's variables, and what Python itself makes of each: {"version", "expressions": [[text, repr of the
-value, or null where Python raises, name of what it raises]]}. Then it sleeps in the frame that has the variables.
+"""Random expressions over a frame's variables, and what Python itself makes of each: {"version", "expressions": [[text, repr of
+the value, or null where Python raises, name of what it raises]]}. Then it sleeps in the frame that has the variables.
 
 Arguments: the seed, how many expressions.
 """

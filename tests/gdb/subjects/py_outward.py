@@ -1,5 +1,5 @@
-"""Frames whose variables share names, and for each expression the frames in which it has a value: {"functions": [innermost first],
-"expressions": {text: [[level, repr]]}}. Then it sleeps in the innermost frame."""
+"""Frames whose variables share names, and for each expression the frames in which it has a value: {"functions": [innermost
+first], "expressions": {text: [[level, repr]]}}. Then it sleeps in the innermost frame."""
 
 import json
 import sys

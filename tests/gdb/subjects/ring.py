@@ -1,5 +1,5 @@
-"""vLLM's own MessageQueue between three processes: the writer fills it and waits to write more, one reader has read all, the other reads one
-message and sleeps. Says {"writer", "readers": [pid], "name" of the shared memory}."""
+"""vLLM's own MessageQueue between three processes: the writer fills it and waits to write more, one reader has read all, the
+other reads one message and sleeps. Says {"writer", "readers": [pid], "name" of the shared memory}."""
 
 import json
 import os

@@ -1,10 +1,10 @@
-"""Scheduler and Req here are FAKES with the field names of SGLang's; the pools, the allocator and the radix cache are a release's own.
+"""Scheduler and Req here are FAKES with the field names of SGLang's; the pools, the allocator and the radix cache are a release's
+own.
 
   sglang_release.py FOLDER VERSION
 
-Each cache lives through the same story (prefix hits, requests that run, end, and are evicted); one stays whole, the others are broken by
-hand in one way. Says which rule and slot must be named first (null: none), and what is true of the whole one.
-"""
+Each cache lives through the same story (prefix hits, requests that run, end, and are evicted); one stays whole, the others are
+broken by hand in one way. Says which rule and slot must be named first (null: none), and what is true of the whole one."""
 
 import dataclasses
 import inspect

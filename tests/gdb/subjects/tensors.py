@@ -252,7 +252,8 @@ def caught(transform, x):
 
 
 def beyond():
-    """Kinds beyond plain strided tensors, those that this torch makes: name -> tensor. Their repr is torch's, or they are refused."""
+    """Kinds beyond plain strided tensors, those that this torch makes: name -> tensor. Their repr is torch's, or they are
+    refused."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     matrix = torch.arange(24.0).reshape(4, 6) * (torch.arange(24).reshape(4, 6) % 3 == 0)

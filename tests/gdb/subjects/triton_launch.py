@@ -1,5 +1,6 @@
-"""Launches kernels of the real Triton through a FAKE libcuda: the JITFunctions and CompiledKernels are Triton's own classes, filled in as after a
-compilation (there is no GPU to compile for); the handles are the fake driver's. Waits for a line, then launches, once for each line.
+"""Launches kernels of the real Triton through a FAKE libcuda: the JITFunctions and CompiledKernels are Triton's own classes,
+filled in as after a compilation (there is no GPU to compile for); the handles are the fake driver's. Waits for a line, then
+launches, once for each line.
 
     triton_launch.py LIBCUDA
 """

@@ -1,4 +1,5 @@
-"""Starts two children, by fork and by spawn; each goes through step() until the file that is named first exists, and counts in a file of its own."""
+"""Starts two children, by fork and by spawn; each goes through step() until the file that is named first exists, and counts in a
+file of its own."""
 
 import multiprocessing
 import os

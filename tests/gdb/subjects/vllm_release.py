@@ -1,4 +1,5 @@
-"""A vLLM release's own Scheduler, KVCacheManager and Requests at work: shared prefixes, decoding, a preemption, an abort; then it waits.
+"""A vLLM release's own Scheduler, KVCacheManager and Requests at work: shared prefixes, decoding, a preemption, an abort; then it
+waits.
 
   vllm_release.py FOLDER VERSION [GROUPS]      GROUPS: full | none (no prefix caching) | hybrid | mamba | pools (0.32 on)
 

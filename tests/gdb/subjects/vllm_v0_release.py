@@ -1,4 +1,5 @@
-"""A vLLM V0 release's own Scheduler, block manager and sequences at work: shared prefixes, decoding, a fork, a preemption; then it waits.
+"""A vLLM V0 release's own Scheduler, block manager and sequences at work: shared prefixes, decoding, a fork, a preemption; then
+it waits.
 
   vllm_v0_release.py FOLDER VERSION naive|cached [v1]      v1: BlockSpaceManagerV1, which 0.6.0 has beside the other
 

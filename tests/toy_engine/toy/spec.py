@@ -1,4 +1,5 @@
-"""The toy engine of tests/toy_engine/serve.py: one process, known by its command line, whose rank stands in an object of its own."""
+"""The toy engine of tests/toy_engine/serve.py: one process, known by its command line, whose rank stands in an object of its
+own."""
 
 from __future__ import annotations
 
