@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..cpython import reprs
+from ..cpython.content import shown
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..render.jsonline import Address
@@ -12,7 +13,7 @@ from .kv import owners_data
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, Optional
+    from typing import Any, Callable, Collection, Dict, List, Mapping, Optional
 
     from ..access.base import Mapping as MemoryMapping
     from ..access.base import Target
@@ -143,15 +144,17 @@ def mapping_data(mapping: MemoryMapping, address: int) -> Dict[str, Any]:
     }
 
 
-def object_fields(target: Target, address: int) -> Dict[str, Any]:
-    """`kind`, `object` and, of a tensor, `tensor` of a Python object that begins at the address; {} where it does not look like one."""
+def object_fields(target: Target, address: int, private: Collection[str] = frozenset()) -> Dict[str, Any]:
+    """`kind`, `object` and, of a tensor, `tensor` of a Python object that begins at the address; {} where it does not look like one.
+
+    `private`: an engine's names of users' content, which is counted, not shown; empty where it may be shown."""
     try:
         rt = open_runtime(target)
         obj = rt.object(address)
         info = obj.type
         if address % 8 or not rt.object(info.address).type.flags & TYPE_SUBCLASS or not rt.target.u64(address):
             return {}
-        said = {"type": escape(info.name), "repr": escape(reprs.Repr(reprs.SHORT)(obj))}
+        said = {"type": escape(info.name), "repr": escape(shown(reprs.Repr(reprs.SHORT, private), hex(address), obj))}
         if is_tensor(obj):
             return {"kind": "tensor", "object": said, "tensor": _tensor_data(read_tensor(rt, address), address, 0)}
         return {"kind": "object", "object": said}

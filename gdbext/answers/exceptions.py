@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..errors import GdbextError
 from ..render.jsonline import Address
 from ..render.text import escape
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
 
 CAUSE = "The above exception was the direct cause of the following exception:"
 CONTEXT = "During handling of the above exception, another exception occurred:"
+# Messages of the interpreter's and of CUDA's own, which quote names of code, never what users sent.
+HARMLESS = re.compile(
+    r"|\d+|[\w ]*index out of range|[\w ]*by zero|maximum recursion depth exceeded[\w ]*|name '\w+' is not defined|No module named '[\w.]+'|"
+    r"('[\w.]+' object|module '[\w.]+') has no attribute '\w+'|'[\w.]+' object is not \w+|CUDA (error|out of memory)[^\"']*"
+)
 
 
 def frame_entry(frame: TraceFrame, level: int, private: Collection[str] | None) -> dict[str, Any]:
@@ -46,19 +53,26 @@ def frame_entry(frame: TraceFrame, level: int, private: Collection[str] | None) 
     return data
 
 
-def exception_data(found: Raised, private: Collection[str] | None = None) -> dict[str, Any]:
+def exception_data(found: Raised, private: Collection[str] = (), with_locals: bool = False) -> dict[str, Any]:
     """A `Raised` as JSON fields. Causes and contexts nest; the depth is bounded by `exceptions.MAX_EXCEPTIONS`."""
+    shown = frozenset(private) if with_locals else None
+    hide = bool(private) and found.message is not None and not HARMLESS.fullmatch(found.message)
+    hide = hide or bool(private) and found.message is None
+
+    def said(text):
+        return f"<{len(text)} characters, private: -show-content shows them>" if hide and text else escape(text, keep="\n")
+
     return {
         "type": escape(found.type),
-        "message": None if found.message is None else escape(found.message, keep="\n"),
-        "args": escape(found.args),
+        "message": None if found.message is None else said(found.message),
+        "args": f"({said(found.args)})" if hide and found.args not in ("", "()") else escape(found.args),
         "address": Address(found.address) if found.address else None,
-        "frames": [frame_entry(f, i, private) for i, f in enumerate(found.frames)],
-        "cause": exception_data(found.cause, private) if found.cause is not None else None,
-        "context": exception_data(found.context, private) if found.context is not None else None,
+        "frames": [frame_entry(f, i, shown) for i, f in enumerate(found.frames)],
+        "cause": exception_data(found.cause, private, with_locals) if found.cause is not None else None,
+        "context": exception_data(found.context, private, with_locals) if found.context is not None else None,
         "suppress_context": found.suppress_context,
-        "notes": [escape(n, keep="\n") for n in found.notes],
-        "members": [exception_data(m, private) for m in found.members],
+        "notes": [said(n) for n in found.notes],
+        "members": [exception_data(m, private, with_locals) for m in found.members],
         "again": found.again,
     }
 

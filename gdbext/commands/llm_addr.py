@@ -8,8 +8,9 @@ from ..engines.registry import kv_releases
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.jsonline import Address
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import CONTENT, Answer, Command, Option, UsageError
 from ..session.engine_selection import POOL, view_of
+from ..session.evaluation import hidden_names
 
 answers = lazy_module("answers.addresses")
 
@@ -42,6 +43,7 @@ class LlmAddr(Command):
     options = (
         Option("kv", "str", "the address of layer=L,block=B[,slot=S][,head=H][,part=k|v][,element=E][,rank=R]", metavar="PLACE"),
         POOL,
+        CONTENT,
     )
 
     def run(self, session: Session, args: Args) -> Answer:
@@ -67,7 +69,7 @@ class LlmAddr(Command):
         if kv is not None:
             data.update(kind="kv", tensor=kv.pop("tensor"), kv=kv)
         elif mapping is not None:
-            data.update(answers.object_fields(target, address))
+            data.update(answers.object_fields(target, address, hidden_names(session, args)))
         elif address >= 1 << 63:
             data["kind"] = "kernel"
         return Answer(data, lambda style: "\n".join(answers.address_lines(address, data, style)), partial)

@@ -43,7 +43,7 @@ class PyExc(Command):
 
     def run(self, session: Session, args: Args) -> Answer:
         rt = session.runtime(args.on)
-        private = session.private(rt, args) if args.locals else None
+        private = session.private(rt, args)
         partial, found = session.partial(rt.target), []
         for thread in rt.threads():
             try:
@@ -60,7 +60,9 @@ class PyExc(Command):
         for each in found:
             tid = each.thread.tid if each.thread is not None else None
             name = (rt.thread_name(each.thread) or names.get(tid, "")) if each.thread is not None else ""
-            data.append({"tid": tid, "name": escape(name), "state": each.state, **exception_data(each.exception, private)})
+            data.append(
+                {"tid": tid, "name": escape(name), "state": each.state, **exception_data(each.exception, private, args.locals)}
+            )
             partial += cut_reasons(each.exception)
 
         def text(style):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..session.session import Session
 
 
-expressions, objects, reprs = lazy_module("cpython.expressions"), lazy_module("cpython.objects"), lazy_module("cpython.reprs")
+content, objects, reprs = lazy_module("cpython.content"), lazy_module("cpython.objects"), lazy_module("cpython.reprs")
 
 
 class PyPrint(Command):
@@ -46,7 +46,7 @@ class PyPrint(Command):
         session.last = value
         private = session.private(rt, args)
         shown = reprs.Repr(reprs.FULL if args.full else reprs.NORMAL, private)
-        text = shown.named(expressions.last_name(args.operand_text), value)
+        text = content.shown(shown, args.operand_text, value)
         is_object = isinstance(value, objects.Object)
         data = {
             "type": escape(getattr(value, "type_name", type(value).__name__)),

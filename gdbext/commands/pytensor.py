@@ -9,8 +9,8 @@ from ..answers.tensors import comparison_text, histogram_text, statistics_text, 
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import PLAIN, escape, size
-from ..session.command import Answer, Args, Command, Option
-from ..session.evaluation import ANY, runtime_or_none, tensor_of
+from ..session.command import CONTENT, Answer, Args, Command, Option
+from ..session.evaluation import ANY, hides_values, runtime_or_none, tensor_of
 from ..session.optional_packages import need
 
 TYPE_CHECKING = False
@@ -98,6 +98,7 @@ class PyTensor(Command):
         Option("py", help="EXPR is a Python expression, no other"),
         Option("cxx", help="EXPR is a C++ expression of gdb, no other"),
         ANY,
+        CONTENT,
     )
 
     def run(self, session: Session, args: Args) -> Answer:
@@ -110,12 +111,15 @@ class PyTensor(Command):
         if args.slice is not None:
             tensor = tensor.sliced(args.slice)
         partial = session.partial(tensor.target) + tensor.notes
+        private = rt is not None and hides_values(args.operand_text, tensor, session.private(rt, args))
         data = {**tensor_data(tensor), "unavailable": tensor.unavailable or None, "resolved": how, "sampled": False}
         work = self.work(args, tensor, data, partial)
         if args.compare is not None:
             work.append(self.compare(session, args, whole, tensor, data, partial))
         text = why = None
-        if args.repr or not (args.json or work):
+        if private:
+            why = f"{args.operand_text} holds tokens, private: -show-content shows them"
+        elif args.repr or not (args.json or work):
             if tensor.own_repr:
                 partial.append(f"{tensor.type} has a __repr__ of its own, which is not run: this is how torch.Tensor's prints it")
             try:
@@ -134,8 +138,8 @@ class PyTensor(Command):
             values = [part(style) for part in work]
             if text is not None:
                 values.append(escape(text, keep="\n"))
-            elif tensor.unavailable:
-                values.append(style.bad(escape(tensor.unavailable)))
+            elif tensor.unavailable or private:
+                values.append(style.bad(escape(tensor.unavailable or why)))
             return "\n".join([tensor_header(tensor, how, style)] + values)
 
         return Answer(data, people, partial)

@@ -11,7 +11,8 @@ import gdb
 
 from ..access.cli_gdb import silently
 from ..cpython import codes
-from ..cpython.expressions import condition, last_name
+from ..cpython.content import shown
+from ..cpython.expressions import condition
 from ..cpython.reprs import SHORT, Repr
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
@@ -192,7 +193,7 @@ def where_text(stop, place):
 
 def text_of(process, expression, value, show_content=False):
     """A value for one line of a log; private content is counted unless `show_content`."""
-    return escape(Repr(SHORT, process.private(show_content)).named(last_name(expression), value))
+    return escape(shown(Repr(SHORT, process.private(show_content)), expression, value))
 
 
 # ---- gdb's list of breakpoints ---------------------------------------------------------------------------------------

@@ -48,12 +48,17 @@ def condition(rt: Runtime | None, text: str, frame: PyFrame | None = None, *, na
         return False
 
 
+def parsed(text: str) -> ast.expr | None:
+    """The syntax tree of an expression; None for text that does not parse."""
+    try:
+        return ast.parse(_prepare(text.strip()), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 def last_name(text: str) -> str:
     """The name that an expression's value stands under: `x.rid` -> "rid", `d["k"][0]` -> "k", `f` -> "f"; '' where there is none."""
-    try:
-        node: Any = ast.parse(_prepare(text.strip()), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
+    node: Any = parsed(text)
     while isinstance(node, ast.Subscript):
         key = _index(node)
         if isinstance(getattr(key, "value", None), str):
@@ -64,9 +69,8 @@ def last_name(text: str) -> str:
 
 def free_names(text: str) -> set[str]:
     """The names of an expression that a frame has to give; empty for one that does not parse."""
-    try:
-        tree = ast.parse(_prepare(text.strip()), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parsed(text)
+    if tree is None:
         return set()
     names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
     bound = {n.id for n in names if isinstance(n.ctx, ast.Store)} | {"__py__", "__module__"}

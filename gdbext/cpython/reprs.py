@@ -63,10 +63,9 @@ class Repr:
     def named(self, name: str | None, value: Any, depth: int = 0) -> str:
         """The text of what stands under a name; private content is counted, not shown."""
         if name in self.private:
-            count = content_length(value)
-            if count:
+            if content_length(value):
                 self.hidden = True
-                return f"<{count} {'characters' if _is_text(value) else 'items'}, private: -show-content shows them>"
+                return counted(value)
         return self.show(value, depth) if depth else self(value)
 
     # ---- one value -----------------------------------------------------------------------------------------------
@@ -109,9 +108,12 @@ class Repr:
             return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
         if isinstance(value, dict):
             pairs = list(value.items())[: self.limits.items]
-            return (
-                "{" + self.each(len(value), pairs, lambda p: f"{self.show(p[0], depth + 1)}: {self.show(p[1], depth + 1)}") + "}"
-            )
+
+            def pair(p: tuple[Any, Any]) -> str:
+                name = p[0] if isinstance(p[0], str) else p[0].string(64) if self.private and _is_text(p[0]) else None
+                return f"{self.show(p[0], depth + 1)}: {self.named(name, p[1], depth + 1)}"
+
+            return "{" + self.each(len(value), pairs, pair) + "}"
         if isinstance(value, int) and abs(value) >= _UNPRINTED:
             return self.integer(value)
         return self.cut(repr(value), self.limits.string * 2)
@@ -282,6 +284,11 @@ class Repr:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) or isinstance(value, Object) and bool(value.type.flags & STR)
+
+
+def counted(value: Any) -> str:
+    """What is shown of private content: how much there is."""
+    return f"<{content_length(value)} {'characters' if _is_text(value) else 'items'}, private: -show-content shows them>"
 
 
 def content_length(value: Any) -> int:

@@ -9,17 +9,20 @@ import gdb
 
 
 def _tensor(value):
-    """The `Tensor` that a `gdb.Value` means: a C++ tensor, an address, or a str with a Python expression."""
+    """The `Tensor` that a `gdb.Value` means: a C++ tensor, an address, or a str with a Python expression. Tokens of users are refused."""
     from ..errors import GdbextError
     from ..session.command import Args
-    from ..session.evaluation import tensor_of
+    from ..session.evaluation import hides_values, tensor_of
     from ..session.gdb_session import session
     from ..torch.locate import address_of, at_address
 
     kind = value.type.strip_typedefs()
     if kind.code == gdb.TYPE_CODE_ARRAY and kind.target().strip_typedefs().sizeof == 1:
-        args = Args({"py": True, "cxx": False, "any": False, "on": None}, value.string())
-        return tensor_of(session, args)[0]
+        args = Args({"py": True, "cxx": False, "any": False, "on": None, "show_content": False}, value.string())
+        found, _, rt = tensor_of(session, args)
+        if rt is not None and hides_values(args.operand_text, found, session.private(rt, args)):
+            raise GdbextError(f"{args.operand_text} holds tokens, private: pytensor {args.operand_text} -show-content shows them")
+        return found
     try:
         rt = session.runtime()
     except GdbextError:

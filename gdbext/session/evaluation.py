@@ -11,6 +11,7 @@ from .command import Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
     from ..cpython.runtime import Runtime
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-resolution, objects = lazy_module("cpython.resolution"), lazy_module("cpython.objects")
+content, resolution, objects = lazy_module("cpython.content"), lazy_module("cpython.resolution"), lazy_module("cpython.objects")
 locate, tensors = lazy_module("torch.locate"), lazy_module("torch.tensor_impl")
 
 ANY = Option("any", help="take a name from the nearest outer frame that has it")
@@ -62,6 +63,17 @@ def tensor_of(session: Session, args: Args) -> tuple[Tensor, str, Runtime | None
             f"{args.operand_text} is a {escape(value.type_name)}, no tensor{locate.where_to_look(args.operand_text, value)}"
         )
     return tensors.read_tensor(rt, value.address), "Python", rt
+
+
+def hidden_names(session: Session, args: Args) -> Collection[str]:
+    """The names whose content a command does not show: none with -show-content, nor where the process runs no Python engine."""
+    rt = runtime_or_none(session, args)
+    return frozenset() if rt is None else session.private(rt, args)
+
+
+def hides_values(text: str, tensor: Tensor, private: Collection[str]) -> bool:
+    """Whether the values of the tensor that an expression names are tokens: of an integer type, by way of a private name."""
+    return bool(private) and tensor.dtype.name.startswith(("int", "uint")) and bool(content.names_in(text) & frozenset(private))
 
 
 def runtime_or_none(session: Session, args: Args) -> Runtime | None:

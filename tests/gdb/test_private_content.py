@@ -1,0 +1,92 @@
+"""What users sent is shown with -show-content alone: by no address, container, expression, variable, exception or tensor without it."""
+
+import json
+
+import pytest
+from harness.gdb_run import run_gdb
+from harness.subjects import running
+
+from gdbext.commands import table
+from gdbext.session.session import Session
+from gdbext.setup import outside
+
+ROADS = (
+    "pyprint {prompt:#x}",
+    "pyprint {tokens:#x}",
+    "pyprint {held:#x}",
+    "pyprint {request:#x}.prompt",
+    "pyprint {request:#x}.prompt + ''",
+    "pyprint [{request:#x}.prompt]",
+    "pyprint {request:#x}.prompt_token_ids[1:]",
+    "pyprint [{prompt:#x}]",
+    "pyprint vars({request:#x})",
+    "pyprint -full {request:#x}",
+    "pybt -all -locals",
+    "llm-bt -all -locals",
+    "pylocals",
+    "pyexc",
+    "pyexc -locals",
+    "llm-addr {prompt:#x}",
+    "llm-addr {tokens:#x}",
+    "llm-addr {held:#x}",
+    "pytensor -any input_ids",
+)
+# Roads by which the content is there when it is asked for.
+SHOWN = (
+    "pyprint {prompt:#x}",
+    "pyprint {tokens:#x}",
+    "pyexc",
+    "pybt -all -locals",
+    "llm-addr {prompt:#x}",
+    "pytensor -any input_ids",
+)
+
+
+@pytest.fixture(scope="module")
+def subject(torch_python):
+    with running(torch_python, "secrets.py") as (target, truth):
+        yield truth
+
+
+def ask(line, truth, more=""):
+    name, _, rest = line.format(**truth).partition(" ")
+    status, out, err = outside.perform(table.load(name), f"{rest} -on {truth['pid']}{more}", Session())
+    assert status in (0, 3), (line, err)
+    return out
+
+
+def holds(text, truth):
+    return truth["secret"] in text or str(truth["token"]) in text
+
+
+@pytest.mark.parametrize("line", ROADS)
+def test_content_is_counted_without_the_option(subject, line):
+    for more in ("", " -json"):
+        text = ask(line, subject, more)
+        assert not holds(text, subject), text
+    assert line in ("pyprint -full {request:#x}", "pylocals") or "-show-content" in ask(line, subject), line
+
+
+@pytest.mark.parametrize("line", SHOWN)
+def test_content_is_shown_with_the_option(subject, line):
+    assert holds(ask(line, subject, " -show-content"), subject)
+
+
+def test_what_is_no_content_is_shown(subject):
+    assert "req-1" in ask("pyprint {request:#x}.request_id", subject)
+    assert json.loads(ask("pyprint len({request:#x}.prompt_token_ids)", subject, " -json"))["repr"] == "3"
+    found = json.loads(ask("pyexc", subject, " -json"))["exceptions"]
+    assert {"ValueError", "KeyError"} <= {e["type"] for each in found for e in (each, each["cause"] or each)}
+
+
+def test_gdb_and_its_functions_do_not_show_it(subject, gdb_path):
+    commands = [
+        "thread find " + str(subject["handler"]),
+        "pylocals",
+        "pyprint body",
+        "pyprint raw_request",
+        "pyprint $py",
+        "pyprint engine_prompt",
+    ]
+    done = run_gdb(gdb_path, [*commands, 'print $tensor("input_ids")'], ["-p", str(subject["pid"])])
+    assert not holds(done.text, subject), done.text
