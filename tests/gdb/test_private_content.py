@@ -44,7 +44,7 @@ SHOWN = (
 
 @pytest.fixture(scope="module")
 def subject(torch_python):
-    with running(torch_python, "secrets.py") as (target, truth):
+    with running(torch_python, "private_content.py") as (target, truth):
         yield truth
 
 
