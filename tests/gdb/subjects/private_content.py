@@ -49,7 +49,13 @@ def main():
     ready.wait()
     sys.modules["vllm"].held = [request.prompt]
     truth = {"pid": os.getpid(), "request": id(request), "prompt": id(request.prompt), "tokens": id(request.prompt_token_ids)}
-    truth.update(held=id(sys.modules["vllm"].held), ids=id(input_ids), secret=request.prompt[6:], token=request.prompt_token_ids[1], handler=thread.native_id)
+    truth.update(
+        held=id(sys.modules["vllm"].held),
+        ids=id(input_ids),
+        secret=request.prompt[6:],
+        token=request.prompt_token_ids[1],
+        handler=thread.native_id,
+    )
     print(json.dumps(truth), flush=True)
     del truth
     while True:
