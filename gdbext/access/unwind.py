@@ -151,7 +151,11 @@ class Unwinder:
             found = None
         if found is None:
             return module, elf.function_at(place), None
-        return module, elf.function_from(found[0]) or elf.function_at(place), found[1]
+        start, row = found
+        name = elf.function_from(start)
+        if not name and row.signal:  # its entry begins one byte before the code that a signal handler returns to
+            name = elf.function_from(start + 1)
+        return module, name or elf.function_at(place), row
 
     def _module(self, pc: int) -> Module | None:
         module = self.memory.module_at(pc)
