@@ -47,6 +47,11 @@ def python_frame(frame: PyFrame, private: Collection[str] | None = None, limits:
     return data
 
 
+def frame_place(frame: PyFrame) -> dict[str, Any]:
+    """Where a Python frame is, as the JSON `frame` of the commands that select or name one."""
+    return {"index": frame.level, "function": escape(frame.function), "file": escape(frame.file), "line": frame.line}
+
+
 def native_frame(frame: NativeFrame, level: int) -> dict[str, Any]:
     """A `NativeFrame` as the contract's frame."""
     return {

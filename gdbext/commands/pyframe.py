@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 
-from ..answers.frames import frame_text, python_frame
+from ..answers.frames import frame_place, frame_text, python_frame
 from ..answers.variables import variable_lines, variables
 from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
@@ -17,11 +18,7 @@ if TYPE_CHECKING:
     from ..session.session import Session
 
 
-reprs = lazy_module("cpython.reprs")
-
-
-def _where(frame):
-    return {"index": frame.level, "function": escape(frame.function), "file": escape(frame.file), "line": frame.line}
+reprs, resolution = lazy_module("cpython.reprs"), lazy_module("cpython.resolution")
 
 
 def _frame_answer(session, args, frame):
@@ -35,7 +32,7 @@ def _frame_answer(session, args, frame):
         return "\n".join(lines)
 
     found = variables(frame.locals(), session.private(frame.rt, args))
-    return Answer({"frame": _where(frame), "locals": found}, text, session.partial(frame.rt.target))
+    return Answer({"frame": frame_place(frame), "locals": found}, text, session.partial(frame.rt.target))
 
 
 def _move(session, args, level):
@@ -55,21 +52,26 @@ def _count(command, text, default):
 
 
 class PyFrameCommand(Command):
-    """Select a Python frame by its number in pybt, or show the selected one.
+    """Select a Python frame by its number in pybt or its function's name, or show the selected one.
 
       (gdb) pyframe 2
       #2  EngineCoreProc.run_busy_loop (/usr/lib/…/vllm/v1/engine/core.py:1203)
       1203              self._process_engine_step()
 
+      (gdb) pyframe Scheduler.schedule           the innermost frame of a function, by its whole name or the end of it
+
     pylist, pylocals, pyprint and pytensor then use this frame, until the process moves on."""
 
     name = "pyframe"
     group = "python"
-    operand = "[N]"
+    operand = "[N | NAME]"
     options = (CONTENT,)
 
     def run(self, session: Session, args: Args) -> Answer:
-        return _move(session, args, _count(self.name, args.operand_text, session.level(args.on)))
+        text = args.operand_text
+        if re.match(r"[^\W\d]|<", text):
+            return _move(session, args, resolution.frame_of(session.frames(args.on), text).level)
+        return _move(session, args, _count(self.name, text, session.level(args.on)))
 
 
 class PyUp(Command):
@@ -149,7 +151,7 @@ class PyList(Command):
         if not shown:
             raise GdbextError(f"{os.path.basename(frame.file)} has {len(text.splitlines())} lines, no line {at}")
         data = {
-            "frame": _where(frame),
+            "frame": frame_place(frame),
             "file": escape(frame.file),
             "line": frame.line,
             "lines": [{"line": n, "text": escape(t, keep="\t")} for n, t in shown],
@@ -193,7 +195,7 @@ class PyLocals(Command):
         frame = session.frame(args.on)
         found = variables(frame.locals(), session.private(frame.rt, args), reprs.FULL if args.full else None)
         return Answer(
-            {"frame": _where(frame), "locals": found},
+            {"frame": frame_place(frame), "locals": found},
             lambda style: "\n".join(variable_lines(found, style, "")),
             session.partial(frame.rt.target),
         )

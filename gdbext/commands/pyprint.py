@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ..answers.frames import frame_place
 from ..answers.variables import fields_of
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option
-from ..session.evaluation import ANY, value_of
+from ..session.evaluation import ANY, FRAME, value_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,13 +38,13 @@ class PyPrint(Command):
     group = "python"
     operand = "EXPR"
     completion = "expression"
-    options = (Option("full", help="the whole value, however long"), ANY, CONTENT)
+    options = (Option("full", help="the whole value, however long"), ANY, FRAME, CONTENT)
 
     def run(self, session: Session, args: Args) -> Answer:
         if not args.operand_text:
             raise GdbextError("give an expression, such as: pyprint self")
-        rt, value = value_of(session, args)
-        session.last = value
+        rt, found = value_of(session, args)
+        session.last = value = found.value
         private = session.private(rt, args)
         shown = reprs.Repr(reprs.FULL if args.full else reprs.NORMAL, private)
         text = content.shown(shown, args.operand_text, value)
@@ -54,15 +55,19 @@ class PyPrint(Command):
             "repr": text,
             "truncated": shown.truncated,
             "fields": [],
+            "frame": frame_place(found.frame) if found.frame is not None else None,
         }
         if is_object and (shown.opaque or text.startswith("<")) and not value.isa("type", "module"):
             data["fields"] = fields_of(value, private, reprs.FULL if args.full else reprs.SHORT)
         partial = session.partial(rt.target)
+        elsewhere = found.frame is not None and found.frame.level != session.level(args.on)
 
         def people(style):
             lines = [escape(text, keep="\n" if shown.multiline else "")]
             for f in data["fields"]:
                 lines.append(f"  {style.value('.' + f['name'])} = {f['text']}")
+            if elsewhere:
+                lines.append(style.dim(f"({escape(found.where)})"))
             if shown.truncated:
                 lines.append(style.dim("(cut; -full shows it whole)"))
             return "\n".join(lines)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 
+from ..answers.frames import frame_place
 from ..answers.tensors import comparison_text, histogram_text, statistics_text, tensor_data, tensor_header
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import PLAIN, escape, size
 from ..session.command import CONTENT, Answer, Args, Command, Option
-from ..session.evaluation import ANY, hides_values, runtime_or_none, tensor_of
+from ..session.evaluation import ANY, FRAME, hides_values, runtime_or_none, tensor_of
 from ..session.optional_packages import need
 
 TYPE_CHECKING = False
@@ -98,6 +99,7 @@ class PyTensor(Command):
         Option("py", help="EXPR is a Python expression, no other"),
         Option("cxx", help="EXPR is a C++ expression of gdb, no other"),
         ANY,
+        FRAME,
         CONTENT,
     )
 
@@ -106,13 +108,15 @@ class PyTensor(Command):
             raise GdbextError("give an expression or an address, such as: pytensor kv_cache")
         if args.py and args.cxx:
             raise GdbextError("-py and -cxx exclude each other")
-        tensor, how, rt = tensor_of(session, args)
+        found = tensor_of(session, args)
+        tensor, rt = found.tensor, found.rt
         whole = tensor
         if args.slice is not None:
             tensor = tensor.sliced(args.slice)
         partial = session.partial(tensor.target) + tensor.notes
         private = rt is not None and hides_values(args.operand_text, tensor, session.private(rt, args))
-        data = {**tensor_data(tensor), "unavailable": tensor.unavailable or None, "resolved": how, "sampled": False}
+        data = {**tensor_data(tensor), "unavailable": tensor.unavailable or None, "resolved": found.how, "sampled": False}
+        data["frame"] = frame_place(found.frame) if found.frame is not None else None
         work = self.work(args, tensor, data, partial)
         if args.compare is not None:
             work.append(self.compare(session, args, whole, tensor, data, partial))
@@ -133,6 +137,9 @@ class PyTensor(Command):
                 raise GdbextError(why)
             data["repr"] = text
             return _Bare(data, escape(text, keep="\n"), partial)
+
+        elsewhere = found.frame is not None and found.frame.level != session.level(args.on)
+        how = found.how + (f", frame {found.frame.level}, {escape(found.frame.function)}" if elsewhere else "")
 
         def people(style):
             values = [part(style) for part in work]
@@ -201,7 +208,7 @@ def _other(session, args, whole, tensor, partial):
         trial = Args({**vars(args), "on": what}, args.compare[found.end() :])
     elif named is not None:
         raise GdbextError(f"-compare {args.compare}: there is no file {named[0]}")
-    other = tensor_of(session, trial)[0]
+    other = tensor_of(session, trial).tensor
     if other.target is not tensor.target:
         partial += [p for p in session.partial(other.target) if p not in partial]
     if args.slice is not None and other.shape == whole.shape:

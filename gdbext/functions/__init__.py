@@ -18,11 +18,11 @@ def _tensor(value):
 
     kind = value.type.strip_typedefs()
     if kind.code == gdb.TYPE_CODE_ARRAY and kind.target().strip_typedefs().sizeof == 1:
-        args = Args({"py": True, "cxx": False, "any": False, "on": None, "show_content": False}, value.string())
-        found, _, rt = tensor_of(session, args)
-        if rt is not None and hides_values(args.operand_text, found, session.private(rt, args)):
+        args = Args({"py": True, "cxx": False, "any": False, "frame": None, "on": None, "show_content": False}, value.string())
+        found = tensor_of(session, args)
+        if found.rt is not None and hides_values(args.operand_text, found.tensor, session.private(found.rt, args)):
             raise GdbextError(f"{args.operand_text} holds tokens, private: pytensor {args.operand_text} -show-content shows them")
-        return found
+        return found.tensor
     try:
         rt = session.runtime()
     except GdbextError:

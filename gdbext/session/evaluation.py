@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any
 
+    from ..cpython.frames import PyFrame
+    from ..cpython.resolution import Resolved
     from ..cpython.runtime import Runtime
     from ..torch.tensor import Tensor
     from .command import Args
@@ -23,46 +25,70 @@ if TYPE_CHECKING:
 content, resolution, objects = lazy_module("cpython.content"), lazy_module("cpython.resolution"), lazy_module("cpython.objects")
 locate, tensors = lazy_module("torch.locate"), lazy_module("torch.tensor_impl")
 
-ANY = Option("any", help="take a name from the nearest outer frame that has it")
+ANY = Option("any", help="in the nearest outer frame in which the whole expression resolves, not the selected one alone")
+FRAME = Option("frame", "str", "in the innermost frame of FUNCTION (Scheduler.schedule, or schedule)", metavar="FUNCTION")
 _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
 
 
-def value_of(session: Session, args: Args) -> tuple[Runtime, Any]:
-    """Evaluates the operand in the selected Python frame -> (Runtime, value). A frame is needed only if a name is used."""
+def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
+    """Evaluate a command's expression. -> (Runtime, the value with the Python frame whose names gave it)
+
+    The selected frame counts; with -any, and with -on where no frame of that process was selected, the nearest outward in which the whole expression
+    resolves; -frame names the function whose frame it starts from. An expression without names needs no frame."""
     rt = session.runtime(args.on)
+    outward = args.any or args.on is not None and not args.frame and not session.has_selected(args.on)
     try:
-        frame = session.frame(args.on)
+        frames = session.frames(args.on)
     except GdbextError:
-        frame = None
-    frames, level = ([], 0) if frame is None else (frame.stack, frame.level)
-    found = resolution.resolve(rt, args.operand_text, frames, level=level, outward=args.any, last=session.last)
-    return rt, found.value
+        if args.frame:
+            raise
+        frames = []
+    level = min(session.level(args.on), max(0, len(frames) - 1)) if frames else 0
+    return rt, resolution.resolve(
+        rt, args.operand_text, frames, level=level, outward=outward, function=args.frame or "", last=session.last
+    )
 
 
-def tensor_of(session: Session, args: Args) -> tuple[Tensor, str, Runtime | None]:
-    """-> (Tensor, how EXPR was understood, Runtime or None)"""
+class NamedTensor:
+    """The tensor that a command names: `tensor`; `how` its words were understood ("Python", "C++, address of a TensorImpl" ...); `rt`: the process's
+    `Runtime` or None; `frame`: the `PyFrame` whose names gave it, None where it needed none."""
+
+    def __init__(self, tensor: Tensor, how: str, rt: Runtime | None, frame: PyFrame | None = None) -> None:
+        self.tensor, self.how, self.rt, self.frame = tensor, how, rt, frame
+
+
+def tensor_of(session: Session, args: Args) -> NamedTensor:
+    """The tensor of a Python expression, an address, or (in gdb) a C++ expression."""
     if args.cxx:
-        return (*_from_gdb(session, args), runtime_or_none(session, args))
+        return _from_gdb(session, args)
     if _ADDRESS.match(args.operand_text) and not args.py:
         rt = runtime_or_none(session, args)
-        return (*locate.at_address(session.target(args.on), rt, int(args.operand_text, 0)), rt)
+        return NamedTensor(*locate.at_address(session.target(args.on), rt, int(args.operand_text, 0)), rt)
     try:
-        rt, value = value_of(session, args)
+        rt, found = value_of(session, args)
     except NotFoundError as e:
         if args.py or not session.in_gdb or args.on is not None:
             raise
         try:  # the Python frame first, then a gdb expression
-            return (*_from_gdb(session, args), runtime_or_none(session, args))
+            return _from_gdb(session, args)
         except GdbextError:
             raise e from None
-    session.last = value
+    session.last = value = found.value
+    tensor = tensor_value(rt, value)
+    if tensor is not None:
+        return NamedTensor(tensor, "Python", rt, found.frame)
     if not isinstance(value, objects.Object):
         raise GdbextError(f"{args.operand_text} is a {type(value).__name__}, no tensor; pyprint shows it")
-    if not tensors.is_tensor(value):
-        raise GdbextError(
-            f"{args.operand_text} is a {escape(value.type_name)}, no tensor{locate.where_to_look(args.operand_text, value)}"
-        )
-    return tensors.read_tensor(rt, value.address), "Python", rt
+    hint = locate.where_to_look(args.operand_text, value)
+    raise GdbextError(f"{args.operand_text} is a {escape(value.type_name)}, no tensor{hint}")
+
+
+def tensor_value(rt: Runtime, value: Any) -> Tensor | None:
+    """The `Tensor` of a value that an expression gave: an object of the process, or a view that was made here (a slice); None for what is none."""
+    if isinstance(value, objects.Object):
+        return tensors.read_tensor(rt, value.address) if tensors.is_tensor(value) else None
+    made = getattr(value, "tensor", None)
+    return made if type(made).__name__ == "Tensor" else None
 
 
 def hidden_names(session: Session, args: Args) -> Collection[str]:
@@ -84,10 +110,10 @@ def runtime_or_none(session: Session, args: Args) -> Runtime | None:
         return None
 
 
-def _from_gdb(session, args):
+def _from_gdb(session: Session, args: Args) -> NamedTensor:
     """A C++ expression: a pointer to or the number of an address, or an at::Tensor itself."""
     if not hasattr(session, "gdb_value"):
         raise GdbextError(f"{args.operand_text}: C++ expressions need gdb: run this inside gdb, or give an address")
-    address = locate.address_of(session.gdb_value(args.operand_text))
-    tensor, what = locate.at_address(session.target(args.on), runtime_or_none(session, args), address)
-    return tensor, "C++, " + what
+    address, rt = locate.address_of(session.gdb_value(args.operand_text)), runtime_or_none(session, args)
+    tensor, what = locate.at_address(session.target(args.on), rt, address)
+    return NamedTensor(tensor, "C++, " + what, rt)

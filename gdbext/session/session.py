@@ -171,6 +171,10 @@ class Session:
         key = self._frame_key(on)
         return self._levels.get(key, 0)
 
+    def has_selected(self, on: str | None = None) -> bool:
+        """Whether a Python frame of the process was selected, by pyframe, pyup or pydown, since it stopped."""
+        return self._frame_key(on) in self._levels
+
     def select(self, level: int, on: str | None = None) -> None:
         self._levels = {self._frame_key(on): level}
 
