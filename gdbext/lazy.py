@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
+
+# What says how many threads a BLAS starts when it is loaded.
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 
 
 def lazy_module(name: str) -> ModuleType:
@@ -30,3 +34,17 @@ def lazy_module(name: str) -> ModuleType:
     package, _, last = full.rpartition(".")
     setattr(sys.modules[package], last, module)
     return module
+
+
+def import_package(name: str) -> ModuleType:
+    """Imports a package with one BLAS thread where the user says nothing else; the environment is then as before.
+
+    By itself a BLAS starts a thread per processor when numpy is loaded, inside gdb.
+    """
+    ours = {variable: "1" for variable in BLAS_THREADS if variable not in os.environ}
+    os.environ.update(ours)
+    try:
+        return importlib.import_module(name)
+    finally:
+        for variable in ours:
+            os.environ.pop(variable, None)

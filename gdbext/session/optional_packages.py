@@ -7,20 +7,17 @@ import os
 import sys
 
 from ..errors import GdbextError
+from ..lazy import import_package
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
 
-# What says how many threads a BLAS starts when it is loaded; by itself one per processor, inside gdb.
-BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
-
-
 def need(name: str, what: str) -> ModuleType:
     """The module `name`, for `what` ("-stats"). `GdbextError` with the line that installs it for the Python that runs this."""
     try:
-        return _import(name)
+        return import_package(name)
     except ImportError:
         pass
     from ..wheels import pip_command, wheels_folder
@@ -34,18 +31,7 @@ def need(name: str, what: str) -> ModuleType:
             sys.path.append(folder)
         importlib.invalidate_caches()
         try:
-            return _import(name)
+            return import_package(name)
         except ImportError:
             line = " ".join(pip_command(version, folder, [name], ["python3", "-m", "pip"]))
     raise GdbextError(f"{what} needs {name}, which this Python {version[0]}.{version[1]} does not have; run: {line}")
-
-
-def _import(name: str) -> ModuleType:
-    """Imports a package with one BLAS thread where the user says nothing else; the environment is then as before."""
-    ours = {variable: "1" for variable in BLAS_THREADS if variable not in os.environ}
-    os.environ.update(ours)
-    try:
-        return importlib.import_module(name)
-    finally:
-        for variable in ours:
-            os.environ.pop(variable, None)

@@ -42,6 +42,9 @@ discover, naming, runtimes, proc, ptrace, privacy, torch_adapter, adapters = (
 def _register_adapters() -> None:
     """Tells the Python room what torch's room knows of its objects; torch's is loaded with the first of them."""
     adapters.register(("torch._C.TensorBase", "torch._C._TensorBase"), lambda obj: torch_adapter.TensorAdapter(obj))
+    adapters.register(("torch.dtype",), lambda obj: torch_adapter.Dtype.of_object(obj))
+    adapters.register(("torch.device",), lambda obj: torch_adapter.Device.of_object(obj))
+    adapters.register(("torch.Size",), lambda obj: torch_adapter.Size.of_object(obj))
     adapters.register(("torch.nn.modules.module.Module",), lambda obj: torch_adapter.ModuleAdapter(obj))
 
 

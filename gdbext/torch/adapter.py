@@ -1,27 +1,418 @@
-"""What torch's own objects answer in Python expressions and reprs, from memory: tensors, and the children of modules."""
+"""What torch's own objects answer in Python expressions and reprs, from memory: tensors, their sizes, dtypes and devices, and the
+children of modules.
+
+What an operation gives is what torch gives under torch.no_grad(): `t[0]` a view, `t.max()` a tensor without dimensions, `t.shape`
+a torch.Size. Comparisons of single elements give a bool, where torch makes a tensor of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+import struct
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ..cpython.adapters import Adapter
 from ..cpython.types import DICT
-from .tensor_impl import read_tensor
+from ..errors import GdbextError
+from ..lazy import import_package, lazy_module
+from . import dtypes
+from .scalars import Scalar, rounded
+from .tensor_impl import MAX_DIMS, device_name, read_tensor
 
 if TYPE_CHECKING:
+    from ..cpython.objects import Object
     from ..cpython.reprs import Repr
+    from .dtypes import DType
+    from .tensor import Tensor
 
+arrays, stats, reprs, layouts = (
+    lazy_module("torch.arrays"),
+    lazy_module("torch.stats"),
+    lazy_module("torch.repr"),
+    lazy_module("torch.layout"),
+)
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+MAX_REDUCED = 1 << 28  # elements that one min(), mean() or any() looks at
+SMALL = 1 << 12  # elements up to which they are decoded without numpy
+
+
+class Size(Adapter):
+    """A torch.Size: a tuple that prints its name."""
+
+    type_name, reprs = "torch.Size", None
+
+    def __init__(self, sizes: Sequence[int], obj: Object | None = None) -> None:
+        super().__init__(obj)
+        self.sizes = tuple(sizes)
+
+    @classmethod
+    def of_object(cls, obj: Object) -> Size:
+        """Of a torch.Size of the process, which is a tuple of ints."""
+        return cls([member.integer() for member in obj.elements(MAX_DIMS)], obj)
+
+    def text(self, printer: Repr, depth: int) -> str:
+        return f"torch.Size({list(self.sizes)})"
+
+    def length(self) -> int:
+        return len(self.sizes)
+
+    def item(self, key: Any) -> Any:
+        found = self.sizes[key]
+        return Size(found) if isinstance(key, slice) else found
+
+    def members(self, limit: int) -> list[int]:
+        return list(self.sizes[:limit])
+
+    def plain(self) -> tuple[int, ...]:
+        return self.sizes
+
+    def truth(self) -> bool:
+        return bool(self.sizes)
+
+    def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return math.prod(self.sizes) if name == "numel" and not args and not kwargs else NotImplemented
+
+
+class _Word:
+    """What dtypes and devices are compared by: equal to those of the same kind and text alone."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.key = kind, text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Word) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return self.key[1]
+
+
+class Dtype(Adapter):
+    """A torch.dtype, of the process or of a tensor that was read."""
+
+    type_name, reprs = "torch.dtype", None
+
+    def __init__(self, dtype: DType, obj: Object | None = None) -> None:
+        super().__init__(obj)
+        self.dtype = dtype
+
+    @classmethod
+    def of_object(cls, obj: Object) -> Adapter:
+        """Of a THPDtype (torch/csrc/Dtype.h): after the object's head a ScalarType, one byte."""
+        table = layouts.for_process(obj.rt.target, obj.rt)
+        code = obj.rt.target.u8(obj.address + obj.rt.layout["object.__size"])
+        name = table.name("ScalarType", code)
+        return cls(dtypes.from_scalar_type(name), obj) if name else Adapter(obj)
+
+    def text(self, printer: Repr, depth: int) -> str:
+        return "torch." + self.dtype.name
+
+    def attribute(self, name: str) -> Any:
+        if name == "itemsize":
+            return self.dtype.itemsize
+        if name == "is_floating_point":
+            return self.dtype.kind == "float"
+        return self.dtype.kind == "complex" if name == "is_complex" else NotImplemented
+
+    def plain(self) -> _Word:
+        return _Word("dtype", "torch." + self.dtype.name)
+
+
+class Device(Adapter):
+    """A torch.device, of the process or of a tensor that was read. `name`: "cuda:0"."""
+
+    type_name, reprs = "torch.device", None
+
+    def __init__(self, name: str, obj: Object | None = None) -> None:
+        super().__init__(obj)
+        self.kind, _, index = name.partition(":")
+        self.index = int(index) if index else None
+
+    @classmethod
+    def of_object(cls, obj: Object) -> Adapter:
+        """Of a THPDevice (torch/csrc/Device.h): after the object's head a c10::Device, the type and the index, a byte each."""
+        table = layouts.for_process(obj.rt.target, obj.rt)
+        kind, index = struct.unpack("<bb", obj.rt.target.read(obj.address + obj.rt.layout["object.__size"], 2))
+        name = device_name(table, kind, index)
+        return cls(name, obj) if name else Adapter(obj)
+
+    def text(self, printer: Repr, depth: int) -> str:
+        return f"device(type='{self.kind}'" + (f", index={self.index})" if self.index is not None else ")")
+
+    def attribute(self, name: str) -> Any:
+        return {"type": self.kind, "index": self.index}.get(name, NotImplemented)
+
+    def plain(self) -> _Word:
+        return _Word("device", self.kind + (f":{self.index}" if self.index is not None else ""))
+
+
+class _Value(Adapter):
+    """A tensor without dimensions that torch would have made: the result of a reduction. `of`: the tensor that it is of."""
+
+    type_name = "Tensor"
+
+    def __init__(self, value: Any, dtype: DType, of: Tensor) -> None:
+        super().__init__(None)
+        self.value, self.dtype, self.of = value, dtype, of
+
+    def text(self, printer: Repr, depth: int) -> str:
+        return reprs.scalar_repr(self.value, self.dtype, self.of.device, reprs.options_in(self.of.target))
+
+    def attribute(self, name: str) -> Any:
+        known = {"shape": Size(()), "dtype": Dtype(self.dtype), "device": Device(self.of.device), "ndim": 0}
+        return known.get(name, NotImplemented)
+
+    def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if args or kwargs or name not in ("item", "tolist", "numel", "dim"):
+            return NotImplemented
+        return {"numel": 1, "dim": 0}.get(name, self.value)
+
+    def plain(self) -> Scalar:
+        return Scalar(self.value, self.dtype)
+
+    def truth(self) -> bool:
+        return bool(self.value)
+
+
+class _Mask(Adapter):
+    """`t.isnan()` and its like: what holds of each element, known only to `any()` and `all()`."""
+
+    type_name = "Tensor"
+
+    def __init__(self, tensor: Tensor, test: str) -> None:
+        super().__init__(None)
+        self.of, self.test = tensor, test
+
+    def text(self, printer: Repr, depth: int) -> str:
+        raise GdbextError(f".{self.test}() of every element is not made here: .{self.test}().any() and .all() are answered")
+
+    def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if args or kwargs or name not in ("any", "all"):
+            return NotImplemented
+        found = _reduced(self.of)
+        holding = {"isnan": found["nan"], "isinf": found["inf"]}.get(self.test, found["count"] - found["nan"] - found["inf"])
+        answer = holding > 0 if name == "any" else holding == found["count"]
+        return _Value(answer, dtypes.DTYPES["bool"], self.of)
 
 
 class TensorAdapter(Adapter):
-    """A tensor: one line that describes it, whatever its class's own repr is."""
+    """A tensor of the process, or a view of one that an expression makes."""
 
-    reprs = None
+    type_name, reprs = "Tensor", None
+
+    def __init__(self, obj: Object | None, view: Tensor | None = None) -> None:
+        super().__init__(obj)
+        self._tensor = view
+
+    @property
+    def tensor(self) -> Tensor:
+        """The tensor, read when it is first asked for."""
+        if self._tensor is None:
+            assert self.object is not None
+            self._tensor = read_tensor(self.object.rt, self.object.address)
+        return self._tensor
 
     def text(self, printer: Repr, depth: int) -> str:
-        assert self.object is not None
-        return read_tensor(self.object.rt, self.object.address).one_line()
+        if self.object is None and not depth and not self.tensor.unavailable:
+            return reprs.tensor_repr(self.tensor, reprs.options_in(self.tensor.target))
+        return self.tensor.one_line()
+
+    def attribute(self, name: str) -> Any:
+        read = _ATTRIBUTES.get(name)
+        if read is None or self._is_overridden(name):
+            return NotImplemented
+        return read(self.tensor)
+
+    def _is_overridden(self, name: str) -> bool:
+        """Whether a class of somebody else's, between this tensor's and torch's own, defines `name`."""
+        definer = self.object.type.python_definer(name) if self.object is not None else None
+        return definer is not None and definer.module.partition(".")[0] != "torch"
+
+    def length(self) -> int:
+        shape = _shape(self.tensor)
+        if not shape:
+            raise TypeError("len() of a 0-d tensor")
+        return shape[0]
+
+    def item(self, key: Any) -> Any:
+        if self._is_overridden("__getitem__"):
+            return NotImplemented
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if any(type(k) is not int and not isinstance(k, slice) and k is not Ellipsis for k in keys):
+            raise GdbextError("a tensor is indexed by integers, slices and ... here")
+        return TensorAdapter(None, self.tensor.indexed(keys))
+
+    def members(self, limit: int) -> list[TensorAdapter]:
+        return [TensorAdapter(None, self.tensor.indexed([i])) for i in range(min(self.length(), limit))]
+
+    def plain(self) -> Any:
+        if self.tensor.numel != 1:
+            return NotImplemented
+        return Scalar(_item(self.tensor), self.tensor.dtype)
+
+    def truth(self) -> bool:
+        if self.tensor.numel != 1:
+            raise TypeError("the truth value of a tensor with more than one value, or none, is ambiguous: any() and all() tell")
+        return bool(_item(self.tensor))
+
+    def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if kwargs or name not in _METHODS or len(args) > (1 if name in ("size", "stride") else 0) or self._is_overridden(name):
+            return NotImplemented
+        return _METHODS[name](self.tensor, *args)
+
+
+def _shape(t: Tensor) -> tuple[int, ...]:
+    if t.shape is None:
+        raise GdbextError(f"{t.name}: {t.unavailable or 'its sizes are not in it'}")
+    return t.shape
+
+
+def _numel(t: Tensor) -> int:
+    return math.prod(_shape(t))
+
+
+def _stride(t: Tensor, *dim: int) -> Any:
+    if t.stride is None:
+        raise GdbextError(f"{t.name}: it has no strides")
+    return t.stride[dim[0]] if dim else t.stride
+
+
+def _item(t: Tensor) -> Any:
+    if _numel(t) != 1:
+        raise GdbextError(f"{t.name}: a tensor with {t.numel} elements cannot be converted to a number")
+    (value,) = t.values([(0,) * len(_shape(t))])
+    return value
+
+
+def _tolist(t: Tensor) -> Any:
+    def level(prefix: tuple[int, ...]) -> Any:
+        if len(prefix) == len(shape):
+            return next(flat)
+        return [level((*prefix, i)) for i in range(shape[len(prefix)])]
+
+    shape, indices = _shape(t), [()]
+    if _numel(t) > SMALL:
+        raise GdbextError(f"{t.name}: {t.numel} elements are more than tolist() gives here ({SMALL}): take a slice")
+    for n in shape:
+        indices = [(*index, i) for index in indices for i in range(n)]
+    flat = iter(t.values(indices))
+    return level(())
+
+
+def _is_contiguous(t: Tensor) -> bool:
+    step = 1
+    for n, own in reversed(list(zip(_shape(t), _stride(t)))):
+        if n == 0:
+            return True
+        if n != 1 and own != step:
+            return False
+        step *= n
+    return True
+
+
+def _reduced(t: Tensor) -> dict[str, Any]:
+    """The counts, and the least, the largest and the mean of the finite elements, as pytensor -stats has them."""
+    try:
+        import_package("numpy")
+    except ImportError:
+        raise GdbextError(f"{t.name}: to look at all elements this Python needs numpy: python3 -m gdbext install") from None
+    source = arrays.of_tensor(t)
+    if source.distinct()[0].numel > MAX_REDUCED:
+        raise GdbextError(f"{t.name}: {t.numel} elements are more than are looked at here ({MAX_REDUCED}): take a slice")
+    return stats.statistics(source)[0]
+
+
+def _extreme(name: str) -> Callable[[Tensor], Any]:
+    def reduce(t: Tensor) -> _Value:
+        if t.dtype.kind not in ("float", "int", "bool") or t.dtype.itemsize < 2 and t.dtype.kind == "float":
+            raise GdbextError(f"torch has no {name}() for torch.{t.dtype.name}")
+        if not _numel(t):
+            raise GdbextError(f"{name}() of a tensor without elements")
+        found = _reduced(t)
+        if found["nan"]:
+            value = math.nan
+        elif found["inf"]:
+            value = _with_infinities(t, name, found)
+        else:
+            value = found[name]
+        return _Value(bool(value) if t.dtype.kind == "bool" else value, t.dtype, t)
+
+    return reduce
+
+
+def _with_infinities(t: Tensor, name: str, found: dict[str, Any]) -> float:
+    """min() or max() where some elements are infinite: the statistics have those of the finite ones."""
+    signs = stats.infinities(arrays.of_tensor(t))
+    if name == "max":
+        return math.inf if signs[1] else found["max"] if found["count"] > found["inf"] else -math.inf
+    return -math.inf if signs[0] else found["min"] if found["count"] > found["inf"] else math.inf
+
+
+def _mean(t: Tensor) -> _Value:
+    if t.dtype.kind != "float" or t.dtype.itemsize < 2:
+        raise GdbextError(f"torch has no mean() for torch.{t.dtype.name}")
+    found = _reduced(t) if _numel(t) else {"nan": 1}
+    if found["nan"]:
+        return _Value(math.nan, t.dtype, t)
+    if found["inf"]:
+        below, above = stats.infinities(arrays.of_tensor(t))
+        return _Value(math.nan if below and above else math.inf if above else -math.inf, t.dtype, t)
+    return _Value(rounded(found["mean"], t.dtype.name), t.dtype, t)
+
+
+def _any(t: Tensor) -> _Value:
+    found = _reduced(t) if _numel(t) else {"count": 0, "zeros": 0}
+    return _Value(found["zeros"] < found["count"], dtypes.DTYPES["bool"], t)
+
+
+def _all(t: Tensor) -> _Value:
+    found = _reduced(t) if _numel(t) else {"zeros": 0}
+    return _Value(found["zeros"] == 0, dtypes.DTYPES["bool"], t)
+
+
+def _size(t: Tensor, *dim: int) -> Any:
+    return _shape(t)[dim[0]] if dim else Size(_shape(t))
+
+
+def _mask(test: str) -> Callable[[Tensor], _Mask]:
+    return lambda t: _Mask(t, test)
+
+
+_ATTRIBUTES: dict[str, Callable[[Tensor], Any]] = {
+    "shape": lambda t: Size(_shape(t)),
+    "dtype": lambda t: Dtype(t.dtype),
+    "device": lambda t: Device(t.device),
+    "ndim": lambda t: len(_shape(t)),
+    "itemsize": lambda t: t.dtype.itemsize,
+    "nbytes": lambda t: _numel(t) * t.dtype.itemsize,
+    "requires_grad": lambda t: t.requires_grad if t.requires_grad is not None else NotImplemented,
+    "is_cuda": lambda t: t.device.partition(":")[0] == "cuda",
+    "is_cpu": lambda t: t.device.partition(":")[0] == "cpu",
+    "is_meta": lambda t: t.device.partition(":")[0] == "meta",
+}
+_METHODS: dict[str, Callable[..., Any]] = {
+    "numel": _numel,
+    "nelement": _numel,
+    "size": _size,
+    "stride": _stride,
+    "dim": lambda t: len(_shape(t)),
+    "item": _item,
+    "tolist": _tolist,
+    "data_ptr": lambda t: t.data_ptr,
+    "element_size": lambda t: t.dtype.itemsize,
+    "storage_offset": lambda t: t.storage_offset,
+    "is_contiguous": _is_contiguous,
+    "is_floating_point": lambda t: t.dtype.kind == "float",
+    "min": _extreme("min"),
+    "max": _extreme("max"),
+    "mean": _mean,
+    "any": _any,
+    "all": _all,
+    "isnan": _mask("isnan"),
+    "isinf": _mask("isinf"),
+    "isfinite": _mask("isfinite"),
+}
 
 
 class ModuleAdapter(Adapter):

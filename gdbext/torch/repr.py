@@ -11,12 +11,15 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any, Sequence
 
+from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import dtypes
+from . import layout as layouts
 from .tensor import MAX_VALUES, NESTED, WRAPPERS
 from .tensor_kinds import components, sparse_parts, wrapped
 
 if TYPE_CHECKING:
+    from ..access.base import Target
     from ..cpython.runtime import Runtime
     from .layout import TorchLayout
     from .tensor import Quantizer, Tensor
@@ -60,6 +63,19 @@ def process_options(rt: Runtime | None, table: TorchLayout) -> Options:
     if rt is not None:
         options.default_dtype = _default_dtype(rt.target, table) or options.default_dtype
     return options
+
+
+def options_in(target: Target) -> Options:
+    """`process_options` of a process, once per epoch; torch's own where it runs no Python."""
+
+    def read() -> Options:
+        try:
+            rt = open_runtime(target)
+        except GdbextError:
+            return Options()
+        return process_options(rt, layouts.for_process(target, rt))
+
+    return target.cached("torch print options", read)
 
 
 def _number(obj):
@@ -207,6 +223,24 @@ def tensor_repr(tensor: Tensor, options: Options | None = None, depth: int = 0) 
     return "Parameter containing:\n" + text if tensor.is_parameter else text
 
 
+def scalar_repr(value: Any, dtype: dtypes.DType, device: str, options: Options | None = None) -> str:
+    """The repr of a tensor without dimensions that holds `value`."""
+    options = options or Options()
+    if dtype.kind == "complex":
+        text = _ComplexFormat([value], options)(value)
+    else:
+        text = _Format([value], dtype.kind == "float", options)(value)
+    suffixes = [f"device='{device}'"] if device.partition(":")[0] != "cpu" else []
+    if dtype.name not in _expected(options.default_dtype):
+        suffixes.append("dtype=torch." + dtype.name)
+    return _with_suffixes("tensor(" + text, suffixes, len("tensor("), False, options.linewidth)
+
+
+def _expected(default: str) -> set[str]:
+    """The dtypes that torch does not name."""
+    return {default, "complex128" if default == "float64" else "complex64", "int64", "bool"}
+
+
 def _body(tensor: Tensor, options: Options, indent: int) -> tuple[str, list[str]]:
     """-> (what stands for the values, the suffixes that its kind of tensor has)"""
     dtype, default = tensor.dtype, options.default_dtype
@@ -223,8 +257,7 @@ def _body(tensor: Tensor, options: Options, indent: int) -> tuple[str, list[str]
         return "[\n" + ",\n".join("\n".join("  " + line for line in lines) for lines in texts) + "\n]", []
     if tensor.numel == 0 and not tensor.unavailable and not tensor.layout.startswith("sparse_"):
         return "[]", ([size] if len(tensor.shape or ()) != 1 else []) + unlike_default
-    expected = {default, "complex128" if default == "float64" else "complex64", "int64", "bool"}
-    unexpected = [of_type] if dtype.name not in expected else []
+    unexpected = [of_type] if dtype.name not in _expected(default) else []
     if tensor.layout.startswith("sparse_"):
         return _sparse_body(tensor, options, indent, [size], unexpected)
     return values_text(tensor, options, indent), ([] if options.edgeitems else [size]) + unexpected

@@ -144,6 +144,15 @@ def histogram(source: Source, low: float, high: float, bins: int = 20, sample: i
     return {"edges": edges, "counts": [n * times for n in counts.tolist()]}
 
 
+def infinities(source: Source) -> tuple[bool, bool]:
+    """Whether -inf and whether inf is among the elements."""
+    below = above = False
+    for box in source.distinct()[0].boxes():
+        values = source.numbers(box)
+        below, above = below or bool((values == -math.inf).any()), above or bool((values == math.inf).any())
+    return below, above
+
+
 def has_nan(source: Source) -> bool:
     """Whether any element is NaN; at the speed of reading."""
     import numpy

@@ -189,31 +189,37 @@ class Tensor:
     # ---- slices ----------------------------------------------------------------------------------------------------
     def sliced(self, text: str) -> Tensor:
         """The view that Python's `t[text]` makes, for ints, slices and `...`; `GdbextError` as torch would complain."""
-        if self.shape is None or self.stride is None:
-            raise GdbextError(f"{self.name}: {self.unavailable or 'it has no strides'}: it cannot be sliced")
         words = [w.strip() for w in text.strip().strip("[]").split(",")]
         if words and words[-1] == "" and len(words) > 1:
             words.pop()
-        if words.count("...") > 1 or len([w for w in words if w != "..."]) > len(self.shape):
-            raise GdbextError(f"-slice {text}: too many indices for a tensor of {len(self.shape)} dimensions")
-        if "..." in words:
-            at = words.index("...")
-            words[at : at + 1] = [":"] * (len(self.shape) - len(words) + 1)
-        words += [":"] * (len(self.shape) - len(words))
+        return self.indexed([_key(word, text) for word in words], f"-slice {text}")
+
+    def indexed(self, keys: Sequence[Any], shown: str = "") -> Tensor:
+        """The view that `t[keys]` makes; `keys`: ints, slices and at most one Ellipsis. `shown`: the index in messages.
+
+        `GdbextError` as torch would complain.
+        """
+        if self.shape is None or self.stride is None:
+            raise GdbextError(f"{self.name}: {self.unavailable or 'it has no strides'}: it cannot be sliced")
+        shown = shown or f"[{', '.join(map(_shown_key, keys))}]"
+        full, own = slice(None), list(keys)
+        if own.count(Ellipsis) > 1 or len([k for k in own if k is not Ellipsis]) > len(self.shape):
+            raise GdbextError(f"{shown}: too many indices for a tensor of {len(self.shape)} dimensions")
+        if Ellipsis in own:
+            at = own.index(Ellipsis)
+            own[at : at + 1] = [full] * (len(self.shape) - len(own) + 1)
+        own += [full] * (len(self.shape) - len(own))
         shape, stride, offset = [], [], self.storage_offset
-        for dim, word in enumerate(words):
+        for dim, key in enumerate(own):
             n, step = self.shape[dim], self.stride[dim]
-            numbers = [_number(p, text) for p in word.split(":")]
-            if len(numbers) == 1:
-                if numbers[0] is None:
-                    raise GdbextError(f"-slice {text}: an index is missing")
-                if not -n <= numbers[0] < n:
-                    raise GdbextError(f"-slice {text}: index {numbers[0]} is out of bounds for dimension {dim} with size {n}")
-                offset += (numbers[0] % n) * step
+            if not isinstance(key, slice):
+                if not -n <= key < n:
+                    raise GdbextError(f"{shown}: index {key} is out of bounds for dimension {dim} with size {n}")
+                offset += (key % n) * step
                 continue
-            if len(numbers) > 3 or (len(numbers) == 3 and numbers[2] is not None and numbers[2] <= 0):
-                raise GdbextError(f"-slice {text}: torch takes start:stop:step with a step greater than zero")
-            picked = range(n)[slice(*numbers)]
+            if key.step is not None and key.step <= 0:
+                raise GdbextError(f"{shown}: torch takes start:stop:step with a step greater than zero")
+            picked = range(n)[key]
             shape.append(len(picked))
             stride.append(step * picked.step)
             offset += picked.start * step if len(picked) else min(picked.start, n) * step
@@ -222,8 +228,29 @@ class Tensor:
         if self.plain:
             sub.type = "Tensor"
         if self.quantizer:
-            sub.quantizer = self.quantizer.sliced(words)
+            sub.quantizer = self.quantizer.indexed(own)
         return sub
+
+
+def _key(word: str, text: str) -> Any:
+    """An index of -slice: an int, a slice or Ellipsis."""
+    if word == "...":
+        return Ellipsis
+    numbers = [_number(part, text) for part in word.split(":")]
+    if len(numbers) == 1:
+        if numbers[0] is None:
+            raise GdbextError(f"-slice {text}: an index is missing")
+        return numbers[0]
+    if len(numbers) > 3:
+        raise GdbextError(f"-slice {text}: torch takes start:stop:step with a step greater than zero")
+    return slice(*numbers)
+
+
+def _shown_key(key: Any) -> str:
+    if not isinstance(key, slice):
+        return "..." if key is Ellipsis else str(key)
+    parts = [key.start, key.stop] + ([key.step] if key.step is not None else [])
+    return ":".join("" if part is None else str(part) for part in parts)
 
 
 def _number(word: str, text: str) -> Optional[int]:
@@ -254,16 +281,16 @@ class Quantizer:
             channels = [self.pick[i[self.axis]] if self.pick is not None else i[self.axis] for i in indices]
         return [_f32((v - self.zero_points[c]) * _f32(self.scales[c])) for v, c in zip(stored, channels)]
 
-    def sliced(self, words: list) -> Quantizer:
-        """The quantizer of the view that `words`, one per dimension, make."""
+    def indexed(self, keys: Sequence[Any]) -> Quantizer:
+        """The quantizer of the view that `keys`, an int or a slice per dimension, make."""
         if self.axis is None:
             return self
-        kept = [d for d, w in enumerate(words) if ":" in w]
-        numbers = [int(p, 0) if p.strip() else None for p in words[self.axis].split(":")]
+        key = keys[self.axis]
         channels = range(len(self.scales)) if self.pick is None else self.pick
-        if self.axis not in kept:
-            return dataclasses.replace(self, pick=channels[numbers[0]])
-        return dataclasses.replace(self, axis=kept.index(self.axis), pick=channels[slice(*numbers)])
+        if not isinstance(key, slice):
+            return dataclasses.replace(self, pick=channels[key])
+        axis = sum(isinstance(k, slice) for k in keys[: self.axis])
+        return dataclasses.replace(self, axis=axis, pick=channels[key])
 
 
 def _f32(value: float) -> float:

@@ -315,7 +315,8 @@ def _describe_python(t: Tensor, obj: Object) -> None:
 
 
 def _tensor_attributes(obj: Object) -> tuple[str, ...]:
-    """Names of the attributes that are tensors: there a wrapper subclass, a jagged nested tensor or a DTensor keeps its values."""
+    """Names of the attributes that are tensors: there a wrapper subclass, a jagged nested tensor or a DTensor keeps its
+    values."""
     found = []
     for name, value in obj.fields():
         try:
