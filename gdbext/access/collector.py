@@ -268,6 +268,7 @@ class Collection:
             "maps": self.stop.text,
             "threads": {str(t.tid): {"name": t.name, "state": t.state, "ns_tid": t.ns_tid} for t in self.threads.values()},
             "root": {"pid": self.tid, "start": ptrace.start_time(self.tid), "boot": boot_id()} if root else None,
+            "cwd": self.live.cwd(),
             "pauses": self.pauses,
             "time": time.time(),
             "partial": self.partial,

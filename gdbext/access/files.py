@@ -79,9 +79,11 @@ def source_lines(path: str, limit: int = MAX_SOURCE) -> list[str]:
     """The lines of a source file, of its first `limit` bytes; errors as of `open_regular`."""
     with open_regular(path) as f:
         try:
-            return f.read(limit).decode("utf-8", "replace").splitlines()
+            text = f.read(limit).decode("utf-8", "replace")
         except OSError as e:
             raise NotFoundError(f"{path}: {e.strerror}") from None
+    lines = [line.rstrip("\r") for line in text.split("\n")]  # not splitlines(): a form feed ends no line of Python
+    return lines[:-1] if lines[-1] == "" else lines
 
 
 class Budget:

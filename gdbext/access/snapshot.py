@@ -101,6 +101,10 @@ class CoreFileTarget(Target):
             return ""
         return process_root(pid)
 
+    def cwd(self) -> str:
+        """As a snapshot's note says; '' for a core."""
+        return str(self.note.get("cwd") or "")
+
     # ---- memory --------------------------------------------------------------------------------------------------
     def _read(self, address: int, size: int) -> bytes:
         parts, at, left = [], address, size

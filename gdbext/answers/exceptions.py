@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..errors import GdbextError
+from ..errors import GdbextError, NotFoundError
 from ..render.jsonline import Address
 from ..render.text import escape
 from .frames import python_frame
@@ -93,9 +93,8 @@ class Source:
     def line(self, path: str, number: int | None) -> str:
         if path not in self.files:
             try:
-                with open(self.target.local_file(path), encoding="utf-8", errors="replace") as f:
-                    self.files[path] = f.read(8_000_000).split("\n")
-            except OSError:
+                self.files[path] = self.target.source_lines(path)
+            except NotFoundError:
                 self.files[path] = []
         lines = self.files[path]
         return lines[number - 1].strip() if number and 0 < number <= len(lines) else ""

@@ -104,25 +104,18 @@ class PyDown(Command):
         return _move(session, args, session.level(args.on) - _count(self.name, args.operand_text, 1))
 
 
-def _open_source(frame):
-    """The text of the frame's source file as this machine has it, or `NotFoundError`."""
-    target, path = frame.rt.target, frame.file
-    tried = [target.local_file(path)]
-    if not path.startswith("/") and target.pid:
-        tried.append(f"/proc/{target.pid}/cwd/{path}")
-    for name in tried:
-        try:
-            with open(name, encoding="utf-8", errors="replace") as f:
-                return f.read(8_000_000)
-        except OSError:
-            continue
-    raise NotFoundError(f"the source {escape(path)} is not on this machine")
+def _source_lines(frame):
+    """The lines of the frame's source file as this machine has it, or `NotFoundError`."""
+    try:
+        return frame.rt.target.source_lines(frame.file)
+    except NotFoundError:
+        raise NotFoundError(f"the source {escape(frame.file)} is not on this machine") from None
 
 
 def _source(frame, line, count):
     """`[(number, text)]` of lines around `line`; [] where the source is not here."""
     try:
-        lines = _open_source(frame).splitlines()
+        lines = _source_lines(frame)
     except NotFoundError:
         return []
     start = max(1, line - count // 2)
@@ -145,11 +138,11 @@ class PyList(Command):
 
     def run(self, session: Session, args: Args) -> Answer:
         frame = session.frame(args.on)
-        text = _open_source(frame)  # raises when it is not here
+        lines = _source_lines(frame)  # raises when it is not here
         at = _count(self.name, args.operand_text, frame.line or frame.code.first)
         shown = _source(frame, at, max(1, args.lines))
         if not shown:
-            raise GdbextError(f"{os.path.basename(frame.file)} has {len(text.splitlines())} lines, no line {at}")
+            raise GdbextError(f"{os.path.basename(frame.file)} has {len(lines)} lines, no line {at}")
         data = {
             "frame": frame_place(frame),
             "file": escape(frame.file),

@@ -7,7 +7,7 @@ import gdb
 from ..access import live_gdb
 from ..access.cli_gdb import command
 from ..cpython.frames import PyFrame
-from ..errors import FaultError, GdbextError, LayoutError
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
 from . import hw_breakpoints
 from .hw_breakpoints import Process, WordWatchpoint
@@ -237,17 +237,13 @@ def text(stop):
     """Where a step ended, with the source line where this machine has the file."""
     frame = stop.frame
     head = f"{escape(frame.function)} at {escape(frame.file)}:{frame.line}, thread {stop.tid}"
-    source = source_line(stop.process.view.local_file(frame.file), frame.line)
+    source = source_line(stop.process.view, frame.file, frame.line)
     return head + (f"\n{frame.line}\t{escape(source)}" if source is not None else "")
 
 
-def source_line(path, number):
-    """A line of a source file, None where it is not to be had."""
+def source_line(target, path, number):
+    """A line of a source file that a process names, None where it is not to be had."""
     try:
-        with open(path, "rb") as f:
-            for at, line in enumerate(f, 1):
-                if at == number:
-                    return line.decode("utf-8", "replace").rstrip().expandtabs()
-    except (OSError, TypeError, ValueError):
-        pass
-    return None
+        return target.source_lines(path)[number - 1].rstrip().expandtabs()
+    except (NotFoundError, IndexError, TypeError):
+        return None

@@ -5,17 +5,15 @@ exception table tells for the instruction it stands at (3.11 and later; Objects/
 does (3.9, 3.10). So who holds it in a `with` is read, not guessed.
 """
 
-import os
 import re
 
-from ..errors import FaultError, GdbextError
+from ..errors import FaultError, GdbextError, NotFoundError
 from .expressions import evaluate
 from .objects import Object
 
 _LEAVE = ("__exit__", "__aexit__")
 MAX_DEPTH = 4096
 MAX_BLOCKS = 20  # CO_MAXBLOCKS
-MAX_SOURCE = 4 << 20
 
 
 # ---- the value stack of a frame --------------------------------------------------------------------------------------
@@ -136,25 +134,18 @@ def _source(frame):
     """`{line: text}` of a frame's function from its file here; None where that is not to be had."""
     import inspect
 
-    path = frame.rt.target.local_file(frame.file)
-
-    def lines():
-        try:
-            if not os.path.isfile(path) or os.path.getsize(path) > MAX_SOURCE:
-                return []
-            with open(path, encoding="utf-8", errors="replace") as f:
-                return f.read().splitlines(keepends=True)
-        except OSError:
-            return []
-
-    every = frame.rt.target.cached(("source", path), lines)
+    path = frame.file
+    try:
+        every = frame.rt.target.source_lines(path)
+    except NotFoundError:
+        return None
     start = frame.code.first - 1
     if not 0 <= start < len(every):
         return None
 
     def numbered():
         try:
-            block = every if frame.code.name == "<module>" else inspect.getblock(every[start:])
+            block = every if frame.code.name == "<module>" else inspect.getblock([line + "\n" for line in every[start:]])
         except (SyntaxError, IndentationError, FaultError):
             return None
         return {start + 1 + i: text.split("#")[0] for i, text in enumerate(block)}

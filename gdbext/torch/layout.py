@@ -137,10 +137,10 @@ def torch_version(target: Target, rt: Runtime | None = None) -> str:
         if name.startswith(("libtorch_cpu.so", "libtorch.so", "libc10.so")) and folder.endswith("/lib"):
             for file, pattern in _VERSION_FILES:
                 try:
-                    with open(target.local_file(folder[: -len("lib")] + file)) as f:
-                        found = re.search(pattern, f.read(65536), re.M)
-                except (OSError, UnicodeDecodeError):
+                    lines = target.source_lines(folder[: -len("lib")] + file)
+                except NotFoundError:
                     continue
+                found = re.search(pattern, "\n".join(lines[:1000]), re.M)
                 if found:
                     return found.group(1)
     raise NotFoundError(

@@ -1,0 +1,191 @@
+"""Only the file that a process has mapped gives symbols and unwind tables, only from the process's own root, and only regular
+files are read."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from harness.answers import answer
+from harness.heartbeats import asleep
+
+from gdbext.access import files
+from gdbext.access.collect import collect
+from gdbext.access.proc import ProcTarget, process_root
+from gdbext.access.snapshot import CoreFileTarget
+from gdbext.stacks.threads import ProcessView
+
+READER = "gdbext.stacks.prefetch"
+LIBRARY = """
+#include <unistd.h>
+%s
+__attribute__((noinline)) int %s(void) { for (;;) pause(); }
+__attribute__((noinline)) int entry(int n) { volatile char room[%d]; room[n] = 1; return %s() + room[n]; }
+"""
+PADDING = "__attribute__((noinline)) int pad(int n) { volatile int x = n; while (x > 0) x -= 3; return x; }\nint pad2(int n) { return pad(n) * 3; }"
+
+
+def built(path, function, padding="", room=100, flags=()):
+    source = LIBRARY % (padding, function, room, function)
+    command = ["gcc", "-O1", "-fno-toplevel-reorder", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path), *flags]
+    subprocess.run(command, input=source.encode(), check=True)
+
+
+def waiting(library, **options):
+    code = f"import ctypes\nlib = ctypes.CDLL({str(library)!r})\nprint('up', flush=True)\nlib.entry(3)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, **options)
+    assert process.stdout.readline() == b"up\n"
+    assert asleep(process.pid)
+    return process
+
+
+@pytest.fixture
+def library(tmp_path):
+    path = tmp_path / "libfoo.so"
+    built(path, "inside")
+    return path
+
+
+def native(target):
+    """{function: (reliable)} of the main thread's frames in libfoo.so, and what is said of them."""
+    view = ProcessView(target)
+    frames = [f for f in view.main.native if os.path.basename(f.library) == "libfoo.so"]
+    return [(f.function, f.reliable) for f in frames], view.partial
+
+
+@pytest.mark.parametrize("flags", [(), ("-Wl,--build-id=none",)])
+def test_another_build_at_the_same_path_is_refused_by_name(library, tmp_path, flags):
+    built(library, "inside", flags=flags)
+    process = waiting(library)
+    try:
+        file = str(tmp_path / "snapshot")
+        collect(process.pid, file, READER)
+        assert native(CoreFileTarget(file)) == ([("inside", True), ("entry", True)], [])
+        built(tmp_path / "new.so", "outside", PADDING, 3000, flags)
+        os.replace(tmp_path / "new.so", library)
+        frames, partial = native(CoreFileTarget(file))
+        assert frames and not any(function for function, _ in frames)
+        assert any(str(library) in reason and "not the file that is mapped" in reason for reason in partial)
+        for command in (f"llm-stacks {file} -json", f"llm-bt -on {file} -json -all"):
+            assert any("not the file that is mapped" in reason for reason in answer(command)["partial"]), command
+        # The process itself still has the old one: its own pieces tell, though the file has no name any more.
+        live = str(tmp_path / "live")
+        collect(process.pid, live, READER)
+        view = ProcessView(ProcTarget(process.pid))
+        module = next(m for m in view.target.modules() if "libfoo" in m.path)
+        assert module.symbol("inside") and module.elf.symbol("outside") is None
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_file_that_nothing_vouches_for_makes_frames_unreliable(library, tmp_path, monkeypatch):
+    process = waiting(library)
+    try:
+        file = str(tmp_path / "snapshot")
+        collect(process.pid, file, READER)
+    finally:
+        process.kill()
+        process.communicate()
+    target = CoreFileTarget(file)
+    base = next(m for m in target.modules() if m.name == "libfoo.so")
+    own = target.read_own
+
+    def lost(address, size):
+        if base.base <= address < base.end:
+            raise files.NotFoundError("not in the core")
+        return own(address, size)
+
+    monkeypatch.setattr(target, "read_own", lost)
+    frames, partial = native(target)
+    assert frames[0] == ("inside", False)
+    assert any("nothing in snapshot" in reason and str(library) in reason for reason in partial)
+
+
+CLONE_NEWNS, CLONE_NEWUSER, MS_REC, MS_PRIVATE, MS_BIND = 0x20000, 0x10000000, 0x4000, 0x40000, 0x1000
+
+
+def own_mounts(over, what):
+    """For a child: another mount namespace in which the folder `what` is mounted over `over`."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def enter():
+        if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
+            raise OSError(ctypes.get_errno(), "unshare")
+        if libc.mount(os.fsencode(what), os.fsencode(over), None, MS_BIND, None):
+            raise OSError(ctypes.get_errno(), "mount")
+
+    return enter
+
+
+def test_the_files_of_a_container_are_read_from_the_hosts_side(tmp_path):
+    """Another mount namespace, with another library at the same path: live, in a snapshot while it lives, and refused after its
+    end."""
+    here, inside = tmp_path / "lib", tmp_path / "inside"
+    here.mkdir(), inside.mkdir()
+    built(here / "libfoo.so", "of_the_host", PADDING, 3000)
+    built(inside / "libfoo.so", "of_the_container")
+    try:
+        process = waiting(here / "libfoo.so", preexec_fn=own_mounts(here, inside))
+    except (subprocess.SubprocessError, OSError):
+        pytest.skip("no permission to make a mount namespace")
+    try:
+        assert process_root(process.pid) == f"/proc/{process.pid}/root" and process_root(os.getpid()) == ""
+        file = str(tmp_path / "snapshot")
+        collect(process.pid, file, READER)
+        assert native(CoreFileTarget(file)) == ([("of_the_container", True), ("entry", True)], [])
+    finally:
+        process.kill()
+        process.communicate()
+    frames, partial = native(CoreFileTarget(file))
+    assert not any(function for function, _ in frames) and any("not the file that is mapped" in reason for reason in partial)
+
+
+def test_a_snapshot_names_no_root_of_its_own_choice(library, tmp_path):
+    process = waiting(library)
+    try:
+        file = str(tmp_path / "snapshot")
+        collect(process.pid, file, READER)
+        target = CoreFileTarget(file)
+        for note in ({"pid": 1, "start": 0, "boot": "x"}, {"pid": "/etc", "start": None, "boot": ""}, "/", ["/"], 7, None):
+            target.note["root"] = note
+            assert target.root() == ""
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_a_source_that_is_no_file_is_not_waited_for(tmp_path, kind):
+    """co_filename is a FIFO, or a device that never ends."""
+    path = "/dev/zero"
+    if kind == "fifo":
+        path = str(tmp_path / "fifo.py")
+        os.mkfifo(path)
+    text = "import time\ndef wait():\n    print('up', flush=True)\n    time.sleep(1000)\nwait()\n"
+    process = subprocess.Popen([sys.executable, "-c", f"exec(compile({text!r}, {path!r}, 'exec'))"], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"up\n"
+        words = [sys.executable, "-m", "gdbext"]
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        for command in ("pylist", "pyframe", "pylocals", "llm-locks"):
+            asked = [*words, command, str(process.pid)] if command == "llm-locks" else [*words, command, "-on", str(process.pid)]
+            done = subprocess.run(asked, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+            assert "Traceback" not in done.stderr
+            if command == "pylist":
+                assert "is not on this machine" in done.stderr
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_links_of_a_container_end_inside_it(tmp_path, library):
+    root = tmp_path / "root"
+    (root / "lib").mkdir(parents=True)
+    shutil.copy(library, root / "lib" / "real.so")
+    (root / "lib" / "libfoo.so").symlink_to("/lib/real.so")
+    (root / "lib" / "out.so").symlink_to(str(library))
+    assert files.resolve(str(root), "/lib/libfoo.so") == f"{root}/lib/real.so"
+    assert not os.path.exists(files.resolve(str(root), "/lib/out.so"))
