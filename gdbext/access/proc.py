@@ -51,14 +51,11 @@ def read_proc(pid: int, name: str) -> bytes:
 def read_maps(pid: int) -> tuple[str, int]:
     """-> (text of the memory map, the thread whose /proc entry shows it).
 
-    The entry of a process whose main thread has ended is empty: its memory is then that of any other thread."""
-    text = read_proc(pid, "maps").decode("utf-8", "surrogateescape")
-    if text:
-        return text, pid
-    for tid in task_ids(pid):
+    The entry of a process whose main thread has ended shows nothing: its memory is then that of any other thread."""
+    for tid in [pid, *task_ids(pid)]:
         try:
             text = read_proc(pid, f"task/{tid}/maps").decode("utf-8", "surrogateescape")
-        except GdbextError:
+        except NotFoundError:
             continue
         if text:
             return text, tid
@@ -147,7 +144,11 @@ class ProcTarget(Target):
         return self._carrier
 
     def _entry(self, name: str) -> bytes:
-        return read_proc(self.pid, name) or read_proc(self._memory_tid(), name)
+        try:
+            found = read_proc(self.pid, name)
+        except NotFoundError:
+            found = b""
+        return found or read_proc(self._memory_tid(), name)
 
     def _read(self, address: int, size: int) -> bytes:
         descriptor = self.open_memory().fileno()

@@ -128,7 +128,9 @@ class Unwinder:
                     pc, values = self._guess(values, len(found) == 1)
             except (KeyError, IndexError, GdbextError, struct.error):
                 break
-            if not pc or values.get(sp_number, 0) <= sp and not (exact and len(found) > 1):
+            new_sp = values.get(sp_number, 0)
+            grows = new_sp > sp or (new_sp == sp and len(found) == 1)  # the innermost function may have put nothing on the stack
+            if not pc or not grows and not (exact and len(found) > 1):
                 break  # the outermost frame, or a stack that does not grow: damage
             if self.memory.mapping_at(pc) is None:
                 break

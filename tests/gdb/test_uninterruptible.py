@@ -1,0 +1,125 @@
+"""Processes with a thread that nothing can stop (state D), or whose main thread has ended: read all the same, and nobody
+waits."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from harness.answers import answer
+from harness.heartbeats import eventually
+
+from gdbext.access import ptrace
+from gdbext.access.collect import collect
+from gdbext.access.proc import ProcTarget
+from gdbext.access.snapshot import CoreFileTarget
+from gdbext.cpython.runtime import open_runtime
+from gdbext.stacks.threads import ProcessView
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+READER = "gdbext.stacks.prefetch"
+SOURCE = """
+#define _GNU_SOURCE
+#include <time.h>
+#include <unistd.h>
+__attribute__((noinline)) int slow_vfork(int n) {
+    volatile int room[20] = {n};
+    if (!vfork()) {  /* until it ends, the thread that made it is in uninterruptible sleep */
+        struct timespec long_time = {600, 0};
+        nanosleep(&long_time, 0);
+        _exit(0);
+    }
+    return room[0];
+}
+"""
+VFORKS = """
+import ctypes, sys, threading, time
+lib = ctypes.CDLL(sys.argv[1])
+def stuck():
+    lib.slow_vfork(1)
+def wait():
+    print("up", flush=True)
+    time.sleep(1000)
+threading.Thread(target=stuck, daemon=True).start()
+wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def forker(tmp_path_factory):
+    """-> (pid, tid of the thread in state D)"""
+    library = str(tmp_path_factory.mktemp("vfork") / "lib.so")
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=SOURCE.encode(), check=True)
+    process = subprocess.Popen([sys.executable, "-c", VFORKS, library], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    eventually(lambda: ptrace.uninterruptible(process.pid), "a thread in state D")
+    (tid,) = ptrace.uninterruptible(process.pid)
+    yield process.pid, tid
+    with open(f"/proc/{process.pid}/task/{tid}/children") as f:
+        for child in f.read().split():
+            os.kill(int(child), signal.SIGKILL)
+    process.kill()
+    process.communicate()
+
+
+def test_nobody_waits_for_a_thread_that_cannot_stop(forker):
+    """With an hour's patience the stop is over at once, twice: and the thread that is still held is not seized again."""
+    pid, tid = forker
+    code = (
+        "from gdbext.access import ptrace\n"
+        f"stopped = ptrace.Stopped({pid}, 3600.0)\n"
+        "for _ in range(2):\n"
+        "    with stopped:\n"
+        f"        print({tid} in stopped.stray, len(stopped.threads), flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("True 1\nTrue 1\n", "")
+    assert ptrace.tracers(pid) == set()
+
+
+def test_a_snapshot_names_the_thread_and_holds_the_others_and_its_way_into_the_kernel(forker, tmp_path):
+    pid, tid = forker
+    result = collect(pid, str(tmp_path / "s"), READER)
+    assert any(f"thread {tid}" in reason and "state D" in reason for reason in result.partial)
+    target = CoreFileTarget(result.file)
+    view = ProcessView(target)
+    stacks = {th.tid: [f.function for f in th.native] for th in view.threads}
+    assert any("nanosleep" in name for name in stacks[pid]) and "slow_vfork" in stacks[tid]
+    said = {th["tid"]: [f["function"] for f in th["frames"]] for th in answer(f"pybt -all -on {result.file} -json")["threads"]}
+    assert said[pid] == ["wait", "<module>"] and said[tid][0] == "stuck"
+    assert ptrace.uninterruptible(pid) == [tid] and ptrace.tracers(pid) == set()
+
+
+LEADER = """
+import ctypes, sys, threading, time
+value = {"rank": 7}
+def serve(ready):
+    here = value
+    ready.wait()
+    time.sleep(0.2)
+    print("up", flush=True)
+    while True:
+        time.sleep(0.01)
+ready = threading.Event()
+threading.Thread(target=serve, args=(ready,), name="server").start()
+ready.set()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_main_thread_has_ended_is_read(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", LEADER, "word"], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"up\n"
+        eventually(lambda: ptrace.status(process.pid)["state"] == "Z", "the main thread's end")
+        live = ProcTarget(process.pid)
+        assert live.argv()[-1] == "word" and live.environ()["PATH"] == os.environ["PATH"] and live.mappings()
+        assert open_runtime(live).module("__main__").item("value").items(10)[0][1].integer() == 7
+        result = collect(process.pid, str(tmp_path / "s"), READER)
+        threads = ProcessView(CoreFileTarget(result.file)).threads
+        assert [[f.function for f in th.python][:1] for th in threads if th.python] == [["serve"]]
+        assert len(answer(f"pythreads -on {process.pid} -json")["threads"]) >= 1
+    finally:
+        process.kill()
+        process.communicate()
