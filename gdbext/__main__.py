@@ -16,7 +16,9 @@ SETUP = {
     "doctor": "what works on this machine, what does not, and the line that mends it",
     "install": "load gdbext in gdb and cuda-gdb from now on, and get numpy and the rest for gdb's own Python",
     "uninstall": "take that out again",
-    "vscode": "print a launch.json for VS Code: attach to each rank, or start an engine, by gdb, its DAP, Nsight's cuda-gdb or debugpy",
+    "vscode": (
+        "print a launch.json for VS Code: attach to each rank, or start an engine, by gdb, its DAP, Nsight's cuda-gdb or debugpy"
+    ),
 }
 
 

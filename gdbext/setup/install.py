@@ -47,7 +47,10 @@ def install(gdbinit=None, gdb=None, with_wheels=True, with_files=True, say=print
             folder, missing = wheels.install_wheels(found.python, say)
             done.append({"gdb": path, "python": "%d.%d" % found.python, "folder": folder, "missing": missing})
             say(
-                f"{folder}: {', '.join(p for p in wheels.PACKAGES if p not in missing)} for Python {found.python[0]}.{found.python[1]} of {path}"
+                (
+                    f"{folder}: {', '.join(p for p in wheels.PACKAGES if p not in missing)} for Python "
+                    f"{found.python[0]}.{found.python[1]} of {path}"
+                )
             )
             if missing:
                 partial.append(f"no wheel of {', '.join(missing)} for Python {found.python[0]}.{found.python[1]}")

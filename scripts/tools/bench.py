@@ -177,7 +177,10 @@ def bench_kv(gdb, rounds):
                     runs.append(measure(gdb_line(gdb, f"source {INIT}", *commands), child.pid))
             plain, checked = (statistics.median(r["cpu"] for r in runs) for runs in rows.values())
             table(
-                f"{kind}, {size} {'blocks' if kind == 'vllm' else 'slots'}: llm-kv check {checked - plain:.2f} s of CPU beyond attach",
+                (
+                    f"{kind}, {size} {'blocks' if kind == 'vllm' else 'slots'}: llm-kv check "
+                    f"{checked - plain:.2f} s of CPU beyond attach"
+                ),
                 rows,
             )
         finally:
@@ -200,7 +203,10 @@ def bench_pybreak(gdb, rounds):
         return (engine.answered()[0] - tokens) / (time.monotonic() - began)
 
     say(
-        "\n| engine | tokens/s before | armed, not reached | after | armed ÷ others | set in s | stood still |\n| --- | ---: | ---: | ---: | ---: | ---: | --- |"
+        (
+            "\n| engine | tokens/s before | armed, not reached | after | armed ÷ others | set in s | stood still |\n| "
+            "--- | ---: | ---: | ---: | ---: | ---: | --- |"
+        )
     )
     for name, (title, function) in NEVER.items():
         with START[name](tp=2) as engine:
@@ -208,7 +214,10 @@ def bench_pybreak(gdb, rounds):
             pid = next(pid for pid, t in engine.titles().items() if t == title)
             free, armed = [rate()], []
             for _ in range(rounds):
-                set_it = f"python import time; T = time.monotonic(); gdb.execute('pybreak {function}'); print('armed', time.monotonic() - T, flush=True)"
+                set_it = (
+                    f"python import time; T = time.monotonic(); gdb.execute('pybreak {function}'); "
+                    f"print('armed', time.monotonic() - T, flush=True)"
+                )
                 line = gdb_line(gdb, f"source {INIT}", f"llm-attach -libraries none {pid}", set_it, "llm-continue", "llm-detach")
                 child = subprocess.Popen(
                     line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -224,7 +233,10 @@ def bench_pybreak(gdb, rounds):
                 free.append(rate())
             middle = [statistics.median(v) for v in (free[:1], armed, free[1:], free)]
             say(
-                f"| {name} | {middle[0]:.0f} | {middle[1]:.0f} | {middle[2]:.0f} | {middle[1] / middle[3]:.2f} | {took:.2f} | {end.rpartition('  ')[2]} |"
+                (
+                    f"| {name} | {middle[0]:.0f} | {middle[1]:.0f} | {middle[2]:.0f} | "
+                    f"{middle[1] / middle[3]:.2f} | {took:.2f} | {end.rpartition('  ')[2]} |"
+                )
             )
 
 

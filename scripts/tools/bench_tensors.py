@@ -42,7 +42,10 @@ PLAIN = (
     "python [gdb.selected_inferior().read_memory({data} + i, min(1 << 20, {bytes} - i)).tobytes() and None "
     "for i in range(0, {bytes}, 1 << 20)]"
 )
-CLOCK = "python import time, resource; print('@@clock', time.monotonic(), time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+CLOCK = (
+    "python import time, resource; print('@@clock', time.monotonic(), time.process_time(), "
+    "resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+)
 
 
 def timed(gdb, pid, commands, env):

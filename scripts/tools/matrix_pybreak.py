@@ -119,7 +119,10 @@ def one(gdb, python):
 def table(rows):
     """-> (Markdown, whether all was right)"""
     text = [
-        "| CPython | passes printed / there were | calls and results printed / there were | calls/s before | armed, not reached | after |",
+        (
+            "| CPython | passes printed / there were | calls and results printed / there were | "
+            "calls/s before | armed, not reached | after |"
+        ),
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for version, found in rows:

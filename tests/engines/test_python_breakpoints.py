@@ -51,7 +51,10 @@ def asking(engine, command):
     """A gdb command with {later} in it: the number of a request that vLLM does not have yet. It is known once the engine stands
     still."""
     tokens = engine.ready_file + ".tokens"
-    return f"python LATER = int.from_bytes(open({tokens!r}, 'rb').read(16)[8:], 'little') + 12; gdb.execute({command!r}.format(later=LATER))"
+    return (
+        f"python LATER = int.from_bytes(open({tokens!r}, 'rb').read(16)[8:], 'little') + 12; "
+        f"gdb.execute({command!r}.format(later=LATER))"
+    )
 
 
 def in_flight(text):
@@ -125,8 +128,15 @@ def test_nan_stops_the_rank_that_samples_from_it(running, name, truth, gdb_path)
     model = {"vllm": "self.worker.worker.model_runner.model", "sglang": "self.tp_worker.model_runner.model"}[name]
     norm = f"{model}._modules['model']._modules['norm']._parameters['weight']"
     frame = {"vllm": "worker_busy_loop", "sglang": "event_loop_normal"}[name]
-    find = f"python import json; F = json.loads(gdb.execute('pybt -json', to_string=True))['threads'][0]['frames']; gdb.execute('pyframe %d' % next(f['level'] for f in F if f['function'].endswith('{frame}')))"
-    plant = "python import struct; A = int(json.loads(gdb.execute('pytensor -json %s' % E, to_string=True))['data_ptr'], 16); M = open('/proc/%d/mem' % P, 'r+b', buffering=0); M.seek(A); OLD = M.read(4); M.seek(A); M.write(struct.pack('<f', float('nan')))"
+    find = (
+        f"python import json; F = json.loads(gdb.execute('pybt -json', to_string=True))['threads'][0]['frames']; "
+        f"gdb.execute('pyframe %d' % next(f['level'] for f in F if f['function'].endswith('{frame}')))"
+    )
+    plant = (
+        "python import struct; A = int(json.loads(gdb.execute('pytensor -json %s' % E, "
+        "to_string=True))['data_ptr'], 16); M = open('/proc/%d/mem' % P, 'r+b', buffering=0); M.seek(A); OLD = "
+        "M.read(4); M.seek(A); M.write(struct.pack('<f', float('nan')))"
+    )
     commands = [
         f"llm-attach -libraries none {pid}",
         find,

@@ -142,9 +142,13 @@ def test_a_breakpoint_of_ours_at_an_address_is_planted_in_its_own_process_only(g
     a, b = two
     made = (
         "python from gdbext.control import launch_breakpoints; at = int(gdb.parse_and_eval('(unsigned long)&clock_nanosleep')); "
-        "both = [launch_breakpoints.InternalBreakpoint(at, lambda: None), launch_breakpoints.LaunchBreakpoint(None, '', at + 1, '')]; both[1].open(False)"
+        "both = [launch_breakpoints.InternalBreakpoint(at, lambda: None), "
+        "launch_breakpoints.LaunchBreakpoint(None, '', at + 1, '')]; both[1].open(False)"
     )
-    show = "python print([[p.thread_groups for p in getattr(b, 'locations', []) if p.enabled] for b in both], hasattr(both[0], 'locations'))"
+    show = (
+        "python print([[p.thread_groups for p in getattr(b, 'locations', []) if p.enabled] "
+        "for b in both], hasattr(both[0], 'locations'))"
+    )
     run = gdb(
         [
             f"llm-attach {a.pid}",

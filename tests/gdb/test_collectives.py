@@ -85,8 +85,8 @@ def test_when_all_wait_for_their_devices_the_rank_that_is_behind_is_the_culprit(
         said = answer(f"llm-hang {' '.join(map(str, pids))} -wait 0.5 -json")
         assert (said["verdict"], [c["pid"] for c in said["culprits"]]) == ("collective", [pids[1]]), said
         assert (
-            f"NCCL communicator 0xfeed: collectives counted in memory (AllReduce): {pids[0]}, {pids[2]} have begun 812, {pids[1]} has begun 811"
-            in said["evidence"]
-        ), said
+            f"NCCL communicator 0xfeed: collectives counted in memory (AllReduce): {pids[0]}, "
+            f"{pids[2]} have begun 812, {pids[1]} has begun 811"
+        ) in said["evidence"], said
         said = answer(f"llm-hang {pids[0]} {pids[2]} -wait 0.5 -json")
         assert said["verdict"] == "kernel" and not said["culprits"], said

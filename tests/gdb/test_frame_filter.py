@@ -92,7 +92,10 @@ def as_gdb_says(lines):
     [
         "m._function = lambda frame: 1 // 0",
         "m._python_frames = lambda frame: [][1]",
-        "take = m._Native.__init__; count = []; m._Native.__init__ = lambda *a: (count.append(1), take(*a), 1 // (len(count) < 7))",
+        (
+            "take = m._Native.__init__; count = []; m._Native.__init__ = lambda *a: "
+            "(count.append(1), take(*a), 1 // (len(count) < 7))"
+        ),
         "m.merge.merged = lambda *a: iter([m.merge.Merged(python=7)])",
         "m.session.runtime = lambda: m.session.nothing",
     ],

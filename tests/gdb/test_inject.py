@@ -73,7 +73,10 @@ def test_a_file_runs_in_the_process_which_goes_on(python, gdb_path, tmp_path):
     out = tmp_path / "told"
     body = tmp_path / "body.py"
     body.write_text(
-        f"import json, os, sys\nwith open({str(out)!r}, 'w') as f:\n    json.dump([os.getpid(), 'breakpoints.py' in sys.argv[0]], f)\n"
+        (
+            f"import json, os, sys\nwith open({str(out)!r}, 'w') as f:\n    "
+            f"json.dump([os.getpid(), 'breakpoints.py' in sys.argv[0]], f)\n"
+        )
     )
     before = set(glob.glob("/tmp/gdbext-inject-*"))
     with started(python, tmp_path) as subject:

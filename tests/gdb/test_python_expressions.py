@@ -50,7 +50,10 @@ def test_what_is_answered_is_what_python_answers(subject):
         else:
             right += 1
     print(
-        f"{rt.layout.name}: {right} right, {len(refused)} refused of {len(expressions)}, {sum(e[1] is not None for e in expressions)} have a value"
+        (
+            f"{rt.layout.name}: {right} right, {len(refused)} refused of {len(expressions)}, "
+            f"{sum(e[1] is not None for e in expressions)} have a value"
+        )
     )
     print("\n".join(r[:160] for r in refused))
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:40])

@@ -41,7 +41,10 @@ def test_a_full_ring_and_the_reader_that_does_not_read(torch_python):
             } and writer.chunks == reader.chunks == late.chunks
             said = answer(f"llm-hang {truth['writer']} {truth['readers'][0]} {truth['readers'][1]} -wait 0.6 -json")
             assert (said["verdict"], [c["pid"] for c in said["culprits"]]) == ("starved", [truth["readers"][1]]), said
-            line = f"{truth['readers'][1]} has 4 messages of it unread, {truth['readers'][0]} all read, its writer cannot write before {truth['readers'][1]} has read"
+            line = (
+                f"{truth['readers'][1]} has 4 messages of it unread, {truth['readers'][0]} all read, its writer cannot "
+                f"write before {truth['readers'][1]} has read"
+            )
             assert f"{truth['writer']}'s ring {writer.name}: {line}" in said["evidence"], said
         finally:
             os.killpg(target.pid, signal.SIGKILL)

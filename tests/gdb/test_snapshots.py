@@ -84,7 +84,10 @@ def test_a_snapshot_answers_what_the_live_process_answers(subject, gdb_path, tmp
 
 
 def test_the_file_is_private_and_takes_no_disk_for_zeros(tmp_path):
-    code = "import time, mmap; m = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\nm[:] = bytes(64 << 20); m[0] = 7\nprint('up', flush=True); time.sleep(1000)"
+    code = (
+        "import time, mmap; m = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\nm[:] = bytes(64 "
+        "<< 20); m[0] = 7\nprint('up', flush=True); time.sleep(1000)"
+    )
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         child.stdout.readline()

@@ -201,8 +201,10 @@ def test_plain_torch_numpy_and_safetensors_load_what_is_saved(subject, torch_pyt
 def test_the_library_s_own_files_compare_equal_to_the_process(subject, torch_python, tmp_path):
     make = (
         "import sys, torch, numpy; from safetensors.torch import save_file; f = sys.argv[1]\n"
-        "t = torch.arange(-512, 512).reshape(32, 32); torch.save(t.t(), f + '/a.pt'); save_file({'x': t, 'y': t + 1}, f + '/a.safetensors')\n"
-        "numpy.save(f + '/a.npy', t.numpy()); torch.save({'w': torch.nn.Parameter(t.float()), 'l': [t.bfloat16()]}, f + '/b.pt')\n"
+        "t = torch.arange(-512, 512).reshape(32, 32); torch.save(t.t(), f + '/a.pt'); "
+        "save_file({'x': t, 'y': t + 1}, f + '/a.safetensors')\n"
+        "numpy.save(f + '/a.npy', t.numpy()); torch.save({'w': "
+        "torch.nn.Parameter(t.float()), 'l': [t.bfloat16()]}, f + '/b.pt')\n"
         "torch.save(torch.nn.Linear(4, 3).state_dict(), f + '/state.pt')\n"
         "torch.save(t, f + '/old.pt', _use_new_zipfile_serialization=False)\n"
     )

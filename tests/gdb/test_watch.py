@@ -50,7 +50,10 @@ def test_a_process_that_ends_is_noticed_at_once(tmp_path):
 
 
 def test_a_counter_that_changes_is_progress(tmp_path):
-    code = "import time\ndef loop():\n    n = 0\n    m = 0\n    while True:\n        time.sleep(0.02); n += 1\nprint('up', flush=True)\nloop()"
+    code = (
+        "import time\ndef loop():\n    n = 0\n    m = 0\n    while True:\n        "
+        "time.sleep(0.02); n += 1\nprint('up', flush=True)\nloop()"
+    )
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         child.stdout.readline()
@@ -67,8 +70,10 @@ def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
     code = (
         f"import threading, time, queue\nlocks = {{'{SECRET} {SECRET}': threading.Lock()}}\n"
         f"def wait(prompt):\n    lock = locks[prompt]\n    with lock:\n        pass\n"
-        f"held = threading.Event()\ndef hold(prompt):\n    with locks[prompt]:\n        held.set(); print('up', flush=True); time.sleep(1000)\n"
-        f"p = '{SECRET} {SECRET}'\nthreading.Thread(target=hold, args=(p,), name='<img src=x onerror=alert(1)>').start(); held.wait()\nwait(p)"
+        f"held = threading.Event()\ndef hold(prompt):\n    with locks[prompt]:\n        "
+        f"held.set(); print('up', flush=True); time.sleep(1000)\n"
+        f"p = '{SECRET} {SECRET}'\nthreading.Thread(target=hold, args=(p,), name='<img src=x "
+        f"onerror=alert(1)>').start(); held.wait()\nwait(p)"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code, "--api-key=hidden-key"], stdout=subprocess.PIPE, env={**os.environ, "TOKEN": "hidden-token"}

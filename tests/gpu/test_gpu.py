@@ -67,7 +67,10 @@ def test_the_kernel_is_stopped_in_focused_and_stepped(cuda_gdb, program):
 def test_a_device_tensor_is_read_under_focus(cuda_gdb, program, tmp_path):
     script = tmp_path / "read.py"
     script.write_text(
-        "from gdbext.control import cudagdb\ndef read(address, size):\n    print('READ', cudagdb.device().read(int(address), size).hex())\n"
+        (
+            "from gdbext.control import cudagdb\ndef read(address, size):\n    print('READ', "
+            "cudagdb.device().read(int(address), size).hex())\n"
+        )
     )
     said = cuda_gdb(
         [
@@ -134,7 +137,8 @@ def test_a_hung_kernel_is_dumped_on_request(cuda_gdb, program, tmp_path):
 def test_torch_shows_the_values_of_a_cuda_tensor(cuda_gdb, torch_python, tmp_path):
     code = (
         "import torch,time\nt = torch.arange(12., device='cuda').reshape(3, 4)\ntorch.cuda.synchronize()\n"
-        "def wait():\n    x = t\n    torch.cuda._sleep(1 << 40)\n    print('ready', flush=True)\n    torch.cuda.synchronize()\nwait()\n"
+        "def wait():\n    x = t\n    torch.cuda._sleep(1 << 40)\n    print('ready', "
+        "flush=True)\n    torch.cuda.synchronize()\nwait()\n"
     )
     if subprocess.run(
         [torch_python, "-c", "import torch; assert torch.cuda.is_available()"], stderr=subprocess.DEVNULL

@@ -12,7 +12,8 @@ from gdbext.errors import FaultError, GdbextError
 FOCUSED = "kernel 2, grid 1, block (5,3,0), thread (0,0,0), device 0, sm 1, warp 4, lane 0\n"
 KERNELS = (
     '^done,InfoCudaKernelsTable={nr_rows="2",body=[InfoCudaKernelsRow={current="*",kernel="2",device="0",grid="1",status="Active",gridDim="(8,4,1)",'
-    'blockDim="(128,1,1)",invocation="vllm::k<float, {int}>(q=0x7f \\"a\\")"},InfoCudaKernelsRow={current=" ",kernel="3",device="1",grid="9",'
+    'blockDim="(128,1,1)",invocation="vllm::k<float, {int}>(q=0x7f '
+    '\\"a\\")"},InfoCudaKernelsRow={current=" ",kernel="3",device="1",grid="9",'
     'gridDim="(1,1,1)",blockDim="(32,1,1)",invocation="other()"}]}'
 )
 
@@ -147,7 +148,10 @@ def test_a_step_says_what_it_did(load):
     assert "warp 4 of SM 1 stepped, 16 lanes active   block (5,3,0), sequence 3, head 5   KV block 7" in answer.to_text()
     answers.update(
         {
-            "tbreak *0x7f1234500120 if blockIdx.x == 5 && blockIdx.y == 3 && blockIdx.z == 0 && threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0": "",
+            (
+                "tbreak *0x7f1234500120 if blockIdx.x == 5 && blockIdx.y == 3 && blockIdx.z == 0 && "
+                "threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0"
+            ): "",
             "continue": "",
         }
     )

@@ -174,7 +174,10 @@ def test_a_machine_without_python3_is_told_so(monkeypatch):
 
 def test_the_end_of_the_thread_that_holds_the_mutex_is_told():
     """A process that holds it is killed; who waits for it learns so."""
-    code = "from gdbext.access import liveness; import time; life = liveness.LivenessMutex.held(); print(life.fd, flush=True); time.sleep(600)"
+    code = (
+        "from gdbext.access import liveness; import time; life = "
+        "liveness.LivenessMutex.held(); print(life.fd, flush=True); time.sleep(600)"
+    )
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
     try:
         fd = os.open(f"/proc/{holder.pid}/fd/{int(holder.stdout.readline())}", os.O_RDWR)

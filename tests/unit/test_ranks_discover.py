@@ -734,7 +734,9 @@ def test_the_command_gives_the_contracts_fields_and_remembers_the_ranks(proc, mo
     answer = LlmRanks().run(session, LlmRanks.parse("-engine vllm"))
     data = json.loads(answer.json("llm-ranks"))
     assert data["schema"] == "llm-ranks/1" and data["partial"] == []
-    fields = "index engine role label ranks rank_source host pid ns_pid ppid title state threads rss cpu age gpus orphan inferior".split()
+    fields = (
+        "index engine role label ranks rank_source host pid ns_pid ppid title state threads rss cpu age gpus orphan inferior"
+    ).split()
     assert all(f in rank for f in fields for rank in data["ranks"])
     worker = data["ranks"][2]
     assert (worker["ranks"], worker["title"], worker["state"], worker["inferior"]) == (

@@ -153,7 +153,8 @@ def test_shared_memory_that_the_processes_made_and_left_is_removed(tmp_path):
     time.sleep(1.5)
     code = (
         "import mmap, sys, time\nkept = []\nfor path, mode in zip(sys.argv[1:], ('w+b', 'r+b')):\n    f = open(path, mode)\n"
-        "    f.truncate(4096) if 'w' in mode else 0\n    kept.append(mmap.mmap(f.fileno(), 4096))\nprint('up', file=sys.stderr, flush=True)"
+        "    f.truncate(4096) if 'w' in mode else 0\n    kept.append(mmap.mmap(f.fileno(), "
+        "4096))\nprint('up', file=sys.stderr, flush=True)"
         "\ntime.sleep(1000)"
     )
     try:
