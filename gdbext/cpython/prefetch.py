@@ -20,7 +20,7 @@ def read(target):
             rt.gil(thread.interp)
             rt.thread_name(thread)
             for frame in rt.frames(thread):
-                frame.function, frame.file, frame.line
+                frame.function, frame.file, frame.line  # noqa: B018  (reading them is what it is for)
                 for _, value in frame.locals():
                     if value is not None:
                         Repr(SHORT)(value)

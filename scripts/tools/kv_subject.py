@@ -1,7 +1,7 @@
 """What scripts/bench --kv looks at: a vLLM BlockPool, or SGLang's allocator with a radix cache, of a given size and half in use;
 then it waits.
 
-kv_subject.py vllm|sglang SIZE      Scheduler and Batch of sglang are FAKES; the pools, the allocator and the tree are SGLang's own
+kv_subject.py vllm|sglang SIZE   Scheduler and Batch of sglang are FAKES; the pools, the allocator and the tree are SGLang's own
 """
 
 import sys

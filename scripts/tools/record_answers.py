@@ -1,7 +1,7 @@
 """The JSON answers of every reading command over a fixed set of subjects: their fields, and what differs from another checkout's.
 
-  PYTHONPATH=scripts python3 -m tools.record_answers -o tests/answers/fields.json          writes the fields (-root: of another checkout)
-  PYTHONPATH=scripts python3 -m tools.record_answers -against ROOT                         compares field by field with the pack in ROOT
+  PYTHONPATH=scripts python3 -m tools.record_answers -o tests/answers/fields.json   writes the fields (-root: of another checkout)
+  PYTHONPATH=scripts python3 -m tools.record_answers -against ROOT                  compares field by field with the pack in ROOT
 
 Both trees read the same living processes and the same snapshot. GDBEXT_TEST_TORCH_PYTHON names an interpreter with torch.
 """

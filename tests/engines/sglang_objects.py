@@ -1,6 +1,7 @@
 """SGLang's own pools, allocators and prefix tree of 0.5.23, made on the CPU: pages, a sliding window, Mamba states, host memory.
 
-  sglang_objects.py      run with SGLang's environment; each line of its input, VARIANT [FUNCTION:N], is answered by a process of its own
+  sglang_objects.py   run with SGLang's environment; each line of its input, VARIANT [FUNCTION:N], is answered by a process of its
+  own
 
 Scheduler, Req and what holds the host pool are FAKES with SGLang's field names, and so is the engine's configuration; what they
 hold is SGLang's own. Each of several schedulers lives through the same story (prefix hits, decoding, a request that ends,
@@ -230,7 +231,7 @@ def story(variant, until=None):
     return s
 
 
-# ---- faults: [rule, block, pool] that must be named first; None where the variant has no such thing ---------------------------------------
+# ---- faults: [rule, block, pool] that must be named first; None where the variant has no such thing ----
 def lists_of(s, pool):
     """(the object that has a pool's free list, the attribute)"""
     allocator = s.token_to_kv_pool_allocator

@@ -195,7 +195,7 @@ def test_v0_reads_as_it_says_of_itself(torch_python, version, kind):
         for name, true in said["requests"].items():
             assert {k: getattr(requests[name], k) for k in true} == true, name
         assert len(cache.pools) == len(said["pools"]) == 2 and cache.pools[1].name == "cpu"
-        for number, (pool, true) in enumerate(zip(cache.pools, said["pools"])):
+        for pool, true in zip(cache.pools, said["pools"]):
             assert pool.size == true["size"] and pool.block_size == 16
             if "v1" in kind:  # its allocators keep only counters to be compared with
                 assert (

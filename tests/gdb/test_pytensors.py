@@ -41,7 +41,7 @@ def live(torch_python, tmp_path_factory):
 
 def same_as_truth(data, truth):
     rows = {str(int(r["address"], 0) if isinstance(r["address"], str) else int(r["address"])): r for r in data["tensors"]}
-    known = {a: t for a, t in truth["tensors"].items()}
+    known = dict(truth["tensors"].items())
     assert set(known) <= set(rows)
     for address, t in known.items():
         row = rows[address]

@@ -257,7 +257,7 @@ def test_a_snapshot_holds_no_command_line_no_environment_and_no_secret_of_them(t
 BESIDE = """
 import time
 table = {i: (str(i) * 3, [i, i + 1]) for i in range(40000)}
-big = bytearray(b"x") * (200 << 20)  # malloc maps it by itself, right beside Python's arenas: the kernel makes one mapping of them
+big = bytearray(b"x") * (200 << 20)  # malloc maps it by itself, right beside Python's arenas: the kernel makes them one mapping
 more = {i: (str(i) * 5, [i]) for i in range(40000)}
 def wait():
     print("up", flush=True)

@@ -234,7 +234,7 @@ def write_core(
         block_row,
     )
     ids = itertools.count()  # of warps on the SM: 32 at most
-    for c, (g, index, raised) in enumerate(resident):
+    for c, (g, _index, raised) in enumerate(resident):
         out.add(f".cudbg.shared.dev0.sm0.cta{c}", SHARED, shared or bytes(64), ctatbl, c)
         threads = g.block[0] * g.block[1] * g.block[2]
         count, entry, table = (threads + 31) // 32, entries[g.function], b""

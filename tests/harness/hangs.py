@@ -77,7 +77,7 @@ class Ranks:
     def meet(self, name, *words):
         """Lets the absent rank come: sets the flag, and waits until all have done their words."""
         open(self.flag(name), "w").close()
-        for rank, word in enumerate(words):
+        for rank, _word in enumerate(words):
             self.expect(rank, "did")
 
     def hang(self):

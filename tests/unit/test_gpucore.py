@@ -103,7 +103,7 @@ def test_the_touched_address_is_worked_out_from_the_instruction_at_fault(tmp_pat
     for text, register, offset, *words in INSTRUCTIONS:
         code = struct.pack("<2Q", *NOP) * 16 + struct.pack("<2Q", *words) + struct.pack("<2Q", *NOP) * 7
         assert gpucore.touches(code[256:272], 9) == (register, offset), text
-        values = [i for i in range(255)]
+        values = list(range(255))
         values[register], values[register + 1] = 0x10, 0x7F20
         for at, wanted in (
             (0x100, 0x7F2000000010 + offset),

@@ -52,7 +52,7 @@ def passed(row, grid, variant=(), paged=112):
     one.q, one.o, one.lse = 0x7F3000000000, 0x7F3000100000, 0x7F3000200000
     for i in range(paged // 4):
         setattr(one, f"paged{i}", (16, KV_HEADS, SIZE, 3)[i % 4])
-    for name, kind in row["fields"]:
+    for name, _kind in row["fields"]:
         setattr(one, name, values.get(name, 0))
     return bytes(one)
 

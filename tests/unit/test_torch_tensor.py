@@ -52,10 +52,13 @@ def library():
     return bytes(blob)
 
 
+SIX = struct.pack("<6f", *range(6))
+
+
 class Made:
     """A FakeTarget with one tensor; `impl` and `storage` are the bytes to damage before `read()`."""
 
-    def __init__(self, minor, shape=(2, 3), stride=(3, 1), dtype="Float", data=struct.pack("<6f", *range(6)), offset=0):
+    def __init__(self, minor, shape=(2, 3), stride=(3, 1), dtype="Float", data=SIX, offset=0):
         self.table = t = layouts.for_version(minor)
         self.impl, self.storage = bytearray(t.size("TensorImpl")), bytearray(t.size("StorageImpl"))
         self.memory = {LIBRARY: library(), DATA: bytes(data)}

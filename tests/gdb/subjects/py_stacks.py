@@ -2,7 +2,7 @@
 {native id: [[qualname, file, line, {local: ["repr", text] or ["type", name]}], ...]}, innermost first. A local that is not set is
 not listed. Then all stay.
 
-    py_stacks.py [alone]     alone: one thread, in which each place calls the next: every kind of frame in one stack, told as `main`
+    py_stacks.py [alone]     one thread, in which each place calls the next: every kind of frame in one stack, told as `main`
 """
 
 import asyncio

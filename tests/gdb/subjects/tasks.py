@@ -1,7 +1,7 @@
 """A subject: asyncio tasks in every kind of wait. Says what asyncio itself tells of each: name, await chain, what it is suspended
 in.
 
-tasks.py [uvloop] [python] [running] [ring]     uvloop: that event loop; python: tasks of pure Python; running: a task stays on the stack
+tasks.py [uvloop] [python] [running] [ring]   uvloop: that event loop; python: tasks of pure Python; running: a task stays on it
 """
 
 import asyncio
