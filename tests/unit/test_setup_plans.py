@@ -205,7 +205,7 @@ def test_errors_are_json_where_json_was_asked_for():
     import json
 
     status, out, err = outside.failure("probe", GdbextError("no\nway \x1b[31m"), True)
-    assert status == 1 and not err and json.loads(out) == {"schema": "probe/1", "partial": [], "error": "no way \x1b[31m"}
+    assert status == 1 and not err and json.loads(out) == {"schema": "probe/1", "partial": [], "error": "no way \\x1b[31m"}
     assert "\n" not in out and "\x1b" not in out
     status, out, err = outside.failure("probe", GdbextError("no way"), False)
     assert (status, out, err) == (1, "", "probe: no way")
