@@ -162,7 +162,7 @@ def bench_core(gdb, rounds, label, pid, python):
 
 def bench_kv(gdb, rounds):
     """llm-kv check over large pools: CPU beyond an attach that asks nothing."""
-    subject = os.path.join(ROOT, "scripts", "lib", "kv_subject.py")
+    subject = os.path.join(ROOT, "scripts", "tools", "kv_subject.py")
     for kind, size, option in (("vllm", 100_000, "-pool pool"), ("vllm", 1_000_000, "-pool pool"), ("sglang", 5_000_000, "")):
         child = subprocess.Popen(
             [environment(kind), subject, kind, str(size)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
