@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 content, resolution, objects = lazy_module("cpython.content"), lazy_module("cpython.resolution"), lazy_module("cpython.objects")
-locate, tensors = lazy_module("torch.locate"), lazy_module("torch.tensor_impl")
+adapters, locate, tensors = lazy_module("torch.adapter"), lazy_module("torch.locate"), lazy_module("torch.tensor_impl")
 
 ANY = Option("any", help="in the nearest outer frame in which the whole expression resolves, not the selected one alone")
 FRAME = Option("frame", "str", "in the innermost frame of FUNCTION (Scheduler.schedule, or schedule)", metavar="FUNCTION")
@@ -87,8 +87,7 @@ def tensor_value(rt: Runtime, value: Any) -> Tensor | None:
     """The `Tensor` of a value that an expression gave: an object of the process, or a view that was made here (a slice); None for what is none."""
     if isinstance(value, objects.Object):
         return tensors.read_tensor(rt, value.address) if tensors.is_tensor(value) else None
-    made = getattr(value, "tensor", None)
-    return made if type(made).__name__ == "Tensor" else None
+    return value.tensor if isinstance(value, adapters.TensorAdapter) else None
 
 
 def hidden_names(session: Session, args: Args) -> Collection[str]:
