@@ -114,6 +114,7 @@ def _place_data(
         "part": part,
         **place,
         "owners": said,
+        "owners_known": group is not None,
         "free": bool(pool.free_bits()[place["block"]]) if pool is not None and known else None,
         "note": layer.note or None,
         "tensor": _tensor_data(
@@ -172,7 +173,9 @@ def address_lines(address: int, data: Mapping[str, Any], style: Style) -> List[s
         for o in kv["owners"]:
             token = f", token {o['token']}" if o.get("token") is not None else ""
             lines.append(f"  {o['request_id']}: place {o['index']} of its table{token}")
-        if not kv["owners"]:
+        if not kv["owners_known"]:
+            lines.append("  who owns the block is not known here: the scheduler was not read")
+        elif not kv["owners"]:
             lines.append("  no request owns the block" + (", it is free" if kv["free"] else ""))
     elif data["tensor"]:
         lines.append(head + f"a tensor {data['tensor']['shape']} {data['tensor']['dtype']} on {data['tensor']['device']}")

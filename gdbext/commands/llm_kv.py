@@ -45,6 +45,7 @@ class LlmKv(Command):
 
     name = "llm-kv"
     group = "kv"
+    standalone = True  # without -on the engine that runs alone here is taken
     operand = "[block N | request ID | free | map | check]"
     options = (
         Option("ranks", help="check: compare the workers' block tables too"),

@@ -21,6 +21,7 @@ class LlmRequests(Command):
 
     name = "llm-requests"
     group = "kv"
+    standalone = True  # without -on the engine that runs alone here is taken
     options = (POOL, CONTENT)
 
     def run(self, session, args):

@@ -68,7 +68,7 @@ class LlmSnapshot(Command):
         found = process_selection.resolve_processes(session, args.operand_text)
         if any(isinstance(one, str) for one in found):
             raise GdbextError(f"{args.operand_text} is a core file already")
-        taken = [snapshots.snapshot_of(one) for one in found]
+        taken = snapshots.snapshots_of(found)
         paths = _paths(taken, args.o)
         snapshots.collect(taken, paths, [prefetch.KV] + getattr(args, "with"), args.max_bytes, open_copies=False)
         done = [look for look in taken if look.target]

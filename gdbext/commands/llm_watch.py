@@ -93,7 +93,7 @@ class LlmWatch(Command):
             os.unlink(file)
             os.rmdir(folder)
             return {**data, "captured": False}
-        shots = [snapshots.snapshot_of(one) for one in found]
+        shots = snapshots.snapshots_of(found)
         snapshots.collect(
             shots,
             [os.path.join(folder, f"{s.label or 'process'}-{s.pid}.core") for s in shots],

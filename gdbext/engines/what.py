@@ -64,13 +64,20 @@ def resolve(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
                 f"there is no process {number} here; in its container that is {'; '.join(map(_describe, inside))}"
             )
         raise NotFoundError(
-            f"no process {number}, and llm-ranks lists {f'indices 0 to {len(ranks) - 1}' if ranks else 'nothing'}"
+            f"{number} is no process here (it may have ended)"
+            + (
+                f", and no index of llm-ranks, which has 0 to {len(ranks) - 1}"
+                if ranks
+                else "; llm-ranks lists no engine's process either"
+            )
         )
     found = _named(what, ranks)
     if len(found) == 1:
         return found
     if found:
-        raise GdbextError(f"{what} is ambiguous: {'; '.join(map(_describe, found))}; give the index or the pid")
+        engines = {r.engine for r in found}
+        say = " or ".join(f"{r.engine}:{what}" for r in found) if len(engines) == len(found) else "the index or the pid"
+        raise GdbextError(f"{what} is ambiguous: {'; '.join(map(_describe, found))}; say {say}")
     if os.path.isfile(what):
         return [what]
     if not ranks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..cpython.objects import Object
-from ..errors import GdbextError
+from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from .command import Option
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..access.base import Target
     from ..engines.group import Engine
     from ..engines.kv_view import NativeView, View
+    from ..engines.rank import Rank
 
 POOL = Option(
     "pool",
@@ -46,8 +47,26 @@ def engine_of(session: Any, target: Target) -> Optional[Engine]:
     return groups.Engine([r for r in ranks if r.family == rank.family], session.open)
 
 
+def only_scheduler(session: Any) -> Rank:
+    """The process that schedules for the one engine that runs on this machine; `GdbextError` where there is none, or more than one, naming them."""
+    ranks, _ = discover.discover()
+    session.ranks = session.ranks or ranks
+    engines = groups.engines_of([r for r in ranks if r.family is not None], session.open)
+    found = [rank for engine in engines for rank in engine.with_role(*groups.SCHEDULERS)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise NotFoundError("no engine's scheduler is running here: add -on PID, a label of llm-ranks, or a core file")
+    names = ", ".join(f"{r.engine}:{r.label} (pid {r.pid})" for r in found[:8])
+    raise GdbextError(f"{len(found)} schedulers run here, each with a KV cache of its own: add -on with one of {names}")
+
+
 def view_of(session: Any, args: Any) -> Union[View, NativeView]:
-    """A view of the KV cache of the engine that a command's process belongs to; `-pool` names an object of it instead."""
+    """A view of the KV cache of the engine that a command's process belongs to; `-pool` names an object of it instead.
+
+    Where no process is named and none is selected, the engine that runs alone on this machine is taken."""
+    if args.on is None and session.selected_pid() is None:
+        args.on = str(only_scheduler(session).pid)
     target = session.target(args.on)
     root = None
     if getattr(args, "pool", None):

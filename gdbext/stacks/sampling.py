@@ -97,7 +97,7 @@ class ProcessSamples:
 
 def sample(found, held, seconds, words=()):
     """Looks at what `resolve` gave for `seconds`, then stops each process once, for milliseconds. -> [ProcessSamples]. `words` as for `snapshots.take_snapshots`."""
-    seen = [ProcessSamples(snapshots.snapshot_of(one)) for one in found]
+    seen = [ProcessSamples(snap) for snap in snapshots.snapshots_of(found)]
     live = [s for s, one in zip(seen, found) if not isinstance(one, str) and held(one) is None]
     open_ = {}
     for s in live:

@@ -3,6 +3,7 @@
 What gdb holds stopped, and what is a core already, is read where it is.
 """
 
+import collections
 import contextlib
 import os
 import tempfile
@@ -38,6 +39,18 @@ def snapshot_of(one):
     if isinstance(one, int):
         return ProcessSnapshot("", one)
     return ProcessSnapshot(one.label, one.pid, one)
+
+
+def snapshots_of(found):
+    """The `ProcessSnapshot`s, not taken yet, of what `resolve` gives. Of two engines whose processes have the same labels each label gets its engine's
+    name before it ("sglang:TP0"), of one engine that runs twice the pid behind it."""
+    taken = [snapshot_of(one) for one in found]
+    for same in ("{engine}:{label}", "{label}-{pid}"):
+        count = collections.Counter(snap.label for snap in taken if snap.rank is not None)
+        for snap in taken:
+            if snap.rank is not None and count[snap.label] > 1:
+                snap.label = same.format(engine=snap.rank.engine, label=snap.rank.label, pid=snap.pid)
+    return taken
 
 
 def pauses(taken):
@@ -76,7 +89,7 @@ def collect(taken, paths, words=(), heap=0, reader=READER, open_copies=True):
 def take_snapshots(found, held=lambda one: None, words=()):
     """`[ProcessSnapshot]` of what `resolve` gave. `held(one)`: the Target of a process that the debugger holds stopped, else None; `words`: what
     else is to be copied (`prefetch.read`). The files are gone at the end of the `with` block; targets in hand stay readable."""
-    taken = [snapshot_of(one) for one in found]
+    taken = snapshots_of(found)
     with tempfile.TemporaryDirectory(prefix="gdbext-") as folder:
         for snap, one in zip(taken, found):
             try:
