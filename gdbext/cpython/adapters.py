@@ -32,8 +32,13 @@ class Adapter:
     # Classes whose `__repr__`, written in Python, `text` reproduces; None: `text` is a description, whatever they define.
     reprs: tuple[str, ...] | None = ()
 
+    type_name = "value"  # of what it stands for
+    tables: tuple[str, ...] = ()  # dicts of the instance whose entries are attributes too
+
     def __init__(self, obj: Object | None) -> None:
         self.object = obj
+        if obj is not None and type(self).type_name == Adapter.type_name:
+            self.type_name = obj.type_name
 
     def text(self, printer: Repr, depth: int) -> Any:
         """What `repr()` gives."""

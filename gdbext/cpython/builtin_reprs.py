@@ -1,4 +1,5 @@
-"""The reprs of CPython's own C types that are neither scalars nor containers: functions, modules, ranges, views, locks, descriptors, …
+"""The reprs of CPython's own C types that are neither scalars nor containers: functions, modules, ranges, views, locks,
+descriptors, …
 
 Each function of `BY_NAME` takes (printer, value, depth) and gives what the type's tp_repr in CPython's sources gives.
 """
@@ -309,8 +310,8 @@ BY_NAME = {
     "itertools.count": _count,
     "itertools.repeat": _repeat,
     "memoryview": _memoryview,
-    **dict.fromkeys(("weakref", "weakref.ReferenceType", "weakref.weakref", "weakproxy", "weakref.ProxyType"), _weakref),
-    **dict.fromkeys(("weakcallableproxy", "weakref.CallableProxyType"), _weakref),
+    **dict.fromkeys(("weakref", "weakproxy", "weakcallableproxy"), _weakref),  # up to 3.12; with their module later
+    **{f"weakref.{name}": _weakref for name in ("ReferenceType", "ProxyType", "CallableProxyType")},
     "_thread.lock": _lock,
     "_thread.RLock": _lock,
 }

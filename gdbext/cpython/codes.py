@@ -4,13 +4,22 @@ Code objects are found by the one word that each begins with: the address of PyC
 it, so closures, functions behind decorators and those of a module that was loaded again are found, whoever holds them.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re
 import struct
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from .frames import CO_OPTIMIZED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from .frames import Code
+    from .runtime import Runtime
 
 CHUNK = 1 << 24
 NEIGHBOURS = 1 << 16
@@ -21,14 +30,15 @@ MAX_BYTECODE = 1 << 24
 
 
 class BytecodeLocation:
-    """Where a watch belongs: `code` (a `Code`), `offset` in bytes of its bytecode, `address` of that instruction's two bytes, `line`."""
+    """Where a watch belongs: `code` (a `Code`), `offset` in bytes of its bytecode, `address` of that instruction's two bytes,
+    `line`."""
 
-    def __init__(self, code, offset, line):
+    def __init__(self, code: Code, offset: int, line: int | None) -> None:
         self.code, self.offset, self.line = code, offset, line
         self.address = bytecode(code) + offset
 
 
-def bytecode(code):
+def bytecode(code: Code) -> int:
     """The address of a code object's instructions as the interpreter runs them."""
     rt = code.rt
     if "code.co_code_adaptive" in rt.layout:
@@ -37,9 +47,9 @@ def bytecode(code):
 
 
 # ---- lines -----------------------------------------------------------------------------------------------------------
-def runs(code):
-    """`[(offset, line, position)]`: where a line begins, each time it does; by offset. `position` tells copies of one statement from
-    other parts of it: None where the version keeps no columns."""
+def runs(code: Code) -> list[tuple[int, int, Any]]:
+    """`[(offset, line, position)]`: where a line begins, each time it does; by offset. `position` tells copies of one statement
+    from other parts of it: None where the version keeps no columns."""
     found, before = [], object()
     for start, _, line, position in code.rt.dialect.spans(code.table, code.first):
         if line != before and line is not None:
@@ -48,8 +58,9 @@ def runs(code):
     return found
 
 
-def starts(code, line):
-    """`[BytecodeLocation]` where a line of this code object is begun: its first instruction and the copies that the compiler made of it."""
+def starts(code: Code, line: int) -> list[BytecodeLocation]:
+    """`[BytecodeLocation]` where a line of this code object is begun: its first instruction and the copies that the compiler
+    made of it."""
     own = [(start, position) for start, at, position in runs(code) if at == line]
     if not own:
         return []
@@ -65,17 +76,17 @@ def starts(code, line):
     return [BytecodeLocation(code, start, line) for start in found]
 
 
-def _unit(code, offset):
+def _unit(code: Code, offset: int) -> bytes:
     return code.rt.target.read(bytecode(code) + offset, 2)
 
 
-def _resume(code):
+def _resume(code: Code) -> int:
     """The offset of the RESUME that a function begins with; -1 in versions without one."""
     key = "code._co_firsttraceable"
     return 2 * code.rt.target.i32(code.address + code.rt.layout[key]) if key in code.rt.layout else -1
 
 
-def entry(code):
+def entry(code: Code) -> BytecodeLocation:
     """The `BytecodeLocation` where a function's own work begins: after RESUME, at the first line that is not the `def`'s."""
     spans = [s for s in code.rt.dialect.spans(code.table, code.first) if s[2] is not None]
     resume = _resume(code)
@@ -94,7 +105,7 @@ def entry(code):
 _opcodes = {}
 
 
-def opcodes(version):
+def opcodes(version: tuple[int, int]) -> dict[str, Any]:
     """What layouts/opcodes.json (scripts/make-cpython-opcodes) says of a minor; `LayoutError` where it says nothing."""
     if not _opcodes:
         with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "opcodes.json")) as f:
@@ -107,8 +118,9 @@ def opcodes(version):
     return _opcodes[name]
 
 
-def instructions(code):
-    """`[(offset, opcode, argument byte)]` as the interpreter has them now: specialised, without the cache entries between them."""
+def instructions(code: Code) -> list[tuple[int, int, int]]:
+    """`[(offset, opcode, argument byte)]` as the interpreter has them now: specialised, without the cache entries between
+    them."""
     rt = code.rt
     if "code.co_code_adaptive" in rt.layout:
         size = 2 * rt.target.u64(code.address + rt.layout["varobj.ob_size"])
@@ -123,7 +135,7 @@ def instructions(code):
     return found
 
 
-def returns(code):
+def returns(code: Code) -> list[tuple[BytecodeLocation, int | None]]:
     """`[(BytecodeLocation, index of the constant or None)]`: the instructions that leave a function with a value."""
     known = opcodes(code.rt.version)
     found = []
@@ -135,7 +147,7 @@ def returns(code):
     return found
 
 
-def handlers(table):
+def handlers(table: bytes) -> list[tuple[int, int]]:
     """3.11+: `[(start, end)]` in bytes of code that an exception table covers (Objects/exception_handling_notes.txt)."""
     found, numbers, value = [], [], 0
     for byte in table:
@@ -153,18 +165,20 @@ def handlers(table):
 
 # ---- all code objects ------------------------------------------------------------------------------------------------
 class Found:
-    """All code objects of a process: `by_file`: {co_filename: [(address, address of co_name)]}; `left_out`: why some may be missing."""
+    """All code objects of a process: `by_file`: {co_filename: [(address, address of co_name)]}; `left_out`: why some may be
+    missing."""
 
-    def __init__(self):
-        self.by_file, self.left_out = {}, []
+    def __init__(self) -> None:
+        self.by_file: dict[str, list[tuple[int, int]]] = {}
+        self.left_out: list[str] = []
 
 
-def every(rt):
+def every(rt: Runtime) -> Found:
     """`Found`, once per epoch."""
     return rt.target.cached("code objects", lambda: _every(rt))
 
 
-def _every(rt):
+def _every(rt: Runtime) -> Found:
     L, found, by_name = rt.layout, Found(), {}
     name_at, title_at, size = L["code.co_filename"], L["code.co_name"], L["code.__size"]
     word = struct.Struct("<Q").unpack_from
@@ -186,7 +200,7 @@ def _every(rt):
     return found
 
 
-def _string(rt, pointer):
+def _string(rt: Runtime, pointer: int) -> str | None:
     try:
         if rt.object(pointer).type.builtin_name != "str":
             return None
@@ -195,7 +209,7 @@ def _string(rt, pointer):
         return None
 
 
-def instances(rt, symbol, left_out):
+def instances(rt: Runtime, symbol: str, left_out: list[str]) -> Iterator[tuple[int, bytes, int]]:
     """Yields `(address, data, offset in data)` of what looks like an object of the static type that a symbol names."""
     kind = rt.target.symbol(symbol, [rt.library])
     pattern, shift, count = struct.pack("<Q", kind), rt.layout["object.ob_type"], 0
@@ -227,7 +241,7 @@ def instances(rt, symbol, left_out):
                         return
 
 
-def _codes(rt, entries, name=None):
+def _codes(rt: Runtime, entries: Iterable[tuple[int, int]], name: str | None = None) -> list[Code]:
     """`[Code]` of entries of `Found.by_file`, only the ones with this `co_name`."""
     found = []
     named = None if name is None else _equal(rt, {title for _, title in entries}, name)
@@ -243,8 +257,9 @@ def _codes(rt, entries, name=None):
     return found
 
 
-def _equal(rt, pointers, text):
-    """Which of many pointers are a str that equals `text`. Neighbours are read together: names lie by the thousand in few places."""
+def _equal(rt: Runtime, pointers: Iterable[int], text: str) -> set[int]:
+    """Which of many pointers are a str that equals `text`. Neighbours are read together: names lie by the thousand in few
+    places."""
     length, found, start, data = struct.pack("<Q", len(text)), set(), 0, b""
     for pointer in sorted(pointers):
         at = pointer + rt.layout["ascii.length"] - start
@@ -257,12 +272,12 @@ def _equal(rt, pointers, text):
 
 
 # ---- from what the user types ----------------------------------------------------------------------------------------
-def same_file(wanted, path):
+def same_file(wanted: str, path: str) -> bool:
     """Whether a file that the user names is this `co_filename`: all of it, or its last parts."""
     return path == wanted or path.endswith("/" + wanted.lstrip("./"))
 
 
-def at_line(rt, file, line, codes=None):
+def at_line(rt: Runtime, file: str, line: int, codes: Sequence[Code] | None = None) -> list[BytecodeLocation]:
     """`[BytecodeLocation]` of FILE:LINE; [] where no code of that file is there (yet). `codes`: look among these `Code`s only.
 
     `NotFoundError` where the file is there and the line has no code."""
@@ -282,19 +297,20 @@ def at_line(rt, file, line, codes=None):
     return _without_copies(found)
 
 
-def _without_copies(places):
+def _without_copies(places: list[BytecodeLocation]) -> list[BytecodeLocation]:
     seen = {}
     for p in places:
         seen.setdefault(p.address, p)
     return list(seen.values())
 
 
-def plain(qualname):
+def plain(qualname: str) -> str:
     return qualname.replace(".<locals>", "")
 
 
-def at_function(rt, module, name, codes=None):
-    """`[BytecodeLocation]` of a function's entry, by qualified name (`Scheduler.schedule`, `outer.inner`), in `module` ("" = any)."""
+def at_function(rt: Runtime, module: str, name: str, codes: Sequence[tuple[Code, str]] | None = None) -> list[BytecodeLocation]:
+    """`[BytecodeLocation]` of a function's entry, by qualified name (`Scheduler.schedule`, `outer.inner`), in `module` ("" =
+    any)."""
     last = name.rpartition(".")[2]
     if codes is not None:  # `[(Code, qualified name)]` of a module that is being loaded
         found = [c for c, own in codes if own == name or own.endswith("." + name) and "." not in name]
@@ -312,7 +328,7 @@ def at_function(rt, module, name, codes=None):
     return _without_copies([entry(c) for c in _by_functions(rt, files, name, last)])
 
 
-def _by_functions(rt, files, name, last):
+def _by_functions(rt: Runtime, files: dict[str, list[tuple[int, int]]], name: str, last: str) -> list[Code]:
     """3.9, 3.10: only functions know qualified names."""
     wanted = {c.address: c for c in _codes(rt, [e for f in files.values() for e in f], last)}
     if "." not in name and len({c.file for c in wanted.values()}) == 1 and len({c.first for c in wanted.values()}) == 1:
@@ -328,7 +344,7 @@ def _by_functions(rt, files, name, last):
     return list(found.values())
 
 
-def _file_of(rt, module):
+def _file_of(rt: Runtime, module: str) -> str | None:
     contents = rt.module(module)
     if contents is None:
         return None
@@ -338,7 +354,7 @@ def _file_of(rt, module):
         return None
 
 
-def nested(code):
+def nested(code: Code) -> list[tuple[Code, str]]:
     """`[(Code, qualified name)]` of a code object and all that lie in it, for a module that is about to run."""
     found, waiting = [], [(code, "", 0)]
     while waiting and len(found) < MAX_CODES:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # C types without a comparison of their own: equal only to themselves.
 _BY_IDENTITY = frozenset(
-    "object type function module generator coroutine async_generator NoneType ellipsis NotImplementedType frame traceback property"
-    " _thread.lock _thread.RLock BaseException".split()
+    "object type function module generator coroutine async_generator NoneType ellipsis NotImplementedType frame traceback"
+    " property _thread.lock _thread.RLock BaseException".split()
 )
 _SCALARS = ("float", "complex", "NoneType", "ellipsis", "bytearray", "range", "slice")
 

@@ -4,20 +4,31 @@
 pycore_object.h, pycore_frame.h, Include/cpython/unicodeobject.h of each minor.
 """
 
+from __future__ import annotations
+
 import struct
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FaultError, GdbextError, LayoutError
 from . import linetable
 from .objects import MAX_ITEMS
 from .types import INLINE_VALUES, MANAGED_DICT, MAX_NAME
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from .objects import Object
+    from .runtime import Runtime
+    from .types import TypeInfo
+
 MAX_FRAMES = 20000
 MAX_THREADS = 100000
 OWNED_BY_GENERATOR = 1
+OLDEST, NEWEST = (3, 9), (3, 15)  # a newer one is added here once its headers were compared with these strategies
 
 
 # ---- dictionaries ----------------------------------------------------------------------------------------------------
-def _keys_sized(rt, keys):
+def _keys_sized(rt: Runtime, keys: int) -> tuple[int, int, int, int]:
     """3.9, 3.10: dk_size gives the width of an index; entries of (hash, key, value). -> (entries address, count, step, 8)"""
     L, t = rt.layout, rt.target
     size, count = t.u64(keys + L["dictkeys.dk_size"]), t.u64(keys + L["dictkeys.dk_nentries"])
@@ -25,7 +36,7 @@ def _keys_sized(rt, keys):
     return keys + L["dictkeys.dk_indices"] + size * width, count, 24, size
 
 
-def _keys_logged(rt, keys):
+def _keys_logged(rt: Runtime, keys: int) -> tuple[int, int, int, int]:
     """3.11+: log2 sizes, and entries without the hash where all keys are str (kinds 1 and 2)."""
     L, t = rt.layout, rt.target
     log2_bytes, kind = t.u8(keys + L["dictkeys.dk_log2_index_bytes"]), t.u8(keys + L["dictkeys.dk_kind"])
@@ -35,7 +46,14 @@ def _keys_logged(rt, keys):
     return keys + L["dictkeys.dk_indices"] + (1 << log2_bytes), count, 24 if kind == 0 else 16, 1 << log2_size
 
 
-def _dict_entries(rt, read_keys, keys, values, limit, order=None):
+def _dict_entries(
+    rt: Runtime,
+    read_keys: Callable[[Runtime, int], tuple[int, int, int, int]],
+    keys: int,
+    values: int,
+    limit: int,
+    order: Callable[[Runtime, int, int], list[int]] | None = None,
+) -> list[tuple[int, int]]:
     at, count, step, size = read_keys(rt, keys)
     if count > min(size, MAX_ITEMS):
         raise LayoutError(f"the dict keys at {keys:#x} claim {count} entries in {size} places")
@@ -57,13 +75,13 @@ def _dict_entries(rt, read_keys, keys, values, limit, order=None):
     return found if len(found) <= limit else found[:limit]
 
 
-def _order_before(rt, values, count):
+def _order_before(rt: Runtime, values: int, count: int) -> list[int]:
     """3.11, 3.12: the order of insertion lies before the values: size at -2, its members at -3, -4, …"""
     head = rt.target.read(values - 2 - count, count + 2)
     return [head[-3 - i] for i in range(min(head[-2], count))]
 
 
-def _order_after(rt, values, count):
+def _order_after(rt: Runtime, values: int, count: int) -> list[int]:
     """3.13+: the order of insertion lies after `capacity` values."""
     L, t = rt.layout, rt.target
     capacity, size = t.u8(values + L["dictvalues.capacity"]), t.u8(values + L["dictvalues.size"])
@@ -71,7 +89,7 @@ def _order_after(rt, values, count):
 
 
 # ---- instance attributes ---------------------------------------------------------------------------------------------
-def _offset_dict(rt, obj):
+def _offset_dict(rt: Runtime, obj: Object) -> int:
     """The address of the `__dict__` pointer's value by tp_dictoffset, 0 when there is none (all versions, other types)."""
     info, t = obj.type, rt.target
     offset = info.dictoffset
@@ -81,23 +99,23 @@ def _offset_dict(rt, obj):
     return t.u64(obj.address + offset) if offset > 0 else 0
 
 
-def _cached_keys(rt, info):
+def _cached_keys(rt: Runtime, info: TypeInfo) -> int:
     return rt.target.u64(info.address + rt.layout["heaptype.ht_cached_keys"])
 
 
-def _place_by_offset(rt, obj):
+def _place_by_offset(rt: Runtime, obj: Object) -> tuple[int, int]:
     """3.9, 3.10: -> (dict address, values address)"""
     return _offset_dict(rt, obj), 0
 
 
-def _place_two_words(rt, obj):
+def _place_two_words(rt: Runtime, obj: Object) -> tuple[int, int]:
     """3.11: managed dicts keep a values pointer and a dict pointer before the object."""
     if not obj.type.flags & MANAGED_DICT:
         return _offset_dict(rt, obj), 0
     return rt.target.u64(obj.address - 24), rt.target.u64(obj.address - 32)
 
 
-def _place_tagged(rt, obj):
+def _place_tagged(rt: Runtime, obj: Object) -> tuple[int, int]:
     """3.12: one word before the object, its low bit says values (the pointer is off by one) or dict."""
     if not obj.type.flags & MANAGED_DICT:
         return (_offset_dict(rt, obj), 0) if obj.type.dictoffset > 0 else (0, 0)
@@ -105,7 +123,7 @@ def _place_tagged(rt, obj):
     return (0, word + 1) if word & 1 else (word, 0)
 
 
-def _place_inline(rt, obj):
+def _place_inline(rt: Runtime, obj: Object) -> tuple[int, int]:
     """3.13+: values inside the object as long as they are valid, else the dict pointer before it."""
     info, L, t = obj.type, rt.layout, rt.target
     if not info.flags & MANAGED_DICT:
@@ -119,12 +137,12 @@ def _place_inline(rt, obj):
 
 
 # ---- strings ---------------------------------------------------------------------------------------------------------
-def _string_bits_low(state):
+def _string_bits_low(state: int) -> tuple[int, int, int]:
     """interned:2 kind:3 compact:1 ascii:1"""
     return state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
 
 
-def _string_bits_byte(state):
+def _string_bits_byte(state: int) -> tuple[int, int, int]:
     """Free-threaded 3.14: interned takes a whole byte."""
     return state >> 8 & 7, state >> 11 & 1, state >> 12 & 1
 
@@ -136,18 +154,12 @@ class RawFrame:
 
     __slots__ = ("address", "code", "lasti", "owner", "anchor", "complete")
 
-    def __init__(self, address, code, lasti, owner, anchor, complete=True):
-        self.address, self.code, self.lasti, self.owner, self.anchor, self.complete = (
-            address,
-            code,
-            lasti,
-            owner,
-            anchor,
-            complete,
-        )
+    def __init__(self, address: int, code: int, lasti: int, owner: int, anchor: int, complete: bool = True) -> None:
+        self.address, self.code, self.lasti = address, code, lasti
+        self.owner, self.anchor, self.complete = owner, anchor, complete
 
 
-def _walk_frame_objects(rt, tstate, limit=MAX_FRAMES):
+def _walk_frame_objects(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> list[RawFrame]:
     """3.9, 3.10: a chain of PyFrameObjects. 3.10 counts instructions, 3.9 bytes; 3.10 has a cframe for each activation."""
     L, t = rt.layout, rt.target
     scale = 2 if rt.version >= (3, 10) else 1
@@ -165,8 +177,9 @@ def _walk_frame_objects(rt, tstate, limit=MAX_FRAMES):
     return steps
 
 
-def _cframes(rt, tstate):
-    """The chain of _PyCFrame on the C stack, innermost first; ends at the one inside the thread state (its `previous` is not set)."""
+def _cframes(rt: Runtime, tstate: int) -> list[int]:
+    """The chain of _PyCFrame on the C stack, innermost first; ends at the one inside the thread state (its `previous` is not
+    set)."""
     L, t = rt.layout, rt.target
     found, at = [], t.u64(tstate + L["tstate.cframe"])
     while at and not tstate <= at < tstate + L["tstate.__size"] and len(found) < MAX_FRAMES and at not in found[-3:]:
@@ -175,7 +188,7 @@ def _cframes(rt, tstate):
     return found
 
 
-def _walk_cframes(rt, tstate, limit=MAX_FRAMES):
+def _walk_cframes(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> Iterator[RawFrame]:
     """3.11: interpreter frames grouped by `is_entry`; the n-th group belongs to the n-th cframe."""
     L, t = rt.layout, rt.target
     anchors, group = _cframes(rt, tstate) if limit > 1 else [], 0
@@ -194,7 +207,7 @@ def _walk_cframes(rt, tstate, limit=MAX_FRAMES):
         address = _word(blob, L["iframe.previous"])
 
 
-def _walk_shims(rt, tstate, limit=MAX_FRAMES):
+def _walk_shims(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> list[RawFrame]:
     """3.12, 3.13: a shim frame that lies on the C stack (owner 3) ends each activation. 3.14+: see `_shim_owners`."""
     L, t = rt.layout, rt.target
     if "tstate.current_frame" in L:
@@ -222,11 +235,11 @@ def _walk_shims(rt, tstate, limit=MAX_FRAMES):
     return found
 
 
-def _word(blob, offset):
+def _word(blob: bytes, offset: int) -> int:
     return struct.unpack_from("<Q", blob, offset)[0]
 
 
-def _step(rt, address, code, lasti, owner, anchor):
+def _step(rt: Runtime, address: int, code: int, lasti: int, owner: int, anchor: int) -> RawFrame:
     complete = True
     key = "code._co_firsttraceable"
     if owner != OWNED_BY_GENERATOR and key in rt.layout:
@@ -239,23 +252,36 @@ def _step(rt, address, code, lasti, owner, anchor):
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
 class Dialect:
-    """The strategies of one minor; each is a plain function."""
+    """The strategies of one minor; each is a plain function. `table_key`: the field with the line table; `tag_mask`: bits of a
+    frame's words that are no part of an address."""
 
-    def __init__(self, keys, order, place, string_bits, walk, line, spans, table_key, tag_mask=0):
+    def __init__(
+        self,
+        *,
+        keys: Callable[[Runtime, int], tuple[int, int, int, int]],
+        order: Callable[[Runtime, int, int], list[int]] | None,
+        place: Callable[[Runtime, Object], tuple[int, int]],
+        string_bits: Callable[[int], tuple[int, int, int]],
+        walk: Callable[..., Iterable[RawFrame]],
+        line: Callable[[bytes, int, int], int | None],
+        spans: Callable[[bytes, int], Iterable[Any]],
+        table_key: str,
+        tag_mask: int = 0,
+    ) -> None:
         self._keys, self._order, self._place = keys, order, place
         self.string_bits, self.walk, self.line, self.spans = string_bits, walk, line, spans
         self.table_key, self.tag_mask = table_key, tag_mask
 
-    def untag(self, word):
+    def untag(self, word: int) -> int:
         """The object address in a frame's variable; 0 where it is empty or holds a tagged number."""
         if not self.tag_mask:
             return word
         return 0 if word & 3 == 3 or word < 4096 else word & ~self.tag_mask
 
-    def dict_entries(self, rt, keys, values, limit):
+    def dict_entries(self, rt: Runtime, keys: int, values: int, limit: int) -> list[tuple[int, int]]:
         return _dict_entries(rt, self._keys, keys, values, limit, self._order)
 
-    def instance_pairs(self, rt, obj):
+    def instance_pairs(self, rt: Runtime, obj: Object) -> list[tuple[int, int]]:
         """`[(key address, value address)]` of an instance's own attributes."""
         try:
             pointer, values = self._place(rt, obj)
@@ -265,7 +291,7 @@ class Dialect:
             return rt.object(pointer).dict_entries()
         return self.dict_entries(rt, _cached_keys(rt, obj.type), values, MAX_ITEMS) if values else []
 
-    def instance_entries(self, rt, obj):
+    def instance_entries(self, rt: Runtime, obj: Object) -> list[tuple[str, int]]:
         """`[(name, value address)]`"""
         found = []
         for key, value in self.instance_pairs(rt, obj):
@@ -275,36 +301,37 @@ class Dialect:
                 continue  # a key that is no str: not an attribute
         return found
 
-    def dict_pointer(self, rt, obj):
+    def dict_pointer(self, rt: Runtime, obj: Object) -> int:
         """The address of the instance's dict object, 0 when it has none (yet)."""
         return self._place(rt, obj)[0]
 
 
-def for_version(version, free_threaded=False):
-    """The dialect of a minor."""
-    old = version < (3, 11)
+def for_version(version: tuple[int, int], free_threaded: bool = False) -> Dialect:
+    """The dialect of a minor; `LayoutError` for one whose sources nobody has compared with these strategies."""
+    if not OLDEST <= version <= NEWEST:
+        raise LayoutError(
+            "CPython {}.{} is not known here: {}.{} to {}.{} are (cpython/dialects.py says what differs between minors; "
+            "see also: scripts/make-cpython-layouts)".format(*version, *OLDEST, *NEWEST)
+        )
+    frames: dict[str, Any]
+    if version < (3, 11):
+        frames = {"keys": _keys_sized, "order": None, "place": _place_by_offset, "walk": _walk_frame_objects}
+    elif version == (3, 11):
+        frames = {"keys": _keys_logged, "order": _order_before, "place": _place_two_words, "walk": _walk_cframes}
+    elif version == (3, 12):
+        frames = {"keys": _keys_logged, "order": _order_before, "place": _place_tagged, "walk": _walk_shims}
+    else:
+        frames = {"keys": _keys_logged, "order": _order_after, "place": _place_inline, "walk": _walk_shims}
+    lines: dict[str, Any]
+    if version < (3, 10):
+        lines = {"line": linetable.lnotab_line, "spans": linetable.lnotab_spans, "table_key": "code.co_lnotab"}
+    elif version < (3, 11):
+        lines = {"line": linetable.linetable_line, "spans": linetable.linetable_spans, "table_key": "code.co_linetable"}
+    else:
+        lines = {"line": linetable.location_line, "spans": linetable.positions, "table_key": "code.co_linetable"}
     return Dialect(
-        keys=_keys_sized if old else _keys_logged,
-        order=None if old else _order_before if version < (3, 13) else _order_after,
-        place=_place_by_offset
-        if old
-        else _place_two_words
-        if version == (3, 11)
-        else _place_tagged
-        if version == (3, 12)
-        else _place_inline,
+        **frames,
+        **lines,
         string_bits=_string_bits_byte if free_threaded and version >= (3, 14) else _string_bits_low,
-        walk=_walk_frame_objects if old else _walk_cframes if version == (3, 11) else _walk_shims,
-        line=linetable.lnotab_line
-        if version < (3, 10)
-        else linetable.linetable_line
-        if version < (3, 11)
-        else linetable.location_line,
-        spans=linetable.lnotab_spans
-        if version < (3, 10)
-        else linetable.linetable_spans
-        if version < (3, 11)
-        else linetable.positions,
-        table_key="code.co_lnotab" if version < (3, 10) else "code.co_linetable",
         tag_mask=3 if version >= (3, 14) else 0,
     )

@@ -1,14 +1,25 @@
 """Exceptions of a process: those in flight in its threads, with tracebacks, causes, contexts, notes and the members of groups.
 
-Sources: PyErr_Occurred and _PyErr_GetTopmostException of each minor (Python/errors.c), PyTracebackObject (Include/cpython/traceback.h),
-the exception structures (Include/cpython/pyerrors.h), and for the texts the `__str__` of Objects/exceptions.c and traceback.py.
+Sources: PyErr_Occurred and _PyErr_GetTopmostException of each minor (Python/errors.c), PyTracebackObject
+(Include/cpython/traceback.h), the exception structures (Include/cpython/pyerrors.h), and for the texts the `__str__` of
+Objects/exceptions.c and traceback.py.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ..errors import GdbextError, LayoutError
 from .dialects import RawFrame
 from .frames import PyFrame
 from .reprs import NORMAL, Repr
 from .types import EXCEPTION, LONG, STR
+
+if TYPE_CHECKING:
+    from .frames import Code
+    from .objects import Object
+    from .runtime import PyThread, Runtime
+    from .types import TypeInfo
 
 MAX_HANDLED = 1000  # exceptions that one thread can be handling: an `except` in each of its frames
 MAX_TRACEBACK = 20000  # frames of one traceback
@@ -25,22 +36,22 @@ class TraceFrame:
 
     __slots__ = ("rt", "frame", "code", "line")
 
-    def __init__(self, rt, frame, code, line):
+    def __init__(self, rt: Runtime, frame: int, code: Code, line: int | None) -> None:
         self.rt, self.frame, self.code, self.line = rt, frame, code, line
 
     @property
-    def function(self):
+    def function(self) -> str:
         return self.code.name
 
     @property
-    def qualname(self):
+    def qualname(self) -> str:
         return self.code.qualname
 
     @property
-    def file(self):
+    def file(self) -> str:
         return self.code.file
 
-    def python_frame(self, level):
+    def python_frame(self, level: int) -> PyFrame:
         """A `PyFrame` with the variables that the frame held when it was left; they live as long as the traceback does."""
         return PyFrame(self.rt, RawFrame(frame_of_object(self.rt, self.frame), self.code.address, -1, 0, 0), level)
 
@@ -51,22 +62,29 @@ class Raised:
     innermost first; `cause`, `context`: `Raised` or None; `members`: of an exception group; `again`: it stands further up in
     the same answer, so its parts are not repeated; `cut`: reasons why it is less than whole."""
 
-    def __init__(self, address, type_name):
-        self.address, self.type, self.message, self.args, self.frames = address, type_name, None, "", []
-        self.cause = self.context = None
-        self.suppress_context, self.notes, self.members, self.again, self.cut = False, [], [], False, []
+    def __init__(self, address: int, type_name: str) -> None:
+        self.address, self.type, self.args = address, type_name, ""
+        self.message: str | None = None
+        self.frames: list[TraceFrame] = []
+        self.cause: Raised | None = None
+        self.context: Raised | None = None
+        self.members: list[Raised] = []
+        self.notes: list[str] = []
+        self.cut: list[str] = []
+        self.suppress_context = self.again = False
 
 
 class InFlight:
-    """An exception and where it was found. `state`: "raised" (on its way up), "handled" (its `except`, `finally` or `__exit__` is at
-    work) or "unhandled" (the last one that ended a program or thread: `sys.last_exc`); `thread`: `PyThread` or None."""
+    """An exception and where it was found. `state`: "raised" (on its way up), "handled" (its `except`, `finally` or `__exit__`
+    is at work) or "unhandled" (the last one that ended a program or thread: `sys.last_exc`); `thread`: `PyThread` or None."""
 
-    def __init__(self, thread, state, exception):
+    def __init__(self, thread: PyThread | None, state: str, exception: Raised) -> None:
         self.thread, self.state, self.exception = thread, state, exception
 
 
-def in_flight(rt, thread):
-    """`[InFlight]` of a `PyThread`: the raised one first, then those being handled, innermost first. No exception stands twice."""
+def in_flight(rt: Runtime, thread: PyThread) -> list[InFlight]:
+    """`[InFlight]` of a `PyThread`: the raised one first, then those being handled, innermost first. No exception stands
+    twice."""
     found, seen = [], set()
     L, t = rt.layout, rt.target
     raised = _raised(rt, thread.address)
@@ -84,7 +102,7 @@ def in_flight(rt, thread):
     return found
 
 
-def last_unhandled(rt):
+def last_unhandled(rt: Runtime) -> list[InFlight]:
     """`[InFlight]` with the exception that `sys.last_exc` (before 3.12: `sys.last_value`) names, or []."""
     contents = rt.module("sys")
     if contents is None:
@@ -99,7 +117,7 @@ def last_unhandled(rt):
     return []
 
 
-def _raised(rt, tstate):
+def _raised(rt: Runtime, tstate: int) -> Raised | None:
     """The exception on its way up in a thread as a `Raised`, or None."""
     L, t = rt.layout, rt.target
     if "tstate.current_exception" in L:
@@ -119,7 +137,7 @@ def _raised(rt, tstate):
     return found
 
 
-def read(rt, address):
+def read(rt: Runtime, address: int) -> Raised:
     """The exception object at `address`, with everything that hangs on it, as a `Raised`."""
     return _Reader(rt).read(address)
 
@@ -127,10 +145,10 @@ def read(rt, address):
 class _Reader:
     """Reads one exception and what it refers to; each object once, all of them bounded."""
 
-    def __init__(self, rt):
+    def __init__(self, rt: Runtime) -> None:
         self.rt, self.seen = rt, set()
 
-    def read(self, address):
+    def read(self, address: int) -> Raised:
         first = self._one(address)
         waiting = [(first, 0)]  # a list, not recursion: chains of contexts get long
         while waiting:
@@ -143,7 +161,7 @@ class _Reader:
             waiting += [(other, depth + 1) for other in [here.context, here.cause] + here.members[::-1] if other is not None]
         return first
 
-    def _one(self, address):
+    def _one(self, address: int) -> Raised:
         rt, obj = self.rt, self.rt.object(address)
         if not obj.type.flags & EXCEPTION:
             raise LayoutError(f"no exception at {address:#x}: a {obj.type_name}")
@@ -163,7 +181,7 @@ class _Reader:
             found.notes = self._notes(obj, found)
         return found
 
-    def _linked(self, here, name):
+    def _linked(self, here: Raised, name: str) -> Raised | None:
         if here.again or not here.address:
             return None
         try:
@@ -173,7 +191,7 @@ class _Reader:
             here.cut.append(f"its {name} cannot be read: {e}")
             return None
 
-    def _next(self, here, pointer, name):
+    def _next(self, here: Raised, pointer: int, name: str) -> Raised | None:
         if not pointer:
             return None
         if len(self.seen) >= MAX_EXCEPTIONS:
@@ -181,7 +199,7 @@ class _Reader:
             return None
         return self._one(pointer)
 
-    def _members(self, here):
+    def _members(self, here: Raised) -> list[Raised]:
         if here.again or not here.address or not self.rt.object(here.address).isa("BaseExceptionGroup"):
             return []
         found = []
@@ -197,7 +215,7 @@ class _Reader:
             here.cut.append(f"its members cannot be read: {e}")
         return found
 
-    def _notes(self, obj, found):
+    def _notes(self, obj: Object, found: Raised) -> list[str]:
         """`__notes__`: a list in the instance's dict from 3.11 on; anyone may set it on older ones too."""
         try:
             own = dict(obj.instance_entries())
@@ -210,14 +228,14 @@ class _Reader:
 
 
 # ---- tracebacks ------------------------------------------------------------------------------------------------------
-def _fill_frames(rt, found, trace):
+def _fill_frames(rt: Runtime, found: Raised, trace: int) -> None:
     try:
         found.frames = traceback(rt, trace)
     except GdbextError as e:
         found.cut.append(f"its traceback cannot be read: {e}")
 
 
-def traceback(rt, address):
+def traceback(rt: Runtime, address: int) -> list[TraceFrame]:
     """`[TraceFrame]` of the traceback object at `address`, innermost first."""
     L, t, found, seen = rt.layout, rt.target, [], set()
     while address and address not in seen and len(seen) < MAX_TRACEBACK:
@@ -237,13 +255,13 @@ def traceback(rt, address):
     return found[::-1]
 
 
-def frame_of_object(rt, frame):
+def frame_of_object(rt: Runtime, frame: int) -> int:
     """Where a frame object keeps its variables: itself up to 3.10, the interpreter frame that it stands for later."""
     L = rt.layout
     return frame if "frameobj.f_code" in L else rt.target.u64(frame + L["frameobj.f_frame"])
 
 
-def code_of_object(rt, frame):
+def code_of_object(rt: Runtime, frame: int) -> int:
     """The address of the code object of a frame object."""
     L, t = rt.layout, rt.target
     if rt.object(frame).type.builtin_name != "frame":
@@ -255,13 +273,13 @@ def code_of_object(rt, frame):
 
 
 # ---- texts -----------------------------------------------------------------------------------------------------------
-def class_name(info):
+def class_name(info: TypeInfo) -> str:
     """A class as a traceback names it: without a module where that is builtins or __main__."""
     module = info.module
     return info.qualname if module in ("", "builtins", "__main__") else f"{module}.{info.qualname}"
 
 
-def message(obj):
+def message(obj: Object) -> tuple[str | None, str]:
     """-> (what `str()` of an exception gives, repr of its arguments); None for the first where only Python code could tell."""
     L, t, rt = obj.rt.layout, obj.rt.target, obj.rt
     held = rt.object(t.u64(obj.address + L["exc.args"]))
@@ -284,7 +302,7 @@ def message(obj):
     return (Repr(NORMAL)(members[0]) if obj.isa("KeyError") else _text(members[0])), args
 
 
-def _text(obj):
+def _text(obj: Object) -> str:
     """`str()` of an argument: of a str itself, of anything else its repr."""
     if obj.type.flags & STR:
         return obj.string(NORMAL.total)
@@ -294,14 +312,14 @@ def _text(obj):
     return Repr(NORMAL)(obj)
 
 
-def _field(obj, key):
+def _field(obj: Object, key: str) -> Object | None:
     """The object in a field of an exception's structure; None where the field is empty or holds None."""
     pointer = obj.rt.target.u64(obj.address + obj.rt.layout[key])
     found = obj.rt.object(pointer) if pointer else None
     return None if found is None or found.is_none() else found
 
 
-def _os_error(obj):
+def _os_error(obj: Object) -> str | None:
     number, text = _field(obj, "oserror.myerrno"), _field(obj, "oserror.strerror")
     if number is None or text is None:
         return None
@@ -312,7 +330,7 @@ def _os_error(obj):
     return shown
 
 
-def _group(obj):
+def _group(obj: Object) -> str | None:
     text, members = _field(obj, "exceptiongroup.msg"), _field(obj, "exceptiongroup.excs")
     if text is None or members is None:
         return None
@@ -320,12 +338,12 @@ def _group(obj):
     return f"{_text(text)} ({count} sub-exception{'s' if count != 1 else ''})"
 
 
-def _import_error(obj):
+def _import_error(obj: Object) -> str | None:
     text = _field(obj, "importerror.msg")
     return _text(text) if text is not None and text.type.flags & STR else None
 
 
-def _syntax_error(obj):
+def _syntax_error(obj: Object) -> str:
     text, file, line = (_field(obj, "syntaxerror." + k) for k in ("msg", "filename", "lineno"))
     shown = "None" if text is None else _text(text)
     place = _text(file).rpartition("/")[2] if file is not None and file.type.flags & STR else None
@@ -335,7 +353,7 @@ def _syntax_error(obj):
     return f"{shown} ({place})" if place else f"{shown} (line {number})" if number is not None else shown
 
 
-def _unicode_error(obj):
+def _unicode_error(obj: Object) -> str | None:
     parts = [_field(obj, "unicodeerror." + k) for k in ("object", "encoding", "reason")]
     t, L = obj.rt.target, obj.rt.layout
     start, end = t.i64(obj.address + L["unicodeerror.start"]), t.i64(obj.address + L["unicodeerror.end"])

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 MAX_RANGE = 10_000_000
 # Methods of str and bytes that touch nothing but the text and cannot make it grow without bound.
 _TEXT = frozenset(
-    "startswith endswith lower upper title capitalize casefold swapcase strip lstrip rstrip removeprefix removesuffix split rsplit"
-    " splitlines partition rpartition find rfind index rindex count isalpha isdigit isdecimal isnumeric isalnum isspace islower"
-    " isupper istitle isascii isidentifier hex".split()
+    "startswith endswith lower upper title capitalize casefold swapcase strip lstrip rstrip removeprefix removesuffix split"
+    " rsplit splitlines partition rpartition find rfind index rindex count isalpha isdigit isdecimal isnumeric isalnum isspace"
+    " islower isupper istitle isascii isidentifier hex".split()
 )
 _NUMBER = frozenset("bit_length is_integer conjugate hex".split())
 
@@ -50,7 +50,8 @@ def _id(rt: Runtime | None, value: Any) -> int:
 
 
 def _sum(rt: Runtime | None, value: Any, start: Any = 0) -> Any:
-    """As the process's own Python adds: from 3.12 on, floats with a term that carries what rounding lost (Python/bltinmodule.c)."""
+    """As the process's own Python adds: from 3.12 on, floats with a term that carries what rounding lost
+    (Python/bltinmodule.c)."""
     total, lost = plain(start), 0.0
     if isinstance(total, (str, bytes, bytearray)):
         raise GdbextError("sum() adds no text")

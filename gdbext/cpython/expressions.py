@@ -57,7 +57,7 @@ def parsed(text: str) -> ast.expr | None:
 
 
 def last_name(text: str) -> str:
-    """The name that an expression's value stands under: `x.rid` -> "rid", `d["k"][0]` -> "k", `f` -> "f"; '' where there is none."""
+    """The name that an expression's value stands under: `x.rid` -> "rid", `d["k"][0]` -> "k"; '' where there is none."""
     node: Any = parsed(text)
     while isinstance(node, ast.Subscript):
         key = _index(node)
@@ -162,7 +162,7 @@ class Evaluator:
         return value_attributes.attribute(base, node.attr)
 
     def _module_global(self, node: ast.AST) -> Any:
-        module, name = ast.literal_eval(node)  # type: ignore[arg-type]
+        module, name = ast.literal_eval(node)
         if self.rt is None:
             raise GdbextError(f"{module}:{name} needs a process with Python")
         contents = self.rt.module(module)

@@ -1,6 +1,15 @@
 """Code objects and Python frames: function, file, line, and the variables with their cells followed."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..errors import FaultError, GdbextError, LayoutError
+
+if TYPE_CHECKING:
+    from .dialects import RawFrame
+    from .objects import Object
+    from .runtime import Runtime
 
 CO_FAST_HIDDEN, CO_FAST_LOCAL, CO_FAST_CELL, CO_FAST_FREE = 0x10, 0x20, 0x40, 0x80
 CO_OPTIMIZED = 1
@@ -11,7 +20,7 @@ MAX_TABLE = 1 << 24  # bytes of a line table: a function of a million lines has 
 class Code:
     """A code object, read once per stop: `name`, `qualname`, `file`, `first` line."""
 
-    def __init__(self, rt, address):
+    def __init__(self, rt: Runtime, address: int) -> None:
         L, t = rt.layout, rt.target
         self.rt, self.address = rt, address
         if rt.object(address).type.builtin_name != "code":
@@ -23,14 +32,14 @@ class Code:
         self.flags = t.i32(address + L["code.co_flags"])
         self._table, self._lines, self._variables = None, {}, None
 
-    def _pointer(self, key):
+    def _pointer(self, key: str) -> int:
         return self.rt.target.u64(self.address + self.rt.layout[key])
 
-    def _text(self, key):
+    def _text(self, key: str) -> str:
         return self.rt.object(self._pointer(key)).string(4096)
 
     @property
-    def table(self):
+    def table(self) -> bytes:
         """The line table's bytes, in the encoding of the version."""
         if self._table is None:
             table = self.rt.object(self._pointer(self.rt.dialect.table_key))
@@ -39,23 +48,23 @@ class Code:
             self._table = table.raw_bytes()
         return self._table
 
-    def line(self, lasti):
+    def line(self, lasti: int) -> int | None:
         """The source line of the instruction at byte `lasti`; None where it has none."""
         if lasti not in self._lines:
             self._lines[lasti] = self.rt.dialect.line(self.table, self.first, lasti)
         return self._lines[lasti]
 
-    def _names(self, key):
+    def _names(self, key: str) -> list[str]:
         return [self.rt.object(a).string(1000) for a in self.rt.object(self._pointer(key)).element_addresses(MAX_VARIABLES)]
 
     @property
-    def variables(self):
+    def variables(self) -> list[tuple[str, int]]:
         """`[(name, kind bits)]` in the order of the frame's `localsplus`."""
         if self._variables is None:
             self._variables = self._read_variables()
         return self._variables
 
-    def _read_variables(self):
+    def _read_variables(self) -> list[tuple[str, int]]:
         if "code.co_localsplusnames" in self.rt.layout:
             kinds = self.rt.object(self._pointer("code.co_localspluskinds")).raw_bytes(MAX_VARIABLES)
             return list(zip(self._names("code.co_localsplusnames"), kinds))
@@ -68,55 +77,56 @@ class PyFrame:
     """One Python frame. `level` counts from the innermost (0); `anchor` is the address on the C stack of the interpreter
     activation that runs it (0 where the version keeps none)."""
 
-    def __init__(self, rt, raw, level):
+    def __init__(self, rt: Runtime, raw: RawFrame, level: int) -> None:
         self.rt, self.raw, self.level = rt, raw, level
         self.address, self.anchor = raw.address, raw.anchor
         self.code = rt.code(raw.code)
         self.stack = [self]  # all frames of its thread, set by Runtime.frames
 
     @property
-    def function(self):
+    def function(self) -> str:
         return self.code.qualname
 
     @property
-    def file(self):
+    def file(self) -> str:
         return self.code.file
 
     @property
-    def line(self):
+    def line(self) -> int | None:
         """None where the instruction has no line, or its place cannot be told."""
         return self.code.line(self.raw.lasti)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"PyFrame({self.function} {self.file}:{self.line})"
 
-    def _is_object(self):
+    def _is_object(self) -> bool:
         return "iframe.localsplus" not in self.rt.layout
 
-    def _pointer(self, name):
+    def _pointer(self, name: str) -> int:
         L = self.rt.layout
         key = ("frameobj." if self._is_object() else "iframe.") + name
         return self.rt.target.u64(self.address + L[key]) & ~self.rt.dialect.tag_mask
 
-    def globals(self):
+    def globals(self) -> Object:
         """The globals dict as an `Object`."""
         return self.rt.object(self._pointer("f_globals"))
 
-    def builtins(self):
+    def builtins(self) -> Object:
         return self.rt.object(self._pointer("f_builtins"))
 
-    def namespace(self):
+    def namespace(self) -> Object | None:
         """The dict of a class body's or a module's own names as an `Object`, None in a function."""
         if self.code.flags & CO_OPTIMIZED:
             return None
         pointer = self._pointer("f_locals")
         return self.rt.object(pointer) if pointer else None
 
-    def locals(self):
-        """`[(name, Object or None)]`: None where the variable is not set. Cells are followed. A class body or module: its names."""
+    def locals(self) -> list[tuple[str, Object | None]]:
+        """`[(name, Object or None)]`: None where the variable is not set. Cells are followed. A class body or module: its
+        names."""
         return self.rt.target.cached(("python locals", self.address, self.code.address), self._locals)
 
-    def _locals(self):
+    def _locals(self) -> list[tuple[str, Object | None]]:
         rt, L = self.rt, self.rt.layout
         found = []
         variables = self.code.variables
@@ -145,7 +155,7 @@ class PyFrame:
                     found.append((name, value))
         return found
 
-    def _value(self, value, kind):
+    def _value(self, value: int, kind: int) -> Object | None:
         if not value:
             return None
         obj = self.rt.object(value)

@@ -1,13 +1,23 @@
 """Every container object of a process: CPython's garbage collector links all that may hold others, this walks its lists.
 
-Modules/gcmodule.c, Python/gc.c, pycore_gc.h: a PyGC_Head of two words stands before each tracked object; `_gc_next` links a ring that begins
-in the generation's own head, its low two bits are the collector's marks. 3.9 to 3.15 keep three rings (3.14.0's young, old[0], old[1]
-lie where the three generations lie) and one of objects that gc.freeze() put away. Free-threaded builds have no rings.
+Modules/gcmodule.c, Python/gc.c, pycore_gc.h: a PyGC_Head of two words stands before each tracked object; `_gc_next` links a
+ring that begins in the generation's own head, its low two bits are the collector's marks. 3.9 to 3.15 keep three rings
+(3.14.0's young, old[0], old[1] lie where the three generations lie) and one of objects that gc.freeze() put away. Free-threaded
+builds have no rings.
 """
 
+from __future__ import annotations
+
 import struct
+from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, LayoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..access.base import Target
+    from .runtime import Runtime
 
 MAX_OBJECTS = 200_000_000
 WINDOW = 16  # log2 of the bytes read at once
@@ -17,10 +27,10 @@ MAX_WINDOWS = 4096  # kept: 256 MiB
 class Windows:
     """Memory in aligned windows of 64 KiB, each read once: for readers that touch many small objects."""
 
-    def __init__(self, target):
+    def __init__(self, target: Target) -> None:
         self.target, self.held = target, {}
 
-    def window(self, number):
+    def window(self, number: int) -> bytes:
         """The bytes from `number << WINDOW` on; none where a mapping begins or ends inside it."""
         held = self.held
         found = held.get(number)
@@ -35,7 +45,7 @@ class Windows:
         return found
 
 
-def rings(rt):
+def rings(rt: Runtime) -> list[int]:
     """Addresses of the heads of all rings of all interpreters. `GdbextError` for a build that has none."""
     L = rt.layout
     if L.free_threaded:
@@ -47,12 +57,12 @@ def rings(rt):
     return found
 
 
-def collecting(rt):
+def collecting(rt: Runtime) -> bool:
     """Whether a collection is under way: then some objects are on lists that only its C stack knows."""
     return any(rt.target.u32(interp + rt.layout["interp.gc.collecting"]) & 1 for interp in rt.interpreters())
 
 
-def tracked(rt):
+def tracked(rt: Runtime) -> Iterator[tuple[int, int]]:
     """Yields (address, type's address) of every tracked object, about 0.5 us each.
 
     `LayoutError` where a ring does not close, `FaultError` where it leads out of memory.

@@ -1,8 +1,10 @@
-"""What each Python thread has to do with the interpreter's lock, the GIL: the one answer of all commands, without names or symbols.
+"""What each Python thread has to do with the interpreter's lock, the GIL: the one answer of all commands, without names or
+symbols.
 
-A thread waits for the lock when the address that its futex call waits on lies inside the lock; this can be read of a running process too. CPython waits for the lock in pthread_cond_timedwait on a condition inside `struct _gil_runtime_state` (Python/ceval_gil.c, take_gil),
-which glibc turns into futex(2) on a word inside that condition. Linux keeps the call's arguments in the thread's registers,
-and tells them in /proc/PID/task/TID/syscall.
+A thread waits for the lock when the address that its futex call waits on lies inside the lock; this can be read of a running
+process too. CPython waits for the lock in pthread_cond_timedwait on a condition inside `struct _gil_runtime_state`
+(Python/ceval_gil.c, take_gil), which glibc turns into futex(2) on a word inside that condition. Linux keeps the call's
+arguments in the thread's registers, and tells them in /proc/PID/task/TID/syscall.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _AWAKE_FRAMES, _AWAKE_BYTES = 12, 512  # how much of a stack is looked at
 _CALL = {"x86-64": b"\x0f\x05", "aarch64": b"\x01\x00\x00\xd4"}  # syscall; svc #0
 
 
-def gil_range(rt, interp):
+def gil_range(rt: Runtime, interp: int) -> tuple[int, int]:
     """(start, end) of the lock of an interpreter, (0, 0) where there is none."""
     L, t = rt.layout, rt.target
     start = (
@@ -37,8 +39,8 @@ def gil_range(rt, interp):
 
 
 def futex_of(target: Target, thread: Thread) -> int:
-    """Return the address that a `Thread` waits on in futex(2), 0 when it is in no such call; `GdbextError` where neither registers nor /proc
-    tell."""
+    """Return the address that a `Thread` waits on in futex(2), 0 when it is in no such call; `GdbextError` where neither
+    registers nor /proc tell."""
     if not target.is_stopped:
         words = read_proc(target.pid, f"task/{thread.tid}/syscall").split()
         inside = len(words) > 1 and words[0].isdigit() and int(words[0]) == FUTEX[target.arch]
@@ -60,8 +62,8 @@ def _in_call(target: Target, thread: Thread) -> bool:
 def _awake_waiter(rt: Runtime, thread: Thread, start: int, end: int) -> bool:
     """Whether a thread of a stopped process was caught between two futex calls of one wait for the lock at `start` to `end`.
 
-    A waiter wakes up every switch interval (5 ms) to ask for the lock, and waits on. Where the interpreter has symbols take_gil is on its native
-    stack; without them its registers and the innermost part of its stack hold addresses inside the lock."""
+    A waiter wakes up every switch interval (5 ms) to ask for the lock, and waits on. Where the interpreter has symbols take_gil
+    is on its native stack; without them its registers and the innermost part of its stack hold addresses inside the lock."""
     target = rt.target
     if _in_call(target, thread):
         return False
@@ -87,8 +89,8 @@ def waits(rt: Runtime, py: PyThread, thread: Thread) -> bool | None:
 
 
 def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
-    """Return what a Python thread has to do with the GIL: "holds", "waits", "none" (it neither has nor wants it), "disabled" (a free-threaded build),
-    or "unknown": another thread has it, and neither registers nor /proc tell what this one waits on.
+    """Return what a Python thread has to do with the GIL: "holds", "waits", "none" (it neither has nor wants it), "disabled" (a
+    free-threaded build), or "unknown": another thread has it, and neither registers nor /proc tell what this one waits on.
 
     `thread`: its `Thread`, None where no thread of the system belongs to it."""
     said, holder = rt.gil(py.interp)
@@ -106,20 +108,22 @@ class Samples:
     """What `count` looks at a running process gave: `held`, `waited`: {tid: looks}; `free`: looks at which nobody held the lock;
     `seconds` they took."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.count, self.free, self.held, self.waited, self.seconds = 0, 0, {}, {}, 0.0
 
-    def starved(self):
+    def starved(self) -> list[int]:
         """tids that waited for the lock and were never seen to hold it, the most patient first."""
         return sorted((tid for tid in self.waited if tid not in self.held), key=lambda tid: -self.waited[tid])
 
 
-def sample(rt, count, interval=0.005):
-    """`Samples` of a process that runs, read through /proc; `GdbextError` where it is stopped. `interval`: seconds, on average."""
+def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
+    """`Samples` of a process that runs, read through /proc; `GdbextError` where it is stopped. `interval`: seconds, on
+    average."""
     target = rt.target
     if target.is_stopped:
         raise GdbextError(
-            f"{target.describe()} is stopped: who gets the GIL shows only while it runs; detach, then add -on {target.pid or 'PID'}"
+            f"{target.describe()} is stopped: who gets the GIL shows only while it runs; "
+            f"detach, then add -on {target.pid or 'PID'}"
         )
     found, began = Samples(), time.monotonic()
     threads = {th.tid: th for th in target.threads()}

@@ -3,17 +3,23 @@
 The tables are made by scripts/make-cpython-layouts. Keys are "struct.field", values byte offsets; "struct.__size" sizes.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import struct
+from typing import TYPE_CHECKING, Any
 
 from ..errors import LayoutError
+
+if TYPE_CHECKING:
+    from ..access.base import Target
 
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "cpython")
 DEBUG_COOKIE = b"xdebugpy"
 
 
-def known():
+def known() -> list[str]:
     """The versions that there are tables for: ["3.9", …, "3.13t"]."""
     names = [n[:-5] for n in os.listdir(_FOLDER) if n.endswith(".json")]
     return sorted(names, key=lambda n: (int(n.rstrip("t").split(".")[1]), n))
@@ -22,32 +28,32 @@ def known():
 class Layout:
     """Offsets of one CPython build: `layout["tstate.next"]` -> bytes, `layout.get(key)` -> bytes or None."""
 
-    def __init__(self, version, free_threaded, offsets):
+    def __init__(self, version: tuple[int, int], free_threaded: bool, offsets: dict[str, int]) -> None:
         self.version, self.free_threaded, self.offsets = version, free_threaded, offsets
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: str) -> int:
         try:
             return self.offsets[key]
         except KeyError:
             raise LayoutError(f"CPython {self.name} has no {key} in its layout; run scripts/make-cpython-layouts") from None
 
-    def __contains__(self, key):
+    def __contains__(self, key: str) -> bool:
         return key in self.offsets
 
-    def get(self, key, default=None):
+    def get(self, key: str, default: int | None = None) -> Any:
         return self.offsets.get(key, default)
 
     @property
-    def name(self):
+    def name(self) -> str:
         return "{}.{}{}".format(*self.version, "t" if self.free_threaded else "")
 
 
-_tables = {}
+_tables: dict[tuple[tuple[int, int], bool], tuple[Layout, dict[str, Any]]] = {}
 
 
-def load(version, free_threaded=False):
+def load(version: tuple[int, int], free_threaded: bool = False) -> Layout:
     """The table for `version` = (3, 11); `LayoutError` naming what is known when there is none."""
-    key = (tuple(version), bool(free_threaded))
+    key = ((version[0], version[1]), bool(free_threaded))
     if key not in _tables:
         name = "{}.{}{}".format(*version, "t" if free_threaded else "")
         try:
@@ -58,11 +64,11 @@ def load(version, free_threaded=False):
                 f"CPython {name} is not known here (known: {', '.join(known())}); "
                 f"add it with: scripts/make-cpython-layouts python{name}"
             ) from None
-        _tables[key] = (Layout(tuple(version), bool(free_threaded), table["offsets"]), table)
+        _tables[key] = (Layout(key[0], key[1], table["offsets"]), table)
     return _tables[key][0]
 
 
-def from_process(target, runtime_address, version, free_threaded):
+def from_process(target: Target, runtime_address: int, version: tuple[int, int], free_threaded: bool) -> Layout:
     """The layout for a process: the table, corrected by the debug offsets at `_PyRuntime` where there are any."""
     layout = load(version, free_threaded)
     _, table = _tables[(layout.version, layout.free_threaded)]

@@ -3,8 +3,15 @@
 Sources: Objects/lnotab_notes.txt (3.9, 3.10), Objects/locations.md (3.11+). Pure functions over bytes.
 """
 
+from __future__ import annotations
 
-def lnotab_line(table, first, lasti):
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def lnotab_line(table: bytes, first: int, lasti: int) -> int:
     """3.9: co_lnotab, pairs (bytes, signed lines). `lasti` in bytes; -1 gives `first`."""
     line, at = first, 0
     for i in range(0, len(table) - 1, 2):
@@ -16,7 +23,7 @@ def lnotab_line(table, first, lasti):
     return line
 
 
-def linetable_line(table, first, lasti):
+def linetable_line(table: bytes, first: int, lasti: int) -> int | None:
     """3.10: co_linetable, pairs (length in bytes, signed line, -128 = none). None where the instruction has no line."""
     if lasti < 0:
         return first
@@ -32,7 +39,7 @@ def linetable_line(table, first, lasti):
     return None
 
 
-def _varint(table, i):
+def _varint(table: bytes, i: int) -> tuple[int, int]:
     value = shift = 0
     while i < len(table):
         b = table[i]
@@ -44,9 +51,9 @@ def _varint(table, i):
     return value, i
 
 
-def positions(table, first):
-    """3.11+: yields `(start, end, line, (end line, column, end column))`, start and end in bytes of code, line None where there is none, a
-    column None where the table leaves it out."""
+def positions(table: bytes, first: int) -> Iterator[tuple[int, int, int | None, tuple[int | None, int | None, int | None]]]:
+    """3.11+: yields `(start, end, line, (end line, column, end column))`, start and end in bytes of code, line None where there
+    is none, a column None where the table leaves it out."""
     line, at, i = first, 0, 0
     while i < len(table):
         head = table[i]
@@ -77,13 +84,13 @@ def positions(table, first):
         at += 2 * length
 
 
-def locations(table, first):
+def locations(table: bytes, first: int) -> Iterator[tuple[int, int, int | None]]:
     """3.11+: yields `(start, end, line)` in bytes of code, line None where there is none."""
     for start, end, line, _ in positions(table, first):
         yield start, end, line
 
 
-def linetable_spans(table, first):
+def linetable_spans(table: bytes, first: int) -> Iterator[tuple[int, int, int | None, None]]:
     """3.10: as `positions` gives them, without columns."""
     line, at = first, 0
     for i in range(0, len(table) - 1, 2):
@@ -96,7 +103,7 @@ def linetable_spans(table, first):
         at += length
 
 
-def lnotab_spans(table, first):
+def lnotab_spans(table: bytes, first: int) -> Iterator[tuple[int, int, int | None, None]]:
     """3.9: as `positions` gives them, without columns; the last one's end is not known and given as its start + 2."""
     line, at, began = first, 0, 0
     for i in range(0, len(table) - 1, 2):
@@ -109,7 +116,7 @@ def lnotab_spans(table, first):
     yield began, began + 2, line, None
 
 
-def location_line(table, first, lasti):
+def location_line(table: bytes, first: int, lasti: int) -> int | None:
     """3.11+: the line of the instruction at byte `lasti`; `first` before the first instruction, None where it has none."""
     if lasti < 0:
         return first

@@ -1,4 +1,5 @@
-"""Python's locks as bytes: `_thread.lock` and RLock, whether they are held and by whom. Source: Modules/_threadmodule.c of each minor."""
+"""Python's locks as bytes: `_thread.lock` and RLock, whether they are held and by whom. Source: Modules/_threadmodule.c of each
+minor."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ def read(obj: Object) -> Lock | None:
 
 
 def parked_at(rt: Runtime, futex: int) -> Object | None:
-    """3.14 and later: the lock `Object` whose byte a thread is parked for, which waits on the word `futex` of a record on its own stack
-    (`struct wait_entry`, Python/parking_lot.c: park_arg, addr, semaphore); None where no lock is there."""
+    """3.14 and later: the lock `Object` whose byte a thread is parked for, which waits on the word `futex` of a record on its
+    own stack (`struct wait_entry`, Python/parking_lot.c: park_arg, addr, semaphore); None where no lock is there."""
     L = rt.layout
     if "lock.lock" not in L:
         return None

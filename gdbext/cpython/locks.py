@@ -1,15 +1,22 @@
 """Which locks a frame holds: the `with` blocks that it is inside, and the `.acquire()` calls of its source.
 
-A plain lock keeps no owner. But a frame inside `with lock:` keeps the lock's `__exit__` on its value stack, at a depth that the code's
-exception table tells for the instruction it stands at (3.11 and later; Objects/exception_handling_notes.txt) or its block stack
-does (3.9, 3.10). So who holds it in a `with` is read, not guessed.
+A plain lock keeps no owner. But a frame inside `with lock:` keeps the lock's `__exit__` on its value stack, at a depth that the
+code's exception table tells for the instruction it stands at (3.11 and later; Objects/exception_handling_notes.txt) or its
+block stack does (3.9, 3.10). So who holds it in a `with` is read, not guessed.
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from .expressions import evaluate
 from .objects import Object
+
+if TYPE_CHECKING:
+    from .frames import PyFrame
+    from .runtime import Runtime
 
 _LEAVE = ("__exit__", "__aexit__")
 MAX_DEPTH = 4096
@@ -17,7 +24,7 @@ MAX_BLOCKS = 20  # CO_MAXBLOCKS
 
 
 # ---- the value stack of a frame --------------------------------------------------------------------------------------
-def _varint(data, at):
+def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = data[at] & 63
     while data[at] & 64:
         at += 1
@@ -25,9 +32,9 @@ def _varint(data, at):
     return value, at + 1
 
 
-def handler_depth(table, lasti):
-    """How many values lie on the stack for sure at byte offset `lasti`: the depth that the handler covering it unwinds to; 0 where
-    none covers it."""
+def handler_depth(table: bytes, lasti: int) -> int:
+    """How many values lie on the stack for sure at byte offset `lasti`: the depth that the handler covering it unwinds to; 0
+    where none covers it."""
     at, unit, depth = 0, lasti // 2, 0
     while at < len(table):
         try:
@@ -42,7 +49,7 @@ def handler_depth(table, lasti):
     return depth
 
 
-def _sure_values(frame):
+def _sure_values(frame: PyFrame) -> list[int]:
     """The words on a frame's value stack that are surely alive, outermost first."""
     rt, code = frame.rt, frame.code
     L, t = rt.layout, rt.target
@@ -65,7 +72,7 @@ def _sure_values(frame):
     return [rt.dialect.untag(word) for word in t.words(base, depth)]
 
 
-def entered(frame):
+def entered(frame: PyFrame) -> list[Object]:
     """The context managers in whose `with` block a `PyFrame` is: `[Object]`, outermost first."""
     rt = frame.rt
     L, t = rt.layout, rt.target
@@ -97,7 +104,7 @@ def entered(frame):
     return found
 
 
-def _function_name(rt, address):
+def _function_name(rt: Runtime, address: int) -> str:
     obj, L = rt.object(address), rt.layout
     key = {"function": "func.func_name", "method_descriptor": "descr.d_name"}.get(obj.type.builtin_name)
     return rt.object(rt.target.u64(address + L[key])).string(100) if key else ""
@@ -107,9 +114,9 @@ def _function_name(rt, address):
 _ACQUIRE = re.compile(r"([A-Za-z_][\w.]*)\.acquire\(")
 
 
-def acquired(frame):
-    """`[(path, Object, line acquired, line released)]`: what the frame's source takes with `.acquire()` before the line it stands at and
-    gives back with `.release()` after it. [] where the source is not here."""
+def acquired(frame: PyFrame) -> list[tuple[str, Object, int, int]]:
+    """`[(path, Object, line acquired, line released)]`: what the frame's source takes with `.acquire()` before the line it
+    stands at and gives back with `.release()` after it. [] where the source is not here."""
     line = frame.line
     source = _source(frame) if line is not None else None
     if not source:
@@ -130,7 +137,7 @@ def acquired(frame):
     return found
 
 
-def _source(frame):
+def _source(frame: PyFrame) -> dict[int, str] | None:
     """`{line: text}` of a frame's function from its file here; None where that is not to be had."""
     import inspect
 
@@ -143,7 +150,7 @@ def _source(frame):
     if not 0 <= start < len(every):
         return None
 
-    def numbered():
+    def numbered() -> Any:
         try:
             block = every if frame.code.name == "<module>" else inspect.getblock([line + "\n" for line in every[start:]])
         except (SyntaxError, IndentationError, FaultError):

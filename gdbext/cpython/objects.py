@@ -415,7 +415,8 @@ class Object:
         return value
 
     def _described(self, name: str, value: Object, own: dict[str, int]) -> Any:
-        """The value of an attribute that the class holds `value` for: a C member, a getset, a property's backing field, or itself."""
+        """The value of an attribute that the class holds `value` for: a C member, a getset, a property's backing field, or
+        itself."""
         kind, slots = value.type.builtin_name, self.type.slots
         if kind == "member_descriptor" and name in slots:
             member = self._member(*slots[name])

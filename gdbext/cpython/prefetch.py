@@ -1,11 +1,18 @@
 """What a collector wants copied: everything that `pybt -all -locals` reads, read once for the sake of where it lies."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..errors import GdbextError
 from .reprs import SHORT, Repr
 from .runtime import open_runtime
 
+if TYPE_CHECKING:
+    from ..access.base import Target
 
-def read(target):
+
+def read(target: Target) -> str:
     """Reads it from `target`; returns the first error, or ''. Never raises `GdbextError`: what cannot be read is no use in a
     copy either."""
     try:

@@ -16,7 +16,8 @@ _METACLASSES = ("enum.EnumMeta", "enum.EnumType", "typing._AnyMeta")  # whose __
 
 
 def show(printer: Repr, value: Object, definer: TypeInfo, depth: int) -> str | None:
-    """The repr of a value whose `__repr__` is Python code that class `definer` has; None where it has no form that is known here."""
+    """The repr of a value whose `__repr__` is Python code that class `definer` has; None where it has no form that is known
+    here."""
     info = value.type
     if info.flags & TYPE:
         return show_class(value) if definer.full_name in _METACLASSES else None
@@ -71,8 +72,8 @@ def _enum(printer: Repr, value: Object, depth: int) -> str | None:
 
 
 def _flag_names(value: Object, number: Object) -> str:
-    """Up to 3.10: the names of the flags that a combination is made of, the greatest first (enum.py `_decompose`); '' where that is not
-    to be told."""
+    """Up to 3.10: the names of the flags that a combination is made of, the greatest first (enum.py `_decompose`); '' where
+    that is not to be told."""
     held, info = number.plain(), value.type
     members = value.rt.object(info.address).attr("_member_map_").items(10_000)
     known = [(member.attr("_value_").plain(), name.string(200)) for name, member in members]

@@ -4,42 +4,54 @@ Breadth first, from the roots given, until all that is wanted is found or a budg
 (expressions.py). Followed are dicts, lists, tuples, deques, attributes and slots; what only running code would reach is not.
 """
 
+from __future__ import annotations
+
 import collections
 import struct
+from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError
 from .gc import WINDOW, Windows
 from .types import BYTES, DICT, LIST, LONG, MEMBER_OBJECT, STR, TUPLE, TYPE
 
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from .frames import PyFrame
+    from .objects import Object
+    from .runtime import Runtime
+    from .types import TypeInfo
+
 MAX_EDGES = 150_000  # followed per search, which bounds it to about a second
 MAX_WIDE = 20_000  # members of one container
-MODULE_TABLES = ("_parameters", "_buffers", "_modules")  # of torch.nn.Module, whose entries are attributes
 MASK = (1 << WINDOW) - 1
 _WORD = struct.Struct("<Q").unpack_from
 _LEAVES = STR | LONG | BYTES | TYPE
 
 
 class Root:
-    """Where a path begins: `text`, an expression for the object at `address`; `note`: where that is no place that is selected now."""
+    """Where a path begins: `text`, an expression for the object at `address`; `note`: where that is no place that is selected
+    now."""
 
     __slots__ = ("text", "address", "note", "shown")
 
-    def __init__(self, text, address, note="", shown=""):
+    def __init__(self, text: str | None, address: int, note: str = "", shown: str = "") -> None:
         self.text, self.address, self.note, self.shown = text, address, note, shown or text
 
 
 class Path:
-    """`text`: the expression; `shown`: as people know it (`self.x` where `text` has an address); `note`: the frame it begins in."""
+    """`text`: the expression; `shown`: as people know it (`self.x` where `text` has an address); `note`: the frame it begins
+    in."""
 
     __slots__ = ("text", "shown", "note")
 
-    def __init__(self, text, shown, note):
+    def __init__(self, text: str, shown: str, note: str) -> None:
         self.text, self.shown, self.note = text, shown, note
 
 
-def frame_roots(frame, selected):
-    """`[Root]` of a frame's variables. Those of a frame that is not selected go by address, because their names mean others here; a
-    module's own go by the module."""
+def frame_roots(frame: PyFrame, selected: bool) -> list[Root]:
+    """`[Root]` of a frame's variables. Those of a frame that is not selected go by address, because their names mean others
+    here; a module's own go by the module."""
     found, module = [], _module_of(frame)
     for name, value in frame.locals():
         if value is None or not name.isidentifier():
@@ -53,7 +65,7 @@ def frame_roots(frame, selected):
     return found
 
 
-def _module_of(frame):
+def _module_of(frame: PyFrame) -> str:
     """The name of the module that a frame runs the body of, '' for any other frame."""
     own, rt = frame.namespace(), frame.rt
     try:
@@ -70,18 +82,18 @@ class ModuleRoot(Root):
 
     __slots__ = ("rt", "module", "key")
 
-    def __init__(self, rt, module, key, address):
+    def __init__(self, rt: Runtime, module: str, key: int, address: int) -> None:
         self.rt, self.module, self.key, self.address, self.note = rt, module, key, address, ""
 
     @property
-    def text(self):
+    def text(self) -> str | None:
         name = _text(self.rt, self.key)
         return f"{self.module}:{name}" if name is not None and name.isidentifier() else None
 
     shown = text
 
 
-def module_roots(rt, last=("torch", "numpy", "sympy", "transformers")):
+def module_roots(rt: Runtime, last: Collection[str] = ("torch", "numpy", "sympy", "transformers")) -> Iterator[ModuleRoot]:
     """Yields a `Root` for every global of every module: `__main__` first, the packages of `last` at the end."""
     modules = rt.modules()
     for name in sorted(modules, key=lambda n: (n != "__main__", n.partition(".")[0] in last)):
@@ -96,7 +108,7 @@ def module_roots(rt, last=("torch", "numpy", "sympy", "transformers")):
             yield ModuleRoot(rt, name, key, value)
 
 
-def _text(rt, address):
+def _text(rt: Runtime, address: int) -> str | None:
     """The str at an address, once per stop; None for another object."""
     memo = rt.target.cached("short strings", dict)
     if address not in memo:
@@ -110,11 +122,11 @@ def _text(rt, address):
 class _Kinds:
     """How the objects of each type are followed: a function (search, object) or None, found out once per type."""
 
-    def __init__(self, rt):
+    def __init__(self, rt: Runtime) -> None:
         self.rt, self.known = rt, {}
         self.window, self.type_at = Windows(rt.target).window, rt.layout["object.ob_type"]
 
-    def of(self, address):
+    def of(self, address: int) -> Any:
         at = address + self.type_at
         blob, inside = self.window(at >> WINDOW), at & MASK
         try:
@@ -128,7 +140,7 @@ class _Kinds:
                 self.known[pointer] = None
         return self.known[pointer]
 
-    def _classify(self, info):
+    def _classify(self, info: TypeInfo) -> Any:
         if info.flags & _LEAVES or info.builtin_name in (
             "NoneType",
             "float",
@@ -145,7 +157,7 @@ class _Kinds:
         return _instance if info.is_heap else None
 
 
-def _key(rt, address):
+def _key(rt: Runtime, address: int) -> str | None:
     """The text of a dict's key inside brackets, None for one that no expression names."""
     text = _text(rt, address)
     if text is not None:
@@ -157,21 +169,23 @@ def _key(rt, address):
     return repr(value) if isinstance(value, (int, tuple)) else None
 
 
-def _dict(rt, obj):
+def _dict(rt: Runtime, obj: Object) -> Iterator[tuple[int, Any]]:
     for key, value in obj.dict_entries(MAX_WIDE):
         yield value, ("[", key)
 
 
-def _sequence(rt, obj):
+def _sequence(rt: Runtime, obj: Object) -> Iterator[tuple[int, Any]]:
     for i, value in enumerate(obj.element_addresses(MAX_WIDE)):
         yield value, ("#", i)
 
 
-def _instance(rt, obj):
+def _instance(rt: Runtime, obj: Object) -> Iterator[tuple[int, Any]]:
     pairs = rt.dialect.instance_pairs(rt, obj)
     own = {_text(rt, key): value for key, value in pairs}
+    adapter = obj.adapter
+    tables = adapter.tables if adapter is not None else ()
     for name, value in own.items():
-        if name in MODULE_TABLES and MODULE_TABLES[0] in own and rt.object(value).type.flags & DICT:
+        if name in tables and rt.object(value).type.flags & DICT:
             for key, member in rt.object(value).dict_entries(MAX_WIDE):
                 text = _text(rt, key)
                 if text is not None:
@@ -186,12 +200,12 @@ def _instance(rt, obj):
                 yield value, (".", name)
 
 
-def find(rt, wanted, roots, max_edges=MAX_EDGES):
+def find(rt: Runtime, wanted: Iterable[int], roots: Iterable[Root], max_edges: int = MAX_EDGES) -> dict[int, Path]:
     """-> {address: `Path`} for those addresses in `wanted` that are reached from `roots`, the nearest first."""
     kinds, left = _Kinds(rt), set(wanted)
     parents, queue, edges = {}, collections.deque(), 0  # address -> (parent's address or Root, step)
 
-    def reach(value, parent, step):
+    def reach(value: int, parent: Any, step: Any) -> None:
         if value in parents:
             return
         followed = kinds.of(value) is not None
@@ -223,7 +237,7 @@ def find(rt, wanted, roots, max_edges=MAX_EDGES):
     return found
 
 
-def _path(rt, parents, address):
+def _path(rt: Runtime, parents: dict[int, tuple[Any, Any]], address: int) -> Path | None:
     steps, at = [], address
     while at in parents:
         parent, step = parents[at]

@@ -35,10 +35,11 @@ _UNPRINTED = 10**4300  # Python itself refuses to print more digits, from 3.11 o
 
 
 class Repr:
-    """Shows values within `limits`. `private`: attribute, key and variable names whose text and containers are counted, not shown.
+    """Shows values within `limits`. `private`: attribute, key and variable names whose text and containers are counted, not
+    shown.
 
-    What it found out: `truncated`, `opaque` (see the module's docstring), `hidden` (something private was left out), `multiline` (an
-    array took several lines, as numpy writes it).
+    What it found out: `truncated`, `opaque` (see the module's docstring), `hidden` (something private was left out),
+    `multiline` (an array took several lines, as numpy writes it).
     """
 
     def __init__(self, limits: Limits = NORMAL, private: Set[str] = frozenset()) -> None:

@@ -1,4 +1,5 @@
-"""In which Python frame an expression is evaluated: the selected one, the innermost of a function, or the nearest outward that can."""
+"""In which Python frame an expression is evaluated: the selected one, the innermost of a function, or the nearest outward that
+can."""
 
 from __future__ import annotations
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
+from ..access.proc import read_maps, read_proc
 from ..access.retry import retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import dialects, stdlib_types, thirdparty  # noqa: F401  (the last two register what they know)
@@ -12,30 +14,63 @@ from .frames import Code, PyFrame
 from .objects import Object
 from .types import MAX_NAME, TypeInfo
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..access.base import Target
+    from ..access.model import Module
+
 MAX_INTERPRETERS = 1000
 FRAME_SECONDS = 0.1  # for which the stack of a thread that runs on is read again, until it holds together
+PF_EXITING = 4  # include/linux/sched.h, in the ninth field of /proc/PID/stat
 PTHREAD_TID = 720  # glibc's struct pthread on x86-64: the tid; proved against the thread list before use
 
 
 class PyThread:
     """A Python thread state: its `address`, native `tid` (0: not to be found) and `interp`reter's address."""
 
-    def __init__(self, address, tid, interp):
+    def __init__(self, address: int, tid: int, interp: int) -> None:
         self.address, self.tid, self.interp = address, tid, interp
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"PyThread(tid={self.tid}, {self.address:#x})"
 
 
-def open_runtime(target):
-    """The `Runtime` of a Target, once per epoch. `GdbextError` when it runs no CPython that is known here."""
-    return target.cached("cpython runtime", lambda: Runtime(target))
+def open_runtime(target: Target) -> Runtime:
+    """The `Runtime` of a Target, once per epoch. `GdbextError` when it runs no CPython that is known here; `NotFoundError` when
+    the process has ended."""
+    try:
+        found: Runtime = target.cached("cpython runtime", lambda: Runtime(target))
+        return found
+    except GdbextError:
+        if _has_ended(target):
+            raise NotFoundError(f"{target.describe()} has ended: it was ending while it was read") from None
+        raise
+
+
+def _has_ended(target: Target) -> bool:
+    """Whether a process that runs on has no memory any more: what is read of it then means nothing."""
+    if not target.is_live or target.is_stopped or not target.pid:
+        return False
+    try:
+        words = read_proc(target.pid, "stat").rpartition(b")")[2].split()
+        if words[0] not in (b"Z", b"X") and not int(words[6]) & PF_EXITING:
+            return False
+    except NotFoundError:
+        return True
+    except (GdbextError, ValueError, IndexError):
+        return False
+    try:
+        read_maps(target.pid)  # where only the main thread has ended, the others' memory is there
+        return False
+    except GdbextError:
+        return True
 
 
 class Runtime:
     """See the module's docstring. Everything read is cached until the target's epoch ends."""
 
-    def __init__(self, target):
+    def __init__(self, target: Target) -> None:
         self.target = target
         self.address, self.library = _find_runtime(target)  # of _PyRuntime; the `Module` that holds the interpreter
         self.version, free_threaded = _version(target, self.address, self.library)
@@ -51,7 +86,7 @@ class Runtime:
         self._codes.clear()
 
     # ---- proof ---------------------------------------------------------------------------------------------------
-    def _prove(self):
+    def _prove(self) -> None:
         """The layout must fit this process: interpreter and thread point at each other, a code object's type is a type."""
         L, t = self.layout, self.target
         heads = self.interpreters()
@@ -72,7 +107,7 @@ class Runtime:
             ) from None
 
     # ---- interpreters, threads -----------------------------------------------------------------------------------
-    def interpreters(self):
+    def interpreters(self) -> list[int]:
         """Addresses of all PyInterpreterStates."""
         t, found = self.target, []
         at = t.u64(self.address + self.layout["runtime.interpreters.head"])
@@ -81,7 +116,7 @@ class Runtime:
             at = t.u64(at + self.layout["interp.next"])
         return list(reversed(found))  # the list is newest first: the main interpreter leads
 
-    def _thread_states(self, interp):
+    def _thread_states(self, interp: int) -> list[int]:
         L, t = self.layout, self.target
         head = "interp.threads.head" if "interp.threads.head" in L else "interp.tstate_head"
         at, found, seen = t.u64(interp + L[head]), [], set()
@@ -91,11 +126,11 @@ class Runtime:
             at = t.u64(at + L["tstate.next"])
         return found
 
-    def threads(self):
+    def threads(self) -> list[PyThread]:
         """`[PyThread]` of all interpreters, the main thread first."""
         return self.target.cached("python threads", self._threads)
 
-    def _threads(self):
+    def _threads(self) -> list[PyThread]:
         found = []
         os_tids = self._os_tids()
         for interp in self.interpreters():
@@ -103,14 +138,14 @@ class Runtime:
             found += [PyThread(a, self._tid(a, os_tids), interp) for a in reversed(states)]
         return found
 
-    def _os_tids(self):
+    def _os_tids(self) -> dict[int, int]:
         """{tid as the process sees it: tid as we see it}; {} where the backend has no thread list."""
         try:
             return {th.ns_tid: th.tid for th in self.target.threads()}
         except GdbextError:
             return {}
 
-    def _tid(self, tstate, os_tids):
+    def _tid(self, tstate: int, os_tids: dict[int, int]) -> int:
         L, t = self.layout, self.target
         if "tstate.native_thread_id" in L:
             own = t.u64(tstate + L["tstate.native_thread_id"])
@@ -128,10 +163,11 @@ class Runtime:
             return 0
 
     # ---- frames --------------------------------------------------------------------------------------------------
-    def frames(self, thread):
-        """`[PyFrame]` of a `PyThread`, innermost first, as Python itself would list them; read again where the thread ran on meanwhile."""
+    def frames(self, thread: PyThread) -> list[PyFrame]:
+        """`[PyFrame]` of a `PyThread`, innermost first, as Python itself would list them; read again where the thread ran on
+        meanwhile."""
 
-        def read():
+        def read() -> Any:
             try:
                 steps = [s for s in self.dialect.walk(self, thread.address) if s.complete]
                 arrived = self.target.pending_offsets
@@ -155,10 +191,10 @@ class Runtime:
             self.target, lambda: self.target.cached(("python frames", thread.address), read), seconds=FRAME_SECONDS
         )
 
-    def thread_names(self):
+    def thread_names(self) -> dict[int, str]:
         """`{thread state's pthread id: name}` as `threading` knows them; {} where it was never imported."""
 
-        def read():
+        def read() -> Any:
             found = {}
             module = self.module("threading")
             try:
@@ -170,39 +206,39 @@ class Runtime:
 
         return self.target.cached("python thread names", read)
 
-    def thread_name(self, thread):
+    def thread_name(self, thread: PyThread) -> str:
         """The name that Python gave the thread, or ''."""
         return self.thread_names().get(self.target.u64(thread.address + self.layout["tstate.thread_id"]), "")
 
-    def thread(self, tid):
+    def thread(self, tid: int) -> PyThread | None:
         """The `PyThread` with this native tid, or None."""
         return next((th for th in self.threads() if th.tid == tid), None)
 
     # ---- objects -------------------------------------------------------------------------------------------------
-    def object(self, address):
+    def object(self, address: int) -> Object:
         return Object(self, address)
 
-    def type(self, address):
+    def type(self, address: int) -> TypeInfo:
         info = self._types.get(address)
         if info is None:
             info = self._types[address] = TypeInfo(self, address)
         return info
 
-    def code(self, address):
+    def code(self, address: int) -> Code:
         code = self._codes.get(address)
         if code is None:
             code = self._codes[address] = Code(self, address)
         return code
 
-    def _modules_address(self, interp):
+    def _modules_address(self, interp: int) -> int:
         L = self.layout
         key = "interp.imports.modules" if "interp.imports.modules" in L else "interp.modules"
         return self.target.u64(interp + L[key])
 
-    def modules(self):
+    def modules(self) -> dict[str, Object]:
         """`{name: Object}` of sys.modules of the main interpreter."""
 
-        def read():
+        def read() -> Any:
             found = {}
             for key, value in self.object(self._modules_address(self.interpreters()[0])).items():
                 try:
@@ -213,10 +249,10 @@ class Runtime:
 
         return self.target.cached("python modules", read)
 
-    def _imported(self, name):
+    def _imported(self, name: str) -> Object | None:
         """The `Object` of sys.modules[name], or None. Only names of the same length are read: there are thousands."""
 
-        def by_length():
+        def by_length() -> Any:
             found = {}
             for key, value in self.object(self._modules_address(self.interpreters()[0])).dict_entries():
                 try:
@@ -230,21 +266,21 @@ class Runtime:
                 return self.object(value)
         return None
 
-    def has_module(self, names):
+    def has_module(self, names: Iterable[str]) -> bool:
         """Whether a module of one of these names is imported."""
         try:
             return any(self._imported(name) is not None for name in names)
         except (FaultError, LayoutError):
             return False  # a table in the middle of an update
 
-    def module(self, name):
+    def module(self, name: str) -> Object | None:
         """The dict of an imported module as an `Object`, or None."""
         found = self._imported(name)
         if found is None or not found.isa("module"):
             return None
         return self.object(self.target.u64(found.address + self.layout["module.md_dict"]))
 
-    def release(self, modules):
+    def release(self, modules: Iterable[str]) -> str:
         """`__version__` of the first of these modules that has one as a str, '' when none does."""
         for name in modules:
             scope = self.module(name)
@@ -256,8 +292,9 @@ class Runtime:
         return ""
 
     # ---- the lock ------------------------------------------------------------------------------------------------
-    def gil(self, interp):
-        """-> (state, tstate address): ("held", address), ("free", 0) or ("disabled", 0). `last_holder` counts only while locked."""
+    def gil(self, interp: int) -> tuple[str, int]:
+        """-> (state, tstate address): ("held", address), ("free", 0) or ("disabled", 0). `last_holder` counts only while
+        locked."""
         L, t = self.layout, self.target
         if "runtime.gilstate.tstate_current" in L:
             holder = t.u64(self.address + L["runtime.gilstate.tstate_current"])
@@ -272,11 +309,11 @@ class Runtime:
         return "held", t.u64(gil + L["gil.last_holder"])
 
 
-def _python_modules(target):
-    """Mapped files that may hold CPython, the likeliest first: libpython, then python executables, then the executable, whatever its
-    name, and every other file: programs are renamed, and libpython is built into them."""
+def _python_modules(target: Target) -> list[Module]:
+    """Mapped files that may hold CPython, the likeliest first: libpython, then python executables, then the executable,
+    whatever its name, and every other file: programs are renamed, and libpython is built into them."""
 
-    def rank(module):
+    def rank(module: Module) -> int:
         return (
             0
             if re.match(r"libpython3\.\d+", module.name)
@@ -288,7 +325,7 @@ def _python_modules(target):
     return sorted(target.modules(), key=rank)
 
 
-def _find_runtime(target):
+def _find_runtime(target: Target) -> tuple[int, Module]:
     """-> (address of _PyRuntime, its Module)"""
     tried = []
     for module in _python_modules(target):
@@ -306,13 +343,14 @@ def _find_runtime(target):
     raise NotFoundError(f"{target.describe()} runs no CPython that can be found{why}")
 
 
-def _version(target, runtime, module):
+def _version(target: Target, runtime: int, module: Module) -> tuple[tuple[int, int], bool]:
     """-> ((major, minor), free_threaded): from the debug offsets, Py_Version in the file, else the file's name."""
     try:
         head = target.read(runtime, 24)
     except FaultError:
         raise GdbextError(
-            f"{target.describe()}: its Python's state at {runtime:#x} cannot be read: the core is cut or trimmed"
+            f"{target.describe()}: its Python's state at {runtime:#x} cannot be read"
+            + ("" if target.is_live else ": the core is cut or trimmed")
         ) from None
     if head[:8] == layouts.DEBUG_COOKIE:
         number = int.from_bytes(head[8:16], "little")

@@ -309,7 +309,8 @@ class ChainMapAdapter(Adapter):
 
 
 class AliasAdapter(Adapter):
-    """typing's generic aliases and special forms, as `_type_repr` and the `__repr__`s of typing.py make them; list[int], int | str."""
+    """typing's generic aliases and special forms, as `_type_repr` and the `__repr__`s of typing.py make them; list[int], int |
+    str."""
 
     reprs = (
         "typing._GenericAlias",

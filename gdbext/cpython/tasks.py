@@ -1,16 +1,26 @@
 """asyncio tasks of a process, each with the chain of coroutines that it has suspended in and what the innermost one waits for.
 
-Works alike for the C `_asyncio.Task` (uvloop's tasks too) and the pure Python one. Sources, per minor: Modules/_asynciomodule.c (where tasks
-are kept, TaskObj, FutureObj, FutureIter), Objects/genobject.c (`_PyGen_yf`: what a suspended frame awaits; asend, athrow,
-coroutine_wrapper), Include/internal/pycore_frame.h (states of a generator's frame), Lib/asyncio/base_tasks.py.
+Works alike for the C `_asyncio.Task` (uvloop's tasks too) and the pure Python one. Sources, per minor: Modules/_asynciomodule.c
+(where tasks are kept, TaskObj, FutureObj, FutureIter), Objects/genobject.c (`_PyGen_yf`: what a suspended frame awaits; asend,
+athrow, coroutine_wrapper), Include/internal/pycore_frame.h (states of a generator's frame), Lib/asyncio/base_tasks.py.
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 from ..errors import GdbextError, LayoutError, NotFoundError
 from .dialects import RawFrame
 from .frames import CO_FAST_FREE, PyFrame
 from .types import LONG, STR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .dialects import RawFrame
+    from .objects import Object
+    from .runtime import Runtime
 
 MAX_TASKS = 1_000_000
 MAX_CHAIN = 20_000
@@ -33,7 +43,7 @@ class Waiting:
     Queue.get) or "awaitable" (something of another library); `text` for people; `object`: `Object` or None; `on`: addresses
     of the tasks that must finish."""
 
-    def __init__(self, kind, text, obj=None, on=()):
+    def __init__(self, kind: str, text: str, obj: Object | None = None, on: Iterable[int] = ()) -> None:
         self.kind, self.text, self.object, self.on = kind, text, obj, list(on)
 
 
@@ -42,18 +52,22 @@ class Task:
     "cancelled"; `frames`: `[PyFrame]`, innermost first; `waits`: `Waiting` or None; `loop`: address; `tid` of the thread that
     runs its loop now, None when none does; `error`: why it is less than whole."""
 
-    def __init__(self, address):
-        self.address, self.name, self.state, self.frames, self.waits = address, "", "", [], None
-        self.loop, self.tid, self.coroutine, self.error = 0, None, "", None
+    def __init__(self, address: int) -> None:
+        self.address, self.name, self.state, self.coroutine = address, "", "", ""
+        self.frames: list[PyFrame] = []
+        self.waits: Waiting | None = None
+        self.loop = 0
+        self.tid: int | None = None
+        self.error: str | None = None
 
 
-def tasks(rt, finished=False):
+def tasks(rt: Runtime, finished: bool = False) -> tuple[list[Task], list[str]]:
     """-> (`[Task]` by loop and name, reasons why it is less than whole). Finished ones only if asked for."""
     return _Reader(rt).read(finished)
 
 
 # ---- generators and coroutines ---------------------------------------------------------------------------------------
-def frame_of(rt, gen):
+def frame_of(rt: Runtime, gen: int) -> tuple[RawFrame | None, str]:
     """-> (`RawFrame` of a generator's, coroutine's or async generator's own frame, state), (None, "finished") when it has none.
     State: "created", "suspended", "awaiting" (suspended in await or yield from), "executing"."""
     L, t = rt.layout, rt.target
@@ -74,7 +88,7 @@ def frame_of(rt, gen):
     return RawFrame(frame, code, lasti, t.u8(frame + L["iframe.owner"]), 0), state
 
 
-def _state(version, value):
+def _state(version: tuple[int, int], value: int) -> str:
     if version >= (3, 15):
         names = {0: "created", 1: "suspended", 2: "awaiting", 3: "awaiting", 4: "executing", 5: "finished"}
     elif version >= (3, 13):
@@ -86,7 +100,7 @@ def _state(version, value):
     return names[value]
 
 
-def _frame_of_object(rt, frame):
+def _frame_of_object(rt: Runtime, frame: int) -> tuple[RawFrame | None, str]:
     """3.9, 3.10: the frame is an object, and the instruction it stands before tells what it does."""
     L, t = rt.layout, rt.target
     if not frame:
@@ -114,9 +128,9 @@ def _frame_of_object(rt, frame):
     return step, "awaiting" if after < len(following) and following[after] == YIELD_FROM else "suspended"
 
 
-def awaited(rt, step, state):
-    """The address of what a suspended frame awaits, 0 when it awaits nothing. It lies on top of the frame's own stack; from 3.15 on
-    a place in a sequence (a tagged number) may lie above it."""
+def awaited(rt: Runtime, step: RawFrame, state: str) -> int:
+    """The address of what a suspended frame awaits, 0 when it awaits nothing. It lies on top of the frame's own stack; from
+    3.15 on a place in a sequence (a tagged number) may lie above it."""
     if state != "awaiting":
         return 0
     L, t = rt.layout, rt.target
@@ -137,9 +151,9 @@ def awaited(rt, step, state):
     return found
 
 
-def chain(rt, address):
-    """What a coroutine has suspended in: -> (`[PyFrame]` outermost first, the `Object` at the end that is no coroutine or None, whether
-    the outermost frame is executing)."""
+def chain(rt: Runtime, address: int) -> tuple[list[PyFrame], Object | None, bool]:
+    """What a coroutine has suspended in: -> (`[PyFrame]` outermost first, the `Object` at the end that is no coroutine or None,
+    whether the outermost frame is executing)."""
     found, seen, executing = [], set(), False
     while address and address not in seen and len(found) < MAX_CHAIN:
         seen.add(address)
@@ -163,11 +177,11 @@ def chain(rt, address):
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 class _Reader:
-    def __init__(self, rt):
+    def __init__(self, rt: Runtime) -> None:
         self.rt, self.target = rt, rt.target
         self.names, self.reasons, self.by_frame = {}, [], None
 
-    def read(self, finished):
+    def read(self, finished: bool) -> tuple[list[Task], list[str]]:
         rt = self.rt
         module = rt.module("asyncio.tasks")
         if module is None:
@@ -190,7 +204,7 @@ class _Reader:
         return found, self.reasons
 
     # ---- which there are ---------------------------------------------------------------------------------------------
-    def _addresses(self, module):
+    def _addresses(self, module: Object) -> list[int]:
         found = {}
         for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"):
             try:
@@ -214,7 +228,7 @@ class _Reader:
                     self.reasons.append(f"a list of tasks: {e}")
         return list(found)[:MAX_TASKS]
 
-    def _members(self, held):
+    def _members(self, held: Object) -> list[int]:
         """The tasks of a WeakSet (a set of weak references in `data`) or of a plain set."""
         if held.isa("set"):
             return held.element_addresses(MAX_TASKS)
@@ -225,7 +239,7 @@ class _Reader:
                 found.append(pointer)
         return found
 
-    def _list(self, head):
+    def _list(self, head: int) -> list[int]:
         """3.14+: the tasks of one of CPython's own linked lists."""
         L, t, found, seen = self.rt.layout, self.target, [], {head}
         node = t.u64(head + L["llistnode.next"])
@@ -235,7 +249,7 @@ class _Reader:
             node = t.u64(node + L["llistnode.next"])
         return found
 
-    def _current(self, module):
+    def _current(self, module: Object) -> set[int]:
         """{address of a task that is being stepped}"""
         L, t, found = self.rt.layout, self.target, set()
         if "tstateimpl.asyncio_running_task" in L:
@@ -246,7 +260,7 @@ class _Reader:
             pass  # 3.14 has it no more for its own tasks
         return found
 
-    def _loops(self):
+    def _loops(self) -> dict[int, int]:
         """{address of an event loop that runs: tid of its thread}"""
         rt, L, t, found = self.rt, self.rt.layout, self.target, {}
         for thread in rt.threads():
@@ -266,12 +280,12 @@ class _Reader:
         return found
 
     # ---- one task ----------------------------------------------------------------------------------------------------
-    def _is_task(self, obj):
+    def _is_task(self, obj: Object) -> bool:
         return obj.isa("_asyncio.Task") or any(
             b.name in ("_PyTask", "Task") and b.module == "asyncio.tasks" for b in obj.type.bases()
         )
 
-    def _field(self, obj, name):
+    def _field(self, obj: Object, name: str) -> Object | None:
         """A field of a task or future, C or Python: an `Object`, or None where it is empty or None."""
         key = {
             "name": "task_name",
@@ -287,7 +301,7 @@ class _Reader:
             found = obj.attr("_" + name)
         return None if found is None or found.is_none() else found
 
-    def _state_of(self, obj):
+    def _state_of(self, obj: Object) -> str:
         if obj.isa("_asyncio.Task", "_asyncio.Future"):
             value = self.target.i32(obj.address + self.rt.layout["task.task_state"])
             if not 0 <= value < 3:
@@ -295,7 +309,7 @@ class _Reader:
             return _STATES[value]
         return obj.attr("_state").string(20)
 
-    def name_of(self, obj):
+    def name_of(self, obj: Object) -> str:
         """A task's name as `get_name()` gives it."""
         if obj.address not in self.names:
             held = self._field(obj, "name")
@@ -308,7 +322,7 @@ class _Reader:
             self.names[obj.address] = text
         return self.names[obj.address]
 
-    def _fill(self, task, running, loops):
+    def _fill(self, task: Task, running: set[int], loops: dict[int, int]) -> None:
         obj = self.rt.object(task.address)
         if not self._is_task(obj):
             raise LayoutError(f"a {obj.type_name} where a task should be")
@@ -340,7 +354,7 @@ class _Reader:
         for level, frame in enumerate(task.frames):
             frame.level, frame.stack = level, task.frames
 
-    def _on_stack(self, frames, tid):
+    def _on_stack(self, frames: list[PyFrame], tid: int | None) -> tuple[list[PyFrame], int | None]:
         """The whole stack of a running task, outermost first: its thread's, down to where its coroutine begins."""
         if self.by_frame is None:
             self.by_frame = {}
@@ -358,7 +372,7 @@ class _Reader:
         return [PyFrame(self.rt, f.raw, f.level) for f in reversed(stack[: i + 1])], tid
 
     # ---- what it waits for -------------------------------------------------------------------------------------------
-    def _waits(self, frames, waiter):
+    def _waits(self, frames: list[PyFrame], waiter: Object) -> Waiting:
         try:
             if self._is_task(waiter):
                 return Waiting("task", f"task {self.name_of(waiter)}", waiter, [waiter.address])
@@ -372,7 +386,7 @@ class _Reader:
                 return self._of_asyncio(frame, waiter)
         return Waiting("future", f"{waiter.type.name} {waiter.address:#x}", waiter)
 
-    def _known_future(self, waiter):
+    def _known_future(self, waiter: Object) -> Waiting | None:
         """gather's future knows its children; a thread pool's and shield's futures are known by their first callback."""
         if waiter.type.name == "_GatheringFuture":
             children = [c for c in waiter.attr("_children").elements(MAX_CHILDREN) if self._state_of(c) == PENDING]
@@ -394,18 +408,18 @@ class _Reader:
                     return Waiting("task", f"shielded task {self.name_of(self.rt.object(inner))}", self.rt.object(inner), [inner])
         return None
 
-    def _callback(self, waiter):
+    def _callback(self, waiter: Object) -> Object | None:
         if waiter.isa("_asyncio.Task", "_asyncio.Future"):
             return self._field(waiter, "callback0")
         held = waiter.attr("_callbacks")
         return held.item(0).item(0) if held.len() else None
 
-    def _of_many(self, kind, waiter, members):
+    def _of_many(self, kind: str, waiter: Object, members: list[Object]) -> Waiting:
         names = [self.name_of(m) if self._is_task(m) else f"{m.type.name} {m.address:#x}" for m in members[:5]]
         text = f"{kind} of {len(members)} pending: {', '.join(names)}{', …' if len(members) > 5 else ''}"
         return Waiting(kind, text, waiter, [m.address for m in members if self._is_task(m)])
 
-    def _of_asyncio(self, frame, waiter):
+    def _of_asyncio(self, frame: PyFrame, waiter: Object) -> Waiting:
         """An asyncio call that made the future for itself: what it was called on tells more than the future."""
         own = {}
         try:
@@ -428,11 +442,11 @@ class _Reader:
         return Waiting("asyncio", f"{name} ({waiter.type.name} {waiter.address:#x})", waiter)
 
 
-def _in_asyncio(path):
+def _in_asyncio(path: str) -> bool:
     return bool(re.search(r"(^|/)asyncio/[^/]*\.py$", path)) and "site-packages" not in path
 
 
-def cycles(found):
+def cycles(found: list[Task]) -> list[list[Task]]:
     """`[[Task]]`: tasks that wait for each other in a ring, each ring once."""
     by_address = {task.address: task for task in found}
     rings, done = [], set()

@@ -1,6 +1,7 @@
 """Type objects of a process: names, bases, namespaces and slots, read once per stop.
 
-Layout facts: Include/cpython/object.h, Objects/typeobject.c and Include/structmember.h of each minor; offsets come from layouts/cpython.
+Layout facts: Include/cpython/object.h, Objects/typeobject.c and Include/structmember.h of each minor; offsets come from
+layouts/cpython.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ arrays, stats, reprs, layouts = (
     lazy_module("torch.repr"),
     lazy_module("torch.layout"),
 )
-MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 MAX_REDUCED = 1 << 28  # elements that one min(), mean() or any() looks at
 SMALL = 1 << 12  # elements up to which they are decoded without numpy
 
@@ -418,11 +417,13 @@ _METHODS: dict[str, Callable[..., Any]] = {
 class ModuleAdapter(Adapter):
     """A torch.nn.Module: its `__getattr__` looks in three dicts."""
 
+    tables = ("_parameters", "_buffers", "_modules")
+
     def missing_attribute(self, name: str) -> Any:
         obj = self.object
         assert obj is not None
         own = dict(obj.instance_entries())
-        for table in MODULE_TABLES:
+        for table in self.tables:
             if table in own and obj.rt.object(own[table]).type.flags & DICT:
                 held = next((v for k, v in obj.rt.object(own[table]).items() if k.equals(name)), None)
                 if held is not None:

@@ -1,4 +1,5 @@
-"""Objects of widely used libraries as their own code shows them: numpy, pydantic, msgspec. Importing it registers them with `adapters`."""
+"""Objects of widely used libraries as their own code shows them: numpy, pydantic, msgspec. Importing it registers them with
+`adapters`."""
 
 from ..adapters import register
 from . import msgspec_structs, numpy_objects, pydantic_models

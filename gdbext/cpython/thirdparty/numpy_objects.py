@@ -144,7 +144,8 @@ def _version(rt: Runtime) -> tuple[int, ...]:
 
 
 def _numpy() -> Any:
-    """numpy, where the Python that runs this has it, else None. Here and not above: it takes longer to load than all of the pack."""
+    """numpy, where the Python that runs this has it, else None. Here and not above: it takes longer to load than all of the
+    pack."""
     try:
         import numpy
 

@@ -153,7 +153,7 @@ def main():
     error = ValueError("x", 1)
     own = dict(locals())
     told = []
-    for expression in dict.fromkeys(FIXED + [grow(4, own) for _ in range(COUNT)]):
+    for expression in dict.fromkeys(FIXED.strip().replace("\n", "|").split("|") + [grow(4, own) for _ in range(COUNT)]):
         try:
             value = eval(expression, globals(), own)
             told.append([expression, text_of(value), ""])
@@ -171,41 +171,42 @@ def text_of(value):
     return f"{type(value).__name__}: {sorted(map(repr, value))}" if isinstance(value, (set, frozenset)) else repr(value)
 
 
-FIXED = (
-    """
-plain.hidden|plain.inner|plain.doubled|plain._n|plain.method|plain.made|plain.free|Plain.method|Plain.made|Plain.free|Plain.shared
-plain.__class__|plain.__dict__|type(plain)|type(None)|type(nothing)|type(1) is int|type(xs) is list|type(...)|type("a")|type(1.5)
-error.args|error.args[0]|error.__cause__|error.__traceback__|error.__context__|len(error.args)|error.with_traceback
-named[0:1]|named[:]|named.left|pair[::-1]|len(short)|short[2]|short[1:3]|list(steps)|steps[-1]|3 in short|2.0 in short
-len(steps)|short == range(5)|nan == nan|nan in [nan]|nan in nans|nans == nans|single == single|deep == deep|nans[0] == nans[0]
-nan is nan|[nan] == [nan]|(nan,) < (nan,)|(nan,) <= (nan,)|nans.index(nan)|nans.count(nan)|1 in yes|table[1.5]|table[True]
-table[None]|table[(1, 2)]|table["nope"]|table.get("a")|table.get("nope")|table.get("nope", 5)|table.keys()|table.values()
-table.items()|list(table)|list(ordered)|ordered.keys()|list(ordered.items())|ordered == {"one": 1, "two": 2, "three": 3}
-default["k"]|default["nope"]|counter["a"]|counter["nope"]|len(counter)|counter.get("z")|3 in group|"a" in frozen|[1] in group
-sum(xs)|sum([0.1] * 10)|sum([0.1, 0.2, 0.3])|sum(ys[:1])|min(xs)|max(text)|sum(n.x for n in points)|max(p.x for p in points)
-any(x.x == 3 for x in points)|all(x.x < 6 for x in points)|[x.y for x in points if x.x % 2]|{x.x for x in points}
-{x.x: x.y for x in points}|sorted(xs)|sorted(n.y for n in points)|list(zip(xs, "abc"))|list(enumerate(xs))|list(reversed(xs))
-p == q|p == r|p is q|alone == twin|alone == alone|p != q|plain == dim|plain == plain|equal == 1|1 == equal|equal in xs|sized or 1
-bool(sized)|len(sized)|not sized|shouting["a"]|shouting.get("a")|len(shouting)|words == "zzz"|"zzz" == words|words in ["abc"]
-red == blue|red is Color.RED|red == 1|high == 5|high > 3|high + 1|bits & 1|bits | 4|Color.RED|list(Color)|len(table)
-red.value|red.name|high.value|bits == 3|bool(bits)|isinstance(i, int)|isinstance(yes, (str, int))|isinstance(p, Point)
-isinstance(plain, Point)|isinstance(red, Color)|isinstance(i, float)|hasattr(plain, "n")|hasattr(plain, "zork")
-getattr(plain, "n")|getattr(plain, "zork", 5)|dir(plain)|dir(slots)|dir(Plain)|dir(table)|dir(p)|vars(plain)|vars(p)|vars(dim)["n"]
-price + 1|price == 1.5|third * 3|day.year|moment.hour|span.days|moment - span|moment > moment - span|day == day|path.name|path.parent
-path.suffix|path == path|path.parent.name|moment.isoformat()|span.total_seconds()|price.is_zero()|cut.start|f.real|i.imag|big.bit_length()
-text.startswith("h")|text.upper()|text.split()|other.endswith(("b", "c"))|text[1:4]|wide[2]|wide[::-1]|raw[3]|raw[1:]|more[0]|more[:1]
-"ell" in text|"" in empty|text in xs|raw + b"x"|text + other|xs + ys|pair + (3,)|len(wide)|numbers[1]|numbers[::2]|-2 in numbers
-queue[1]|queue[-1]|2 in queue|list(queue)|queue.maxlen|len(queue)|1 < i <= 7|1 < i < 3|i < j < zero|i == 7 != j|not nothing
-nothing is None|nothing == None|plain.text == None|"a" in plain.text|"a" in dim.text|dim.text < "b"|dim.text is None or "a" in dim.text
-slots.a|slots.b|slots.zork|names["a"] == {1}|group == {3, 2, 1}|group <= {1, 2, 3, 4}|group & {1}|frozen | {"c"}|group - {1}
-i if yes else 1 / 0|(i, j)|[i, [j]]|{"k": i}|{i, j}|-i|~i|+yes|-yes|i ** j|i << j|big >> 3|i // -2|i % -2|-7 // 2|-7 % 3|f // 1|f % -2
-i / zero|i % zero|zero ** -1|1 << -1|"a" * 3|"%s" % i|xs * 2|abs(minus)|abs(-2.5)|hex(255)|lambda: 1|f"{i}"|iter(xs)|plain.method()
-hash(i)|p.zork|zork|points[2].y|points[-1].x|points[99]|deep[1][1][0]|deep[1][1][9]|view|len(view)|"a" in view|list(view)|1 in view
-Plain.__name__|Plain.__mro__|Plain.__doc__|Plain.__bases__|type(plain).__name__|main.__name__|main.__code__|plain.method.__func__
-""".replace("\n", "|")
-    .strip("|")
-    .split("|")
-)
+FIXED = """
+plain.hidden|plain.inner|plain.doubled|plain._n|plain.method|plain.made|plain.free|Plain.method|Plain.made|Plain.free
+Plain.shared|plain.__class__|plain.__dict__|type(plain)|type(None)|type(nothing)|type(1) is int|type(xs) is list
+type(...)|type("a")|type(1.5)|error.args|error.args[0]|error.__cause__|error.__traceback__|error.__context__
+len(error.args)|error.with_traceback|named[0:1]|named[:]|named.left|pair[::-1]|len(short)|short[2]|short[1:3]
+list(steps)|steps[-1]|3 in short|2.0 in short|len(steps)|short == range(5)|nan == nan|nan in [nan]|nan in nans
+nans == nans|single == single|deep == deep|nans[0] == nans[0]|nan is nan|[nan] == [nan]|(nan,) < (nan,)
+(nan,) <= (nan,)|nans.index(nan)|nans.count(nan)|1 in yes|table[1.5]|table[True]|table[None]|table[(1, 2)]
+table["nope"]|table.get("a")|table.get("nope")|table.get("nope", 5)|table.keys()|table.values()|table.items()
+list(table)|list(ordered)|ordered.keys()|list(ordered.items())|ordered == {"one": 1, "two": 2, "three": 3}
+default["k"]|default["nope"]|counter["a"]|counter["nope"]|len(counter)|counter.get("z")|3 in group|"a" in frozen
+[1] in group|sum(xs)|sum([0.1] * 10)|sum([0.1, 0.2, 0.3])|sum(ys[:1])|min(xs)|max(text)|sum(n.x for n in points)
+max(p.x for p in points)|any(x.x == 3 for x in points)|all(x.x < 6 for x in points)|[x.y for x in points if x.x % 2]
+{x.x for x in points}|{x.x: x.y for x in points}|sorted(xs)|sorted(n.y for n in points)|list(zip(xs, "abc"))
+list(enumerate(xs))|list(reversed(xs))|p == q|p == r|p is q|alone == twin|alone == alone|p != q|plain == dim
+plain == plain|equal == 1|1 == equal|equal in xs|sized or 1|bool(sized)|len(sized)|not sized|shouting["a"]
+shouting.get("a")|len(shouting)|words == "zzz"|"zzz" == words|words in ["abc"]|red == blue|red is Color.RED|red == 1
+high == 5|high > 3|high + 1|bits & 1|bits | 4|Color.RED|list(Color)|len(table)|red.value|red.name|high.value|bits == 3
+bool(bits)|isinstance(i, int)|isinstance(yes, (str, int))|isinstance(p, Point)|isinstance(plain, Point)
+isinstance(red, Color)|isinstance(i, float)|hasattr(plain, "n")|hasattr(plain, "zork")|getattr(plain, "n")
+getattr(plain, "zork", 5)|dir(plain)|dir(slots)|dir(Plain)|dir(table)|dir(p)|vars(plain)|vars(p)|vars(dim)["n"]
+price + 1|price == 1.5|third * 3|day.year|moment.hour|span.days|moment - span|moment > moment - span|day == day
+path.name|path.parent|path.suffix|path == path|path.parent.name|moment.isoformat()|span.total_seconds()
+price.is_zero()|cut.start|f.real|i.imag|big.bit_length()|text.startswith("h")|text.upper()|text.split()
+other.endswith(("b", "c"))|text[1:4]|wide[2]|wide[::-1]|raw[3]|raw[1:]|more[0]|more[:1]|"ell" in text|"" in empty
+text in xs|raw + b"x"|text + other|xs + ys|pair + (3,)|len(wide)|numbers[1]|numbers[::2]|-2 in numbers|queue[1]
+queue[-1]|2 in queue|list(queue)|queue.maxlen|len(queue)|1 < i <= 7|1 < i < 3|i < j < zero|i == 7 != j|not nothing
+nothing is None|nothing == None|plain.text == None|"a" in plain.text|"a" in dim.text|dim.text < "b"
+dim.text is None or "a" in dim.text|slots.a|slots.b|slots.zork|names["a"] == {1}|group == {3, 2, 1}
+group <= {1, 2, 3, 4}|group & {1}|frozen | {"c"}|group - {1}|i if yes else 1 / 0|(i, j)|[i, [j]]|{"k": i}|{i, j}|-i|~i
++yes|-yes|i ** j|i << j|big >> 3|i // -2|i % -2|-7 // 2|-7 % 3|f // 1|f % -2|i / zero|i % zero|zero ** -1|1 << -1
+"a" * 3|"%s" % i|xs * 2|abs(minus)|abs(-2.5)|hex(255)|lambda: 1|f"{i}"|iter(xs)|plain.method()|hash(i)|p.zork|zork
+points[2].y|points[-1].x|points[99]|deep[1][1][0]|deep[1][1][9]|view|len(view)|"a" in view|list(view)|1 in view
+Plain.__name__|Plain.__mro__|Plain.__doc__|Plain.__bases__|type(plain).__name__|main.__name__|main.__code__
+plain.method.__func__
+"""
 
 BINARY = [
     "+",
@@ -312,7 +313,8 @@ def grow(depth, own):
         return f"({part()} {rng.choice(BINARY[11:17])} {part()} {rng.choice(BINARY[11:17])} {part()})"
     if choice < 0.975:
         return f"[{part()}, {part()}]"
-    return f"{rng.choice(['any', 'all', 'list', 'sorted', 'sum'])}({rng.choice(['v', 'not v', '(v, 1)', 'v == 1'])} for v in {part()})"
+    call, element = rng.choice(["any", "all", "list", "sorted", "sum"]), rng.choice(["v", "not v", "(v, 1)", "v == 1"])
+    return f"{call}({element} for v in {part()})"
 
 
 if __name__ == "__main__":

@@ -6,15 +6,12 @@ import sys
 import time
 
 LIMIT = 5
-EXPRESSIONS = (
-    """
-self|self.scheduler.running|self.scheduler.running[0]|self.name|self.batch.reqs[1]|key|table[key]|table["deep"]|len(self.batch.reqs)
-items|items[0]|any(r == "r2" for r in self.batch.reqs)|self.zork|zork|LIMIT|LIMIT + key|max(items)|self.counts["x"]|self.batch.name
-self.scheduler.running[7]|nothing.rid|outermost|outermost["a"] + key|len|[r for r in self.batch.reqs if r]|not self.flag|self.flag
-""".replace("\n", "|")
-    .strip("|")
-    .split("|")
-)
+EXPRESSIONS = """
+self|self.scheduler.running|self.scheduler.running[0]|self.name|self.batch.reqs[1]|key|table[key]|table["deep"]
+len(self.batch.reqs)|items|items[0]|any(r == "r2" for r in self.batch.reqs)|self.zork|zork|LIMIT|LIMIT + key
+max(items)|self.counts["x"]|self.batch.name|self.scheduler.running[7]|nothing.rid|outermost|outermost["a"] + key|len
+[r for r in self.batch.reqs if r]|not self.flag|self.flag
+"""
 
 
 class Holder:
@@ -28,10 +25,11 @@ def wait(self, told):
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
-    found = {text: [] for text in EXPRESSIONS}
+    expressions = EXPRESSIONS.strip().replace("\n", "|").split("|")
+    found = {text: [] for text in expressions}
     for level, frame in enumerate(frames):
         names = dict(frame.f_locals)
-        for text in EXPRESSIONS:
+        for text in expressions:
             try:
                 found[text].append([level, repr(eval(text, dict(frame.f_globals), names))])
             except Exception:
