@@ -65,7 +65,7 @@ def test_it_is_said_that_the_process_ended_whenever_it_does(reap):
                 target.invalidate()
                 while True:  # the layout was proved before it ended: the next time it is opened it has
                     target.left = min(target.left, 0)
-                    rt = open_runtime(target)
+                    open_runtime(target)
                     target.invalidate()
             said.append(str(failure.value))
             assert not re.search("layout|core", said[-1])
