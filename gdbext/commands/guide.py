@@ -70,6 +70,20 @@ The others wait meanwhile: llm-detach, or delete and llm-continue, before their 
   llm-break 3: /…/vllm/v1/core/sched/scheduler.py:1571  Scheduler._preempt_request  (1 debug register)
   pytrace Scheduler._free_request       is it called for every request?
   pylog FILE:LINE "{len(self.requests)}"  a container's length, each time a line runs; nobody edits the engine""",
+    "slow": """It is slow, or its pauses are too long.
+  llm-hang all                 busy: who is at work, how far each rank came between two looks; a thread that starves the others
+  llm-stacks all -samples 200 -folded FILE   where the time goes, without a profiler and without a restart: lines for flame graphs
+  pythreads -samples 50        who holds the GIL for how long, who waits for it
+  llm-profile start TP0        the engine's own profiler (torch's traces); stop ends it and names the files
+  (gdb) llm-profile start sglang:TP0 -activities CPU,GPU -steps 10 -o /tmp/traces
+  pytrace FUNCTION             each call with its arguments and result, nobody edits the engine
+Under another profiler, from the start; gdbext attaches to the ranks meanwhile as always (debuggers of the GPU cannot):
+  nsys profile -t cuda,nvtx,osrt --trace-fork-before-exec=true -o trace COMMAND     the timeline; its NVTX ranges are the engine's own
+  nsys launch COMMAND, then nsys start and nsys stop                                only the seconds of interest
+  ncu --target-processes all -k regex:attention -c 3 COMMAND                        one kernel closely; llm-kernels has the names
+  rocprofv3 --hip-trace --kernel-trace -- COMMAND; runTracer.sh COMMAND (RPD)       the same on AMD
+  compute-sanitizer --target-processes all COMMAND                                  illegal accesses, 10 to 100 times slower
+rocgdb: the host side is gdb's; that it works there was never tried.""",
     "start-up": """It does not start, or a worker is missing.
   llm-ranks                    who is there, by title, command line or memory
   llm-stacks all               who waits in init_process_group, who has not come

@@ -1,9 +1,18 @@
 """llm-profile: the engine's own profiler, by its HTTP end points."""
 
+from __future__ import annotations
+
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape
-from ..session.command import Answer, Command, UsageError
+from ..session.command import Answer, Command, Option, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..session.command import Args
+    from ..session.session import Session
 
 profiler = lazy_module("engines.profiler")
 
@@ -14,11 +23,15 @@ class LlmProfile(Command):
     vLLM and SGLang, each on all ranks of the engine that WHAT belongs to: their end points know no choice. Where the engine was started
     without its profiler, the answer says which setting turns it on. Nothing is attached or stopped.
 
+    The options go with start, to engines whose end point takes them: SGLang all, vLLM -steps; one that is not taken is refused by name.
+
         (gdb) llm-profile start TP0
         profiler started on TP0, TP1 (port 8000); traces land in /tmp/traces
         (gdb) llm-profile stop TP0
         profiler stopped on TP0, TP1 (port 8000); traces in /tmp/traces:
           /tmp/traces/rank0.1763749000.pt.trace.json.gz
+
+        (gdb) llm-profile start sglang:TP0 -activities CPU,GPU -steps 10 -o /tmp/traces
 
     Without a profiler: llm-stacks -samples 200 -folded FILE gives a flame graph of what the ranks do.
     """
@@ -29,15 +42,24 @@ class LlmProfile(Command):
     completion = "what"
     takes_target = False
     standalone = True
+    options = (
+        Option("activities", "str", "what to record, such as CPU,GPU; SGLang also has MEM and RPD", metavar="LIST"),
+        Option("steps", "int", "end by itself after so many steps of the engine", metavar="N"),
+        Option("o", "str", "the folder for the traces, as the engine's processes name it", metavar="DIR"),
+        Option("stage", help="prefill and decode apart"),
+    )
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         verb, _, what = args.operand_text.partition(" ")
         if verb not in ("start", "stop"):
             raise UsageError(f"llm-profile: takes start or stop, not {verb!r}")
         ranks = [r for r in session.resolve(what.strip() or "all") if hasattr(r, "engine")]
         if not ranks:
             raise GdbextError(f"{what.strip() or 'this machine'} has no rank of an engine: see llm-ranks")
-        done, failed = profiler.switch(ranks, session.ranks, verb)
+        chosen = _chosen(args)
+        if chosen and verb == "stop":
+            raise UsageError(f"llm-profile: {', '.join('-' + name for name in chosen)} goes with start")
+        done, failed = profiler.switch(ranks, session.ranks, verb, chosen)
         data = {
             "ranks": [{"pid": r.pid, "label": r.label} for one in done for r in one.ranks],
             "port": done[0].port,
@@ -46,7 +68,20 @@ class LlmProfile(Command):
         return Answer(data, "\n".join(told(one, verb) for one in done), failed)
 
 
-def told(one, verb):
+def _chosen(args: Args) -> dict[str, Any]:
+    """{option: value} of those that were given."""
+    if args.steps is not None and args.steps < 1:
+        raise UsageError("llm-profile: -steps is 1 or more")
+    given = {
+        "activities": args.activities and args.activities.upper().split(","),
+        "steps": args.steps,
+        "o": args.o,
+        "stage": args.stage,
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def told(one: Any, verb: str) -> str:
     """What came of one engine, in words."""
     text = f"profiler {'started' if verb == 'start' else 'stopped'} on {', '.join(escape(r.label) for r in one.ranks)} (port {one.port}); "
     if not one.folder:

@@ -8,6 +8,7 @@ Both act on all ranks of the engine at once.
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import socket
@@ -21,7 +22,7 @@ from .registry import ENGINES, SPECS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     from ..access.base import Target
     from .rank import Rank
@@ -89,11 +90,12 @@ def _elsewhere(pid: int) -> bool:
         return False
 
 
-def ask(host: str, port: int, method: str, path: str, timeout: float) -> Optional[int]:
-    """-> the HTTP status, None where nobody speaks HTTP; `GdbextError` when no answer came in time."""
+def ask(host: str, port: int, method: str, path: str, timeout: float, body: Optional[Dict[str, Any]] = None) -> Optional[int]:
+    """A POST sends `body` as JSON. -> the HTTP status, None where nobody speaks HTTP; `GdbextError` when no answer came in time."""
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
-        connection.request(method, path, b"{}" if method == "POST" else None, {"Content-Type": "application/json"})
+        text = json.dumps(body or {}).encode() if method == "POST" else None
+        connection.request(method, path, text, {"Content-Type": "application/json"})
         return connection.getresponse().status
     except socket.timeout:
         raise GdbextError(f"port {port} gave no answer to {path} in {timeout:g} s") from None
@@ -112,8 +114,11 @@ def speaks_http(host: str, port: int) -> bool:
 
 
 # ---- start, stop -----------------------------------------------------------------------------------------------------
-def switch(ranks: Sequence[Rank], everyone: Sequence[Rank], verb: str) -> Tuple[List[ProfilerResult], List[str]]:
-    """Starts or stops the profiler of each engine that `ranks` belong to; `everyone`: all ranks of this machine. -> (`[ProfilerResult]`, why
+def switch(
+    ranks: Sequence[Rank], everyone: Sequence[Rank], verb: str, options: Optional[Dict[str, Any]] = None
+) -> Tuple[List[ProfilerResult], List[str]]:
+    """Starts or stops the profiler of each engine that `ranks` belong to; `everyone`: all ranks of this machine;
+    `options`: {option of llm-profile: value}, refused by name where the engine's end point does not take it. -> (`[ProfilerResult]`, why
     others could not be). `GdbextError` where none could be; it names what turns it on."""
     known = [r for r in ranks if SPECS[r.engine].profiler is not None]
     if not known:
@@ -123,7 +128,7 @@ def switch(ranks: Sequence[Rank], everyone: Sequence[Rank], verb: str) -> Tuple[
     done, failed = [], []
     for family in dict.fromkeys(r.family for r in known):
         try:
-            done.append(_switch([r for r in everyone if r.family == family], verb))
+            done.append(_switch([r for r in everyone if r.family == family], verb, options or {}))
         except GdbextError as e:
             failed.append(str(e))
     if not done:
@@ -131,8 +136,15 @@ def switch(ranks: Sequence[Rank], everyone: Sequence[Rank], verb: str) -> Tuple[
     return done, failed
 
 
-def _switch(family: List[Rank], verb: str) -> ProfilerResult:
+def _switch(family: List[Rank], verb: str, options: Dict[str, Any]) -> ProfilerResult:
     profiler = SPECS[family[0].engine].profiler
+    strange = [f"-{name}" for name in options if name not in profiler.fields]
+    if strange:
+        takes = ", ".join(f"-{name}" for name in profiler.fields) or "none"
+        raise GdbextError(
+            f"{family[0].engine}: its end point does not take {', '.join(strange)} (of llm-profile's options: {takes})"
+        )
+    body = {profiler.fields[name]: value for name, value in options.items()}
     servers = [r for r in family if r.role in FRONT_ENDS]
     why = "no HTTP server of it was found (it runs without one, or on another machine)"
     for rank in servers:
@@ -143,9 +155,9 @@ def _switch(family: List[Rank], verb: str) -> ProfilerResult:
             if not speaks_http(host, port):
                 continue
             began = time.time()
-            status = ask(host, port, "POST", f"/{verb}_profile", TIMEOUT)
+            status = ask(host, port, "POST", f"/{verb}_profile", TIMEOUT, body)
             if status is not None and 200 <= status < 300:
-                folder = _folder(profiler, rank)
+                folder = options.get("o") or _folder(profiler, rank)
                 files = written(rank.pid, folder, began) if verb == "stop" and folder else []
                 return ProfilerResult([r for r in family if r.runs_model] or family, port, folder, files)
             why = (

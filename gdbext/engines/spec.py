@@ -23,9 +23,10 @@ Rings = namedtuple("Rings", "holders within broadcast")
 Rings.__doc__ = """Where processes keep the ends of rings in shared memory (`shm_rings`). `holders`: attributes of a frame's `self` that hold
 queues; `within`: attributes of that `self` whose own attributes are looked at too; `broadcast`: the holder through which work is handed out."""
 
-Profiler = namedtuple("Profiler", "variable option default hint")
+Profiler = namedtuple("Profiler", "variable option default hint fields", defaults=({},))
 Profiler.__doc__ = """Where an engine's own profiler puts its traces. `variable`: of the environment; `option`: part of the command line ('' for
-none); `default`: the folder where neither says one; `hint`: what turns the profiler's end point on, for people."""
+none); `default`: the folder where neither says one; `hint`: what turns the profiler's end point on, for people; `fields`: {option of llm-profile: the field
+of the end point's JSON that it fills}, for those that the end point takes."""
 
 Presets = namedtuple("Presets", "step request oom nan")
 Presets.__doc__ = """Where an engine schedules, finishes and samples: what `llm-break step|request|oom|nan` stops at. `step`, `request`:

@@ -1,19 +1,10 @@
 """llm-profile on real engines: a server is started and stopped and its traces are named; one without HTTP says what is
 missing."""
 
-import json
-
 import pytest
+from harness.answers import answer
 
-from gdbext.commands import table
 from gdbext.errors import GdbextError
-from gdbext.session.session import Session
-
-
-def answer(line):
-    name, _, rest = line.partition(" ")
-    command = table.load(name)
-    return json.loads(command().answer(Session(), command.parse(rest)).json(name))
 
 
 def test_vllm_without_a_server_says_so(vllm):

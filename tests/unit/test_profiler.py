@@ -2,6 +2,7 @@
 socket, and what it answers is told."""
 
 import http.server
+import json
 import os
 import socket
 import threading
@@ -9,14 +10,14 @@ import types
 
 import pytest
 
-from gdbext.commands.llm_profile import told
+from gdbext.commands.llm_profile import LlmProfile, _chosen, told
 from gdbext.engines import profiler
 from gdbext.engines.registry import SPECS
 from gdbext.errors import GdbextError
 
 
 class FakeServer(http.server.BaseHTTPRequestHandler):
-    asked, status, writes = [], 200, None
+    asked, bodies, status, writes = [], [], 200, None
 
     def do_GET(self):
         self.send_response(200)
@@ -24,6 +25,7 @@ class FakeServer(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.asked.append(self.path)
+        self.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         if self.writes:
             with open(self.writes, "w") as f:
                 f.write("{}")
@@ -36,7 +38,7 @@ class FakeServer(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    FakeServer.asked, FakeServer.status, FakeServer.writes = [], 200, None
+    FakeServer.asked, FakeServer.bodies, FakeServer.status, FakeServer.writes = [], [], 200, None
     one = http.server.HTTPServer(("127.0.0.1", 0), FakeServer)
     thread = threading.Thread(target=one.serve_forever)
     thread.start()
@@ -79,6 +81,20 @@ def test_all_ranks_of_the_engine_are_started_and_stopped(only, monkeypatch, tmp_
     (done,), _ = profiler.switch(FAMILY[1:2], FAMILY, "stop")
     assert done.files == [FakeServer.writes] and told(done, "stop").splitlines()[1] == "  " + FakeServer.writes
     assert FakeServer.asked == ["/start_profile", "/stop_profile"]
+
+
+def test_the_options_reach_the_end_point_that_takes_them_and_others_are_refused(only, tmp_path):
+    args = LlmProfile.parse(f"-activities cpu,GPU -steps 3 -o {tmp_path} -stage start TP0")
+    family = [rank("sglang"), rank("sglang", "worker")]
+    (done,), _ = profiler.switch(family, family, "start", _chosen(args))
+    assert done.folder == str(tmp_path)
+    assert FakeServer.bodies == [
+        {"activities": ["CPU", "GPU"], "num_steps": 3, "output_dir": str(tmp_path), "profile_by_stage": True}
+    ]
+    with pytest.raises(GdbextError, match=r"does not take -activities, -o, -stage \(of llm-profile's options: -steps\)"):
+        profiler.switch(FAMILY, FAMILY, "start", _chosen(args))
+    profiler.switch(FAMILY, FAMILY, "start", {"steps": 2})
+    assert FakeServer.bodies[1] == {"max_iterations": 2}
 
 
 @pytest.mark.parametrize("status, word", [(404, "answers without it"), (500, "answered 500")])

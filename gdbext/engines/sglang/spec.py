@@ -90,6 +90,8 @@ class Sglang(EngineSpec):
         "",
         "/tmp",
         "SGLang always has the end point; traces land in SGLANG_TORCH_PROFILER_DIR, or /tmp",
+        # ProfileReq, srt/managers/io_struct.py
+        {"activities": "activities", "steps": "num_steps", "o": "output_dir", "stage": "profile_by_stage"},
     )
     kernels = "sglang"
 

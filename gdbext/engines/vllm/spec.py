@@ -109,6 +109,7 @@ class Vllm(EngineSpec):
         "vLLM has the end point only when it was started with a profiler: "
         'vllm serve ... --profiler-config \'{"profiler": "torch", "torch_profiler_dir": "DIR"}\' '
         "(before 0.13: VLLM_TORCH_PROFILER_DIR=DIR in its environment)",
+        {"steps": "max_iterations"},  # StartProfileRequest, entrypoints/serve/profile/api_router.py of 0.32
     )
     kernels = "vllm"
 
