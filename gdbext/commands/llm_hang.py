@@ -1,30 +1,12 @@
 """llm-hang: why it hangs, with evidence, or that this cannot be told."""
 
-import os
-
-from ..answers.places import closing, node_text, nodes_of, place
-from ..errors import GdbextError
+from ..answers.hang import hang_data, hang_lines
+from ..answers.places import closing, nodes_of
 from ..lazy import lazy_module
-from ..render.text import escape
 from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
 
-snapshots, sampling, verdicts = lazy_module("stacks.snapshots"), lazy_module("stacks.sampling"), lazy_module("verdict.verdict")
-
-MEANING = {
-    "lock-cycle": "threads wait for one another's locks",
-    "lock-held": "a lock is held by one that does not give it back",
-    "gil": "one thread keeps the GIL",
-    "collective": "ranks wait in a collective for others that are not there",
-    "kernel": "a device kernel does not end",
-    "starved": "somebody waits for what another does not give",
-    "busy": "it is at work, not hung",
-    "idle": "it waits for work, not hung",
-    "stopped": "a process is stopped",
-    "crashed": "a process has died",
-    "startup": "it has not started up yet",
-    "unknown": "what was seen does not tell",
-}
+examining = lazy_module("verdict.examine")
 
 
 class LlmHang(Command):
@@ -56,9 +38,10 @@ class LlmHang(Command):
     def run(self, session, args):
         if not 0 <= args.wait <= 600:
             raise UsageError("llm-hang: -wait is 0 to 600 seconds")
-        data, seen = examine(
+        found = examining.examine(
             process_selection.resolve_processes(session, args.operand_text), process_selection.attached_target(session), args.wait
         )
+        seen, data = found.seen, hang_data(found)
         nodes = nodes_of([s.view for s in seen if s.view])
         names = {s.pid: s.name for s in seen}
         partial = [f"{s.name}: {reason}" for s in seen for reason in s.partial]
@@ -66,56 +49,6 @@ class LlmHang(Command):
             partial.append(f"{data['ranks_read']} of {data['ranks_total']} processes")
 
         def text(style):
-            return "\n".join(verdict_lines(data, style, nodes) + closing(data, names, style))
+            return "\n".join(hang_lines(data, style, nodes) + closing(data, names, style))
 
         return Answer(data, text, partial)
-
-
-def examine(found, held, seconds, words=()):
-    """-> (the JSON fields, `[sampling.ProcessSamples]`)"""
-    seen = sampling.sample(found, held, seconds, words)
-    facts = [verdicts.from_samples(s) for s in seen]
-    if not any(s.view for s in seen) and not any(f.state in ("Z", "X", "T", "t") for f in facts):
-        raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
-    said = verdicts.judge(facts)
-    by_name = {s.name: s for s in seen}
-    nodes = nodes_of([s.view for s in seen if s.view])
-
-    def culprit(node):
-        if node in nodes:
-            return place(*nodes[node])
-        s = by_name.get(node[0])
-        return {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else None}
-
-    data = {
-        "verdict": said.kind,
-        "culprits": [culprit(n) for n in said.culprits],
-        "evidence": [escape(e) for e in said.evidence],
-        "victims": [escape(v) for v in said.victims],
-        "meaning": MEANING[said.kind],
-        "ranks_read": sum(s.view is not None for s in seen),
-        "ranks_total": len(seen),
-        "pauses": snapshots.pauses([s.snapshot for s in seen]),
-        "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if s.view is None],
-    }
-    return data, seen
-
-
-def verdict_lines(data, style, nodes):
-    good = data["verdict"] in ("busy", "idle")
-    lines = [style.title((style.good if good else style.bad)(data["verdict"])) + ": " + data["meaning"]]
-    culprits = []
-    for c in data["culprits"]:
-        view_node = (c["label"], c.get("tid"))
-        culprits.append(
-            node_text(view_node, nodes)
-            if c.get("tid")
-            else f"{c['label']}" + (f" (pid {c['pid']})" if c["pid"] and str(c["pid"]) != c["label"] else "")
-        )
-    if culprits:
-        word = "who" if good else "culprit" if len(culprits) == 1 else "culprits"
-        lines.append(f"{word}: {style.name('; '.join(culprits))}")
-    lines += ["  " + e for e in data["evidence"]]
-    if data["victims"]:
-        lines.append("victims: " + ", ".join(data["victims"]))
-    return lines

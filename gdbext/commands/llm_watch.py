@@ -3,21 +3,16 @@
 import os
 import time
 
+from ..answers.report import write_report
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape, seconds
 from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
-from .llm_report import make
 from .llm_snapshot import HEAP
 
-resolution, reprs, runtimes = lazy_module("cpython.resolution"), lazy_module("cpython.reprs"), lazy_module("cpython.runtime")
-snapshots, sampling, prefetch, proc = (
-    lazy_module("stacks.snapshots"),
-    lazy_module("stacks.sampling"),
-    lazy_module("stacks.prefetch"),
-    lazy_module("access.proc"),
-)
+snapshots, prefetch = lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
+standstill = lazy_module("stacks.standstill")
 FINE = ("idle", "busy")
 
 
@@ -62,7 +57,7 @@ class LlmWatch(Command):
             raise GdbextError("a process that this gdb has attached does not run: llm-detach it first")
         limit = getattr(args, "for")
         end = time.monotonic() + limit if limit is not None else None
-        watched, quiet, looked = [Watched(one, args.counter) for one in found], 1.0, []
+        watched, quiet, looked = [standstill.MainThreadWatch(one, args.counter) for one in found], 1.0, []
         while True:
             why = next((w for w in (one.look(args.after * quiet) for one in watched) if w), None)
             if why:
@@ -88,7 +83,7 @@ class LlmWatch(Command):
         except OSError as e:
             raise GdbextError(f"{folder}: {e.strerror}: name another folder with -o") from None
         file = os.path.join(folder, "report.html")
-        data, _ = make(file, found, held, min(1.0, args.after))
+        data, _ = write_report(file, found, held, min(1.0, args.after))
         if data["verdict"] in FINE:
             os.unlink(file)
             os.rmdir(folder)
@@ -114,48 +109,6 @@ class LlmWatch(Command):
             "failed": snapshots.failed(shots),
             "partial": [f"{s.name}: no snapshot: {s.reason}" for s in shots if not s.target],
         }
-
-
-class Watched:
-    """One process that runs: since when its main thread stands where it stands."""
-
-    def __init__(self, one, counter):
-        self.pid, self.name, self.counter = getattr(one, "pid", one), getattr(one, "label", "") or str(one), counter
-        self.mark, self.since, self.progressed = None, time.monotonic(), False
-
-    def look(self, after):
-        """Why it is time to look closer, '' while there is progress or patience."""
-        state = sampling.state_of(self.pid)
-        self.progressed = False
-        if state in ("", "Z", "X"):
-            return f"{self.name} has ended"
-        now = time.monotonic()
-        mark = self._mark(state)
-        if mark != self.mark:
-            self.progressed, self.mark, self.since = self.mark is not None, mark, now
-        stood = now - self.since
-        if stood >= after:
-            self.since = now
-            return f"{self.name} " + (
-                "is stopped" if state in ("T", "t") else f"has stood in the same place for {seconds(stood)}"
-            )
-        return ""
-
-    def _mark(self, state):
-        """What changes with progress: the value of the counter, else the main thread's Python stack."""
-        try:
-            target = proc.ProcTarget(self.pid)
-            try:
-                rt = runtimes.open_runtime(target)
-                frames = rt.frames(rt.threads()[0])
-                if self.counter:
-                    value = resolution.resolve(rt, self.counter, frames, outward=True).value
-                    return repr(value) if not hasattr(value, "address") else reprs.Repr(reprs.SHORT)(value)
-                return (state in ("T", "t"), sampling.stack_key(frames))
-            finally:
-                target.close()
-        except (GdbextError, IndexError):
-            return ("torn", time.monotonic())  # it changed while it was read
 
 
 def _text(data, style):

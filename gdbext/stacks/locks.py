@@ -399,7 +399,9 @@ class Finder:
         found: dict[int, str] = {}
         for frame in waiter.python[:NAMING]:
             for _, obj in self.references.of_frame(frame):
-                if obj.address in found or not obj.type.is_heap or not obj.isa("Thread"):
+                if obj.address in found or not obj.type.is_heap:
+                    continue
+                if "Thread" not in map(last_part, obj.mro_names()):
                     continue
                 ident, started = number(obj, "_ident"), self._was_started(obj)
                 if started and isinstance(ident, int) and self.view.by_ident(ident) is None:

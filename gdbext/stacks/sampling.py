@@ -1,250 +1,314 @@
-"""What several processes did during a short while: CPU clocks, states and Python stacks seen without stopping anything, then one
-look with every stack whole. `facts` of `verdict` are made from it."""
+"""What several processes did during a short while: CPU clocks, states, Python stacks, system calls, tasks and counters seen without stopping
+anything, then one copy of each with every stack whole. `verdict.from_samples` makes the facts that are judged of it."""
 
-import os
-import re
-import signal
+from __future__ import annotations
+
 import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable
 
-from ..access.proc import ProcTarget, read_proc
-from ..access.proctable import ProcTable, is_python_name
+from ..access.proc import ProcTarget
+from ..access.proctable import ProcTable
 from ..cpython import gil
 from ..cpython.runtime import open_runtime
 from ..engines import shm_rings
 from ..engines.recognition import memory_environ
 from ..errors import GdbextError
 from ..torch import collectives
-from . import ipc_locks, locks, snapshots, threads
+from . import async_waits, ipc_locks, locks, snapshots, system_calls, threads
+from .clocks import Clock, ancestors, clocks, cpu_of, descendants, ended_children, how_ended, state_of
+from .python_waits import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..cpython.runtime import Runtime
 
 GIL_LOOKS = 12
 STACK_LOOKS = 6
+MAX_QUEUES = 256  # whose counts are compared
+MAX_LOOKED = 64  # threads of a process whose stacks are compared from look to look, of those that ran at all
 
 
-class Clock:
-    """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `sleeps`: times it went to sleep of
-    itself, `state`."""
+@dataclass
+class Counter:
+    """Something that progress changes, at two looks: `what` in words, `before`, `after` (numbers, or text)."""
 
-    __slots__ = ("run", "queued", "sleeps", "state")
-
-    def __init__(self, run, queued, sleeps, state):
-        self.run, self.queued, self.sleeps, self.state = run, queued, sleeps, state
-
-
-def clocks(pid):
-    """{tid: Clock}; {} where the process is gone."""
-    found = {}
-    try:
-        tids = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return found
-    for tid in tids:
-        try:
-            stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
-            status = read_proc(pid, f"task/{tid}/status")
-            try:
-                run, queued = (int(n) / 1e9 for n in read_proc(pid, f"task/{tid}/schedstat").split()[:2])
-            except (GdbextError, ValueError):
-                queued, run = 0.0, (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-            sleeps = next((int(line.split()[1]) for line in status.splitlines() if line.startswith(b"voluntary_ctxt")), 0)
-            found[int(tid)] = Clock(run, queued, sleeps, stat[0].decode())
-        except (GdbextError, IndexError, ValueError):
-            continue  # it ended while we looked
-    return found
-
-
-class ProcessSamples:
-    """One process over the while: `snapshot`, `view` (None: `why`), `edges`, `before` and `after` (`clocks`), `window` seconds between them,
-    `stacks`: {tid: [stack at each look]}, `gil`: `Samples` or None, `state`: of the process, `world`: (rank, size) of its
-    torch.distributed group or None."""
-
-    def __init__(self, snapshot):
-        self.snapshot, self.pid, self.rank = snapshot, snapshot.pid, snapshot.rank
-        self.view, self.why, self.edges, self.before, self.after, self.window = None, "", [], {}, {}, 0.0
-        self.stacks, self.gil, self.state, self.world, self.partial = {}, None, "", None, []
-        self.pipe, self.writers = (
-            "",
-            [],
-        )  # the pipe that the main thread reads from, and the other processes looked at that write to it
-        self.serves = []  # its children that write to it and were not looked at
-        self.ended = ""  # how it has ended, where it has
-        self.zombies = []  # (pid, what happened to it) of children that have failed
-        self.rings = []  # `shm_rings.Ring`: the ends of broadcast rings that it holds
-        self.counts = []  # `collectives.Count`: how many collectives each of its groups has begun
+    label: str
+    pid: int
+    what: str
+    before: Any
+    after: Any
 
     @property
-    def name(self):
-        return self.view.name if self.view is not None else self.snapshot.name
+    def moved(self) -> bool:
+        return bool(self.before != self.after)
 
-    def ran(self, tid):
+
+@dataclass(eq=False)
+class ProcessSamples:
+    """One process over the while: `snapshot`, `view` (None: `why`), `edges`, `before` and `after` (`clocks`), `window` seconds between
+    them, `stacks`: {tid: [stack at each look]}, `gil`: `Samples` or None, `state` of the process, `world`: (rank, size) of its
+    torch.distributed group or None, `calls`: {tid: system call}, `tasks`: its asyncio at the last look, `counters` of progress,
+    `children`: {pid: seconds that it ran during the while} of its descendants, `ancestors`: pids, `ended`: how it has ended,
+    `ended_children`: [(pid, what)] that it has not asked about, `rings`, `counts`: of collectives, `holders`: {inode: [(pid, writes)]}."""
+
+    snapshot: Any
+    view: Any = None
+    why: str = ""
+    edges: list[Any] = field(default_factory=list)
+    before: dict[int, Clock] = field(default_factory=dict)
+    after: dict[int, Clock] = field(default_factory=dict)
+    window: float = 0.0
+    stacks: dict[int, list[Any]] = field(default_factory=dict)
+    gil: Any = None
+    state: str = ""
+    world: tuple[int, int] | None = None
+    partial: list[str] = field(default_factory=list)
+    ended: str = ""
+    ended_children: list[tuple[int, str]] = field(default_factory=list)
+    rings: list[Any] = field(default_factory=list)
+    counts: list[Any] = field(default_factory=list)
+    calls: dict[int, system_calls.Call] = field(default_factory=dict)
+    tasks: async_waits.AsyncState = field(default_factory=async_waits.AsyncState)
+    moved_tasks: set[Any] = field(default_factory=set)
+    counters: list[Counter] = field(default_factory=list)
+    children: dict[int, float] = field(default_factory=dict)
+    ancestors: set[int] = field(default_factory=set)
+    parent_gone: bool = False
+    holders: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)
+    first: dict[Any, Any] = field(default_factory=dict)  # what was counted at the first look
+
+    @property
+    def pid(self) -> int:
+        return int(self.snapshot.pid or 0)
+
+    @property
+    def rank(self) -> Any:
+        return self.snapshot.rank
+
+    @property
+    def name(self) -> str:
+        return str(self.view.name if self.view is not None else self.snapshot.name)
+
+    def ran(self, tid: int) -> float | None:
         """Seconds that a thread ran during the while, None where that is not known."""
         a, b = self.before.get(tid), self.after.get(tid)
         return b.run - a.run if a and b else None
 
-    def wanted(self, tid):
+    def wanted(self, tid: int) -> float | None:
         """Seconds that a thread ran or waited for a processor, None where that is not known."""
         a, b = self.before.get(tid), self.after.get(tid)
         return b.run + b.queued - a.run - a.queued if a and b else None
 
-    def woke(self, tid):
+    def woke(self, tid: int) -> int:
         """How often a thread went to sleep anew during the while."""
         a, b = self.before.get(tid), self.after.get(tid)
         return b.sleeps - a.sleeps if a and b else 0
 
-    def moved(self, tid):
+    def moved(self, tid: int) -> bool:
         """Whether two looks show different Python stacks of a thread."""
         return len(set(self.stacks.get(tid, ()))) > 1
 
+    def advanced(self, tid: int) -> bool:
+        """Whether variables of a thread's frames changed while the same calls stood: it does not go round in one place."""
+        return advanced(self.stacks.get(tid, ()))
 
-def sample(found, held, seconds, words=()):
-    """Looks at what `resolve` gave for `seconds`, then stops each process once, for milliseconds. -> [ProcessSamples]. `words` as for `snapshots.take_snapshots`."""
+
+def sample(
+    found: Sequence[Any], held: Callable[[Any], Any], seconds: float, words: Sequence[str] = (), table: ProcTable | None = None
+) -> list[ProcessSamples]:
+    """Looks at what `resolve_processes` gave for `seconds` without stopping it, then copies each process in a stop of milliseconds.
+    `words` as for `snapshots.take_snapshots`; `table`: the machine's processes, one for a command."""
+    table = table or ProcTable()
     seen = [ProcessSamples(snap) for snap in snapshots.snapshots_of(found)]
     live = [s for s, one in zip(seen, found) if not isinstance(one, str) and held(one) is None]
-    open_ = {}
+    runtimes = _open(live, table)
+    _watch(live, runtimes, seconds, table)
+    with snapshots.take_snapshots(found, held, words) as taken:
+        for s, snap in zip(seen, taken):
+            _read_copy(s, snap, s in live)
+    for rt in runtimes.values():
+        rt.target.close()
+    views = [s.view for s in seen if s.view is not None]
+    ipc_locks.resolve(views, [e for s in seen for e in s.edges])
+    inodes = {source.inode for s in live for call in s.calls.values() for source in call.sources if source.kind == "pipe"}
+    inodes |= {p for s in live for call in s.calls.values() for source in call.sources for p in source.peers if p}
+    holders = system_calls.holders_of(inodes)
+    for s in live:
+        s.holders = holders
+    return seen
+
+
+def _open(live: list[ProcessSamples], table: ProcTable) -> dict[int, Runtime]:
+    found = {}
     for s in live:
         s.state = state_of(s.pid)
+        process = table.processes.get(s.pid)
         if s.state in ("", "Z", "X"):
-            process = ProcTable().processes.get(s.pid)
             s.ended = how_ended(process.exit_status) if process is not None and process.exit_status else ""
             continue
+        s.ancestors = ancestors(table, s.pid)
+        s.ended_children = ended_children(table, s.pid)
         try:
-            open_[s.pid] = open_runtime(ProcTarget(s.pid))
+            found[s.pid] = rt = open_runtime(ProcTarget(s.pid))
+            s.snapshot.label = s.snapshot.label or threads.distributed_label(rt)  # the name that its copy will have
         except GdbextError:
             pass  # no Python that can be read: clocks and native stacks are left
+    return found
+
+
+def _watch(live: list[ProcessSamples], runtimes: dict[int, Runtime], seconds: float, table: ProcTable) -> None:
+    """The looks that stop nothing."""
     began = time.monotonic()
+    families = {s.pid: descendants(table, s.pid) for s in live}
+    spent = {pid: cpu_of(pid) for pids in families.values() for pid in pids}
+    last: dict[int, dict[int, Clock]] = {}
     for s in live:
-        s.before = clocks(s.pid)
+        s.before = last[s.pid] = clocks(s.pid)
     for number in range(STACK_LOOKS):
         for s in live:
-            rt = open_.get(s.pid)
-            if rt is not None:
-                _python_stacks(s, rt)
-                _gil(s, rt, number)
+            rt = runtimes.get(s.pid)
+            if rt is None:
+                continue
+            now = clocks(s.pid) if number else s.before
+            active = {tid for tid, c in now.items() if tid == s.pid or c.state == "R" or c.mark != _mark(last[s.pid], tid)}
+            last[s.pid] = now
+            _python_stacks(s, rt, active)
+            if number == 0:
+                s.first = _counts(s, rt)
+                s.first["tasks"] = async_waits.keys(rt)
+            _gil(s, rt)
         left = began + seconds * (number + 1) / STACK_LOOKS - time.monotonic()
         if left > 0:
             time.sleep(left)
     for s in live:
-        s.zombies = failed_children(s.pid)
+        rt = runtimes.get(s.pid)
+        if rt is not None:
+            _last_look(s, rt)
         s.after = clocks(s.pid)
         s.window = time.monotonic() - began
-    for rt in open_.values():
-        rt.target.close()
-    with snapshots.take_snapshots(found, held, words) as taken:
-        for s, snap in zip(seen, taken):
-            s.snapshot = snap
-            s.pid = snap.pid
-            now = state_of(s.pid) if s in live else ""
-            s.state = now or s.state
-            if s in live and not now:
-                s.state = "X"  # it was there when we began
-            if snap.target is None:
-                s.why = snap.reason
-                continue
-            try:
-                s.view = threads.view_of(snap)
-                s.edges, why = locks.find(s.view)
-                s.partial = s.view.partial + snap.partial + why
-                if s.view.rt is not None:
-                    s.rings, s.counts = shm_rings.find(s.view.rt), collectives.find(s.view.rt)
-                    s.world = world(s.view.rt)
-                    if s.world is None and s.rank is None:  # an engine's default group may span many engines
-                        s.world = next(((c.rank, c.size) for c in s.counts if c.default and c.rank is not None), None)
-                for th in s.view.threads:
-                    if th.python:
-                        s.stacks.setdefault(th.tid, []).append(stack_key(th.python))
-            except GdbextError as e:
-                s.why = str(e)
-    ipc_locks.resolve([s.view for s in seen if s.view is not None], [e for s in seen for e in s.edges])
-    _pipes([s for s in seen if s in live])
-    return seen
+        s.children = {pid: cpu_of(pid) - spent[pid] for pid in families[s.pid] if state_of(pid) not in ("", "Z", "X")}
 
 
-def _pipes(seen):
-    """Finds out who writes to the pipes that main threads read from. Source: proc(5), /proc/PID/fd and fdinfo."""
-    for s in seen:
-        main = s.view.main if s.view is not None else None
-        if main is None or not main.native or not re.match(r"_*(libc_)?read$", main.native[0].function or ""):
-            continue
-        try:
-            registers = s.view.target.registers(main.thread)
-            s.pipe = os.readlink(f"/proc/{s.pid}/fd/{registers[gil.FIRST_ARGUMENT[s.view.target.arch]]}")
-        except (GdbextError, OSError, KeyError):
-            continue
-        if not s.pipe.startswith("pipe:"):
-            continue
-        s.writers = [o for o in seen if o is not s and _writes(o.pid, s.pipe)]
-        known = {o.pid for o in seen}
-        s.serves = [
-            f"{c.comm} ({c.pid})" for c in ProcTable().children.get(s.pid, ()) if c.pid not in known and _writes(c.pid, s.pipe)
-        ]
+def _mark(known: dict[int, Clock], tid: int) -> Any:
+    return known[tid].mark if tid in known else None
 
 
-def _writes(pid, link):
+def _last_look(s: ProcessSamples, rt: Runtime) -> None:
+    """What is compared with the first look, and what tells what threads and tasks wait for."""
+    rt.target.invalidate()
+    counted = _counts(s, rt)
+    for key, before in s.first.items():
+        if key in counted and key != "tasks":
+            s.counters.append(Counter(s.name, s.pid, key[0] if isinstance(key, tuple) else str(key), before, counted[key]))
     try:
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            if os.readlink(f"/proc/{pid}/fd/{fd}") == link:
-                flags = re.search(rb"flags:\s+([0-7]+)", read_proc(pid, f"fdinfo/{fd}"))
-                if flags and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY:
-                    return True
-    except (GdbextError, OSError):
-        pass  # it has closed it, or may not be looked into
-    return False
+        tids = [th.tid for th in rt.target.threads()]
+        s.calls = system_calls.read(rt.target, tids)
+        light = threads.read_threads(rt.target, rt, [], native=False)
+        s.tasks = async_waits.read(s.name, rt, light, time.monotonic())
+    except GdbextError as e:
+        s.partial.append(str(e))
+        return
+    before = s.first.get("tasks", {})
+    now = async_waits.keys(rt)
+    changed = {address for address, key in now.items() if before.get(address) != key}
+    gone = sum(address not in now for address in before)
+    s.moved_tasks = {t.node for t in s.tasks.tasks if t.address in changed}
+    if before or now:
+        s.counters.append(Counter(s.name, s.pid, "asyncio tasks that went on or ended", 0, len(changed) + gone))
 
 
-def state_of(pid):
+def _counts(s: ProcessSamples, rt: Runtime) -> dict[Any, Any]:
+    """{(what, address): count} of the queues that threads stand at and the loops that run: each end of a deque that changes counts."""
+    found: dict[Any, Any] = {}
     try:
-        return read_proc(pid, "stat").rpartition(b")")[2].split()[0].decode()
-    except (GdbextError, IndexError):
-        return ""
-
-
-def failed_children(pid):
-    """[(pid, what)] of Pythons that this process started, that have failed and that it has not asked about."""
-    table, found = ProcTable(), []
-    for child in table.children.get(pid, ()):
-        if child.state == "Z" and child.exit_status and (is_python_name(child.comm) or "::" in child.comm):
-            found.append((child.pid, f"{child.comm}, {how_ended(child.exit_status)}"))
+        for py in rt.threads()[:MAX_QUEUES]:
+            for frame in rt.frames(py)[:8]:
+                if path_of(frame).endswith("queue.py"):
+                    me = dict(frame.locals()).get("self")
+                    turns = async_waits.deque_turns(me.attr("queue")) if me is not None else None
+                    if turns is not None:
+                        found[f"items through the {me.type_name} at {me.address:#x}", me.address] = turns
+        for count in collectives.find(rt):
+            for operation, begun in count.begun.items():
+                found[f"collectives begun in {count.group}" + (f" ({operation})" if operation else ""), count.group] = begun
+        for ring in shm_rings.find(rt):
+            end = "written" if ring.reader is None else "read"
+            found[f"messages {end} in ring {ring.name}", ring.name, ring.reader] = ring.index
+    except (GdbextError, AttributeError):
+        pass  # it changed while it was read: what was counted by then counts
     return found
 
 
-def how_ended(status):
-    """What the status of a process that has ended says (wait(2))."""
-    number = status & 0x7F
-    if not number:
-        return f"exit status {status >> 8}"
+def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
+    """Takes in what the copy of a process says."""
+    s.snapshot = snap
+    now = state_of(s.pid) if live else ""
+    s.state = now or s.state
+    if live and not now:
+        s.state = "X"  # it was there when we began
+    if snap.target is None:
+        s.why = snap.reason
+        return
     try:
-        return f"killed by {signal.Signals(number).name}"
-    except ValueError:
-        return f"killed by signal {number}"
+        s.view = threads.view_of(snap)
+        s.edges, why = locks.find(s.view)
+        s.partial += s.view.partial + snap.partial + why
+        if s.view.rt is not None:
+            s.rings, s.counts = shm_rings.find(s.view.rt), collectives.find(s.view.rt)
+            s.world = world(s.view.rt)
+            if s.world is None and s.rank is None:  # an engine's default group may span many engines
+                s.world = next(((c.rank, c.size) for c in s.counts if c.default and c.rank is not None), None)
+            if not live:
+                s.tasks = async_waits.read(s.name, s.view.rt, s.view.threads)
+        for th in s.view.threads:
+            if th.python and th.tid in s.stacks:
+                s.stacks[th.tid].append(stack_key(th.python))
+    except GdbextError as e:
+        s.why = str(e)
 
 
-def stack_key(frames):
+def stack_key(frames: Sequence[Any]) -> Any:
     """What of a Python stack stays equal while its thread stands: code, instruction, and the words of each frame's variables. A loop that
     comes round to the same call has other objects in its variables by then."""
     return tuple((f.code.address, f.raw.lasti, _variables(f)) for f in frames)
 
 
-def _variables(frame):
+def advanced(stacks: Sequence[Any]) -> bool:
+    """Whether two of a thread's stacks share outer calls and differ in a variable of one of them."""
+    whole = [s for s in stacks if s and isinstance(s[0], tuple)]
+    for a, b in zip(whole, whole[1:]):
+        for one, other in zip(reversed(a), reversed(b)):
+            if one[0] != other[0]:
+                break
+            if one[2] != other[2]:
+                return True
+    return False
+
+
+def _variables(frame: Any) -> bytes:
     rt = frame.rt
     L, t = rt.layout, rt.target
-    count = rt.target.cached(("variables", frame.code.address), lambda: len(frame.code.variables))
+    count = len(frame.code.variables)
     at = frame.address + (L["frameobj.f_localsplus"] if "frameobj.f_localsplus" in L else L["iframe.localsplus"])
-    return t.read_partial(at, 8 * min(count, 256))
+    return bytes(t.read_partial(at, 8 * min(count, 256)))
 
 
-def _python_stacks(s, rt):
+def _python_stacks(s: ProcessSamples, rt: Runtime, active: set[int]) -> None:
     rt.target.invalidate()
     try:
         pythons = rt.threads()
     except GdbextError:
         return
-    for py in pythons:
+    for py in [py for py in pythons if py.tid in active][:MAX_LOOKED]:
         try:
             s.stacks.setdefault(py.tid, []).append(stack_key(rt.frames(py)))
         except GdbextError:
             s.stacks.setdefault(py.tid, []).append(("torn", time.monotonic()))  # it changed while it was read: it moves
 
 
-def _gil(s, rt, number):
+def _gil(s: ProcessSamples, rt: Runtime) -> None:
     try:
         got = gil.sample(rt, GIL_LOOKS // STACK_LOOKS, 0.005)
     except GdbextError:
@@ -259,7 +323,7 @@ def _gil(s, rt, number):
             mine[tid] = mine.get(tid, 0) + n
 
 
-def world(rt):
+def world(rt: Runtime) -> tuple[int, int] | None:
     """(rank, size) of a torch.distributed process from os.environ, else from the frame that sets the group up; None for others."""
     try:
         if not rt.has_module(("torch.distributed",)):

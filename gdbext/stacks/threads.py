@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..cpython.runtime import PyThread, Runtime
 
 # Calls in which a thread waits for others or for the world; innermost frames of C libraries.
-_WAITS = re.compile(
+_KERNEL_WAITS = re.compile(
     r"_*(pthread_cond_(timed|clock)?wait|futex|lll_lock_wait|epoll_p?wait2?|poll|ppoll|p?select|accept4?|recv(from|msg)?|read|sem_(timed|clock)?wait|"
     r"nanosleep|clock_nanosleep|wait4|waitpid|waitid|sigtimedwait|sigwait|io_getevents|syscall|new_sem_wait|internal_syscall_cancel)"
 )
@@ -37,6 +37,11 @@ IDLE = (
     ("multiprocessing/pool.py", "Pool._handle_results"),
 )
 _BELOW_IDLE = ("threading.py", "queue.py", "selectors.py", "connection.py", "synchronize.py", "socket.py")
+
+
+def waits_in_kernel(function: str) -> bool:
+    """Whether a C library's function of this name waits for others or for the world."""
+    return bool(_KERNEL_WAITS.match(function))
 
 
 class Frame:
@@ -88,7 +93,7 @@ class ThreadView:
         if not self.frames:
             return False
         if not self.python:
-            waits = any(_WAITS.match(f.function or "") for f in self.native[:3])
+            waits = any(waits_in_kernel(f.function or "") for f in self.native[:3])
             return waits or self.state == "S" and not any(f.function for f in self.native[:2])
         for frame in self.frames:
             if frame.kind == "native":

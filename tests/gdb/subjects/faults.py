@@ -164,7 +164,7 @@ def import_lock():
         sys.path.insert(0, folder)
 
         def load():
-            pass  # noqa: F401
+            __import__("slow_module")
 
         start("importer", load)
         time.sleep(0.3)

@@ -6,7 +6,8 @@ from gdbext.engines.shm_rings import Ring
 from gdbext.stacks.threads import Frame
 from gdbext.stacks.waits import Edge
 from gdbext.torch.collectives import Count
-from gdbext.verdict.verdict import ProcessState, ThreadState, judge
+from gdbext.verdict.facts import ProcessState, ThreadState
+from gdbext.verdict.judge import judge_group as judge
 
 C10D = "/x/torch/distributed/distributed_c10d.py"
 
@@ -25,7 +26,7 @@ def process(
     tid = sum(map(ord, name)) * 100
     main.setdefault("load", 0.0)
     threads = [ThreadState((name, tid), "MainThread", True, frames, edge=edge, native=native, **main)]
-    return ProcessState(name, role, state, threads, hog, world, zombies=zombies, rings=rings, counts=counts)
+    return ProcessState(name, role, state, threads, hog, world, dead_children=zombies, rings=rings, counts=counts)
 
 
 def node(name):

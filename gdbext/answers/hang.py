@@ -1,0 +1,119 @@
+"""An examination of processes (`verdict.examine`) as the JSON of llm-hang, and as text."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GdbextError
+from ..lazy import lazy_module
+from ..render.text import escape
+from .places import node_text, nodes_of, place
+
+if TYPE_CHECKING:
+    from ..verdict.examine import Examination
+
+snapshots = lazy_module("stacks.snapshots")
+
+MEANING = {
+    "lock-cycle": "threads or tasks wait for one another's locks",
+    "lock-held": "a lock is held by one that does not give it back",
+    "gil": "one thread keeps the GIL",
+    "collective": "ranks wait in a collective for others that are not there",
+    "kernel": "a device kernel does not end",
+    "starved": "somebody waits for what another does not give",
+    "dead-thread": "somebody waits for a thread that has ended",
+    "livelock": "a thread is at work, and nothing that it should move moves",
+    "loop-blocked": "an event loop cannot run its ready tasks",
+    "stuck-requests": "no thread is stuck by itself, requests are",
+    "orphaned": "an engine's processes whose parent is gone",
+    "busy": "it is at work: something moves",
+    "idle": "it waits for work, and nothing is owed",
+    "stopped": "a process is stopped",
+    "crashed": "a process has died",
+    "startup": "it has not started up yet",
+    "unknown": "what was seen does not tell",
+}
+GOOD = ("busy", "idle")
+
+
+def hang_data(found: Examination) -> dict[str, Any]:
+    """The JSON fields; `GdbextError` where nothing at all could be read."""
+    seen = found.seen
+    if not any(s.view for s in seen) and not any(f.state in ("Z", "X", "T", "t") for f in found.facts):
+        raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
+    by_name = {s.name: s for s in seen}
+    nodes = nodes_of([s.view for s in seen if s.view])
+
+    def culprit(node: Any) -> dict[str, Any]:
+        if node in nodes:
+            return place(*nodes[node])
+        s = by_name.get(node[0])
+        data = {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else None}
+        if s is not None and isinstance(node[1], str):
+            data["task"] = escape(node[1].partition(" ")[2])
+        return data
+
+    said = found.verdicts[0]
+    verdicts = [
+        {
+            "engine": v.engine,
+            "group": [escape(name) for name in v.processes],
+            "verdict": v.kind,
+            "culprits": [culprit(n) for n in v.culprits],
+            "evidence": [escape(e) for e in v.evidence],
+            "victims": [escape(name) for name in v.victims],
+        }
+        for v in found.verdicts
+    ]
+    return {
+        "verdict": said.kind,
+        "culprits": verdicts[0]["culprits"],
+        "evidence": verdicts[0]["evidence"],
+        "victims": verdicts[0]["victims"],
+        "meaning": MEANING[said.kind],
+        "verdicts": verdicts,
+        "progress": [
+            {"label": escape(c.label), "pid": c.pid, "what": escape(c.what), "before": c.before, "after": c.after}
+            for f in found.facts
+            for c in f.counters
+        ],
+        "ranks_read": sum(s.view is not None for s in seen),
+        "ranks_total": len(seen),
+        "pauses": snapshots.pauses([s.snapshot for s in seen]),
+        "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if s.view is None],
+    }
+
+
+def hang_lines(data: dict[str, Any], style: Any, nodes: dict[Any, Any]) -> list[str]:
+    """The verdicts as text, the gravest in full."""
+    lines = _verdict_lines(data["verdicts"][0], style, nodes, len(data["verdicts"]) > 1)
+    for other in data["verdicts"][1:]:
+        lines += _verdict_lines(other, style, nodes, True)
+    moved = [c for c in data["progress"] if c["before"] != c["after"]]
+    if moved and data["verdict"] not in GOOD:
+        lines.append(style.dim("moved meanwhile: " + "; ".join(f"{c['label']}: {c['what']}" for c in moved[:6])))
+    return lines
+
+
+def _verdict_lines(one: dict[str, Any], style: Any, nodes: dict[Any, Any], named: bool) -> list[str]:
+    kind = one["verdict"]
+    good = kind in GOOD
+    who = f"{', '.join(one['group'][:8])}: " if named else ""
+    lines = [who + style.title((style.good if good else style.bad)(kind)) + ": " + MEANING[kind]]
+    culprits = [_culprit_text(c, nodes) for c in one["culprits"]]
+    if culprits:
+        word = "who" if good else "culprit" if len(culprits) == 1 else "culprits"
+        lines.append(f"{word}: {style.name('; '.join(culprits))}")
+    lines += ["  " + e for e in one["evidence"]]
+    if one["victims"]:
+        lines.append("victims: " + ", ".join(one["victims"]))
+    return lines
+
+
+def _culprit_text(c: dict[str, Any], nodes: dict[Any, Any]) -> str:
+    if c.get("tid"):
+        return str(node_text((c["label"], c["tid"]), nodes))
+    if c.get("task"):
+        return f"{c['label']} task {c['task']}"
+    return str(c["label"]) + (f" (pid {c['pid']})" if c["pid"] and str(c["pid"]) != c["label"] else "")

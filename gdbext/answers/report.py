@@ -1,0 +1,140 @@
+"""One page about processes, of an examination: verdict, ranks, stacks, locks, KV cache, versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+
+from ..errors import GdbextError
+from ..lazy import lazy_module
+from ..render.text import seconds, size
+from .hang import hang_data
+from .places import node_text, nodes_of
+from .stack_tree import html_tree, parting
+
+examining = lazy_module("verdict.examine")
+files, html = lazy_module("render.files"), lazy_module("render.html")
+kv_view, model, prefetch, waits = (
+    lazy_module("engines.kv_view"),
+    lazy_module("kvcache.model"),
+    lazy_module("stacks.prefetch"),
+    lazy_module("stacks.waits"),
+)
+
+
+def write_report(path, found, held, wait):
+    """Writes the page. -> (the fields of llm-hang with `file` and `bytes`, `[ProcessView]`)"""
+    examination = examining.examine(found, held, wait, (prefetch.KV,))
+    data, seen = hang_data(examination), examination.seen
+    views = [s.view for s in seen if s.view is not None]
+    files.write(path, "llm-report", page(data, seen, views))
+    data["file"], data["bytes"] = os.path.abspath(os.path.expanduser(path)), os.path.getsize(os.path.expanduser(path))
+    return data, views
+
+
+def page(data, seen, views):
+    t = html.text
+    culprits = ", ".join(
+        f"{c['label']}" + (f" thread {c['tid']} {c.get('name', '')}" if c.get("tid") else "") for c in data["culprits"]
+    )
+    body = [
+        f"<p class=dim>{t(time.strftime('%Y-%m-%d %H:%M:%S %Z'))}, {t(os.uname().nodename)}</p>",
+        f"<h2>Verdict: <span class=bad>{t(data['verdict'])}</span></h2><p>{t(data['meaning'])}</p>",
+        f"<p>Culprits: {t(culprits)}</p>" if culprits else "",
+        "<ul>" + "".join(f"<li>{t(e)}</li>" for e in data["evidence"]) + "</ul>",
+        f"<p>Victims: {t(', '.join(data['victims']))}</p>" if data["victims"] else "",
+        "<h2>Processes</h2>",
+        ranks_table(seen),
+    ]
+    body.append("<h2>Stacks</h2>" + html_tree(views, {"common": parting(views), "failed": data["failed"]}))
+    edges = [e for s in seen for e in s.edges]
+    nodes = nodes_of(views)
+    rows = [
+        [node_text(e.waiter, nodes), e.lock, node_text(e.owner, nodes) if e.owner is not None else "", e.where, e.note]
+        for e in edges
+    ]
+    body.append(
+        "<h2>Locks</h2>"
+        + (html.table(["who waits", "for what", "held by", "in", "note"], rows) if rows else "<p>No thread waits for a lock.</p>")
+    )
+    body += [f"<p class=bad>Cycle: {t(waits.sentence(c, lambda n: node_text(n, nodes)))}</p>" for c in waits.cycles(edges)]
+    body.append("<h2>KV cache</h2>" + kv_table(views))
+    body.append("<h2>Versions</h2>" + versions_table(views))
+    pauses = ", ".join(
+        f"{next((s.name for s in seen if s.pid == p['pid']), p['pid'])} {seconds(p['seconds'])}" for p in data["pauses"]
+    )
+    body.append(f"<p class=dim>Stood still for this page: {t(pauses or 'nobody')}</p>")
+    return html.page("gdbext report", "".join(body))
+
+
+def ranks_table(seen):
+    rows = []
+    for s in seen:
+        p = s.rank.process if s.rank is not None else None
+        rows.append(
+            [
+                s.name,
+                s.rank.engine if s.rank else "",
+                s.rank.role if s.rank else "",
+                s.pid or "",
+                s.state,
+                len(s.before) or (len(s.view.threads) if s.view else ""),
+                size(p.rss) if p else "",
+                seconds(p.cpu) if p else "",
+                seconds(max(p.age, 1)) if p and p.age is not None else "",
+                "; ".join(s.rank.notes) if s.rank else "",
+                s.why,
+            ]
+        )
+    return html.table(["process", "engine", "role", "pid", "state", "threads", "RSS", "CPU", "age", "notes", "not read"], rows)
+
+
+def kv_table(views):
+    rows = []
+    for view in views:
+        if view.rt is None:
+            continue
+        try:
+            if kv_view.scheduler_of(view.rt) is None:
+                continue
+            cache = kv_view.View(view.target).cache()
+            for number, pool in enumerate(cache.pools):
+                said = model.summary(cache, number)
+                queues = {}
+                for request in cache.requests:
+                    queues[request.queue] = queues.get(request.queue, 0) + 1
+                rows.append(
+                    [
+                        view.name,
+                        pool.name,
+                        pool.block_size,
+                        said["num_blocks"],
+                        said["free"],
+                        said["used"],
+                        said["cached"],
+                        ", ".join(f"{n} {q}" for q, n in queues.items()),
+                    ]
+                )
+        except GdbextError as e:
+            rows.append([view.name, "not read", "", "", "", "", "", str(e)])
+    return (
+        html.table(["process", "pool", "block size", "blocks", "free", "used", "cached", "requests"], rows)
+        if rows
+        else "<p>None that is known here.</p>"
+    )
+
+
+def versions_table(views):
+    from .. import __version__
+
+    rows = [["gdbext", __version__], ["kernel", platform.release()], ["machine", platform.machine()]]
+    found = {}
+    for view in views:
+        if view.rt is not None:
+            found.setdefault("CPython", {}).setdefault(view.rt.layout.name, []).append(view.name)
+            for name, version in prefetch.versions(view.rt).items():
+                found.setdefault(name, {}).setdefault(version, []).append(view.name)
+    for name, versions in found.items():
+        rows.append([name, "; ".join(v if len(versions) == 1 else f"{v} ({', '.join(who)})" for v, who in versions.items())])
+    return html.table(["what", "version"], rows)

@@ -1,0 +1,261 @@
+"""asyncio as part of the wait-for graph: each loop with what it cannot run, each task with what it waits for and who could end that.
+
+Source: Lib/asyncio/base_events.py (`_ready`, `_scheduled`), events.py (`TimerHandle._when`), locks.py, queues.py, streams.py; uvloop keeps its
+ready handles in C, so there only its tasks tell what is ready.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..cpython import tasks as asyncio_tasks
+from ..cpython.objects import Object
+from ..errors import GdbextError
+from .locks import BY_SOURCE, WITH, Holders, outer_place
+from .python_waits import ASYNCIO, edge_of, find_async, path_of
+from .references import References
+from .waits import Edge
+
+if TYPE_CHECKING:
+    from ..cpython.runtime import Runtime
+    from .threads import ThreadView
+
+MAX_TASKS = 2000  # whose waits are read one by one
+MAX_TIMERS = 4096
+
+
+@dataclass(eq=False)
+class TaskState:
+    """One asyncio task: `node`, `name`, `state` ("running", "ready", "waiting"), `loop`: address, `python`: its suspended frames,
+    innermost first, `edge`: what it waits for (None where it is not known), `text`: the wait in words, `kind` of `tasks.Waiting`,
+    `on`: nodes of tasks that must all end, `descriptor`: of the socket that it reads from (-1: none), `key`: what changes as it goes on."""
+
+    node: Any
+    name: str
+    state: str
+    loop: int
+    python: list[Any] = field(default_factory=list)
+    edge: Edge | None = None
+    text: str = ""
+    kind: str = ""
+    on: list[Any] = field(default_factory=list)
+    descriptor: int = -1
+    key: Any = None
+    top: str = ""
+    address: int = 0
+
+
+@dataclass(eq=False)
+class LoopState:
+    """One event loop that runs: `tid` of its thread, `ready`: handles and tasks that could run, `turns`: a count that each handle that is
+    queued or run changes (None: not known), `overdue`: seconds by which its earliest timer is late, `late`: how many are,
+    `running`: the name of the task that is being stepped, `main`: the node of the task that the loop runs for."""
+
+    address: int
+    tid: int
+    ready: int = 0
+    turns: int | None = None
+    overdue: float = 0.0
+    late: int = 0
+    running: str = ""
+    main: Any = None
+
+
+@dataclass
+class AsyncState:
+    """All of a process: `tasks`, `loops`, and reasons why there may be more."""
+
+    tasks: list[TaskState] = field(default_factory=list)
+    loops: list[LoopState] = field(default_factory=list)
+    partial: list[str] = field(default_factory=list)
+
+
+def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = None) -> AsyncState:
+    """The tasks and loops of a process called `name`; empty where it uses no asyncio. `now`: seconds of CLOCK_MONOTONIC, None where the
+    memory is old (a core): then nothing is overdue."""
+    found = AsyncState()
+    try:
+        if not rt.has_module(("asyncio.tasks",)):
+            return found
+        tasks, found.partial = asyncio_tasks.tasks(rt)
+    except GdbextError as e:
+        found.partial.append(str(e))
+        return found
+    nodes = _nodes(name, tasks)
+    for task in tasks[:MAX_TASKS]:
+        state = TaskState(nodes[task.address], task.name, task.state, task.loop, list(task.frames))
+        state.top, state.address = _where(task.frames), task.address
+        state.key = key_of(task)
+        if task.waits is not None:
+            state.text, state.kind = task.waits.text, task.waits.kind
+            state.on = [nodes[a] for a in task.waits.on if a in nodes]
+        found.tasks.append(state)
+    _edges(found, rt, threads)
+    by_address = {task.address: task for task in tasks}
+    for address, tid in sorted({(t.loop, t.tid) for t in tasks if t.tid and t.loop}):
+        found.loops.append(_loop(rt, address, tid, tasks, now))
+    for loop in found.loops:
+        main = _main_task(loop, threads)
+        loop.main = nodes.get(main) if main in by_address else None
+    return found
+
+
+def key_of(task: Any) -> Any:
+    """What of a task changes as it goes on: its state, and the places and variables of its frames."""
+    from .sampling import stack_key
+
+    try:
+        return task.state, stack_key(task.frames)
+    except GdbextError:
+        return task.state, time.monotonic()  # it changed while it was read
+
+
+def keys(rt: Runtime) -> dict[int, Any]:
+    """{address of a task: its key}, for a first look."""
+    try:
+        if not rt.has_module(("asyncio.tasks",)):
+            return {}
+        found, _ = asyncio_tasks.tasks(rt)
+        return {task.address: key_of(task) for task in found[:MAX_TASKS]}
+    except GdbextError:
+        return {}
+
+
+def _nodes(name: str, tasks: list[Any]) -> dict[int, Any]:
+    """{address: node} with a word more where two tasks have one name."""
+    names = [task.name for task in tasks]
+    count = {n: names.count(n) for n in set(names)} if len(names) < 1000 else dict.fromkeys(names, 2)
+    return {task.address: (name, f"task {task.name}" + (f" {task.address:#x}" if count[task.name] > 1 else "")) for task in tasks}
+
+
+def _where(frames: list[Any]) -> str:
+    frame = next((f for f in frames if not path_of(f).endswith(ASYNCIO)), frames[0] if frames else None)
+    return outer_place([frame], frame) if frame is not None else ""
+
+
+# ---- what a task waits for -------------------------------------------------------------------------------------------
+def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
+    references = References(rt)
+    agents: list[Any] = [t for t in found.tasks if t.state != "running"] + list(threads)
+    holders = Holders(agents)
+    index: dict[int, list[Any]] | None = None
+
+    def reach(address: int) -> list[Any]:
+        nonlocal index
+        if index is None:
+            index = {}
+            for agent in agents:
+                for one in {obj.address for frame in agent.python for _, obj in references.of_frame(frame)}:
+                    index.setdefault(one, []).append(agent)
+        return index.get(address, [])
+
+    def node(agent: Any) -> Any:
+        return agent.node if isinstance(agent, TaskState) else (found.tasks[0].node[0], agent.tid)
+
+    for task in found.tasks:
+        if task.state != "waiting":
+            continue
+        try:
+            wait = find_async(task.python)
+            if wait is None:
+                task.descriptor = _descriptor(task)
+                if task.kind in ("task", "gather", "wait") and task.on:
+                    task.edge = Edge(task.node, f"the end of {task.text}", "task", where=task.top, candidates=list(task.on))
+                    task.edge.owner = task.on[0] if len(task.on) == 1 else None
+                continue
+            own = [f for f in task.python[:8] if not path_of(f).endswith(ASYNCIO)]
+            name = next(filter(None, (references.name_of(f, wait.object.address) for f in own)), "") or hex(wait.object.address)
+            edge = task.edge = edge_of(task.node, wait, name, task.top, "asyncio.")
+            if wait.kind in ("Lock", "Semaphore", "Condition"):
+                _owner(edge, task, holders, node, wait.object.address)
+            others = [a for a in reach(wait.object.address) if a is not task and not _same_wait(a, wait.object.address)]
+            if edge.owner is None and not edge.candidates:
+                edge.candidates = [node(a) for a in others]
+        except GdbextError as e:
+            found.partial.append(f"task {task.name}: {e}")
+
+
+def _owner(edge: Edge, task: TaskState, holders: Holders, node: Any, address: int) -> None:
+    for how in (WITH, BY_SOURCE):
+        held = holders.of(how, address)
+        held = [h for h in held if h[0] is not task] or held
+        if len(held) == 1:
+            edge.owner, edge.how, edge.note = node(held[0][0]), how, f"held in {held[0][1]}"
+            return
+        if held:
+            edge.candidates = [node(agent) for agent, _ in held]
+            return
+
+
+def _same_wait(agent: Any, address: int) -> bool:
+    for frame in agent.python[:6]:
+        if path_of(frame).endswith(ASYNCIO):
+            me = dict(frame.locals()).get("self")
+            if getattr(me, "address", 0) == address:
+                return True
+    return False
+
+
+def _descriptor(task: TaskState) -> int:
+    """The socket that a task reads from or writes to through asyncio's streams or sock_* calls; -1 for none."""
+    for frame in task.python[:4]:
+        if not path_of(frame).endswith(("asyncio/streams.py", "asyncio/selector_events.py")):
+            continue
+        own = dict(frame.locals())
+        try:
+            if path_of(frame).endswith("streams.py"):
+                transport = own["self"].attr("_transport")
+                return int(transport.attr("_sock_fd").integer())
+        except (GdbextError, KeyError, AttributeError):
+            continue
+    return -1
+
+
+# ---- a loop ----------------------------------------------------------------------------------------------------------
+def _loop(rt: Runtime, address: int, tid: int, tasks: list[Any], now: float | None) -> LoopState:
+    loop = LoopState(address, tid)
+    mine = [t for t in tasks if t.loop == address]
+    loop.running = next((t.name for t in mine if t.state == "running"), "")
+    loop.ready = sum(t.state == "ready" for t in mine)
+    obj = rt.object(address)
+    try:
+        ready = obj.attr("_ready")
+        loop.ready = max(loop.ready, ready.len())
+        loop.turns = deque_turns(ready)
+        timers = obj.attr("_scheduled").elements(MAX_TIMERS)
+        late = [now - when for when in map(_when, timers) if when is not None and now is not None and when < now]
+        loop.late, loop.overdue = len(late), max(late, default=0.0)
+    except (GdbextError, AttributeError):
+        pass  # uvloop's are not Python's
+    return loop
+
+
+def _when(timer: Any) -> float | None:
+    try:
+        if timer.attr("_cancelled").boolean():
+            return None
+        return float(timer.attr("_when").floating())
+    except (GdbextError, AttributeError):
+        return None
+
+
+def deque_turns(deque: Any) -> int | None:
+    """The count that a collections.deque keeps of the changes of its ends (`state`, after `rightindex`: Modules/_collectionsmodule.c)."""
+    if not isinstance(deque, Object) or deque.type.builtin_name != "collections.deque":
+        return None
+    layout = deque.rt.layout
+    return int(deque.rt.target.u64(deque.address + layout["deque.leftindex"] + 16))
+
+
+def _main_task(loop: LoopState, threads: list[ThreadView]) -> int:
+    """The address of the task that `run_until_complete` of the loop's thread runs for; 0 where none is."""
+    thread = next((t for t in threads if t.tid == loop.tid), None)
+    for frame in thread.python if thread is not None else ():
+        if str(frame.function).rpartition(".")[2] == "run_until_complete":
+            try:
+                return int(dict(frame.locals())["future"].address)
+            except (GdbextError, KeyError, AttributeError):
+                return 0
+    return 0

@@ -1,0 +1,111 @@
+"""CPU clocks and states of processes and threads, seen without stopping anything. Source: proc(5), Documentation/scheduler/sched-stats."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..access.proc import read_proc
+from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from ..access.proctable import ProcTable
+
+
+@dataclass
+class Clock:
+    """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `sleeps`: times it went to sleep of
+    itself, `state`."""
+
+    run: float
+    queued: float
+    sleeps: int
+    state: str
+
+    @property
+    def mark(self) -> tuple[float, int]:
+        """Equal at two looks where the thread did nothing between them."""
+        return self.run, self.sleeps
+
+
+def clocks(pid: int) -> dict[int, Clock]:
+    """{tid: Clock}; {} where the process is gone."""
+    found: dict[int, Clock] = {}
+    try:
+        tids = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for tid in tids:
+        try:
+            stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
+            status = read_proc(pid, f"task/{tid}/status")
+            try:
+                run, queued = (int(n) / 1e9 for n in read_proc(pid, f"task/{tid}/schedstat").split()[:2])
+            except (GdbextError, ValueError):
+                queued, run = 0.0, (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+            sleeps = next((int(line.split()[1]) for line in status.splitlines() if line.startswith(b"voluntary_ctxt")), 0)
+            found[int(tid)] = Clock(run, queued, sleeps, stat[0].decode())
+        except (GdbextError, IndexError, ValueError):
+            continue  # it ended while we looked
+    return found
+
+
+def state_of(pid: int) -> str:
+    """The state letter of a process, '' where it is gone."""
+    try:
+        return read_proc(pid, "stat").rpartition(b")")[2].split()[0].decode()
+    except (GdbextError, IndexError):
+        return ""
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds that a process has run, 0 where it is gone."""
+    try:
+        fields = read_proc(pid, "stat").rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (GdbextError, IndexError, ValueError):
+        return 0.0
+
+
+def descendants(table: ProcTable, pid: int, limit: int = 4096) -> list[int]:
+    """The pids of its children, their children and so on."""
+    found: list[int] = []
+    todo = [pid]
+    while todo and len(found) < limit:
+        for child in table.children.get(todo.pop(), ()):
+            if child.pid not in found:
+                found.append(child.pid)
+                todo.append(child.pid)
+    return found
+
+
+def ancestors(table: ProcTable, pid: int) -> set[int]:
+    """The pids of its parent, that one's parent and so on."""
+    found: set[int] = set()
+    process = table.processes.get(pid)
+    while process is not None and process.ppid and process.ppid not in found:
+        found.add(process.ppid)
+        process = table.processes.get(process.ppid)
+    return found
+
+
+def ended_children(table: ProcTable, pid: int) -> list[tuple[int, str]]:
+    """[(pid, what)] of children that have ended and that the process has not asked about."""
+    return [
+        (child.pid, f"{child.comm}, {how_ended(child.exit_status or 0)}")
+        for child in table.children.get(pid, ())
+        if child.state == "Z"
+    ]
+
+
+def how_ended(status: int) -> str:
+    """What the status of a process that has ended says (wait(2))."""
+    number = status & 0x7F
+    if not number:
+        return f"exit status {status >> 8}"
+    try:
+        return f"killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"killed by signal {number}"

@@ -1,0 +1,56 @@
+"""Whether the main thread of a running process goes on, seen through /proc without stopping it: what llm-watch waits for."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ..access.proc import ProcTarget
+from ..cpython import reprs, resolution
+from ..cpython.runtime import open_runtime
+from ..errors import GdbextError
+from ..render.text import seconds
+from .clocks import state_of
+from .sampling import stack_key
+
+
+class MainThreadWatch:
+    """One process: since when its main thread stands where it stands. `one`: a `Rank` or a pid; `counter`: a Python expression of the main
+    thread that changes with progress, or None; `progressed`: something changed at the last look."""
+
+    def __init__(self, one: Any, counter: str | None) -> None:
+        self.pid, self.name, self.counter = getattr(one, "pid", one), getattr(one, "label", "") or str(one), counter
+        self.mark: Any = None
+        self.since, self.progressed = time.monotonic(), False
+
+    def look(self, after: float) -> str:
+        """Why it is time to look closer, '' while there is progress or patience. `after`: seconds of patience."""
+        state = state_of(self.pid)
+        self.progressed = False
+        if state in ("", "Z", "X"):
+            return f"{self.name} has ended"
+        now = time.monotonic()
+        mark = self._mark(state)
+        if mark != self.mark:
+            self.progressed, self.mark, self.since = self.mark is not None, mark, now
+        stood = now - self.since
+        if stood < after:
+            return ""
+        self.since = now
+        return f"{self.name} " + ("is stopped" if state in ("T", "t") else f"has stood in the same place for {seconds(stood)}")
+
+    def _mark(self, state: str) -> Any:
+        """What changes with progress: the value of the counter, else the main thread's Python stack."""
+        try:
+            target = ProcTarget(self.pid)
+            try:
+                rt = open_runtime(target)
+                frames = rt.frames(rt.threads()[0])
+                if self.counter:
+                    value = resolution.resolve(rt, self.counter, frames, outward=True).value
+                    return repr(value) if not hasattr(value, "address") else reprs.Repr(reprs.SHORT)(value)
+                return (state in ("T", "t"), stack_key(frames))
+            finally:
+                target.close()
+        except (GdbextError, IndexError):
+            return ("torn", time.monotonic())  # it changed while it was read

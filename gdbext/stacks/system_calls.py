@@ -1,0 +1,269 @@
+"""Which system call each thread of a running process stands in, which files it waits for there, and who could end the wait.
+
+Sources: proc(5) (/proc/PID/task/TID/syscall, fd, fdinfo, net/tcp, net/unix), the kernels' syscall tables (arch/x86/entry/syscalls,
+include/uapi/asm-generic/unistd.h), poll(2), select(2), epoll(7).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..access.proc import read_proc
+from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..access.base import Target
+
+_NUMBERS = {
+    "x86-64": {
+        0: "read", 1: "write", 7: "poll", 17: "read", 19: "read", 23: "select", 34: "pause", 35: "nanosleep", 42: "connect",
+        43: "accept", 44: "write", 45: "recv", 46: "write", 47: "recv", 61: "wait", 72: "fcntl", 73: "flock", 128: "sigwait",
+        130: "sigwait", 202: "futex", 230: "nanosleep", 232: "epoll", 247: "wait", 270: "select", 271: "poll", 281: "epoll",
+        288: "accept", 441: "epoll",
+    },
+    "aarch64": {
+        25: "fcntl", 32: "flock", 63: "read", 64: "write", 72: "select", 73: "poll", 95: "wait", 98: "futex", 101: "nanosleep",
+        115: "nanosleep", 137: "sigwait", 202: "accept", 203: "connect", 206: "write", 207: "recv", 211: "write", 212: "recv",
+        22: "epoll", 242: "accept", 260: "wait", 441: "epoll",
+    },
+}  # fmt: skip
+_ONE_FILE = ("read", "write", "recv", "accept", "connect", "flock", "fcntl")
+MAX_FILES = 4096
+LISTEN = "0A"  # TCP_LISTEN, include/net/tcp_states.h
+ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
+
+
+@dataclass
+class Source:
+    """A file that a thread waits for: `kind` "listener", "served" (a connection that a client opened to this machine), "client" (one
+    that this process opened), "unix" (a connected socket of which the other end is not known), "pipe", "terminal", "event" (an eventfd,
+    a timer, inotify), "file" or "other"; `text` for people; `inode`; `peers`: pids that have the other end."""
+
+    kind: str
+    text: str
+    inode: int = 0
+    peers: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Call:
+    """A thread's system call: `name` (a family: "poll" for ppoll too), `sources` it waits for, `limited`: it has a time limit, `peers`:
+    pids that could end it (children it waits for), `futex`: the address it waits on, `seconds`: of the limit where it can be told."""
+
+    name: str
+    sources: list[Source] = field(default_factory=list)
+    limited: bool = False
+    peers: list[int] = field(default_factory=list)
+    futex: int = 0
+    seconds: float | None = None
+
+
+class Files:
+    """What the file descriptors of one process are, looked up when they are asked for."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._sockets: dict[int, Source] | None = None
+        self._unix_peers: dict[int, int] = {}
+
+    def source(self, descriptor: int) -> Source:
+        """What a thread waits for that waits for this descriptor."""
+        try:
+            link = os.readlink(f"/proc/{self.pid}/fd/{descriptor}")
+        except OSError:
+            return Source("other", f"file descriptor {descriptor}")
+        found = re.fullmatch(r"(socket|pipe):\[(\d+)\]", link)
+        if found and found.group(1) == "pipe":
+            return Source("pipe", link, int(found.group(2)))
+        if found:
+            inode = int(found.group(2))
+            return self._socket(inode)
+        if link.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
+            return Source("terminal", link)
+        if link.startswith("anon_inode:"):
+            return Source("event", link)
+        if link.startswith("/dev/null"):
+            return Source("file", link)
+        return Source("pipe" if _is_fifo(self.pid, descriptor) else "file", link)
+
+    def _socket(self, inode: int) -> Source:
+        if self._sockets is None:
+            self._sockets = {}
+            self._unix_peers = unix_peers()
+            for name in ("tcp", "tcp6"):
+                self._read_tcp(name)
+            self._read_unix()
+        return self._sockets.get(inode, Source("other", f"socket:[{inode}]", inode))
+
+    def _read_tcp(self, name: str) -> None:
+        assert self._sockets is not None
+        rows = [line.split() for line in _text(self.pid, f"net/{name}").splitlines()[1:]]
+        rows = [row for row in rows if len(row) > 9]
+        listening = {row[1].rpartition(":")[2] for row in rows if row[3] == LISTEN}
+        by_ends = {(row[1], row[2]): int(row[9]) for row in rows}
+        for row in rows:
+            port, remote, inode = int(row[1].rpartition(":")[2], 16), int(row[2].rpartition(":")[2], 16), int(row[9])
+            if row[3] == LISTEN:
+                kind, text = "listener", f"connections to port {port}"
+            elif row[1].rpartition(":")[2] in listening:
+                kind, text = "served", f"a client's connection to port {port}"
+            else:
+                kind, text = "client", f"its connection to port {remote}"
+            self._sockets[inode] = Source(kind, text, inode, [by_ends.get((row[2], row[1]), 0)])
+
+    def _read_unix(self) -> None:
+        assert self._sockets is not None
+        for line in _text(self.pid, "net/unix").splitlines()[1:]:
+            row = line.split()
+            if len(row) >= 7 and row[6].isdigit():
+                inode = int(row[6])
+                listener = int(row[3], 16) & ACCEPTS
+                name = row[7] if len(row) > 7 else ""
+                kind = "listener" if listener else "served" if name else "unix"
+                text = f"connections to {name}" if listener else f"a Unix socket {name}".strip()
+                peer = self._unix_peers.get(inode, 0)
+                self._sockets[inode] = Source(kind, text, inode, [peer] if peer else [])
+
+
+def unix_peers() -> dict[int, int]:
+    """{inode of a connected Unix socket: the inode of its other end}, of this network namespace; {} where the kernel does not tell.
+    Source: sock_diag(7), struct unix_diag_req, UDIAG_SHOW_PEER, UNIX_DIAG_PEER."""
+    found: dict[int, int] = {}
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, 4, 0xFFFFFFFF, 0xFFFFFFFF)
+    header = struct.pack("=IHHII", 16 + len(request), 20, 0x301, 1, 0)  # SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as link:  # NETLINK_SOCK_DIAG
+            link.settimeout(2)
+            link.send(header + request)
+            while True:
+                data = link.recv(1 << 16)
+                while len(data) >= 16:
+                    size, kind = struct.unpack_from("=IH", data)
+                    if kind in (2, 3) or size < 16:  # NLMSG_ERROR, NLMSG_DONE
+                        return found
+                    if size >= 32:
+                        _unix_peer(data[16:size], found)
+                    data = data[(size + 3) & ~3 :]
+    except (OSError, struct.error):
+        return found
+
+
+def _unix_peer(message: bytes, found: dict[int, int]) -> None:
+    inode = struct.unpack_from("=I", message, 4)[0]
+    at = 16  # struct unix_diag_msg, then attributes
+    while at + 4 <= len(message):
+        size, kind = struct.unpack_from("=HH", message, at)
+        if size < 4:
+            return
+        if kind == 2 and size >= 8:  # UNIX_DIAG_PEER
+            found[inode] = struct.unpack_from("=I", message, at + 4)[0]
+        at += (size + 3) & ~3
+
+
+def _text(pid: int, name: str) -> str:
+    try:
+        return read_proc(pid, name).decode("utf-8", "replace")
+    except GdbextError:
+        return ""
+
+
+def _is_fifo(pid: int, descriptor: int) -> bool:
+    import stat
+
+    try:
+        return stat.S_ISFIFO(os.stat(f"/proc/{pid}/fd/{descriptor}").st_mode)
+    except OSError:
+        return False
+
+
+def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:
+    """{tid: the call it stands in} of the threads of a running process that stand in one known here."""
+    pid, numbers = target.pid, _NUMBERS.get(target.arch, {})
+    files, found = Files(pid), {}
+    for tid in tids:
+        try:
+            words = read_proc(pid, f"task/{tid}/syscall").split()
+            if len(words) < 7 or not words[0].isdigit():
+                continue  # it runs
+            name = numbers.get(int(words[0]))
+            if name is not None:
+                found[tid] = _call(target, files, name, int(words[0]), [int(w, 16) for w in words[1:7]])
+        except (GdbextError, ValueError, struct.error):
+            continue  # it has gone on, or ended
+    return found
+
+
+def _call(target: Target, files: Files, name: str, number: int, words: list[int]) -> Call:
+    call = Call(name)
+    if name in _ONE_FILE:
+        call.sources = [files.source(words[0] & 0xFFFFFFFF)]
+    elif name == "futex":
+        call.futex, call.limited = words[0], bool(words[3])
+    elif name == "poll":
+        call.limited = words[2] != 0 if number == 271 or target.arch == "aarch64" else words[2] & 0x80000000 == 0
+        count = min(words[1], MAX_FILES)
+        for at in range(count):
+            descriptor = target.i32(words[0] + 8 * at)
+            if descriptor >= 0:
+                call.sources.append(files.source(descriptor))
+        if count == 0:
+            call.name = "nanosleep"
+    elif name == "select":
+        call.limited = bool(words[4])
+        call.sources = [files.source(fd) for fd in _selected(target, words)]
+        if not call.sources:
+            call.name = "nanosleep"  # how Python before 3.11 sleeps
+    elif name == "epoll":
+        call.limited = words[3] & 0xFFFFFFFF not in (0xFFFFFFFF,) if number != 441 else bool(words[3])
+        info = _text(target.pid, f"fdinfo/{words[0] & 0xFFFFFFFF}")
+        descriptors = [int(n) for n in re.findall(r"^tfd:\s*(\d+)", info, re.M)][:MAX_FILES]
+        call.sources = [files.source(fd) for fd in descriptors]
+    elif name == "wait":
+        call.peers = _awaited(target.pid, words, number in (247, 95))
+    return call
+
+
+def _selected(target: Target, words: list[int]) -> list[int]:
+    """The descriptors in the sets of a select call."""
+    count, found = min(words[0] & 0xFFFFFFFF, 1024), set()
+    for address in words[1:4]:
+        if address:
+            bits = int.from_bytes(target.read(address, (count + 63) // 64 * 8), "little") if count else 0
+            found |= {fd for fd in range(count) if bits >> fd & 1}
+    return sorted(found)
+
+
+def _awaited(pid: int, words: list[int], waitid: bool) -> list[int]:
+    """The pids that a wait4 or waitid call names; its children where it waits for any."""
+    first = words[1] if waitid else words[0]
+    number = first - (1 << 64) if first >> 63 else first & 0xFFFFFFFF
+    number = number - (1 << 32) if number >> 31 == 1 else number
+    if number > 0 and not (waitid and words[0] == 0):
+        return [number]
+    return [int(n) for n in _text(pid, f"task/{pid}/children").split()]
+
+
+def holders_of(inodes: Iterable[int], kinds: tuple[str, ...] = ("socket", "pipe")) -> dict[int, list[tuple[int, bool]]]:
+    """{inode of a pipe or socket: [(pid that has it, whether for writing)]}, of the processes that may be looked into."""
+    wanted = {f"{kind}:[{inode}]": inode for inode in inodes if inode for kind in kinds}
+    found: dict[int, list[tuple[int, bool]]] = {}
+    if not wanted:
+        return found
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                link = os.readlink(f"/proc/{pid}/fd/{fd}")
+                if link in wanted:
+                    flags = re.search(r"flags:\s+([0-7]+)", _text(pid, f"fdinfo/{fd}"))
+                    writes = bool(flags) and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY  # type: ignore[union-attr]
+                    found.setdefault(wanted[link], []).append((pid, writes))
+        except OSError:
+            continue  # it has ended, or may not be looked into
+    return found

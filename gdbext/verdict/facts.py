@@ -1,0 +1,232 @@
+"""What the rules judge: threads, tasks, loops and processes as plain facts. `from_samples` makes them of what was seen, a test makes them up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..engines import registry, shm_rings
+from ..stacks.threads import waits_in_kernel
+from . import patterns
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable, Sequence
+
+    from ..stacks.async_waits import LoopState, TaskState
+    from ..stacks.sampling import Counter
+    from ..stacks.system_calls import Call
+    from ..stacks.waits import Edge
+
+RUNS = 0.3  # of a processor: a thread that uses more is at work
+STILL = 0.03  # less: it is not
+LOCKS = ("Lock", "RLock", "mutex", "import", "Semaphore", "asyncio.Lock", "asyncio.Semaphore")
+Node = Any
+
+
+@dataclass(eq=False)
+class ThreadState:
+    """One thread. `frames` innermost first; `python`: it has Python frames; `idle`: a helper that waits for work; `moved`: two looks
+    differ; `advanced`: variables of its frames changed; `load`: of a processor, None where it is not known; `wanted`: the same with the
+    time that it waited for one; `woke`: times; `edge`: what it waits for; `native`: names of its native frames; `sampled`: looked
+    at more than once; `holds`: it had the GIL at every look; `call`: the system call it stands in."""
+
+    node: Node
+    name: str = ""
+    main: bool = False
+    frames: Sequence[Any] = ()
+    python: bool = True
+    idle: bool = False
+    moved: bool = False
+    advanced: bool = False
+    load: float | None = 0.0
+    woke: int = 0
+    state: str = "S"
+    edge: Edge | None = None
+    native: Sequence[str] = ()
+    sampled: bool = True
+    holds: bool = False
+    wanted: float | None = None
+    call: Call | None = None
+
+    @property
+    def works(self) -> bool:
+        """On a full machine few get the processor that they want."""
+        wanted = self.load if self.wanted is None else self.wanted
+        return self.load is not None and self.load > STILL and (wanted or 0.0) > RUNS
+
+    @property
+    def still(self) -> bool:
+        """It neither moved nor ran."""
+        return not self.moved and not self.works
+
+    @property
+    def collects(self) -> bool:
+        """It is inside the garbage collector."""
+        return self.find(patterns.COLLECTS, "native") is not None
+
+    def find(self, pattern: re.Pattern[str], kind: str | None = None) -> Any:
+        """The innermost frame whose function the pattern matches, or None."""
+        return next((f for f in self.frames if (kind is None or f.kind == kind) and pattern.search(f.function or "")), None)
+
+    def stands_in(self, known: Any) -> Any:
+        """The innermost Python frame whose function `known(function)` accepts, or None."""
+        return next((f for f in self.frames if f.kind == "python" and known(f.function or "")), None)
+
+    @property
+    def collective(self) -> str:
+        """The name of the collective operation it waits in, or ''. Python code of others' inside that (a signal handler, a hook) means
+        that it does something else."""
+        name, files = "", patterns.collective_files()
+        for frame in self.frames:
+            if frame.kind != "python":
+                continue
+            path = frame.file.replace("\\", "/")
+            ours = path.endswith(files)
+            if not ours and "/torch/" not in path and not path.endswith("/contextlib.py"):
+                break
+            found = patterns.COLLECTIVE.search(frame.function) if ours else None
+            name = found.group(1) if found else name
+        if name:
+            return name
+        python = [f for f in self.frames if f.kind == "python"]
+        if any(f.file.endswith(files) and patterns.COLLECTIVE.search(f.function or "") for f in python):
+            return ""
+        native = self.find(patterns.NATIVE_COLLECTIVE, "native")
+        return native.function.split("(")[0] if native else ""
+
+    @property
+    def held_up(self) -> bool:
+        """Whether it waited for its `edge` all the while: a lock that it only happened to wait for at the last look wakes it at once. Who
+        waits for the GIL wakes every 5 ms to ask for it, who polls for a file now and then."""
+        if self.edge is None or self.moved and not self.edge.polls:
+            return False
+        return self.load is None or self.edge.kind == "GIL" or self.edge.polls or self.woke == 0
+
+    @property
+    def victim(self) -> bool:
+        """Whether it stands where ranks wait for others: what it holds meanwhile is not what is wrong."""
+        return bool(self.collective) or self.does in ("device", "ring", "startup")
+
+    @property
+    def top(self) -> str:
+        """Its innermost frame of Python code that is not of the standard library's waits, as text."""
+        library = ("threading.py", "queue.py", "selectors.py")
+        frame = next((f for f in self.frames if f.kind == "python" and not f.file.endswith(library)), None)
+        frame = frame or next((f for f in self.frames if f.function), None)
+        return str(frame) if frame else "a place that cannot be named"
+
+    @property
+    def at_ring(self) -> bool:
+        """It waits for a message of a ring, or for another process's answer; not inside a signal handler or a hook."""
+        if not self.stands_in(shm_rings.waits_in) and not self.stands_in(registry.waits_for_answer_in):
+            return False
+        inner = next((f for f in self.frames if f.kind == "python"), None)
+        path = inner.file.replace("\\", "/") if inner else ""
+        return bool(patterns.LIBRARY_FILES.search(path)) or registry.owner_of(path) is not None
+
+    @property
+    def does(self) -> str:
+        """One word for what it stands in: "sleep", "input", "device", "collective", "ring", "startup", "lock", "queue", "event", "join",
+        "run", "disk", "wait" or "other"."""
+        if self.state == "D":
+            return "disk"
+        if self.edge is not None:
+            kind = self.edge.kind
+            if kind in LOCKS or kind == "GIL":
+                return "lock"
+            return {"Queue": "queue", "Thread": "join", "Process": "join"}.get(kind, "event")
+        if self.collective:
+            return "collective"
+        if self.find(patterns.STORE, "python"):
+            return "startup"
+        if self.at_ring:
+            return "ring"
+        if self.find(patterns.DEVICE, "native"):
+            return "device"
+        inner = [n for n in self.native[:4] if n]
+        if self.call is not None and self.call.name == "nanosleep" or any(patterns.SLEEP.match(n) for n in inner):
+            return "sleep"
+        if any(patterns.INPUT.match(n) for n in inner):
+            return "input"
+        if self.works or self.state == "R" and self.moved:
+            return "run"
+        return "wait" if any(waits_in_kernel(n) for n in inner) else "other"
+
+
+@dataclass(eq=False)
+class ProcessState:
+    """One process: `threads` (the main one first), `hog`: (node that holds the GIL and never gives it back, [nodes that wait for it]) or
+    None, `world`: (rank, size) or None, `why` it could not be read, `tasks`, `moved_tasks`: nodes, `loops`, `counters`: of progress,
+    `rings`, `counts` of collectives, `children`: {pid: seconds it ran}, `dead_children`: [(pid, what)], `ended`: how it has ended,
+    `peers`: {inode: [(pid, writes)]}, `requests_open`: None where it has no such thing."""
+
+    name: str
+    role: str = ""
+    state: str = "S"
+    threads: list[ThreadState] = field(default_factory=list)
+    hog: tuple[Node, list[Node]] | None = None
+    world: tuple[int, int] | None = None
+    why: str = ""
+    pid: int = 0
+    engine: str = ""
+    family: Any = None
+    tasks: list[TaskState] = field(default_factory=list)
+    moved_tasks: set[Node] = field(default_factory=set)
+    loops: list[LoopState] = field(default_factory=list)
+    counters: list[Counter] = field(default_factory=list)
+    rings: Sequence[Any] = ()
+    counts: Sequence[Any] = ()
+    children: dict[int, float] = field(default_factory=dict)
+    dead_children: Sequence[tuple[int, str]] = ()
+    ended: str = ""
+    ancestors: set[int] = field(default_factory=set)
+    peers: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)
+    orphan: str = ""
+
+    @property
+    def main(self) -> ThreadState | None:
+        return self.threads[0] if self.threads else None
+
+    def thread(self, node: Node) -> ThreadState | None:
+        return next((t for t in self.threads if t.node == node), None)
+
+    def task(self, node: Node) -> TaskState | None:
+        return next((t for t in self.tasks if t.node == node), None)
+
+    def loop_of(self, tid: int) -> LoopState | None:
+        return next((loop for loop in self.loops if loop.tid == tid), None)
+
+    def moved_counters(self) -> list[Counter]:
+        return [c for c in self.counters if c.moved]
+
+
+class Verdict:
+    """`kind` (docs/json.md), `culprits`: [node, or (process name, None) for a whole process], `evidence`: [text], `victims`: [text];
+    `processes`: names of those it is about, `engine`, `group`: set by `judge`; `answers`: an unknown that waits for an outside answer."""
+
+    def __init__(
+        self, kind: str, culprits: Iterable[Node] = (), evidence: Iterable[str] = (), victims: Iterable[str] = ()
+    ) -> None:
+        self.kind, self.culprits = kind, list(dict.fromkeys(culprits))
+        self.evidence, self.victims = list(dict.fromkeys(e for e in evidence if e)), list(victims)
+        self.processes: list[str] = []
+        self.engine, self.group = "", ""
+
+    def __repr__(self) -> str:
+        return f"Verdict({self.kind}, {self.culprits})"
+
+
+def edges_of(facts: Iterable[ProcessState]) -> list[Edge]:
+    """All edges, of threads and of tasks."""
+    facts = list(facts)
+    found = [t.edge for f in facts for t in f.threads if t.edge is not None]
+    return found + [t.edge for f in facts for t in f.tasks if t.edge is not None]
+
+
+def thread_of(facts: Iterable[ProcessState], node: Node) -> ThreadState | None:
+    return next((t for f in facts for t in f.threads if t.node == node), None)
+
+
+def task_of(facts: Iterable[ProcessState], node: Node) -> TaskState | None:
+    return next((t for f in facts for t in f.tasks if t.node == node), None)

@@ -1,0 +1,237 @@
+"""What becomes of a wait: from a thread or a task along who could end its wait, to the end of the chain.
+
+The answer is an `Outlook`. A wait that any of several can end is as good as the best of them; one that needs all (a join, a lock's owner, a
+gather) is as bad as the worst.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .facts import LOCKS, STILL, edges_of, task_of, thread_of
+from .words import describe_node, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..stacks.system_calls import Call
+    from ..stacks.waits import Edge
+    from .facts import Node, ProcessState, ThreadState
+
+# From good to bad. "moves": it goes on; "rests": it waits for input from outside that nobody owes; "ticks": it wakes from time to time
+# and does nothing else, so what it waits for is not known; "works": it runs, and
+# what it should move is not known; "unknown"; "answer": somebody outside owes an answer; "spins": it runs and nothing of it moves;
+# "sleeps": it stands and does nothing; "dead": who should end it has ended; "nobody": no one who could end it was found.
+GOOD = ("moves", "rests")
+ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "sleeps", "dead", "nobody")
+OUTSIDE = ("listener", "served", "terminal")
+SHORT = 5.0  # seconds: a sleep that long is a timer
+
+
+@dataclass
+class Outlook:
+    """`kind` of `ORDER`; `culprit`: the node at the end of the chain, None where there is none; `way`: the waits in words, from the first;
+    `ended`: the name of a thread that has ended and could have ended the wait."""
+
+    kind: str
+    culprit: Node = None
+    way: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+
+    @property
+    def rank(self) -> int:
+        return ORDER.index(self.kind)
+
+
+def moves(facts: Sequence[ProcessState], node: Node) -> bool:
+    """Whether a thread or task goes on: it does not go round in one place."""
+    t = thread_of(facts, node)
+    if t is not None:
+        return t.moved and t.advanced
+    return any(node in f.moved_tasks for f in facts)
+
+
+def process_of(facts: Sequence[ProcessState], node: Node) -> ProcessState | None:
+    return next((f for f in facts if f.name == node[0]), None)
+
+
+def outlook(facts: Sequence[ProcessState], node: Node, seen: frozenset[Node] = frozenset()) -> Outlook:
+    """What becomes of the wait that a thread or task is in."""
+    if node in seen:
+        return Outlook("unknown")  # they wait for each other; where that is a ring of owners, the rule of cycles says so
+    seen = seen | {node}
+    t = thread_of(facts, node)
+    if t is not None:
+        return _thread(facts, t, seen)
+    task = task_of(facts, node)
+    f = process_of(facts, node)
+    if task is None or f is None:
+        return Outlook("unknown")
+    if node in f.moved_tasks:
+        return Outlook("moves", node)
+    loop = next((one for one in f.loops if one.address == task.loop), None)
+    thread = next((t for t in f.threads if loop is not None and t.node[1] == loop.tid), None)
+    if task.state == "running" and thread is not None:
+        return outlook(facts, thread.node, seen)
+    if task.state == "ready":
+        return outlook(facts, thread.node, seen) if thread is not None else Outlook("unknown")
+    if task.edge is not None:
+        return _edge(facts, task.edge, seen, len(task.on) > 1)
+    if task.kind == "sleep":
+        return Outlook("ticks", node)
+    if task.kind == "executor":
+        return _executor(facts, f, seen)
+    if "serve_forever" in task.text:
+        return Outlook("rests", node)
+    return Outlook("answer" if task.descriptor >= 0 else "unknown", None, [f"{name_of(facts, node)} waits for {task.text}"])
+
+
+def _executor(facts: Sequence[ProcessState], f: ProcessState, seen: frozenset[Node]) -> Outlook:
+    """What becomes of the work that a loop has given to a pool's threads."""
+    pool = [t for t in f.threads if not t.idle and any(x.file.endswith("concurrent/futures/thread.py") for x in t.frames)]
+    return _any(facts, [t.node for t in pool], seen, "a pool's thread")
+
+
+def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: frozenset[Node]) -> Outlook:
+    f = process_of(facts, t.node)
+    if f is None:
+        return Outlook("unknown")
+    loop = f.loop_of(t.node[1])
+    if loop is not None and t.call is not None and t.call.name in ("epoll", "select", "poll"):
+        return _loop(facts, f, t, seen)
+    runs = t.works and t.edge is not None and t.edge.kind == "GIL"  # it only asks for its turn
+    if t.edge is not None and (t.held_up or not t.advanced) and not runs:
+        return _edge(facts, t.edge, seen, False)
+    if t.moved and t.advanced:
+        return Outlook("moves", t.node)
+    if t.works:
+        return Outlook("works" if t.collects or not t.python or not t.sampled else "spins", t.node)
+    return _call(facts, f, t, seen)
+
+
+def _loop(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: frozenset[Node]) -> Outlook:
+    """A loop that waits in its selector is as well as the task that it runs for."""
+    loop = f.loop_of(t.node[1])
+    if loop is not None and loop.main is not None:
+        return outlook(facts, loop.main, seen)
+    return _call(facts, f, t, seen)
+
+
+def _edge(facts: Sequence[ProcessState], edge: Edge, seen: frozenset[Node], every: bool) -> Outlook:
+    said = f"{name_of(facts, edge.waiter)} waits for {edge.lock}" + (f" in {edge.where}" if edge.where else "")
+    if edge.kind == "Process":
+        found = _child(facts, edge, seen)
+    elif edge.owner is not None:
+        found = outlook(facts, edge.owner, seen)
+        if edge.kind in LOCKS and found.kind in ("rests", "answer") and not found.culprit:
+            found = Outlook(found.kind, edge.owner, found.way)
+    elif edge.outside:
+        found = Outlook("answer", None, [edge.note])
+    elif every:
+        found = max((outlook(facts, c, seen) for c in edge.candidates), key=lambda o: o.rank)
+    elif edge.kind in LOCKS and not edge.candidates:
+        found = Outlook("unknown")
+    else:
+        found = _any(facts, edge.candidates, seen, edge.lock)
+        if found.kind == "nobody":
+            found.ended = edge.ended
+    if edge.limit and found.kind in ("nobody", "sleeps", "unknown") and edge.kind not in LOCKS:
+        found = Outlook("unknown", None, found.way, found.ended)
+    return Outlook(found.kind, found.culprit, [said, *found.way], found.ended)
+
+
+def _any(facts: Sequence[ProcessState], nodes: Sequence[Node], seen: frozenset[Node], what: str) -> Outlook:
+    """Any of `nodes` can end the wait: the best of their outlooks."""
+    found = [outlook(facts, node, seen) for node in nodes if node not in seen]
+    if not found:
+        return Outlook("unknown" if nodes else "nobody")
+    best = min(found, key=lambda o: o.rank)
+    bad = [o for o in found if o.kind == best.kind and o.culprit is not None]
+    if best.kind in ("spins", "sleeps", "dead") and len({o.culprit for o in bad}) > 1:
+        return Outlook("unknown", None, [describe_node(facts, o.culprit) for o in bad[:4]])
+    return best
+
+
+def _child(facts: Sequence[ProcessState], edge: Edge, seen: frozenset[Node]) -> Outlook:
+    return _pids(facts, [edge.pid] if edge.pid else [], process_of(facts, edge.waiter), seen)
+
+
+def _pids(facts: Sequence[ProcessState], pids: Sequence[int], f: ProcessState | None, seen: frozenset[Node]) -> Outlook:
+    """The outlook of a wait that any of some processes can end."""
+    known = [p.main for p in facts if p.pid in pids and p.main is not None]
+    if known:
+        best = min((outlook(facts, main.node, seen) for main in known), key=lambda o: o.rank)
+        said = ", ".join(main.node[0] for main in known)
+        who = name_of(facts, f.main.node) if f is not None and f.main is not None else "it"
+        return Outlook(best.kind, best.culprit, [f"{who} waits for what process {said} is to give", *best.way], best.ended)
+    if f is None or not pids:
+        return Outlook("answer")
+    ran = {pid: seconds for pid, seconds in f.children.items() if pid in pids or not set(pids) & set(f.children)}
+    if sum(ran.values()) > STILL:
+        busiest = max(ran, key=lambda pid: ran[pid])
+        return Outlook("works", None, [f"its child {busiest} used {ran[busiest]:.2f} s of a processor meanwhile"])
+    return Outlook("answer", None, [f"process {pid} was not looked at: look at that one too" for pid in list(pids)[:4]])
+
+
+def _call(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: frozenset[Node]) -> Outlook:
+    """The outlook of a thread that waits for nothing that Python names, by the system call that it stands in."""
+    call = t.call
+    if t.victim or call is None:
+        return Outlook("ticks" if t.woke > 1 and not t.victim else "unknown", t.node if t.still else None)
+    if call.name == "nanosleep":
+        return Outlook("ticks" if t.woke > 0 else "sleeps", t.node)
+    if call.name == "wait":
+        return _pids(facts, call.peers, f, seen)
+    kinds = {source.kind for source in call.sources}
+    if not kinds:
+        return Outlook("unknown", t.node)
+    if kinds & set(OUTSIDE):
+        return Outlook("rests", t.node)
+    if kinds <= {"event", "other", "file"}:
+        return Outlook("unknown", t.node)
+    return _peers(facts, f, t, call, seen)
+
+
+def _peers(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, call: Call, seen: frozenset[Node]) -> Outlook:
+    pids = peers_of(f, call)
+    if {source.kind for source in call.sources} == {"unix"} and all(source.peers for source in call.sources) and not pids:
+        return Outlook("sleeps", t.node)  # this process alone has the other end
+    if pids and all(pid in f.ancestors for pid in pids):
+        return Outlook("rests")  # its parent's commands
+    if "pipe" in {source.kind for source in call.sources} and not pids:
+        return Outlook("unknown")
+    mine = [pid for pid in pids if pid not in f.ancestors]
+    return _pids(facts, mine, f, seen)
+
+
+def peers_of(f: ProcessState, call: Call) -> list[int]:
+    """The pids that have the other end of what a call waits for."""
+    found = []
+    for source in call.sources:
+        inodes = [source.inode] if source.kind == "pipe" else source.peers
+        for inode in inodes:
+            found += [pid for pid, writes in f.peers.get(inode, ()) if pid != f.pid and (writes or source.kind != "pipe")]
+    return list(dict.fromkeys(found))
+
+
+def awaited_pids(f: ProcessState) -> set[int]:
+    """Children that a thread of the process waits for: by wait(2) or a join, or for what they write."""
+    found: set[int] = set()
+    for t in f.threads:
+        if t.edge is not None and t.edge.pid:
+            found.add(t.edge.pid)
+        if t.call is not None and t.call.name == "wait":
+            found |= set(t.call.peers)
+    return found
+
+
+def owed(facts: Sequence[ProcessState]) -> set[Node]:
+    """Threads and tasks that somebody waits for."""
+    found: set[Node] = set()
+    for e in edges_of(facts):
+        if e.owner is not None:
+            found.add(e.owner)
+        elif len(e.candidates) == 1 or e.kind == "task":
+            found |= set(e.candidates)
+    return found

@@ -1,0 +1,92 @@
+"""The facts of `sampling.ProcessSamples`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .facts import ProcessState, ThreadState
+
+if TYPE_CHECKING:
+    from ..stacks.sampling import ProcessSamples
+
+MIN_GIL_LOOKS = 6
+
+
+def facts_of(s: ProcessSamples) -> ProcessState:
+    """One process as the rules judge it."""
+    rank = s.rank
+    facts = ProcessState(
+        s.name,
+        rank.role if rank is not None else "",
+        s.state or "?",
+        why=s.why,
+        pid=s.pid,
+        engine=rank.engine if rank is not None else "",
+        family=rank.family if rank is not None else None,
+        ended=s.ended,
+        ancestors=s.ancestors,
+        children=s.children,
+        dead_children=s.ended_children,
+        peers=s.holders,
+        counters=s.counters,
+    )
+    if s.view is None:
+        return facts
+    edges = {e.waiter: e for e in s.edges}
+    facts.threads = [_thread(s, th, edges.get((s.view.name, th.tid))) for th in s.view.threads]
+    facts.world, facts.rings, facts.counts = s.world, s.rings, s.counts
+    facts.tasks, facts.loops, facts.moved_tasks = s.tasks.tasks, s.tasks.loops, s.moved_tasks
+    facts.hog = _unreleased_gil(s, facts.threads)
+    if rank is not None and getattr(rank, "orphan", False):
+        facts.orphan = "its parent is gone" + (f"; it holds {held}" if (held := holds(s)) else "")
+    return facts
+
+
+def _thread(s: ProcessSamples, th: object, edge: object) -> ThreadState:
+    tid = th.tid  # type: ignore[attr-defined]
+    ran, wanted, after = s.ran(tid), s.wanted(tid), s.after.get(tid)
+    return ThreadState(
+        (s.view.name, tid),
+        th.name,  # type: ignore[attr-defined]
+        th is s.view.main,
+        th.frames,  # type: ignore[attr-defined]
+        bool(th.python),  # type: ignore[attr-defined]
+        th.idle,  # type: ignore[attr-defined]
+        s.moved(tid),
+        s.advanced(tid),
+        load=ran / s.window if ran is not None and s.window else None,
+        woke=s.woke(tid),
+        state=after.state if after else th.state or "S",  # type: ignore[attr-defined]
+        edge=edge,  # type: ignore[arg-type]
+        native=[n.function for n in th.native],  # type: ignore[attr-defined]
+        sampled=len(s.stacks.get(tid, ())) > 1,
+        holds=bool(s.gil and s.gil.count and s.gil.held.get(tid, 0) == s.gil.count),
+        wanted=wanted / s.window if wanted is not None and s.window else None,
+        call=s.calls.get(tid),
+    )
+
+
+def _unreleased_gil(s: ProcessSamples, found: list[ThreadState]) -> tuple[object, list[object]] | None:
+    """(node, waiters) where one thread held the GIL at every look while others, that never had it, waited at half of them or more: a
+    waiter asks again every 5 ms, and on a machine at work it is some time until it waits again. Python makes a thread give the GIL
+    back after 5 ms when another asks, so one that runs and never does is in C code; one that was not given a processor is no hog."""
+    got = s.gil
+    if got is None or got.count < MIN_GIL_LOOKS or got.free or len(got.held) != 1:
+        return None
+    tid = next(iter(got.held))
+    waiters = [t for t, n in got.waited.items() if n >= 0.5 * got.count and t not in got.held]
+    ran = s.ran(tid)
+    holder = next((t for t in found if t.node[1] == tid), None)
+    if not waiters or holder is None or holder.moved:
+        return None
+    state = s.after[tid].state if tid in s.after else "S"
+    if state == "R" and (ran is None or ran < 0.05):
+        return None
+    return holder.node, [(s.view.name, t) for t in waiters]
+
+
+def holds(s: ProcessSamples) -> str:
+    """What a process that nobody needs any more still has: memory, shared memory, ports, device files."""
+    from .possessions import of_process
+
+    return of_process(s.pid)

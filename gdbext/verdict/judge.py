@@ -1,0 +1,118 @@
+"""The verdicts on several processes: each engine, group of ranks or lone process is judged apart, and the gravest comes first.
+
+The rule is to name nobody rather than the wrong one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .facts import Verdict, edges_of
+from .follow import outlook
+from .rules import ORDER
+from .rules.chains import roots
+from .rules.collectives import count_lines
+from .rules.ended import notes
+from .rules.rings import lines as ring_lines
+from .words import describe, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .facts import ProcessState
+
+# From grave to harmless.
+GRAVITY = (
+    "crashed", "stopped", "lock-cycle", "lock-held", "gil", "dead-thread", "livelock", "loop-blocked", "collective", "kernel",
+    "starved", "stuck-requests", "orphaned", "unknown", "startup", "busy", "idle",
+)  # fmt: skip
+QUIET = ("busy", "idle", "startup")
+
+
+def judge(facts: Sequence[ProcessState]) -> list[Verdict]:
+    """One `Verdict` for each engine, group or lone process, the gravest first."""
+    found = []
+    for number, group in enumerate(families(facts)):
+        verdict = judge_group(group)
+        verdict.processes = [f.name for f in group]
+        verdict.engine = next((f.engine for f in group if f.engine), "")
+        verdict.group = str(next((f.family for f in group if f.family is not None), number))
+        found.append(verdict)
+    return sorted(found, key=lambda v: GRAVITY.index(v.kind))
+
+
+def families(facts: Sequence[ProcessState]) -> list[list[ProcessState]]:
+    """Which processes belong together: those of one engine, ranks of one group, parents and children, and those that wait for each
+    other's locks, pipes or sockets."""
+    parent = list(range(len(facts)))
+
+    def top(i: int) -> int:
+        while parent[i] != i:
+            i = parent[i]
+        return i
+
+    def join(i: int, j: int) -> None:
+        parent[max(top(i), top(j))] = min(top(i), top(j))
+
+    by_key: dict[object, int] = {}
+    by_name = {f.name: i for i, f in enumerate(facts)}
+    by_pid = {f.pid: i for i, f in enumerate(facts) if f.pid}
+    for i, f in enumerate(facts):
+        keys: list[object] = [("family", f.family)] if f.family is not None else []
+        if f.family is None and f.role:
+            keys.append("role")  # made up without families: one engine
+        if f.family is None and f.world is not None:
+            keys.append(("world", f.world[1]))
+        keys += [("group", count.group) for count in f.counts if f.family is None]
+        keys += [("ring", ring.name) for ring in f.rings]
+        for key in keys:
+            join(i, by_key.setdefault(key, i))
+        for pid in [*f.children, *(pid for peers in f.peers.values() for pid, _ in peers)]:
+            if pid in by_pid and _linked(f, facts[by_pid[pid]]):
+                join(i, by_pid[pid])
+    for e in edges_of(facts):
+        for node in [e.owner, *e.candidates]:
+            if node is not None and node[0] in by_name and e.waiter[0] in by_name:
+                join(by_name[e.waiter[0]], by_name[node[0]])
+    groups: dict[int, list[ProcessState]] = {}
+    for i, f in enumerate(facts):
+        groups.setdefault(top(i), []).append(f)
+    return list(groups.values())
+
+
+def _linked(f: ProcessState, other: ProcessState) -> bool:
+    """Two engines that one launcher started are two; a child of a lone process belongs to it."""
+    return f.family is None or other.family is None or f.family == other.family
+
+
+def judge_group(facts: Sequence[ProcessState]) -> Verdict:
+    """The `Verdict` on processes that belong together: the first rule that applies."""
+    for rule in ORDER:
+        found = rule(facts)
+        if found is None:
+            continue
+        if found.kind not in QUIET:
+            more = count_lines(facts) + ring_lines(facts) + notes(facts)
+            found.evidence += [line for line in more if line not in found.evidence]
+        return found
+    return _unknown(facts)
+
+
+def _unknown(facts: Sequence[ProcessState]) -> Verdict:
+    evidence: list[str] = [
+        f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; look at that one too" for e in edges_of(facts) if e.outside
+    ]
+    for node in roots(facts):
+        found = outlook(facts, node)
+        evidence += found.way
+        if found.kind == "spins" and found.culprit == node:
+            evidence.append(f"{name_of(facts, node)} is at work; what it should move is not known")
+    evidence += [describe(f.main) for f in facts if f.main]
+    more = count_lines(facts) + ring_lines(facts) + notes(facts) + _timers(facts)
+    return Verdict("unknown", [], [*evidence, *more, "nothing that was seen tells why it stands there"])
+
+
+def _timers(facts: Iterable[ProcessState]) -> list[str]:
+    """Threads that go on beside those that stand: they say nothing about them."""
+    found = [t for f in facts for t in f.threads[1:] if t.moved]
+    return [f"{describe(t)}: that says nothing about the others" for t in found[:2]]

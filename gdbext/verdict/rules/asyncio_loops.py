@@ -1,0 +1,37 @@
+"""asyncio loops that cannot run their ready tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..facts import Verdict
+from ..words import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..facts import ProcessState
+
+LATE = 0.5  # seconds by which a timer of a loop that turns may be late on a machine at full load
+
+
+def blocked(facts: Sequence[ProcessState]) -> Verdict | None:
+    """A loop's thread stands in one callback or task for the whole while, and others of the loop could run."""
+    for f in facts:
+        for loop in f.loops:
+            t = next((t for t in f.threads if t.node[1] == loop.tid), None)
+            if t is None or not loop.ready and loop.overdue < LATE:
+                continue
+            if t.call is not None and t.call.name in ("epoll", "select", "poll") and not loop.running:
+                continue  # it waits in its selector
+            turned = any(c.moved for c in f.counters if "asyncio" in c.what) or bool(f.moved_tasks)
+            if turned or t.state in ("T", "t"):
+                continue
+            keeps = f"task {loop.running}" if loop.running else "a callback"
+            evidence = [f"{keeps} keeps the event loop of {f.name}: {describe(t)}"]
+            if loop.ready:
+                evidence.append(f"{loop.ready} that could run wait{'s' if loop.ready == 1 else ''}")
+            if loop.late:
+                evidence.append(f"{loop.late} timers are due; the first for {loop.overdue:.1f} s")
+            return Verdict("loop-blocked", [t.node], evidence, [f.name])
+    return None

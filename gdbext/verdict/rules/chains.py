@@ -1,0 +1,68 @@
+"""Where the waits of main threads, of tasks that a loop runs for, and of other threads end: at a thread that is gone, that works without
+moving anything, or that stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..facts import Verdict
+from ..follow import Outlook, outlook
+from ..words import describe_node, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..facts import Node, ProcessState
+
+
+def roots(facts: Sequence[ProcessState]) -> list[Node]:
+    """Whose waits matter by themselves: main threads, and the tasks that loops run for."""
+    mains = [f.main.node for f in facts if f.main is not None]
+    return mains + [loop.main for f in facts for loop in f.loops if loop.main is not None]
+
+
+def outlooks(facts: Sequence[ProcessState]) -> list[tuple[Node, Outlook]]:
+    return [(node, outlook(facts, node)) for node in dict.fromkeys(roots(facts))]
+
+
+def _victims(facts: Sequence[ProcessState], culprit: Node, kind: str) -> list[str]:
+    return [name_of(facts, node) for node, o in outlooks(facts) if o.culprit == culprit and o.kind == kind and node != culprit]
+
+
+def dead_thread(facts: Sequence[ProcessState]) -> Verdict | None:
+    """Somebody waits for the product of a thread that has ended, and nobody else can give it."""
+    for f in facts:
+        waits = [(t.node, t.edge) for t in f.threads if t.held_up] + [(t.node, t.edge) for t in f.tasks]
+        for node, edge in waits:
+            if edge is None or not edge.ended or edge.candidates or edge.owner is not None or edge.how == "put":
+                continue
+            names = ", ".join(edge.ended[:4])
+            several = len(edge.ended) > 1
+            return Verdict(
+                "dead-thread",
+                [(f"thread {names}", None)],
+                [
+                    f"{name_of(facts, node)} waits for {edge.lock} in {edge.where}",
+                    f"no thread that runs can end that wait; {names} {'have' if several else 'has'} ended",
+                ],
+                [name_of(facts, node)],
+            )
+    return None
+
+
+def livelock(facts: Sequence[ProcessState]) -> Verdict | None:
+    """Somebody waits for a thread that is at work, and nothing of it moves."""
+    for node, found in outlooks(facts):
+        if found.kind == "spins" and found.culprit is not None and found.culprit != node:
+            line = f"{describe_node(facts, found.culprit)}: it is at work, and nothing of it moves"
+            return Verdict("livelock", [found.culprit], [*found.way, line], _victims(facts, found.culprit, "spins"))
+    return None
+
+
+def starved(facts: Sequence[ProcessState]) -> Verdict | None:
+    """Somebody waits for what another thread does not give: that one stands and does nothing."""
+    for node, found in outlooks(facts):
+        if found.kind == "sleeps" and found.culprit is not None and found.culprit != node and found.way:
+            line = f"who could end that wait: {describe_node(facts, found.culprit)}"
+            return Verdict("starved", [found.culprit], [*found.way, line], _victims(facts, found.culprit, "sleeps"))
+    return None

@@ -1,0 +1,182 @@
+"""Collective operations: ranks that have not come, that are in another one, or that wait crosswise in several groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...stacks import tree, waits
+from ..facts import Verdict, edges_of
+from ..words import caller_of, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..facts import ProcessState, ThreadState
+
+MAX_RANKS = 1 << 16
+
+
+def groups(facts: Sequence[ProcessState]) -> list[list[ProcessState]]:
+    """Processes that ought to do the same: the shards of an engine, the ranks of one group."""
+    found: dict[str, list[ProcessState]] = {}
+    for f in facts:
+        if f.role in ("worker", "scheduler", "rank") or not f.role and f.world is not None:
+            found.setdefault(f.role, []).append(f)
+    return list(found.values())
+
+
+def missing(group: Sequence[ProcessState]) -> list[int]:
+    """Ranks of the group that are not among the processes looked at, where the group tells its size; [] where all are there."""
+    worlds = [f.world for f in group if f.world]
+    if len(worlds) != len(group) or len({size for _, size in worlds}) != 1:
+        return []
+    there, size = {rank for rank, _ in worlds}, worlds[0][1]
+    return [r for r in range(size) if r not in there] if size < MAX_RANKS else []
+
+
+def counters(facts: Sequence[ProcessState]) -> list[tuple[str, str, dict[str, int]]]:
+    """`[(group, operation, {process: how many it has begun})]` of the groups that several of the processes are in."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    members: dict[str, list[str]] = {}
+    for f in facts:
+        for count in f.counts:
+            members.setdefault(count.group, []).append(f.name)
+            for operation, begun in count.begun.items():
+                found.setdefault((count.group, operation), {})[f.name] = begun
+    return [
+        (group, operation, {name: by.get(name, 0) for name in members[group]})
+        for (group, operation), by in found.items()
+        if len(members[group]) > 1
+    ]
+
+
+def count_lines(facts: Sequence[ProcessState]) -> list[str]:
+    """Where ranks of one group have begun different numbers of collectives, as evidence: who is behind."""
+    lines = []
+    for group, operation, begun in counters(facts):
+        by_count: dict[int, list[str]] = {}
+        for name, n in begun.items():
+            by_count.setdefault(n, []).append(name)
+        if len(by_count) > 1:
+            said = [
+                f"{tree.rank_set(who)} {'has' if len(who) == 1 else 'have'} begun {n}"
+                for n, who in sorted(by_count.items(), reverse=True)
+            ]
+            lines.append(f"{group}: collectives counted in memory{f' ({operation})' if operation else ''}: " + ", ".join(said))
+    return lines
+
+
+def behind(facts: Sequence[ProcessState]) -> list[ProcessState]:
+    """The processes that have begun fewer collectives of a group than most of its ranks, which wait for them."""
+    for _, _, begun in counters(facts):
+        most = max(begun.values())
+        late = [name for name, n in begun.items() if n < most]
+        if late and len(late) < len(begun) - len(late):
+            return [f for f in facts if f.name in late and f.main]
+    return []
+
+
+def effective(f: ProcessState) -> ThreadState | None:
+    """The thread that a process's main thread hangs on: itself, or the end of its chain of joins and locks."""
+    if f.main is None:
+        return None
+    end, _ = waits.root(edges_of([f]), f.main.node)
+    return f.thread(end) or f.main
+
+
+def crossed(facts: Sequence[ProcessState]) -> Verdict | None:
+    """Ranks that wait in collectives of different groups for one another: in each group who has begun more waits for those who have begun
+    less, and these waits close a ring."""
+    inside = {f.name: (f, t) for f in facts for t in [effective(f)] if t is not None and t.collective and not t.moved}
+    ahead: dict[str, list[tuple[str, str, int, int]]] = {}
+    for group, operation, begun in counters(facts):
+        most = max(begun.values())
+        for name, n in begun.items():
+            if n == most and name in inside:
+                what = f"{group}" + (f" ({operation})" if operation else "")
+                ahead.setdefault(name, []).extend((o, what, n, m) for o, m in begun.items() if m < most and o in inside)
+    edges = [waits.Edge(name, what, "collective", other) for name, found in ahead.items() for other, what, _, _ in found]
+    rings = [ring for ring in waits.cycles(edges) if len({e.lock for e in ring}) > 1]
+    if not rings:
+        return None
+    ring = rings[0]
+    evidence = []
+    for e in ring:
+        n, m = next((n, m) for o, what, n, m in ahead[e.waiter] if o == e.owner and what == e.lock)
+        t = inside[e.waiter][1]
+        evidence.append(
+            f"{e.waiter} has begun {n} collectives of {e.lock} and waits in {t.collective}, called from {caller_of(t)}; "
+            f"{e.owner} has begun {m}"
+        )
+    culprits = [inside[e.waiter][1].node for e in ring]
+    names = {e.waiter for e in ring}
+    closing = "each waits in one group for a rank that waits in another: none of these can end"
+    return Verdict("collective", culprits, [*evidence, closing], [name for name in inside if name not in names])
+
+
+def waiting(facts: Sequence[ProcessState]) -> Verdict | None:
+    """Ranks that stand in a collective, and those of their group that do not."""
+    for group in groups(facts):
+        verdict = _of_group(group)
+        if verdict is not None:
+            return verdict
+    return None
+
+
+def _of_group(group: Sequence[ProcessState]) -> Verdict | None:
+    inside: list[tuple[ProcessState, ThreadState]] = []
+    outside: list[tuple[ProcessState, ThreadState]] = []
+    for f in group:
+        t = effective(f)
+        if t is not None:
+            (inside if t.collective and not t.moved else outside).append((f, t))
+    if not inside:
+        return None
+    ops: dict[Any, list[tuple[ProcessState, ThreadState]]] = {}
+    for f, t in inside:
+        ops.setdefault((t.collective, caller_of(t)), []).append((f, t))
+    seen = [
+        f"{tree.rank_set([f.name for f, _ in fs])} wait{'s' if len(fs) == 1 else ''} in {op}, called from {at}"
+        for (op, at), fs in ops.items()
+    ]
+    victims = [f.name for f, _ in inside]
+    if outside:
+        return _outside(seen, outside, victims)
+    absent = missing(group)
+    if absent and group[0].world:
+        names = tree.rank_set([f"R{r}" for r in absent])
+        line = f"{len(group)} of {group[0].world[1]} ranks were looked at; {names} were not: dead, elsewhere, or not named here"
+        return Verdict("collective", [(f"R{r}", None) for r in absent], [*seen, line], victims)
+    return _different(group, ops, seen, victims)
+
+
+def _outside(seen: list[str], outside: list[tuple[ProcessState, ThreadState]], victims: list[str]) -> Verdict | None:
+    if any(t.collective and t.moved for _, t in outside):
+        return None  # some go in and out of it: they make progress
+    evidence = seen + [f"{f.name} has not come to it: {describe(t)}" for f, t in outside]
+    if any(t.works for _, t in outside):
+        if any(c.moved for f, _ in outside for c in f.counters) or any(t.advanced for _, t in outside):
+            return Verdict("unknown", [], [*evidence, "it is at work: it may only be slow"], victims)
+        evidence.append("it is at work, and nothing that it should move moves")
+    return Verdict("collective", [t.node for _, t in outside], evidence, victims)
+
+
+def _different(group: Sequence[ProcessState], ops: dict[Any, Any], seen: list[str], victims: list[str]) -> Verdict:
+    late = behind(group)
+    if late and len(ops) > 1:
+        names = {f.name for f in late}
+        nodes = [f.main.node for f in late if f.main]
+        line = "it has begun fewer than the others: it skipped one"
+        return Verdict("collective", nodes, [*seen, line], [v for v in victims if v not in names])
+    most = max(len(fs) for fs in ops.values())
+    less = [pair for fs in ops.values() for pair in fs if len(fs) < most]
+    if len(ops) > 1 and (len({op for op, _ in ops}) > 1 or less):
+        culprits = less or [pair for fs in ops.values() for pair in fs]
+        names = {f.name for f, _ in culprits}
+        line = "they are in different collectives: none of these can end"
+        return Verdict("collective", [t.node for _, t in culprits], [*seen, line], [v for v in victims if v not in names])
+    line = (
+        "every rank that was looked at is there: what holds it up is not in these processes' stacks "
+        "(the network, the device, or unequal shapes)"
+    )
+    return Verdict("unknown", [], [*seen, line])

@@ -1,0 +1,67 @@
+"""Processes that have ended, are stopped, or have lost their parent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..facts import Verdict
+from ..follow import awaited_pids
+from ..words import waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..facts import ProcessState
+
+_ENDED = {"Z": "is a zombie: it has ended and its parent has not asked why", "X": "ended while it was looked at"}
+_STOPPED = {
+    "T": "is stopped (T): SIGSTOP, or a debugger that was killed; SIGCONT makes it run on",
+    "t": "is stopped by a tracer (t)",
+}
+
+
+def crashed(facts: Sequence[ProcessState]) -> Verdict | None:
+    """A process that was looked at has ended, or a child that somebody waits for. A dead child that nobody waits for is a note
+    (`notes`)."""
+    dead = [f for f in facts if f.state in ("Z", "X")]
+    if dead:
+        evidence = [f"{f.name} {_ENDED[f.state]}" + (f" ({f.ended})" if f.ended else "") for f in dead]
+        return Verdict("crashed", [(f.name, None) for f in dead], evidence, waiting(facts, dead))
+    for f in facts:
+        awaited = awaited_pids(f)
+        missed = [(pid, what) for pid, what in f.dead_children if pid in awaited]
+        if missed:
+            return Verdict(
+                "crashed",
+                [(f"{what} ({pid})", None) for pid, what in missed],
+                [f"{f.name} waits for what its child {pid} is to give, and that one has ended: {what}" for pid, what in missed],
+                waiting(facts, ()),
+            )
+    return None
+
+
+def notes(facts: Sequence[ProcessState]) -> list[str]:
+    """Children that have ended and that nobody here waits for."""
+    return [
+        f"{f.name}'s child {pid} ({what}) has ended and was not asked about"
+        for f in facts
+        for pid, what in f.dead_children
+        if pid not in awaited_pids(f)
+    ]
+
+
+def stopped(facts: Sequence[ProcessState]) -> Verdict | None:
+    """A process that is stopped by a signal or a tracer."""
+    found = [f for f in facts if f.state in ("T", "t")]
+    if not found:
+        return None
+    evidence = [f"{f.name} {_STOPPED[f.state]}" for f in found]
+    return Verdict("stopped", [(f.name, None) for f in found], evidence, waiting(facts, found))
+
+
+def orphaned(facts: Sequence[ProcessState]) -> Verdict | None:
+    """An engine's processes whose parent is gone and that nobody can reach any more; what they still hold."""
+    found = [f for f in facts if f.orphan and f.state not in ("Z", "X")]
+    if not found or len(found) < len(facts):
+        return None
+    return Verdict("orphaned", [(f.name, None) for f in found], [f"{f.name}: {f.orphan}" for f in found])

@@ -1,0 +1,63 @@
+"""The interpreter's lock: one thread that keeps it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...stacks import waits
+from ..facts import LOCKS, STILL, Verdict, edges_of
+from ..words import name_of, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..facts import ProcessState
+
+
+def not_released(facts: Sequence[ProcessState]) -> Verdict | None:
+    """A thread had the GIL at every look while others asked for it and never got it. The collector of garbage has it for its whole turn
+    and gives it back."""
+    for f in facts:
+        if not f.hog:
+            continue
+        node, waiters = f.hog
+        holder = f.thread(node)
+        if holder is None or holder.victim or holder.collects:
+            continue
+        _, way = waits.root(edges_of(facts), node)
+        if way and way[-1].kind in LOCKS:
+            return None  # it holds the GIL and waits for a lock itself: the lock's owner is the culprit
+        native = next((n for n in holder.native if n), "")
+        many = f"{len(waiters)} threads wait" if len(waiters) != 1 else "1 thread waits"
+        return Verdict(
+            "gil",
+            [node],
+            [
+                f"{name_of(facts, node)} holds the GIL at every look and stands in {native or 'native code'}, "
+                f"called from {holder.top}",
+                f"{many} for it and never got it: " + ", ".join(name_of(facts, w) for w in waiters[:4]),
+                "it uses a processor meanwhile"
+                if holder.works
+                else "it does not run meanwhile: it sleeps, or waits, with the GIL held",
+            ],
+            waiting(facts, [f]),
+        )
+    return None
+
+
+def held_while_blocked(facts: Sequence[ProcessState]) -> Verdict | None:
+    """A thread had the GIL at every look and did not run: a call that blocks without giving it back."""
+    found = [
+        (f, t)
+        for f in facts
+        for t in f.threads
+        if t.holds and not t.moved and t.load is not None and t.load < STILL and not t.victim
+    ]
+    if not found:
+        return None
+    evidence = [
+        f"{name_of(facts, t.node)} holds the GIL at every look, does not run, and stands in "
+        f"{next((n for n in t.native if n), 'native code')}, called from {t.top}"
+        for _, t in found
+    ]
+    return Verdict("gil", [t.node for _, t in found], evidence, waiting(facts, [f for f, _ in found]))

@@ -1,0 +1,67 @@
+"""Who is at work, and what moved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...engines import registry
+from ..facts import STILL, Verdict
+from ..follow import outlook, owed
+from ..words import name_of
+from .chains import roots
+from .rings import rests
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..facts import Node, ProcessState, ThreadState
+
+SHOWN = 4
+
+
+def busy(facts: Sequence[ProcessState]) -> Verdict | None:
+    """Every main thread, and every task that a loop runs for, goes on or waits for one that does, and something was seen to move. A thread
+    beside it that works, ticks or collects garbage says nothing about it."""
+    nodes = roots(facts)
+    if not nodes:
+        return None
+    found = [(node, outlook(facts, node)) for node in nodes]
+    goes = [node for node, o in found if o.kind == "moves"]
+    collecting = [t for f in facts for t in f.threads[:1] if t.collects and t.works and t.node not in owed(facts)]
+    if collecting and all(o.kind in ("moves", "rests", "works") for _, o in found):
+        line = f"the garbage collector is at work: {name_of(facts, collecting[0].node)} in {collecting[0].top}"
+        return Verdict("busy", [collecting[0].node], [line])
+    if not goes or any(o.kind not in ("moves", "rests") for _, o in found):
+        return None
+    counted = [c for f in facts for c in f.counters if c.moved]
+    mains = [t for f in facts for t in f.threads[:1] if t.node in goes]
+    evidence = [f"{c.label}: {c.what}: {c.before} -> {c.after}" for c in counted[:8]]
+    working = [t for t in mains if _at_work(facts, t)]
+    if not counted and not working:
+        return None
+    evidence += [_line(facts, t) for t in working[:SHOWN]]
+    shown: list[Node] = [t.node for t in working[:SHOWN]]
+    return Verdict("busy", shown, evidence)
+
+
+def _at_work(facts: Sequence[ProcessState], t: ThreadState) -> bool:
+    """A main thread that nobody waits for, that runs, and whose variables change."""
+    f = next(f for f in facts if t in f.threads)
+    if f.role and (rests(f) or registry.spec_of(f.engine) is not None):
+        return False  # what an engine's process moves is counted
+    if not t.advanced or t.node in owed(facts):
+        return False
+    return t.load is None or t.load > STILL or _waits_end(t)
+
+
+def _waits_end(t: ThreadState) -> bool:
+    """Its waits for others come to an end: it was given locks, items or answers meanwhile. A sleep and a wait with a time limit end by
+    themselves."""
+    if t.edge is not None:
+        return not t.edge.limit and t.edge.kind != "GIL"
+    return t.call is not None and t.call.name in ("read", "recv", "accept", "wait", "futex") and not t.call.limited
+
+
+def _line(facts: Sequence[ProcessState], t: ThreadState) -> str:
+    load = f" and used {100 * t.load:.0f} % of a processor" if t.load is not None else ""
+    return f"{name_of(facts, t.node)} moves from look to look{load}, last in {t.top}"

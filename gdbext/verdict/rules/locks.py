@@ -1,0 +1,83 @@
+"""Locks: rings of waits, and a lock that is kept. Threads and asyncio tasks alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...stacks import waits
+from ..facts import LOCKS, Verdict, edges_of, task_of, thread_of
+from ..follow import moves
+from ..words import blocked, describe_node, name_of, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...stacks.waits import Edge
+    from ..facts import Node, ProcessState
+
+CHAIN = (*LOCKS, "GIL", "Thread", "task")
+
+
+def _held_up(facts: Sequence[ProcessState], node: Node) -> bool:
+    """Whether a thread or task waited for its edge all the while."""
+    t = thread_of(facts, node)
+    if t is not None:
+        return t.held_up
+    return task_of(facts, node) is not None and not any(node in f.moved_tasks for f in facts)
+
+
+def cycle(facts: Sequence[ProcessState]) -> Verdict | None:
+    """Threads or tasks that wait for one another in a ring, all the while."""
+    found = [c for c in waits.cycles(edges_of(facts)) if all(_held_up(facts, e.waiter) for e in c)]
+    if not found:
+        return None
+    nodes = [e.waiter for c in found for e in c]
+    evidence = [waits.sentence(c, lambda n: name_of(facts, n)) for c in found]
+    evidence += [f"{name_of(facts, e.waiter)} stands in {e.where}" for c in found for e in c if e.where]
+    return Verdict("lock-cycle", nodes, evidence, blocked(facts, nodes))
+
+
+def held(facts: Sequence[ProcessState]) -> Verdict | None:
+    """A lock that blocks a thread or a task which did not move: the end of its chain of owners."""
+    edges, found = edges_of(facts), []
+    for f in facts:
+        waiters = [(not t.main, t.node, t.edge) for t in f.threads] + [(True, t.node, t.edge) for t in f.tasks]
+        for helper, node, edge in waiters:
+            if edge is None or edge.kind not in CHAIN or not _held_up(facts, node):
+                continue
+            kept = _kept(facts, edges, node, helper)
+            if kept is not None:
+                found.append((helper, f.name, f, *kept))
+    if not found:
+        return None
+    found.sort(key=lambda x: (x[0], x[1]))
+    _, _, f, last, way, end = found[0]
+    evidence = [f"{name_of(facts, e.waiter)} waits for {e.lock} in {e.where}" for e in way if e.kind in CHAIN]
+    if last.owner is None:
+        evidence.append(last.note)
+        return Verdict("lock-held", [(f.name, None)], evidence, waiting(facts, [f]) + blocked(facts, [], {last.address}))
+    evidence.append(f"{name_of(facts, end)} has it" + (f": {last.note}" if last.note else ""))
+    evidence.append(describe_node(facts, end))
+    return Verdict("lock-held", [end], evidence, waiting(facts, [f]) + blocked(facts, [end]))
+
+
+def _kept(facts: Sequence[ProcessState], edges: list[Edge], node: Node, helper: bool) -> tuple[Edge, list[Edge], Node] | None:
+    """(the last lock of the chain from `node`, the chain, who has that lock), None where nobody can be blamed for it."""
+    end, way = waits.root(edges, node)
+    last = way[-1]
+    locked = [e for e in way if e.kind in LOCKS]
+    if not locked or any(not _held_up(facts, e.waiter) for e in way):
+        return None
+    if last.owner is None and last.kind not in LOCKS and last.kind != "GIL":
+        last = locked[-1]  # its owner waits for something that has no owner: a queue, an event
+        end = last.owner
+    if last.kind == "GIL" or last.owner is None and not last.orphan:
+        return None  # nobody can say who has it
+    owner = thread_of(facts, end) if last.owner is not None else None
+    if last.owner is not None and moves(facts, end):
+        return None  # it is at work and may only be slow
+    if owner is not None and (owner.victim or owner.works):
+        return None  # who has it waits for other ranks; one that works without moving anything is another rule's
+    if owner is not None and helper and not owner.still:
+        return None
+    return last, way, end

@@ -1,0 +1,48 @@
+"""Who waits for work, where nothing is owed to anybody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..facts import Verdict
+from ..follow import outlook
+from ..words import name_of
+from .chains import roots
+from .rings import rests
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..facts import Node, ProcessState, ThreadState
+
+
+def idle(facts: Sequence[ProcessState]) -> Verdict | None:
+    """Every main thread rests: its wait can be ended from outside. No other thread and no task waits for one that cannot come."""
+    nodes = roots(facts)
+    if not nodes:
+        return None
+    evidence = []
+    for f in facts:
+        if f.main is None:
+            return None
+        if f.role and f.engine and f.main.moved is False and not f.main.works and rests(f):
+            evidence.append(f"{f.name} waits for work in {f.main.top}")
+            nodes = [n for n in nodes if n != f.main.node]
+    for node in nodes:
+        found = outlook(facts, node)
+        if found.kind != "rests":
+            return None
+        evidence.append(f"{name_of(facts, node)} waits for input from outside" + (f": {found.way[-1]}" if found.way else ""))
+    others = [t.node for f in facts for t in f.threads[1:] if _counts(t)] + [t.node for f in facts for t in f.tasks]
+    for node in others:
+        if not _at_peace(facts, node):
+            return None
+    return Verdict("idle", [], [*evidence, "nothing runs, and nobody waits for one that cannot come"])
+
+
+def _counts(t: ThreadState) -> bool:
+    return t.python and not t.idle
+
+
+def _at_peace(facts: Sequence[ProcessState], node: Node) -> bool:
+    return outlook(facts, node).kind in ("rests", "ticks", "moves")

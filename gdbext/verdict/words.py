@@ -1,0 +1,76 @@
+"""Threads, tasks and places in words, for evidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import patterns
+from .facts import edges_of, task_of, thread_of
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Collection, Iterable, Sequence
+
+    from .facts import Node, ProcessState, ThreadState
+
+
+def name_of(facts: Iterable[ProcessState], node: Node) -> str:
+    """`TP0 thread 4242 (MainThread)`, or `TP0 task worker-3`."""
+    if node is None:
+        return "nobody"
+    if node[1] is None:
+        return str(node[0])
+    t = thread_of(facts, node)
+    if t is None and isinstance(node[1], str):
+        return f"{node[0]} {node[1]}"
+    return f"{node[0]} thread {node[1]}" + (f" ({t.name})" if t is not None and t.name else "")
+
+
+def describe(t: ThreadState | None) -> str:
+    """What a thread does."""
+    if t is None:
+        return ""
+    load = "" if t.load is None else f", {100 * t.load:.0f} % of a processor"
+    how = "moves, last" if t.moved else "stands"
+    wait = f", waits for {t.edge.lock}" if t.edge is not None else ""
+    return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} {how} in {t.top}{wait}{load}"
+
+
+def describe_node(facts: Sequence[ProcessState], node: Node) -> str:
+    """What a thread or a task does."""
+    t = thread_of(facts, node)
+    if t is not None:
+        return describe(t)
+    task = task_of(facts, node)
+    if task is None:
+        return ""
+    wait = f", waits for {task.edge.lock if task.edge is not None else task.text}" if task.text or task.edge else ""
+    return f"{name_of(facts, node)} is {task.state} in {task.top or 'a place that cannot be named'}{wait}"
+
+
+def place_of(t: ThreadState, pattern: re.Pattern[str]) -> str:
+    frame = t.find(pattern)
+    return f"{frame}" if frame else t.top
+
+
+def caller_of(t: ThreadState) -> str:
+    """The frame that called the collective: the first Python frame outside torch and the communicators."""
+    for frame in t.frames:
+        path = frame.file.replace("\\", "/")
+        if frame.kind == "python" and "/torch/" not in path and not path.endswith(patterns.collective_files()):
+            return str(frame)
+    return t.top
+
+
+def waiting(facts: Iterable[ProcessState], culprits: Collection[Any]) -> list[str]:
+    """Names of processes that are not culprits and whose main thread stands still."""
+    return [f.name for f in facts if f not in culprits and f.main is not None and f.main.still]
+
+
+def blocked(facts: Sequence[ProcessState], nodes: Collection[Node], addresses: Collection[int] = ()) -> list[str]:
+    """Threads and tasks that wait for one of `nodes`, or for a lock at one of `addresses`, without being one."""
+    return [
+        name_of(facts, e.waiter)
+        for e in edges_of(facts)
+        if e.waiter not in nodes and (e.owner in nodes or e.address and e.address in addresses)
+    ]

@@ -1,0 +1,93 @@
+"""Random situations (gdb/subjects/situations.py) put to llm-hang."""
+
+import collections
+import concurrent.futures
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from .answers import answer
+from .heartbeats import asleep
+from .subjects import SUBJECTS
+
+ACCUSES = (
+    "crashed", "stopped", "lock-cycle", "lock-held", "gil", "dead-thread", "livelock", "loop-blocked", "collective", "kernel", "starved",
+    "stuck-requests", "orphaned",
+)  # fmt: skip
+
+
+@dataclass
+class Outcome:
+    """One situation: `how` "right", "unknown", "imprecise" (a healthy one called the other good word) or "WRONG"."""
+
+    seed: int
+    drawn: str
+    hung: bool
+    right: list
+    true: list
+    verdict: str
+    culprits: list
+    evidence: list
+    how: str
+
+
+def judge(truth, said):
+    """How an answer compares with what is true. Wrong: a hung one called busy or idle, a healthy one accused, another one accused."""
+    verdict = said["verdict"]
+    got = {c.get("tid") or ("task" if c.get("task") else c.get("pid")) or "dead" for c in said["culprits"]}
+    named = set(truth["culprits"])
+    if verdict in truth["right"] and (not named or got <= named or "dead" in named):
+        return "right"
+    if verdict == "unknown":
+        return "unknown"
+    if verdict in ACCUSES or truth["hung"]:
+        return "WRONG"
+    return "imprecise"
+
+
+def one(seed, wait=1.0):
+    """Lives the situation of a seed and asks about it."""
+    child = subprocess.Popen(
+        [sys.executable, os.path.join(SUBJECTS, "situations.py"), str(seed)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        truth = json.loads(child.stdout.readline())
+        asleep(truth["pid"], seconds=0.3)  # some never do
+        time.sleep(0.2)
+        said = answer(f"llm-hang {truth['pid']} {' '.join(map(str, truth['pids']))} -wait {wait} -json")
+        got = [c.get("tid") or c["label"] for c in said["culprits"]]
+        how = judge(truth, said)
+        return Outcome(
+            seed, truth["drawn"], truth["hung"], truth["right"], truth["culprits"], said["verdict"], got, said["evidence"], how
+        )
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+
+
+def run(seeds, processes=2):
+    """`Outcome` of each seed, some at once."""
+    with concurrent.futures.ProcessPoolExecutor(processes) as pool:
+        yield from pool.map(one, seeds)
+
+
+def matrix(found):
+    """Lines of a Markdown table: what is true against what was said."""
+    said = sorted({o.verdict for o in found})
+    rows = collections.defaultdict(collections.Counter)
+    for o in found:
+        rows["/".join(o.right)][o.verdict] += 1
+    lines = ["| true \\ said | " + " | ".join(said) + " |", "|---" * (len(said) + 1) + "|"]
+    lines += [f"| {true} | " + " | ".join(str(rows[true][s] or "") for s in said) + " |" for true in sorted(rows)]
+    how = collections.Counter(o.how for o in found)
+    share = 100 * how["right"] / max(len(found), 1)
+    lines.append(f"{len(found)} situations: " + ", ".join(f"{n} {h}" for h, n in how.items()) + f"; {share:.0f} % right")
+    return lines
