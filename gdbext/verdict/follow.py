@@ -38,6 +38,7 @@ class Outlook:
     culprit: Node = None
     way: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
+    lock: bool = False  # the culprit has a lock that is waited for
 
     @property
     def rank(self) -> int:
@@ -124,8 +125,7 @@ def _edge(facts: Sequence[ProcessState], edge: Edge, seen: frozenset[Node], ever
         found = _child(facts, edge, seen)
     elif edge.owner is not None:
         found = outlook(facts, edge.owner, seen)
-        if edge.kind in LOCKS and found.kind in ("rests", "answer") and not found.culprit:
-            found = Outlook(found.kind, edge.owner, found.way)
+        found.lock = found.lock or edge.kind in LOCKS and found.culprit == edge.owner
     elif edge.outside:
         found = Outlook("answer", None, [edge.note])
     elif every:
@@ -138,7 +138,7 @@ def _edge(facts: Sequence[ProcessState], edge: Edge, seen: frozenset[Node], ever
             found.ended = edge.ended
     if edge.limit and found.kind in ("nobody", "sleeps", "unknown") and edge.kind not in LOCKS:
         found = Outlook("unknown", None, found.way, found.ended)
-    return Outlook(found.kind, found.culprit, [said, *found.way], found.ended)
+    return Outlook(found.kind, found.culprit, [said, *found.way], found.ended, found.lock)
 
 
 def _any(facts: Sequence[ProcessState], nodes: Sequence[Node], seen: frozenset[Node], what: str) -> Outlook:

@@ -14,10 +14,14 @@ def main():
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 60
     found = []
-    for one in situations.run(range(seed * 100000, seed * 100000 + count), processes=int(os.environ.get("SITUATIONS_AT_ONCE", "4"))):
+    for one in situations.run(
+        range(seed * 100000, seed * 100000 + count), processes=int(os.environ.get("SITUATIONS_AT_ONCE", "4"))
+    ):
         found.append(one)
         if one.how != "right":
-            print(f"{one.how}: {one.seed} {one.drawn}: said {one.verdict} {one.culprits}, true {one.right} {one.true}", flush=True)
+            print(
+                f"{one.how}: {one.seed} {one.drawn}: said {one.verdict} {one.culprits}, true {one.right} {one.true}", flush=True
+            )
             if one.how == "WRONG" or "-v" in sys.argv:
                 print("    " + "\n    ".join(one.evidence[:5]), flush=True)
     print("\n".join(situations.matrix(found)))

@@ -1,7 +1,4 @@
-"""llm-hang on processes that hang in known ways. Each verdict must be right or "unknown"; all but a few must be right.
-
-`pytest -s` prints the table that the README quotes.
-"""
+"""llm-hang on processes that hang, work or rest in known ways: each verdict must be right."""
 
 import json
 import os
@@ -33,10 +30,23 @@ PLAIN = {
     "full_queue": "starved",
     "empty_queue_and_a_stuck_giver": "starved",
     "idle_queue": "idle",
+    "queue_of_nobody": "unknown",
+    "asyncio_locks_crosswise": "lock-cycle",
+    "asyncio_lock_held": "lock-held",
+    "asyncio_server": "idle",
+    "answer_beside_a_heartbeat": "unknown",
+    "answer_with_a_time_limit": "unknown",
+    "stop_beside_a_ticker": "idle",
+    "full_prefetch_queue": "idle",
+    "giver_has_died": "dead-thread",
+    "works_for_nobody_who_waits": "livelock",
+    "buffered_file_kept_over_a_fork": "lock-held",
+    "cycle_beside_a_dead_child": "lock-cycle",
+    "a_child_at_work": "unknown",
     "idle_select": "idle",
-    "idle_polling": "idle",
+    "idle_polling": "unknown",
     "at_work": "busy",
-    "spinning_in_place": "busy",
+    "spinning_in_place": "unknown",
     "gc_storm": "busy",
     "slow_but_moving": "busy",
     "pipe_from_a_stuck_process": "starved",
@@ -47,8 +57,8 @@ PLAIN = {
     "pool_waits_for_itself": "unknown",
     "answer_of_a_child": "unknown",
     "answer_over_a_socket": "unknown",
-    "lock_with_a_time_limit": "unknown",
-    "asyncio_blocked": "unknown",
+    "lock_with_a_time_limit": "lock-held",
+    "asyncio_blocked": "loop-blocked",
     "between_shared_mutex": "lock-held",
     "between_flock": "lock-held",
     "between_posix_lock": "lock-held",
@@ -60,22 +70,22 @@ PLAIN = {
     "waits_for_a_command": "unknown",
     "lock_used_as_a_signal": "unknown",
 }
-TABLE = []
+# What a machine at full load may keep from being seen; every other scenario must be right.
+MAY_BE_UNKNOWN = {"gc_storm", "slow_but_moving", "at_work", "gil_kept_at_work", "gil_kept_asleep"}
 
 
 def record(scenario, expected, said, wanted):
-    """Right: the verdict, and exactly the culprits. Wrong: another verdict than "unknown", or a culprit that is none."""
-    got = sorted({c.get("tid") or c["pid"] or c["label"] for c in said["culprits"]}, key=str)
+    """Right: the verdict, and exactly the culprits; of "busy" at least those. Wrong: anything else, "unknown" where it must be right too."""
+    got = {c.get("tid") or c.get("task") or c["pid"] or c["label"] for c in said["culprits"]}
     verdict = said["verdict"]
-    right = verdict == expected and (
-        got == sorted(set(wanted), key=str)
-        or expected in ("idle", "busy", "unknown")
-        and set(got) <= set(wanted) | {None}
-        or expected == "busy"
-        and set(wanted) <= set(got)
+    right = verdict == expected and (expected in ("idle", "unknown", "busy") or got == set(wanted))
+    if expected == "busy":
+        right = right and got & set(wanted) == set(wanted)
+    assert right or verdict == "unknown" and scenario in MAY_BE_UNKNOWN, (
+        f"{scenario}: {json.dumps(said, indent=1)}; wanted {expected} {wanted}"
     )
-    TABLE.append((scenario, verdict, "right" if right else "unknown" if verdict == "unknown" else "WRONG", said["evidence"][:1]))
-    assert right or verdict == "unknown", f"{scenario}: {json.dumps(said, indent=1)}; wanted {expected} {wanted}"
+    if expected in ("idle", "busy", "unknown"):
+        assert not said["victims"]
 
 
 @pytest.mark.parametrize("scenario", PLAIN)
@@ -89,7 +99,7 @@ def test_one_process(scenario):
             eventually(lambda: open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z", "its end")
         others = culprits if scenario.startswith(("pipe_", "between_")) else []
         said = answer(f"llm-hang {pid} {' '.join(map(str, others))} -wait 0.6 -json")
-        if scenario in ("stopped", "dead", "lock_orphaned_by_fork"):
+        if scenario in ("stopped", "dead", "lock_orphaned_by_fork", "buffered_file_kept_over_a_fork"):
             culprits = [pid]
         record(scenario, PLAIN[scenario], said, culprits)
         if scenario == "gc_storm":
@@ -222,15 +232,3 @@ def test_startup_that_waits_for_a_rank(torch_python, tmp_path):
         record("startup waits for a rank", "startup", group.hang(), ["R1"])
     finally:
         group.close()
-
-
-def test_nine_of_ten_are_right_and_none_is_wrong():
-    if len(TABLE) < 20:
-        pytest.skip("only a part of the scenarios was run")
-    wide = max(len(row[0]) for row in TABLE)
-    print()
-    for scenario, verdict, how, evidence in TABLE:
-        print(f"| {scenario.ljust(wide)} | {verdict.ljust(10)} | {how} | {' '.join(evidence)[:100]} |")
-    right = sum(row[2] == "right" for row in TABLE)
-    print(f"{right} of {len(TABLE)} right, {sum(row[2] == 'WRONG' for row in TABLE)} wrong")
-    assert not [row for row in TABLE if row[2] == "WRONG"] and right >= 0.9 * len(TABLE), TABLE

@@ -3,6 +3,7 @@
 import pytest
 
 from gdbext.engines.shm_rings import Ring
+from gdbext.stacks.system_calls import Call, Source
 from gdbext.stacks.threads import Frame
 from gdbext.stacks.waits import Edge
 from gdbext.torch.collectives import Count
@@ -68,7 +69,10 @@ def test_when_all_are_there_nobody_is_blamed():
 
 def test_ranks_that_come_and_go_are_at_work():
     said = judge(
-        [process("TP0", inside(), moved=True, load=0.6), process("TP1", python("forward", "loop"), moved=True, load=0.5)]
+        [
+            process("TP0", inside(), moved=True, advanced=True, load=0.6),
+            process("TP1", python("forward", "loop"), moved=True, advanced=True, load=0.5),
+        ]
     )
     assert said.kind == "busy"
 
@@ -129,7 +133,9 @@ def test_an_orphaned_lock_blames_the_process():
 
 def test_a_waiter_that_moves_is_not_held_up():
     edge = Edge(node("a"), "the Lock x", "Lock", ("a", 7), "with", where="f")
-    said = judge([add(process("a", python("f"), edge=edge, role="", moved=True, load=0.4), 7, "other", native=SLEEP)])
+    said = judge(
+        [add(process("a", python("f"), edge=edge, role="", moved=True, advanced=True, load=0.4), 7, "other", native=SLEEP)]
+    )
     assert said.kind == "busy"
 
 
@@ -154,7 +160,10 @@ def test_what_does_not_live_or_run_goes_before_all(state, kind):
 def test_a_child_that_failed_counts_only_while_nothing_goes_on():
     dead = [(99, "VLLM::Worker_TP1, killed by SIGKILL")]
     assert judge([process("EngineCore", python("wait"), role="engine-core", zombies=dead)]).kind == "crashed"
-    assert judge([process("EngineCore", python("step"), role="engine-core", zombies=dead, moved=True, load=0.9)]).kind == "busy"
+    assert (
+        judge([process("EngineCore", python("step"), role="engine-core", zombies=dead, moved=True, advanced=True, load=0.9)]).kind
+        == "busy"
+    )
 
 
 def test_ranks_that_are_missing_are_named_by_rank():
@@ -174,7 +183,7 @@ def test_engine_processes_rest_in_one_place_only():
             edge=Edge(node("EngineCore"), "an item of the Queue q", "Queue", None, how="get"),
         ),
         process("TP0", python("acquire_read", "dequeue", "worker_busy_loop"), SLEEP, woke=5),
-        process("frontend", python("wait"), EPOLL, role="frontend"),
+        process("frontend", python("wait"), EPOLL, role="frontend", call=Call("epoll", [Source("listener", "port 8000")])),
     ]
     assert judge(rest).kind == "idle"
     stuck = judge([process("EngineCore", python("read", "schedule"), READ, role="engine-core"), *rest[1:]])
@@ -188,7 +197,9 @@ def test_a_worker_that_the_core_waits_for():
         [core, process("TP0", python("acquire_read", "dequeue"), SLEEP), process("TP1", python("open", "load_lora"), READ)]
     )
     assert (said.kind, said.culprits) == ("starved", [node("TP1")])
-    assert judge([core, process("TP0", python("forward"), load=0.9)]).kind == "busy"
+    assert (
+        judge([core, process("TP0", python("forward"), load=0.9, moved=True, advanced=True)]).kind == "unknown"
+    )  # no count moved
 
 
 def test_nothing_to_go_by_is_unknown():

@@ -64,5 +64,6 @@ def starved(facts: Sequence[ProcessState]) -> Verdict | None:
     for node, found in outlooks(facts):
         if found.kind == "sleeps" and found.culprit is not None and found.culprit != node and found.way:
             line = f"who could end that wait: {describe_node(facts, found.culprit)}"
-            return Verdict("starved", [found.culprit], [*found.way, line], _victims(facts, found.culprit, "sleeps"))
+            kind = "lock-held" if found.lock else "starved"
+            return Verdict(kind, [found.culprit], [*found.way, line], _victims(facts, found.culprit, "sleeps"))
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...engines import registry
 from ..facts import Verdict
 from ..follow import awaited_pids
 from ..words import waiting
@@ -28,7 +29,7 @@ def crashed(facts: Sequence[ProcessState]) -> Verdict | None:
         evidence = [f"{f.name} {_ENDED[f.state]}" + (f" ({f.ended})" if f.ended else "") for f in dead]
         return Verdict("crashed", [(f.name, None) for f in dead], evidence, waiting(facts, dead))
     for f in facts:
-        awaited = awaited_pids(f)
+        awaited = awaited_pids(f) | _engines_own(f)
         missed = [(pid, what) for pid, what in f.dead_children if pid in awaited]
         if missed:
             return Verdict(
@@ -48,6 +49,14 @@ def notes(facts: Sequence[ProcessState]) -> list[str]:
         for pid, what in f.dead_children
         if pid not in awaited_pids(f)
     ]
+
+
+def _engines_own(f: ProcessState) -> set[int]:
+    """Dead children that are processes of the engine: its main thread, which stands, waits for their answers."""
+    if f.main is None or not f.role or not f.main.still:
+        return set()
+    starts = tuple(start for spec in registry.ENGINES for start, _ in spec.zombies)
+    return {pid for pid, what in f.dead_children if what.startswith(starts) or "::" in what.partition(",")[0]}
 
 
 def stopped(facts: Sequence[ProcessState]) -> Verdict | None:

@@ -25,7 +25,7 @@ def idle(facts: Sequence[ProcessState]) -> Verdict | None:
     for f in facts:
         if f.main is None:
             return None
-        if f.role and f.engine and f.main.moved is False and not f.main.works and rests(f):
+        if f.role and rests(f):
             evidence.append(f"{f.name} waits for work in {f.main.top}")
             nodes = [n for n in nodes if n != f.main.node]
     for node in nodes:

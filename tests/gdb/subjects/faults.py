@@ -225,8 +225,23 @@ def empty_queue_and_a_stuck_giver():
     q.get()
 
 
+def listener():
+    s = socket.socket()
+    s.bind(("127.0.0.1", 0))
+    s.listen()
+    return s
+
+
 def idle_queue():
-    q = queue.Queue()
+    """A pool that rests, and a queue that another thread fills when a client comes."""
+    q, s = queue.Queue(), listener()
+
+    def serve():
+        while True:
+            s.accept()
+            q.put(1)
+
+    start("listener", serve)
     import concurrent.futures
 
     pool = concurrent.futures.ThreadPoolExecutor(2)
@@ -236,11 +251,197 @@ def idle_queue():
 
 
 def idle_select():
-    near, far = socket.socketpair()
+    s = listener()
     say()
     while True:
-        select.select([near], [], [], 100)
+        select.select([s], [], [], 100)
+
+
+def queue_of_nobody():
+    q = queue.Queue()
+    say()
+    q.get()
+
+
+def asyncio_locks_crosswise():
+    import asyncio
+
+    async def main():
+        a, b = asyncio.Lock(), asyncio.Lock()
+
+        async def take(first, second):
+            async with first:
+                await asyncio.sleep(0.05)
+                async with second:
+                    pass
+
+        one = asyncio.create_task(take(a, b), name="one")
+        two = asyncio.create_task(take(b, a), name="two")
+        say("one", "two")
+        await asyncio.gather(one, two)
+
+    asyncio.run(main())
+
+
+def asyncio_lock_held():
+    import asyncio
+
+    async def main():
+        lock = asyncio.Lock()
+
+        async def hold():
+            async with lock:
+                await asyncio.get_running_loop().create_future()
+
+        kept = asyncio.create_task(hold(), name="holder")
+        await asyncio.sleep(0.01)
+        say("holder")
+        async with lock:
+            pass
+        del kept
+
+    asyncio.run(main())
+
+
+def asyncio_server():
+    import asyncio
+
+    async def main():
+        async def handle(reader, writer):
+            await reader.read()
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        say()
+        async with server:
+            await server.serve_forever()
+
+    asyncio.run(main())
+
+
+def heartbeat():
+    def beat():
+        beats = 0
+        while True:
+            beats += 1
+            time.sleep(0.1)
+
+    start("heartbeat", beat)
+
+
+def answer_beside_a_heartbeat():
+    """It waits for a server's answer, and a thread beside it counts."""
+    s = listener()
+    near = socket.create_connection(s.getsockname())
+    far, _ = s.accept()
+    s.close()
+    heartbeat()
+    say()
+    near.recv(1)
     del far
+
+
+def answer_with_a_time_limit():
+    s = listener()
+    near = socket.create_connection(s.getsockname(), timeout=600)
+    far, _ = s.accept()
+    s.close()
+    say()
+    near.recv(1)
+    del far
+
+
+def stop_beside_a_ticker():
+    stop, s = threading.Event(), listener()
+
+    def serve():
+        while not stop.is_set():
+            s.accept()
+
+    def tick():
+        beats = 0
+        while not stop.wait(0.1):
+            beats += 1
+
+    start("ticker", tick)
+    start("server", serve)
+    say()
+    stop.wait()
+
+
+def full_prefetch_queue():
+    q, s = queue.Queue(2), listener()
+
+    def produce():
+        while True:
+            q.put(1)
+
+    start("producer", produce)
+    say()
+    while True:
+        s.accept()
+        q.get()
+
+
+def giver_has_died():
+    q = queue.Queue()
+
+    def give():
+        raise SystemExit  # no trace of it is printed
+
+    giver = start("giver", give)
+    giver.join()
+    say("thread giver")
+    q.get()
+
+
+def works_for_nobody_who_waits():
+    """An eviction that removes nothing, and somebody who waits for its end."""
+    done, order, data = threading.Event(), {"gone": 1}, {}
+
+    def evict():
+        while len(order) > len(data):
+            data.pop("gone", None)
+        done.set()
+
+    start("evictor", evict)
+    say("evictor")
+    done.wait()
+
+
+def buffered_file_kept_over_a_fork():
+    """The lock inside an io object of C code is kept by a thread that the fork did not copy."""
+    read, write = os.pipe()
+    os.set_blocking(write, True)
+    file = open(write, "wb", buffering=4096)
+
+    def fill():
+        while True:
+            file.write(b"x" * 100000)  # until the pipe is full
+
+    start("writer", fill)
+    time.sleep(0.5)
+    pid = os.fork()
+    if not pid:
+        file.write(b"y")
+    say(pid=pid)
+    forever()
+    del read
+
+
+def cycle_beside_a_dead_child():
+    if not os.fork():
+        os._exit(1)
+    abba_locks()
+
+
+def a_child_at_work():
+    """It waits for a child that computes."""
+    pid = os.fork()
+    if not pid:
+        while True:
+            pass
+    say()
+    os.waitpid(pid, 0)
 
 
 def idle_polling():
@@ -347,7 +548,7 @@ def answer_over_a_socket():
 def lock_with_a_time_limit():
     lock = threading.Lock()
     holding(lock)
-    say()
+    say("holder")
     while not lock.acquire(timeout=0.05):
         pass
 
@@ -357,7 +558,7 @@ def asyncio_blocked():
 
     async def main():
         asyncio.get_running_loop().create_task(asyncio.sleep(1))
-        say()
+        say(MAIN)
         forever()
 
     asyncio.run(main())

@@ -670,7 +670,10 @@ WAITS = {
     "rlock": (a_lock(threading.RLock), (*ANY[:-1], "dead")),
     "semaphore": (a_lock(lambda: threading.Semaphore(1)), STANDS),
     "queue": (a_product(lambda q: q.put(1), lambda q: q.get(), queue.Queue), PRODUCT),
-    "queue of C": (a_product(lambda q: q.put(1), lambda q: q.get(), queue.SimpleQueue), ("slow", "sleeping", "nobody", "spinning")),
+    "queue of C": (
+        a_product(lambda q: q.put(1), lambda q: q.get(), queue.SimpleQueue),
+        ("slow", "sleeping", "nobody", "spinning"),
+    ),
     "room": (a_product(lambda q: q.get(), lambda q: q.put(1), full), STANDS),
     "event": (a_product(threading.Event.set, clear, threading.Event), PRODUCT),
     "condition": (a_product(notify, met, threading.Condition), PRODUCT),
@@ -683,7 +686,10 @@ WAITS = {
     "child": (a_child, CHILD[:3]),
     "file lock": (a_flock, ("sleeping", "spinning")),
     "lock of processes": (a_semaphore_of_processes, ("sleeping", "spinning")),
-    "asyncio event": (async_product(asyncio.Event, asyncio.Event.set, lambda e: e.wait()), ("spinning", "trying", "nobody", "dead")),
+    "asyncio event": (
+        async_product(asyncio.Event, asyncio.Event.set, lambda e: e.wait()),
+        ("spinning", "trying", "nobody", "dead"),
+    ),
     "asyncio queue": (async_product(asyncio.Queue, lambda q: q.put_nowait(1), lambda q: q.get()), TASKS),
     "asyncio locks crosswise": (async_locks_crosswise, ("cycle",)),
     "asyncio lock": (async_lock_held, ("held",)),
