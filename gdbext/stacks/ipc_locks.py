@@ -1,21 +1,32 @@
 """Locks between processes: who has the mutex, the semaphore or the file that a thread of another process waits for.
 
 - A process-shared pthread mutex notes its owner's thread id (glibc, struct __pthread_mutex_s).
-- A semaphore in shared memory notes nobody. But multiprocessing's SemLock, in the process that has it, counts and notes the thread
-  (Modules/_multiprocessing/semaphore.c: handle, last_tid, count).
-- A lock on a file is the kernel's: the holder's /proc/PID/fdinfo/FD says `lock:` (proc(5)). The process is known, not the thread. torch's
-  FileBaton is a file that is there, and that its maker has open.
+- A semaphore in shared memory notes nobody. But multiprocessing's SemLock, in the process that has it, counts and notes the
+  thread (Modules/_multiprocessing/semaphore.c: handle, last_tid, count).
+- A lock on a file is the kernel's: the holder's /proc/PID/fdinfo/FD says `lock:` (proc(5)). The process is known, not the thread.
+  torch's FileBaton is a file that is there, and that its maker has open.
 """
+
+from __future__ import annotations
 
 import os
 import re
 import stat
+from typing import TYPE_CHECKING, Any
 
 from ..access.proc import read_proc
 from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from .references import References
+from .system_calls import descriptors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..access.base import Target
+    from .threads import ProcessView, ThreadView
+    from .waits import Edge, Node
 
 SEMAPHORES = "/dev/shm/sem."  # where glibc's sem_open keeps them
 HANDLE, LAST_TID, COUNT = 0, 8, 16  # in a SemLock, behind the object's head
@@ -28,7 +39,7 @@ _POLLS = {
 
 
 # ---- in the process that waits ---------------------------------------------------------------------------------------
-def semaphore_at(target, address):
+def semaphore_at(target: Target, address: int) -> Any:
     """What a semaphore at `address` is called in every process that has it: (inode, offset in its file); None where none is."""
     mapping = target.mapping_at(address)
     if mapping is None or not mapping.path.startswith(SEMAPHORES):
@@ -36,7 +47,7 @@ def semaphore_at(target, address):
     return mapping.inode or mapping.path, mapping.offset + address - mapping.start
 
 
-def polled_lock_file(thread):
+def polled_lock_file(thread: ThreadView) -> str:
     """The path that a thread's Python frames wait for by asking again and again, or ''."""
     for frame in thread.python[:6]:
         path = frame.file.replace("\\", "/")
@@ -48,13 +59,13 @@ def polled_lock_file(thread):
                     value = dict(frame.locals())["self"]
                     for part in name.split("."):
                         value = value.attr(part)
-                    return value.string(4096)
+                    return str(value.string(4096))
                 except (GdbextError, KeyError, AttributeError):
                     continue
     return ""
 
 
-def locked_descriptor(view, thread):
+def locked_descriptor(view: ProcessView, thread: ThreadView) -> int | None:
     """The file descriptor that a thread stands in flock() or fcntl() with, or None."""
     if not thread.native or not _FILE_CALL.match(thread.native[0].function or ""):
         return None
@@ -65,9 +76,9 @@ def locked_descriptor(view, thread):
 
 
 # ---- in those that may have it ---------------------------------------------------------------------------------------
-def held_semaphores(view):
+def held_semaphores(view: ProcessView) -> dict[Any, list[ThreadView]]:
     """{semaphore: [ThreadView that took it]} of what this process's frames can name and its SemLocks say they have."""
-    found = {}
+    found: dict[Any, list[ThreadView]] = {}
     if view.rt is None or not any(m.path.startswith(SEMAPHORES) for m in view.target.mappings()):
         return found
     references = References(view.rt)
@@ -81,7 +92,7 @@ def held_semaphores(view):
     return found
 
 
-def _claim(view, obj, found):
+def _claim(view: ProcessView, obj: Any, found: dict[Any, list[ThreadView]]) -> None:
     """Not of semaphores: who gave one back need not be who took it."""
     if obj.type.name not in ("Lock", "RLock") or not obj.type.is_heap:
         return
@@ -97,22 +108,36 @@ def _claim(view, obj, found):
             found.setdefault(key, []).append(owner)
 
 
-def file_holders(key):
-    """-> ([pid that has a lock on the file], [pid that has it open]), of the processes that may be looked into; `key`: (device, inode)"""
-    locked, opened = [], []
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+def file_holders(paths: Iterable[str]) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
+    """{(device, inode): ([pid that has a lock on the file], [pid that has it open])} of some files, of the processes that may be looked
+    into. One way through all descriptors; only those that lead to a file of the same name are asked which file it is."""
+    wanted = {key: os.path.basename(_name(path)) for path in paths for key in [_file(path)] if key is not None}
+    found: dict[tuple[int, int], tuple[list[int], list[int]]] = {key: ([], []) for key in wanted}
+    names = set(wanted.values())
+    for pid, fd, link in descriptors() if wanted else ():
+        if os.path.basename(link.replace(" (deleted)", "")) not in names:
+            continue
+        key = _file(f"/proc/{pid}/fd/{fd}")
+        if key is None or key not in found:
+            continue
+        locked, opened = found[key]
+        opened.append(pid)
         try:
-            own = [fd for fd in os.listdir(f"/proc/{pid}/fd") if _file(f"/proc/{pid}/fd/{fd}") == key]
-            if own:
-                opened.append(pid)
-            if any(re.search(rb"^lock:\s*\S+\s+(FLOCK|POSIX|OFDLCK)", read_proc(pid, f"fdinfo/{fd}"), re.M) for fd in own):
+            if re.search(rb"^lock:\s*\S+\s+(FLOCK|POSIX|OFDLCK)", read_proc(pid, f"fdinfo/{fd}"), re.M):
                 locked.append(pid)
-        except (OSError, GdbextError):
-            continue  # it has ended, or may not be looked into
-    return locked, opened
+        except GdbextError:
+            continue  # closed meanwhile
+    return {key: (list(dict.fromkeys(locked)), list(dict.fromkeys(opened))) for key, (locked, opened) in found.items()}
 
 
-def _file(path):
+def _name(path: str) -> str:
+    try:
+        return os.readlink(path).replace(" (deleted)", "") if path.startswith("/proc/") else path
+    except OSError:
+        return path
+
+
+def _file(path: str) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
     except OSError:
@@ -121,13 +146,15 @@ def _file(path):
 
 
 # ---- the two together ------------------------------------------------------------------------------------------------
-def resolve(views, edges):
+def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
     """Finds the owners of the `edges` that lead out of a process (`Edge.shared`). `views`: `[ProcessView]` looked at."""
     wanted = [e for e in edges if e.shared is not None]
     if not wanted:
         return
     by_name = {view.name: view for view in views}
-    taken = {}
+    taken: dict[Any, list[Node]] = {}
+    files = [e.shared[1] for e in wanted if e.shared[0] in ("path", "baton")]
+    held = file_holders(files) if files else {}
     if any(e.shared[0] == "semaphore" for e in wanted):
         for view in views:
             for key, owners in held_semaphores(view).items():
@@ -141,10 +168,11 @@ def resolve(views, edges):
             found = [node for node in taken.get(key, ()) if node != edge.waiter]
             set_owner(edge, found, "a semaphore keeps no owner, and no process looked at says that it has it")
         else:
-            set_file_owner(edge, kind, key, by_name)
+            set_file_owner(edge, held, by_name)
 
 
-def set_owner(edge, found, nobody):
+def set_owner(edge: Edge, found: list[Node], nobody: str) -> None:
+    """Notes who has a lock: `found` are the threads that may; `nobody` is said where there are none."""
     if len(found) == 1:
         edge.owner, edge.note = found[0], "" if edge.shared[0] == "mutex" else "its own count says so"
     elif found:
@@ -153,13 +181,15 @@ def set_owner(edge, found, nobody):
         edge.note = nobody
 
 
-def set_file_owner(edge, kind, path, by_name):
+def set_file_owner(edge: Edge, holders: dict[Any, Any], by_name: dict[str, ProcessView]) -> None:
+    """Notes the process that has a locked file; `holders` as `file_holders` gives them."""
+    kind, path = edge.shared
     key = _file(path)
     if key is None:
         edge.note = "the file is gone, or cannot be looked at from here"
         return
     mine = by_name[edge.waiter[0]]
-    locked, opened = file_holders(key)
+    locked, opened = holders.get(key, ([], []))
     held = [pid for pid in (locked or (opened if kind == "baton" else [])) if pid != mine.pid]
     known = [v for v in by_name.values() if v.pid in held and v.main is not None]
     if len(held) == 1 and known:
@@ -172,7 +202,7 @@ def set_file_owner(edge, kind, path, by_name):
         edge.note = "no process that may be looked into has it"
 
 
-def _comm(pid):
+def _comm(pid: int) -> str:
     try:
         return read_proc(pid, "comm").decode("utf-8", "replace").strip()
     except GdbextError:

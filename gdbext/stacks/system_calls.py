@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import struct
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from ..access.proc import read_proc
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ..access.base import Target
 
@@ -36,6 +37,7 @@ _NUMBERS = {
 }  # fmt: skip
 _ONE_FILE = ("read", "write", "recv", "accept", "connect", "flock", "fcntl")
 MAX_FILES = 4096
+HOLDERS_SECONDS = 10.0
 LISTEN = "0A"  # TCP_LISTEN, include/net/tcp_states.h
 ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
 
@@ -256,14 +258,27 @@ def holders_of(inodes: Iterable[int], kinds: tuple[str, ...] = ("socket", "pipe"
     found: dict[int, list[tuple[int, bool]]] = {}
     if not wanted:
         return found
+    for pid, fd, link in descriptors():
+        if link in wanted:
+            flags = re.search(r"flags:\s+([0-7]+)", _text(pid, f"fdinfo/{fd}"))
+            writes = flags is not None and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY
+            found.setdefault(wanted[link], []).append((pid, writes))
+    return found
+
+
+def descriptors() -> Iterator[tuple[int, str, str]]:
+    """(pid, file descriptor, where it leads) of the processes that may be looked into, for `HOLDERS_SECONDS` at most. Nothing is opened
+    and no file is asked about itself: a mount that does not answer holds nobody up."""
+    deadline = time.monotonic() + HOLDERS_SECONDS
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
-            for fd in os.listdir(f"/proc/{pid}/fd"):
-                link = os.readlink(f"/proc/{pid}/fd/{fd}")
-                if link in wanted:
-                    flags = re.search(r"flags:\s+([0-7]+)", _text(pid, f"fdinfo/{fd}"))
-                    writes = bool(flags) and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY  # type: ignore[union-attr]
-                    found.setdefault(wanted[link], []).append((pid, writes))
+            numbers = os.listdir(f"/proc/{pid}/fd")
         except OSError:
             continue  # it has ended, or may not be looked into
-    return found
+        if time.monotonic() > deadline:
+            return
+        for fd in numbers:
+            try:
+                yield pid, fd, os.readlink(f"/proc/{pid}/fd/{fd}")
+            except OSError:
+                continue  # closed meanwhile
