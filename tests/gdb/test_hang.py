@@ -145,7 +145,9 @@ def test_an_absent_rank(ranks):
 
 def test_a_spinning_rank(ranks):
     ranks.do(f"spin {ranks.flag('b')}", "barrier", "barrier")
-    record("spinning rank", "collective", ranks.hang(), [ranks.pids[0]])
+    said = ranks.hang()
+    assert said["verdict"] == "unknown"  # it is at work and its variables change: it may only be slow
+    assert any("R0 has not come to it" in e for e in said["evidence"])
     ranks.do("barrier", "", "")
     ranks.meet("b", "spin", "barrier", "barrier")
     ranks.expect(0, "did")

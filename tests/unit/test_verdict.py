@@ -144,7 +144,7 @@ def test_a_lock_that_was_waited_for_at_the_last_look_only_is_no_reason():
 
     def verdict(woke, load):
         edge = Edge(("a", 7), "the mutex at 0x10", "mutex", ("a", 8))
-        main = process("a", python("f"), role="", moved=True, load=0.6)
+        main = process("a", python("f"), role="", moved=True, advanced=True, load=0.6)
         return judge([add(add(main, 7, "omp", edge, python=False, woke=woke), 8, "omp", python=False, load=load)]).kind
 
     assert verdict(40, 0.0) == "busy" and verdict(0, 0.0) == "lock-held"

@@ -156,7 +156,7 @@ def _outside(seen: list[str], outside: list[tuple[ProcessState, ThreadState]], v
     evidence = seen + [f"{f.name} has not come to it: {describe(t)}" for f, t in outside]
     if any(t.works for _, t in outside):
         if any(c.moved for f, _ in outside for c in f.counters) or any(t.advanced for _, t in outside):
-            return Verdict("unknown", [], [*evidence, "it is at work: it may only be slow"], victims)
+            return Verdict("unknown", [], [*evidence, "it is at work: it may only be slow"])
         evidence.append("it is at work, and nothing that it should move moves")
     return Verdict("collective", [t.node for _, t in outside], evidence, victims)
 
