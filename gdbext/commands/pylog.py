@@ -1,27 +1,52 @@
 """pylog, pytrace: print at a line or around a function, and go on."""
 
+from __future__ import annotations
+
+import os
 import re
+from typing import TYPE_CHECKING
 
 from ..answers.breakpoints import set_text
 from ..errors import GdbextError
 from ..session.command import CONTENT, Answer, Command, Option, UsageError
 from ..session.gdb_only import COUNT, RANK, breakpoint_doubts, check_condition, labels_of_attached, require_gdb
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..render.text import Style
+    from ..session.command import Args
+    from ..session.session import Session
+
 LIMIT = Option("limit", "int", "says nothing more after N lines", 0, metavar="N")
+EVERY = Option("every", "int", "says something of the first pass and then of every Nth only", 1, metavar="N")
+FOR = Option(
+    "for", "float", "says nothing more S seconds after the first pass, and gives the debug registers back", 0.0, metavar="S"
+)
 
 
-def recorded(found):
+def recorded(log: Any) -> Answer:
     """What was said so far, for a command without operand."""
-    events = list(found)
+    events = list(log.events)
 
-    def text(style):
-        lines = [f"{e['tid']} {style.file(e['file'].rpartition('/')[2])}:{e['line']}  {e['text']}" for e in events]
+    def text(style: Style) -> str:
+        lines = [
+            f"{log.clock(e['time'])} {e['tid']} {style.file(e['file'].rpartition('/')[2])}:{e['line']}  {e['text']}"
+            for e in events
+        ]
         return "\n".join(lines) or "nothing was logged yet"
 
     return Answer({"events": events}, text)
 
 
-def _set(session, args, point):
+def _pace(command: str, log: Any, args: Args) -> Any:
+    seconds = getattr(args, "for")
+    if args.every < 1 or args.limit < 0 or seconds < 0:
+        raise UsageError(f"{command}: -every is 1 or more, -limit and -for are 0 or more")
+    return log.Pace(args.json, args.limit, args.every, seconds, args.show_content)
+
+
+def _set(session: Session, args: Args, point: Any) -> Answer:
     processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.rank or "")
     point.set_in(processes)
     data = point.data()
@@ -39,7 +64,7 @@ class PyLog(Command):
         (gdb) pylog scheduler.py:412 "{len(self.running)} running, first {self.running[0].request_id}"
         pylog 1: /…/scheduler.py:412  Scheduler.schedule  (1 debug register)
         (gdb) continue
-        4242 scheduler.py:412  8 running, first 'req-7-a3f1'
+        12:04:31.207 4242 scheduler.py:412  8 running, first 'req-7-a3f1'
     """
 
     name = "pylog"
@@ -48,12 +73,12 @@ class PyLog(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [RANK, COUNT, LIMIT, CONTENT]
+    options = [RANK, COUNT, LIMIT, EVERY, FOR, CONTENT]
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         log = require_gdb(session, "pylog")
         if not args.operand_text:
-            return recorded(log.events)
+            return recorded(log)
         found = re.match(r"(\S+)\s+(['\"])(.*)\2(?:\s+if\s+(.*))?$", args.operand_text, re.S)
         if not found:
             raise UsageError('pylog: takes a place and a quoted text: pylog scheduler.py:412 "{len(self.running)} running"')
@@ -69,9 +94,7 @@ class PyLog(Command):
             condition or "",
             args.count,
             args.rank or "",
-            args.json,
-            args.limit,
-            args.show_content,
+            pace=_pace(self.name, log, args),
         )
         return _set(session, args, point)
 
@@ -86,8 +109,8 @@ class PyTrace(Command):
         (gdb) pytrace Scheduler.get_num_unfinished_requests
         pytrace 1: /…/scheduler.py:1480  Scheduler.get_num_unfinished_requests  (1 debug register)
         (gdb) continue
-        4242 scheduler.py:1480  -> Scheduler.get_num_unfinished_requests(self=<vllm.v1.core.sched.scheduler.Scheduler object at 0x7f…>)
-        4242 scheduler.py:1480  <- Scheduler.get_num_unfinished_requests = 8
+        12:04:31.207 4242 scheduler.py:1480  -> Scheduler.get_num_unfinished_requests(self=<vllm.v1.core.sched.scheduler.Scheduler object at 0x7f…>)
+        12:04:31.209 4242 scheduler.py:1480  <- Scheduler.get_num_unfinished_requests = 8  (1.62 ms)
     """
 
     name = "pytrace"
@@ -96,16 +119,81 @@ class PyTrace(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [RANK, COUNT, LIMIT, CONTENT]
+    options = [RANK, COUNT, LIMIT, EVERY, FOR, CONTENT]
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         log = require_gdb(session, "pylog")
         if not args.operand_text:
-            return recorded(log.events)
+            return recorded(log)
         where, condition = require_gdb(session, "pybreak").split(args.operand_text)
         if where.line is not None:
             raise GdbextError("takes a function, not a line: pylog prints at a line")
         check_condition(condition, self.name)
         return _set(
-            session, args, log.Tracepoint(where, condition, args.count, args.rank or "", args.json, args.limit, args.show_content)
+            session, args, log.Tracepoint(where, condition, args.count, args.rank or "", pace=_pace(self.name, log, args))
         )
+
+
+class LlmSave(Command):
+    """Write tensors to files whenever Python reaches a place, and go on (R). Nothing is written to the process.
+
+    Each NAME=EXPR is a tensor in the frame that is about to run; every pass (-every N: every Nth) writes DIR/NAME-PID-NUMBER.pt for each, which torch.load
+    reads. WHERE is as pybreak takes it. The rank stands still while its tensors are written: some 1 GB in a second. GPU memory cannot be
+    read from here. delete N removes it.
+
+        (gdb) llm-save hidden=hidden_states res=residual -at llama.py:312 -every 10 -limit 5 -o /tmp/hidden
+        llm-save 1: /…/llama.py:312  LlamaDecoderLayer.forward  (1 debug register)
+        (gdb) continue
+        12:04:31.207 4242 llama.py:312  hidden = hidden_states: [8, 4096] bfloat16, 66048 bytes in /tmp/hidden/hidden-4242-000001.pt
+    """
+
+    name = "llm-save"
+    group = "break"
+    operand = "NAME=EXPR..."
+    takes_target = False
+    resumes = True
+    gdb_only = True
+    options = [
+        Option("at", "str", "the place, as pybreak takes it", metavar="WHERE"),
+        Option("o", "str", "the folder for the files; it is made where it is not there", metavar="DIR"),
+        Option("if", "str", "only where this is true", "", metavar="COND"),
+        RANK,
+        LIMIT,
+        EVERY,
+        FOR,
+    ]
+
+    def run(self, session: Session, args: Args) -> Answer:
+        named = [re.match(r"([A-Za-z_]\w*)=(.+)$", word) for word in _words(args.operand_text)]
+        if not named or not all(named) or not args.at or not args.o:
+            raise UsageError(
+                "llm-save: takes names and expressions, a place and a folder: llm-save q=query k=key -at attention.py:80 -o DIR"
+            )
+        pairs = [(found.group(1), found.group(2)) for found in named]
+        for _, expression in pairs:
+            check_condition(expression, self.name)
+        condition = getattr(args, "if")
+        check_condition(condition, self.name)
+        folder = os.path.abspath(os.path.expanduser(args.o))
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as e:
+            raise GdbextError(f"{args.o}: {e.strerror}") from None
+        if os.stat(folder).st_uid != os.geteuid():
+            raise GdbextError(f"{args.o} belongs to another user, who could exchange the files: choose a folder of your own")
+        log, pybreak = require_gdb(session, "pylog"), require_gdb(session, "pybreak")
+        args.show_content = False
+        pace = _pace(self.name, log, args)
+        return _set(session, args, log.Savepoint(pybreak.Where(args.at), pairs, folder, condition, args.rank or "", pace=pace))
+
+
+def _words(text: str) -> list[str]:
+    """`a=x[1, 2] b=y` -> ["a=x[1, 2]", "b=y"]: cut before each NAME= that stands outside brackets."""
+    cuts = [m.start() for m in re.finditer(r"(?:(?<=\s)|^)[A-Za-z_]\w*=(?!=)", text) if _open(text[: m.start()]) == 0]
+    if not cuts or cuts[0]:
+        return [text]
+    return [text[a:b].strip() for a, b in zip(cuts, cuts[1:] + [len(text)])]
+
+
+def _open(text: str) -> int:
+    return sum(c in "([{" for c in text) - sum(c in ")]}" for c in text)

@@ -28,6 +28,9 @@ class _Step(Command):
             "tid": stop.tid,
         }
         shown = pystep.text(stop)
+        if stop.returned is not None:
+            data["returned"] = stop.returned
+            shown += f"\nreturned {stop.returned}"
         return Answer(data, lambda style: shown)
 
 
@@ -89,6 +92,9 @@ class PyFinish(_Step):
     (gdb) pyfinish
     EngineCore.step at /…/core.py:287, thread 4242
     287         scheduler_output = self.scheduler.schedule()
+    returned <vllm.v1.core.sched.output.SchedulerOutput object at 0x7f…>
+
+    The value is told where a debug register is left for each return of the function; a frame that an exception ends returns none.
     """
 
     name = "pyfinish"

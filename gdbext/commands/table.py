@@ -40,6 +40,7 @@ COMMANDS = {
     "pycatch": ("pycatch", "PyCatch"),
     "pylog": ("pylog", "PyLog"),
     "pytrace": ("pylog", "PyTrace"),
+    "llm-save": ("pylog", "LlmSave"),
     "llm-kv": ("llm_kv", "LlmKv"),
     "llm-requests": ("llm_requests", "LlmRequests"),
     "llm-addr": ("llm_addr", "LlmAddr"),

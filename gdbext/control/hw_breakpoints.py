@@ -79,6 +79,7 @@ class StopContext:
     def __init__(self, process, thread, pc, tstate, frame):
         self.process, self.thread, self.pc, self.tstate, self.frame = process, thread, pc, tstate, frame
         self.tid = thread.ptid[1] or thread.ptid[2]
+        self.returned: str | None = None  # of pyfinish: what the frame that was left gave, as text
 
 
 class Process:

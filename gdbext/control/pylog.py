@@ -1,19 +1,33 @@
 """Print and go on: `pylog` at a line, `pytrace` at a function's beginning and its returns. Nothing stops but for the moment of reading."""
 
+from __future__ import annotations
+
 import collections
+import os
 import re
 import time
+from typing import TYPE_CHECKING
 
 import gdb
 
 from ..cpython import codes
 from ..cpython.expressions import evaluate
+from ..cpython.objects import Object
 from ..errors import GdbextError
+from ..lazy import lazy_module
 from ..render import jsonline
 from ..render.text import escape
+from ..render.text import seconds as duration
+from .frame_values import arguments, result
 from .hw_breakpoints import READ_ERRORS, REGISTERS, BytecodeWatchpoint
 from .pybreak import PyBreakpoint, text_of
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .hw_breakpoints import Process, StopContext
+
+files, tensors = lazy_module("torch.files"), lazy_module("torch.tensor_impl")
 KEPT = 10_000
 MAX_ARGUMENTS = 12
 MAX_DEPTH = 1000
@@ -21,10 +35,11 @@ MAX_DEPTH = 1000
 events = collections.deque(maxlen=KEPT)
 
 
-def record(point, stop, place, text):
+def record(point: Spoken, stop: StopContext, place: Any, text: str, more: dict[str, Any] | None = None) -> None:
     """One event: kept, and printed."""
+    now = time.time()
     event = {
-        "time": time.time(),
+        "time": now,
         "number": point.number,
         "pid": stop.process.pid,
         "tid": stop.tid,
@@ -33,16 +48,22 @@ def record(point, stop, place, text):
         "line": place.line,
         "function": escape(place.code.qualname),
         "text": text,
+        **(more or {}),
     }
     events.append(event)
-    if point.as_json:
+    if point.pace.as_json:
         gdb.write(jsonline.dumps({"schema": point.command + "/1", "partial": [], "events": [event]}) + "\n")
     else:
         head = f"{event['label']} " if event["label"] else ""
-        gdb.write(f"{head}{stop.tid} {escape(place.code.file.rpartition('/')[2])}:{place.line}  {text}\n")
+        gdb.write(f"{clock(now)} {head}{stop.tid} {escape(place.code.file.rpartition('/')[2])}:{place.line}  {text}\n")
 
 
-def parse_template(text):
+def clock(seconds: float) -> str:
+    """The time of day, to the millisecond, of seconds since the epoch."""
+    return time.strftime("%H:%M:%S", time.localtime(seconds)) + f".{int(seconds % 1 * 1000):03d}"
+
+
+def parse_template(text: str) -> list[Any]:
     """`a {x.y} b` -> ["a ", ("x.y",), " b"]; `{{` and `}}` are braces. `GdbextError` where a brace stays open."""
     parts, at = [], 0
     for found in re.finditer(r"\{\{|\}\}|\{([^{}]*)\}", text):
@@ -56,109 +77,156 @@ def parse_template(text):
     return parts
 
 
-class Logpoint(PyBreakpoint):
-    """A `pylog`. `limit`: it removes nothing, but says nothing more after so many lines (0: no end)."""
+class Pace:
+    """How much a logpoint says: as JSON or text, every Nth pass, at most `limit` lines (0: no end), for so many seconds from the first pass (0: no end).
 
-    def __init__(self, where, template, condition, count, rank, as_json, limit, show_content):
-        super().__init__("pylog", where, condition, count, rank)
-        self.template, self.parts, self.as_json, self.limit, self.show_content = (
-            template,
-            parse_template(template),
-            as_json,
-            limit,
-            show_content,
-        )
-        self.said = 0
+    It removes nothing: past its end the debug registers are given back, and the number stays in gdb's list."""
 
-    def act(self, stop, place):
-        if self.limit and self.said >= self.limit:
+    def __init__(
+        self, as_json: bool = False, limit: int = 0, every: int = 1, seconds: float = 0.0, show_content: bool = False
+    ) -> None:
+        self.as_json, self.limit, self.every, self.seconds, self.show_content = as_json, limit, every, seconds, show_content
+        self.passes = self.said = 0
+        self.began: float | None = None
+
+    def due(self) -> bool:
+        """Counts a pass; -> whether something is to be said of it."""
+        if self.began is None:
+            self.began = time.monotonic()
+        self.passes += 1
+        if self.passes > 1 and self.over() or (self.passes - 1) % self.every:
             return False
         self.said += 1
-        record(self, stop, place, "".join(self._part(stop, p) for p in self.parts))
+        return True
+
+    def over(self) -> bool:
+        """Whether nothing is said any more."""
+        late = self.seconds and self.began is not None and time.monotonic() - self.began >= self.seconds
+        return bool(self.limit and self.said >= self.limit or late)
+
+
+class Spoken(PyBreakpoint):
+    """What `pylog`, `pytrace` and `llm-save` share: a pass is told, at its `Pace`, and nothing stops."""
+
+    def __init__(self, command: str, where: Any, condition: str, count: int, rank: str, *, pace: Pace) -> None:
+        super().__init__(command, where, condition, count, rank)
+        self.pace = pace
+
+    def act(self, stop: StopContext, place: Any) -> bool:
+        if self.pace.due():
+            self.tell(stop, place)
+        if self.pace.over():
+            self.rest(stop)
         return False
 
-    def _part(self, stop, part):
-        if not isinstance(part, tuple):
-            return escape(part)
-        rt = stop.process.rt
+    def tell(self, stop: StopContext, place: Any) -> None:
+        """One pass: prints it."""
+        raise NotImplementedError
+
+    def rest(self, stop: StopContext) -> None:
+        """Nothing is said any more: the debug registers are free again. Inside stop()."""
+        for hardware in self.hw_breakpoints:
+            if hardware.alive:
+                hardware.end(disarm=True)
+
+    def text_of(self, stop: StopContext, expression: str) -> str:
+        """The value of an expression in the frame that is about to run, or why there is none, in angle brackets."""
         try:
-            return text_of(stop.process, part[0], evaluate(rt, part[0], stop.frame), self.show_content)
+            value = evaluate(stop.process.rt, expression, stop.frame)
+            return text_of(stop.process, expression, value, self.pace.show_content)
         except READ_ERRORS as e:
             return f"<{escape(str(e))}>"
 
 
-class Tracepoint(PyBreakpoint):
-    """A `pytrace`: a line at the call with the arguments, one at each return with the result."""
+class Logpoint(Spoken):
+    """A `pylog`."""
 
-    def __init__(self, where, condition, count, rank, as_json, limit, show_content):
-        super().__init__("pytrace", where, condition, count, rank)
-        self.as_json, self.limit, self.show_content, self.said = as_json, limit, show_content, 0
-        self.inside, self.without_results = {}, []
+    def __init__(self, where: Any, template: str, condition: str, count: int, rank: str, *, pace: Pace) -> None:
+        super().__init__("pylog", where, condition, count, rank, pace=pace)
+        self.parts = parse_template(template)
 
-    def arm(self, process, places):
+    def tell(self, stop: StopContext, place: Any) -> None:
+        record(self, stop, place, "".join(self.text_of(stop, p[0]) if isinstance(p, tuple) else escape(p) for p in self.parts))
+
+
+class Savepoint(Spoken):
+    """An `llm-save`: writes tensors to numbered files. `named`: [(name, expression)]; `folder`: where to."""
+
+    def __init__(self, where: Any, named: list[tuple[str, str]], folder: str, condition: str, rank: str, *, pace: Pace) -> None:
+        super().__init__("llm-save", where, condition, 1, rank, pace=pace)
+        self.named_expressions, self.folder = named, folder
+
+    def tell(self, stop: StopContext, place: Any) -> None:
+        for name, expression in self.named_expressions:
+            path = os.path.join(self.folder, f"{name}-{stop.process.pid}-{self.pace.said:06d}.pt")
+            try:
+                value = evaluate(stop.process.rt, expression, stop.frame)
+                if not isinstance(value, Object) or not tensors.is_tensor(value):
+                    raise GdbextError("it is no tensor")
+                tensor = tensors.read_tensor(stop.process.rt, value.address)
+                size, _ = files.save(tensor, path)
+                text = f"{name} = {expression}: {list(tensor.shape)} {tensor.dtype.name}, {size} bytes in {path}"
+            except (*READ_ERRORS, OSError) as e:
+                text, path = f"{name} = {expression}: not saved: {e}", ""
+            record(self, stop, place, escape(text), {"saved": escape(path), "name": name})
+
+
+class Tracepoint(Spoken):
+    """A `pytrace`: a line at the call with the arguments, one at each return with the result and how long the call took."""
+
+    def __init__(self, where: Any, condition: str, count: int, rank: str, *, pace: Pace) -> None:
+        super().__init__("pytrace", where, condition, count, rank, pace=pace)
+        self.inside: dict[tuple[int, int], list[tuple[int, float]]] = {}  # (pid, tid) -> (frame, when it was called)
+        self.without_results: list[str] = []
+
+    def arm(self, process: Process, places: list[Any]) -> None:
         super().arm(process, places)
         for place in places:
             found = codes.returns(place.code)
             free = REGISTERS - len(process.used())
             if len(found) > free:
                 self.without_results.append(
-                    f"{place.code.qualname} returns in {len(found)} places and {free} debug registers are free: calls are shown without results"
+                    f"{place.code.qualname} returns in {len(found)} places and {free} debug registers are free: calls are shown "
+                    "without results"
                 )
                 continue
             for there, constant in found:
                 hit = lambda stop, there=there, constant=constant: self.leaves(stop, there, constant)  # noqa: E731
                 self.hw_breakpoints.append(BytecodeWatchpoint(process, there, self.title, hit))
 
-    def act(self, stop, place):
-        if self.limit and self.said >= self.limit:
-            return False
-        self.said += 1
+    def tell(self, stop: StopContext, place: Any) -> None:
         frames = self.inside.setdefault((stop.process.pid, stop.tid), [])
         if len(frames) < MAX_DEPTH:
-            frames.append(stop.frame.address)
+            frames.append((stop.frame.address, time.monotonic()))
         shown = []
         count = arguments(stop.frame)
         for name, value in stop.frame.locals()[: min(count, MAX_ARGUMENTS)]:
-            shown.append(f"{escape(name)}=" + ("?" if value is None else text_of(stop.process, name, value, self.show_content)))
+            shown.append(
+                f"{escape(name)}=" + ("?" if value is None else text_of(stop.process, name, value, self.pace.show_content))
+            )
         more = ", …" if count > MAX_ARGUMENTS else ""
         record(self, stop, place, "  " * (len(frames) - 1) + f"-> {escape(place.code.qualname)}({', '.join(shown)}{more})")
-        return False
 
-    def leaves(self, stop, place, constant):
+    def rest(self, stop: StopContext) -> None:
+        if not any(self.inside.values()):  # the last call that was told is told to its end
+            super().rest(stop)
+
+    def leaves(self, stop: StopContext, place: Any, constant: int | None) -> bool:
+        """A return is about to run in some frame. Never stops."""
         frames = self.inside.get((stop.process.pid, stop.tid), [])
-        if stop.frame.address not in frames:
+        if all(stop.frame.address != address for address, _ in frames):
             return False  # its call was not told: it began before, the condition did not hold, or the limit is reached
-        while frames and frames.pop() != stop.frame.address:
-            pass  # left by an exception
+        while frames:  # those above it were left by an exception
+            address, began = frames.pop()
+            if address == stop.frame.address:
+                break
+        seconds = time.monotonic() - began
         try:
-            text = text_of(stop.process, place.code.name, result(stop.frame, constant), self.show_content)
+            text = text_of(stop.process, place.code.name, result(stop.frame, constant), self.pace.show_content)
         except READ_ERRORS as e:
             text = f"<{escape(str(e))}>"
-        record(self, stop, place, "  " * len(frames) + f"<- {escape(place.code.qualname)} = {text}")
+        line = "  " * len(frames) + f"<- {escape(place.code.qualname)} = {text}  ({duration(seconds)})"
+        record(self, stop, place, line, {"seconds": seconds})
+        if self.pace.over():
+            self.rest(stop)
         return False
-
-
-def arguments(frame):
-    """How many of a frame's first variables are arguments, * and ** included."""
-    rt, code = frame.rt, frame.code
-    count = rt.target.i32(code.address + rt.layout["code.co_argcount"]) + rt.target.i32(
-        code.address + rt.layout["code.co_kwonlyargcount"]
-    )
-    return max(0, min(count + bool(code.flags & 4) + bool(code.flags & 8), 65536))
-
-
-def result(frame, constant):
-    """The value that a frame is about to return: a constant of its code, else the only value on its stack (Python/bytecodes.c:
-    RETURN_VALUE leaves the stack empty)."""
-    rt, L, t = frame.rt, frame.rt.layout, frame.rt.target
-    if constant is not None:
-        return rt.object(t.u64(frame.code.address + L["code.co_consts"])).item(constant)
-    if "frameobj.f_valuestack" in L:
-        return rt.object(t.u64(t.u64(frame.address + L["frameobj.f_valuestack"])))
-    if "iframe.localsplus" not in L:  # 3.10: the stack follows the variables
-        return rt.object(t.u64(frame.address + L["frameobj.f_localsplus"] + 8 * len(frame.code.variables)))
-    raw = t.u64(frame.address + L["iframe.localsplus"] + 8 * t.i32(frame.code.address + L["code.co_nlocalsplus"]))
-    value = rt.dialect.untag(raw)
-    if not value:
-        raise GdbextError("its result is a small number kept in a tagged word" if raw else "its result is not on the stack")
-    return rt.object(value)

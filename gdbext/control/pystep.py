@@ -2,15 +2,25 @@
 word stops at each instruction of this one frame and runs at full speed through everything that it calls. All threads are resumed.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import gdb
 
 from ..access import live_gdb
 from ..access.cli_gdb import command
+from ..cpython import codes
 from ..cpython.frames import PyFrame
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
 from . import hw_breakpoints
-from .hw_breakpoints import Process, WordWatchpoint
+from .frame_values import result
+from .hw_breakpoints import READ_ERRORS, REGISTERS, BytecodeWatchpoint, Process, StopContext, WordWatchpoint
+from .pybreak import text_of
+
+if TYPE_CHECKING:
+    from ..cpython.dialects import RawFrame
 
 ANCESTORS = 3  # callers that are watched: where a frame goes away by an exception, one of them goes on
 SKIPPED = "<frozen "  # the import machinery is not stepped into
@@ -22,6 +32,7 @@ class Run:
     def __init__(self, process, label):
         self.process, self.rt, self.label = process, process.rt, label
         self.hw_breakpoints, self.ended = [], None  # ended: the `StopContext` that ended it
+        self.returned: str | None = None  # what the frame that was left gave, as text
 
     def watch(self, address, hit, size=8, raw=False):
         self.hw_breakpoints.append(
@@ -35,6 +46,24 @@ class Run:
             self.watch(step.address + L["frameobj.f_lasti"], hit, 4)
         else:
             self.watch(step.address + L["iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"], hit)
+
+    def watch_returns(self, left: RawFrame) -> None:
+        """Takes note of what a frame returns, where a register is left for each of its returns and one for its caller."""
+        code = self.rt.code(left.code)
+        found = codes.returns(code)
+        if len(found) > REGISTERS - len(self.process.used()) - 1:
+            return
+        for place, constant in found:
+
+            def hit(stop: StopContext, constant: int | None = constant) -> bool:
+                if stop.frame.address == left.address:
+                    try:
+                        self.returned = text_of(stop.process, code.name, result(stop.frame, constant))
+                    except READ_ERRORS:
+                        self.returned = None
+                return False
+
+            self.hw_breakpoints.append(BytecodeWatchpoint(self.process, place, self.label, hit))
 
     def _note(self, stop, hit):
         if hit(stop):
@@ -56,6 +85,8 @@ class Run:
                 breakpoint.end(disarm=breakpoint.is_valid())
             self.hw_breakpoints = []
             hw_breakpoints.sweep()
+        if isinstance(self.ended, StopContext):  # not the new value of a raw word
+            self.ended.returned = self.returned
         return self.ended
 
 
@@ -75,7 +106,7 @@ def here(label):
 
 
 def _free(process, wanted, least, label):
-    free = hw_breakpoints.REGISTERS - len(process.used())
+    free = REGISTERS - len(process.used())
     if free < least:
         process.need(least, label)
     return min(free, wanted)
@@ -148,6 +179,8 @@ def out(label, level=0):
     if not callers:
         raise GdbextError("this is the outermost Python frame of the thread: it has no caller to go to")
     run = Run(process, "pyfinish")
+    _free(process, ANCESTORS, 1, run.label)
+    run.watch_returns(steps[level])
     for step in callers[: _free(process, ANCESTORS, 1, run.label)]:
         run.watch_frame(step, lambda now, step=step: now.frame.raw.address == step.address)
     return run.go()

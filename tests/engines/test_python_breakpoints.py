@@ -92,7 +92,7 @@ def test_stop_on_a_request_step_log_a_thousand_passes_and_go_on(running, name, g
     stepped = [said.json(i)["frame"] for i in (5, 6, 7)]
     assert stepped[0]["function"] == at["step"] and stepped[2]["function"].endswith(at["caller"]), stepped
     assert re.search(rf"^pybreak 3: {at['step']} at .*, hit 1000$", out[11], re.M), out[11][-500:]
-    lines = re.findall(r"^\S+ \d+ \w+\.py:\d+  (\d+) '(request-\S+)'$", out[11], re.M)
+    lines = re.findall(r"^[\d:.]+ \S+ \d+ \w+\.py:\d+  (\d+) '(request-\S+)'$", out[11], re.M)
     events = said.json(12)["events"]
     assert len(lines) == len(events) == 1000 and all(0 < int(n) <= 4 for n, _ in lines)
     assert said.status == 0, said.text[-500:]

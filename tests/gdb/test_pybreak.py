@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug re
 
 def logged(text, line):
     """The texts that `pylog` printed for a line."""
-    return re.findall(rf"^\d+ \w+\.py:{line}  (.*)$", text, re.M)
+    return re.findall(rf"^[\d:.]+ \d+ \w+\.py:{line}  (.*)$", text, re.M)
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
@@ -63,9 +63,9 @@ def test_every_pass_is_seen_once_and_a_later_import_too(python, session):
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
 def test_calls_are_traced_with_arguments_and_results(python, session):
     said, _ = session(["pytrace Machine.two", "pybreak finished", "@run", "continue"], python)
-    lines = re.findall(r"^\d+ breakpoints\.py:\d+  (.*)$", said.outputs[3], re.M)
+    lines = re.findall(r"^[\d:.]+ \d+ breakpoints\.py:\d+  (.*)$", said.outputs[3], re.M)
     calls = [re.search(r"number=(\d+)\)$", line).group(1) for line in lines if line.startswith("-> ")]
-    results = [re.search(r"= (.*)$", line).group(1) for line in lines if line.startswith("<- ")]
+    results = [re.search(r"= (.*)  \([\d.]+ \w+\)$", line).group(1) for line in lines if line.startswith("<- ")]
     assert calls == [str(n) for n in range(300)]
     assert results == [repr(("a" if n % 3 else "b", n)) for n in range(300)]
 
@@ -160,7 +160,7 @@ def test_an_expression_that_fails_in_the_stop_is_told_there(session):
     said, _ = session(
         ['pylog -limit 2 work "{nobody} {{}} {number}"', "pybreak finished if nothing > 3", "@run", "continue", "pyprint 1 + 1"]
     )
-    texts = re.findall(r"^\d+ breakpoints\.py:\d+  (.*)$", said.outputs[3], re.M)
+    texts = re.findall(r"^[\d:.]+ \d+ breakpoints\.py:\d+  (.*)$", said.outputs[3], re.M)
     assert len(texts) == 2 and all(re.match(r"<.*nobody.*> \{\} \d$", t) for t in texts), texts
     assert "its condition cannot be told" in said.outputs[3] and said.outputs[4] == "2"
 

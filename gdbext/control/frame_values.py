@@ -1,0 +1,38 @@
+"""Values of a frame that Python has no name for: how many of its variables are arguments, and what it is about to return."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..cpython.frames import PyFrame
+
+
+def arguments(frame: PyFrame) -> int:
+    """How many of a frame's first variables are arguments, * and ** included."""
+    rt, code = frame.rt, frame.code
+    count = rt.target.i32(code.address + rt.layout["code.co_argcount"]) + rt.target.i32(
+        code.address + rt.layout["code.co_kwonlyargcount"]
+    )
+    return max(0, min(count + bool(code.flags & 4) + bool(code.flags & 8), 65536))
+
+
+def result(frame: PyFrame, constant: int | None) -> Any:
+    """The value that a frame is about to return: a constant of its code, else the only value on its stack (Python/bytecodes.c:
+    RETURN_VALUE leaves the stack empty)."""
+    rt, L, t = frame.rt, frame.rt.layout, frame.rt.target
+    if constant is not None:
+        return rt.object(t.u64(frame.code.address + L["code.co_consts"])).item(constant)
+    if "frameobj.f_valuestack" in L:
+        return rt.object(t.u64(t.u64(frame.address + L["frameobj.f_valuestack"])))
+    if "iframe.localsplus" not in L:  # 3.10: the stack follows the variables
+        return rt.object(t.u64(frame.address + L["frameobj.f_localsplus"] + 8 * len(frame.code.variables)))
+    raw = t.u64(frame.address + L["iframe.localsplus"] + 8 * t.i32(frame.code.address + L["code.co_nlocalsplus"]))
+    value = rt.dialect.untag(raw)
+    if not value:
+        raise GdbextError("its result is a small number kept in a tagged word" if raw else "its result is not on the stack")
+    return rt.object(value)

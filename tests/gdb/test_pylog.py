@@ -1,0 +1,100 @@
+"""pylog, pytrace and llm-save: what is said, how often, for how long, and what is written."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+
+import pytest
+from harness.breakpoints import OFF, started
+from harness.gdb_run import run_gdb
+from harness.subjects import PYTHONS
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
+
+LINE = r"^(\d\d:\d\d:\d\d\.\d{3}) \d+ breakpoints\.py:\d+  (.*)$"
+TENSORS = """
+import sys, time, torch
+def step(number):
+    hidden = torch.full((2, 3), float(number))
+    whole = torch.arange(number + 1)
+    return hidden.sum() + whole.sum()  # LINE
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(10):
+    step(number)
+"""
+
+
+def test_every_nth_pass_with_a_clock(session):
+    said, _ = session(['pylog -every 100 work "{number}"', "pybreak finished", "@run", "continue", "pylog"])
+    lines = re.findall(LINE, said.outputs[3], re.M)
+    assert [text for _, text in lines] == ["0", "100", "200"] and [at for at, _ in lines] == sorted(at for at, _ in lines)
+    assert re.findall(LINE, said.outputs[4], re.M) == lines
+
+
+def test_every_nth_call_with_the_time_it_took(session):
+    said, _ = session(["pytrace -every 100 Machine.two", "pybreak finished", "@run", "continue"])
+    texts = [text for _, text in re.findall(LINE, said.outputs[3], re.M)]
+    assert len(texts) == 6 and all(re.search(r"\([\d.]+ (us|ms|s)\)$", text) for text in texts[1::2]), texts
+
+
+def test_nothing_is_said_after_its_time_and_the_register_is_free_again(session):
+    said, _ = session(
+        ['pylog -for 0.000001 work "{number}"', "pybreak finished", "@run", "continue", "pybreak -json"], tally=False
+    )
+    assert len(re.findall(r"breakpoints\.py:\d+  \d+$", said.outputs[3], re.M)) == 1
+    assert said.json(4)["breakpoints"][0]["hits"] <= 2
+
+
+@pytest.mark.parametrize("python", PYTHONS[:1] + PYTHONS[-1:], ids=os.path.basename)
+def test_pyfinish_says_what_is_returned(python, gdb_path, tmp_path):
+    with started(python, tmp_path) as subject:
+        commands = ["pybreak Machine.two if number == 4", subject.tell("run"), "continue", "delete", "pyfinish", "pyfinish -json"]
+        said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=40, before=OFF)
+    assert said.outputs[4].splitlines()[-1] == f"returned {('a', 4)!r}", said.text
+
+
+def test_tensors_are_written_at_each_pass_and_torch_reads_them(gdb_path, torch_python, tmp_path):
+    program = tmp_path / "steps.py"
+    program.write_text(TENSORS)
+    line = next(i for i, text in enumerate(TENSORS.splitlines(), 1) if "# LINE" in text)
+    folder = tmp_path / "out"
+    with subprocess.Popen([torch_python, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        try:
+            assert one.stdout.readline() == "ready\n"
+            command = f"llm-save h=hidden rows=whole bad=number -at steps.py:{line} -every 3 -limit 3 -o {folder}"
+            said = run_gdb(
+                gdb_path,
+                [command, f"shell echo > /proc/{one.pid}/fd/0", "continue"],
+                ["-p", str(one.pid)],
+                timeout=100,
+                before=OFF,
+            )
+        finally:
+            one.kill()
+    assert "(1 debug register)" in said.outputs[0], said.text
+    assert sorted(os.listdir(folder)) == sorted(f"{name}-{one.pid}-00000{n}.pt" for name in ("h", "rows") for n in (1, 2, 3))
+    assert said.text.count("it is no tensor") == 3
+    code = (
+        "import sys, torch\n"
+        "for i, n in enumerate((0, 3, 6), 1):\n"
+        "    h, rows = (torch.load(f'{sys.argv[1]}/{k}-{sys.argv[2]}-{i:06d}.pt') for k in ('h', 'rows'))\n"
+        "    assert torch.equal(h, torch.full((2, 3), float(n))) and torch.equal(rows, torch.arange(n + 1))\n"
+    )
+    subprocess.run([torch_python, "-c", code, folder, str(one.pid)], check=True)
+
+
+def test_a_folder_of_somebody_elses_is_refused(gdb_path, tmp_path):
+    if os.getuid() or not shutil.which("chown"):
+        pytest.skip("only root can give a folder away")
+    os.chown(tmp_path, 65534, 65534)
+    said = run_gdb(
+        gdb_path, [f"llm-save a=b -at f.py:1 -o {tmp_path}", "llm-save -at f.py:1 -o /tmp/x", "pylog -every 0 f.py:1 'x'"]
+    )
+    assert (
+        "another user" in said.outputs[0]
+        and "takes names and expressions" in said.outputs[1]
+        and "-every is 1" in said.outputs[2]
+    )
