@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from ..access import ptrace
 from ..cpython import gil
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
@@ -253,6 +254,8 @@ def view_of(snapshot):
         raise NotFoundError(f"{snapshot.name}: {snapshot.reason}")
     view = ProcessView(snapshot.target, snapshot.label, snapshot.rank)
     view.live = bool(snapshot.pauses) or snapshot.target.is_live
+    if view.rt is None and snapshot.pauses and ptrace.memory_tid(snapshot.pid) is None:
+        raise NotFoundError(f"{snapshot.name} has ended while it was copied")
     if snapshot.rank is None and not view.label and view.rt is not None:
         view.label = distributed_label(view.rt)
     return view
