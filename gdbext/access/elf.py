@@ -38,6 +38,7 @@ MAX_SEGMENTS = 1 << 20
 MAX_TAGS = 4096
 MAX_NAME = 65536
 NEAR = 4096  # bytes behind a symbol without a size that are still taken for its function
+NOTE_SECONDS = 5.0  # that reading a file's notes may take
 SEARCH_SECONDS = 20.0  # that searches by address may take in one file, all together
 
 _open_files: dict[tuple[str, int, int, int, int], Elf] = {}
@@ -187,7 +188,9 @@ class Elf:
         return found
 
     def string(self, offset: int, limit: int = MAX_NAME) -> str:
-        """The text at a file offset up to its NUL."""
+        """The text at a file offset up to its NUL; '' behind the end of the file."""
+        if offset >= len(self.data):
+            return ""
         end = self.data.find(b"\0", offset, offset + limit)
         return self.data[offset : end if end >= 0 else offset].decode("utf-8", "replace")
 
@@ -236,7 +239,8 @@ class Elf:
 
     def _bounded(self, offset: int, count: int, str_offset: int, str_size: int) -> SymbolTable:
         end = len(self.data)
-        return offset, min(count, max(0, end - offset) // 24), str_offset, min(str_size, max(0, end - str_offset))
+        offset, str_offset = min(offset, end), min(str_offset, end)
+        return offset, min(count, (end - offset) // 24), str_offset, min(str_size, end - str_offset)
 
     def _dynamic(self) -> SymbolTable | None:
         """From .dynsym, else from PT_DYNAMIC, as the loader itself finds them."""
@@ -409,7 +413,7 @@ class Elf:
     # ---- notes ---------------------------------------------------------------------------------------------------
     def notes(self) -> Iterator[tuple[bytes, int, bytes]]:
         """`(name, type, description bytes)` of every PT_NOTE segment; stops where the file is cut."""
-        budget = files.Budget(self.path)
+        budget = files.Budget(self.path, seconds=NOTE_SECONDS)
         for s in self.segments:
             if s.type == PT_NOTE:
                 yield from notes_in(self.data, s.offset, min(s.offset + s.filesz, len(self.data)), budget)

@@ -255,8 +255,13 @@ def main(words):
     parser.add_argument(
         "--pybreak", action="store_true", help="only what an armed Python breakpoint costs vLLM and SGLang at work"
     )
+    parser.add_argument("--fuzz", type=int, metavar="N", help="only N damaged files of each format that the pack opens")
     parser.add_argument("--gib", type=float, default=1.0, help="size of the tensor of --tensors")
     args = parser.parse_args(words)
+    if args.fuzz:
+        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        words = [environment("tests"), "-m", "tools.fuzz", str(args.fuzz)]
+        return subprocess.run(words, env={**os.environ, "PYTHONPATH": folder}, check=False).returncode
     gdb = need_gdb()[0]
     if args.tensors:
         bench_tensors.main(gdb, args.gib, args.rounds)

@@ -1,0 +1,343 @@
+"""Damaged files of every format that the pack opens, made by seeded changes of whole ones: `scripts/bench --fuzz N`, and a short
+run in the tests.
+
+Each file must be read or refused by a `GdbextError` of one line, within 5 seconds of CPU; the peak of memory is told. A failure
+names the seed: `python -m tools.fuzz 1 --format core --seed SEED` makes that file again.
+"""
+
+import argparse
+import io
+import json
+import os
+import random
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [ROOT, os.path.join(ROOT, "tests")]
+
+from harness import gpucores  # noqa: E402
+
+from gdbext.access import cfi, core_writer, elf, model, ptrace  # noqa: E402
+from gdbext.access.snapshot import CoreFileTarget  # noqa: E402
+from gdbext.commands.pytensors import difference, load_listing  # noqa: E402
+from gdbext.cpython.runtime import open_runtime  # noqa: E402
+from gdbext.errors import GdbextError  # noqa: E402
+from gdbext.kernels import gpucore  # noqa: E402
+from gdbext.stacks import cluster  # noqa: E402
+from gdbext.torch import files as tensor_files  # noqa: E402
+
+CPU_SECONDS = 5
+ODD = [
+    0,
+    1,
+    2,
+    7,
+    0x7F,
+    0x80,
+    0xFF,
+    0xFFFF,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+    1 << 32,
+    1 << 40,
+    (1 << 63) - 1,
+    1 << 63,
+    (1 << 64) - 1,
+]
+ODD_JSON = [None, True, -1, 0, 1 << 70, 1.5, "", "x" * 5000, "\x1b[2J\n", [], {}, [[]], {"a": {}}, "llm-stacks/1", 1e308]
+
+
+class TookTooLong(BaseException):
+    """A file that was not done with in its time."""
+
+
+# ---- whole files -----------------------------------------------------------------------------------------------------
+def _registers(**values):
+    names = ptrace.REGISTERS["x86-64"]
+    return struct.pack(f"<{len(names)}Q", *[values.get(n, i) for i, n in enumerate(names)])
+
+
+def _core(folder, note):
+    path = os.path.join(folder, "seed.core")
+    program = os.path.realpath(sys.executable)
+    maps = [
+        model.Mapping(0x10000, 0x14000, "rw-p"),
+        model.Mapping(0x20000, 0x24000, "rw-p", path="[stack]"),
+        model.Mapping(0x400000, 0x402000, "r-xp", 0, program),
+    ]
+    memory = {a: bytes(range(256)) * 16 for a in (0x10000, 0x12000, 0x21000)}
+    with open(program, "rb") as f:
+        memory[0x400000] = f.read(4096)
+    threads = [(100, _registers(rsp=0x21010, rip=0x400100, rbp=0x21100)), (101, _registers(rsp=0x11000))]
+    core_writer.write_core(path, "x86-64", 100, threads, maps, memory, auxv=bytes(64), program="python3 -m vllm", note=note)
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def _snapshot(folder):
+    maps = "10000-14000 rw-p 00000000 00:00 0 \n20000-24000 rw-p 00000000 00:00 0 [stack]\n"
+    threads = {"100": {"name": "main", "state": "S", "ns_tid": 7}, "101": {"name": "w", "state": "D", "ns_tid": 8}}
+    root = {"pid": 1, "start": 5, "boot": "x"}
+    return _core(
+        folder, {"pid": 100, "label": "TP0", "maps": maps, "threads": threads, "root": root, "cwd": "/", "pauses": [0.1]}
+    )
+
+
+def _library(folder):
+    path = os.path.join(folder, "seed.so")
+    source = b"int inner(int n) { volatile int x = n; return x; } int outer(int n) { return inner(n) * 3; }"
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=source, check=True)
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def _gpucore(folder):
+    path = os.path.join(folder, "seed.gpu")
+    name = "_Z6kernelPfi"
+    gpucores.write_core(
+        path, gpucores.cubin({name: 384}), [gpucores.Grid(name, (2, 1, 1), (64, 1, 1), [((1, 0, 0), [(1, 7, 14)])])]
+    )
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def _npy(folder):
+    import numpy
+
+    data = io.BytesIO()
+    numpy.save(data, numpy.arange(60, dtype="f4").reshape(3, 4, 5))
+    return data.getvalue()
+
+
+def _safetensors(folder):
+    entry = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
+    header = json.dumps({"__metadata__": {"format": "pt"}, "a": entry}).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(24)
+
+
+def _pt(folder):
+    """As torch.save writes it: made by the pack's own writer, which its tests let torch read."""
+    from gdbext.torch import arrays, dtypes
+
+    import numpy
+
+    values = numpy.arange(12, dtype="f4").reshape(3, 4)
+    path = os.path.join(folder, "seed.pt")
+    source = arrays.Source((3, 4), dtypes.DTYPES["float32"], "", lambda box: values[box], None)
+    with open(path, "wb") as f:
+        tensor_files._write_pt(f, source)
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def _merge(folder):
+    frame = {"kind": "python", "function": "run", "file": "a.py", "line": 3}
+    member = {"host": "h", "label": "TP0", "pid": 4, "role": "worker", "tid": 4, "name": "main"}
+    answer = {
+        "schema": "llm-stacks/1",
+        "groups": [{"frames": [frame, {**frame, "kind": "native", "library": "libc.so.6"}], "members": [member], "idle": False}],
+        "failed": [{"label": None, "pid": 5, "reason": "gone"}],
+        "pauses": [{"pid": 4, "seconds": 0.01}],
+        "ranks_total": 2,
+        "partial": ["one"],
+    }
+    return json.dumps(answer).encode()
+
+
+def _diff(folder):
+    row = {
+        "address": "0x7f0000001000",
+        "shape": [2, 3],
+        "dtype": "torch.float32",
+        "device": "cpu",
+        "bytes": 24,
+        "storage": "0x1",
+        "path": "x",
+    }
+    return json.dumps({"schema": "pytensors/1", "tensors": [row, {**row, "address": "0x2000"}], "total_bytes": 48}).encode()
+
+
+# ---- readers ---------------------------------------------------------------------------------------------------------
+def _read_core(path):
+    target = CoreFileTarget(path)
+    target.modules(), target.argv() if not target.note else None
+    target.root(), target.cwd(), target.doubts()
+    for thread in target.threads()[:4]:
+        try:
+            target.unwind(thread)
+        except GdbextError:
+            pass
+    target.read_partial(0x10000, 8192)
+    try:
+        open_runtime(target)
+    except GdbextError:
+        pass  # it runs no CPython
+    finally:
+        elf.drop_cached(path)
+
+
+def _read_library(path):
+    try:
+        found = elf.open_elf(path)
+        found.symbol("outer"), found.symbols_named([b"inn"]), found.build_id, found.section_heads, found.mapped_files()
+        table = cfi.table_of(found)
+        for vaddr in range(0x1000, 0x1200, 24):
+            found.function_at(vaddr), found.function_from(vaddr)
+            if table is not None:
+                try:
+                    table.find(vaddr)
+                except (struct.error, LookupError):
+                    pass  # as the unwinder takes it
+    finally:
+        elf.drop_cached(path)
+
+
+def _read_gpucore(path):
+    found = gpucore.open_core(path)
+    try:
+        found.read(0x7F0000000000, 16)
+    except GdbextError:
+        pass  # it holds no such memory
+
+
+def _read_tensor(path):
+    source = tensor_files.read(path)
+    for box in list(source.boxes())[:4]:
+        source.read(box)
+
+
+def _read_merge(path):
+    cluster.from_folder(os.path.dirname(path))
+
+
+def _read_diff(path):
+    rows = load_listing(path)
+    difference(rows, rows)
+
+
+FORMATS = {
+    "core": (lambda folder: _core(folder, None), _read_core, "x.core"),
+    "snapshot": (_snapshot, _read_core, "x.core"),
+    "library": (_library, _read_library, "x.so"),
+    "gpucore": (_gpucore, _read_gpucore, "x.gpu"),
+    "npy": (_npy, _read_tensor, "x.npy"),
+    "safetensors": (_safetensors, _read_tensor, "x.safetensors"),
+    "pt": (_pt, _read_tensor, "x.pt"),
+    "merge": (_merge, _read_merge, "x.json"),
+    "diff": (_diff, _read_diff, "x.json"),
+}
+
+
+# ---- damage ----------------------------------------------------------------------------------------------------------
+def damaged(whole, chance):
+    """A copy of `whole` with one to six changes."""
+    data = bytearray(whole)
+    for _ in range(chance.choice((1, 1, 1, 2, 3, 6))):
+        at = chance.randrange(len(data)) if data else 0
+        if chance.random() < 0.6:
+            at = min(at, chance.randrange(1, 2048))  # heads are where sizes and counts stand
+        kind = chance.randrange(7)
+        if kind == 0:
+            data[at : at + 1] = bytes([chance.randrange(256)])
+        elif kind in (1, 2):
+            code, size = chance.choice((("<H", 2), ("<I", 4), ("<Q", 8)))
+            at -= at % size
+            data[at : at + size] = struct.pack(code, chance.choice([*ODD, len(data), at]) & (1 << 8 * size) - 1)
+        elif kind == 3:
+            del data[at:]
+        elif kind == 4:
+            del data[at : at + chance.randrange(1, 64)]
+        elif kind == 5:
+            data[at:at] = data[at : at + chance.randrange(1, 512)]
+        else:
+            data[at:at] = bytes(chance.randrange(256) for _ in range(chance.randrange(1, 24)))
+    return bytes(data)
+
+
+def damaged_json(whole, chance):
+    """A copy of a JSON text with one value replaced, removed or nested deep; sometimes damaged as bytes."""
+    if chance.random() < 0.3:
+        return damaged(whole, chance)
+    data = json.loads(whole)
+    places = []
+
+    def walk(value):
+        for key in list(value) if isinstance(value, dict) else range(len(value)):
+            places.append((value, key))
+            if isinstance(value[key], (dict, list)):
+                walk(value[key])
+
+    walk(data)
+    for _ in range(chance.choice((1, 1, 2, 4))):
+        holder, key = chance.choice(places)
+        if isinstance(holder, dict) and chance.random() < 0.2:
+            holder.pop(key, None)
+        elif isinstance(holder, dict) or key < len(holder):
+            holder[key] = chance.choice(ODD_JSON)
+    text = json.dumps(data)
+    return (text.replace("[", "[" * chance.choice((1, 1, 1, 50_000)), 1) if chance.random() < 0.1 else text).encode()
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+def _stop(*_):
+    raise TookTooLong
+
+
+def fuzz(name, count, seed):
+    """Reads `count` damaged files of a format; -> a row of the table."""
+    make, read, file = FORMATS[name]
+    row = {"format": name, "files": count, "read": 0, "refused": 0, "failures": [], "slowest_s": 0.0}
+    signal.signal(signal.SIGPROF, _stop)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+    ) as seeds, tempfile.TemporaryDirectory() as folder:
+        whole, path = make(seeds), os.path.join(folder, file)
+        for number in range(seed, seed + count):
+            chance = random.Random(f"{name} {number}")
+            with open(path, "wb") as f:
+                f.write((damaged_json if name in ("merge", "diff") else damaged)(whole, chance))
+            began = time.process_time()
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+            try:
+                read(path)
+                row["read"] += 1
+            except GdbextError as e:
+                row["refused"] += 1
+                if "\n" in str(e):
+                    row["failures"].append([number, f"two lines: {e}"])
+            except TookTooLong:
+                row["failures"].append([number, f"more than {CPU_SECONDS} s"])
+            except Exception:  # every other exception is what is looked for
+                row["failures"].append([number, traceback.format_exc().strip().splitlines()[-1]])
+            finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
+            row["slowest_s"] = max(row["slowest_s"], round(time.process_time() - began, 3))
+    row["grown_mib"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
+    return row
+
+
+def main(words):
+    parser = argparse.ArgumentParser(prog="tools.fuzz", description=__doc__)
+    parser.add_argument("count", type=int, help="files of each format")
+    parser.add_argument("--format", choices=FORMATS, action="append")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args(words)
+    failed = 0
+    for name in args.format or FORMATS:
+        row = fuzz(name, args.count, args.seed)
+        failed += len(row["failures"])
+        print(json.dumps({**row, "failures": row["failures"][:20]}), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
