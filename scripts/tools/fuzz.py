@@ -125,9 +125,9 @@ def _safetensors(folder):
 
 def _pt(folder):
     """As torch.save writes it: made by the pack's own writer, which its tests let torch read."""
-    from gdbext.torch import arrays, dtypes
-
     import numpy
+
+    from gdbext.torch import arrays, dtypes
 
     values = numpy.arange(12, dtype="f4").reshape(3, 4)
     path = os.path.join(folder, "seed.pt")
