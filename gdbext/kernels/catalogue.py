@@ -4,14 +4,24 @@ The names are data (catalogue.json, with their sources). A library is looked thr
 searched for the mangled identifiers: nothing is loaded into gdb, a gigabyte of libraries takes a second or two.
 """
 
+from __future__ import annotations
+
 import copy
+import dataclasses
 import json
 import os
 import re
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from ..engines.registry import kernels_of
 from ..errors import GdbextError, NotFoundError
 from . import signatures, stripped
+
+if TYPE_CHECKING:
+    from ..access.base import Module, Target
+    from ..access.elf import Elf
+    from ..cpython.objects import Object
+    from ..cpython.runtime import Runtime
 
 # Functions that every launch of a kernel passes, by what they take (kernels/launch.py knows how).
 RUNTIME_ENTRIES = (
@@ -40,20 +50,20 @@ class Kernel:
     """One name of the catalogue. `kernel`: identifier; `launch`: "runtime", "driver" or "cpu"; `role`, `engine`, `backend`,
     `releases`, `focus`, `source` as catalogue.json says."""
 
-    def __init__(self, group, row):
+    def __init__(self, group: Mapping[str, Any], row: Mapping[str, Any]) -> None:
         self.kernel, self.role, self.releases, self.focus = row["kernel"], row["role"], row["releases"], row.get("focus", "")
         self.within, self.library = row.get("within", ""), re.compile(group.get("library") or "$^")
         self.engine, self.backend, self.launch, self.source = group["engine"], group["backend"], group["launch"], group["source"]
         parts = self.kernel.split("::")
         self.word = parts[0]
 
-    def as_launcher(self):
+    def as_launcher(self) -> Kernel:
         """The host function of the same name."""
         other = copy.copy(self)
         other.role, other.focus = "launcher", ""
         return other
 
-    def fits(self, signature):
+    def fits(self, signature: signatures.Signature) -> bool:
         """Whether a symbol is an instance of it."""
         if self.within:
             return signature.base == self.within and any(re.search(rf"\b{self.word}\b", t) for t in signature.template)
@@ -62,13 +72,13 @@ class Kernel:
         return signature.path[-len(self.kernel.split("::")) :] == self.kernel.split("::")
 
     @property
-    def needle(self):
+    def needle(self) -> bytes:
         """What a mangled name of it holds: the identifier with its length before it."""
         return (f"{len(self.word)}{self.word}" if not self.word.endswith("*") else self.word[:-1]).encode()
 
 
 class Catalogue:
-    def __init__(self, data):
+    def __init__(self, data: Mapping[str, Any]) -> None:
         self.kernels = [Kernel(group, row) for group in data["groups"] for row in group["kernels"]]
         self.libraries = [(re.compile(row["path"]), row["engine"]) for row in data["libraries"]]
         self.sources, self.looked_through = data["sources"], data["looked_through"]
@@ -76,11 +86,11 @@ class Catalogue:
         for kernel in self.kernels:
             self.by_word.setdefault(kernel.word, []).append(kernel)
 
-    def engine_of(self, path):
+    def engine_of(self, path: str) -> str:
         """The engine that a library belongs to, '' for none."""
         return next((engine for pattern, engine in self.libraries if pattern.search(path)), "")
 
-    def named(self, name):
+    def named(self, name: str) -> list[Kernel]:
         """The entries of a kernel's identifier, as Triton and the driver know it (its own suffixes cut off)."""
         found = [k for k in self.kernels if k.kernel == name or k.kernel.endswith("*") and name.startswith(k.kernel[:-1])]
         return found or [
@@ -93,133 +103,145 @@ class Catalogue:
 _loaded = []
 
 
-def catalogue():
+def catalogue() -> Catalogue:
     if not _loaded:
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "catalogue.json"), encoding="utf-8") as f:
             _loaded.append(Catalogue(json.load(f)))
     return _loaded[0]
 
 
+@dataclasses.dataclass
 class BreakpointSite:
-    """An address where one instance of a kernel can be stopped at. `kind`: "stub" (nvcc's launching stub), "wrapper" (the
-    kernel's host function, which calls the stub), "registered" (the same of a stripped library: its stub may be anywhere),
-    "function" (a launcher or a CPU function)."""
+    """An address where one instance of a kernel can be stopped at.
 
-    __slots__ = ("address", "size", "symbol", "signature", "kind")
+    `kind`: "stub" (nvcc's launching stub), "wrapper" (the kernel's host function, which calls the stub), "registered" (the same
+    of a stripped library: its stub may be anywhere), "function" (a launcher or a CPU function)."""
 
-    def __init__(self, address, size, symbol, signature, kind):
-        self.address, self.size, self.symbol, self.signature, self.kind = address, size, symbol, signature, kind
+    address: int
+    size: int
+    symbol: str
+    signature: signatures.Signature
+    kind: str
 
 
+@dataclasses.dataclass
 class Row:
-    """A kernel in a library. `where`: "host" (sites to stop at), "device" (only its GPU code is there), "driver" (launched by
-    name). `sites`: [`BreakpointSite`], addresses of the process; `instances`: how many different ones."""
+    """A kernel in a library.
 
-    def __init__(self, kernel, name, library, engine, where, sites=(), module=""):
-        self.kernel, self.name, self.library, self.engine, self.where = kernel, name, library, engine, where
-        self.sites, self.module = list(sites), module
+    `where`: "host" (sites to stop at), "device" (only its GPU code is there), "driver" (launched by name); `sites`: addresses of
+    the process; `module`: the Python module that has it."""
+
+    kernel: Kernel
+    name: str
+    library: str
+    engine: str
+    where: str
+    sites: list[BreakpointSite] = dataclasses.field(default_factory=list)
+    module: str = ""
 
     @property
-    def instances(self):
+    def instances(self) -> int:
+        """How many different instances there are."""
         return len({p.signature.text for p in self.sites})
 
 
-def scan_library(elf, path, bias=0, pattern=None, word=""):
-    """`[Row]` of one library. `pattern`: a compiled regular expression that demangled names must fit, those of kernels that the
-    catalogue does not know included; `word`: a kernel's identifier, in the catalogue or not; `bias`: what to add to the file's
-    addresses."""
+def scan_library(elf: Elf, path: str, bias: int = 0, pattern: re.Pattern[str] | None = None, word: str = "") -> list[Row]:
+    """The `Row`s of one library.
+
+    `pattern`: what demangled names must fit, those of kernels that the catalogue does not know included; `word`: a kernel's
+    identifier, in the catalogue or not; `bias`: what to add to the file's addresses."""
     cache = elf.__dict__.setdefault("kernel_rows", {})
     key = path, pattern and pattern.pattern, word
     if key not in cache:
-        cache[key] = scan_symbols(elf, path, pattern, word)
-    moved = []
-    for row in cache[key]:
-        moved.append(
-            Row(
-                row.kernel,
-                row.name,
-                row.library,
-                row.engine,
-                row.where,
-                [BreakpointSite(p.address + bias, p.size, p.symbol, p.signature, p.kind) for p in row.sites],
-                row.module,
-            )
-        )
-    return moved
+        cache[key] = _Scan(elf, path, pattern, word).rows()
+    return [
+        dataclasses.replace(row, sites=[dataclasses.replace(s, address=s.address + bias) for s in row.sites])
+        for row in cache[key]
+    ]
 
 
-def scan_symbols(elf, path, pattern, word):
-    book = catalogue()
-    launches = launches_kernels(elf)
-    wanted = [k for k in book.kernels if k.launch == ("runtime" if launches else "cpu")]
-    wanted.sort(key=lambda k: not k.library.search(path))
-    engine = book.engine_of(path)
-    rows = {}
-    needles = {k.needle for k in wanted}
-    if launches and pattern is not None:
-        needles.add(b"__device_stub_")
-    if launches and word:
-        needles.add(f"{len(word)}{word}".encode())
-    registered = {}
-    if launches and not elf.has_static_symbols and stripped.code_of(elf) is not None:
-        texts = sorted(needles - {b"__device_stub_"})
-        if pattern is not None or stripped.code_of(elf).names(
-            texts
-        ):  # a library such as cuBLAS has much code, and nothing of these
-            registered = {
-                a: name
-                for a, name in stripped.code_of(elf).host_functions().items()
-                if pattern is not None or any(t.decode() in name for t in texts)
-            }
-    found = [(symbol, value, size) for symbol, value, size in elf.symbols_named(sorted(needles)) if value not in registered]
-    for symbol, value, size in found + [(name, a, 0) for a, name in registered.items()]:
-        signature = signatures.parse(symbol)
-        if ".cold" in signature.clone or not signature.path:
-            continue
-        kernel = next((k for k in wanted if k.fits(signature)), None)
-        if kernel is None:
-            if not (
-                pattern is not None and (signature.stub or value in registered) or word and signature.base == word and launches
-            ):
+class _Scan:
+    """The symbols of one library against the catalogue."""
+
+    def __init__(self, elf: Elf, path: str, pattern: re.Pattern[str] | None, word: str) -> None:
+        self.elf, self.path, self.pattern, self.word = elf, path, pattern, word
+        self.launches = launches_kernels(elf)
+        book = catalogue()
+        self.wanted = [k for k in book.kernels if k.launch == ("runtime" if self.launches else "cpu")]
+        self.wanted.sort(key=lambda k: not k.library.search(path))
+        self.engine = book.engine_of(path)
+
+    def rows(self) -> list[Row]:
+        """One `Row` per kernel, with the sites of its instances; of a stripped library those that its GPU code names."""
+        needles = {k.needle for k in self.wanted}
+        if self.launches and self.pattern is not None:
+            needles.add(b"__device_stub_")
+        if self.launches and self.word:
+            needles.add(f"{len(self.word)}{self.word}".encode())
+        registered = self._registered(needles - {b"__device_stub_"})
+        symbols = [s for s in self.elf.symbols_named(sorted(needles)) if s[1] not in registered]
+        rows: dict[Any, Row] = {}
+        for symbol, value, size in symbols + [(name, a, 0) for a, name in registered.items()]:
+            signature = signatures.parse(symbol)
+            kernel = self._kernel_of(signature, value in registered)
+            if kernel is None:
                 continue
+            key = kernel.kernel, kernel.backend, signature.name if not kernel.within else kernel.kernel
+            if key not in rows:
+                rows[key] = Row(kernel, key[2], self.path, kernel.engine or self.engine, "host")
+            if len(rows[key].sites) < MAX_LOCATIONS:
+                kind = _kind(kernel, signature, value in registered)
+                rows[key].sites.append(BreakpointSite(value, size, symbol, signature, kind))
+        if rows or not self.launches:
+            return list(rows.values())
+        return [
+            Row(k, k.kernel, self.path, k.engine or self.engine, "device")
+            for k in _in_device_code(self.elf, self.wanted)
+            if self.pattern is None or self.pattern.search(k.kernel)
+        ]
+
+    def _registered(self, words: set[bytes]) -> dict[int, str]:
+        """{address of a host function: mangled name} of a stripped library, as its code registers them."""
+        code = None if not self.launches or self.elf.has_static_symbols else stripped.code_of(self.elf)
+        # a library such as cuBLAS has much code, and nothing of these
+        if code is None or (self.pattern is None and not code.names(sorted(words))):
+            return {}
+        known = code.host_functions().items()
+        return {a: name for a, name in known if self.pattern is not None or any(w.decode() in name for w in words)}
+
+    def _kernel_of(self, signature: signatures.Signature, is_registered: bool) -> Kernel | None:
+        """The catalogue's kernel that a symbol is an instance of, or one made for what `pattern` or `word` ask for."""
+        if ".cold" in signature.clone or not signature.path:
+            return None
+        kernel = next((k for k in self.wanted if k.fits(signature)), None)
+        if kernel is None:
+            by_pattern = self.pattern is not None and (signature.stub or is_registered)
+            if not (by_pattern or (self.word and signature.base == self.word and self.launches)):
+                return None
             kernel = Kernel(
                 {"engine": "", "backend": "", "launch": "runtime", "source": ""},
                 {"kernel": signature.base, "role": "other", "releases": ""},
             )
         if signature.clone and kernel.launch != "cpu":
-            continue
-        if pattern is not None and not pattern.search(signature.text):
-            continue
-        if (
-            any("at::Tensor" in p for p in signature.parameters or ())
-            and kernel.launch == "runtime"
-            and kernel.role != "launcher"
-        ):
-            kernel = kernel.as_launcher()  # vLLM names some host functions as their kernels
-        kind = (
-            "registered"
-            if value in registered
-            else "stub"
-            if signature.stub
-            else "function"
-            if kernel.role == "launcher" or kernel.launch == "cpu"
-            else "wrapper"
-        )
-        key = kernel.kernel, kernel.backend, signature.name if not kernel.within else kernel.kernel
-        if key not in rows:
-            rows[key] = Row(kernel, key[2], path, kernel.engine or engine, "host")
-        if len(rows[key].sites) < MAX_LOCATIONS:
-            rows[key].sites.append(BreakpointSite(value, size, symbol, signature, kind))
-    if launches and not rows:
-        rows = {
-            k.kernel: Row(k, k.kernel, path, k.engine or engine, "device")
-            for k in _in_device_code(elf, wanted)
-            if pattern is None or pattern.search(k.kernel)
-        }
-    return list(rows.values())
+            return None
+        if self.pattern is not None and not self.pattern.search(signature.text):
+            return None
+        takes_tensors = any("at::Tensor" in p for p in signature.parameters or ())
+        if takes_tensors and kernel.launch == "runtime" and kernel.role != "launcher":
+            return kernel.as_launcher()  # vLLM names some host functions as their kernels
+        return kernel
 
 
-def launches_kernels(elf):
+def _kind(kernel: Kernel, signature: signatures.Signature, is_registered: bool) -> str:
+    """What a `BreakpointSite` of a symbol is."""
+    if is_registered:
+        return "registered"
+    if signature.stub:
+        return "stub"
+    return "function" if kernel.role == "launcher" or kernel.launch == "cpu" else "wrapper"
+
+
+def launches_kernels(elf: Elf) -> bool:
     """Whether a library launches through the CUDA (or HIP) runtime, its own static copy included."""
     return (
         any(
@@ -240,13 +262,13 @@ def _in_device_code(elf, wanted):
     return [k for k in wanted if k.role != "launcher" and elf.data.find(k.needle, start, end) >= 0]
 
 
-def entries(module, linked=False):
+def entries(module: Module, linked: bool = False) -> list[tuple[str, int]]:
     """`[(entry's name, address in the process)]` of the launch functions that a module itself holds; `linked`: also those of a
     stripped module's own runtime, which its code must be searched for."""
     return [(name, value + module.bias) for name, value in _entries(module.elf) or linked and linked_entries(module.elf) or ()]
 
 
-def entry_at(module, address):
+def entry_at(module: Module, address: int) -> str:
     """The launch function of a module whose first instruction stands at an address of the process, '' for none."""
     vaddr = address - module.bias
     found = next((name for name, value in _entries(module.elf) if value == vaddr), "")
@@ -264,19 +286,19 @@ def _entries(elf):
     return elf.launch_entries
 
 
-def linked_entries(elf):
+def linked_entries(elf: Elf) -> list[tuple[str, int]]:
     """`[(name, address)]` of the launch functions of a runtime that is linked into a stripped file."""
     if _entries(elf) or elf.has_static_symbols or stripped.code_of(elf) is None:
         return []
     return stripped.code_of(elf).runtime()
 
 
-def exports(elf, entry):
+def exports(elf: Elf, entry: str) -> bool:
     """Whether others can call a launch function that a file holds: a runtime that is linked in serves its own file alone."""
     return elf.exported(entry) is not None
 
 
-def passes(elf, entry):
+def passes(elf: Elf, entry: str) -> bool:
     """Whether a library calls a launch function, as far as its symbol tables name it (CUDA 13 calls __cudaLaunchKernel, which
     jumps on), or holds it."""
     if any(name == entry for name, _ in _entries(elf) or linked_entries(elf)):
@@ -294,7 +316,9 @@ def passes(elf, entry):
     )
 
 
-def search(target, pattern=None, rt=None, word=""):
+def search(
+    target: Target, pattern: re.Pattern[str] | None = None, rt: Runtime | None = None, word: str = ""
+) -> tuple[list[Row], list[tuple[str, int, str]], dict[str, str]]:
     """`([Row], [(entry, address, library)], {library: why it could not be read})` of a process. `rt`: its Python runtime where
     it has one, for the kernels that Triton makes; `pattern`, `word`: as in `scan_library`."""
     rows, gates, unread = [], [], {}
@@ -338,7 +362,7 @@ def _triton(rt, pattern):
     return found
 
 
-def modules_with_kernels(rt):
+def modules_with_kernels(rt: Runtime) -> Iterator[tuple[str, Object]]:
     """(name, contents) of the imported modules that may define kernels of Triton, by their names: thousands of others are left
     alone."""
     for name in rt.modules():
@@ -355,7 +379,7 @@ def modules_with_kernels(rt):
 PAGED = "paged-attention"  # of llm-break: whatever computes attention over the KV cache here
 
 
-def chosen(rows, name):
+def chosen(rows: Sequence[Row], name: str) -> list[Row]:
     """The rows that a NAME of llm-break means: an identifier, a qualified name, "paged-attention", or a regular expression of
     whole names."""
     if name == PAGED:

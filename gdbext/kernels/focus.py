@@ -5,7 +5,10 @@ the grid (which request a block serves, how many heads share a block) it takes f
 kernels/parameters.py, or from the user.
 """
 
+from __future__ import annotations
+
 import struct
+from typing import Any, Callable, Sequence
 
 from ..errors import GdbextError, NotFoundError
 from . import parameters
@@ -24,50 +27,47 @@ class Question:
 
     def __init__(
         self,
-        seq,
-        head,
-        part,
-        grid,
-        heads=None,
-        queries=None,
-        rows=None,
-        table=None,
-        read=None,
-        launched=None,
-        facts=None,
-        variable=None,
-        name="",
-    ):
-        self.seq, self.head, self.part, self.grid = seq, head, part, tuple(grid)
+        seq: int,
+        head: int,
+        part: int | None,
+        grid: Sequence[int],
+        *,
+        heads: int | None = None,
+        queries: int | None = None,
+        rows: int | None = None,
+        table: int | None = None,
+        read: Callable[[int, int], bytes] | None = None,
+        launched: Callable[[], bytes] | None = None,
+        facts: Callable[[], parameters.Facts] | None = None,
+        variable: Callable[[str], Any] | None = None,
+        name: str = "",
+    ) -> None:
+        self.seq, self.head, self.part, self.grid, self.name = seq, head, part, tuple(grid), name
         self.heads, self.queries, self.rows, self.table, self.read = heads, queries, rows, table, read
-        self.launched, self.facts, self.variable, self.name = (
-            launched,
-            facts or parameters.Facts,
-            variable or (lambda name: None),
-            name,
-        )
+        self.launched, self.facts, self.variable = launched, facts or parameters.Facts, variable or (lambda name: None)
 
-    def words(self, address, count):
+    def words(self, address: int, count: int) -> tuple[int, ...]:
         """`count` 32-bit integers on the device."""
         if not 0 < count <= MAX_TABLE:
             raise GdbextError(f"a table of {count} entries is more than makes sense")
         return struct.unpack(f"<{count}i", self.read(address, 4 * count))
 
 
-def block_of(rule, question):
+def block_of(rule: str, question: Question) -> tuple[tuple[int, ...], list[str]]:
     """(block (x, y, z), [lines of arithmetic]) of a rule; `GdbextError` where something is missing or the answer is outside the
     grid."""
     if rule not in RULES:
         raise NotFoundError(
-            "how its blocks are laid out is not known: persistent kernels map no block to a sequence; focus a block by number with: cuda block (x,y,z)"
+            "how its blocks are laid out is not known: persistent kernels map no block to a sequence; focus a block by number "
+            "with: cuda block (x,y,z)"
         )
     block, lines = RULES[rule](question)
     for axis, at, size in zip("xyz", block, question.grid):
         if not 0 <= at < size:
             said = " * ".join(map(str, question.grid))
             raise GdbextError(
-                f"block ({block[0]},{block[1]},{block[2]}) is outside the grid of {said} blocks: {axis} goes from 0 to {size - 1}; "
-                + "; ".join(lines)
+                f"block ({block[0]},{block[1]},{block[2]}) is outside the grid of {said} blocks: "
+                f"{axis} goes from 0 to {size - 1}; " + "; ".join(lines)
             )
     return block, lines
 
@@ -148,7 +148,8 @@ def _unified(q):
         else [f"BLOCK_Q = {rows}, num_queries_per_kv = {queries}, query_start_loc at {table:#x} (by Triton's own objects)"]
     )
     lines += [
-        f"x = query_start_loc[{q.seq}] / {rows} + {q.seq} + row block {row_block} = {starts[q.seq]} / {rows} + {q.seq} + {row_block} = {first + row_block}",
+        f"x = query_start_loc[{q.seq}] / {rows} + {q.seq} + row block {row_block} = "
+        f"{starts[q.seq]} / {rows} + {q.seq} + {row_block} = {first + row_block}",
         f"y = KV head = head / {queries} = {q.head // queries}",
         f"z = segment = {segment}",
     ]
@@ -173,7 +174,8 @@ def _flashinfer(q, place):
     blocks = [i for i, seq in enumerate(served) if seq == q.seq]
     if not blocks:
         raise NotFoundError(
-            f"no block of the grid serves request {q.seq}: request_indices holds {', '.join(map(str, served[:16]))}{', …' if len(served) > 16 else ''}"
+            f"no block of the grid serves request {q.seq}: request_indices holds "
+            f"{', '.join(map(str, served[:16]))}{', …' if len(served) > 16 else ''}"
         )
     part = q.part or 0
     if part >= len(blocks):
@@ -268,7 +270,7 @@ RULES = {
 }
 
 
-def works_on(rule, block):
+def works_on(rule: str, block: Sequence[int]) -> Any:
     """{"seq", "head", "part"} that a block works on, where the rule alone tells; {} where it takes a table."""
     x, y, z = block
     return {

@@ -8,8 +8,12 @@ to driver: they are walked by sh_entsize, and only the fields that every release
 A core is untrusted: rows, lanes and names are bounded, whatever points out of the file is refused or left out with a reason.
 """
 
+from __future__ import annotations
+
 import collections
+import dataclasses
 import struct
+from typing import Any
 
 from ..access import elf
 from ..errors import GdbextError, LayoutError, NotFoundError
@@ -81,7 +85,7 @@ EXCEPTIONS = {
 LATEST = 64  # instructions between the one at fault and where the thread stands
 
 
-def touches(code, major):
+def touches(code: bytes, major: int) -> tuple[int, int] | None:
     """(register, offset) that a 16-byte instruction of compute capability 7.0 to 12.x addresses global memory by: the address
     is in that register and the next one. None for any other than LDG, STG and RED with a register. The encoding is what
     nvdisasm 13.2 shows of code that nvcc 13.0 makes for sm_75 to sm_120."""
@@ -95,33 +99,32 @@ def touches(code, major):
     return register, int.from_bytes(code[5:8], "little", signed=True)
 
 
-def exception_name(code):
+def exception_name(code: int | None) -> str | None:
     """`CUDA_EXCEPTION_14 "Warp Illegal Address"`, None for 0."""
     if not code:
         return None
     return f'CUDA_EXCEPTION_{code} "{EXCEPTIONS[code]}"' if code in EXCEPTIONS else f"CUDA_EXCEPTION_{code}"
 
 
+@dataclasses.dataclass
 class Device:
-    """`index`: its row; `name`, `architecture` (sm_90) as the file says; `sms`: how many are there."""
+    """`index`: its row; `name`, `architecture` (sm_90) as the file says; `sms`: how many are there; `major`: of its compute
+    capability."""
 
-    def __init__(self, index, name, architecture, sms, pci, major, exception=None):
-        self.index, self.name, self.architecture, self.sms, self.pci, self.major, self.exception = (
-            index,
-            name,
-            architecture,
-            sms,
-            pci,
-            major,
-            exception,
-        )
+    index: int
+    name: str
+    architecture: str
+    sms: int
+    pci: str
+    major: int
+    exception: int | None = None
 
 
 class Kernel:
     """One grid. `grid`, `block`: extents (x, y, z); `blocks`, `warps`: how many of each were resident; `places`: where those
     warps stand, `[(warps, pc, function, offset)]`, the most first; `exception`: that of its first faulting thread or None."""
 
-    def __init__(self, device, row, name):
+    def __init__(self, device: Device, row: Any, name: str) -> None:
         self.device, self.id, self.name, self.entry = device, row.id, name, row.entry
         self.grid, self.block = (row.gx, row.gy, row.gz), (row.bx, row.by, row.bz)
         self.host_tid, self.parameters = row.tid, b""
@@ -129,50 +132,38 @@ class Kernel:
         self.places, self.exception = [], None
 
 
+@dataclasses.dataclass
 class Fault:
-    """A thread that raised an exception. `pc`: of the instruction at fault where the warp says so (`precise`), else where the
-    thread stands; `function` + `offset` (bytes) are the same by the module's symbols; `address`: what it touched, None where
-    neither the driver's text nor the instruction tells, `told_by` which of both did ("driver", "instruction", ""); `lanes`: how
-    many threads of the warp raised it, of which this is the first."""
+    """A thread that raised an exception.
 
-    told_by = ""
+    `pc`: of the instruction at fault where the warp says so (`precise`), else where the thread stands; `function` + `offset`
+    (bytes) are the same by the module's symbols; `lanes`: how many threads of the warp raised it, of which this is the first;
+    `address`: what it touched, None where neither the driver's `text` nor the instruction tells; `told_by`: which of both did
+    ("driver", "instruction", "")."""
 
-    def __init__(
-        self,
-        device,
-        kernel,
-        block,
-        thread,
-        sm,
-        warp,
-        lane,
-        exception,
-        pc,
-        precise,
-        function,
-        offset,
-        lanes,
-        address=None,
-        text="",
-    ):
-        self.device, self.kernel, self.block, self.thread, self.sm, self.warp, self.lane = (
-            device,
-            kernel,
-            block,
-            thread,
-            sm,
-            warp,
-            lane,
-        )
-        self.exception, self.pc, self.precise, self.function, self.offset = exception, pc, precise, function, offset
-        self.lanes, self.address, self.text = lanes, address, text
+    device: Device
+    kernel: Kernel | None
+    block: tuple[int, ...] | None
+    thread: tuple[int, ...] | None
+    sm: int
+    warp: int | None
+    lane: int | None
+    exception: int
+    pc: int
+    precise: bool
+    function: str
+    offset: int | None
+    lanes: int
+    address: int | None = None
+    text: str = ""
+    told_by: str = ""
 
 
 class GpuCore:
     """A CUDA core dump. `devices`, `kernels`, `faults` (each a list); `memory`: `[(address, size)]` of global memory that it
     holds; `problems`: reasons why the answer is not the whole truth. `NotFoundError` for a file that is no core of a GPU."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
         self.elf = elf.Elf(path)
         if self.elf.machine != EM_CUDA or self.elf.type != elf.ET_CORE:
@@ -443,7 +434,7 @@ class GpuCore:
                 self._problem(f"module {self._heads[index][0]}: no ELF image, its functions have no names")
         return self._images[index]
 
-    def read(self, address, size):
+    def read(self, address: int, size: int) -> bytes:
         """Bytes of global memory that the core holds; `GdbextError` where it does not (`skip_global_memory`, or not a device
         address)."""
         for i in self._of_type[GLOBAL]:
@@ -458,7 +449,7 @@ class GpuCore:
         raise GdbextError(f"{self.path}: cannot read {size} bytes of device memory at {address:#x}: {why}")
 
 
-def open_core(path):
+def open_core(path: str) -> GpuCore:
     """A `GpuCore`; `NotFoundError` or `LayoutError`, one line, for anything that is none or is too damaged to tell."""
     try:
         return GpuCore(path)

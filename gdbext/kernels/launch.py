@@ -5,11 +5,20 @@ headers: cudaLaunchKernel, cudaLaunchConfig_t (cuda_runtime_api.h, driver_types.
 hipLaunchKernel and hipModuleLaunchKernel, which take the same. dim3 is three 32-bit words, passed in two general registers.
 """
 
+from __future__ import annotations
+
+import dataclasses
 import struct
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import signatures, stripped
 from .catalogue import entry_at as catalogue_entry
+
+if TYPE_CHECKING:
+    from ..access.base import Target
+
+    Registers = Mapping[str, int]
 
 MAX_ARGUMENTS = 256
 MAX_ATTRIBUTES = 64
@@ -80,25 +89,25 @@ _INTEGERS = {"x86-64": ["rdi", "rsi", "rdx", "rcx", "r8", "r9"], "aarch64": [f"x
 _SP = {"x86-64": ("rsp", 8), "aarch64": ("sp", 0)}  # the stack pointer and how far above it the caller's words begin
 
 
+@dataclasses.dataclass
 class Argument:
-    """`type`: as the signature or DWARF has it, '' when not known; `value`: int, float, bool or text, None when it could not be
-    read; `raw`: whether it is just the bytes that stand there (hex text); `address`: where a parameter stands in the process,
-    None in a register; `why`: what could not be read."""
+    """One argument of a launch.
 
-    def __init__(self, index, kind, value=None, raw=False, name="", address=None, why=""):
-        self.index, self.type, self.value, self.raw, self.name, self.address, self.why = (
-            index,
-            kind,
-            value,
-            raw,
-            name,
-            address,
-            why,
-        )
-        self.points_to = None
+    `type`: as the signature or DWARF has it, '' when not known; `value`: int, float, bool or text, None when it could not be
+    read; `raw`: whether it is just the bytes that stand there (hex text); `address`: where a parameter stands in the process,
+    None in a register; `why`: what could not be read; `points_to`: set by who looks it up."""
+
+    index: int
+    type: str
+    value: Any = None
+    raw: bool = False
+    name: str = ""
+    address: int | None = None
+    why: str = ""
+    points_to: Any = None
 
     @property
-    def pointer(self):
+    def pointer(self) -> bool:
         return (
             not self.raw and isinstance(self.value, int) and not isinstance(self.value, bool) and signatures.is_pointer(self.type)
         )
@@ -109,26 +118,26 @@ class Launch:
     it is not known; `grid`, `block`, `cluster`: extents (None for a CPU function, cluster for launches without);
     `shared_bytes`, `stream`: int; `arguments`: [`Argument`]; `counted`: whether their number is known."""
 
-    def __init__(self, entry, function, signature):
+    def __init__(self, entry: str, function: int, signature: signatures.Signature | None) -> None:
         self.entry, self.function, self.signature = entry, function, signature
         self.grid = self.block = self.cluster = self.shared_bytes = self.stream = None
         self.arguments, self.counted, self.problems = [], True, []
         self.given_name = ""
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self.signature.text if self.signature is not None else self.given_name
 
     @property
-    def base(self):
+    def base(self) -> str:
         return self.signature.base if self.signature is not None else self.given_name
 
 
-def is_driver(entry):
+def is_driver(entry: str) -> bool:
     return entry.startswith("cu") and not entry.startswith("cuda") or entry.startswith("hipModule")
 
 
-def abi_of(entry, arch):
+def abi_of(entry: str, arch: str) -> Any:
     """The places of an entry on an architecture; `GdbextError` for one without a table."""
     table = _ABI.get(entry[:-5] if entry.endswith("_ptsz") else entry)
     if table is None or arch not in table:
@@ -136,18 +145,18 @@ def abi_of(entry, arch):
     return table[arch]
 
 
-def function_of(target, entry, registers):
+def function_of(target: Target, entry: str, registers: Registers) -> int:
     """The kernel's handle or host address alone: what a breakpoint looks at first."""
     place = abi_of(entry, target.arch)["function"]
     return registers[place[0]]
 
 
-def return_address(target, registers):
+def return_address(target: Target, registers: Registers) -> int:
     """Where a function returns to, at its first instruction."""
     return target.u64(registers["rsp"]) if target.arch == "x86-64" else registers["x30"]
 
 
-def signature_at(target, function, registers):
+def signature_at(target: Target, function: int, registers: Registers) -> signatures.Signature | None:
     """The `Signature` of the kernel that is launched: by the symbol at its host address, else by the stub that launches it, or
     by what a stripped library registers; None."""
     for address, exact in ((function, True), (return_address(target, registers), False)):
@@ -188,7 +197,9 @@ def _registered(target, module, address, exact, function):
     return ""
 
 
-def decode(target, entry, registers, signature=None, parameters=None):
+def decode(
+    target: Target, entry: str, registers: Registers, signature: signatures.Signature | None = None, parameters: Any = None
+) -> Launch:
     """The `Launch` of a thread that stands at the first instruction of `entry`.
 
     `registers`: {name: value} of general registers and the stack pointer; `signature`: of the kernel, looked up when not given;
@@ -254,7 +265,7 @@ def _arguments(target, launch, pointers, parameters):
             launch.problems.append(f"argument {i}: {e}")
 
 
-def parameter(target, index, kind, address, name="", size=None):
+def parameter(target: Target, index: int, kind: str, address: int, name: str = "", size: int | None = None) -> Argument:
     """An `Argument` whose parameter stands at `address`."""
     known = signatures.scalar(kind)
     if known is None:
@@ -280,7 +291,7 @@ _REFERENCED = (
 )
 
 
-def decode_call(target, name, registers, vector):
+def decode_call(target: Target, name: str, registers: Registers, vector: Callable[[int], bytes | None]) -> Launch:
     """The `Launch` of a plain C++ function at its first instruction, from its demangled parameter list. `vector(i)`: the low 8
     bytes of vector register i, or None where they are not known. A class by value whose passing the name does not tell ends
     what can be told."""
@@ -324,7 +335,8 @@ def decode_call(target, name, registers, vector):
             )
         else:
             launch.problems.append(
-                f"argument {index} is a {kind} by value, whose passing only debug information tells: nothing is said from there on"
+                f"argument {index} is a {kind} by value, whose passing only debug information tells: "
+                f"nothing is said from there on"
             )
             launch.counted = False
             break
@@ -335,7 +347,7 @@ def decode_call(target, name, registers, vector):
 handed_out = {}  # (pid, address) -> launch function, of those that a driver gave by cuGetProcAddress while llm-break looked on
 
 
-def entry_at(target, pc):
+def entry_at(target: Target, pc: int) -> str:
     """The launch function whose first instruction `pc` is, '' for none."""
     if (getattr(target, "pid", None), pc) in handed_out:
         return handed_out[target.pid, pc]
@@ -348,7 +360,7 @@ def entry_at(target, pc):
         return ""
 
 
-def function_at(target, pc):
+def function_at(target: Target, pc: int) -> str:
     """The mangled name of a function of the catalogue whose first instruction `pc` is, '' for none."""
     from .catalogue import catalogue
 
@@ -368,7 +380,13 @@ def function_at(target, pc):
     return symbol if known else ""
 
 
-def launch_at(target, registers, vector=lambda i: None, parameters_of=None, signature=None):
+def launch_at(
+    target: Target,
+    registers: Registers,
+    vector: Callable[[int], bytes | None] = lambda i: None,
+    parameters_of: Any = None,
+    signature: signatures.Signature | None = None,
+) -> Launch:
     """The `Launch` that a thread with these registers is about to perform, None when it stands nowhere near one.
     `parameters_of(signature, function)`: DWARF's word on the parameters, or None."""
     pc = registers["rip" if target.arch == "x86-64" else "pc"]

@@ -6,10 +6,13 @@ KV heads. Triton passes its arguments one after the other, each aligned to its o
 in, its own objects tell (kernels/triton.py).
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re
 import struct
+from typing import Any, Callable, Sequence
 
 from ..errors import GdbextError, NotFoundError
 
@@ -18,13 +21,13 @@ _SIZE = {"I": 4, "i": 4, "f": 4, "?": 1, "Q": 8}
 _loaded = {}
 
 
-def first_address(major):
+def first_address(major: int) -> int:
     """Where the parameters begin in a GPU's parameter memory, by the first number of its compute capability: EIATTR_PARAM_CBANK
     of what nvcc 13.0 makes."""
     return 0x160 if major < 9 else 0x210 if major == 9 else 0x380
 
 
-def layouts(rule):
+def layouts(rule: str) -> list[Any]:
     """The rows of layouts/flashinfer.json for a rule of kernels/focus.py."""
     if not _loaded:
         path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "flashinfer.json")
@@ -71,7 +74,7 @@ def _plausible(fields, values, grid, kv_heads):
     return all(fits.get(kind, lambda v: True)(values[name]) for name, kind in fields)
 
 
-def flashinfer(rule, data, grid, name=""):
+def flashinfer(rule: str, data: bytes, grid: Sequence[int], name: str = "") -> dict[str, Any]:
     """`({field: value}, {"structure", "releases"})` of FlashInfer's parameters; `name`: of the kernel, whose template arguments
     may name the structure. `NotFoundError` where no known layout fits the launch."""
     kv_heads = grid[1] if rule == "flashinfer-decode" else grid[2]
@@ -92,13 +95,14 @@ def flashinfer(rule, data, grid, name=""):
             else f"more than one of the known layouts ({len(fitting)})"
         )
         raise NotFoundError(
-            f"{many} (releases {rows[0]['first']} to {rows[-1]['last']}) fits this launch: give -queries-per-kv N and -table ADDR, the "
+            f"{many} (releases {rows[0]['first']} to {rows[-1]['last']}) fits this launch: "
+            f"give -queries-per-kv N and -table ADDR, the "
             "device address of request_indices"
         )
     return next(iter(fitting.values()))
 
 
-def of_triton(compiled, data):
+def of_triton(compiled: Any, data: bytes) -> dict[str, Any]:
     """{name: value} of one `triton.Compiled`: what was compiled in, and the arguments as they stand in parameter memory
     (`data`, b"" where it cannot be read)."""
     from . import signatures
@@ -119,18 +123,18 @@ class Facts:
     """What several candidates say, kernels of one name that differ in what was compiled in; a value counts when all of them
     agree on it."""
 
-    def __init__(self, candidates=(), why=""):
+    def __init__(self, candidates: Sequence[dict[str, Any]] = (), why: str = "") -> None:
         """`candidates`: [{name: value}]; `why`: the reason where there is none."""
         self.candidates, self.why = list(candidates), why
 
-    def narrowed(self, fits):
+    def narrowed(self, fits: Callable[[dict[str, Any]], bool]) -> Facts:
         """Those that fit the launch."""
         return Facts(
             [c for c in self.candidates if fits(c)],
             "no compiled kernel of this name fits the grid" if self.candidates else self.why,
         )
 
-    def get(self, *names):
+    def get(self, *names: str) -> Any:
         """The value of the first of `names` that all have and agree on, else None."""
         for name in names:
             values = {c.get(name) for c in self.candidates}
@@ -138,7 +142,7 @@ class Facts:
                 return values.pop()
         return None
 
-    def reason(self, name):
+    def reason(self, name: str) -> str:
         """Why there is no value."""
         if not self.candidates:
             return self.why or "no process with the kernel's own objects is here"
@@ -148,7 +152,7 @@ class Facts:
         return f"the kernel has no {name}"
 
 
-def read(device, limit=MOST):
+def read(device: Any, limit: int = MOST) -> bytes:
     """The parameter bytes of the kernel in focus, as many as there are; `GdbextError` where they cannot be read."""
     data, step = b"", 256
     while step >= 4 and len(data) < limit:

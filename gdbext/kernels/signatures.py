@@ -1,6 +1,8 @@
 """C++ signatures as the demangler prints them, taken apart: qualified name, template arguments, parameters and how each is
 passed."""
 
+from __future__ import annotations
+
 import re
 
 from ..render import names
@@ -14,7 +16,9 @@ class Signature:
     where the name has no parameter list; `clone`: 'omp_fn.0' and the like; `stub`: the symbol is nvcc's launching stub of that
     kernel."""
 
-    def __init__(self, text, path, template, parameters, clone, stub):
+    def __init__(
+        self, text: str, path: list[str], template: list[str], parameters: list[str] | None, clone: str, stub: bool
+    ) -> None:
         self.text, self.path, self.template, self.parameters, self.clone, self.stub = (
             text,
             path,
@@ -25,16 +29,16 @@ class Signature:
         )
 
     @property
-    def name(self):
+    def name(self) -> str:
         return "::".join(self.path)
 
     @property
-    def base(self):
+    def base(self) -> str:
         """The identifier alone: `paged_attention_v1_kernel`."""
         return self.path[-1] if self.path else ""
 
 
-def parse(symbol):
+def parse(symbol: str) -> Signature:
     """A `Signature` of a symbol, mangled or not."""
     stub = False
     text = names.demangle(symbol)
@@ -55,7 +59,7 @@ def parse(symbol):
     return Signature(text, path, template, parameters, clone, stub)
 
 
-def split(text):
+def split(text: str) -> list[str]:
     """A comma-separated list, brackets respected."""
     parts, open_, start = [], [], 0
     for i, c in enumerate(text):
@@ -161,7 +165,7 @@ _SCALARS = {
 }
 
 
-def scalar(kind):
+def scalar(kind: str) -> tuple[int, str] | None:
     """(size in bytes, struct format) of a parameter's type, pointers and references included; None for anything whose size the
     name does not tell (a struct or an enum by value)."""
     plain = re.sub(r"\b(const|volatile|__restrict__)\b", "", kind).strip()
@@ -171,7 +175,7 @@ def scalar(kind):
     return _SCALARS.get(plain)
 
 
-def is_pointer(kind):
+def is_pointer(kind: str) -> bool:
     """Whether a parameter holds an address."""
     plain = re.sub(r"\b(const|volatile|__restrict__)\b", "", kind).strip()
     return plain.endswith(("*", "&")) or "(*)" in plain

@@ -7,11 +7,19 @@ cupti_runtime_cbid.h, which it tells profilers; both together prove it. Where fu
 which strip cannot remove.
 """
 
+from __future__ import annotations
+
 import re
 import struct
+from typing import TYPE_CHECKING, Any, Container, Iterator, Sequence
 
 from ..access.cfi import FrameTable
 from ..errors import NotFoundError
+from . import x86
+from .x86 import RAX, RCX, RDI, RDX, RSI, RSP, decode
+
+if TYPE_CHECKING:
+    from ..access.elf import Elf
 
 # The numbers of the launch functions in CUPTI's public cupti_runtime_cbid.h.
 CALLBACK_IDS = {
@@ -25,20 +33,18 @@ CALLBACK_IDS = {
 MAX_FUNCTION = 1 << 22  # bytes of one function that are looked at
 PT_LOAD, PF_X = 1, 1
 R_GLOB_DAT, R_RELATIVE = 6, 8  # of R_X86_64_*
-RAX, RCX, RDX, RSP, RBP, RSI, RDI = 0, 1, 2, 4, 5, 6, 7
-CALL_SPOILS = (0, 1, 2, 6, 7, 8, 9, 10, 11)
 _LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]", re.S)  # lea disp32(%rip), register
 
 
 class Code:
     """The code of one file, and what of it was worked out."""
 
-    def __init__(self, elf):
+    def __init__(self, elf: Elf) -> None:
         self.elf, self.frames = elf, FrameTable(elf)
         self.text = [(s.vaddr, s.offset, s.filesz) for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X]
         self._hosts = self._pointers = self._runtime = None
 
-    def mentions(self, wanted):
+    def mentions(self, wanted: Container[int]) -> list[tuple[int, int]]:
         """`[(address of the instruction, one of `wanted`)]`: instructions that take one of these addresses."""
         found = []
         for vaddr, offset, size in self.text:
@@ -52,7 +58,7 @@ class Code:
                     found.append((vaddr + at, target))
         return found
 
-    def strings(self, pattern):
+    def strings(self, pattern: re.Pattern[bytes]) -> dict[int, str]:
         """{address: text} of the constant C strings that a compiled pattern of bytes finds."""
         found = {}
         for name, (vaddr, offset, size, _, _) in self.elf.sections.items():
@@ -61,7 +67,7 @@ class Code:
                     found[m.start(1) - offset + vaddr] = m.group(1).decode("ascii", "replace")
         return found
 
-    def names(self, words):
+    def names(self, words: Sequence[bytes]) -> bool:
         """Whether one of some words (bytes) is among the constant strings."""
         return any(
             self.elf.data.find(word, offset, offset + size) >= 0
@@ -70,7 +76,7 @@ class Code:
             for word in words
         )
 
-    def calls(self, vaddr):
+    def calls(self, vaddr: int) -> Iterator[dict[Any, Any]]:
         """Each call in the function around `vaddr`, as {number of a register: what is known to be in it}."""
         extent = self.frames.extent(vaddr)
         if extent is None or not 0 < extent[1] - extent[0] <= MAX_FUNCTION:
@@ -84,14 +90,14 @@ class Code:
                 return
             here = extent[0] + at
             at += one.length
-            if one.opcode == 0xE8 or one.opcode == 0xFF and one.operation == 2:
+            if one.opcode == x86.CALL or (one.opcode == x86.GROUP5 and one.operation == x86.GROUP5_CALL):
                 yield dict(known)
-                for register in CALL_SPOILS:
+                for register in x86.CALL_SPOILS:
                     known.pop(register, None)
                 known = {
                     k: v for k, v in known.items() if not (isinstance(k, tuple) and k[0] == RSP)
                 }  # arguments on the stack go
-            elif one.opcode in (0xC3, 0xE9, 0xEB):
+            elif one.opcode in (x86.RETURN, x86.JUMP, x86.JUMP_SHORT):
                 known = {}
             else:
                 self._step(known, one, here)
@@ -99,33 +105,33 @@ class Code:
     def _step(self, known, one, here):
         """What an instruction does to the registers and stack slots that are known; what is not understood forgets what it may
         write."""
-        wide, slot = one.rex & 8, one.slot()
-        if one.opcode == 0x8D and one.relative is not None and wide:
+        wide, slot = one.rex & x86.REX_W, one.slot()
+        if one.opcode == x86.LEA and one.relative is not None and wide:
             known[one.register] = here + one.length + one.relative
-        elif one.opcode == 0x8B and wide and one.mode == 3:
+        elif one.opcode == x86.MOV_LOAD and wide and one.mode == 3:
             _put(known, one.register, known.get(one.other))
-        elif one.opcode == 0x89 and wide and one.mode == 3:
+        elif one.opcode == x86.MOV_STORE and wide and one.mode == 3:
             _put(known, one.other, known.get(one.register))
-        elif one.opcode == 0x8B and wide and one.relative is not None:
+        elif one.opcode == x86.MOV_LOAD and wide and one.relative is not None:
             _put(known, one.register, self.pointer(here + one.length + one.relative))
-        elif one.opcode == 0x8B and wide and slot is not None:
+        elif one.opcode == x86.MOV_LOAD and wide and slot is not None:
             _put(known, one.register, known.get(slot))
-        elif one.opcode == 0x89 and slot is not None:
+        elif one.opcode == x86.MOV_STORE and slot is not None:
             _put(known, slot, known.get(one.register) if wide else None)
-        elif 0xB8 <= one.opcode <= 0xBF:
-            known[one.opcode & 7 | (one.rex & 1) << 3] = one.immediate & 0xFFFFFFFF
-        elif 0x50 <= one.opcode <= 0x5F or one.opcode in (0x68, 0x6A) or one.mode == 3 and one.other == RSP:
+        elif one.opcode in x86.MOV_IMMEDIATE:
+            known[one.opcode & 7 | (one.rex & x86.REX_B) << 3] = one.immediate & 0xFFFFFFFF
+        elif one.opcode in x86.PUSH_POP or one.opcode in x86.PUSH_IMMEDIATE or (one.mode == 3 and one.other == RSP):
             for key in [k for k in known if isinstance(k, tuple) and k[0] == RSP]:
                 del known[key]
-            if 0x58 <= one.opcode <= 0x5F:
-                known.pop(one.opcode & 7 | (one.rex & 1) << 3, None)
-        elif one.mode is not None and not (0x38 <= one.opcode <= 0x3B or one.opcode in (0x84, 0x85)):  # not cmp, test
+            if one.opcode in x86.POP:
+                known.pop(one.opcode & 7 | (one.rex & x86.REX_B) << 3, None)
+        elif one.mode is not None and one.opcode not in x86.COMPARE and one.opcode not in x86.TEST:
             known.pop(one.register, None)
             known.pop(one.other if one.mode == 3 else slot, None)
-        elif one.mode is None and one.opcode & 0xC7 == 0x05 or one.opcode in (0x98, 0x99):
+        elif one.mode is None and one.opcode & 0xC7 == 0x05 or one.opcode in x86.WIDEN_RAX:  # 05: eax with an immediate
             known.pop(RAX, None)
 
-    def pointer(self, vaddr):
+    def pointer(self, vaddr: int) -> int | None:
         """What the loader puts into a word of the global offset table; None where the file does not tell."""
         if self._pointers is None:
             self._pointers = {}
@@ -141,7 +147,7 @@ class Code:
                             )
         return self._pointers.get(vaddr)
 
-    def host_functions(self):
+    def host_functions(self) -> dict[int, str]:
         """{address: mangled name of the kernel that it launches}, as the file registers them."""
         if self._hosts is None:
             self._hosts = {}
@@ -163,13 +169,13 @@ class Code:
                         self._hosts[host] = names[known[RCX]]
         return self._hosts
 
-    def handles(self, vaddr):
+    def handles(self, vaddr: int) -> list[tuple[int, int]]:
         """`[(address of a handle, host function)]` in the function around `vaddr`: __cudaGetKernel(&handle, host function) of
         CUDA 13's stubs."""
         hosts = self.host_functions()
         return [(known[RDI], known[RSI]) for known in self.calls(vaddr) if known.get(RSI) in hosts and known.get(RDI) is not None]
 
-    def runtime(self):
+    def runtime(self) -> list[tuple[str, int]]:
         """`[(name, address)]` of the launch functions of a runtime that is linked in."""
         if self._runtime is not None:
             return self._runtime
@@ -191,13 +197,13 @@ class Code:
                 one = decode(code, at)
             except IndexError:
                 return False
-            if one.opcode == 0xC7 and one.immediate == number:
+            if one.opcode == x86.STORE_IMMEDIATE and one.immediate == number:
                 return True
             at += one.length
         return False
 
 
-def code_of(elf):
+def code_of(elf: Elf) -> Code | None:
     """The `Code` of a file, None where it has none that can be looked at."""
     if "stripped_code" not in elf.__dict__:
         elf.stripped_code = None
@@ -214,126 +220,3 @@ def _put(known, place, value):
         known.pop(place, None)
     else:
         known[place] = value
-
-
-# ---- one instruction -----------------------------------------------------------------------------------------------------
-class Instruction:
-    """`opcode`: 0x0Fnn, 0x0F38nn, 0x0F3Ann for longer ones; `mode`, `operation`, `register`, `other`: of the ModRM byte (None
-    without one), the two registers with REX's bits; `displacement`; `relative`: that of an address relative to the next
-    instruction; `immediate`."""
-
-    __slots__ = (
-        "length",
-        "opcode",
-        "rex",
-        "mode",
-        "operation",
-        "register",
-        "other",
-        "displacement",
-        "relative",
-        "immediate",
-        "plain",
-    )
-
-    def slot(self):
-        """(RSP or RBP, displacement) of an operand on the stack, else None."""
-        return (self.other, self.displacement) if self.mode in (0, 1, 2) and self.plain else None
-
-
-def decode(code, at):
-    """The `Instruction` at `code[at]` (Intel's manual, volume 2): its length, and what `Code` follows of it. `IndexError` past
-    the end."""
-    start, one, narrow = at, Instruction(), False
-    one.rex = one.immediate = one.displacement = 0
-    one.mode = one.operation = one.register = one.other = one.relative = None
-    one.plain = False
-    while code[at] in (0x66, 0x67, 0xF2, 0xF3, 0x2E, 0x36, 0x3E, 0x26, 0x64, 0x65, 0xF0):
-        narrow = narrow or code[at] == 0x66
-        at += 1
-    if code[at] & 0xF0 == 0x40:
-        one.rex = code[at]
-        at += 1
-    op = code[at]
-    at += 1
-    if op == 0x0F:
-        op = 0x0F00 | code[at]
-        at += 1
-        if op in (0x0F38, 0x0F3A):
-            op = op << 8 | code[at]
-            at += 1
-    elif op in (0xC4, 0xC5, 0x62):  # AVX and AVX-512
-        kind = 1 if op == 0xC5 else code[at] & (31 if op == 0xC4 else 7)
-        at += {0xC5: 1, 0xC4: 2, 0x62: 3}[op]
-        op = {2: 0x0F3800, 3: 0x0F3A00}.get(kind, 0x0F00) | code[at]
-        at += 1
-    one.opcode = op
-    has, size = _shape(op, narrow, one.rex)
-    if has:
-        byte = code[at]
-        at += 1
-        one.mode, one.operation = byte >> 6, byte >> 3 & 7
-        one.register, low = one.operation | (one.rex & 4) << 1, byte & 7
-        one.other = low | (one.rex & 1) << 3
-        wide = {1: 1, 2: 4}.get(one.mode, 0)
-        one.plain = one.mode in (1, 2) and one.other == RBP
-        if one.mode != 3 and low == 4:
-            one.plain = code[at] == 0x24  # (%rsp) without an index
-            if one.mode == 0 and code[at] & 7 == 5:
-                wide = 4
-            at += 1
-        if one.mode == 0 and low == 5:
-            wide = 4
-        if wide:
-            one.displacement = int.from_bytes(code[at : at + wide], "little", signed=True)
-            if one.mode == 0 and low == 5:
-                one.relative = one.displacement
-            at += wide
-        if op in (0xF6, 0xF7) and one.operation < 2:
-            size = 1 if op == 0xF6 else 2 if narrow else 4
-    if size:
-        one.immediate = int.from_bytes(code[at : at + size], "little", signed=size < 8)
-        at += size
-    code[at - 1]  # an IndexError where it is cut off
-    one.length = at - start
-    return one
-
-
-def _shape(op, narrow, rex):
-    """(whether a ModRM byte follows, bytes of the immediate value) of an opcode."""
-    word = 2 if narrow else 4
-    if op >= 0x0F3A00:
-        return True, 1
-    if op >= 0x0F3800:
-        return True, 0
-    if op >= 0x0F00:
-        low = op & 0xFF
-        if 0x80 <= low <= 0x8F:
-            return False, 4
-        if (
-            low in (0x05, 0x06, 0x08, 0x09, 0x0B, 0x30, 0x31, 0x32, 0x34, 0x35, 0x77, 0xA0, 0xA1, 0xA2, 0xA8, 0xA9)
-            or 0xC8 <= low <= 0xCF
-        ):
-            return False, 0
-        return True, 1 if low in (0x70, 0x71, 0x72, 0x73, 0xA4, 0xAC, 0xBA, 0xC2, 0xC4, 0xC5, 0xC6) else 0
-    if op < 0x40:
-        return op & 7 < 4, {4: 1, 5: word}.get(op & 7, 0)
-    if op in (0x69, 0x81, 0xC7):
-        return True, word
-    if op in (0x6B, 0x80, 0x83, 0xC0, 0xC1, 0xC6):
-        return True, 1
-    if op == 0x63 or 0x84 <= op <= 0x8F or 0xD0 <= op <= 0xD3 or 0xD8 <= op <= 0xDF or op in (0xF6, 0xF7, 0xFE, 0xFF):
-        return True, 0
-    if 0xB8 <= op <= 0xBF:
-        return False, 8 if rex & 8 else word
-    if 0xA0 <= op <= 0xA3:
-        return False, 8
-    if op in (0x68, 0xA9):
-        return False, word
-    if op in (0xE8, 0xE9):
-        return False, 4
-    if op in (0xC2,):
-        return False, 2
-    if op == 0xC8:
-        return False, 3
-    return False, 1 if 0x70 <= op <= 0x7F or 0xB0 <= op <= 0xB7 or 0xE0 <= op <= 0xE7 or op in (0x6A, 0xA8, 0xCD, 0xEB) else 0

@@ -6,11 +6,17 @@ handle once it was loaded, `name`, and `src.signature` {argument: type}, where w
 passed, and `src.constants` {its place: value}.
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError
 from . import signatures
 from .catalogue import modules_with_kernels
+
+if TYPE_CHECKING:
+    from ..cpython.runtime import Runtime
 
 MAX_KERNELS = 8192
 MAX_PER_FUNCTION = 512
@@ -38,9 +44,9 @@ _POINTED = {"fp32": "float", "fp64": "double", "fp16": "fp16", "bf16": "bf16"}
 _SUFFIX = re.compile(r"_0[0-9cde]*$")
 
 
-def without_suffix(name):
-    """A kernel's name without what Triton 2 adds to it (triton/compiler/code_generator.py, `kernel_suffix`): the number of each argument, with c, d
-    or e where it is 1 or divisible by 16 or 8."""
+def without_suffix(name: str) -> str:
+    """A kernel's name without what Triton 2 adds to it (triton/compiler/code_generator.py, `kernel_suffix`): the number of each
+    argument, with c, d or e where it is 1 or divisible by 16 or 8."""
     return _SUFFIX.sub("", name)
 
 
@@ -49,15 +55,15 @@ class Compiled:
     tells)] of what is passed, in order; `whole`: whether these are all (a tensor descriptor or a tuple among them ends what can
     be told); `constants`: {name: int} of what was compiled in."""
 
-    def __init__(self, name, function, parameters, whole, constants):
+    def __init__(self, name: str, function: int, parameters: list[Any], whole: bool, constants: dict[str, Any]) -> None:
         self.name, self.function, self.parameters, self.whole, self.constants = name, function, parameters, whole, constants
 
     @property
-    def signature(self):
+    def signature(self) -> Any:
         return signatures.Signature(self.name, [self.name], [], None, "", False)
 
 
-def compiled(rt):
+def compiled(rt: Runtime) -> dict[int, Any]:
     """{handle: `Compiled`} of a process with Python; {} where Triton has loaded nothing."""
     found = {}
     for function in _functions(rt):
