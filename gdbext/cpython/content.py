@@ -48,8 +48,8 @@ def is_content(value: Any, depth: int = 2) -> bool:
 
 
 def shown(repr_: Repr, text: str, value: Any) -> str:
-    """The text of the value of an expression. Content is counted where the expression mentions one of the private names of `repr_`, and where no
-    name tells what it is: at an address, behind `$py`."""
+    """The text of the value of an expression. Content is counted where the expression mentions one of the private names of
+    `repr_`, and where no name tells what it is: at an address, behind `$py`."""
     if repr_.private and content_length(value):
         unnamed = not last_name(text) and not free_names(text) and ("$py" in text or "0x" in text)
         if names_in(text) & repr_.private or unnamed and is_content(value):

@@ -66,6 +66,33 @@ def tasks(rt: Runtime, finished: bool = False) -> tuple[list[Task], list[str]]:
     return _Reader(rt).read(finished)
 
 
+def running_loops(rt: Runtime) -> dict[int, int]:
+    """{address of an event loop that runs: tid of its thread}"""
+    layout, t, found = rt.layout, rt.target, {}
+    for thread in rt.threads():
+        try:
+            if "tstateimpl.asyncio_running_loop" in layout:
+                loop = t.u64(thread.address + layout["tstateimpl.asyncio_running_loop"])
+            else:  # in the dict of the thread state: the loop itself (3.12, 3.13) or a holder of it
+                own = t.u64(thread.address + layout["tstate.dict"])
+                held = rt.object(own).item("__asyncio_running_event_loop__") if own else None
+                loop = held.address if held is not None and not held.is_none() else 0
+                if loop and held.type.builtin_name == "_RunningLoopHolder":
+                    loop = t.u64(loop + layout["object.__size"])
+        except GdbextError:
+            continue
+        if loop:
+            found[loop] = thread.tid
+    return found
+
+
+def is_task(obj: Object) -> bool:
+    """Whether an object is an asyncio task, of C or of Python code."""
+    return obj.isa("_asyncio.Task") or any(
+        b.name in ("_PyTask", "Task") and b.module == "asyncio.tasks" for b in obj.type.bases()
+    )
+
+
 # ---- generators and coroutines ---------------------------------------------------------------------------------------
 def frame_of(rt: Runtime, gen: int) -> tuple[RawFrame | None, str]:
     """-> (`RawFrame` of a generator's, coroutine's or async generator's own frame, state), (None, "finished") when it has none.
@@ -187,7 +214,7 @@ class _Reader:
         if module is None:
             raise NotFoundError(f"{rt.target.describe()} has not imported asyncio: it has no tasks")
         addresses = self._addresses(module)
-        running, loops = self._current(module), self._loops()
+        running, loops = self._current(module), running_loops(self.rt)
         found = []
         for address in addresses:
             task = Task(address)
@@ -260,31 +287,7 @@ class _Reader:
             pass  # 3.14 has it no more for its own tasks
         return found
 
-    def _loops(self) -> dict[int, int]:
-        """{address of an event loop that runs: tid of its thread}"""
-        rt, L, t, found = self.rt, self.rt.layout, self.target, {}
-        for thread in rt.threads():
-            try:
-                if "tstateimpl.asyncio_running_loop" in L:
-                    loop = t.u64(thread.address + L["tstateimpl.asyncio_running_loop"])
-                else:  # in the dict of the thread state: the loop itself (3.12, 3.13) or a holder of it
-                    own = t.u64(thread.address + L["tstate.dict"])
-                    held = rt.object(own).item("__asyncio_running_event_loop__") if own else None
-                    loop = held.address if held is not None and not held.is_none() else 0
-                    if loop and held.type.builtin_name == "_RunningLoopHolder":
-                        loop = t.u64(loop + L["object.__size"])
-            except GdbextError:
-                continue
-            if loop:
-                found[loop] = thread.tid
-        return found
-
     # ---- one task ----------------------------------------------------------------------------------------------------
-    def _is_task(self, obj: Object) -> bool:
-        return obj.isa("_asyncio.Task") or any(
-            b.name in ("_PyTask", "Task") and b.module == "asyncio.tasks" for b in obj.type.bases()
-        )
-
     def _field(self, obj: Object, name: str) -> Object | None:
         """A field of a task or future, C or Python: an `Object`, or None where it is empty or None."""
         key = {
@@ -324,7 +327,7 @@ class _Reader:
 
     def _fill(self, task: Task, running: set[int], loops: dict[int, int]) -> None:
         obj = self.rt.object(task.address)
-        if not self._is_task(obj):
+        if not is_task(obj):
             raise LayoutError(f"a {obj.type_name} where a task should be")
         task.name = self.name_of(obj)
         state = self._state_of(obj)
@@ -374,7 +377,7 @@ class _Reader:
     # ---- what it waits for -------------------------------------------------------------------------------------------
     def _waits(self, frames: list[PyFrame], waiter: Object) -> Waiting:
         try:
-            if self._is_task(waiter):
+            if is_task(waiter):
                 return Waiting("task", f"task {self.name_of(waiter)}", waiter, [waiter.address])
             known = self._known_future(waiter)
             if known is not None:
@@ -404,7 +407,7 @@ class _Reader:
             names = [variable for variable, kind in code.variables if kind & CO_FAST_FREE]
             for variable, address in zip(names, self.rt.object(closure).element_addresses(16) if closure else ()):
                 inner = t.u64(address + L["cell.ob_ref"])
-                if inner and variable == "inner" and self._is_task(self.rt.object(inner)):
+                if inner and variable == "inner" and is_task(self.rt.object(inner)):
                     return Waiting("task", f"shielded task {self.name_of(self.rt.object(inner))}", self.rt.object(inner), [inner])
         return None
 
@@ -415,9 +418,9 @@ class _Reader:
         return held.item(0).item(0) if held.len() else None
 
     def _of_many(self, kind: str, waiter: Object, members: list[Object]) -> Waiting:
-        names = [self.name_of(m) if self._is_task(m) else f"{m.type.name} {m.address:#x}" for m in members[:5]]
+        names = [self.name_of(m) if is_task(m) else f"{m.type.name} {m.address:#x}" for m in members[:5]]
         text = f"{kind} of {len(members)} pending: {', '.join(names)}{', …' if len(members) > 5 else ''}"
-        return Waiting(kind, text, waiter, [m.address for m in members if self._is_task(m)])
+        return Waiting(kind, text, waiter, [m.address for m in members if is_task(m)])
 
     def _of_asyncio(self, frame: PyFrame, waiter: Object) -> Waiting:
         """An asyncio call that made the future for itself: what it was called on tells more than the future."""
@@ -431,7 +434,7 @@ class _Reader:
             return Waiting("asyncio", f"{owner.type.name}.{name} on {owner.address:#x}", owner)
         if name == "sleep" and "delay" in own:
             return Waiting("sleep", f"sleep({own['delay'].plain()})", waiter)
-        if name == "wait_for" and "fut" in own and self._is_task(own["fut"]):  # up to 3.11 it makes a task of what it is given
+        if name == "wait_for" and "fut" in own and is_task(own["fut"]):  # up to 3.11 it makes a task of what it is given
             return Waiting("task", f"task {self.name_of(own['fut'])}, with a time limit", own["fut"], [own["fut"].address])
         if name == "wait" and "fs" in own:
             try:
