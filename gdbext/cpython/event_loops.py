@@ -34,7 +34,7 @@ class EventLoop:
     """`address`, `type` of the loop, `tid` of the thread that runs it (None: none does). `ready`, `scheduled`: how many callbacks
     can run now and at a later time, None where they are not to be read; `ready_callbacks`, `timers`: the first of them;
     `current`: the `Callback` that runs now, None between two; `frame`: the frame that runs it; `error`: why it is less than
-    whole. """
+    whole."""
 
     def __init__(self, address: int, type_name: str, tid: int | None) -> None:
         self.address, self.type, self.tid = address, type_name, tid
