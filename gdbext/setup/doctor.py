@@ -1,5 +1,7 @@
 """`python -m gdbext doctor`: what works here and what does not, each with the line that mends it."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess
@@ -9,6 +11,12 @@ from .. import wheels
 from ..errors import GdbextError
 from . import gdbs, initfile
 from .install import INIT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from ..render.text import Style
 
 SYS_PTRACE = 19  # its bit in the capability sets, capability.h
 ADD_CAPABILITY = (
@@ -20,7 +28,7 @@ ADD_CAPABILITY = (
 class Check:
     """`status`: "ok", "failed" (gdbext cannot do its main work), "warning" (a part of it is missing) or "info"."""
 
-    def __init__(self, name, status, detail, mend=""):
+    def __init__(self, name: str, status: str, detail: str, mend: str = "") -> None:
         self.name, self.status, self.detail, self.mend = name, status, detail, mend
 
 
@@ -32,7 +40,7 @@ def _file(path):
         return None
 
 
-def process_facts():
+def process_facts() -> dict[str, Any]:
     """What /proc says about the right to trace: {scope, capabilities, seccomp, container, uid}."""
     status = dict(re.findall(r"^(\w+):\s*(\S+)", _file("/proc/self/status") or "", re.M))
     scope = _file("/proc/sys/kernel/yama/ptrace_scope")
@@ -61,7 +69,7 @@ sys.exit(ctypes.get_errno() if libc.ptrace(0x4206, int(sys.argv[1]), None, None)
 """
 
 
-def try_trace():
+def try_trace() -> int:
     """errno of one process tracing another of this user that is not its child, as gdb -p does; 0 when it may."""
     subject = subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     try:
@@ -73,7 +81,7 @@ def try_trace():
         subject.wait()
 
 
-def check_trace(facts, error):
+def check_trace(facts: dict[str, Any], error: int) -> Check:
     """May one process of this user read and attach another? `error`: what `try_trace` found."""
     may = bool(facts["capabilities"] >> SYS_PTRACE & 1)
     where = f"ptrace_scope {facts['scope']}, {'with' if may else 'without'} SYS_PTRACE" + (
@@ -103,8 +111,9 @@ def check_trace(facts, error):
     )
 
 
-def check_gdb(path):
-    """Checks of one gdb: that it runs, has Python, loads the pack, has the wheels. [Check]"""
+def check_gdb(path: str) -> tuple[Optional[gdbs.Gdb], list[Check]]:
+    """Checks one gdb: that it runs, has Python, loads the pack, has the wheels. -> (the gdb, or None where it does not run;
+    checks)"""
     try:
         gdb = gdbs.ask(path)
     except GdbextError as e:
@@ -152,14 +161,15 @@ def check_gdb(path):
     return gdb, checks
 
 
-def check_init_files():
+def check_init_files() -> Check:
+    """Whether an init file of gdb's loads the pack."""
     loading = [p for p in initfile.init_files()[1] if initfile.BEGIN.rstrip(b" >") in (initfile.read(p) or b"")]
     if loading:
         return Check("init file", "ok", "gdbext is loaded by " + ", ".join(loading))
     return Check("init file", "info", f"no init file loads gdbext; in gdb type: source {INIT}", "python3 -m gdbext install")
 
 
-def check_safe_path(gdb, python=None):
+def check_safe_path(gdb: gdbs.Gdb, python: Optional[str] = None) -> Check:
     """gdb prints nine lines of warning at every attach to a Python that has a python3.X-gdb.py beside it, unless told that it is
     safe."""
     real = os.path.realpath(python or sys.executable)
@@ -175,7 +185,8 @@ def check_safe_path(gdb, python=None):
     )
 
 
-def check_calls(gdb):
+def check_calls(gdb: gdbs.Gdb) -> Check:
+    """Whether calls that others make with this gdb would harm the process on this CPU."""
     flags = _file("/proc/cpuinfo") or ""
     if "amx_tile" in flags and gdb.base and gdb.base < (14, 0):
         return Check(
@@ -187,7 +198,7 @@ def check_calls(gdb):
     return Check("calls", "ok", "gdbext calls no function of the process it reads")
 
 
-def layouts(folder=None):
+def layouts(folder: Optional[str] = None) -> dict[str, list[str]]:
     """{"cpython": [...], "torch": [...]}: the versions that there are layouts for, from the names in gdbext/layouts."""
     import json
 
@@ -205,7 +216,8 @@ def layouts(folder=None):
     return found
 
 
-def check_layouts(known):
+def check_layouts(known: dict[str, list[str]]) -> Check:
+    """`known`: what `layouts` found."""
     gone = [k for k, names in known.items() if not names]
     said = "; ".join(f"{k} {', '.join(names)}" for k, names in known.items() if names)
     if gone:
@@ -218,8 +230,8 @@ def check_layouts(known):
     return Check("layouts", "ok", said)
 
 
-def run(gdb=None):
-    """[Check], everything in the order in which a user needs it."""
+def run(gdb: Optional[str] = None) -> list[Check]:
+    """Every check, in the order in which a user needs them; of the program `gdb` alone where it is named."""
     checks = [Check("python", "ok", f"{sys.executable}: Python {sys.version.split()[0]}")]
     paths = gdbs.find(gdb)
     found = None
@@ -239,7 +251,7 @@ def run(gdb=None):
     return checks
 
 
-def data(checks):
+def data(checks: list[Check]) -> dict[str, Any]:
     """The JSON fields of the answer."""
     return {
         "ok": all(c.status != "failed" for c in checks),
@@ -247,7 +259,7 @@ def data(checks):
     }
 
 
-def text(checks, style):
+def text(checks: list[Check], style: Style) -> str:
     """Lines for people."""
     marks = {
         "ok": style.good("ok     "),

@@ -1,5 +1,7 @@
 """The gdbs on this machine and what each can do, asked of themselves."""
 
+from __future__ import annotations
+
 import glob
 import os
 import re
@@ -7,6 +9,11 @@ import shutil
 import subprocess
 
 from ..errors import GdbextError, NotFoundError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
 
 GET_GDB = "install one: apt-get install gdb   (dnf install gdb, apk add gdb, pacman -S gdb)"
 ASK = (
@@ -19,12 +26,16 @@ class Gdb:
     """`path`; `version`: the first line of its --version; `base`: (major, minor) or None; `python`: (major, minor) or None for a
     gdb without Python; `safe_path`: its auto-load safe-path; `cuda`: whether it is cuda-gdb."""
 
-    def __init__(self, path, version, base, python, safe_path):
+    def __init__(
+        self, path: str, version: str, base: Optional[tuple[int, int]], python: Optional[tuple[int, int]], safe_path: str
+    ) -> None:
         self.path, self.version, self.base, self.python, self.safe_path = path, version, base, python, safe_path
         self.cuda = "cuda" in os.path.basename(path) or "NVIDIA" in version
 
 
-def run_gdb(path, *commands, timeout=60, env=None, nx=True):
+def run_gdb(
+    path: str, *commands: str, timeout: float = 60, env: Optional[dict[str, str]] = None, nx: bool = True
+) -> subprocess.CompletedProcess[str]:
     """`subprocess.CompletedProcess` of gdb -batch with these commands; `GdbextError` when it does not run."""
     argv = [path] + (["-nx"] if nx else []) + ["-q", "-batch"]
     for command in commands:
@@ -39,7 +50,7 @@ def run_gdb(path, *commands, timeout=60, env=None, nx=True):
         raise GdbextError(f"{path}: {e.strerror}") from None
 
 
-def ask(path):
+def ask(path: str) -> Gdb:
     """`Gdb` of the program at `path`; `GdbextError` when it does not run."""
     try:
         said = subprocess.run(
@@ -60,7 +71,7 @@ def ask(path):
     )
 
 
-def find(named=None):
+def find(named: Optional[str] = None) -> list[str]:
     """Paths of the gdbs here: `named` alone when given, else gdb and cuda-gdb on the PATH and CUDA's own folder."""
     if named:
         path = shutil.which(named)
@@ -73,7 +84,7 @@ def find(named=None):
     return [p for p in found if p]
 
 
-def need(named=None):
+def need(named: Optional[str] = None) -> Gdb:
     """The `Gdb` to run commands in: the first here that has Python; `GdbextError` that says how to get one."""
     paths = find(named)
     for path in paths:

@@ -3,11 +3,19 @@
 The first line of the block says what was done to make room for it, so that taking it out gives back the very bytes that were
 there."""
 
+from __future__ import annotations
+
 import os
 import re
 import tempfile
 
 from ..errors import GdbextError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Callable, Optional, Union
+
 
 BEGIN = b"# >>> gdbext >>>"
 BEGIN_UNENDED = b"# >>> gdbext, after a line that had no end >>>"
@@ -26,7 +34,7 @@ NO_PYTHON = (
 )
 
 
-def load_script(init):
+def load_script(init: str) -> str:
     """The gdb script that loads the pack from `init`, the path of init.py; in a gdb without Python it says so in one line.
 
     `$_streq` is one of the functions that gdb's own Python part defines: where there is no Python it is void.
@@ -45,7 +53,7 @@ def _blocks(content, where):
     return found
 
 
-def remove_block(content, where="init file"):
+def remove_block(content: Optional[bytes], where: str = "init file") -> Optional[bytes]:
     """`content` (bytes, or None for no file) without the block, as it was before `add_block`; None when the file was made for the
     block and holds nothing else."""
     if content is None:
@@ -63,7 +71,7 @@ def remove_block(content, where="init file"):
         content = content[:begin] + content[block.end() :]
 
 
-def add_block(content, script, where="init file"):
+def add_block(content: Optional[bytes], script: Union[str, bytes], where: str = "init file") -> bytes:
     """`content` (bytes, or None for no file) with the block that holds the gdb commands `script`, at its end. One that is there
     already is renewed where it stands."""
     body = script.encode() if isinstance(script, str) else script
@@ -81,7 +89,7 @@ def add_block(content, script, where="init file"):
     return content + BEGIN + b"\n" + body + END + b"\n"
 
 
-def init_files(environ=os.environ):
+def init_files(environ: Mapping[str, str] = os.environ) -> tuple[list[tuple[str, str]], list[str]]:
     """The init files to write to, [(program, path)], and all where a block may stand, [path]. gdb 11 and newer take the file in
     the configuration folder when it is there, else the one in the home folder; cuda-gdb has files of its own."""
     home = environ.get("HOME") or os.path.expanduser("~")
@@ -94,7 +102,7 @@ def init_files(environ=os.environ):
     return chosen, every
 
 
-def read(path):
+def read(path: str) -> Optional[bytes]:
     """The file's bytes; None when there is none."""
     try:
         with open(path, "rb") as f:
@@ -105,7 +113,7 @@ def read(path):
         raise GdbextError(f"{path}: {e.strerror}") from None
 
 
-def write(path, content):
+def write(path: str, content: Optional[bytes]) -> None:
     """Replaces the file at once, links followed and mode and owner kept; `content` None removes it."""
     real = os.path.realpath(path)
     if content is None:
@@ -137,7 +145,7 @@ def write(path, content):
             os.unlink(new)
 
 
-def change(path, function):
+def change(path: str, function: Callable[[Optional[bytes]], Optional[bytes]]) -> bool:
     """Writes what `function` makes of the file's bytes. -> whether anything changed."""
     before = read(path)
     after = function(before)

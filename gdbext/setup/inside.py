@@ -1,10 +1,12 @@
 """The other end of `outside.in_gdb`: runs one command inside gdb and writes its result to the file that GDBEXT_RUN names."""
 
+from __future__ import annotations
+
 import json
 import os
 
 
-def main():
+def main() -> None:
     from ..commands import table
     from ..errors import GdbextError
     from ..render.text import Style

@@ -1,11 +1,18 @@
 """`python -m gdbext install` and `uninstall`."""
 
+from __future__ import annotations
+
 import os
 import shutil
 
 from .. import wheels
 from ..errors import GdbextError
 from . import gdbs, initfile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
+
 
 INIT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "init.py")
 
@@ -16,7 +23,13 @@ def _targets(gdbinit):
     return initfile.init_files()[0]
 
 
-def install(gdbinit=None, gdb=None, with_wheels=True, with_files=True, say=print):
+def install(
+    gdbinit: Optional[str] = None,
+    gdb: Optional[str] = None,
+    with_wheels: bool = True,
+    with_files: bool = True,
+    say: Callable[[str], None] = print,
+) -> tuple[dict[str, Any], list[str]]:
     """Adds the load line to gdb's and cuda-gdb's init files (or to the file `gdbinit` alone) and installs wheels for the Python
     of each gdb here (or of `gdb` alone). -> the answer's data: `{files: [{program, path, changed}], wheels: [{gdb, python,
     folder, missing}]}` and the reasons why it is partial."""
@@ -57,7 +70,7 @@ def install(gdbinit=None, gdb=None, with_wheels=True, with_files=True, say=print
     return {"files": files, "wheels": done}, partial
 
 
-def uninstall(gdbinit=None, with_wheels=True, say=print):
+def uninstall(gdbinit: Optional[str] = None, with_wheels: bool = True, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Takes the load line out again, wherever `install` may have put it, and removes the wheels. -> `{files: [{path, changed}],
     removed: [folder]}`."""
     files, removed = [], []

@@ -3,6 +3,8 @@
 A gdb started here gets the command in the environment and writes what came of it to a file, because gdb -batch's own exit status
 is that of the last command only and its output may carry warnings."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
@@ -18,10 +20,18 @@ from ..session.session import Session
 from . import gdbs
 from .install import INIT
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Optional
+
+    from ..session.command import Command
+
+
 OK, ERROR, PARTIAL = 0, 1, 3
 
 
-def line_of(command, words):
+def line_of(command: type[Command], words: Sequence[str]) -> str:
     """The shell's `words` as one gdb-style command line: values of options are quoted where they need it, the operand is left as
     it is."""
     line, value_next = [], False
@@ -42,7 +52,7 @@ def line_of(command, words):
     return " ".join(line)
 
 
-def wants_json(command, line):
+def wants_json(command: type[Command], line: str) -> bool:
     """Whether errors are to be JSON, also those about the line itself."""
     try:
         return command.parse(line).json
@@ -50,20 +60,20 @@ def wants_json(command, line):
         return any(w in ("-json", "--json") for w in line.split())
 
 
-def error_text(name, error, as_json):
+def error_text(name: str, error: Exception, as_json: bool) -> str:
     """The one line that says what failed."""
     if as_json:
         return jsonline.dumps({"schema": name + "/1", "partial": [], "error": one_line(str(error))})
     return error_line(name, error)
 
 
-def failure(name, error, as_json):
+def failure(name: str, error: Exception, as_json: bool) -> tuple[int, str, str]:
     """An expected failure as `perform` gives it: JSON goes to standard output like any answer."""
     text = error_text(name, error, as_json)
     return (ERROR, text, "") if as_json else (ERROR, "", text)
 
 
-def perform(command, line, session):
+def perform(command: type[Command], line: str, session: Session) -> tuple[int, str, str]:
     """Runs a `Command` class. -> (exit status, text for standard output, text for standard error)."""
     as_json = wants_json(command, line)
     try:
@@ -74,7 +84,7 @@ def perform(command, line, session):
         return failure(command.name, e, as_json)
 
 
-def needs_gdb(command, line):
+def needs_gdb(command: type[Command], line: str) -> bool:
     """Commands that read run here on what -on names; the others, and those without -on, want gdb."""
     if command.standalone:
         return False
@@ -84,7 +94,7 @@ def needs_gdb(command, line):
         return False  # a wrong line needs no gdb to say so
 
 
-def in_gdb(name, line, gdb=None):
+def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, str]:
     """Runs the command in a gdb of its own. -> as `perform`."""
     program = gdbs.need(gdb)
     with tempfile.TemporaryDirectory(prefix="gdbext-") as folder:
@@ -118,7 +128,7 @@ def in_gdb(name, line, gdb=None):
             raise GdbextError(f"{program.path} did not run the command: {words[-1]}") from None
 
 
-def run(name, words):
+def run(name: str, words: Sequence[str]) -> int:
     """One command of the table, printed. -> exit status."""
     command = table.load(name)
     try:

@@ -16,6 +16,7 @@ from .say import Failed, Progress, why_it_failed
 from .supervise import descendants
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SHARE = os.environ.get("GDBEXT_ENGINE_SHARE", "nice quota")  # see share.py; "none" for neither
 SCRIPTS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tests", "engines")
 
 CONFIG = {  # a Llama that computes a token in milliseconds on one core; the engines fill it with random weights
@@ -48,7 +49,14 @@ def cores_for(ranks):
 def _environ(**more):
     # what a user's shell sets for another Python would break this one
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
-    return {**kept, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", **more}
+    return {
+        **kept,
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+        "GDBEXT_ENGINE_SHARE": SHARE,
+        **more,
+    }
 
 
 def free_port():
@@ -58,7 +66,8 @@ def free_port():
 
 
 class Engine:
-    """A running engine. `pid`: the process that a user would have started; `folder`: its model, log and what it writes.
+    """A running engine. `pid`: the process that a user would have started; `folder`: its model, log and what it writes; `share`: in words, what
+    it leaves to others.
 
     Use it in a `with` statement: at its end every process that came of the engine has ended, whatever happened.
     """
@@ -79,10 +88,11 @@ class Engine:
                 start_new_session=True,
             )
         line = self._supervisor.stdout.readline()
-        if not line.strip().isdigit():
+        pid, _, self.share = line.decode().strip().partition(" ")
+        if not pid.isdigit():
             self.stop()
             raise Failed(f"{name} did not start; what its log says:\n{why_it_failed(self.log)}")
-        self.pid = int(line)
+        self.pid = int(pid)
 
     def wait_ready(self, timeout=600.0, what=None):
         """Until it has answered (requests are in flight, unless it was asked to rest); what the engine said of itself then.
@@ -92,7 +102,7 @@ class Engine:
             try:
                 with open(self.ready_file) as f:
                     said = json.load(f)
-                progress.done("ready")
+                progress.done("ready" + (f" (for the machine's sake: {self.share})" if self.share else ""))
                 return said
             except (FileNotFoundError, ValueError):
                 pass

@@ -5,7 +5,8 @@ own.
 
 Being the subreaper of all that the command starts, it stays their ancestor whatever they do to titles, sessions or parents
 (prctl(2), PR_SET_CHILD_SUBREAPER). It stops when its standard input closes, which also happens when the one who started it is
-killed, or on SIGTERM, SIGINT, SIGHUP, or when the command ends. First line on standard output: the command's pid.
+killed, or on SIGTERM, SIGINT, SIGHUP, or when the command ends. First line on standard output: the command's pid, and in words what share of the
+machine GDBEXT_ENGINE_SHARE left to others (share.py).
 Exit status: the command's; 0 when it was told to stop.
 """
 
@@ -133,9 +134,15 @@ def main(argv):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda n, frame: told.append(n))
     signal.signal(signal.SIGCHLD, lambda n, frame: None)
+    group, share = "", ""
+    if os.environ.get("GDBEXT_ENGINE_SHARE"):  # only the engines' supervisor is asked for it
+        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+        import share as shares
+
+        group, share = shares.take(os.environ["GDBEXT_ENGINE_SHARE"])
     started = time.time() - 1  # file times may lag by a clock tick
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=2)
-    print(child.pid, flush=True)
+    print(child.pid, share, flush=True)
     status = None
     while not told and status is None:
         ready, _, _ = select.select([0, wake], [], [], 1.0)
@@ -145,6 +152,8 @@ def main(argv):
             os.read(wake, 4096)
         status = child.poll()
     end_all(started)
+    if group:
+        shares.remove(group)
     return 0 if status is None else status if status >= 0 else 128 - status
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from tools import engines, supervise
+from tools import engines, share, supervise
 
 # writes the pids of: itself, a child, and an orphan that has left session, group and parent, ignores SIGTERM and is stopped
 TREE = """
@@ -137,6 +137,23 @@ def test_an_engine_is_ended_by_an_exception(tmp_path):
             pids = engine.pids()
             raise KeyboardInterrupt
     assert not any(map(alive, pids)) and not engine.alive()
+
+
+def test_an_engine_leaves_the_machine_its_share_and_takes_its_control_group_along(tmp_path):
+    code = "import os, time; print(os.nice(0), open('/proc/self/cgroup').read(), flush=True, file=open('said', 'w')); time.sleep(1000)"
+    folder = tmp_path / "engine"
+    folder.mkdir()
+    before = os.nice(0)
+    with engines.Engine(
+        "Test", [sys.executable, "-c", code], dict(os.environ, GDBEXT_ENGINE_SHARE="nice quota"), str(folder)
+    ) as engine:
+        until(lambda: (folder / "said").exists() and (folder / "said").read_text().strip(), "it did not start")
+        said = (folder / "said").read_text()
+        supervisor = engine._supervisor.pid
+        assert int(said.split()[0]) == max(before, share.NICE) and "priority 10 lower" in engine.share
+        assert ("processors" in engine.share) == (f"gdbext-{supervisor}" in said)
+    assert os.nice(0) == before
+    assert not [root for root in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup") if os.path.exists(f"{root}/gdbext-{supervisor}")]
 
 
 def test_each_rank_gets_a_core_it_may_run_on(monkeypatch):

@@ -1,0 +1,71 @@
+"""Leaves the rest of the machine its share of the processors while an engine spins on them: run by supervise.py before it starts one.
+
+Ranks of an engine spin while they wait for each other, and on a machine whose processors they all take gdb waits for its turn. A lower priority
+helps at once; where Linux groups sessions by themselves (autogroup, sched(7)) a process's own counts within its session alone, so the session's
+is lowered too. Where this user may make a control group, a quota leaves a part of the machine free whatever the priorities are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+NICE = 10
+LEFT = 0.25  # of all processors together, for the others
+PERIOD = 100_000  # microseconds
+
+
+def lower_priority() -> str:
+    """Of this process and what it starts. -> what was done, in words."""
+    os.nice(max(0, NICE - os.nice(0)))
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as f:
+        f.write(str(NICE))
+        return f"priority {NICE} lower, its session's too"
+    return f"priority {NICE} lower"
+
+
+def quota() -> tuple[str, str]:
+    """Puts this process into a control group with a quota. -> (its folder, what was done); ("", "") where that is not allowed."""
+    processors = len(os.sched_getaffinity(0))
+    limit = int(PERIOD * processors * (1 - LEFT))
+    said = f"at most {limit / PERIOD:.1f} of {processors} processors"
+    ways = (
+        ("/sys/fs/cgroup/cpu", (("cpu.cfs_period_us", PERIOD), ("cpu.cfs_quota_us", limit))),
+        ("/sys/fs/cgroup", (("cpu.max", f"{limit} {PERIOD}"),)),
+    )
+    for root, settings in ways:
+        if not os.path.exists(os.path.join(root, "cgroup.procs")):
+            continue
+        folder = os.path.join(root, f"gdbext-{os.getpid()}")
+        try:
+            os.mkdir(folder)
+        except OSError:
+            continue
+        try:
+            for name, value in settings:
+                with open(os.path.join(folder, name), "r+") as f:
+                    f.write(str(value))
+            with open(os.path.join(folder, "cgroup.procs"), "w") as f:
+                f.write(str(os.getpid()))
+            return folder, said
+        except OSError:
+            remove(folder)
+    return "", ""
+
+
+def remove(folder: str) -> None:
+    """Takes the control group away, once nobody is in it but this process, which goes back to the group above."""
+    if not folder:
+        return
+    with contextlib.suppress(OSError):
+        with open(os.path.join(os.path.dirname(folder), "cgroup.procs"), "w") as f:
+            f.write(str(os.getpid()))
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
+
+
+def take(wanted: str) -> tuple[str, str]:
+    """What the words "nice" and "quota" in `wanted` name. -> (folder of the control group or "", what was done, in words)"""
+    folder, said = quota() if "quota" in wanted else ("", "")
+    done = [lower_priority()] if "nice" in wanted else []
+    return folder, ", ".join(done + [said] * bool(said))
