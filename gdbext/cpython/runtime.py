@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ..access.proc import read_maps, read_proc
 from ..access.retry import retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..lazy import lazy_module
 from . import dialects, stdlib_types, thirdparty  # noqa: F401  (the last two register what they know)
 from . import layout as layouts
 from .frames import Code, PyFrame
 from .objects import Object
 from .types import MAX_NAME, TypeInfo
-
-ptrace = lazy_module("access.ptrace")
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,8 +101,6 @@ class Runtime:
                 if modules.type.builtin_name != "dict" or self.object(modules.type.address).type.builtin_name != "type":
                     raise LayoutError("sys.modules is no dict")
         except (FaultError, LayoutError) as e:
-            if t.is_live and ptrace.memory_tid(t.pid) is None:
-                raise NotFoundError(f"{t.describe()} has ended while it was read") from None
             raise LayoutError(
                 f"{t.describe()}: its Python {L.name} does not have the layout that the table for {L.name} gives ({e}); "
                 f"make the table again with: scripts/make-cpython-layouts PYTHON"
