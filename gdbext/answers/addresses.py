@@ -27,10 +27,12 @@ TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS: the type of a type has it
 
 
 class KvPlaces:
-    """The KV cache of an engine, read once, to look addresses up in. `partial`: why that is not all; `why`: why there is nothing."""
+    """The KV cache of an engine, read once, to look addresses up in. `partial`: why that is not all; `why`: why there is
+    nothing."""
 
     def __init__(self, open_view: Callable[[], View]) -> None:
-        """`open_view` gives the view. Without an engine in the process nothing is found; a cache that cannot be read is said in `partial`."""
+        """`open_view` gives the view. Without an engine in the process nothing is found; a cache that cannot be read is said in
+        `partial`."""
         self.cache: Optional[Cache] = None
         self.workers: List[Worker] = []
         self.partial: List[str] = []
@@ -55,7 +57,8 @@ class KvPlaces:
         return next((place for place in found if place is not None), None)
 
     def addresses(self, wanted: Mapping[str, Any]) -> List[Dict[str, Any]]:
-        """The other way: where `layer`, `block` and optionally `slot`, `head`, `element`, `part`, `rank` lie; `NotFoundError` without any."""
+        """The other way: where `layer`, `block` and optionally `slot`, `head`, `element`, `part`, `rank` lie; `NotFoundError`
+        without any."""
         found = []
         for worker in self.workers:
             if wanted.get("rank", worker.rank).lower() != worker.rank.lower():
@@ -89,8 +92,8 @@ def _address_data(worker: Worker, layer: Layer, part: str, wanted: Mapping[str, 
 
 
 def place_in_worker(cache: Optional[Cache], worker: Worker, address: int) -> Optional[Dict[str, Any]]:
-    """The place of an address in a worker's layers, or None. Layers of different groups may lie in the same memory: then the one counts
-    whose group has given the block to a request."""
+    """The place of an address in a worker's layers, or None. Layers of different groups may lie in the same memory: then the one
+    counts whose group has given the block to a request."""
     found = [(layer, layer.find(address)) for layer in worker.layers]
     places = [_place_data(cache, worker, layer, address, *place) for layer, place in found if place is not None]
     return next((p for p in places if p["owners"]), places[0] if places else None)
@@ -146,7 +149,8 @@ def mapping_data(mapping: MemoryMapping, address: int) -> Dict[str, Any]:
 
 
 def object_fields(target: Target, address: int, private: Collection[str] = frozenset()) -> Dict[str, Any]:
-    """`kind`, `object` and, of a tensor, `tensor` of a Python object that begins at the address; {} where it does not look like one.
+    """`kind`, `object` and, of a tensor, `tensor` of a Python object that begins at the address; {} where it does not look like
+    one.
 
     `private`: an engine's names of users' content, which is counted, not shown; empty where it may be shown."""
     try:

@@ -24,13 +24,14 @@ CAUSE = "The above exception was the direct cause of the following exception:"
 CONTEXT = "During handling of the above exception, another exception occurred:"
 # Messages of the interpreter's and of CUDA's own, which quote names of code, never what users sent.
 HARMLESS = re.compile(
-    r"|\d+|[\w ]*index out of range|[\w ]*by zero|maximum recursion depth exceeded[\w ]*|name '\w+' is not defined|No module named '[\w.]+'|"
+    r"|\d+|[\w ]*index out of range|[\w ]*by zero|maximum recursion depth exceeded[\w ]*|name '\w+' is not defined|"
+    r"No module named '[\w.]+'|"
     r"('[\w.]+' object|module '[\w.]+') has no attribute '\w+'|'[\w.]+' object is not \w+|CUDA (error|out of memory)[^\"']*"
 )
 
 
 def frame_entry(frame: TraceFrame, level: int, private: Collection[str] | None) -> dict[str, Any]:
-    """A `TraceFrame` as the contract's frame."""
+    """A `TraceFrame` as the JSON `frame`."""
     data = {
         "level": level,
         "kind": "python",

@@ -26,7 +26,7 @@ launches = lazy_module("kernels.launch")
 
 
 def python_frame(frame: PyFrame, private: Collection[str] | None = None, limits: Limits | None = None) -> dict[str, Any]:
-    """A `PyFrame` as the contract's frame; with its variables where `private` (names to hide) is given."""
+    """A `PyFrame` as the JSON `frame`; with its variables where `private` (names to hide) is given."""
     data = {
         "level": frame.level,
         "kind": "python",
@@ -53,7 +53,7 @@ def frame_place(frame: PyFrame) -> dict[str, Any]:
 
 
 def native_frame(frame: NativeFrame, level: int) -> dict[str, Any]:
-    """A `NativeFrame` as the contract's frame."""
+    """A `NativeFrame` as the JSON `frame`."""
     return {
         "level": level,
         "kind": "native",

@@ -38,8 +38,8 @@ def cache_lines(cache: Cache, workers: Sequence[Worker], data: Dict[str, Any], s
     for g in data["groups"]:
         spec = ", ".join(f"{k} {v}" for k, v in g["spec"].items() if k != "class")
         lines.append(
-            f"group {g['id']}: {g['kind']}, {g['block_size']} tokens a block, {len(g['layers'])} layers, {g['blocks']} blocks in use"
-            + (f" ({spec})" if spec else "")
+            f"group {g['id']}: {g['kind']}, {g['block_size']} tokens a block, {len(g['layers'])} layers, "
+            f"{g['blocks']} blocks in use" + (f" ({spec})" if spec else "")
         )
     for worker in workers[:1]:
         for layer in worker.layers[:1]:

@@ -139,14 +139,16 @@ def breakpoint_lines(breakpoint: KernelBreakpoint, data: dict[str, Any], style: 
         lines.append(f"  … {len(breakpoint.kernels) - MAX_SHOWN} more kernels")
     if breakpoint.pending and breakpoint.kernels:
         lines.append(
-            "its GPU code is here, but neither its host code nor the runtime's launch functions have names (stripped, or not loaded "
+            "its GPU code is here, but neither its host code nor the runtime's launch functions have names (stripped, or not "
+            "loaded "
             "yet): it waits for a library that has them"
         )
     elif breakpoint.pending:
         lines.append(f"no library here has {escape(breakpoint.name)} yet: it is set when one that has it is loaded")
     if breakpoint.by_name:
         lines.append(
-            "every launch of the process is looked at for a moment (llm-break alone tells the cost): these kernels have no launching "
+            "every launch of the process is looked at for a moment (llm-break alone tells the cost): these kernels have no "
+            "launching "
             "code with a name to stop at"
         )
     if any(one.entry for one in breakpoint.numbered):
@@ -177,11 +179,13 @@ def cost_line(cost: dict[str, Any]) -> str:
     """What looking at launches cost, in words."""
     if not cost["launches_looked_at"]:
         return "no launch was looked at yet"
-    line = f"{cost['stops']} stops, {cost['launches_looked_at']} launches looked at, {seconds(cost['seconds_each'])} each in our hands"
+    line = f"{cost['stops']} stops, {cost['launches_looked_at']} launches looked at, "
+    line += f"{seconds(cost['seconds_each'])} each in our hands"
     if cost["seconds_each_at_most"]:
         line += (
             f", {seconds(cost['seconds_each_at_most'])} from one to the next at best, gdb's own part and the program's included"
         )
     if cost["unnamed"]:
-        line += f"; {cost['unnamed']} of functions whose name is not known went by (the driver handed them out before llm-break was set)"
+        line += f"; {cost['unnamed']} of functions whose name is not known went by "
+        line += "(the driver handed them out before llm-break was set)"
     return line

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 tree, html = lazy_module("stacks.tree"), lazy_module("render.html")
 LONG = 12  # frames of one run that are shown whole
+WIDE = 58  # characters before the ranks
+_GIL = {"holds": ", holds the GIL", "waits": ", waits for the GIL"}
 
 
 def _frames(thread):
@@ -102,65 +104,65 @@ def title(frame_node: Node) -> str:
 def text_lines(
     views: list[ProcessView], data: dict[str, Any], names: dict[int, str], style: Style, everything: bool = False
 ) -> list[str]:
+    """The tree of all stacks for people: chains of frames with who stands in them, the main threads first; pools at rest, where
+    the main threads part, who moved, who could not be read. `everything`: no chain and no pool is folded."""
     stacks, idle = shown(views, everything)
-    lines, by_tid = [], {(v.name, th.tid): th for v in views for th in v.threads}
-    wide = 58
+    by_tid = {(v.name, th.tid): th for v in views for th in v.threads}
     mains = {(v.name, v.main.tid) for v in views if v.main is not None}
     first, rest = ([s for s in stacks if (s[0] in mains) is which] for which in (True, False))
+    lines = []
     for depth, run in (chain for part in (first, rest) for chain in tree.build(part).chains()):
-        who = tree.rank_set([name for name, _ in run[0].members])
-        count = len(run[0].members)
-        extra = "" if count == len(run[0].processes()) else f" ({count} threads)"
-        kept = run if everything or len(run) <= LONG else run[:4] + [None] + run[-(LONG - 5) :]
-        for i, node in enumerate(kept):
-            pad = "  " * min(depth, 20)
-            if node is None:
-                lines.append(style.dim(f"{pad}… {len(run) - len(kept) + 1} frames"))
-                continue
-            line = pad + title(node)
-            lines.append(line.ljust(wide) + "  " + style.name(escape(who)) + extra if i == 0 else line)
-            ends = {by_tid[m].name for m in node.ends}
-            if node.ends and len(views) == 1:
-                notes = [
-                    f"{m[1]} {escape(by_tid[m].name)}"
-                    + (
-                        ", holds the GIL"
-                        if by_tid[m].gil == "holds"
-                        else ", waits for the GIL"
-                        if by_tid[m].gil == "waits"
-                        else ""
-                    )
-                    for m in node.ends[:4]
-                ]
-                lines.append(style.dim(f"{pad}  = {'; '.join(notes)}" + ("; …" if len(node.ends) > 4 else "")))
-            elif node.ends and not node.children:
-                lines.append(style.dim(f"{pad}  = {', '.join(sorted(map(escape, ends))[:4])}"))
+        lines += _chain_lines(depth, run, by_tid, len(views) == 1, style, everything)
     unread = [(v.name, th) for v in views for th in v.threads if not th.frames]
     if unread:
-        lines.append(
-            style.dim(f"{len(unread)} threads without a frame that could be read: {tree.rank_set([n for n, _ in unread])}")
-        )
+        who = tree.rank_set([n for n, _ in unread])
+        lines.append(style.dim(f"{len(unread)} threads without a frame that could be read: {escape(who)}"))
     for name, members in sorted(idle.items(), key=lambda i: -len(i[1])):
-        where = members[0][1].top
-        lines.append(
-            style.dim(
-                f"idle: {len(members)} × {escape(name)} in {escape(where.function) if where else '?'}  {tree.rank_set([n for n, _ in members])}"
-            )
-        )
+        top, who = members[0][1].top, tree.rank_set([n for n, _ in members])
+        lines.append(style.dim(f"idle: {len(members)} × {escape(name)} in {escape(top.function) if top else '?'}  {escape(who)}"))
     for part in data["common"]:
         lines.append(
             f"main threads part after {part['function'] or 'the start'}: reached {style.good(part['reached']['function'])}: "
             f"{tree.rank_set(part['reached']['ranks'])}; not reached: {style.bad(tree.rank_set(part['not_reached']))}"
         )
-    if "samples" in data:
-        moved = data["samples"]["moved"]
-        some = ", ".join(
-            f"{m['label']} {m['tid']} {m['name']} ({m['changes']} of {data['samples']['count'] - 1})" for m in moved[:8]
-        )
-        lines.append(f"moved between {data['samples']['count']} looks: {some or 'nobody'}" + (", …" if len(moved) > 8 else ""))
-        lines.append(f"did not move: {data['samples']['still']} threads")
-    lines += closing(data, names, style)
+    return lines + _movement_lines(data) + closing(data, names, style)
+
+
+def _chain_lines(
+    depth: int, run: list[Node], by_tid: dict[tuple[str, int], ThreadView], alone: bool, style: Style, everything: bool
+) -> list[str]:
+    """A run of frames that the same threads have, one a line; `alone`: of one process, whose threads are then named one by
+    one."""
+    lines, pad, count = [], "  " * min(depth, 20), len(run[0].members)
+    who = tree.rank_set([name for name, _ in run[0].members])
+    extra = "" if count == len(run[0].processes()) else f" ({count} threads)"
+    kept = run if everything or len(run) <= LONG else [*run[:4], None, *run[-(LONG - 5) :]]
+    for i, node in enumerate(kept):
+        if node is None:
+            lines.append(style.dim(f"{pad}… {len(run) - len(kept) + 1} frames"))
+            continue
+        line = pad + title(node)
+        lines.append(line.ljust(WIDE) + "  " + style.name(escape(who)) + extra if i == 0 else line)
+        if node.ends and alone:
+            notes = [
+                f"{tid} {escape(by_tid[name, tid].name)}{_GIL.get(by_tid[name, tid].gil, '')}" for name, tid in node.ends[:4]
+            ]
+            lines.append(style.dim(f"{pad}  = {'; '.join(notes)}" + ("; …" if len(node.ends) > 4 else "")))
+        elif node.ends and not node.children:
+            ends = sorted({escape(by_tid[member].name) for member in node.ends})
+            lines.append(style.dim(f"{pad}  = {', '.join(ends[:4])}"))
     return lines
+
+
+def _movement_lines(data: dict[str, Any]) -> list[str]:
+    if "samples" not in data:
+        return []
+    moved, count = data["samples"]["moved"], data["samples"]["count"]
+    some = ", ".join(f"{m['label']} {m['tid']} {m['name']} ({m['changes']} of {count - 1})" for m in moved[:8])
+    return [
+        f"moved between {count} looks: {some or 'nobody'}" + (", …" if len(moved) > 8 else ""),
+        f"did not move: {data['samples']['still']} threads",
+    ]
 
 
 def html_tree(views: list[ProcessView], data: dict[str, Any]) -> str:
@@ -185,7 +187,8 @@ def html_tree(views: list[ProcessView], data: dict[str, Any]) -> str:
         )
     for part in data["common"]:
         parts.append(
-            f"<p>main threads part after <code>{html.text(part['function'])}</code>: reached <code>{html.text(part['reached']['function'])}</code>: "
+            f"<p>main threads part after <code>{html.text(part['function'])}</code>: "
+            f"reached <code>{html.text(part['reached']['function'])}</code>: "
             f"{html.text(tree.rank_set(part['reached']['ranks']))}; <span class=bad>not reached: "
             f"{html.text(tree.rank_set(part['not_reached']))}</span></p>"
         )

@@ -87,7 +87,8 @@ def histogram_text(hist: dict[str, Any], style: Style) -> str:
         close = "]" if i == len(counts) - 1 else ")"
         marks = "#" * (-(-count * bar // most) if count else 0)
         lines.append(
-            f"  [{labels[i].rjust(wide)}, {labels[i + 1].rjust(wide)}{close} {str(count).rjust(digits)} {style.value(marks)}".rstrip()
+            f"  [{labels[i].rjust(wide)}, {labels[i + 1].rjust(wide)}{close} "
+            + f"{str(count).rjust(digits)} {style.value(marks)}".rstrip()
         )
     return "\n".join(lines)
 
@@ -102,7 +103,8 @@ def comparison_text(found: dict[str, Any], numel: int | None, other: str, style:
     parts = [
         f"{style.bad('different')} from {escape(other)} in {found['different']} of {numel} elements{reason}",
         f"first at {found['first_index']}: {first} against {second}",
-        f"largest difference {number_text(found['max_abs_diff'])} at {found['max_abs_index']}, relative {number_text(found['max_rel_diff'])}",
+        f"largest difference {number_text(found['max_abs_diff'])} at {found['max_abs_index']}, "
+        f"relative {number_text(found['max_rel_diff'])}",
     ]
     if found["ulps"] is not None:
         parts[-1] += f", {found['ulps']} ulps"

@@ -25,7 +25,8 @@ MAX_FIELDS = 200
 def variables(
     found: list[tuple[str, Object | None]], private: Collection[str], limits: Limits | None = None
 ) -> list[dict[str, Any]]:
-    """`[(name, Object or None)]` -> the contract's `locals`; a variable that is not set is left out, private content only counted."""
+    """`[(name, Object or None)]` -> the JSON `locals`; a variable that is not set is left out, private content only
+    counted."""
     shown = []
     for name, value in found:
         if value is None:
@@ -46,7 +47,7 @@ def variables(
 
 
 def fields_of(value: Object, private: Collection[str], limits: Limits) -> list[dict[str, Any]]:
-    """The instance's attributes as the contract's `locals`."""
+    """The instance's attributes as the JSON `locals`."""
     found = []
     for name, field in value.fields()[:MAX_FIELDS]:
         if isinstance(field, objects.Object):

@@ -64,7 +64,7 @@ The others wait meanwhile: llm-detach, or delete and llm-continue, before their 
   pytensors -sort bytes        every live tensor, storage counted once, with who holds it
   pytensors -diff FILE         what grew since FILE: an earlier answer of pytensors -json
   llm-kv                       blocks used, cached, free; llm-kv check: blocks nobody owns and nobody freed
-  llm-break oom                stops where the KV cache is full and a request's blocks are taken back, or an OutOfMemoryError is raised
+  llm-break oom                stops where the KV cache is full and a request's blocks are taken back, or at an OutOfMemoryError
   (gdb) llm-break oom
   pycatch 2: OutOfMemoryError  (1 debug register)
   llm-break 3: /…/vllm/v1/core/sched/scheduler.py:1571  Scheduler._preempt_request  (1 debug register)
@@ -78,7 +78,7 @@ The others wait meanwhile: llm-detach, or delete and llm-continue, before their 
   (gdb) llm-profile start sglang:TP0 -activities CPU,GPU -steps 10 -o /tmp/traces
   pytrace FUNCTION             each call with its arguments and result, nobody edits the engine
 Under another profiler, from the start; gdbext attaches to the ranks meanwhile as always (debuggers of the GPU cannot):
-  nsys profile -t cuda,nvtx,osrt --trace-fork-before-exec=true -o trace COMMAND     the timeline; its NVTX ranges are the engine's own
+  nsys profile -t cuda,nvtx,osrt --trace-fork-before-exec=true -o trace COMMAND   the timeline, with the engine's own NVTX ranges
   nsys launch COMMAND, then nsys start and nsys stop                                only the seconds of interest
   ncu --target-processes all -k regex:attention -c 3 COMMAND                        one kernel closely; llm-kernels has the names
   rocprofv3 --hip-trace --kernel-trace -- COMMAND; runTracer.sh COMMAND (RPD)       the same on AMD

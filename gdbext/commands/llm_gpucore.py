@@ -34,7 +34,8 @@ export CUDA_COREDUMP_GENERATION_FLAGS={flags}
 export CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1
 export CUDA_COREDUMP_PIPE=/tmp/corepipe.%h.%p
 
-# A hung engine: one byte into the pipe of each worker whose GPU is to be dumped, then wait for the file (llm-ranks tells the pids)
+# A hung engine: one byte into the pipe of each worker whose GPU is to be dumped, then wait for the file (llm-ranks tells the
+# pids)
 for pipe in /tmp/corepipe.$(hostname).*; do [ -p "$pipe" ] && printf x > "$pipe"; done
 llm-gpucore /tmp/gpucore.HOST.PID.TIME
 
@@ -52,12 +53,14 @@ RELEASES = (
     ),
     (
         (12, 5),
-        "CUDA 12.5 to 12.9: CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION is deprecated: add skip_abort to the flags and no CPU core comes along. "
+        "CUDA 12.5 to 12.9: CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION is deprecated: "
+        "add skip_abort to the flags and no CPU core comes along. "
         "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP still works.",
     ),
     (
         (13, 0),
-        "CUDA 13: CUDA_ENABLE_LIGHTWEIGHT_COREDUMP is gone: the flags alone decide. skip_abort lets the process live on after the dump.",
+        "CUDA 13: CUDA_ENABLE_LIGHTWEIGHT_COREDUMP is gone: the flags alone decide. "
+        "skip_abort lets the process live on after the dump.",
     ),
 )
 
@@ -71,8 +74,8 @@ class LlmGpuCore(Command):
         block (5,3,0) thread (39,0,0)  device 0 SM 17 warp 1 lane 7
         at 0x7f1234500100 <vllm::paged_attention_v1_kernel<…>+0x100>
 
-    A dump on request of a hung engine has no fault: then the kernels and where their warps stand are what tells. -setup prints the
-    environment that makes an engine write such files, for each CUDA release, and how to get one from a hung engine.
+    A dump on request of a hung engine has no fault: then the kernels and where their warps stand are what tells. -setup prints
+    the environment that makes an engine write such files, for each CUDA release, and how to get one from a hung engine.
 
     In cuda-gdb the core is opened where nothing else is (target cudacore FILE), and the focus moves to its first fault."""
 
@@ -92,66 +95,72 @@ class LlmGpuCore(Command):
             return setup(args)
         if not args.operand_text:
             raise UsageError(
-                "llm-gpucore: give the file, such as: llm-gpucore /tmp/gpucore.gpu-7.4123.1763740000 (how to get one: llm-gpucore -setup)"
+                "llm-gpucore: give the file, such as: llm-gpucore /tmp/gpucore.gpu-7.4123.1763740000 "
+                "(how to get one: llm-gpucore -setup)"
             )
         core = gpucore.open_core(os.path.expanduser(args.operand_text.strip("'\"")))
         data = {
             "file": core.path,
-            "devices": [
-                {
-                    "index": d.index,
-                    "name": escape(d.name),
-                    "architecture": escape(d.architecture),
-                    "sms": d.sms,
-                    "exception": gpucore.exception_name(d.exception),
-                }
-                for d in core.devices
-            ],
-            "kernels": [
-                {
-                    "name": function(k.name),
-                    "device": k.device.index,
-                    "grid": k.grid,
-                    "block": k.block,
-                    "exception": gpucore.exception_name(k.exception),
-                    "id": k.id,
-                    "entry": Address(k.entry),
-                    "host_tid": k.host_tid,
-                    "blocks": k.blocks,
-                    "warps": k.warps,
-                    "places": [
-                        {"warps": n, "pc": Address(pc), "function": function(name), "offset": offset}
-                        for n, pc, name, offset in k.places
-                    ],
-                }
-                for k in core.kernels
-            ],
-            "faults": [
-                {
-                    "device": f.device.index,
-                    "kernel": function(f.kernel.name) if f.kernel else None,
-                    "block": f.block,
-                    "thread": f.thread,
-                    "pc": None if f.pc is None else Address(f.pc),
-                    "address": None if f.address is None else Address(f.address),
-                    "exception": gpucore.exception_name(f.exception),
-                    "function": function(f.function),
-                    "offset": f.offset,
-                    "precise": f.precise,
-                    "sm": f.sm,
-                    "warp": f.warp,
-                    "lane": f.lane,
-                    "threads": f.lanes,
-                    "grid": f.kernel.id if f.kernel else None,
-                    "text": escape(f.text),
-                    "address_from": f.told_by or None,
-                }
-                for f in core.faults
-            ],
+            "devices": [device_data(d) for d in core.devices],
+            "kernels": [kernel_data(k) for k in core.kernels],
+            "faults": [fault_data(f) for f in core.faults],
             "global_memory": sum(length for _, length in core.memory),
         }
         focused = session.focus_core(core) if hasattr(session, "focus_core") else ""
         return Answer(data, lambda style: summary_text(data, style) + (f"\n{focused}" if focused else ""), core.problems)
+
+
+def device_data(device: Any) -> dict[str, Any]:
+    """A GPU of the core as JSON."""
+    return {
+        "index": device.index,
+        "name": escape(device.name),
+        "architecture": escape(device.architecture),
+        "sms": device.sms,
+        "exception": gpucore.exception_name(device.exception),
+    }
+
+
+def kernel_data(kernel: Any) -> dict[str, Any]:
+    """A kernel that ran when the core was written, as JSON."""
+    return {
+        "name": function(kernel.name),
+        "device": kernel.device.index,
+        "grid": kernel.grid,
+        "block": kernel.block,
+        "exception": gpucore.exception_name(kernel.exception),
+        "id": kernel.id,
+        "entry": Address(kernel.entry),
+        "host_tid": kernel.host_tid,
+        "blocks": kernel.blocks,
+        "warps": kernel.warps,
+        "places": [
+            {"warps": n, "pc": Address(pc), "function": function(name), "offset": offset} for n, pc, name, offset in kernel.places
+        ],
+    }
+
+
+def fault_data(fault: Any) -> dict[str, Any]:
+    """A thread that stopped with an exception, as JSON."""
+    return {
+        "device": fault.device.index,
+        "kernel": function(fault.kernel.name) if fault.kernel else None,
+        "block": fault.block,
+        "thread": fault.thread,
+        "pc": None if fault.pc is None else Address(fault.pc),
+        "address": None if fault.address is None else Address(fault.address),
+        "exception": gpucore.exception_name(fault.exception),
+        "function": function(fault.function),
+        "offset": fault.offset,
+        "precise": fault.precise,
+        "sm": fault.sm,
+        "warp": fault.warp,
+        "lane": fault.lane,
+        "threads": fault.lanes,
+        "grid": fault.kernel.id if fault.kernel else None,
+        "text": escape(fault.text),
+        "address_from": fault.told_by or None,
+    }
 
 
 def function(mangled: str) -> str:
@@ -201,7 +210,8 @@ def summary_text(data: dict[str, Any], style: Style) -> str:
         lines.append("no thread faulted: a dump on request shows where each kernel stands")
     for k in data["kernels"][:SHOWN]:
         lines.append(
-            f"kernel {style.name(short(k['name']))}  device {k['device']} grid {k['id']}: {triples(k['grid'])} blocks of {triples(k['block'])}, "
+            f"kernel {style.name(short(k['name']))}  device {k['device']} grid {k['id']}: "
+            f"{triples(k['grid'])} blocks of {triples(k['block'])}, "
             f"{k['blocks']} blocks in {k['warps']} warps resident"
         )
         for p in k["places"]:

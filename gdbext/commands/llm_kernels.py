@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..access.base import Target
+    from ..render.text import Style
     from ..session.command import Args
     from ..session.session import Session
 
@@ -60,13 +61,13 @@ class LlmKernels(Command):
       kernel                             role       backend            where  instances  library
       vllm::paged_attention_v1_kernel    attention  csrc               host         486  _C.abi3.so
       flash::flash_fwd_splitkv_kernel    attention  flash-attention 2  host         800  _vllm_fa2_C.abi3.so
-      kernel_unified_attention           attention  triton             driver            vllm.v1.attention.ops.triton_unified_attention
+      kernel_unified_attention           attention  triton             driver            vllm.v1.attention.ops.triton_unified_…
       launches pass: cudaLaunchKernel (libcudart.so.12), cuLaunchKernelEx (libcuda.so.1)
 
-    where says what llm-break can do: host: it stops at this very kernel's own launching code; driver: the kernel is launched by name through
-    the driver, every launch is looked at; device: only GPU code names it: the same. What strip took away is read out of the code that registers
-    the kernels (x86-64): host, but every launch is looked at. With REGEX, kernels whose whole demangled name fits it, those that launch
-    anything else included; -instances lists each template instance with its address.
+    where says what llm-break can do: host: it stops at this very kernel's own launching code; driver: the kernel is launched by
+    name through the driver, every launch is looked at; device: only GPU code names it: the same. What strip took away is read out
+    of the code that registers the kernels (x86-64): host, but every launch is looked at. With REGEX, kernels whose whole
+    demangled name fits it, those that launch anything else included; -instances lists each template instance with its address.
 
     No symbol is loaded into gdb: the libraries' own tables are searched, a gigabyte takes a second or two."""
 
@@ -79,61 +80,52 @@ class LlmKernels(Command):
         pattern = compiled(args.operand_text) if args.operand_text else None
         _, rows, entries, partial = searched(session, args, pattern)
         data = {
-            "kernels": [
-                {
-                    "name": escape(r.name),
-                    "library": escape(r.library),
-                    "engine": r.engine or None,
-                    "backend": r.kernel.backend or None,
-                    "where": r.where,
-                    "role": r.kernel.role,
-                    "launch": r.kernel.launch,
-                    "releases": r.kernel.releases or None,
-                    "instances": r.instances,
-                    "module": escape(r.module) or None,
-                    "locations": [
-                        {"address": Address(p.address), "kind": p.kind, "name": escape(p.signature.text)} for p in r.sites
-                    ],
-                }
-                for r in rows
-            ],
+            "kernels": [row_data(r) for r in rows],
             "entries": [{"name": n, "address": Address(a), "library": escape(path)} for n, a, path in entries],
         }
+        return Answer(data, lambda style: listing(data, pattern is not None, args.instances, style), partial)
 
-        def text(style):
-            lines = []
-            if data["kernels"]:
-                lines.append(
-                    table(
-                        [
-                            [
-                                style.name(k["name"]),
-                                k["role"],
-                                k["backend"] or "",
-                                k["where"],
-                                str(k["instances"] or ""),
-                                os.path.basename(k["library"]) or k["module"] or "",
-                            ]
-                            for k in data["kernels"]
-                        ],
-                        ["kernel", "role", "backend", "where", "instances", "library"],
-                        style,
-                        right=("instances",),
-                    )
-                )
-            else:
-                lines.append(
-                    "no kernel that fits is in its libraries"
-                    if pattern
-                    else "no attention kernel that the catalogue knows is in its libraries"
-                )
-            if args.instances:
-                for k in data["kernels"]:
-                    lines += [f"  {style.address(hex(at['address']))} {at['kind']:<8} {at['name']}" for at in k["locations"]]
-            seen = dict.fromkeys(f"{e['name']} ({os.path.basename(e['library'])})" for e in data["entries"])
-            lines.append(
-                "launches pass: " + ", ".join(seen) if seen else style.dim("no launch function of CUDA or HIP is mapped")
-            )
-            return "\n".join(lines)
 
-        return Answer(data, text, partial)
+def row_data(row: Any) -> dict[str, Any]:
+    """A row of the catalogue that was found in the process, as JSON."""
+    kernel = row.kernel
+    return {
+        "name": escape(row.name),
+        "library": escape(row.library),
+        "engine": row.engine or None,
+        "backend": kernel.backend or None,
+        "where": row.where,
+        "role": kernel.role,
+        "launch": kernel.launch,
+        "releases": kernel.releases or None,
+        "instances": row.instances,
+        "module": escape(row.module) or None,
+        "locations": [{"address": Address(p.address), "kind": p.kind, "name": escape(p.signature.text)} for p in row.sites],
+    }
+
+
+def listing(data: dict[str, Any], searched_for: bool, instances: bool, style: Style) -> str:
+    """The kernels as a table; `searched_for`: a pattern was given; `instances`: with every place of each."""
+    lines = [
+        "no kernel that fits is in its libraries"
+        if searched_for
+        else "no attention kernel that the catalogue knows is in its libraries"
+    ]
+    if data["kernels"]:
+        rows = [
+            [
+                style.name(k["name"]),
+                k["role"],
+                k["backend"] or "",
+                k["where"],
+                str(k["instances"] or ""),
+                os.path.basename(k["library"]) or k["module"] or "",
+            ]
+            for k in data["kernels"]
+        ]
+        lines = [table(rows, ["kernel", "role", "backend", "where", "instances", "library"], style, right=("instances",))]
+    for k in data["kernels"] if instances else ():
+        lines += [f"  {style.address(hex(at['address']))} {at['kind']:<8} {at['name']}" for at in k["locations"]]
+    seen = dict.fromkeys(f"{e['name']} ({os.path.basename(e['library'])})" for e in data["entries"])
+    lines.append("launches pass: " + ", ".join(seen) if seen else style.dim("no launch function of CUDA or HIP is mapped"))
+    return "\n".join(lines)

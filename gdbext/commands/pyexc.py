@@ -33,8 +33,8 @@ class PyExc(Command):
           self._process_engine_step()
       KeyError: 'req-7'
 
-    In flight is what is on its way up through the calls, what an except, finally or __exit__ block is working on right now, and the
-    last exception that nobody caught. Works on a core of a process that aborted. -locals shows the variables of the
+    In flight is what is on its way up through the calls, what an except, finally or __exit__ block is working on right now, and
+    the last exception that nobody caught. Works on a core of a process that aborted. -locals shows the variables of the
     traceback's frames as they were left. Frames in JSON run innermost first, in the text as Python prints them."""
 
     name = "pyexc"

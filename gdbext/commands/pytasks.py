@@ -25,8 +25,8 @@ class PyTasks(Command):
       #1  RequestOutputCollector.get (…/vllm/v1/engine/output_processor.py:91)
       #2  AsyncLLM.generate (…/vllm/v1/engine/async_llm.py:402)
 
-    No thread's stack shows these: a waiting request of an API server is a chain of suspended coroutines. Works with uvloop. Tasks with
-    equal stacks are folded into one with a count; -all also lists finished tasks that are still held, unfolded. A ring of
+    No thread's stack shows these: a waiting request of an API server is a chain of suspended coroutines. Works with uvloop. Tasks
+    with equal stacks are folded into one with a count; -all also lists finished tasks that are still held, unfolded. A ring of
     tasks that wait for each other is named."""
 
     name = "pytasks"

@@ -83,10 +83,11 @@ def _sums(rows, key, name):
 
 
 def difference(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> dict[str, Any]:
-    """What changed between two lists of rows: {total_bytes, groups: [{shape, dtype, device, tensors, bytes}], new: […], gone: […]}.
+    """What changed between two lists of rows: {total_bytes, groups: [{shape, dtype, device, tensors, bytes}], new: […], gone:
+    […]}.
 
-    A tensor is the same when address, shape and dtype are; `groups` count how many more (or fewer) there are of each shape, the largest
-    growth first, which finds leaks also where addresses are used again.
+    A tensor is the same when address, shape and dtype are; `groups` count how many more (or fewer) there are of each shape, the
+    largest growth first, which finds leaks also where addresses are used again.
     """
 
     def identity(row):
@@ -131,8 +132,8 @@ class PyTensors(Command):
       (gdb) pytensors -diff before.json     what grew meanwhile
 
     Found by walking the garbage collector's lists in memory. A path that begins in a Python frame that is not the selected one is
-    given by address, which pytensor takes as well; the frame stands beside it. Tensors that only C++ holds have no Python object and are
-    not listed; what no path leads to has none. A storage that several tensors share is counted once. -nan needs numpy."""
+    given by address, which pytensor takes as well; the frame stands beside it. Tensors that only C++ holds have no Python object
+    and are not listed; what no path leads to has none. A storage that several tensors share is counted once. -nan needs numpy."""
 
     name = "pytensors"
     group = "tensors"
@@ -175,7 +176,8 @@ class PyTensors(Command):
         }
         if any(r["device"].startswith("cuda") for r in rows):
             partial.append(
-                "the CUDA caching allocator's own totals are not found in memory: in the process, torch.cuda.memory_stats() has them"
+                "the CUDA caching allocator's own totals are not found in memory: "
+                "in the process, torch.cuda.memory_stats() has them"
             )
         if args.save:
             data["saved"] = _save(args.save, data, args.force)

@@ -39,7 +39,8 @@ class PyThreads(Command):
 
     GIL: holds, waits, none (it neither has nor wants it now), disabled (a free-threaded build), unknown. Who waits is told by the
     address that the thread's futex call waits on.
-    -samples N looks N times at a process that runs, without stopping it, and names the threads that wait and never get the GIL."""
+    -samples N looks N times at a process that runs, without stopping it, and names the threads that wait and never get the
+    GIL."""
 
     name = "pythreads"
     group = "python"

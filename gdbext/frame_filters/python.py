@@ -1,8 +1,8 @@
 """Python frames in gdb's own backtrace, and so in every front end that asks gdb for one.
 
-The frame of each interpreter activation gives way to the Python frames it runs: the innermost bears its number, the others stand indented
-below it, since gdb and its MI know one entry to a number. The interpreter's other frames are left out, as in llm-bt (`bt -no-filters`
-has them). Whatever fails here costs the Python frames, never the backtrace.
+The frame of each interpreter activation gives way to the Python frames it runs: the innermost bears its number, the others stand
+indented below it, since gdb and its MI know one entry to a number. The interpreter's other frames are left out, as in llm-bt (`bt
+-no-filters` has them). Whatever fails here costs the Python frames, never the backtrace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""gdb's convenience functions of the pack, for `print`, `printf` and breakpoint conditions. What they need loads at their first use.
+"""gdb's convenience functions of the pack, for `print`, `printf` and breakpoint conditions. What they need loads at their first
+use.
 
 They read memory alone: no gdb.execute and nothing called, so that a breakpoint's condition may use them.
 """
@@ -9,7 +10,8 @@ import gdb
 
 
 def _tensor(value):
-    """The `Tensor` that a `gdb.Value` means: a C++ tensor, an address, or a str with a Python expression. Tokens of users are refused."""
+    """The `Tensor` that a `gdb.Value` means: a C++ tensor, an address, or a str with a Python expression. Tokens of users are
+    refused."""
     from ..errors import GdbextError
     from ..session.command import Args
     from ..session.evaluation import hides_values, tensor_of

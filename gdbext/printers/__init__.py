@@ -1,4 +1,5 @@
-"""Pretty-printers for torch's C++ types, where there is debug information. Loaded with the first value that one of them is for."""
+"""Pretty-printers for torch's C++ types, where there is debug information. Loaded with the first value that one of them is
+for."""
 
 from __future__ import annotations
 

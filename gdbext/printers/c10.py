@@ -1,8 +1,9 @@
 """How torch's C++ values are shown: tensors through the pack's own reader, the rest by their fields.
 
-Field names: c10/core/{Scalar,Device,SymInt,DispatchKeySet,StorageImpl}.h, c10/util/{ArrayRef,intrusive_ptr,typeid,order_preserving_flat_hash_map}.h,
-ATen/core/{ivalue,List,Dict}.h; the same from torch 2.1 to 2.15 as far as used here. Calls nothing, needs no printers of libstdc++.
-Every count read from memory is bounded: IDEs ask for all children.
+Field names: c10/core/{Scalar,Device,SymInt,DispatchKeySet,StorageImpl}.h,
+c10/util/{ArrayRef,intrusive_ptr,typeid,order_preserving_flat_hash_map}.h, ATen/core/{ivalue,List,Dict}.h; the same from torch 2.1
+to 2.15 as far as used here. Calls nothing, needs no printers of libstdc++. Every count read from memory is bounded: IDEs ask for
+all children.
 """
 
 from __future__ import annotations

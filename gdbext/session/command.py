@@ -122,7 +122,7 @@ class Command:
     operand = ""  # how the help names what follows the options
     completion = ""  # "what", "expression", "file" or "": what the operand completes to
     takes_target = True  # takes -on WHAT
-    resumes = False  # R of the contract
+    resumes = False  # it resumes processes
     repeats = False  # Enter repeats it although it resumes
     standalone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
     gdb_only = False  # acts on gdb's own inferiors: `python -m gdbext` has no use for it

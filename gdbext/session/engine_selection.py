@@ -34,7 +34,8 @@ CONTENT = Option("show-content", help="with token ids of prompts and outputs")
 
 
 def engine_of(session: Any, target: Target) -> Optional[Engine]:
-    """The running engine that a process belongs to, its siblings opened by the session; None for a core and for what is no engine's."""
+    """The running engine that a process belongs to, its siblings opened by the session; None for a core and for what is no
+    engine's."""
     if not target.is_live:
         return None
     ranks = session.ranks
@@ -48,7 +49,8 @@ def engine_of(session: Any, target: Target) -> Optional[Engine]:
 
 
 def only_scheduler(session: Any) -> Rank:
-    """The process that schedules for the one engine that runs on this machine; `GdbextError` where there is none, or more than one, naming them."""
+    """The process that schedules for the one engine that runs on this machine; `GdbextError` where there is none, or more than
+    one, naming them."""
     ranks, _ = discover.discover()
     session.ranks = session.ranks or ranks
     engines = groups.engines_of([r for r in ranks if r.family is not None], session.open)

@@ -33,8 +33,9 @@ _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
 def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
     """Evaluate a command's expression. -> (Runtime, the value with the Python frame whose names gave it)
 
-    The selected frame counts; with -any, and with -on where no frame of that process was selected, the nearest outward in which the whole expression
-    resolves; -frame names the function whose frame it starts from. An expression without names needs no frame."""
+    The selected frame counts; with -any, and with -on where no frame of that process was selected, the nearest outward in which
+    the whole expression resolves; -frame names the function whose frame it starts from. An expression without names needs no
+    frame."""
     rt = session.runtime(args.on)
     outward = args.any or args.on is not None and not args.frame and not session.has_selected(args.on)
     try:
@@ -50,8 +51,8 @@ def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
 
 
 class NamedTensor:
-    """The tensor that a command names: `tensor`; `how` its words were understood ("Python", "C++, address of a TensorImpl" ...); `rt`: the process's
-    `Runtime` or None; `frame`: the `PyFrame` whose names gave it, None where it needed none."""
+    """The tensor that a command names: `tensor`; `how` its words were understood ("Python", "C++, address of a TensorImpl" ...);
+    `rt`: the process's `Runtime` or None; `frame`: the `PyFrame` whose names gave it, None where it needed none."""
 
     def __init__(self, tensor: Tensor, how: str, rt: Runtime | None, frame: PyFrame | None = None) -> None:
         self.tensor, self.how, self.rt, self.frame = tensor, how, rt, frame
@@ -84,7 +85,8 @@ def tensor_of(session: Session, args: Args) -> NamedTensor:
 
 
 def tensor_value(rt: Runtime, value: Any) -> Tensor | None:
-    """The `Tensor` of a value that an expression gave: an object of the process, or a view that was made here (a slice); None for what is none."""
+    """The `Tensor` of a value that an expression gave: an object of the process, or a view that was made here (a slice); None for
+    what is none."""
     if isinstance(value, objects.Object):
         return tensors.read_tensor(rt, value.address) if tensors.is_tensor(value) else None
     return value.tensor if isinstance(value, adapters.TensorAdapter) else None

@@ -1,4 +1,5 @@
-"""What the commands share that act on gdb's own inferiors: asking for gdb, the options of Python breakpoints, labels of what is attached."""
+"""What the commands share that act on gdb's own inferiors: asking for gdb, the options of Python breakpoints, labels of what is
+attached."""
 
 from __future__ import annotations
 

@@ -138,7 +138,8 @@ class GdbSession(Session):
         return device()
 
     def focus_core(self, core: Any) -> str:
-        """In cuda-gdb: opens a GPU core where nothing is open yet and focuses its first fault; what was done, in words, '' elsewhere."""
+        """In cuda-gdb: opens a GPU core where nothing is open yet and focuses its first fault; what was done, in words, ''
+        elsewhere."""
         from ..control import cudagdb
 
         if not cudagdb.is_cuda_gdb():
@@ -161,7 +162,8 @@ class GdbSession(Session):
 
         if not has_working_none():
             raise GdbextError(
-                "this cuda-gdb's Python is broken (its None is not Python's own, as in Debian's 11.8): frames and values cannot be used; "
+                "this cuda-gdb's Python is broken (its None is not Python's own, as in Debian's 11.8): "
+                "frames and values cannot be used; "
                 "what reads memory alone works, also with -on PID"
             )
 

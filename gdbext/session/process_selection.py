@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def resolve_processes(session: Session, text: str) -> list[What]:
-    """What `WHAT...` names, each process once: names separated by blanks or commas, or one file; nothing: what gdb has selected, else
-    all engine processes. -> `[Rank, pid or core file]`"""
+    """What `WHAT...` names, each process once: names separated by blanks or commas, or one file; nothing: what gdb has selected,
+    else all engine processes. -> `[Rank, pid or core file]`"""
     if not text:
         pid = session.selected_pid()
         if pid is not None:

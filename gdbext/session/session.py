@@ -69,7 +69,8 @@ class Session:
         return self.open(found[0])
 
     def this_of(self, classes: Any, types: Any) -> Any:
-        """`(class, C++ object, inner frames)` whose method a frame of the selected process runs, by debug information; None outside gdb."""
+        """`(class, C++ object, inner frames)` whose method a frame of the selected process runs, by debug information; None
+        outside gdb."""
         return None
 
     def resolve(self, what: str) -> list[What]:
@@ -84,7 +85,8 @@ class Session:
 
     @staticmethod
     def _refuse_ended(what, rank):
-        """Raises `NotFoundError` for a `Rank` whose process has ended since it was listed: its pid may name another one by now."""
+        """Raises `NotFoundError` for a `Rank` whose process has ended since it was listed: its pid may name another one by
+        now."""
         fate = rank.process.fate() if hasattr(rank, "process") else ""
         if fate:
             named = f"{what} was {rank.label} (pid {rank.pid}), which" if what.isdigit() else f"{rank.label} (pid {rank.pid})"

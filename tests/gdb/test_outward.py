@@ -1,4 +1,5 @@
-"""In which frame an expression is evaluated: the selected one; outward with -any, with -on, from a function with -frame; and the answer names it."""
+"""In which frame an expression is evaluated: the selected one; outward with -any, with -on, from a function with -frame; and the
+answer names it."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""What users sent is shown with -show-content alone: by no address, container, expression, variable, exception or tensor without it."""
+"""What users sent is shown with -show-content alone: by no address, container, expression, variable, exception or tensor without
+it."""
 
 import json
 
