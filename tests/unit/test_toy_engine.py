@@ -88,8 +88,9 @@ def test_its_kv_cache_is_listed_and_checked(pack, toys):
 
 
 def test_its_private_names_stay_hidden_and_help_names_its_releases(pack, toys):
-    shown = answer(pack, "pyprint", "-on", str(toys[0][0]), "self.running[0]")
-    assert "toy_prompt=<6 items" in shown["repr"] or "private" in str(shown)
+    expression = "__main__:scheduler.running[0].toy_prompt"
+    hidden, shown = (answer(pack, "pyprint", "-on", str(toys[0][0]), *option, expression) for option in ((), ("-show-content",)))
+    assert hidden["repr"] == "<6 items, private: -show-content shows them>" and shown["repr"] == "[11, 12, 13, 14, 15, 16]"
     said = subprocess.run(
         [sys.executable, "-m", "gdbext", "llm-kv", "--help"], cwd=pack, stdout=subprocess.PIPE, text=True
     ).stdout
