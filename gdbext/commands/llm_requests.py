@@ -1,90 +1,180 @@
-"""llm-requests: what runs, what waits, and for what."""
+"""llm-requests, llm-request: where each request is, whether it moves, and who must act."""
 
-from ..answers.kv import tokens_of
+from __future__ import annotations
+
 from ..engines.registry import kv_releases
-from ..render.text import escape, seconds, table
-from ..session.command import Answer, Command
-from ..session.engine_selection import CONTENT, POOL, view_of
+from ..errors import GdbextError, NotFoundError
+from ..lazy import lazy_module
+from ..render.text import escape
+from ..session.command import Answer, Command, Option, UsageError
+from ..session.engine_selection import CONTENT, POOL, engines_for, view_of
+
+answers, custody, kv_view = lazy_module("answers.requests"), lazy_module("requests.collect"), lazy_module("engines.kv_view")
+runtimes = lazy_module("cpython.runtime")
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Tuple
+
+    from ..engines.group import Engine
+    from ..kvcache.model import Cache
+    from ..requests.collect import Custody
+    from ..requests.model import Tracked
+    from ..session.command import Args
+    from ..session.session import Session
+
+BETWEEN = Option(
+    "between", "float", "seconds between two looks; 0: one look, what moves is then not known (default 1)", metavar="S"
+)
 
 
 class LlmRequests(Command):
-    __doc__ = f"""List the requests of the engine: running, waiting, and what each one waits for.
+    __doc__ = f"""List the requests of the engines here: where each is, whether it moves, what it waits for, and who must act.
 
       (gdb) llm-requests
-      request    queue    status   tokens  prompt  computed  output  blocks  age    blocked by
-      request-7  running  RUNNING     133     32       132     101       2  1.24 s
-      request-9  waiting  WAITING      64     64         0       0       0  0.31 s  blocks: needs 4 of group 0, 1 free; request-7 holds 2
+      2 running, 1 waiting
+      request    verdict  at          state    tokens  prompt  computed  output  blocks  age     waits for
+      request-7  moving   EngineCore  RUNNING     133      32       132     101       2  1.24 s
+      request-8  moving   EngineCore  RUNNING     101      32       100      69       1  1.02 s
+      request-9  queued   EngineCore  WAITING      64      64         0       0       0  0.31 s  blocks: needs 4 of group 0, 1 free; request-7 holds 2
 
-    Only the head of the queue waits for something of its own; the others wait for it. Token ids only with -show-content.
+    WHAT names a process of an engine, or a core; without it the selected process's engine, else all engines here. Every process that may know a
+    request is read twice, a second apart, without stopping it: front ends, the scheduler's queues, workers, SGLang's detokenizer. moving: it got
+    on. queued: others that move are before it. behind: what it waits for is stuck itself. parked: it waits for something that has not come. never-fits:
+    it needs more than there is in all. lost: somebody waits for its answer, no process works on it. zombie: the engine works on it, nobody waits.
+
+    llm-request ID shows the whole way of one. Token ids only with -show-content.
 
     Reads {kv_releases()}."""
 
     name = "llm-requests"
     group = "kv"
-    standalone = True  # without -on the engine that runs alone here is taken
-    options = (POOL, CONTENT)
+    standalone = True
+    operand = "[WHAT]"
+    completion = "what"
+    options = (POOL, CONTENT, BETWEEN)
 
-    def run(self, session, args):
-        view = view_of(session, args)
-        cache = view.cache()
-        found = []
-        for r in cache.requests:
-            data = {
-                "request_id": escape(r.request_id),
-                "status": escape(r.status),
-                "queue": r.queue,
-                "tokens": tokens_of(r),
-                "prompt_tokens": r.prompt_tokens,
-                "computed_tokens": r.computed_tokens,
-                "output_tokens": r.output_tokens,
-                "blocks": sum(len(b) for b in r.blocks.values()),
-                "blocked_by": r.blocked_by or None,
-                "preemptions": r.preemptions,
-                "age": r.age,
-                "known": r.known,
-            }
-            if r.content is not None:
-                data["content"] = r.content
-            found.append(data)
-        counts = {}
-        for r in cache.requests:
-            counts[r.queue or "unlisted"] = counts.get(r.queue or "unlisted", 0) + 1
+    def run(self, session: Session, args: Args) -> Answer:
+        if args.pool:
+            cache, partial = _cache(session, args)
+            found = [answers.request_data(r) for r in cache.requests]
+            return _answer(found, [cache.engine], cache.limits, partial)
+        found, names, partial = [], [], []
+        limits: Dict[str, Any] = {}
+        for held, caches in custodies(session, args):
+            rows, limits = _joined(held, caches)
+            found += rows
+            names.append(held.engine)
+            partial += held.partial
+        return _answer(found, names, limits, partial)
 
-        def text(style):
-            rows = [
-                [
-                    r["request_id"],
-                    r["queue"],
-                    r["status"],
-                    *(
-                        ("" if r[k] is None else str(r[k]))
-                        for k in ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
-                    ),
-                    str(r["preemptions"] or ""),
-                    "" if r["age"] is None else seconds(r["age"]),
-                    escape(r["blocked_by"] or ""),
-                ]
-                for r in found
-            ]
-            head = [
-                "request",
-                "queue",
-                "status",
-                "tokens",
-                "prompt",
-                "computed",
-                "output",
-                "blocks",
-                "preempted",
-                "age",
-                "blocked by",
-            ]
-            lines = [", ".join(f"{n} {q}" for q, n in counts.items()) or "no requests"]
-            if rows:
-                lines.append(table(rows, head, style, right=head[3:10]))
-            for r in found:
-                for key, tokens in (r.get("content") or {}).items():
-                    lines.append(f"{r['request_id']} {key}: {tokens}")
-            return "\n".join(lines)
 
-        return Answer({"requests": found, "counts": counts, "limits": cache.limits, "engine": cache.engine}, text, view.partial)
+class LlmRequest(Command):
+    """Show the whole way of one request: every process that knows it, what it waits for, who must act, its sampling parameters.
+
+      (gdb) llm-request request-9
+      request-9  behind  12.4 s old
+      stage     process     pid   state    progress
+      frontend  frontend    4101  awaited  0 0
+      queue     EngineCore  4177  WAITING  0 0 0
+        it waits behind request-8, which never fits
+
+    ID is the engine's own, the user's, or the beginning of one. -sampling adds temperature, max_tokens and the rest, as the scheduler has them."""
+
+    name = "llm-request"
+    group = "kv"
+    operand = "ID"
+    options = (Option("sampling", help="also its sampling parameters"), CONTENT, BETWEEN)
+
+    def run(self, session: Session, args: Args) -> Answer:
+        wanted = args.operand_text
+        if not wanted:
+            raise UsageError("llm-request: give a request's id, such as: llm-request cmpl-7; llm-requests lists them")
+        args.operand_text, args.pool = "", None
+        every = custodies(session, args)
+        held, caches, tracked = self._named(wanted, every)
+        known = {r.request_id: r for _, cache in caches for r in cache.requests}
+        request = known.get(tracked.request_id) or tracked.request
+        data = answers.request_data(request, tracked)
+        sampling: Dict[str, str] = {}
+        hop = tracked.sighting("running", "queue")
+        if args.sampling and hop is not None and tracked.request is not None:
+            rt = runtimes.open_runtime(session.open(next((r for r in session.ranks if r.pid == hop[0].pid), hop[0].pid)))
+            sampling = answers.sampling_data(rt, tracked.request, session.private(rt, args))
+        found = {"request": data, "hops": data["hops"], "sampling": sampling or None, "engine": held.engine}
+        return Answer(found, lambda style: "\n".join(answers.request_lines(data, sampling, style)), held.partial)
+
+    @staticmethod
+    def _named(wanted: str, every: List[Tuple[Custody, Any]]) -> Tuple[Custody, Any, Tracked]:
+        """The one request that an id, or the beginning of one, names."""
+        all_of_them = [(held, caches, t) for held, caches in every for t in held.requests]
+        found = [one for one in all_of_them if wanted in (one[2].request_id, one[2].external_id)]
+        found = found or [one for one in all_of_them if one[2].request_id.startswith(wanted)]
+        if len(found) != 1:
+            names = ", ".join(escape(t.request_id) for _, _, t in (found or all_of_them)[:8])
+            why = "several requests are named" if found else "no request is named"
+            raise NotFoundError(f"{why} {escape(wanted)}" + (f"; there are {names}" if names else ""))
+        return found[0]
+
+
+def custodies(session: Session, args: Args) -> List[Tuple[Custody, List[Tuple[Engine, Cache]]]]:
+    """Who has each request, for each engine that a command means, with the caches of its schedulers."""
+    between = custody.BETWEEN if args.between is None else args.between
+    engines, lone = engines_for(session, args)
+    found = []
+    for engine in engines:
+        held = custody.collect(engine, between)
+        caches = []
+        for rank in engine.with_role("engine-core", "scheduler", "frontend"):
+            if any(look.pid == rank.pid and "scheduler" in look.parts for look in held.looks):
+                caches += _cache_of(session, args, engine, rank, held)
+        found.append((held, caches))
+    for target in lone:
+        view = kv_view.View(target, None, None, args.show_content)
+        held = custody.collect_one(target)
+        try:
+            caches = [(None, view.cache())]
+        except GdbextError as e:
+            caches = []
+            held.partial.append(str(e))
+        held.partial += [p for p in view.partial if p not in held.partial]
+        found.append((held, caches))
+    return found
+
+
+def _cache_of(session: Session, args: Args, engine: Engine, rank: Any, held: Custody) -> List[Tuple[Engine, Cache]]:
+    """The cache of one scheduler; why it is missing goes to `partial`."""
+    try:
+        view = kv_view.View(session.open(rank), engine, None, args.show_content)
+        return [(engine, view.cache())]
+    except GdbextError as e:
+        held.partial.append(f"{rank.label}: blocks not read: {e}")
+        return []
+
+
+def _cache(session: Session, args: Args) -> Tuple[Cache, List[str]]:
+    view = view_of(session, args)
+    return view.cache(), view.partial
+
+
+def _joined(held: Custody, caches: List[Tuple[Any, Cache]]) -> Tuple[List[Dict[str, Any]], Dict[str, Any]]:
+    """The rows of one engine: every request of a cache in its order, then those that no scheduler has."""
+    tracked = {t.request_id: t for t in held.requests}
+    rows, limits = [], {}
+    for _, cache in caches:
+        limits.update(cache.limits)
+        for request in cache.requests:
+            one = tracked.pop(request.request_id, None)
+            if one is None and not request.known:
+                continue
+            rows.append(answers.request_data(request, one))
+    rows += [answers.request_data(one.request, one) for one in tracked.values()]
+    return rows, limits
+
+
+def _answer(found: List[Dict[str, Any]], names: List[str], limits: Dict[str, Any], partial: List[str]) -> Answer:
+    counts: Dict[str, int] = {}
+    for r in found:
+        counts[r["queue"] or "unlisted"] = counts.get(r["queue"] or "unlisted", 0) + 1
+    data = {"requests": found, "counts": counts, "limits": limits, "engine": ", ".join(dict.fromkeys(names)) or None}
+    return Answer(data, lambda style: "\n".join(answers.requests_lines(found, counts, style)), partial)

@@ -43,6 +43,7 @@ COMMANDS = {
     "llm-save": ("pylog", "LlmSave"),
     "llm-kv": ("llm_kv", "LlmKv"),
     "llm-requests": ("llm_requests", "LlmRequests"),
+    "llm-request": ("llm_requests", "LlmRequest"),
     "llm-addr": ("llm_addr", "LlmAddr"),
     "llm-kernels": ("llm_kernels", "LlmKernels"),
     "llm-break": ("llm_break", "LlmBreak"),

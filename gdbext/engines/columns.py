@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 GAP = 1 << 15  # bytes: pieces nearer than this are read in one
 PIECE = 1 << 20
 FAR = 1 << 12  # bytes: no allocator lays objects of one kind further apart
+MAX_NAME = 256
+MAX_KEYS = 1 << 14  # bytes of a dict's table of keys that are looked through
+FEW = 64  # objects that are read one by one
+KINDS = 8  # forms of the dicts of one class's objects
 SMALL = 64  # ints of more digits are no counter
 
 
@@ -198,6 +202,7 @@ class Records:
 
     def __init__(self, rt: Runtime, addresses: Sequence[int]) -> None:
         self.rt, self.addresses = rt, addresses
+        self._keys: Optional[List[int]] = None  # where each object's dict keeps its keys
         self._dicts: Optional[Dict[str, List[int]]] = None
         self.foreign: List[int] = []  # positions of what is another class
         self.columns = None
@@ -210,7 +215,9 @@ class Records:
 
     def has(self, name: str) -> bool:
         """Whether the objects have a member of that name."""
-        return bool(self.addresses) and (name in self.type.slots or name in self._entries())
+        if not self.addresses or name in self.type.slots:
+            return bool(self.addresses)
+        return any(n == name for n, _ in self.rt.object(self.addresses[0]).instance_entries())
 
     def column(self, name: str) -> List[int]:
         """The address that the member of each object holds, 0 where it is not set."""
@@ -220,9 +227,9 @@ class Records:
         if name in slots:
             found = self.columns.words(slots[name][0])
         else:
-            if name not in self._entries():
+            found = self._by_keys(name) or self._entries().get(name)
+            if found is None:
                 raise NotFoundError(f"a {self.type.name} has no {name}")
-            found = self._entries()[name]
         if self.foreign:
             found = list(found)
             for i in self.foreign:
@@ -245,6 +252,48 @@ class Records:
             return integers(self.rt, pointers)
         values = iter(integers(self.rt, [p for p in pointers if p]))
         return [next(values) if p else absent for p in pointers]
+
+    def _by_keys(self, name: str) -> Optional[List[int]]:
+        """A member of objects that keep a dict each, as those of many attributes do; None where one has no dict.
+
+        Dicts that were filled alike have a key at one and the same place: it is looked for in one of them and proved in the others; those where
+        it is not are asked again with one of them, and what is left after `KINDS` times is read one by one."""
+        dialect, keys_at = self.rt.dialect, self.rt.layout["dict.ma_keys"]
+        if self._keys is None:
+            dicts = [dialect.dict_pointer(self.rt, self.rt.object(a)) for a in self.addresses]
+            self._keys = Columns(self.rt.target, dicts, keys_at + 8).words(keys_at) if all(dicts) else []
+        if not self._keys:
+            return None
+        found = [0] * len(self.addresses)
+        strangers = set(self.foreign)
+        left = [i for i in range(len(self.addresses)) if i not in strangers]
+        for _ in range(KINDS):
+            place = self._place_of_key(left[len(left) // 2], name) if left else None
+            if place is None:
+                break
+            key, at = place
+            columns = Columns(self.rt.target, [self._keys[i] for i in left], at + 16)
+            elsewhere = {i for i, _ in columns.others(at, key)}
+            for i, value in enumerate(columns.words(at + 8)):
+                if i not in elsewhere:
+                    found[left[i]] = value
+            left = [left[i] for i in sorted(elsewhere)]
+        if len(left) > FEW:
+            return None  # tables that share their keys (3.9, 3.10) keep the values elsewhere
+        for i in left:
+            found[i] = dict(self.rt.object(self.addresses[i]).instance_entries()).get(name, 0)
+        return found
+
+    def _place_of_key(self, number: int, name: str) -> Optional[Tuple[int, int]]:
+        """(address of the key, its offset in the table of keys) of a member in the dict of the object at a position, None where it has none."""
+        pairs = self.rt.dialect.instance_pairs(self.rt, self.rt.object(self.addresses[number]))
+        pair = next((p for p in pairs if self.rt.object(p[0]).string(MAX_NAME) == name), None)
+        if pair is None or not self._keys:
+            return None
+        table = self.rt.target.read_partial(self._keys[number], MAX_KEYS)
+        words = memoryview(table[: len(table) & -8]).cast("Q")
+        at = next((i for i in range(len(words) - 1) if words[i] == pair[0] and words[i + 1] == pair[1]), None)
+        return None if at is None else (pair[0], 8 * at)
 
     def _entries(self) -> Dict[str, List[int]]:
         """Columns of objects with an instance dict: those of equal shape share their keys, so that only values differ."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 
+from ..cpython import tasks
 from ..errors import GdbextError, LayoutError, NotFoundError
 from ..torch.tensor_impl import is_tensor, read_tensor
 from .columns import integers
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from ..cpython.frames import PyFrame
     from ..cpython.objects import Object
-    from ..cpython.runtime import Runtime
+    from ..cpython.runtime import PyThread, Runtime
 
     Places = Sequence[Tuple[str, str]]
 
@@ -96,21 +97,41 @@ def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Optional[Object]:
     """The object that `roots` ({class name: where it leads}) finds from a variable of any frame, the outermost frames first; None.
 
     Where it leads is a dotted path, or several with | between them: then the first that is there."""
-    for frames in settled_frames(rt):
-        for frame in reversed(frames):
-            try:
-                held = frame.locals()
+    return next((found for frames in settled_frames(rt) for found in _among(reversed(frames), roots)), None)
+
+
+def in_tasks(rt: Runtime, roots: Mapping[str, str]) -> Optional[Object]:
+    """As `in_frames`, from the variables of the asyncio tasks that are suspended."""
+    waiting, _ = tasks.tasks(rt)
+    return next((found for task in waiting for found in _among(task.frames, roots)), None)
+
+
+def _among(frames: Iterable[PyFrame], roots: Mapping[str, str]) -> Iterator[Object]:
+    for frame in frames:
+        try:
+            held = frame.locals()
+        except GdbextError:
+            continue
+        for _, value in held:
+            try:  # inner frames of a running thread hold anything
+                if not hasattr(value, "type") or value.type_name not in roots:
+                    continue
+                found = _led_to(value, roots[value.type_name])
             except GdbextError:
                 continue
-            for _, value in held:
-                try:  # inner frames of a running thread hold anything
-                    if not hasattr(value, "type") or value.type_name not in roots:
-                        continue
-                    found = _led_to(value, roots[value.type_name])
-                except GdbextError:
-                    continue
-                if found is not None:
-                    return found
+            if found is not None:
+                yield found
+
+
+def thread_in(rt: Runtime, function: str) -> Optional[PyThread]:
+    """The first thread with a frame of a function of that (last part of a) name, None."""
+    for thread in rt.threads()[:MAX_THREADS]:
+        try:
+            if any(f.function.rpartition(".")[2] == function for f in rt.frames(thread)):
+                return thread
+        except GdbextError:
+            if rt.target.is_stopped:
+                raise
     return None
 
 

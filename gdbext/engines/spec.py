@@ -162,7 +162,8 @@ class EngineSpec:
 
     @property
     def requests(self) -> Any:
-        """The reader of where its requests stand, or None: a module with `look(rt, rank)` -> `requests.model.Look`."""
+        """The reader of where its requests stand, or None: a module with `look(rt, rank)` -> `sightings.Look`. Without one its requests are
+        those of `kv`."""
         return self._module(self.requests_module)
 
     def _module(self, name: str) -> Optional[ModuleType]:

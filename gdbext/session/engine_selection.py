@@ -17,7 +17,7 @@ discover, groups, kv_view, registry, expressions = (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional, Union
+    from typing import Any, List, Optional, Tuple, Union
 
     from ..access.base import Target
     from ..engines.group import Engine
@@ -85,3 +85,25 @@ def view_of(session: Any, args: Any) -> Union[View, NativeView]:
         raise
     view.unstopped(target)
     return view
+
+
+def engines_for(session: Any, args: Any) -> Tuple[List[Engine], List[Target]]:
+    """The running engines that a command about requests means, and the cores: those of WHAT or `-on`, else the selected process's, else all."""
+    named = args.operand_text or args.on
+    target = None
+    if named:
+        found = session.resolve(named)
+        ranks = [one for one in found if hasattr(one, "engine")]
+        if len(ranks) == len(found):
+            families = {r.family for r in ranks}
+            return groups.engines_of([r for r in session.ranks if r.family in families], session.open), []
+        target = session.open(found[0])
+    elif session.in_gdb:
+        target = session.target() if session.selected_pid() is not None else None
+    if target is not None:
+        engine = engine_of(session, target)
+        return ([engine], []) if engine is not None else ([], [target])
+    session.ranks, _ = discover.discover()
+    if not session.ranks:
+        raise NotFoundError("no engine process is running here: see llm-ranks")
+    return groups.engines_of(session.ranks, session.open), []

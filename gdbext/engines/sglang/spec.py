@@ -71,6 +71,7 @@ class Sglang(EngineSpec):
     rings = Rings(holders=("mq_broadcaster",), within=("",), broadcast="")
 
     kv_module = "kv"
+    requests_module = "requests"
     kv_releases = "SGLang 0.4.3 to 0.5.23"
     kv_newest = (0, 5, 23)
     # Req, TokenizedGenerateReqInput, ScheduleBatch

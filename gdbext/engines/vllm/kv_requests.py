@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 
-from ...errors import GdbextError
 from ...kvcache import waiting
 from ...kvcache.model import Request
+from ..columns import Records
 from ..objects import at, has, optional, tokens
 from .paths import MAX_REQUESTS, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional
+    from typing import Dict, List
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -39,14 +39,17 @@ def requests_of(rt: Runtime, scheduler: Object, content: bool) -> Dict[str, Requ
     deferred = set()
     if has(scheduler, "deferred_waiting"):
         deferred = set(scheduler.attr("deferred_waiting").element_addresses(MAX_REQUESTS))
-    now = time.time() if rt.target.is_live else None
     for _, address in scheduler.attr("requests").dict_entries(MAX_REQUESTS):
         if address not in places:
             places[address] = ""
             order.append(address)
     found = {}
-    for address in order:
-        request = _request(rt.object(address), now, content)
+    for address, request in zip(order, requests_at(rt, order)):
+        if content:
+            obj = rt.object(address)
+            held = (("prompt_token_ids", at(obj, "prompt_token_ids")), ("output_token_ids", at(obj, "_output_token_ids")))
+            request.content = tokens(rt, held)
+        request.transfer = request.status == "WAITING_FOR_REMOTE_KVS" or request.status.startswith("FINISHED")
         request.queue = places[address] or ("finished" if request.status.startswith("FINISHED") else "other")
         if address in deferred:
             request.queue = "deferred"
@@ -68,24 +71,32 @@ def queued(rt: Runtime, queue: Object) -> List[int]:
     return [address for _, _, address in sorted(ranked)]
 
 
-def _request(obj: Object, now: Optional[float], content: bool) -> Request:
-    request = Request(obj.attr("request_id").string(1000), address=obj.address)
-    try:
-        request.status = obj.attr("status").attr("_name_").string(60)
-    except GdbextError:
-        request.status = "?"
-    request.prompt_tokens = optional(obj, "num_prompt_tokens")
-    request.computed_tokens = optional(obj, "num_computed_tokens")
-    request.output_tokens = optional(obj, "_output_token_ids", "len")
-    request.preemptions = optional(obj, "num_preemptions", default=0)
-    arrival = optional(obj, "arrival_time", "floating")
-    if now is not None and arrival and 0 < arrival <= now + 3600:
-        request.age = max(0.0, now - arrival)
-    request.transfer = request.status in ("WAITING_FOR_REMOTE_KVS",) or request.status.startswith("FINISHED")
-    if content:
-        held = (("prompt_token_ids", at(obj, "prompt_token_ids")), ("output_token_ids", at(obj, "_output_token_ids")))
-        request.content = tokens(obj.rt, held)
-    return request
+def requests_at(rt: Runtime, addresses: List[int]) -> List[Request]:
+    """The scheduler's requests at some addresses, thousands in one go: names, status and counts, no tokens."""
+    if not addresses:
+        return []
+    records = Records(rt, addresses)
+    now = time.time() if rt.target.is_live else None
+    prompt, computed, preempted = (
+        records.integers(name, 0) if records.has(name) else [0] * len(addresses)
+        for name in ("num_prompt_tokens", "num_computed_tokens", "num_preemptions")
+    )
+    size, outputs = rt.layout["varobj.ob_size"], records.column("_output_token_ids")
+    words: Dict[int, str] = {}
+    found = []
+    for i, (name, status, arrival) in enumerate(
+        zip(records.column("request_id"), records.column("status"), records.column("arrival_time"))
+    ):
+        if status not in words:
+            words[status] = optional(rt.object(status), "_name_", "string", "?")
+        request = Request(rt.object(name).string(1000), words[status], address=addresses[i])
+        request.prompt_tokens, request.computed_tokens, request.preemptions = prompt[i], computed[i], preempted[i]
+        request.output_tokens = rt.target.i64(outputs[i] + size) if outputs[i] else None
+        came = rt.object(arrival).floating() if arrival and now is not None else 0.0
+        if now is not None and 0 < came <= now + 3600:
+            request.age = max(0.0, now - came)
+        found.append(request)
+    return found
 
 
 def explain_waits(cache: Cache) -> None:

@@ -1,0 +1,169 @@
+"""Requests as JSON and for people: the fields of llm-requests, llm-request and of llm-hang's `requests`."""
+
+from __future__ import annotations
+
+from ..cpython.reprs import SHORT, Repr
+from ..errors import GdbextError
+from ..render.text import escape, seconds, table
+from ..requests.model import STUCK
+from .kv import tokens_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Collection, Dict, List, Optional, Sequence
+
+    from ..cpython.runtime import Runtime
+    from ..kvcache.model import Request
+    from ..render.text import Style
+    from ..requests.model import Counter, Place, Tracked
+
+NUMBERS = ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
+HEAD = ["request", "verdict", "at", "state", "tokens", "prompt", "computed", "output", "blocks", "preempted", "age", "waits for"]
+
+
+def request_data(request: Optional[Request], tracked: Optional[Tracked] = None) -> Dict[str, Any]:
+    """One request: the scheduler's own numbers (`request`, None where no scheduler has it), and where it is over all processes (`tracked`, None
+    where only a cache was read)."""
+    known = request
+    data: Dict[str, Any] = {
+        "request_id": escape(known.request_id if known is not None else tracked.request_id if tracked else ""),
+        "status": escape(known.status) if known is not None else "",
+        "queue": known.queue if known is not None else "",
+        "tokens": tokens_of(known) if known is not None else None,
+        "prompt_tokens": known.prompt_tokens if known is not None else None,
+        "computed_tokens": known.computed_tokens if known is not None else None,
+        "output_tokens": known.output_tokens if known is not None else None,
+        "blocks": sum(len(b) for b in known.blocks.values()) if known is not None else 0,
+        "blocked_by": (known.blocked_by or None) if known is not None else None,
+        "preemptions": known.preemptions if known is not None else 0,
+        "age": known.age if known is not None else None,
+        "known": known.known if known is not None else False,
+    }
+    if known is not None and known.content is not None:
+        data["content"] = known.content
+    if tracked is not None:
+        data["age"] = tracked.age if tracked.age is not None else data["age"]
+        data.update(_custody_data(tracked))
+    return data
+
+
+def _custody_data(tracked: Tracked) -> Dict[str, Any]:
+    return {
+        "external_id": escape(tracked.external_id) or None,
+        "verdict": tracked.verdict or None,
+        "moved": tracked.moved,
+        "at": place_data(tracked.at),
+        "holder": place_data(tracked.holder),
+        "waits_for": escape(tracked.waits_for) or None,
+        "behind": [escape(name) for name in tracked.behind],
+        "evidence": [escape(line) for line in tracked.evidence],
+        "hops": hops_data(tracked),
+    }
+
+
+def place_data(place: Optional[Place]) -> Optional[Dict[str, Any]]:
+    """A place as JSON, None for nobody."""
+    return None if place is None else {k: escape(v) if isinstance(v, str) else v for k, v in place.data().items()}
+
+
+def hops_data(tracked: Tracked) -> List[Dict[str, Any]]:
+    """Where it was seen, in the order of its way: process, stage and the engine's own word for it."""
+    return [
+        {
+            "label": look.label,
+            "pid": look.pid,
+            "stage": s.stage,
+            "state": escape(s.state),
+            "progress": list(s.progress),
+            **({"tid": s.tid} if s.tid is not None else {}),
+        }
+        for look, s in tracked.hops
+    ]
+
+
+def stuck_data(tracked: Tracked) -> Dict[str, Any]:
+    """A request that does not move, as llm-hang has it."""
+    return {
+        "request_id": escape(tracked.request_id),
+        "verdict": tracked.verdict or None,
+        "at": place_data(tracked.at),
+        "waits_for": escape(tracked.waits_for) or None,
+        "holder": place_data(tracked.holder),
+        "age": tracked.age,
+        "evidence": [escape(line) for line in tracked.evidence],
+    }
+
+
+def counter_data(counter: Counter) -> Dict[str, Any]:
+    """What one process counts, at both looks."""
+    return {"label": counter.label, "pid": counter.pid, "what": counter.what, "before": counter.before, "after": counter.after}
+
+
+def sampling_data(rt: Runtime, request: Request, hidden: Collection[str]) -> Dict[str, str]:
+    """{name: text} of a request's sampling parameters, as the scheduler keeps them; {} where it has none. `hidden`: names that are not shown."""
+    try:
+        held = rt.object(request.address).attr("sampling_params")
+        if held.is_none():
+            return {}
+        shown = Repr(SHORT, hidden)
+        return {escape(n): escape(shown.named(n, v) if hasattr(v, "rt") else str(v)) for n, v in held.fields() if n[:1] != "_"}
+    except GdbextError:
+        return {}
+
+
+# ---- for people ------------------------------------------------------------------------------------------------------------
+def _where(place: Optional[Dict[str, Any]]) -> str:
+    return "" if place is None else place["label"] + (f" thread {place['tid']}" if "tid" in place else "") + _name(place)
+
+
+def _name(place: Dict[str, Any]) -> str:
+    return f" ({place['thread']})" if place.get("thread") not in (None, "main") else ""
+
+
+def requests_lines(found: Sequence[Dict[str, Any]], counts: Dict[str, int], style: Style) -> List[str]:
+    """A table of requests; under it, what keeps those that do not move."""
+    lines = [", ".join(f"{n} {q}" for q, n in counts.items()) or "no requests"]
+    rows = [
+        [
+            r["request_id"],
+            _verdict(r, style),
+            (r.get("at") or {}).get("label", ""),
+            r["status"] or (r["hops"][0]["state"] if r.get("hops") else r["queue"]),
+            *("" if r[k] is None else str(r[k]) for k in NUMBERS),
+            str(r["preemptions"] or ""),
+            "" if r["age"] is None else seconds(r["age"]),
+            escape(r["blocked_by"] or r.get("waits_for") or ""),
+        ]
+        for r in found
+    ]
+    if rows:
+        lines.append(table(rows, HEAD, style, right=HEAD[4:11]))
+    for r in found:
+        if r.get("verdict") in STUCK:
+            holder = f"; who must act: {_where(r['holder'])}" if r["holder"] else ""
+            lines.append(f"{r['request_id']} {style.bad(r['verdict'])}: {'; '.join(r['evidence'])}{holder}")
+        lines += [f"{r['request_id']} {key}: {tokens}" for key, tokens in (r.get("content") or {}).items()]
+    return lines
+
+
+def _verdict(r: Dict[str, Any], style: Style) -> str:
+    verdict = r.get("verdict") or ""
+    return style.bad(verdict) if verdict in STUCK else verdict
+
+
+def request_lines(data: Dict[str, Any], sampling: Dict[str, str], style: Style) -> List[str]:
+    """The whole way of one request."""
+    head = [style.title(data["request_id"])] + ([_verdict(data, style)] if data.get("verdict") else [])
+    if data.get("external_id"):
+        head.append(f"(the user's id: {data['external_id']})")
+    if data["age"] is not None:
+        head.append(f"{seconds(data['age'])} old")
+    lines = ["  ".join(head)]
+    rows = [[h["stage"], h["label"], str(h["pid"]), h["state"], " ".join(map(str, h["progress"]))] for h in data["hops"]]
+    lines.append(table(rows, ["stage", "process", "pid", "state", "progress"], style, right=("pid",)))
+    waits = data["blocked_by"] or data["waits_for"]
+    lines += [f"  waits for {waits}"] if waits else []
+    lines += [f"  {line}" for line in data["evidence"]]
+    lines += [f"  who must act: {_where(data['holder'])}"] if data["holder"] else []
+    lines += [f"  {name}: {text}" for name, text in sampling.items()]
+    return lines

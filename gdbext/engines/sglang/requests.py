@@ -1,0 +1,173 @@
+"""Where SGLang has its requests, process by process: tokenizer managers' `rid_to_state`, the scheduler's queues and batches, the detokenizer's
+`decode_status` (srt/managers/tokenizer_manager.py, multi_tokenizer_mixin.py, scheduler.py, detokenizer_manager.py, srt/disaggregation/*.py,
+srt/constrained/grammar_manager.py). Prompts are not read.
+"""
+
+from __future__ import annotations
+
+from ...errors import GdbextError
+from ...kvcache import waiting
+from ...kvcache.model import Request
+from ..columns import Records
+from ..objects import at, first_integer, in_frames, in_tasks, optional, thread_in
+from ..sightings import DETOKENIZER, FRONTEND, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
+from .kv import find_scheduler, version
+from .paths import FIELDS, MAX_REQUESTS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Tuple
+
+    from ...cpython.objects import Object
+    from ...cpython.runtime import Runtime
+    from ..rank import Rank
+
+MANAGERS = {"TokenizerManager": "", "TokenizerWorker": "", "Engine": "tokenizer_manager"}
+SERVER = "sglang.srt.entrypoints.http_server"  # its module keeps the server's manager as _global_state
+DETOKENIZERS = {"DetokenizerManager": ""}
+MANY = 512  # requests of a queue whose row and computed tokens are read too, one by one
+LOOPS = ("run_scheduler_process", "run_detokenizer_process")
+# (attribute of the scheduler, stage, the engine's word, what such a request waits for); of several, a request counts at the first that has it
+PLACES = (
+    ("running_batch.reqs", RUNNING, "running", ""),
+    ("cur_batch.reqs", RUNNING, "running", ""),
+    ("last_batch.reqs", RUNNING, "running", ""),
+    ("chunked_req", RUNNING, "chunked prefill", ""),
+    ("waiting_queue", QUEUE, "waiting", ""),
+    ("grammar_manager.grammar_queue", QUEUE, "grammar", waiting.GRAMMAR),
+    ("grammar_queue", QUEUE, "grammar", waiting.GRAMMAR),
+    ("disagg_prefill_bootstrap_queue.queue", QUEUE, "bootstrap", "transfer: the decode server's answer"),
+    ("disagg_prefill_inflight_queue", OUTPUT, "inflight", "transfer: its KV on the way to the decode server"),
+    ("disagg_decode_prealloc_queue.queue", QUEUE, "prealloc", "transfer: the prefill server's answer"),
+    ("disagg_decode_transfer_queue.queue", QUEUE, "transfer", "transfer: its KV from the prefill server"),
+)
+
+
+def look(rt: Runtime, rank: Rank) -> Look:
+    """What one process says of its requests. Parts that it does not have are not among `parts`."""
+    found = Look(rank.label, rank.pid, rank.role, engine="sglang", version=version(rt))
+    parts = {
+        "frontend": ("frontend", _front_end),
+        "api-server": ("frontend", _front_end),
+        "scheduler": ("scheduler", _scheduler),
+        "detokenizer": ("detokenizer", _detokenizer),
+    }
+    name, read = parts.get(rank.role, ("", None))
+    try:
+        if read is not None and read(rt, found):
+            found.parts = (name,)
+    except GdbextError as e:
+        found.notes.append(f"{found.label}: its {name} was not read: {e}")
+    return found
+
+
+def _front_end(rt: Runtime, found: Look) -> bool:
+    """The requests whose answer somebody awaits at a tokenizer manager."""
+    manager = _manager(rt)
+    states = at(manager, "rid_to_state") if manager is not None else None
+    if states is None:
+        return False
+    for key, state in states.items(MAX_REQUESTS):
+        ended = bool(optional(state, "finished", "boolean", False))
+        sighting = Sighting(key.string(1000), FRONTEND, "answered, not read yet" if ended else "awaited", ended=ended)
+        sighting.progress = (
+            optional(state, "last_completion_tokens", default=0),
+            optional(state, "last_output_offset", default=0),
+        )
+        sighting.undelivered = optional(state, "dispatched", "boolean", True) is False
+        found.sightings.append(sighting)
+    return True
+
+
+def _manager(rt: Runtime) -> Optional[Object]:
+    """The tokenizer manager of a process: the server's, or one that a frame or a task holds."""
+    module = rt.module(SERVER)
+    try:
+        found = at(module.item("_global_state"), "tokenizer_manager") if module is not None else None
+    except GdbextError:
+        found = None
+    return found or in_frames(rt, MANAGERS) or in_tasks(rt, MANAGERS)
+
+
+def _scheduler(rt: Runtime, found: Look) -> bool:
+    """The scheduler's queues and batches. Ranks of one tensor-parallel group have the same requests."""
+    scheduler = find_scheduler(rt)
+    if scheduler is None:
+        return False
+    main = thread_in(rt, LOOPS[0])
+    keeper = Keeper("main", main.tid if main is not None else None)
+    found.keepers.update({QUEUE: keeper, RUNNING: keeper})
+    found.counters["forward passes"] = optional(scheduler, "forward_ct", default=0)
+    total = optional(scheduler, "max_total_num_tokens")
+    seen: Dict[int, bool] = {}
+    for text, stage, state, reason in PLACES:
+        held = at(scheduler, text)
+        if held is None:
+            continue
+        addresses = [held.address] if text == "chunked_req" else held.element_addresses(MAX_REQUESTS)
+        fresh = [a for a in dict.fromkeys(_requests_in(rt, addresses)) if a not in seen]
+        seen.update(dict.fromkeys(fresh, True))
+        for request, ended in requests_at(rt, fresh):
+            if ended and text == "last_batch.reqs" and stage == RUNNING:
+                continue  # it ended in the last step
+            _scheduled(found, request, ended, stage, state, reason, total)
+    return True
+
+
+def _requests_in(rt: Runtime, addresses: List[int]) -> List[int]:
+    """The Reqs of a queue: its members, or their `req` (disaggregation's queues)."""
+    if addresses and at(rt.object(addresses[0]), "req") is not None:
+        return [rt.object(a).attr("req").address for a in addresses]
+    return addresses
+
+
+def _scheduled(found: Look, request: Request, ended: bool, stage: str, state: str, reason: str, total: Optional[int]) -> None:
+    """Adds a request of the scheduler's."""
+    request.queue = "finished" if ended else "running" if stage == RUNNING else "waiting"
+    request.status = "finished" if ended else state
+    sighting = Sighting(request.request_id, stage, request.status, request=request, ended=ended)
+    sighting.progress = (request.computed_tokens or 0, request.output_tokens or 0, request.preemptions)
+    if reason:
+        sighting.waits_for, sighting.parked = reason, True
+    tokens = (request.prompt_tokens or 0) + (request.output_tokens or 0)
+    if total and tokens > total and not ended:
+        sighting.never_fits = True
+        sighting.waits_for = f"room for its {tokens} tokens, where there is room for {total} in all"
+    found.sightings.append(sighting)
+
+
+def requests_at(rt: Runtime, addresses: List[int]) -> List[Tuple[Request, bool]]:
+    """`[(Request, whether it has ended)]` of the Reqs at some addresses, thousands in one go: names and counts, no tokens."""
+    if not addresses:
+        return []
+    records = Records(rt, addresses)
+    none, size = rt.target.cached("address of None", lambda: rt.library.symbol("_Py_NoneStruct")), rt.layout["varobj.ob_size"]
+    prompts, outputs = records.column("origin_input_ids"), records.column("output_ids")
+    reasons = records.column("finished_reason")
+    retractions = records.integers("retraction_count", 0) if records.has("retraction_count") else [0] * len(addresses)
+    found = []
+    for i, name in enumerate(records.column("rid")):
+        obj = rt.object(addresses[i])
+        request = Request(rt.object(name).string(1000), address=addresses[i], preemptions=retractions[i])
+        request.prompt_tokens = rt.target.i64(prompts[i] + size) if prompts[i] else None
+        request.output_tokens = rt.target.i64(outputs[i] + size) if outputs[i] else None
+        request.row = first_integer(obj, FIELDS["row"]) if len(addresses) <= MANY else None
+        request.computed_tokens = first_integer(obj, FIELDS["committed"]) if len(addresses) <= MANY else None
+        found.append((request, reasons[i] not in (0, none)))
+    return found
+
+
+def _detokenizer(rt: Runtime, found: Look) -> bool:
+    """The requests whose text is being made."""
+    manager = in_frames(rt, DETOKENIZERS)
+    states = at(manager, "decode_status") if manager is not None else None
+    if states is None:
+        return False
+    main = thread_in(rt, LOOPS[1])
+    found.keepers[DETOKENIZER] = Keeper("main", main.tid if main is not None else None)
+    for key, state in states.items(MAX_REQUESTS):
+        ids = at(state, "decode_ids")
+        sighting = Sighting(key.string(1000), DETOKENIZER, "its text is made", ended=True)
+        sighting.progress = (ids.len() if ids is not None else 0,)
+        found.sightings.append(sighting)
+    return True

@@ -1,0 +1,71 @@
+"""A request as one process knows it (`Sighting`), and what one process says of its requests (`Look`): what the engines' readers fill in."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+if TYPE_CHECKING:
+    from ..kvcache.model import Request
+
+# Where in its way a process has a request, in the order of the way.
+FRONTEND, INPUT, QUEUE, RUNNING, WORKER, OUTPUT, DETOKENIZER = (
+    "frontend",
+    "input",
+    "queue",
+    "running",
+    "worker",
+    "output",
+    "detokenizer",
+)
+STAGES = (FRONTEND, INPUT, QUEUE, RUNNING, WORKER, OUTPUT, DETOKENIZER)
+IN_SCHEDULER = (QUEUE, RUNNING)
+
+
+@dataclasses.dataclass
+class Sighting:
+    """One request in one process. `state`: the engine's word for where it is; `progress`: numbers that grow while it is worked on; `waits_for`:
+    in words; `parked`: it waits for something that others deliver; `ended`: this process is done with it; `tid`: of the thread that has it in
+    its hands; `undelivered`: this process has not handed it on yet."""
+
+    request_id: str
+    stage: str
+    state: str
+    external_id: str = ""
+    progress: Tuple[int, ...] = ()
+    waits_for: str = ""
+    parked: bool = False
+    never_fits: bool = False
+    ended: bool = False
+    undelivered: bool = False
+    tid: Optional[int] = None
+    age: Optional[float] = None
+    request: Optional[Request] = None  # the scheduler's own numbers
+    sampling: Optional[Dict[str, Any]] = None
+
+
+@dataclasses.dataclass
+class Keeper:
+    """A thread that moves requests on. `tid` None: it has ended, or there never was one; `stands`: where it stands, '' at rest."""
+
+    name: str
+    tid: Optional[int]
+    stands: str = ""
+
+
+@dataclasses.dataclass
+class Look:
+    """What one process says at one moment. `parts`: which of "frontend", "scheduler", "worker", "detokenizer" it is; `keepers`: by the stage that
+    they serve; `counters`: numbers that grow as it works; `notes`: what could not be read; `version` of the engine."""
+
+    label: str
+    pid: int
+    role: str
+    parts: Tuple[str, ...] = ()
+    sightings: List[Sighting] = dataclasses.field(default_factory=list)
+    keepers: Dict[str, Keeper] = dataclasses.field(default_factory=dict)
+    counters: Dict[str, int] = dataclasses.field(default_factory=dict)
+    limits: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    notes: List[str] = dataclasses.field(default_factory=list)
+    engine: str = ""
+    version: str = ""

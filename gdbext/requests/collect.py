@@ -1,0 +1,140 @@
+"""Who has each request of an engine: looks at all its processes, brought together.
+
+Two looks, a second or so apart, without stopping anything; one where a process stands still, as cores do.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ..access.retry import retry_reading
+from ..cpython.runtime import open_runtime
+from ..engines import registry
+from ..engines.sightings import IN_SCHEDULER, QUEUE, RUNNING, Look, Sighting
+from ..errors import GdbextError, NotFoundError
+from . import join as joining
+from .model import STUCK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, List, Sequence, Tuple
+
+    from ..access.base import Target
+    from ..engines.group import Engine
+    from ..engines.spec import EngineSpec
+    from .model import Counter, Tracked
+
+BETWEEN = 1.0  # seconds between two looks
+READ = 3.0  # seconds for one process: what cannot be read by then is said
+
+
+class Custody:
+    """The requests of one running engine. `requests`: `[Tracked]` in the order of the schedulers' queues; `progress`: what its processes count,
+    at both looks; `looks`: the last look at each process; `partial`: why that is not all."""
+
+    def __init__(
+        self, engine: str, looks: List[Look], requests: List[Tracked], progress: List[Counter], partial: List[str]
+    ) -> None:
+        self.engine, self.looks, self.requests, self.progress, self.partial = engine, looks, requests, progress, partial
+
+    @property
+    def stuck(self) -> List[Tracked]:
+        """The requests that do not move and are not served next."""
+        return [r for r in self.requests if r.verdict in STUCK]
+
+
+def collect(engine: Engine, between: float = BETWEEN, sleep: Callable[[float], None] = time.sleep) -> Custody:
+    """Who has each request of an engine. `between`: seconds between two looks, 0 for one look only."""
+    first, partial = looks_at(engine)
+    if not between or not _runs(engine):
+        partial.append("one look: what moves is not known")
+        return Custody(engine.name, first, joining.join(first), [], partial)
+    sleep(between)
+    second, more = looks_at(engine)
+    requests = joining.join(second, first)
+    return Custody(engine.name, second, requests, joining.progress(second, first), list(dict.fromkeys(partial + more)))
+
+
+def collect_one(target: Target, label: str = "") -> Custody:
+    """The requests that one process alone knows, a core's for instance: one look."""
+    rt = open_runtime(target)
+    spec = registry.spec_of_runtime(rt)
+    if spec is None:
+        raise NotFoundError(f"{target.describe()} has loaded none of {', '.join(registry.packages())}: it has no requests")
+    look = Look(label or target.describe(), target.pid or 0, "")
+    for role in ("engine-core", "scheduler", "frontend", "worker", "detokenizer"):
+        one = _look_at(spec, target, _Role(look.label, look.pid, role))
+        if one.parts:
+            look = one
+            break
+    partial = ["one look: what moves is not known", "its siblings are not here: only what this process knows"]
+    return Custody(spec.name, [look], joining.join([look]), [], partial + look.notes)
+
+
+class _Role:
+    """What a reader asks of a `Rank`, for a process that is none: a core."""
+
+    def __init__(self, label: str, pid: int, role: str) -> None:
+        self.label, self.pid, self.role = label, pid, role
+
+
+def _runs(engine: Engine) -> bool:
+    """Whether all of its processes run on while they are read."""
+    return not any(engine.target(rank).is_stopped for rank in engine.alive())
+
+
+def looks_at(engine: Engine) -> Tuple[List[Look], List[str]]:
+    """A look at each process of the engine, and why those are not all."""
+    found, partial = [], []
+    for rank in engine.alive():
+        if engine.spec is None or rank.role == "coordinator":
+            continue
+        try:
+            target = engine.target(rank)
+            look = _look_at(engine.spec, target, rank)
+        except GdbextError as e:
+            look = Look(rank.label, rank.pid, rank.role, notes=[f"{rank.label}: {e}"])
+        else:
+            if not target.is_stopped and "unstopped" not in partial:
+                partial.append("unstopped")
+        found.append(look)
+        partial += look.notes
+    return found, partial
+
+
+def _look_at(spec: EngineSpec, target: Target, rank: object) -> Look:
+    """A look at one process by the engine's own reader, or by that of its KV cache where it has none."""
+
+    def read() -> Look:
+        rt = open_runtime(target)
+        found: Look = spec.requests.look(rt, rank) if spec.requests is not None else _of_cache(spec, rt, rank)
+        if found.notes and not target.is_stopped:
+            raise GdbextError("; ".join(found.notes))
+        return found
+
+    try:
+        return retry_reading(target, read, READ)
+    except GdbextError as e:
+        return Look(rank.label, rank.pid, rank.role, notes=[str(e)])  # type: ignore[attr-defined]
+
+
+def _of_cache(spec: EngineSpec, rt: object, rank: object) -> Look:
+    """The requests that the reader of an engine's KV cache finds."""
+    found = Look(rank.label, rank.pid, rank.role, engine=spec.name)  # type: ignore[attr-defined]
+    scheduler = spec.kv.find_scheduler(rt) if spec.kv is not None and not spec.kv_classes else None
+    if scheduler is None:
+        return found
+    cache = spec.kv.read(rt, scheduler)
+    found.parts, found.version, found.limits = ("scheduler",), cache.version, cache.limits
+    for request in cache.requests:
+        stage = RUNNING if request.queue == "running" else QUEUE
+        sighting = Sighting(request.request_id, stage, request.status, request=request, ended=request.queue == "finished")
+        sighting.progress = (request.computed_tokens or 0, request.output_tokens or 0)
+        sighting.waits_for, sighting.age = request.blocked_by, request.age
+        found.sightings.append(sighting)
+    return found
+
+
+def scheduled(tracked: Sequence[Tracked]) -> List[Tracked]:
+    """Those that a scheduler has."""
+    return [t for t in tracked if t.sighting(*IN_SCHEDULER) is not None]

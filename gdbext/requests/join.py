@@ -1,0 +1,226 @@
+"""Looks at the processes of one engine, brought together by request: where each one is, whether it moves, and who must act.
+
+Pure. Two looks tell movement from standstill; after one look only what stands still by itself is judged. The rule is to say nothing rather than
+the wrong thing: `lost` and `zombie` are said only where every process that could have the request was read, both times.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+
+from ..engines import sightings
+from . import model
+from .model import Counter, Place, Tracked
+
+if TYPE_CHECKING:
+    from ..engines.sightings import Look, Sighting
+
+SCHEDULER, FRONT = "scheduler", "frontend"
+
+
+def join(looks: Sequence[Look], earlier: Optional[Sequence[Look]] = None) -> List[Tracked]:
+    """The requests of one engine, in the order of its schedulers' queues. `earlier`: the first of two looks at the same processes."""
+    now, before = _gathered(looks), _gathered(earlier) if earlier is not None else None
+    steps = bool(earlier is not None and _steps(looks, earlier))
+    context = _Context(looks, earlier, steps)
+    found = []
+    for request_id, hops in now.items():
+        hops.sort(key=lambda hop: sightings.STAGES.index(hop[1].stage))
+        tracked = Tracked(request_id, hops)
+        tracked.external_id = next((s.external_id for _, s in hops if s.external_id), "")
+        ages = [s.age for _, s in hops if s.age is not None]
+        tracked.age = max(ages) if ages else None
+        if before is not None:
+            tracked.moved = _marks(hops) != _marks(before.get(request_id, []))
+        found.append(tracked)
+    found = [t for t in found if not all(s.ended for _, s in t.hops)]
+    for tracked in found:
+        _judge(tracked, context)
+    _behind(found, context)
+    return found
+
+
+def progress(looks: Sequence[Look], earlier: Sequence[Look]) -> List[Counter]:
+    """What the processes count, at both looks."""
+    known = {look.pid: look for look in earlier}
+    return [
+        Counter(look.label, look.pid, what, known[look.pid].counters[what], value)
+        for look in looks
+        if look.pid in known
+        for what, value in look.counters.items()
+        if what in known[look.pid].counters
+    ]
+
+
+class _Context:
+    """What is said of all requests at once: which kinds of processes were read whole, and whether the schedulers step."""
+
+    def __init__(self, looks: Sequence[Look], earlier: Optional[Sequence[Look]], steps: bool) -> None:
+        both = list(looks) + list(earlier or ())
+        self.looks, self.earlier, self.two, self.steps = looks, list(earlier or ()), earlier is not None, steps
+        self.whole = {
+            part: any(part in look.parts for look in looks) and not any(look.notes for look in both if _may_be(look, part))
+            for part in (FRONT, SCHEDULER)
+        }
+        self.seen_before = {s.request_id: [] for look in earlier or () for s in look.sightings}
+        for look in earlier or ():
+            for s in look.sightings:
+                self.seen_before[s.request_id].append(s.stage)
+        self.schedulers = [look for look in looks if SCHEDULER in look.parts]
+
+    def ended(self, look: Look, stage: str) -> bool:
+        """Whether no thread of a process serves a stage, at both looks."""
+        both = [look] + [one for one in self.earlier if one.pid == look.pid]
+        return all(one.keepers[stage].tid is None for one in both if stage in one.keepers)
+
+    def was_at(self, request_id: str, *stages: str) -> bool:
+        """Whether the first look saw it at one of the stages too; True where there was one look only."""
+        return not self.two or any(stage in stages for stage in self.seen_before.get(request_id, ()))
+
+    def was_not_at(self, request_id: str, *stages: str) -> bool:
+        """Whether the first look saw it, and at none of the stages."""
+        known = self.seen_before.get(request_id)
+        return not self.two or (known is not None and not any(stage in stages for stage in known))
+
+
+def _may_be(look: Look, part: str) -> bool:
+    """Whether a process that could not be read whole may be of that kind."""
+    front = look.role in ("frontend", "api-server")
+    return part in look.parts or (front if part == FRONT else not front)
+
+
+def _gathered(looks: Sequence[Look]) -> Dict[str, List[Tuple[Look, Sighting]]]:
+    """{request id: hops}, those of the schedulers first and in their order."""
+    found: Dict[str, List[Tuple[Look, Sighting]]] = {}
+    for look in sorted(looks, key=lambda look: SCHEDULER not in look.parts):
+        for sighting in look.sightings:
+            found.setdefault(sighting.request_id, []).append((look, sighting))
+    return found
+
+
+def _marks(hops: Sequence[Tuple[Look, Sighting]]) -> List[Tuple[object, ...]]:
+    """What changes of a request when somebody works on it."""
+    return sorted((look.pid, s.stage, s.state, s.progress) for look, s in hops)
+
+
+def _steps(looks: Sequence[Look], earlier: Sequence[Look]) -> bool:
+    """Whether a scheduler went on: a request of its own made progress, came, or left."""
+    before = {look.pid: _scheduled(look) for look in earlier if SCHEDULER in look.parts}
+    return any(look.pid in before and before[look.pid] != _scheduled(look) for look in looks if SCHEDULER in look.parts)
+
+
+def _scheduled(look: Look) -> List[Tuple[object, ...]]:
+    return [(s.request_id, s.stage, s.state, s.progress) for s in look.sightings if s.stage in sightings.IN_SCHEDULER]
+
+
+def _place(look: Look, stage: str, tid: Optional[int] = None) -> Place:
+    keeper = look.keepers.get(stage)
+    if keeper is not None and tid in (None, keeper.tid):
+        return Place(look.label, look.pid, keeper.tid, keeper.name)
+    return Place(look.label, look.pid, tid)
+
+
+# ---- one request -----------------------------------------------------------------------------------------------------------
+def _judge(tracked: Tracked, context: _Context) -> None:
+    """Fills verdict, place and holder in, as far as the request alone tells."""
+    scheduled = tracked.sighting(*reversed(sightings.IN_SCHEDULER))
+    inside = scheduled or tracked.sighting(sightings.INPUT)
+    last = scheduled or tracked.sighting(
+        sightings.DETOKENIZER, sightings.OUTPUT, sightings.INPUT, sightings.FRONTEND, sightings.WORKER
+    )
+    if last is None:
+        return
+    look, sighting = last
+    tracked.at = _place(look, sighting.stage, sighting.tid)
+    tracked.waits_for = next((s.waits_for for _, s in tracked.hops if s.waits_for), "")
+    if scheduled is not None and sighting.never_fits:
+        tracked.verdict = model.NEVER_FITS
+        tracked.evidence.append(f"{look.label}: {sighting.waits_for}")
+    elif tracked.moved and not _abandoned(tracked, context):
+        tracked.verdict = model.MOVING
+    elif scheduled is not None and _abandoned(tracked, context):
+        tracked.verdict, tracked.holder = model.ZOMBIE, tracked.at
+        fronts = ", ".join(one.label for one in context.looks if FRONT in one.parts)
+        tracked.evidence.append(f"{look.label} has it ({sighting.state}), and nobody waits for it: {fronts} has no such request")
+    elif scheduled is not None and sighting.parked:
+        tracked.verdict = model.PARKED
+        tracked.evidence.append(f"{look.label} has it as {sighting.state}: it waits for {sighting.waits_for}")
+    elif inside is not None or tracked.sighting(sightings.OUTPUT, sightings.DETOKENIZER):
+        _standing(tracked, look, sighting, context)
+    else:
+        _outside(tracked, look, sighting, context)
+
+
+def _abandoned(tracked: Tracked, context: _Context) -> bool:
+    """Whether a scheduler works on it and no front end knows it, at both looks."""
+    scheduled, front = tracked.sighting(*sightings.IN_SCHEDULER), tracked.sighting(sightings.FRONTEND)
+    if scheduled is None or scheduled[1].ended or front is not None or not context.whole[FRONT]:
+        return False
+    known = context.was_at(tracked.request_id, *sightings.IN_SCHEDULER)
+    return known and context.was_not_at(tracked.request_id, sightings.FRONTEND, sightings.INPUT)
+
+
+def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Context) -> None:
+    """A process of the engine has it, and it did not move: others are served meanwhile, or nobody is."""
+    if not context.two:
+        tracked.verdict = model.QUEUED if sighting.stage == sightings.QUEUE else ""
+        return
+    if context.steps and sighting.stage in (*sightings.IN_SCHEDULER, sightings.INPUT):
+        tracked.verdict = model.QUEUED
+        return
+    tracked.verdict, tracked.holder = model.BEHIND, tracked.at
+    keeper = look.keepers.get(sighting.stage)
+    where = f", which stands in {keeper.stands}" if keeper is not None and keeper.stands else ""
+    name = f"its thread {keeper.name}{where}" if keeper is not None else "that process"
+    tracked.evidence.append(f"{look.label} has it ({sighting.state}) and nothing that it schedules moves: {name} must act")
+
+
+def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context) -> None:
+    """Only a front end has it: it waits for an answer on which no process works."""
+    if sighting.undelivered:
+        tracked.verdict = model.BEHIND if context.two else ""
+        tracked.holder = tracked.at
+        tracked.evidence.append(f"{look.label} has not handed it to the engine yet")
+        return
+    dead = [
+        (s, s.keepers[sightings.INPUT])
+        for s in context.schedulers
+        if sightings.INPUT in s.keepers and s.keepers[sightings.INPUT].tid is None
+    ]
+    busy = [
+        (s, s.keepers[sightings.INPUT])
+        for s in context.schedulers
+        if sightings.INPUT in s.keepers and s.keepers[sightings.INPUT].stands
+    ]
+    if dead:
+        scheduler, keeper = dead[0]
+        tracked.verdict, tracked.holder = model.LOST, Place(scheduler.label, scheduler.pid, None, keeper.name)
+        tracked.evidence.append(f"{scheduler.label}'s thread {keeper.name}, which takes requests in, has ended")
+    elif busy and context.two:
+        scheduler, keeper = busy[0]
+        tracked.verdict, tracked.holder = model.BEHIND, Place(scheduler.label, scheduler.pid, keeper.tid, keeper.name)
+        tracked.evidence.append(f"{scheduler.label}'s thread {keeper.name} takes nothing in: it stands in {keeper.stands}")
+    elif context.two and context.whole[SCHEDULER] and context.was_not_at(tracked.request_id, *sightings.STAGES[1:]):
+        tracked.verdict = model.LOST
+        names = ", ".join(s.label for s in context.schedulers)
+        tracked.evidence.append(f"{look.label} waits for its answer, and none of {names} has it")
+
+
+# ---- those that wait for others --------------------------------------------------------------------------------------------
+def _behind(found: Sequence[Tracked], context: _Context) -> None:
+    """Requests in a queue whose head is stuck by itself wait for that one."""
+    heads: Dict[int, Tracked] = {}
+    for tracked in found:
+        scheduled = tracked.sighting(sightings.QUEUE)
+        if scheduled is None:
+            continue
+        look = scheduled[0]
+        head = heads.get(look.pid)
+        if head is None:
+            if tracked.verdict == model.NEVER_FITS:
+                heads[look.pid] = tracked
+            continue
+        if tracked.verdict not in (model.QUEUED, model.BEHIND, ""):
+            continue
+        tracked.verdict, tracked.behind, tracked.holder = model.BEHIND, [head.request_id], None
+        tracked.evidence = [f"it waits behind {head.request_id}, which never fits"]

@@ -1,0 +1,71 @@
+"""A request over all processes of an engine (`Tracked`): what is said of it, and who must act."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+if TYPE_CHECKING:
+    from ..engines.sightings import Look, Sighting
+    from ..kvcache.model import Request
+
+MOVING, QUEUED, BEHIND, PARKED = "moving", "queued", "behind", "parked"
+NEVER_FITS, LOST, ZOMBIE = "never-fits", "lost", "zombie"
+STUCK = (NEVER_FITS, PARKED, BEHIND, LOST, ZOMBIE)
+
+
+@dataclasses.dataclass
+class Place:
+    """A process, and a thread of it where that is known."""
+
+    label: str
+    pid: int
+    tid: Optional[int] = None
+    thread: str = ""
+
+    def data(self) -> Dict[str, Any]:
+        """As JSON; the thread only where it is known."""
+        found: Dict[str, Any] = {"label": self.label, "pid": self.pid}
+        if self.tid is not None:
+            found["tid"] = self.tid
+        if self.thread:
+            found["thread"] = self.thread
+        return found
+
+
+@dataclasses.dataclass
+class Tracked:
+    """One request over all processes. `hops`: `[(Look, Sighting)]` in the order of its way; `verdict` '' where one look cannot tell; `moved`
+    None after one look; `holder`: who must act, None where nobody alone can; `behind`: ids of the requests that it waits for."""
+
+    request_id: str
+    hops: List[Tuple[Look, Sighting]]
+    external_id: str = ""
+    verdict: str = ""
+    moved: Optional[bool] = None
+    at: Optional[Place] = None
+    holder: Optional[Place] = None
+    waits_for: str = ""
+    age: Optional[float] = None
+    behind: List[str] = dataclasses.field(default_factory=list)
+    evidence: List[str] = dataclasses.field(default_factory=list)
+
+    def sighting(self, *stages: str) -> Optional[Tuple[Look, Sighting]]:
+        """The hop at the first of the stages at which it was seen, None."""
+        return next((hop for stage in stages for hop in self.hops if hop[1].stage == stage), None)
+
+    @property
+    def request(self) -> Optional[Request]:
+        """The scheduler's numbers, None where no scheduler has it."""
+        return next((s.request for _, s in self.hops if s.request is not None), None)
+
+
+@dataclasses.dataclass
+class Counter:
+    """A number of one process that grows as it works, at both looks."""
+
+    label: str
+    pid: int
+    what: str
+    before: int
+    after: int
