@@ -73,6 +73,11 @@ class _Context:
         both = [look] + [one for one in self.earlier if one.pid == look.pid]
         return all(one.keepers[stage].tid is None for one in both if stage in one.keepers)
 
+    def at_work(self, look: Look, stage: str) -> bool:
+        """Whether the thread that serves a stage did not rest, at both looks."""
+        both = [look] + [one for one in self.earlier if one.pid == look.pid]
+        return all(one.keepers[stage].stands for one in both if stage in one.keepers)
+
     def was_at(self, request_id: str, *stages: str) -> bool:
         """Whether the first look saw it at one of the stages too; True where there was one look only."""
         return not self.two or any(stage in stages for stage in self.seen_before.get(request_id, ()))
@@ -182,16 +187,9 @@ def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context
         tracked.holder = tracked.at
         tracked.evidence.append(f"{look.label} has not handed it to the engine yet")
         return
-    dead = [
-        (s, s.keepers[sightings.INPUT])
-        for s in context.schedulers
-        if sightings.INPUT in s.keepers and s.keepers[sightings.INPUT].tid is None
-    ]
-    busy = [
-        (s, s.keepers[sightings.INPUT])
-        for s in context.schedulers
-        if sightings.INPUT in s.keepers and s.keepers[sightings.INPUT].stands
-    ]
+    taking_in = [(one, one.keepers[sightings.INPUT]) for one in context.schedulers if sightings.INPUT in one.keepers]
+    dead = [(one, keeper) for one, keeper in taking_in if context.ended(one, sightings.INPUT)]
+    busy = [(one, keeper) for one, keeper in taking_in if context.at_work(one, sightings.INPUT)]
     if dead:
         scheduler, keeper = dead[0]
         tracked.verdict, tracked.holder = model.LOST, Place(scheduler.label, scheduler.pid, None, keeper.name)

@@ -1,0 +1,145 @@
+"""Looks at the processes of an engine, brought together by request: each state by construction, with its decoys. No process is looked at."""
+
+import pytest
+
+from gdbext.engines.sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
+from gdbext.kvcache.model import Request
+from gdbext.requests.join import join, progress
+from gdbext.requests.model import BEHIND, LOST, MOVING, NEVER_FITS, PARKED, QUEUED, ZOMBIE
+
+MAIN, READER = 101, 102
+
+
+def front(*sightings, label="frontend", pid=1, notes=()):
+    return Look(label, pid, "frontend", ("frontend",), list(sightings), notes=list(notes))
+
+
+def core(*sightings, steps=0, stands="", alive=True, pid=2, notes=()):
+    keepers = {
+        QUEUE: Keeper("main", MAIN),
+        RUNNING: Keeper("main", MAIN),
+        INPUT: Keeper("process_input_sockets", READER if alive else None, stands),
+    }
+    return Look(
+        "EngineCore", pid, "engine-core", ("scheduler",), list(sightings), keepers, {"scheduler steps": steps}, notes=list(notes)
+    )
+
+
+def awaited(name, tokens=0, **more):
+    return Sighting(name, FRONTEND, "awaited", progress=(tokens,), **more)
+
+
+def runs(name, tokens=0, **more):
+    return Sighting(name, RUNNING, "RUNNING", progress=(32 + tokens, tokens), request=Request(name), **more)
+
+
+def waits(name, **more):
+    return Sighting(name, QUEUE, "WAITING", progress=(0, 0), request=Request(name), **more)
+
+
+def verdicts(now, before):
+    return {t.request_id: t.verdict for t in join(now, before)}
+
+
+def test_requests_that_get_on_move_and_those_behind_them_are_queued():
+    before = [front(awaited("a"), awaited("b"), awaited("c")), core(runs("a", 3), waits("b"), waits("c"))]
+    now = [front(awaited("a", 1), awaited("b"), awaited("c")), core(runs("a", 5), waits("b"), waits("c"), steps=2)]
+    assert verdicts(now, before) == {"a": MOVING, "b": QUEUED, "c": QUEUED}
+    a, b, _ = join(now, before)
+    assert (
+        a.moved
+        and not b.moved
+        and b.holder is None
+        and b.at.data() == {"label": "EngineCore", "pid": 2, "tid": MAIN, "thread": "main"}
+    )
+    assert [(c.what, c.before, c.after) for c in progress(now, before)] == [("scheduler steps", 0, 2)]
+
+
+def test_nothing_moves_and_the_scheduler_must_act():
+    look = [front(awaited("a"), awaited("b")), core(runs("a", 3), waits("b"))]
+    found = join(look, look)
+    assert [t.verdict for t in found] == [BEHIND, BEHIND] and found[0].holder.tid == MAIN and not found[0].moved
+    assert "nothing that it schedules moves" in found[0].evidence[0]
+
+
+def test_a_request_that_never_fits_and_those_behind_it():
+    big = waits("big", never_fits=True, waits_for="9 blocks for its 270 tokens, where there are 7 in all")
+    look = [front(awaited("a"), awaited("big"), awaited("z")), core(runs("a"), big, waits("z"))]
+    moved = [front(awaited("a", 1), awaited("big"), awaited("z")), core(runs("a", 1), big, waits("z"))]
+    assert verdicts(moved, look) == {"a": MOVING, "big": NEVER_FITS, "z": BEHIND}
+    found = {t.request_id: t for t in join(moved, look)}
+    assert found["z"].behind == ["big"] and "9 blocks" in found["big"].evidence[0]
+    assert verdicts(look, None)["big"] == NEVER_FITS  # one look is enough
+
+
+def test_a_transfer_that_does_not_come_parks_its_request_alone():
+    parked = waits("p", parked=True, waits_for="transfer: KV blocks from another process")
+    before = [front(awaited("a"), awaited("p"), awaited("q")), core(runs("a"), parked, waits("q"))]
+    now = [front(awaited("a", 1), awaited("p"), awaited("q")), core(runs("a", 1), parked, waits("q"))]
+    assert verdicts(now, before) == {"a": MOVING, "p": PARKED, "q": QUEUED}
+
+
+def test_lost_only_where_every_process_that_could_have_it_was_read():
+    before, now = ([front(awaited("gone"), awaited("a", n)), core(runs("a", n))] for n in (1, 2))
+    assert verdicts(now, before) == {"gone": LOST, "a": MOVING}
+    unread = [*now, Look("EngineCore.DP1", 3, "engine-core", notes=["EngineCore.DP1: not readable"])]
+    assert verdicts(unread, [*before, unread[-1]])["gone"] == ""
+    assert verdicts(now, None)["gone"] == ""  # one look: it may be on its way
+
+
+def test_a_request_on_its_way_into_the_scheduler_or_out_of_it_is_not_lost():
+    started = [front(awaited("new")), core(runs("a"))]
+    assert verdicts(started, [front(), core(runs("a"))])["new"] == MOVING
+    arrived, gone = [front(awaited("b")), core(waits("b"))], [front(awaited("b")), core()]
+    assert verdicts(gone, arrived)["b"] == MOVING and verdicts(arrived, gone)["b"] == MOVING
+
+
+def test_a_dead_input_thread_is_named_and_a_busy_one_is_waited_for():
+    dead = [front(awaited("a"), awaited("b")), core(alive=False)]
+    found = join(dead, dead)
+    assert [t.verdict for t in found] == [LOST, LOST]
+    assert found[0].holder.thread == "process_input_sockets" and "has ended" in found[0].evidence[0]
+    in_hands = Sighting("a", INPUT, "in the hands of its input thread", tid=READER)
+    loop = [front(awaited("a"), awaited("b")), core(in_hands, stands="LRU.touch (cache.py:7)")]
+    found = {t.request_id: t for t in join(loop, loop)}
+    assert found["a"].verdict == found["b"].verdict == BEHIND
+    assert found["a"].holder.tid == found["b"].holder.tid == READER and "LRU.touch" in found["b"].evidence[0]
+    once = [front(awaited("a"), awaited("b")), core()]
+    assert not any("has ended" in str(t.evidence) for t in join(dead, once))  # one look may have missed the thread
+
+
+def test_a_zombie_only_where_no_front_end_has_it_both_times():
+    before, now = ([front(awaited("a", n)), core(runs("a", n), runs("z", n))] for n in (1, 2))
+    assert verdicts(now, before) == {"a": MOVING, "z": ZOMBIE}
+    assert join(now, before)[1].holder.pid == 2
+    aborted = [front(awaited("a", 1), awaited("z")), core(runs("a", 1), runs("z", 1))]
+    assert verdicts(now, aborted)["z"] == MOVING  # just aborted: the engine has not heard of it
+    unread = [now[0], Look("APIServer.1", 4, "api-server", notes=["not readable"]), now[1]]
+    assert verdicts(unread, [before[0], unread[1], before[1]])["z"] == MOVING
+    assert verdicts([now[1]], [before[1]])["z"] == MOVING  # no front end was found at all
+
+
+def test_a_request_of_several_front_ends_and_ranks_is_one():
+    looks = [
+        front(awaited("x"), label="APIServer.0", pid=1),
+        front(awaited("y"), label="APIServer.1", pid=5),
+        core(runs("x", 1), runs("y", 1)),
+        Look("TP0", 7, "worker", ("worker",), [Sighting("x", WORKER, "in the batch"), Sighting("y", WORKER, "in the batch")]),
+    ]
+    found = join(looks, looks)
+    assert [t.request_id for t in found] == ["x", "y"] and [s.stage for _, s in found[0].hops] == [FRONTEND, RUNNING, WORKER]
+
+
+def test_what_is_done_and_only_handed_out_is_no_open_request():
+    done = Sighting("a", FRONTEND, "answered, not read yet", ended=True)
+    assert join([front(done), core()], [front(done), core()]) == []
+    text = Look("detokenizer", 9, "detokenizer", ("detokenizer",), [Sighting("a", DETOKENIZER, "its text is made", ended=True)])
+    kept = Sighting("a", OUTPUT, "FINISHED_LENGTH_CAPPED", ended=True)
+    assert join([front(), core(kept), text], None) == []
+
+
+@pytest.mark.parametrize("count", [10_000])
+def test_ten_thousand_requests_are_joined(count):
+    looks = [front(*(awaited(str(i)) for i in range(count))), core(*(waits(str(i)) for i in range(count)))]
+    found = join(looks, looks)
+    assert len(found) == count and {t.verdict for t in found} == {BEHIND}
