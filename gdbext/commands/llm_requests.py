@@ -14,7 +14,7 @@ runtimes = lazy_module("cpython.runtime")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Any, Dict, List, Optional, Tuple
 
     from ..engines.group import Engine
     from ..kvcache.model import Cache
@@ -61,7 +61,7 @@ class LlmRequests(Command):
             return _answer(found, [cache.engine], cache.limits, partial)
         found, names, partial = [], [], []
         limits: Dict[str, Any] = {}
-        for held, caches in custodies(session, args):
+        for held, caches in custodies(session, args, args.operand_text or args.on):
             rows, limits = _joined(held, caches)
             found += rows
             names.append(held.engine)
@@ -90,8 +90,7 @@ class LlmRequest(Command):
         wanted = args.operand_text
         if not wanted:
             raise UsageError("llm-request: give a request's id, such as: llm-request cmpl-7; llm-requests lists them")
-        args.operand_text, args.pool = "", None
-        every = custodies(session, args)
+        every = custodies(session, args, args.on)
         held, caches, tracked = self._named(wanted, every)
         known = {r.request_id: r for _, cache in caches for r in cache.requests}
         request = known.get(tracked.request_id) or tracked.request
@@ -117,10 +116,10 @@ class LlmRequest(Command):
         return found[0]
 
 
-def custodies(session: Session, args: Args) -> List[Tuple[Custody, List[Tuple[Engine, Cache]]]]:
-    """Who has each request, for each engine that a command means, with the caches of its schedulers."""
+def custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[Custody, List[Tuple[Engine, Cache]]]]:
+    """Who has each request, for each engine that `what` or the selection means, with the caches of its schedulers."""
     between = custody.BETWEEN if args.between is None else args.between
-    engines, lone = engines_for(session, args)
+    engines, lone = engines_for(session, what)
     found = []
     for engine in engines:
         held = custody.collect(engine, between)

@@ -87,12 +87,11 @@ def view_of(session: Any, args: Any) -> Union[View, NativeView]:
     return view
 
 
-def engines_for(session: Any, args: Any) -> Tuple[List[Engine], List[Target]]:
-    """The running engines that a command about requests means, and the cores: those of WHAT or `-on`, else the selected process's, else all."""
-    named = args.operand_text or args.on
+def engines_for(session: Any, what: Optional[str]) -> Tuple[List[Engine], List[Target]]:
+    """The running engines that a command about requests means, and the cores: those of `what`, else the selected process's, else all."""
     target = None
-    if named:
-        found = session.resolve(named)
+    if what:
+        found = session.resolve(what)
         ranks = [one for one in found if hasattr(one, "engine")]
         if len(ranks) == len(found):
             families = {r.family for r in ranks}

@@ -183,10 +183,10 @@ def _folder(name, config=None):
     return folder
 
 
-def start_vllm(tp=2, python=None, env=(), args=(), under=(), replicas=1, config=None):
-    """Real vLLM on CPU, not ready yet. `env`: more environment variables, `args`: more arguments for serve_vllm.py, `under`:
-    words of a program that starts it, `replicas`: how many engines share the requests (data parallel), `config`: another model's
-    than `CONFIG`."""
+def start_vllm(tp=2, python=None, env=(), args=(), under=(), replicas=1, config=None, script="serve_vllm.py"):
+    """Real vLLM on CPU, not ready yet. `env`: more environment variables, `args`: more arguments for serve_vllm.py, `under`: words of a
+    program that starts it, `replicas`: how many engines share the requests (data parallel), `config`: another model's than `CONFIG`,
+    `script`: of tests/engines, another one than serve_vllm.py with the same arguments."""
     python = python or environment("vllm")
     folder = _folder("vllm", config)
     environ = _environ(
@@ -201,7 +201,7 @@ def start_vllm(tp=2, python=None, env=(), args=(), under=(), replicas=1, config=
     argv = [
         *under,
         python,
-        os.path.join(SCRIPTS, "serve_vllm.py"),
+        os.path.join(SCRIPTS, script),
         "--tp",
         str(tp),
         "--replicas",
@@ -215,7 +215,7 @@ def start_vllm(tp=2, python=None, env=(), args=(), under=(), replicas=1, config=
     return Engine("vLLM", argv, environ, folder)
 
 
-def start_sglang(tp=2, python=None, env=(), args=()):
+def start_sglang(tp=2, python=None, env=(), args=(), script="serve_sglang.py"):
     """Real SGLang on CPU, not ready yet; the arguments are as for `start_vllm`."""
     python = python or environment("sglang")
     folder = _folder("sglang")
@@ -224,7 +224,7 @@ def start_sglang(tp=2, python=None, env=(), args=()):
         environ["SGLANG_CPU_OMP_THREADS_BIND"] = cores_for(tp)
     argv = [
         python,
-        os.path.join(SCRIPTS, "serve_sglang.py"),
+        os.path.join(SCRIPTS, script),
         "--tp",
         str(tp),
         "--model",

@@ -124,6 +124,6 @@ def pytest_collection_modifyitems(items):
         key=lambda item: (
             "sglang" in item.fixturenames or "sglang" in item.name,
             "replicas" in item.fixturenames,
-            "dead_worker" in item.name,
+            "dead_worker" in item.name or "faulty" in item.fixturenames or "zombie" in item.name,
         )
     )

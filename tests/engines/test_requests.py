@@ -1,0 +1,110 @@
+"""llm-requests on real engines: healthy requests move; each fault that is put in is named with its requests, the process and the thread."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+STUCK = {"behind", "parked", "never-fits", "lost", "zombie"}
+
+
+def requests(engine, *words):
+    """`{user's id (or the engine's): request}` as llm-requests says of one engine."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gdbext", "llm-requests", str(engine.said["pid"]), *words, "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    said = json.loads(done.stdout)
+    assert "error" not in said, said
+    return {r["external_id"] or r["request_id"]: r for r in said["requests"]}
+
+
+def steadily(engine, stuck):
+    """Three answers, in each of which just `stuck` ({id: verdict}) do not move; the last one. Fails on the first other accusation."""
+    for _ in range(3):
+        found = requests(engine)
+        accused = {name: r["verdict"] for name, r in found.items() if r["verdict"] in STUCK}
+        assert accused == stuck, found
+    return found
+
+
+@pytest.fixture
+def faulty(running):
+    """A real vLLM with a fault: `faulty(fault, more arguments)`; it ends with the test."""
+    yield lambda *fault: running.get("vllm", tp=1, script="faulty_vllm.py", args=tuple(fault))
+    running.stop()
+
+
+def test_healthy_requests_of_vllm_move_and_keep_their_places(vllm):
+    seen = {}
+    for _ in range(5):
+        found = requests(vllm)
+        assert not {r["verdict"] for r in found.values()} & STUCK, found
+        seen.update(found)
+    moving = [r for r in seen.values() if r["verdict"] == "moving"]
+    assert len(moving) >= 4 and any(r["moved"] for r in moving)
+    stages = {h["stage"]: h["label"] for r in moving for h in r["hops"]}
+    assert stages["frontend"] == "frontend" and stages["running"] == "EngineCore" and stages["worker"] in ("TP0", "TP1")
+    assert all(r["request_id"] != name or r["external_id"] is None for name, r in seen.items())
+
+
+def test_the_way_of_one_request_and_its_sampling(vllm):
+    for _ in range(5):  # requests end meanwhile
+        name = max(requests(vllm), key=lambda n: int(n.rpartition("-")[2]))
+        words = ["llm-request", name, "-sampling", "--json"]
+        said = json.loads(subprocess.run([sys.executable, "-m", "gdbext", *words], stdout=subprocess.PIPE, text=True).stdout)
+        if "request" in said and said["sampling"]:
+            break
+    assert said["request"]["external_id"] == name and {h["stage"] for h in said["hops"]} >= {"frontend", "running"}
+    assert int(said["sampling"]["max_tokens"]) >= 160 and said["sampling"]["ignore_eos"] == "True"
+    assert "prompt" not in json.dumps(said["sampling"])
+
+
+def test_an_input_thread_that_died(faulty):
+    engine = faulty("input-dies")
+    found = steadily(engine, {"poison": "lost", "after-0": "lost"})
+    holder = found["after-0"]["holder"]
+    assert holder["label"] == "EngineCore" and holder["thread"] == "process_input_sockets" and "tid" not in holder
+    assert "has ended" in found["after-0"]["evidence"][0]
+
+
+def test_an_input_thread_in_an_endless_loop(faulty):
+    engine = faulty("input-loops")
+    found = requests(engine)
+    assert found["poison"]["verdict"] == "behind" and found["after-0"]["verdict"] == "behind", found
+    for one in (found["poison"], found["after-0"]):
+        assert (
+            one["holder"]["label"] == "EngineCore" and one["holder"]["thread"] == "process_input_sockets" and one["holder"]["tid"]
+        )
+    assert (
+        "touch_for_ever" in found["after-0"]["evidence"][0] and found["poison"]["at"]["tid"] == found["poison"]["holder"]["tid"]
+    )
+
+
+def test_a_prompt_that_is_larger_than_the_pool_and_those_behind_it(faulty):
+    engine = faulty("none", "--blocks", "6")
+    found = requests(engine)
+    assert found["too-large"]["verdict"] == "never-fits" and "in all" in found["too-large"]["waits_for"], found
+    assert found["after-0"]["verdict"] == "behind" and found["after-0"]["behind"] == [found["too-large"]["request_id"]], found
+
+
+def test_a_lost_request_and_a_zombie_of_sglang(running):
+    engine = running.get("sglang", tp=1, script="faulty_sglang.py")
+    try:
+        found = steadily(engine, {"lost": "lost", "zombie": "zombie"})
+        assert [h["stage"] for h in found["lost"]["hops"]] == ["frontend"] and found["lost"]["at"]["label"] == "server"
+        assert found["zombie"]["holder"]["label"] == "scheduler" and "nobody waits for it" in found["zombie"]["evidence"][0]
+        assert any(name.startswith("healthy") and r["verdict"] == "moving" for name, r in found.items())
+    finally:
+        running.stop()
+
+
+def test_healthy_requests_of_sglang_move(sglang):
+    for _ in range(5):
+        found = requests(sglang)
+        assert not {r["verdict"] for r in found.values()} & STUCK, found
+        assert any(r["verdict"] == "moving" and r["moved"] for r in found.values())
+    stages = {h["stage"] for r in found.values() for h in r["hops"]}
+    assert {"frontend", "running"} <= stages
