@@ -56,7 +56,8 @@ class LlmRequests(Command):
 
     def run(self, session: Session, args: Args) -> Answer:
         if args.pool:
-            cache, partial = _cache(session, args)
+            view = view_of(session, args)
+            cache, partial = view.cache(), view.partial
             found = [answers.request_data(r) for r in cache.requests]
             return _answer(found, [cache.engine], cache.limits, partial)
         found, names, partial = [], [], []
@@ -84,7 +85,7 @@ class LlmRequest(Command):
     name = "llm-request"
     group = "kv"
     operand = "ID"
-    options = (Option("sampling", help="also its sampling parameters"), CONTENT, BETWEEN)
+    options = (Option("sampling", help="also its sampling parameters"), POOL, CONTENT, BETWEEN)
 
     def run(self, session: Session, args: Args) -> Answer:
         wanted = args.operand_text
@@ -129,15 +130,14 @@ def custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[C
                 caches += _cache_of(session, args, engine, rank, held)
         found.append((held, caches))
     for target in lone:
-        view = kv_view.View(target, None, None, args.show_content)
-        held = custody.collect_one(target)
+        view = view_of(session, args, target)
+        cache = view.cache()
         try:
-            caches = [(None, view.cache())]
-        except GdbextError as e:
-            caches = []
-            held.partial.append(str(e))
+            held = custody.collect_one(target)
+        except NotFoundError:  # an engine in C++: what its cache says is all
+            held = custody.Custody(cache.engine, [], [], [], [])
         held.partial += [p for p in view.partial if p not in held.partial]
-        found.append((held, caches))
+        found.append((held, [(None, cache)]))
     return found
 
 
@@ -149,11 +149,6 @@ def _cache_of(session: Session, args: Args, engine: Engine, rank: Any, held: Cus
     except GdbextError as e:
         held.partial.append(f"{rank.label}: blocks not read: {e}")
         return []
-
-
-def _cache(session: Session, args: Args) -> Tuple[Cache, List[str]]:
-    view = view_of(session, args)
-    return view.cache(), view.partial
 
 
 def _joined(held: Custody, caches: List[Tuple[Any, Cache]]) -> Tuple[List[Dict[str, Any]], Dict[str, Any]]:

@@ -63,13 +63,14 @@ def only_scheduler(session: Any) -> Rank:
     raise GdbextError(f"{len(found)} schedulers run here, each with a KV cache of its own: add -on with one of {names}")
 
 
-def view_of(session: Any, args: Any) -> Union[View, NativeView]:
-    """A view of the KV cache of the engine that a command's process belongs to; `-pool` names an object of it instead.
+def view_of(session: Any, args: Any, target: Optional[Target] = None) -> Union[View, NativeView]:
+    """A view of the KV cache of the engine that a command's process (or `target`) belongs to; `-pool` names an object of it instead.
 
     Where no process is named and none is selected, the engine that runs alone on this machine is taken."""
-    if args.on is None and session.selected_pid() is None:
-        args.on = str(only_scheduler(session).pid)
-    target = session.target(args.on)
+    if target is None:
+        if args.on is None and session.selected_pid() is None:
+            args.on = str(only_scheduler(session).pid)
+        target = session.target(args.on)
     root = None
     if getattr(args, "pool", None):
         root = expressions.evaluate(session.runtime(args.on), args.pool, session.frame(args.on))
