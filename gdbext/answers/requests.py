@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..cpython.reprs import SHORT, Repr
 from ..errors import GdbextError
 from ..render.text import escape, seconds, table
-from ..requests.model import STUCK
+from ..requests.model import STUCK, Tracked
 from .kv import tokens_of
 
 TYPE_CHECKING = False
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from ..kvcache.model import Request
     from ..render.text import Style
-    from ..requests.model import Counter, Place, Tracked
+    from ..requests.model import Counter, Place
 
 NUMBERS = ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
 HEAD = ["request", "verdict", "at", "state", "tokens", "prompt", "computed", "output", "blocks", "preempted", "age", "waits for"]
@@ -41,10 +41,9 @@ def request_data(request: Optional[Request], tracked: Optional[Tracked] = None) 
     }
     if known is not None and known.content is not None:
         data["content"] = known.content
-    if tracked is not None:
-        data["age"] = tracked.age if tracked.age is not None else data["age"]
-        data.update(_custody_data(tracked))
-    return data
+    if tracked is not None and tracked.age is not None:
+        data["age"] = tracked.age
+    return {**data, **_custody_data(tracked or Tracked("", []))}
 
 
 def _custody_data(tracked: Tracked) -> Dict[str, Any]:

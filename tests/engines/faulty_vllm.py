@@ -17,7 +17,7 @@ import sys
 
 
 def put_in(fault):
-    """Patches the engine core's class; its process is forked from this one."""
+    """Patches the engine core's class: in the core's own process too, which imports this file (multiprocessing's spawn)."""
     from vllm.v1.engine import core
 
     original = core.EngineCore.preprocess_add_request
@@ -80,6 +80,9 @@ async def serve(options):
     await asyncio.gather(*asked)
 
 
+put_in(sys.argv[1])
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("fault", choices=("none", "input-dies", "input-loops"))
@@ -90,7 +93,6 @@ def main():
     parser.add_argument("--blocks", type=int)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    put_in(options.fault)
     asyncio.run(serve(options))
 
 

@@ -59,7 +59,7 @@ def test_the_way_of_one_request_and_its_sampling(vllm):
             break
     assert said["request"]["external_id"] == name and {h["stage"] for h in said["hops"]} >= {"frontend", "running"}
     assert int(said["sampling"]["max_tokens"]) >= 160 and said["sampling"]["ignore_eos"] == "True"
-    assert "prompt" not in json.dumps(said["sampling"])
+    assert "prompt_token_ids" not in json.dumps(said)
 
 
 def test_an_input_thread_that_died(faulty):
