@@ -66,8 +66,8 @@ def free_port():
 
 
 class Engine:
-    """A running engine. `pid`: the process that a user would have started; `folder`: its model, log and what it writes; `share`: in words, what
-    it leaves to others.
+    """A running engine. `pid`: the process that a user would have started; `folder`: its model, log and what it writes; `share`:
+    in words, what it leaves to others.
 
     Use it in a `with` statement: at its end every process that came of the engine has ended, whatever happened.
     """

@@ -57,8 +57,8 @@ def outside(*words):
 
 def one(gdb, argv, env, arguments):
     """-> {way: (right, all) or the error} of one subject."""
-    from gdbrun import run_gdb
-    from pysubjects import kernel_core, running, unlimited_core
+    from harness.gdb_run import run_gdb
+    from harness.subjects import kernel_core, running, unlimited_core
 
     cells, off = {}, ["set auto-solib-add off"]
     with tempfile.TemporaryDirectory(prefix="gdbext-matrix-") as folder:
@@ -88,7 +88,7 @@ def one(gdb, argv, env, arguments):
 
 def interpreters(pythons):
     """[(version, build, argv, environment)] of each, as it is and stripped."""
-    from pysubjects import copy, running
+    from harness.subjects import copy, running
 
     from gdbext.cpython.runtime import open_runtime
 

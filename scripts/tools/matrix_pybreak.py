@@ -53,64 +53,62 @@ class Subject:
         self.process.communicate()
 
 
+CLOCK = r"(?:[\d:.]+ )?"  # of the line's time
+LOGS = [("work", "{number} {step}"), ("loop", "{number} {each}"), ("closure", "{number} {add}")]
+
+
+def passes_of(text, at, rounds):
+    """(right, all) of the lines that `pylog` printed for each of `LOGS`."""
+    wanted = {
+        "work": [f"{n} {n + 1}" for n in range(rounds)],
+        "loop": [f"{n} {each}" for n in range(rounds) for each in range(3)],
+        "closure": [f"{n} {add}" for n in range(rounds) for add in (1, 10)],
+    }
+    seen = {name: re.findall(rf"^{CLOCK}\d+ breakpoints\.py:{at[name]}  (.*)$", text, re.M) for name, _ in LOGS}
+    whole = all(len(seen[name]) <= len(wanted[name]) for name in seen)
+    right = sum(a == b for name in wanted for a, b in zip(wanted[name], seen[name])) if whole else 0
+    return right, sum(map(len, wanted.values()))
+
+
+def calls_of(text):
+    """How many calls and results that `pytrace` printed are what the subject did."""
+    calls = re.findall(rf"^{CLOCK}\d+ breakpoints\.py:\d+  -> (?:Machine\.)?two\(.*number=(\d+)\)$", text, re.M)
+    results = re.findall(rf"^{CLOCK}\d+ breakpoints\.py:\d+  <- (?:Machine\.)?two = (.*?)(?:  \([\d.]+ \w+\))?$", text, re.M)
+    wanted = [repr(("a" if n % 3 else "b", n)) for n in range(len(results))]
+    return sum(int(a) == n for n, a in enumerate(calls)) + sum(a == b for a, b in zip(results, wanted))
+
+
+def speed_of(subject):
+    """Calls a second without gdb: the best of three."""
+    found = []
+    for _ in range(3):
+        subject.tell("speed")
+        found.append(subject.tally()["speed"])
+    return max(found)
+
+
 def one(gdb, python):
     """-> (version, {"passes": (right, all), "calls": (right, all), "speed": [before, armed, after]})"""
-    from gdbrun import run_gdb
+    from harness.gdb_run import run_gdb
 
     at = lines()
     with tempfile.TemporaryDirectory(prefix="gdbext-matrix-") as folder:
         subject = Subject(python, folder)
         try:
-            speeds = []
-            for _ in range(3):
-                subject.tell("speed")
-                speeds.append(subject.tally()["speed"])
-            before = max(speeds)
-            logs = [("work", "{number} {step}"), ("loop", "{number} {each}"), ("closure", "{number} {add}")]
-            commands = [f'pylog breakpoints.py:{at[name]} "{text}"' for name, text in logs] + [
-                "pybreak finished",
-                subject.command("run"),
-                "continue",
-            ]
+            before = speed_of(subject)
+            commands = [f'pylog breakpoints.py:{at[name]} "{text}"' for name, text in LOGS]
+            commands += ["pybreak finished", subject.command("run"), "continue"]
             commands += ["delete 1 2 3", "pytrace Machine.two", subject.command("run"), "continue", "delete 5", "pybreak fails"]
-            for _ in range(3):
-                commands += [subject.command("speed"), "continue"]
-            said = run_gdb(
-                gdb,
-                [*commands, "delete", "detach"],
-                ["-p", str(subject.said["pid"])],
-                timeout=120,
-                before=["set auto-solib-add off"],
-            )
+            commands += [subject.command("speed"), "continue"] * 3 + ["delete", "detach"]
+            attach = ["-p", str(subject.said["pid"])]
+            said = run_gdb(gdb, commands, attach, timeout=120, before=["set auto-solib-add off"])
             first, second, third, *armed = [subject.tally() for _ in range(5)]
-            rounds = first["run"]
-            wanted = {
-                "work": [f"{n} {n + 1}" for n in range(rounds)],
-                "loop": [f"{n} {each}" for n in range(rounds) for each in range(3)],
-                "closure": [f"{n} {add}" for n in range(rounds) for add in (1, 10)],
-            }
-            seen = {name: re.findall(rf"^\d+ breakpoints\.py:{at[name]}  (.*)$", said.outputs[5], re.M) for name, _ in logs}
-            passes = (
-                sum(a == b for name in wanted for a, b in zip(wanted[name], seen[name]))
-                if all(len(seen[n]) <= len(wanted[n]) for n in seen)
-                else 0
-            )
-            calls = re.findall(r"^\d+ breakpoints\.py:\d+  -> (?:Machine\.)?two\(.*number=(\d+)\)$", said.outputs[9], re.M)
-            results = re.findall(r"^\d+ breakpoints\.py:\d+  <- (?:Machine\.)?two = (.*)$", said.outputs[9], re.M)
-            right = sum(int(a) == n for n, a in enumerate(calls)) + sum(
-                a == repr(("a" if n % 3 else "b", n)) for n, a in enumerate(results)
-            )
-            subject.tell("speed")
-            after = [subject.tally()["speed"]]
-            for _ in range(2):
-                subject.tell("speed")
-                after.append(subject.tally()["speed"])
             held = max(t["speed"] for t in (third, *armed))
             version = ".".join(map(str, subject.said["version"]))
             return version, {
-                "passes": (passes, sum(map(len, wanted.values()))),
-                "calls": (right, 2 * (second["run"] - first["run"])),
-                "speed": [before, held, max(after)],
+                "passes": passes_of(said.outputs[5], at, first["run"]),
+                "calls": (calls_of(said.outputs[9]), 2 * (second["run"] - first["run"])),
+                "speed": [before, held, speed_of(subject)],
             }
         finally:
             subject.end()

@@ -1,8 +1,10 @@
-"""Leaves the rest of the machine its share of the processors while an engine spins on them: run by supervise.py before it starts one.
+"""Leaves the rest of the machine its share of the processors while an engine spins on them: run by supervise.py before it starts
+one.
 
-Ranks of an engine spin while they wait for each other, and on a machine whose processors they all take gdb waits for its turn. A lower priority
-helps at once; where Linux groups sessions by themselves (autogroup, sched(7)) a process's own counts within its session alone, so the session's
-is lowered too. Where this user may make a control group, a quota leaves a part of the machine free whatever the priorities are.
+Ranks of an engine spin while they wait for each other, and on a machine whose processors they all take gdb waits for its turn. A
+lower priority helps at once; where Linux groups sessions by themselves (autogroup, sched(7)) a process's own counts within its
+session alone, so the session's is lowered too. Where this user may make a control group, a quota leaves a part of the machine
+free whatever the priorities are.
 """
 
 from __future__ import annotations

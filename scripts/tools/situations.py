@@ -1,5 +1,6 @@
-"""situations.py [SEED [COUNT]]: draws COUNT situations (tests/gdb/subjects/situations.py) from SEED, asks llm-hang about each and prints what it
-said against what is true: each that is not right, then the matrix as the table that docs/verdicts.md shows. Exit status 1 where one was sure and wrong."""
+"""situations.py [SEED [COUNT]]: draws COUNT situations (tests/gdb/subjects/situations.py) from SEED, asks llm-hang about each and
+prints what it said against what is true: each that is not right, then the matrix as the table that docs/verdicts.md shows. Exit
+status 1 where one was sure and wrong."""
 
 import os
 import sys

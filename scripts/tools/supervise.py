@@ -5,8 +5,8 @@ own.
 
 Being the subreaper of all that the command starts, it stays their ancestor whatever they do to titles, sessions or parents
 (prctl(2), PR_SET_CHILD_SUBREAPER). It stops when its standard input closes, which also happens when the one who started it is
-killed, or on SIGTERM, SIGINT, SIGHUP, or when the command ends. First line on standard output: the command's pid, and in words what share of the
-machine GDBEXT_ENGINE_SHARE left to others (share.py).
+killed, or on SIGTERM, SIGINT, SIGHUP, or when the command ends. First line on standard output: the command's pid, and in words
+what share of the machine GDBEXT_ENGINE_SHARE left to others (share.py).
 Exit status: the command's; 0 when it was told to stop.
 """
 
