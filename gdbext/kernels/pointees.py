@@ -84,7 +84,8 @@ class TensorVariables:
 
 
 def describe(argument: Argument, find: Callable[[int], Any], variables: TensorVariables) -> dict[str, Any] | None:
-    """What a pointer points to: {kind, text, …}; None where nothing is known of it. `find`: address -> its place in the KV cache, or None."""
+    """What a pointer points to: {kind, text, …}; None where nothing is known of it. `find`: address -> its place in the KV cache,
+    or None."""
     target = variables.target
     kind = argument.type.replace(" const", "").replace(" ", "")
     try:

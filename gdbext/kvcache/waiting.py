@@ -1,4 +1,5 @@
-"""Why a request waits: `Request.blocked_by` over a `Cache`, whosever it is. The head of a queue waits for something of its own, the others for it."""
+"""Why a request waits: `Request.blocked_by` over a `Cache`, whosever it is. The head of a queue waits for something of its own,
+the others for it."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ def running(cache: Cache) -> List[Request]:
 
 
 def explain(cache: Cache, queues: Sequence[str], reasons: Mapping[str, str], head_waits: Callable[[Request], str]) -> None:
-    """Fills `blocked_by` in. `queues`: those whose first request is served first; `reasons`: {queue or status: what such a request waits
-    for by itself}; `head_waits(request)`: what the first of the others waits for."""
+    """Fills `blocked_by` in. `queues`: those whose first request is served first; `reasons`: {queue or status: what such a
+    request waits for by itself}; `head_waits(request)`: what the first of the others waits for."""
     head = None
     for request in cache.requests:
         own = reasons.get(request.queue) or (reasons.get(request.status) if request.queue in queues else None)
@@ -38,8 +39,8 @@ def slots_are_taken(count: int) -> str:
 
 
 def shortage(needed: str, there: str, held: Mapping[str, int]) -> str:
-    """The reason of a request that waits for blocks: `needed` and `there` in words, and those of `held` ({request id: blocks or tokens}) that
-    hold most."""
+    """The reason of a request that waits for blocks: `needed` and `there` in words, and those of `held` ({request id: blocks or
+    tokens}) that hold most."""
     most = sorted(((count, name) for name, count in held.items() if count), reverse=True)[:SHOWN]
     return f"blocks: needs {needed}, {there}" + (
         f"; {', '.join(f'{name} holds {count}' for count, name in most)}" if most else ""

@@ -45,7 +45,8 @@ def writing(path: str, option: str, force: bool = False) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def drawing(path: str, option: str, size: tuple[float, float], force: bool = False) -> Iterator[Any]:
-    """A matplotlib Figure of `size` inches to draw on, written to `path` when the block is left well; the ending chooses the format.
+    """A matplotlib Figure of `size` inches to draw on, written to `path` when the block is left well; the ending chooses the
+    format.
 
     Callers make sure that matplotlib is there. `GdbextError` for an ending that is no picture, and as `writing` says.
     """

@@ -33,7 +33,8 @@ _OWN_COLOUR = re.compile(r"(\x1b\[(?:1|2|3[1-6])?m)")
 
 
 def escape_output(text: str, coloured: bool = False) -> str:
-    """Text of several lines as it may go to a terminal: everything but its newlines, and `Style`'s own colours where it is `coloured`, escaped."""
+    """Text of several lines as it may go to a terminal: everything but its newlines, and `Style`'s own colours where it is
+    `coloured`, escaped."""
     if not coloured:
         return escape(text, keep="\n")
     return "".join(part if i % 2 else escape(part, keep="\n") for i, part in enumerate(_OWN_COLOUR.split(text)))

@@ -3,6 +3,7 @@
 `write_core(path, …)` writes one with the kernels, faults and memory that a test asks for; `cubin(functions)` makes a module with
 those functions, where no compiled one is given."""
 
+import dataclasses
 import itertools
 import struct
 
@@ -107,165 +108,133 @@ def relocate(image, base=BASE):
     return bytes(image), entries
 
 
+@dataclasses.dataclass
 class Grid:
     """A running kernel. `blocks`: [(block index, [faulting (warp, lane, exception)])]; every block has all of its warps. `error`:
     offset in bytes of the instruction at fault, None for an exception that is not precise; `at`: where the threads stand."""
 
-    def __init__(self, function, grid, block, blocks=(), error=0x100, at=0x120, grid_id=1):
-        self.function, self.grid, self.block, self.blocks, self.error, self.at, self.id = (
-            function,
-            grid,
-            block,
-            list(blocks),
-            error,
-            at,
-            grid_id,
-        )
+    function: str
+    grid: tuple
+    block: tuple
+    blocks: list = dataclasses.field(default_factory=list)
+    error: int = 0x100
+    at: int = 0x120
+    id: int = 1
+
+    @property
+    def warps(self):
+        return (self.block[0] * self.block[1] * self.block[2] + 31) // 32
 
 
-def write_core(
-    path, module, grids, memory=(), release="r400", parameters=b"", shared=b"", registers=None, devices=1, text="", sm=(7, 5)
-):
-    """Writes a core with one module, `grids` all on device 0. `memory`: [(address, bytes)] of global memory. `release`: "r400"
-    rows, those that cuda-gdb 11.8 reads; "r525" and "newest" have the fields that later drivers added. -> {function: entry}"""
-    pad = {"r400": (72, 104, 8, 24, 32, 48), "r525": (80, 120, 8, 40, 40, 48), "newest": (88, 120, 48, 52, 80, 56)}[release]
-    dev_row, grid_row, sm_row, block_row, warp_row, lane_row = pad
-    relocated, entries = relocate(module)
-    strings, places = b"\0", {}
-    for word in ("NVIDIA Fake GPU", "TU102", "sm_75", text or "?"):
-        places[word] = len(strings)
-        strings += word.encode() + b"\0"
-    out = Sections(190, 4, 0x33, 7)
-    out.add(".strtab", STRTAB, strings)
+# Bytes of a row of each table by release: those that cuda-gdb 11.8 reads; later drivers added fields.
+ROWS = {"r400": (72, 104, 8, 24, 32, 48), "r525": (80, 120, 8, 40, 40, 48), "newest": (88, 120, 48, 52, 80, 56)}
 
-    def rows(size, layout, *fields):
-        return struct.pack(layout, *fields).ljust(size, b"\0")
 
-    devtbl = out.add(
-        ".cudbg.devtbl",
-        DEVICES,
-        b"".join(
-            rows(
-                dev_row,
-                "<QQQ15I" if dev_row >= 84 else "<QQQ14I" if dev_row == 80 else "<QQQ12I",
-                places["NVIDIA Fake GPU"],
-                places["TU102"],
-                places["sm_75"],
-                d,
-                1 + d,
-                0,
-                2,
-                32,
-                32,
-                256,
-                7,
-                *sm,
-                16,
-                0,
-                *([63, 7, 16][: 3 if dev_row >= 84 else 2 if dev_row == 80 else 0]),
-            )
-            for d in range(devices)
-        ),
-        entsize=dev_row,
-    )
-    ctxtbl = out.add(
-        ".cudbg.ctxtbl.dev0", CONTEXTS, struct.pack("<4Q2I", 1, 0x7F0000000000, 0x7F1000000000, 0, 0, 4242), devtbl, 0, 40
-    )
-    modtbl = out.add(".cudbg.modtbl.dev0.ctx0", MODULES, struct.pack("<Q", 0x5000), ctxtbl, 0, 8)
-    out.add(".cudbg.relfimg.dev0.ctx0.module0", RELOCATED, relocated, modtbl, 0)
-    out.add(".cudbg.elfimg.dev0.ctx0.module0", IMAGE, module, modtbl, 0)
-    gridtbl = out.add(
-        ".cudbg.gridtbl.dev0",
-        GRIDS,
-        b"".join(
-            rows(
-                grid_row,
-                "<7Q12I",
-                g.id,
-                1,
-                entries[g.function],
-                entries[g.function],
-                0x5000,
-                0,
-                0x160,
-                2,
-                0,
-                2,
-                32,
-                *g.grid,
-                *g.block,
-                0,
-                4242,
-            )
-            for g in grids
-        ),
-        devtbl,
-        0,
-        grid_row,
-    )
-    for i, _ in enumerate(grids):
-        out.add(f".cudbg.param.dev0.grid{i}", PARAMETERS, parameters or bytes(32), gridtbl, i)
-    faulty = [(e, error) for g in grids for _, raised in g.blocks for _, _, e in raised for error in [g.error]]
-    sms = [rows(sm_row, "<2I", 0, 0), rows(sm_row, "<2I", 1, 0)]
-    if sm_row >= 48 and faulty:
-        first = grids[0]
-        sms[0] = rows(
-            sm_row,
-            "<4IQ4IQ",
-            0,
-            0,
-            faulty[0][0],
-            1,
-            entries[first.function] + (first.error or 0),
-            0,
-            0,
-            0,
-            0,
-            places[text or "?"],
-        )
-    smtbl = out.add(".cudbg.smtbl.dev0", SMS, b"".join(sms), devtbl, 0, sm_row)
-    resident = [(g, index, raised) for g in grids for index, raised in g.blocks]
-    ctatbl = out.add(
-        ".cudbg.ctatbl.dev0.sm0",
-        BLOCKS,
-        b"".join(rows(block_row, "<Q4I", g.id, *index, 0) for g, index, _ in resident),
-        smtbl,
-        0,
-        block_row,
-    )
-    ids = itertools.count()  # of warps on the SM: 32 at most
-    for c, (g, _index, raised) in enumerate(resident):
-        out.add(f".cudbg.shared.dev0.sm0.cta{c}", SHARED, shared or bytes(64), ctatbl, c)
-        threads = g.block[0] * g.block[1] * g.block[2]
-        count, entry, table = (threads + 31) // 32, entries[g.function], b""
-        for w in range(count):
-            hit = [r for r in raised if r[0] == w]
-            precise = bool(hit) and g.error is not None
-            mask = (1 << min(32, threads - 32 * w)) - 1
-            table += rows(warp_row, "<Q6I", entry + g.error if precise else 0, next(ids), mask, mask, 0, int(precise), 0)
-        wptbl = out.add(f".cudbg.wptbl.dev0.sm0.cta{c}", WARPS, table, ctatbl, c, warp_row)
-        for w in range(count):
-            lanes, hit = b"", {lane: e for warp, lane, e in raised if warp == w}
-            for lane in range(32):
-                n = 32 * w + lane
-                x, y, z = n % g.block[0], n // g.block[0] % g.block[1], n // (g.block[0] * g.block[1])
-                lanes += rows(lane_row, "<2Q8I", entry + g.at, entry + g.at - BASE, lane, x, y, z, hit.get(lane, 0), 0, 0, 0)
-            lntbl = out.add(f".cudbg.lntbl.dev0.sm0.cta{c}.wp{w}", LANES, lanes, wptbl, w, lane_row)
-            out.add(f".cudbg.uregs.dev0.sm0.cta{c}.wp{w}", UNIFORM, bytes(63 * 4), wptbl, w)
-            out.add(f".cudbg.upred.dev0.sm0.cta{c}.wp{w}", UNIFORM_PREDICATES, bytes(7 * 4), wptbl, w)
-            for lane in range(32):
-                values = (registers or {}).get((c, w, lane), ())
-                out.add(
-                    f".cudbg.regs.dev0.sm0.cta{c}.wp{w}.ln{lane}",
-                    REGISTERS,
-                    struct.pack("<255I", *values, *([0] * (255 - len(values)))),
-                    lntbl,
-                    lane,
-                )
-                out.add(f".cudbg.pred.dev0.sm0.cta{c}.wp{w}.ln{lane}", PREDICATES, bytes(7 * 4), lntbl, lane)
+@dataclasses.dataclass
+class Core:
+    """A core with one module, `grids` all on device 0, written table by table. `registers`: {(block, warp, lane): values}."""
+
+    module: bytes
+    grids: list
+    release: str = "r400"
+    parameters: bytes = b""
+    shared: bytes = b""
+    registers: dict = dataclasses.field(default_factory=dict)
+    devices: int = 1
+    text: str = ""
+    sm: tuple = (7, 5)
+
+    def __post_init__(self):
+        self.dev_row, self.grid_row, self.sm_row, self.block_row, self.warp_row, self.lane_row = ROWS[self.release]
+        self.relocated, self.entries = relocate(self.module)
+        self.out = Sections(190, 4, 0x33, 7)
+        self.warp_ids = itertools.count()  # of warps on the SM: 32 at most
+        strings, self.places = b"\0", {}
+        for word in ("NVIDIA Fake GPU", "TU102", "sm_75", self.text or "?"):
+            self.places[word] = len(strings)
+            strings += word.encode() + b"\0"
+        self.out.add(".strtab", STRTAB, strings)
+
+    def write(self):
+        devices = self.out.add(".cudbg.devtbl", DEVICES, self.device_rows(), entsize=self.dev_row)
+        context = struct.pack("<4Q2I", 1, 0x7F0000000000, 0x7F1000000000, 0, 0, 4242)
+        contexts = self.out.add(".cudbg.ctxtbl.dev0", CONTEXTS, context, devices, 0, 40)
+        modules = self.out.add(".cudbg.modtbl.dev0.ctx0", MODULES, struct.pack("<Q", 0x5000), contexts, 0, 8)
+        self.out.add(".cudbg.relfimg.dev0.ctx0.module0", RELOCATED, self.relocated, modules, 0)
+        self.out.add(".cudbg.elfimg.dev0.ctx0.module0", IMAGE, self.module, modules, 0)
+        table = self.out.add(".cudbg.gridtbl.dev0", GRIDS, self.grid_rows(), devices, 0, self.grid_row)
+        for i, _ in enumerate(self.grids):
+            self.out.add(f".cudbg.param.dev0.grid{i}", PARAMETERS, self.parameters or bytes(32), table, i)
+        sms = self.out.add(".cudbg.smtbl.dev0", SMS, self.sm_rows(), devices, 0, self.sm_row)
+        resident = [(g, index, raised) for g in self.grids for index, raised in g.blocks]
+        rows = b"".join(_row(self.block_row, "<Q4I", g.id, *index, 0) for g, index, _ in resident)
+        blocks = self.out.add(".cudbg.ctatbl.dev0.sm0", BLOCKS, rows, sms, 0, self.block_row)
+        for number, (grid, _, raised) in enumerate(resident):
+            self.write_block(blocks, number, grid, raised)
+
+    def device_rows(self):
+        layout = "<QQQ15I" if self.dev_row >= 84 else "<QQQ14I" if self.dev_row == 80 else "<QQQ12I"
+        more = [63, 7, 16][: 3 if self.dev_row >= 84 else 2 if self.dev_row == 80 else 0]
+        names = [self.places[word] for word in ("NVIDIA Fake GPU", "TU102", "sm_75")]
+        rows = [(*names, d, 1 + d, 0, 2, 32, 32, 256, 7, *self.sm, 16, 0, *more) for d in range(self.devices)]
+        return b"".join(_row(self.dev_row, layout, *row) for row in rows)
+
+    def grid_rows(self):
+        rows = []
+        for g in self.grids:
+            entry = self.entries[g.function]
+            fields = (g.id, 1, entry, entry, 0x5000, 0, 0x160, 2, 0, 2, 32, *g.grid, *g.block, 0, 4242)
+            rows.append(_row(self.grid_row, "<7Q12I", *fields))
+        return b"".join(rows)
+
+    def sm_rows(self):
+        rows = [_row(self.sm_row, "<2I", number, 0) for number in (0, 1)]
+        faulty = [e for g in self.grids for _, raised in g.blocks for _, _, e in raised]
+        if self.sm_row >= 48 and faulty:
+            at = self.entries[self.grids[0].function] + (self.grids[0].error or 0)
+            text = self.places[self.text or "?"]
+            rows[0] = _row(self.sm_row, "<4IQ4IQ", 0, 0, faulty[0], 1, at, 0, 0, 0, 0, text)
+        return b"".join(rows)
+
+    def write_block(self, blocks, number, grid, raised):
+        self.out.add(f".cudbg.shared.dev0.sm0.cta{number}", SHARED, self.shared or bytes(64), blocks, number)
+        threads, entry, rows = grid.block[0] * grid.block[1] * grid.block[2], self.entries[grid.function], b""
+        for warp in range(grid.warps):
+            precise = grid.error is not None and any(r[0] == warp for r in raised)
+            mask = (1 << min(32, threads - 32 * warp)) - 1
+            fields = (entry + grid.error if precise else 0, next(self.warp_ids), mask, mask, 0, int(precise), 0)
+            rows += _row(self.warp_row, "<Q6I", *fields)
+        warps = self.out.add(f".cudbg.wptbl.dev0.sm0.cta{number}", WARPS, rows, blocks, number, self.warp_row)
+        for warp in range(grid.warps):
+            self.write_warp(warps, number, warp, grid, {lane: e for w, lane, e in raised if w == warp})
+
+    def write_warp(self, warps, number, warp, grid, hit):
+        name, rows, at = f"dev0.sm0.cta{number}.wp{warp}", b"", self.entries[grid.function] + grid.at
+        wide, high, _ = grid.block
+        for lane in range(32):
+            n = 32 * warp + lane
+            x, y, z = n % wide, n // wide % high, n // (wide * high)
+            rows += _row(self.lane_row, "<2Q8I", at, at - BASE, lane, x, y, z, hit.get(lane, 0), 0, 0, 0)
+        lanes = self.out.add(f".cudbg.lntbl.{name}", LANES, rows, warps, warp, self.lane_row)
+        self.out.add(f".cudbg.uregs.{name}", UNIFORM, bytes(63 * 4), warps, warp)
+        self.out.add(f".cudbg.upred.{name}", UNIFORM_PREDICATES, bytes(7 * 4), warps, warp)
+        for lane in range(32):
+            values = self.registers.get((number, warp, lane), ())
+            words = struct.pack("<255I", *values, *([0] * (255 - len(values))))
+            self.out.add(f".cudbg.regs.{name}.ln{lane}", REGISTERS, words, lanes, lane)
+            self.out.add(f".cudbg.pred.{name}.ln{lane}", PREDICATES, bytes(7 * 4), lanes, lane)
+
+
+def _row(size, layout, *fields):
+    return struct.pack(layout, *fields).ljust(size, b"\0")
+
+
+def write_core(path, module, grids, memory=(), **options):
+    """Writes a `Core`; `memory`: [(address, bytes)] of global memory. -> {function: entry}"""
+    core = Core(module, list(grids), **options)
+    core.write()
     for i, (address, data) in enumerate(memory):
-        out.add(f".cudbg.global.{i}", GLOBAL, data, address=address)
-    data = out.bytes()
+        core.out.add(f".cudbg.global.{i}", GLOBAL, data, address=address)
     with open(path, "wb") as f:
-        f.write(data)
-    return entries
+        f.write(core.out.bytes())
+    return core.entries

@@ -11,7 +11,8 @@ from gdbext.errors import FaultError, GdbextError
 
 FOCUSED = "kernel 2, grid 1, block (5,3,0), thread (0,0,0), device 0, sm 1, warp 4, lane 0\n"
 KERNELS = (
-    '^done,InfoCudaKernelsTable={nr_rows="2",body=[InfoCudaKernelsRow={current="*",kernel="2",device="0",grid="1",status="Active",gridDim="(8,4,1)",'
+    '^done,InfoCudaKernelsTable={nr_rows="2",body=[InfoCudaKernelsRow={current="*",kernel="2",device="0",'
+    'grid="1",status="Active",gridDim="(8,4,1)",'
     'blockDim="(128,1,1)",invocation="vllm::k<float, {int}>(q=0x7f '
     '\\"a\\")"},InfoCudaKernelsRow={current=" ",kernel="3",device="1",grid="9",'
     'gridDim="(1,1,1)",blockDim="(32,1,1)",invocation="other()"}]}'

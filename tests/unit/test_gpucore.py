@@ -4,6 +4,7 @@ import json
 import random
 import struct
 import time
+import tracemalloc
 
 import pytest
 from harness import gpucores
@@ -34,7 +35,7 @@ def test_what_the_driver_noted_is_what_is_shown(release, tmp_path):
     path = tmp_path / "gpu.core"
     grids = [
         Grid(V1, (8, 4, 1), (64, 1, 1), [((0, 0, 0), []), ((5, 1, 0), [(1, 7, 14)])]),
-        Grid(REDUCE, (8, 4, 1), (32, 2, 1), [((2, 2, 0), [])], grid_id=7, at=0x40),
+        Grid(REDUCE, (8, 4, 1), (32, 2, 1), [((2, 2, 0), [])], id=7, at=0x40),
     ]
     entries = gpucores.write_core(path, MODULE, grids, memory=[(0x7F2000000000, struct.pack("<8f", *range(8)))], release=release)
     said = ask(str(path))
@@ -252,6 +253,26 @@ def test_tables_that_repeat_themselves_end(tmp_path):
     path.write_bytes(out.bytes())
     said = ask(str(path))
     assert any("rows in block tables" in p for p in said["partial"]) and len(said["partial"]) <= 20
+
+
+def test_section_names_that_overlap_end(tmp_path):
+    """10,000 names of up to 64 KiB, each the tail of the one before: 700 KB of file would be 600 MB of names."""
+    count, names = 10000, b"n" * 65000 + b"\0"
+    head = bytearray(b"\x7fELF\x02\x01\x01\x33\x07" + bytes(7))
+    head += struct.pack("<HHIQQQIHHHHHH", 4, 190, 1, 0, 0, 64 + len(names), 0, 64, 0, 0, 64, count, 1)
+    table = struct.pack("<IIQQQQIIQQ", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    table += struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, 64, len(names), 0, 0, 0, 0)
+    for i in range(count - 2):
+        table += struct.pack("<IIQQQQIIQQ", i, 1, 0, 0, 64, 1, 0, 0, 0, 0)
+    path = tmp_path / "gpu.core"
+    path.write_bytes(bytes(head) + names + table)
+    tracemalloc.start()
+    try:
+        with pytest.raises(GdbextError) as e:
+            ask(str(path))
+        assert "\n" not in str(e.value) and tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_setup_prints_what_a_shell_takes_for_each_release():

@@ -84,7 +84,8 @@ def library(tmp_path_factory):
     source.write_text("""
         extern "C" int cudaLaunchKernel(const void*, ...);
         namespace vllm {
-        template <class T, int N> __attribute__((noinline)) void paged_attention_v1_kernel(T* out, const T* q, float scale) { cudaLaunchKernel((void*)out, q, scale); }
+        template <class T, int N> __attribute__((noinline)) void paged_attention_v1_kernel(T* out, const T* q, float scale) {
+          cudaLaunchKernel((void*)out, q, scale); }
         template <class T> __attribute__((noinline)) void reshape_and_cache_kernel(T* a) { cudaLaunchKernel(a); }
         }
         template void vllm::paged_attention_v1_kernel<float, 64>(float*, const float*, float);

@@ -12,7 +12,8 @@ from gdbext.kernels import stripped
 
 SOURCE = r"""
 extern "C" {
-int __cudaRegisterFunction(void** handle, const void* host, char* device, const char* name, int limit, void* a, void* b, void* c, void* d, int* e);
+int __cudaRegisterFunction(void** handle, const void* host, char* device, const char* name, int limit,
+                           void* a, void* b, void* c, void* d, int* e);
 int __cudaGetKernel(void** handle, const void* host);
 int __cudaLaunchKernel(void* handle, void** args);
 }
@@ -34,7 +35,8 @@ __attribute__((constructor)) static void all() {
 }
 extern "C" {
 void profiled(void*);
-#define RUNTIME(FUNCTION, NAME, ID) void FUNCTION(void* a) { struct { long id; const char* name; void* x; } d; d.id = ID; d.name = NAME; d.x = a; profiled(&d); }
+#define RUNTIME(FUNCTION, NAME, ID) void FUNCTION(void* a) { \
+    struct { long id; const char* name; void* x; } d; d.id = ID; d.name = NAME; d.x = a; profiled(&d); }
 RUNTIME(first, "cudaLaunchKernel", 211)
 RUNTIME(second, "cudaLaunchKernelExC", 430)
 RUNTIME(wrong_number, "cudaLaunchCooperativeKernel", 7)
