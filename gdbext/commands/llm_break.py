@@ -14,6 +14,7 @@ from ..session.command import Answer, Command, Option, UsageError
 from ..session.gdb_only import labels_of_attached, require_gdb
 
 if TYPE_CHECKING:
+    from ..render.text import Style
     from ..session.command import Args
     from ..session.session import Session
 
@@ -29,21 +30,22 @@ class LlmBreak(Command):
       (gdb) llm-break paged_attention_v1_kernel if grid.y > 1 and args[4] == 8
       (gdb) llm-break request req-7      when that request was computed for the first time, and when it is freed
       (gdb) llm-break nan                when logits hold NaN or an infinity
-      (gdb) llm-break oom                when the KV cache is full and a request's blocks are taken back, or an OutOfMemoryError is raised; also: step
+      (gdb) llm-break oom                when blocks are taken back from a request, or an OutOfMemoryError is raised; also: step
       (gdb) llm-break -trace 20 reshape_and_cache_flash_kernel      log 20 launches, stop at none
       (gdb) continue
       (gdb) llm-launch                                    kernel, grid, stream and every argument of the launch stopped at
 
-    NAME is a kernel's identifier, its qualified name, a regular expression of its whole name (llm-kernels shows them), or paged-attention. COND
-    knows grid, block, cluster (each with x, y, z), stream, shared_bytes, name, args[i] and, where debug information names them, the arguments.
-    gdb's own ignore, disable, enable and delete work on the numbers. Without NAME: what is set, and what looking at launches cost.
+    NAME is a kernel's identifier, its qualified name, a regular expression of its whole name (llm-kernels shows them), or
+    paged-attention. COND knows grid, block, cluster (each with x, y, z), stream, shared_bytes, name, args[i] and, where debug
+    information names them, the arguments. gdb's own ignore, disable, enable and delete work on the numbers. Without NAME: what is
+    set, and what looking at launches cost.
 
     In cuda-gdb it stops in the kernel itself (-host: at the launch, as everywhere else; stops on a GPU were never tried).
 
-    The launch is on the host, before the GPU runs anything. Where the kernel has host code with symbols, launches of other kernels are not
-    disturbed; otherwise each launch of the process is looked at for a moment. The replay of a CUDA graph passes no launch: run with
-    enforce_eager (vLLM) or --disable-cuda-graph (SGLang). Nothing found: it waits for the library. -delete [NAME] takes it away, hidden parts
-    and what waits included."""
+    The launch is on the host, before the GPU runs anything. Where the kernel has host code with symbols, launches of other
+    kernels are not disturbed; otherwise each launch of the process is looked at for a moment. The replay of a CUDA graph passes
+    no launch: run with enforce_eager (vLLM) or --disable-cuda-graph (SGLang). Nothing found: it waits for the library. -delete
+    [NAME] takes it away, hidden parts and what waits included."""
 
     name = "llm-break"
     group = "kernels"
@@ -67,8 +69,14 @@ class LlmBreak(Command):
             return _delete(kernel_breakpoints, name)
         if not name:
             rows = breakpoint_rows(kernel_breakpoints.breakpoints())
-            data = {"breakpoints": [b for r in rows for b in r["breakpoints"]], "set": rows}
-            return Answer(data, lambda style: "\n".join(row_lines(rows, style)) or "no llm-break is set")
+            presets = [p.data() for p in require_gdb(session, "pybreak").listed() if p.command == "llm-break"]
+            found = [b for r in rows for b in r["breakpoints"]] + [{**p, "kernel": None, "where": "host"} for p in presets]
+
+            def text(style: Style) -> str:
+                lines = row_lines(rows, style) + [set_text(p, style) + f", {p['hits']} hits" for p in presets]
+                return "\n".join(lines) or "no llm-break is set"
+
+            return Answer({"breakpoints": found, "set": rows}, text)
         if name.partition(" ")[0] in RESERVED:
             return _preset(session, args, name, condition)
         _check(args, name, condition)

@@ -8,18 +8,19 @@ from ..session.gdb_only import require_gdb
 class LlmFollow(Command):
     """Keep every child process of the engine, through fork and exec, and set the Python breakpoints in it (R).
 
-    For gdb --args python serve.py. Children run on; each becomes an inferior, and what pybreak, pylog and pytrace set reaches it as it
-    starts (-rank R counts once its title says which rank it is). Without on or off: the processes that are followed, by rank.
-    In each process gdb plants two breakpoints of its own (PyEval_EvalCode, PyOS_AfterFork_Child) while this is on.
+    For gdb --args python serve.py. Children run on; each becomes an inferior, and what pybreak, pylog and pytrace set reaches it
+    as it starts (-rank R counts once its title says which rank it is). Without on or off: the processes that are followed, by
+    rank. In each process gdb plants two breakpoints of its own (PyEval_EvalCode, PyOS_AfterFork_Child) while this is on.
 
-    -all-stop (the default): when one process stops, all stop, and continue resumes all. -non-stop, given before run: only the thread that
-    stopped stands still; the other ranks run on, thread N.M goes to one that stopped, continue & resumes it alone; for a terminal, a
-    script goes on too early. Either way a rank that stands still holds the others in their next collective, and their clocks go on: vLLM
-    ends a step after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS), SGLang's watchdog a scheduler after 300 s (--watchdog-timeout), torch's
-    NCCL heartbeat a rank after 480 s, a collective ends after 600 s.
+    -all-stop (the default): when one process stops, all stop, and continue resumes all. -non-stop, given before run: only the
+    thread that stopped stands still; the other ranks run on, thread N.M goes to one that stopped, continue & resumes it alone;
+    for a terminal, a script goes on too early. Either way a rank that stands still holds the others in their next collective, and
+    their clocks go on: vLLM ends a step after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS), SGLang's watchdog a scheduler after 300
+    s (--watchdog-timeout), torch's NCCL heartbeat a rank after 480 s, a collective ends after 600 s.
 
-    A limit of gdb's all-stop mode: it can hang when one process ends while another waits for its vfork (subprocess, multiprocessing's
-    spawn); seen with gdb 13 and 16 where six children came and went at once. -non-stop does not have it; nor has llm-attach later on.
+    A limit of gdb's all-stop mode: it can hang when one process ends while another waits for its vfork (subprocess,
+    multiprocessing's spawn); seen with gdb 13 and 16 where six children came and went at once. -non-stop does not have it; nor
+    has llm-attach later on.
 
         (gdb) llm-follow on
         following, all-stop: children become inferiors and get the Python breakpoints; off gives the settings back
@@ -31,8 +32,9 @@ class LlmFollow(Command):
         8         19192  EngineCore  stopped
         12        21470  TP1         stopped
 
-    Settings, given back by off: follow-fork-mode parent, detach-on-fork off, schedule-multiple on, follow-exec-mode same, auto-solib-add on
-    (gdb must find those two names in each child; libtorch's symbols cost it some ten seconds once), and non-stop with -non-stop.
+    Settings, given back by off: follow-fork-mode parent, detach-on-fork off, schedule-multiple on, follow-exec-mode same,
+    auto-solib-add on (gdb must find those two names in each child; libtorch's symbols cost it some ten seconds once), and
+    non-stop with -non-stop.
     """
 
     name = "llm-follow"

@@ -13,18 +13,19 @@ injected_scripts = lazy_module("control.injected_scripts")
 
 
 class LlmInject(Command):
-    """Run debugpy, pdb, faulthandler or a script inside a running rank (U: writes to the process and runs code in it; needs -unsafe).
+    """Run debugpy, pdb, faulthandler or a script inside a running rank (U: runs code in the process; needs -unsafe).
 
-    TOOL: debugpy (listens on a port of each rank; prints the configuration with which VS Code attaches), pdb (waits on a port for `nc`; the
-    main thread goes on until you connect and stands still while you talk; quit lets it go on), faulthandler (enabled, with a dump of all
-    threads in a file), or PYFILE, a file that is run. On CPython 3.14 and later by its own remote execution, attached or not; earlier
-    by a call from gdb, so llm-attach it first. It runs in the main thread: refused with the reason when that is stuck in C, or gdb cannot
-    call functions here. Where the engine's environment has no debugpy: pip install --target FOLDER debugpy, and add -path FOLDER.
+    TOOL: debugpy (listens on a port of each rank; prints the configuration with which VS Code attaches), pdb (waits on a port for
+    `nc`; the main thread goes on until you connect and stands still while you talk; quit lets it go on), faulthandler (enabled,
+    with a dump of all threads in a file), or PYFILE, a file that is run. On CPython 3.14 and later by its own remote execution,
+    attached or not; earlier by a call from gdb, so llm-attach it first. It runs in the main thread: refused with the reason when
+    that is stuck in C, or gdb cannot call functions here. Where the engine's environment has no debugpy: pip install --target
+    FOLDER debugpy, and add -path FOLDER.
 
         (gdb) llm-attach TP0
         (gdb) llm-inject -unsafe debugpy TP0
         debugpy runs in TP0 (pid 4242): port 36867; for launch.json:
-        {"name": "gdbext TP0", "type": "debugpy", "request": "attach", "connect": {"host": "127.0.0.1", "port": 36867}, "justMyCode": false}
+        {"name": "gdbext TP0", "type": "debugpy", "request": "attach", "connect": {"host": "127.0.0.1", "port": 36867}, …}
         (gdb) llm-detach
     """
 

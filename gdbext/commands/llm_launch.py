@@ -30,10 +30,11 @@ class LlmLaunch(Command):
         #2  float const*  0x7f2b4c0a1000  KV cache, TP0 layer 3, k, block 17, slot 0, head 0
         #3  float         0.125
 
-    Types come from debug information where gdb has read it, else from the demangled signature; names of arguments from debug information, for Triton's kernels from its
-    own objects.
-    What neither tells is shown as the bytes that stand there, marked raw: of a structure passed by value 8 bytes. It is the host side: nothing of
-    this kernel has run on the GPU yet. At a CPU kernel or a launcher: the function's own arguments, each at::Tensor with its shape (-values: and values)."""
+    Types come from debug information where gdb has read it, else from the demangled signature; names of arguments from debug
+    information, for Triton's kernels from its own objects.
+    What neither tells is shown as the bytes that stand there, marked raw: of a structure passed by value 8 bytes. It is the host
+    side: nothing of this kernel has run on the GPU yet. At a CPU kernel or a launcher: the function's own arguments, each
+    at::Tensor with its shape (-values: and values)."""
 
     name = "llm-launch"
     group = "kernels"

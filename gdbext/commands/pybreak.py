@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 from ..answers.breakpoints import list_text, set_text
 from ..session.command import Answer, Command, UsageError
-from ..session.gdb_only import COUNT, RANK, breakpoint_doubts, check_condition, labels_of_attached, require_gdb
+from ..session.gdb_only import (
+    COUNT,
+    PENDING,
+    RANK,
+    breakpoint_doubts,
+    check_condition,
+    labels_of_attached,
+    refuse_typos,
+    require_gdb,
+)
 
 if TYPE_CHECKING:
     from ..session.command import Args
@@ -16,11 +25,12 @@ if TYPE_CHECKING:
 class PyBreak(Command):
     """Stop at a line or function of Python (R). Writes nothing to the process: the CPU's debug registers watch the bytecode.
 
-    WHERE is FILE:LINE (the last parts of the path do), FUNCTION by its qualified name, or MODULE:FUNCTION; COND is an expression as
-    pyprint takes it. It stops before the line runs, in every thread of every attached process, also in closures and behind decorators;
-    not yet imported, it waits for that (a module that is loaded again later has new code: set it again). The program's speed is what it
-    was as long as the line is not reached. A process has four debug registers: each place takes one (a line can have several), waiting
-    for an import one more. On the line of a `for` it stops where the loop begins. Without WHERE: lists them; delete N removes one.
+    WHERE is FILE:LINE (the last parts of the path do), FUNCTION by its qualified name, or MODULE:FUNCTION; COND is an expression
+    as pyprint takes it. It stops before the line runs, in every thread of every attached process, also in closures and behind
+    decorators; not yet imported, it waits for that, but a name that is nearly one of those that are loaded is refused (a module that is
+    loaded again later has new code: set it again). The program's speed is what it was as long as the line is not reached. A process has
+    four debug registers: each place takes one (a line can have several), waiting for an import one more. On the line of a `for`
+    it stops where the loop begins. Without WHERE: lists them; delete N removes one.
 
         (gdb) pybreak scheduler.py:412 if len(self.running) > 8
         pybreak 1: /…/vllm/v1/core/sched/scheduler.py:412  Scheduler.schedule  if len(self.running) > 8  (1 debug register)
@@ -28,10 +38,11 @@ class PyBreak(Command):
         pybreak 1: Scheduler.schedule at /…/scheduler.py:412, EngineCore thread 4242 "VLLM::EngineCor", hit 1
         (gdb) pylocals
 
-    If gdb is killed, the process lives: it is in a group-stop that gdb overrides, so the kernel halts it as gdb goes, and the guard, which learns of
-    gdb's end at once, clears the registers and lets it run on. Only a pass that gdb had no time to fetch ends it: of kills in the middle of a line
-    that is reached 100 times a second 8 in 100 did, of a line that is not being reached none. Stopped at the prompt nothing can happen. No group-stop
-    for a process in the foreground of a terminal. gdb's handling of SIGSTOP and SIGCONT is nostop noprint pass meanwhile.
+    If gdb is killed, the process lives: it is in a group-stop that gdb overrides, so the kernel halts it as gdb goes, and the
+    guard, which learns of gdb's end at once, clears the registers and lets it run on. Only a pass that gdb had no time to fetch
+    ends it: of kills in the middle of a line that is reached 100 times a second 8 in 100 did, of a line that is not being reached
+    none. Stopped at the prompt nothing can happen. No group-stop for a process in the foreground of a terminal. gdb's handling of
+    SIGSTOP and SIGCONT is nostop noprint pass meanwhile.
     """
 
     name = "pybreak"
@@ -40,7 +51,7 @@ class PyBreak(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [RANK, COUNT]
+    options = [RANK, COUNT, PENDING]
 
     def run(self, session: Session, args: Args) -> Answer:
         pybreak = require_gdb(session, "pybreak")
@@ -52,6 +63,8 @@ class PyBreak(Command):
         if args.count < 1:
             raise UsageError("pybreak: -count is 1 or more")
         processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.rank or "")
+        if not args.pending:
+            refuse_typos(session, where, processes)
         point = pybreak.PyBreakpoint("pybreak", where, condition, args.count, args.rank or "")
         point.set_in(processes)
         data = point.data()

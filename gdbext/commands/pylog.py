@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from ..answers.breakpoints import set_text
 from ..errors import GdbextError
 from ..session.command import CONTENT, Answer, Command, Option, UsageError
-from ..session.gdb_only import COUNT, RANK, breakpoint_doubts, check_condition, labels_of_attached, require_gdb
+from ..session.gdb_only import (
+    COUNT,
+    PENDING,
+    RANK,
+    breakpoint_doubts,
+    check_condition,
+    labels_of_attached,
+    refuse_typos,
+    require_gdb,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -48,6 +57,8 @@ def _pace(command: str, log: Any, args: Args) -> Any:
 
 def _set(session: Session, args: Args, point: Any) -> Answer:
     processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.rank or "")
+    if not args.pending:
+        refuse_typos(session, point.where, processes)
     point.set_in(processes)
     data = point.data()
     notes = breakpoint_doubts(session, processes) + getattr(point, "without_results", [])
@@ -57,9 +68,9 @@ def _set(session: Session, args: Args, point: Any) -> Answer:
 class PyLog(Command):
     """Print a line whenever Python reaches a place, and go on (R). Nobody edits the program; nothing is written to it.
 
-    WHERE is as pybreak takes it. The text's {expressions} are read from memory when the line is about to run; {{ is a brace. -json
-    prints each event as one line of JSON. Without WHERE: what was said so far (the last 10,000 events). delete N removes it. Each
-    pass costs the thread about a millisecond: a place that is reached ten thousand times a second slows down.
+    WHERE is as pybreak takes it. The text's {expressions} are read from memory when the line is about to run; {{ is a brace.
+    -json prints each event as one line of JSON. Without WHERE: what was said so far (the last 10,000 events). delete N removes
+    it. Each pass costs the thread about a millisecond: a place that is reached ten thousand times a second slows down.
 
         (gdb) pylog scheduler.py:412 "{len(self.running)} running, first {self.running[0].request_id}"
         pylog 1: /…/scheduler.py:412  Scheduler.schedule  (1 debug register)
@@ -73,7 +84,7 @@ class PyLog(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [RANK, COUNT, LIMIT, EVERY, FOR, CONTENT]
+    options = [RANK, COUNT, PENDING, LIMIT, EVERY, FOR, CONTENT]
 
     def run(self, session: Session, args: Args) -> Answer:
         log = require_gdb(session, "pylog")
@@ -109,7 +120,7 @@ class PyTrace(Command):
         (gdb) pytrace Scheduler.get_num_unfinished_requests
         pytrace 1: /…/scheduler.py:1480  Scheduler.get_num_unfinished_requests  (1 debug register)
         (gdb) continue
-        12:04:31.207 4242 scheduler.py:1480  -> Scheduler.get_num_unfinished_requests(self=<vllm.v1.core.sched.scheduler.Scheduler object at 0x7f…>)
+        12:04:31.207 4242 scheduler.py:1480  -> Scheduler.get_num_unfinished_requests(self=<…Scheduler object at 0x7f…>)
         12:04:31.209 4242 scheduler.py:1480  <- Scheduler.get_num_unfinished_requests = 8  (1.62 ms)
     """
 
@@ -119,7 +130,7 @@ class PyTrace(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [RANK, COUNT, LIMIT, EVERY, FOR, CONTENT]
+    options = [RANK, COUNT, PENDING, LIMIT, EVERY, FOR, CONTENT]
 
     def run(self, session: Session, args: Args) -> Answer:
         log = require_gdb(session, "pylog")
@@ -137,14 +148,14 @@ class PyTrace(Command):
 class LlmSave(Command):
     """Write tensors to files whenever Python reaches a place, and go on (R). Nothing is written to the process.
 
-    Each NAME=EXPR is a tensor in the frame that is about to run; every pass (-every N: every Nth) writes DIR/NAME-PID-NUMBER.pt for each, which torch.load
-    reads. WHERE is as pybreak takes it. The rank stands still while its tensors are written: some 1 GB in a second. GPU memory cannot be
-    read from here. delete N removes it.
+    Each NAME=EXPR is a tensor in the frame that is about to run; every pass (-every N: every Nth) writes DIR/NAME-PID-NUMBER.pt
+    for each, which torch.load reads. WHERE is as pybreak takes it. The rank stands still while its tensors are written: some 1 GB
+    in a second. GPU memory cannot be read from here. delete N removes it.
 
         (gdb) llm-save hidden=hidden_states res=residual -at llama.py:312 -every 10 -limit 5 -o /tmp/hidden
         llm-save 1: /…/llama.py:312  LlamaDecoderLayer.forward  (1 debug register)
         (gdb) continue
-        12:04:31.207 4242 llama.py:312  hidden = hidden_states: [8, 4096] bfloat16, 66048 bytes in /tmp/hidden/hidden-4242-000001.pt
+        12:04:31.207 4242 llama.py:312  hidden = hidden_states: [8, 4096] bfloat16, 66048 bytes in /tmp/…-000001.pt
     """
 
     name = "llm-save"
@@ -158,6 +169,7 @@ class LlmSave(Command):
         Option("o", "str", "the folder for the files; it is made where it is not there", metavar="DIR"),
         Option("if", "str", "only where this is true", "", metavar="COND"),
         RANK,
+        PENDING,
         LIMIT,
         EVERY,
         FOR,

@@ -35,7 +35,7 @@ class _Step(Command):
 
 
 class PyNext(_Step):
-    """Run to the next line of Python in this function, or to its caller (R). Through calls it runs at full speed; all threads run.
+    """Run to the next line of Python in this function, or to its caller (R). Calls run at full speed; all threads run.
 
     Enter repeats it. Two debug registers are needed. A line of a loop in one line counts as one.
 

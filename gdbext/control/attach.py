@@ -1,8 +1,8 @@
 """Attaching fast and leaving no trace: what `llm-attach` and `llm-detach` stand on.
 
 Fast: the executable and the libraries that the stack seems to need are read before the process is stopped, and with
-`auto-solib-add off` nothing else is read after. No trace: the guard knows of every process before it is touched; an error or Ctrl-C
-half-way detaches what this command attached; a process that was stopped before is stopped afterwards, any other runs.
+`auto-solib-add off` nothing else is read after. No trace: the guard knows of every process before it is touched; an error or
+Ctrl-C half-way detaches what this command attached; a process that was stopped before is stopped afterwards, any other runs.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ attached = attached_processes.attached
 
 def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: bool = False) -> list[AttachedProcess]:
     """Attaches to `[(pid, label)]`, one inferior each, and selects the first. `which` libraries' symbols are read: "main"
-    (what the main thread's stack needs, files above 100 MB left out), "stacks" (what all stacks need), "all", "none". `force`: also where a
-    thread is in uninterruptible sleep. An error or Ctrl-C on the way detaches all that this call attached, then is raised again."""
+    (what the main thread's stack needs, files above 100 MB left out), "stacks" (what all stacks need), "all", "none". `force`:
+    also where a thread is in uninterruptible sleep. An error or Ctrl-C on the way detaches all that this call attached, then is
+    raised again."""
     fresh: list[AttachedProcess] = []
     deadline = time.monotonic() + 10
     while guards.recovering() and time.monotonic() < deadline:
@@ -176,7 +177,8 @@ def _roll_back(fresh: list[AttachedProcess]) -> None:
 
 # ---- detach ----------------------------------------------------------------------------------------------------------
 def detach(pids: Iterable[int] | None = None) -> list[tuple[AttachedProcess, float]]:
-    """Detaches `pids` (default: all of ours); returns `[(process, seconds of standstill)]`. Raises `GdbextError` after having tried each."""
+    """Detaches `pids` (default: all of ours); returns `[(process, seconds of standstill)]`. Raises `GdbextError` after having
+    tried each."""
     wanted = attached() if pids is None else [h for h in attached() if h.pid in set(pids)]
     done, errors = [], []
     with QuietGdb():
@@ -212,8 +214,8 @@ def _detach_one(h: AttachedProcess) -> None:
 
 
 def _take_interrupts(h: AttachedProcess) -> None:
-    """Ctrl-C pressed twice while it ran: gdb passed both on to the process and took one back. The other one would end it as soon as it is
-    let go, so gdb takes that too."""
+    """Ctrl-C pressed twice while it ran: gdb passed both on to the process and took one back. The other one would end it as soon
+    as it is let go, so gdb takes that too."""
     bit = 1 << signal.SIGINT - 1
     inferior = attached_processes.inferior_of(h)
     for _ in range(8):

@@ -81,16 +81,18 @@ def _refuse_uninterruptible(pid: int) -> None:
         names = [f"{tid} ({_proc_text(pid, f'task/{tid}/comm')}, in {_proc_text(pid, f'task/{tid}/wchan')})" for tid in tids]
         many = ", ".join(names[:SHOWN]) + (f" and {len(tids) - SHOWN} more" if len(tids) > SHOWN else "")
         raise GdbextError(
-            f"process {pid}: in uninterruptible sleep: thread{'s' if len(tids) > 1 else ''} {many}: gdb would wait for its end, and the "
+            f"process {pid}: in uninterruptible sleep: thread{'s' if len(tids) > 1 else ''} {many}: gdb would wait for its end, "
+            "and the "
             "process stand still that long; llm-stacks reads it without waiting, llm-attach -force attaches all the same"
         )
 
 
 class WayOut:
-    """A `with` block around gdb's `attach`, in which Ctrl-C waits: gdb would pass it on to the process that it waits for, and end that.
+    """A `with` block around gdb's `attach`, in which Ctrl-C waits: gdb would pass it on to the process that it waits for, and end
+    that.
 
-    gdb cannot be called back from that wait. Where it lasts longer than `PATIENCE` seconds and Ctrl-C was pressed, a line says for what it waits;
-    pressed again, Ctrl-C ends gdb, and the guard lets every process run on."""
+    gdb cannot be called back from that wait. Where it lasts longer than `PATIENCE` seconds and Ctrl-C was pressed, a line says
+    for what it waits; pressed again, Ctrl-C ends gdb, and the guard lets every process run on."""
 
     PATIENCE = 1.0
 
@@ -122,6 +124,7 @@ class WayOut:
                 os.kill(os.getpid(), signal.SIGKILL)
             tids = ", ".join(map(str, uninterruptible(self.pid))) or "its threads"
             sys.__stderr__.write(
-                f"gdb waits for {tids} of process {self.pid} and cannot be interrupted: Ctrl-C again ends gdb, and every process runs on\n"
+                f"gdb waits for {tids} of process {self.pid} and cannot be interrupted: Ctrl-C again ends gdb, and every process "
+                "runs on\n"
             )
             sys.__stderr__.flush()

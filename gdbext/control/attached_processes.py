@@ -1,4 +1,5 @@
-"""The processes that this gdb holds through `llm-attach`: which, since when each stands still, and the guard that watches over them."""
+"""The processes that this gdb holds through `llm-attach`: which, since when each stands still, and the guard that watches over
+them."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class AttachedProcess:
-    """A process that we attached. `start`: its start time, which with the pid names it for good; `pause`: seconds from the stop until the attach was
-    done; `ran`: the user let it run since; `added`: its inferior is one that we made."""
+    """A process that we attached. `start`: its start time, which with the pid names it for good; `pause`: seconds from the stop
+    until the attach was done; `ran`: the user let it run since; `added`: its inferior is one that we made."""
 
     def __init__(self, pid: int, label: str, was_stopped: bool) -> None:
         self.pid, self.label, self.was_stopped = pid, label, was_stopped
@@ -143,8 +144,8 @@ def start_guard() -> None:
 
 
 def _tell(what: Callable[[Any], None]) -> None:
-    """Tells the guard something. One that has died (the kernel's OOM killer takes any) is noted and stops nothing else: all that is attached must still
-    be let go."""
+    """Tells the guard something. One that has died (the kernel's OOM killer takes any) is noted and stops nothing else: all that
+    is attached must still be let go."""
     if not _State.guard_error:
         try:
             what(_State.guard)
@@ -158,7 +159,8 @@ def own(one: AttachedProcess) -> None:
 
 
 def guard_process(pid: int) -> None:
-    """Tells the guard of a process that gdb itself attached: should gdb be killed, its debug registers are cleared and it runs on."""
+    """Tells the guard of a process that gdb itself attached: should gdb be killed, its debug registers are cleared and it runs
+    on."""
     if pid not in _State.attached:
         start_guard()
         _tell(lambda guard: guard.own(pid, False))

@@ -1,7 +1,8 @@
-"""cuda-gdb's view of the device, the same over its MI (every release), its command line (10.2 base) and its Python module (12.7 and later).
+"""cuda-gdb's view of the device, the same over its MI (every release), its command line (10.2 base) and its Python module (12.7
+and later).
 
-`device()` is a `CudaGdb`, or an error of one line in a gdb that is none. Nothing here was run on a GPU by this project's own tests, which have
-GPU cores in cuda-gdb 11.8; gdb.cuda's functions are used where they are there, and asked for one by one.
+`device()` is a `CudaGdb`, or an error of one line in a gdb that is none. Nothing here was run on a GPU by this project's own
+tests, which have GPU cores in cuda-gdb 11.8; gdb.cuda's functions are used where they are there, and asked for one by one.
 """
 
 from __future__ import annotations
@@ -44,13 +45,15 @@ def device():
         return CudaGdb()
     if is_rocgdb():
         raise GdbextError(
-            "this is rocgdb: its GPU waves are threads (info threads); the pack's device commands are for cuda-gdb and were never tried here"
+            "this is rocgdb: its GPU waves are threads (info threads); the pack's device commands are for cuda-gdb and were "
+            "never tried here"
         )
     raise GdbextError("this gdb does not see the GPU: run the same in cuda-gdb (the host side works here: llm-break, llm-launch)")
 
 
 class Running:
-    """A kernel that is on the device. `id`: cuda-gdb's number, `grid_id`: the launch's, `name`, `grid`, `block`: extents, `device`: number, `current`: in focus."""
+    """A kernel that is on the device. `id`: cuda-gdb's number, `grid_id`: the launch's, `name`, `grid`, `block`: extents,
+    `device`: number, `current`: in focus."""
 
     def __init__(self, row):
         self.id, self.grid_id, self.device = int(row["kernel"]), int(row["grid"]), int(row["device"])
@@ -78,23 +81,27 @@ def rows(text, name):
 class Focus:
     """Where cuda-gdb's device focus is: `kernel` (its number), `block`, `thread`, and the hardware's device, sm, warp, lane."""
 
-    def __init__(self, kernel, block, thread, sm=None, warp=None, lane=None, device_number=0):
-        self.kernel, self.block, self.thread, self.sm, self.warp, self.lane, self.device = (
-            kernel,
-            block,
-            thread,
-            sm,
-            warp,
-            lane,
-            device_number,
-        )
+    def __init__(
+        self,
+        kernel: int,
+        block: tuple[int, ...],
+        thread: tuple[int, ...],
+        *,
+        sm: int | None = None,
+        warp: int | None = None,
+        lane: int | None = None,
+        device: int = 0,
+    ) -> None:
+        self.kernel, self.block, self.thread = kernel, block, thread
+        self.sm, self.warp, self.lane, self.device = sm, warp, lane, device
 
 
 class CudaGdb:
     """What can be asked of cuda-gdb. Errors of the debugger are `GdbextError` with its own words."""
 
     def execute(self, template: str, *values: str | int) -> str:
-        """What a command (as `access.cli_gdb.command` takes it) prints. `GdbextError` with cuda-gdb's own words where it fails."""
+        """What a command (as `access.cli_gdb.command` takes it) prints. `GdbextError` with cuda-gdb's own words where it
+        fails."""
         try:
             return gdb.execute(command(template, *values), to_string=True) or ""
         except (gdb.error, RuntimeError) as e:
@@ -116,10 +123,10 @@ class CudaGdb:
             int(kernel.group(1)),
             triple(re.search(r"block " + _TRIPLE, text).group()),
             triple(re.search(r"thread " + _TRIPLE, text).group()),
-            numbers.get("sm"),
-            numbers.get("warp"),
-            numbers.get("lane"),
-            numbers.get("device", 0),
+            sm=numbers.get("sm"),
+            warp=numbers.get("warp"),
+            lane=numbers.get("lane"),
+            device=numbers.get("device", 0),
         )
 
     def set_focus(self, kernel, block, thread=(0, 0, 0)):
@@ -131,9 +138,8 @@ class CudaGdb:
         now = self.focus()
         if now is None or now.kernel != kernel or now.block != tuple(block) or now.thread != tuple(thread):
             raise NotFoundError(
-                "block ({},{},{}) is not on the device now: it has run already or is still to come (info cuda blocks lists those that are)".format(
-                    *block
-                )
+                "block ({},{},{}) is not on the device now: it has run already or is still to come".format(*block)
+                + " (info cuda blocks lists those that are)"
             )
         return now
 
@@ -141,7 +147,8 @@ class CudaGdb:
         """Bytes of global memory. Refused without a focus: cuda-gdb then answers zeros without an error."""
         if self.focus() is None:
             raise GdbextError(
-                "device memory is read under a device focus: llm-focus (or cuda kernel 0) first; without one cuda-gdb answers zeros"
+                "device memory is read under a device focus: llm-focus (or cuda kernel 0) first; without one cuda-gdb answers "
+                "zeros"
             )
         if not 0 < size <= MAX_READ:
             raise FaultError(address, size, "not a size")

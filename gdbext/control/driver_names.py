@@ -24,8 +24,8 @@ _ARGUMENTS = {"x86-64": ("rdi", "rsi", "rdx", "rcx"), "aarch64": ("x0", "x1", "x
 
 
 class DriverNames:
-    """The internal breakpoints with which one `KernelBreakpoint` learns names. `found(address, name)` is told of each launch function of the driver that
-    a runtime asks for: those need not be the ones that have symbols."""
+    """The internal breakpoints with which one `KernelBreakpoint` learns names. `found(address, name)` is told of each launch
+    function of the driver that a runtime asks for: those need not be the ones that have symbols."""
 
     def __init__(self, owner: KernelBreakpoint, found: Callable[[int, str], None]) -> None:
         self.owner, self.found = owner, found
@@ -91,7 +91,8 @@ class DriverNames:
         handle_names[self.owner.inferior.pid, handle] = name
 
     def _at_return(self, registers: dict[str, int], slot: int, name: str, then: Callable[[int, str], None] | None = None) -> None:
-        """A call that fills `slot` has begun: when it returns, `then(what is in the slot, name)`; without `then` that is called `name`."""
+        """A call that fills `slot` has begun: when it returns, `then(what is in the slot, name)`; without `then` that is called
+        `name`."""
         address = launch.return_address(self.owner.target, registers)
         waiting = self.waiting.setdefault(address, {})
         if not waiting:

@@ -1,10 +1,12 @@
-"""From `gdb --args python serve.py`: every process that comes of it stays with this gdb, runs on, and gets the Python breakpoints.
+"""From `gdb --args python serve.py`: every process that comes of it stays with this gdb, runs on, and gets the Python
+breakpoints.
 
-Two of gdb's own breakpoints, by name, so that gdb sets them again in every process: PyEval_EvalCode, where an interpreter that has just
-started runs its first code, and PyOS_AfterFork_Child, where a forked one goes on. Its breakpoints are
-set while gdb asks whether to stop there, so it does not. (A breakpoint's commands would not do: gdb 16 and later, and any gdb in non-stop
-mode, run them in the selected thread only.) For a name to be found in a child gdb must read its libraries' symbols: auto-solib-add is on, and
-the first process that imports torch stands still for it once (the symbols of one file are read once and shared).
+Two of gdb's own breakpoints, by name, so that gdb sets them again in every process: PyEval_EvalCode, where an interpreter that
+has just started runs its first code, and PyOS_AfterFork_Child, where a forked one goes on. Its breakpoints are
+set while gdb asks whether to stop there, so it does not. (A breakpoint's commands would not do: gdb 16 and later, and any gdb in
+non-stop mode, run them in the selected thread only.) For a name to be found in a child gdb must read its libraries' symbols:
+auto-solib-add is on, and the first process that imports torch stands still for it once (the symbols of one file are read once and
+shared).
 """
 
 from __future__ import annotations
@@ -177,8 +179,8 @@ def arrived(inferior):
 
 
 def processes(labels: dict[int, str], rank: str = "") -> list[Process]:
-    """The processes for a Python breakpoint: every live inferior, or the one that `rank` (a label or pid) names. Without one, or while following, the
-    breakpoint also reaches each process that starts."""
+    """The processes for a Python breakpoint: every live inferior, or the one that `rank` (a label or pid) names. Without one, or
+    while following, the breakpoint also reaches each process that starts."""
     found = [i for i in gdb.inferiors() if i.pid]
     if not found or _State.on:
         watch_starts()

@@ -1,8 +1,8 @@
 """Calling a C function in a process that gdb holds, so that nothing leaves the call half-way.
 
-A call that a signal, a breakpoint or Ctrl-C interrupts leaves gdb's dummy frame on the thread's stack: if gdb detaches then, the thread returns
-to an address where nothing is, and the process dies. Unwinding the frame (`set unwindonsignal on`) is no better here: the
-interpreter, or malloc, would be left in the middle of what it did. So signals are passed on without a stop, breakpoints
+A call that a signal, a breakpoint or Ctrl-C interrupts leaves gdb's dummy frame on the thread's stack: if gdb detaches then, the
+thread returns to an address where nothing is, and the process dies. Unwinding the frame (`set unwindonsignal on`) is no better
+here: the interpreter, or malloc, would be left in the middle of what it did. So signals are passed on without a stop, breakpoints
 are out of use for as long as the call takes, and an interrupted call is continued until it has returned.
 """
 
@@ -35,14 +35,15 @@ def check_calls() -> None:
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
         if "amx_tile" in f.read() and major < 16:
             raise GdbextError(
-                f"gdb {gdb.VERSION} cannot call functions on a CPU with AMX (the failed call would break a thread's system call): "
+                f"gdb {gdb.VERSION} cannot call functions on a CPU with AMX (the failed call would break a thread's system "
+                "call): "
                 "use gdb 16 or later"
             )
 
 
 def call(inferior: Any, thread: Any, function: int, argument: int) -> int | None:
-    """Calls `function(argument)` in `thread` of `inferior`, which stands still; -> what it returned, None where it was interrupted on its way and
-    the value is lost. All threads run meanwhile. Raises `GdbextError` where it did not return."""
+    """Calls `function(argument)` in `thread` of `inferior`, which stands still; -> what it returned, None where it was
+    interrupted on its way and the value is lost. All threads run meanwhile. Raises `GdbextError` where it did not return."""
     with _undisturbed():
         try:
             return int(gdb.parse_and_eval(f"((unsigned long (*)(unsigned long)) {function:#x})({argument:#x})"))
@@ -86,7 +87,8 @@ def half_way(thread: Any) -> bool:
 
 
 def _finish(inferior: Any, thread: Any) -> bool:
-    """Continues an interrupted call until it has returned: gdb takes its frame off then. -> False where Ctrl-C, or a fault, ended that too."""
+    """Continues an interrupted call until it has returned: gdb takes its frame off then. -> False where Ctrl-C, or a fault, ended
+    that too."""
     gdb.write("the call was interrupted and is let finish; Ctrl-C again stops waiting for it\n")
     try:
         gdb.execute("continue", to_string=True)

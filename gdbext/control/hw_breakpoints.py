@@ -1,8 +1,9 @@
-"""Hardware breakpoints: on a Python instruction's bytes, on a word that changes, on a C function. Nothing is written to the process.
+"""Hardware breakpoints: on a Python instruction's bytes, on a word that changes, on a C function. Nothing is written to the
+process.
 
-gdb sets and clears the registers (`awatch`, `watch`, `hbreak` of internal breakpoints); a `stop()` here only reads, through /proc, and
-never asks gdb to do anything: in gdb's default all-stop mode the other threads may still be running then. x86-64 has four registers in
-every thread; gdb gives each breakpoint one of them in all threads of its process.
+gdb sets and clears the registers (`awatch`, `watch`, `hbreak` of internal breakpoints); a `stop()` here only reads, through
+/proc, and never asks gdb to do anything: in gdb's default all-stop mode the other threads may still be running then. x86-64 has
+four registers in every thread; gdb gives each breakpoint one of them in all threads of its process.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ class Process:
         self.rt = open_runtime(self.view)
         if self.rt.layout.free_threaded:
             raise GdbextError(
-                f"{self.name}: in a free-threaded Python each thread runs its own copy of the bytecode, which a watch does not cover"
+                f"{self.name}: in a free-threaded Python each thread runs its own copy of the bytecode, which a watch does not "
+                "cover"
             )
         self.hw_breakpoints, self.looked, self.in_group_stop, self.armed = [], 0.0, False, False
         self.renewal: WordWatchpoint | None = None
@@ -152,9 +154,9 @@ class Process:
 
     # ---- should gdb be killed ------------------------------------------------------------------------------------
     def enter_group_stop(self):
-        """Before a register is armed: tells the guard, and puts the process in a group-stop that gdb, resuming it, overrides. Should gdb die,
-        the kernel stops every thread before it runs one more instruction (kernel/ptrace.c, __ptrace_unlink): none can run into an armed
-        register before the guard has cleared it.
+        """Before a register is armed: tells the guard, and puts the process in a group-stop that gdb, resuming it, overrides.
+        Should gdb die, the kernel stops every thread before it runs one more instruction (kernel/ptrace.c, __ptrace_unlink): none
+        can run into an armed register before the guard has cleared it.
 
         No group-stop where a shell has the process in its foreground: the shell would take its terminal back."""
         if self.armed or attached_processes.guard_error():
@@ -200,15 +202,17 @@ class Process:
         if len(used) + count > REGISTERS:
             taken = ", ".join(dict.fromkeys(used)) or "none"
             raise GdbextError(
-                f"{what} needs {count} of the {REGISTERS} debug registers of {self.name}, {REGISTERS - len(used)} are free (taken: {taken}); delete one of those"
+                f"{what} needs {count} of the {REGISTERS} debug registers of {self.name}, {REGISTERS - len(used)} are free "
+                f"(taken: {taken}); delete one of those"
             )
 
     def renew_registers(self) -> None:
         """After an exec: makes gdb write the debug registers of this process.
 
-        The kernel clears them at the exec, gdb's own record of them, which the child of a fork inherits, stays: a breakpoint at an address that the
-        parent has one at would never be armed (gdb 13 to 18: gdb/nat/x86-dregs.c counts one more user of that register). A change
-        of any other register has all of them written: a watch on a word that nobody changes, until the first hit."""
+        The kernel clears them at the exec, gdb's own record of them, which the child of a fork inherits, stays: a breakpoint at
+        an address that the parent has one at would never be armed (gdb 13 to 18: gdb/nat/x86-dregs.c counts one more user of that
+        register). A change of any other register has all of them written: a watch on a word that nobody changes, until the first
+        hit."""
         if len(Process.known) > 1 and self.hw_breakpoints and len(self.used()) < REGISTERS:
             self.renewal = WordWatchpoint(self, self.rt.library.base, "gdb's registers after an exec", lambda stop: False)
 
@@ -241,8 +245,9 @@ class Process:
         return found
 
     def in_eval(self, pc):
-        """Whether `pc` follows the load of an instruction that is about to run: in the interpreter's loop, or, where that is spread over
-        many functions (tail calls), just before a jump through a table. Other readers of the bytecode compare what they read."""
+        """Whether `pc` follows the load of an instruction that is about to run: in the interpreter's loop, or, where that is
+        spread over many functions (tail calls), just before a jump through a table. Other readers of the bytecode compare what
+        they read."""
         if pc not in self._in_eval:
             if len(self._in_eval) > 100_000:
                 self._in_eval.clear()
@@ -291,8 +296,8 @@ class HardwareBreakpoint(gdb.Breakpoint):
         return True
 
     def end(self, disarm=False):
-        """Out of use at once; gdb's own breakpoint goes at the next `sweep`, which may not be now (stop(), events). `disarm`: its register
-        is given back at once."""
+        """Out of use at once; gdb's own breakpoint goes at the next `sweep`, which may not be now (stop(), events). `disarm`: its
+        register is given back at once."""
         self.alive = False
         if disarm and self.is_valid():
             self.enabled = False
@@ -394,7 +399,8 @@ def sweep(_=None):
 
 
 def note_offset(stop):
-    """At a watched instruction the frame still names the instruction before: whatever reads this stop is told the one about to run."""
+    """At a watched instruction the frame still names the instruction before: whatever reads this stop is told the one about to
+    run."""
     live_gdb.pending_offsets[(stop.process.pid, stop.frame.address)] = stop.frame.raw.lasti
 
 

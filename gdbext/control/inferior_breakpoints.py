@@ -1,7 +1,7 @@
 """Breakpoints at an address, kept to the process that they are set in.
 
-gdb (13 to 18) takes `*0x7f…` for an address of every process: a breakpoint set in one gets a location at the same number in each that it
-attaches, or reads symbols of, later. What it plants there stands in the middle of whatever that process has there.
+gdb (13 to 18) takes `*0x7f…` for an address of every process: a breakpoint set in one gets a location at the same number in each
+that it attaches, or reads symbols of, later. What it plants there stands in the middle of whatever that process has there.
 """
 
 import contextlib

@@ -1,8 +1,9 @@
-"""Runs a small script inside a live rank: what `llm-inject` stands on. The one part of the pack that writes to a process and lets it run code.
+"""Runs a small script inside a live rank: what `llm-inject` stands on. The one part of the pack that writes to a process and lets
+it run code.
 
-3.14 and later: CPython's own remote execution (PEP 768, Modules/_remote_debugging): a path is written beside the main thread's state and a bit
-set that makes it look there at its next safe point. Earlier: gdb calls PyRun_SimpleString in the main thread, stopped where the interpreter
-begins an instruction: it holds the lock there and is between two steps of its own.
+3.14 and later: CPython's own remote execution (PEP 768, Modules/_remote_debugging): a path is written beside the main thread's
+state and a bit set that makes it look there at its next safe point. Earlier: gdb calls PyRun_SimpleString in the main thread,
+stopped where the interpreter begins an instruction: it holds the lock there and is between two steps of its own.
 """
 
 from __future__ import annotations
@@ -34,13 +35,15 @@ PLEASE_STOP = 1 << 5  # _PY_EVAL_PLEASE_STOP_BIT, Include/internal/pycore_ceval.
 
 
 def run(pid: int, body: str, port: int = 0, timeout: float = 10.0, paths: Iterable[str] = ()) -> dict[str, Any]:
-    """Runs `body` in the process; -> what it said of itself (`ok`, `error`, `port`, …). `GdbextError` with the reason where it cannot be."""
+    """Runs `body` in the process; -> what it said of itself (`ok`, `error`, `port`, …). `GdbextError` with the reason where it
+    cannot be."""
     target = ProcTarget(pid)
     rt = open_runtime(target)
     inferior = next((i for i in gdb.inferiors() if i.pid == pid), None)
     if rt.version < (3, 14) and inferior is None:
         raise GdbextError(
-            f"process {pid}: its CPython {rt.layout.name} has no remote execution (3.14 has): llm-attach it, then gdb can call a function"
+            f"process {pid}: its CPython {rt.layout.name} has no remote execution (3.14 has): llm-attach it, then gdb can call a "
+            "function"
         )
     folder, said = SharedTempDir(target), {}
     try:
@@ -70,7 +73,8 @@ def _by_remote_execution(rt: Runtime, target: ProcTarget, folder: SharedTempDir,
     where, main = offsets(rt), rt.threads()[0]
     if not target.u32(main.interp + where["remote_debugging_enabled"]):
         raise GdbextError(
-            f"process {target.pid}: remote debugging is off in it (PYTHON_DISABLE_REMOTE_DEBUG, -X disable-remote-debug, or built without)"
+            f"process {target.pid}: remote debugging is off in it (PYTHON_DISABLE_REMOTE_DEBUG, -X disable-remote-debug, or "
+            "built without)"
         )
     support = main.address + where["remote_debugger_support"]
     path = folder.path("run.py").encode() + b"\0"
@@ -87,13 +91,15 @@ def _by_remote_execution(rt: Runtime, target: ProcTarget, folder: SharedTempDir,
         if inferior is not None and not any(t.is_running() for t in inferior.threads()):
             return {
                 "ok": None,
-                "waits": f"it runs once the process is continued and its main thread reaches a safe point, and tells in {folder.here('result')}",
+                "waits": "it runs once the process is continued and its main thread reaches a safe point, and tells in "
+                "{folder.here('result')}",
             }
         said = _wait(folder, timeout)
         if said is None:  # taken back: nobody wants it to start an hour later
             os.pwrite(mem.fileno(), (0).to_bytes(4, "little"), support + where["debugger_pending_call"])
             raise GdbextError(
-                f"process {target.pid}: its main thread did not reach a safe point of Python in {timeout:g} s (it is in C: llm-bt -on {target.pid} shows where); the request was taken back"
+                f"process {target.pid}: its main thread did not reach a safe point of Python in {timeout:g} s (it is in C: "
+                f"llm-bt -on {target.pid} shows where); the request was taken back"
             )
     return said
 
@@ -111,10 +117,11 @@ def _wait(folder: SharedTempDir, timeout: float) -> dict[str, Any] | None:
 # ---- earlier ---------------------------------------------------------------------------------------------------------
 @contextlib.contextmanager
 def unreported_stop() -> Iterator[None]:
-    """Keeps gdb from printing a stop inside the block ("Program received signal SIGINT", a frame), which the command tells in its own words.
+    """Keeps gdb from printing a stop inside the block ("Program received signal SIGINT", a frame), which the command tells in its
+    own words.
 
-    `to_string` does not, nor does the log: gdb writes such a report past both. Its standard output leads nowhere meanwhile. Where a front end reads
-    its records there (MI, DAP), or the TUI draws on it, the report stays.
+    `to_string` does not, nor does the log: gdb writes such a report past both. Its standard output leads nowhere meanwhile. Where
+    a front end reads its records there (MI, DAP), or the TUI draws on it, the report stays.
     """
     if FRONT_END or "not active" not in gdb.execute("info win", to_string=True):
         yield
@@ -156,9 +163,11 @@ def _by_call(inferior: Any, folder: SharedTempDir, timeout: float) -> dict[str, 
         ended.set()
     if done is None:
         raise GdbextError(
-            f"process {inferior.pid}: its main thread ran no line of Python in {timeout:g} s: it is stuck in C, or waits (llm-bt shows where)"
+            f"process {inferior.pid}: its main thread ran no line of Python in {timeout:g} s: it is stuck in C, or waits (llm-bt "
+            "shows where)"
         )
-    text = f"exec(compile(open({folder.path('run.py')!r}).read(), {folder.path('run.py')!r}, 'exec'), {{'__name__': '__gdbext__'}})\0".encode()
+    path = folder.path("run.py")
+    text = f"exec(compile(open({path!r}).read(), {path!r}, 'exec'), {{'__name__': '__gdbext__'}})\0".encode()
     thread = gdb.selected_thread()
     buffer = guarded_call.call(inferior, thread, allocate, len(text))
     if not buffer:

@@ -13,11 +13,12 @@ TOOLS = {
 try:
     import debugpy
 except ImportError as error:
-    raise ImportError(str(error) + ": pip install debugpy beside the engine, or pip install --target FOLDER debugpy and add -path FOLDER") from None
+    way = "pip install debugpy beside the engine, or pip install --target FOLDER debugpy and add -path FOLDER"
+    raise ImportError(str(error) + ": " + way) from None
 said["port"] = debugpy.listen(("127.0.0.1", port))[1]
 """,
-    # The main thread goes on until somebody connects: then pdb opens in it, by a pending call (Py_AddPendingCall), where it runs Python.
-    # Whoever hangs up or says quit leaves the program running: pdb's own quit would end it.
+    # The main thread goes on until somebody connects: then pdb opens in it, by a pending call (Py_AddPendingCall), where it runs
+    # Python. Whoever hangs up or says quit leaves the program running: pdb's own quit would end it.
     "pdb": """
 import ctypes, pdb, socket, sys, threading
 
@@ -92,7 +93,8 @@ os.replace(result + ".new", result)
 
 
 def script(body: str, port: int, paths: Iterable[str], result: str) -> str:
-    """The text of a script that runs `body`, with the folders `paths` last on sys.path, and writes what came of it to the file `result`."""
+    """The text of a script that runs `body`, with the folders `paths` last on sys.path, and writes what came of it to the file
+    `result`."""
     return FRAME.format(
         port=port, result=result, paths=list(paths), body="".join("    " + line + "\n" for line in body.splitlines())
     )

@@ -1,10 +1,10 @@
 """Breakpoints at the launch of a kernel.
 
-A kernel with symbols is watched where its own host code begins: nvcc's stub or the kernel's host function, one internal breakpoint for each
-template instance. When one is hit, the launch breakpoints open: those on the launch functions (cudaLaunchKernel and its kin), which have numbers,
-and where grid, stream and arguments can be read. At all other times they are shut, so launches of other kernels cost nothing. Where a
-kernel has no such code (launched through cudaLaunchKernelExC by address, stripped, or through the driver), they stay open and
-every launch stops the process for a moment, to be looked at.
+A kernel with symbols is watched where its own host code begins: nvcc's stub or the kernel's host function, one internal
+breakpoint for each template instance. When one is hit, the launch breakpoints open: those on the launch functions
+(cudaLaunchKernel and its kin), which have numbers, and where grid, stream and arguments can be read. At all other times they are
+shut, so launches of other kernels cost nothing. Where a kernel has no such code (launched through cudaLaunchKernelExC by address,
+stripped, or through the driver), they stay open and every launch stops the process for a moment, to be looked at.
 
 Nothing here calls gdb.execute from stop(): gdb 13 loses its event loop by that.
 """
@@ -49,9 +49,10 @@ class _State:
 
 
 class KernelBreakpoint:
-    """One llm-break. `numbered`: its `LaunchBreakpoint`s; `kernels`: the catalogue's rows that it stops at; `by_name`: launches are told apart by name, so
-    every one is looked at; `pending`: nothing of it is loaded yet; `looked`, `spent`, `nearest`: launches looked at, seconds
-    spent in our hands and the smallest time from one look to the next; `logged`: the launches that -trace wrote."""
+    """One llm-break. `numbered`: its `LaunchBreakpoint`s; `kernels`: the catalogue's rows that it stops at; `by_name`: launches
+    are told apart by name, so every one is looked at; `pending`: nothing of it is loaded yet; `looked`, `spent`, `nearest`:
+    launches looked at, seconds spent in our hands and the smallest time from one look to the next; `logged`: the launches that
+    -trace wrote."""
 
     def __init__(self, inferior: Any, target_of: Callable[[Any], Target], name: str, condition: str = "", trace: int = 0) -> None:
         """`target_of(inferior)`: the `Target` of the process that the inferior then is."""
@@ -116,7 +117,8 @@ class KernelBreakpoint:
         names.update(dict.fromkeys((r.name, r.library) for r in self.kernels if not r.sites))
         if len(names) > MAX_DEVICE:
             raise GdbextError(
-                f"{self.name} is {len(names)} kernels, more than {MAX_DEVICE} breakpoints: name the instance (llm-kernels -instances {self.name}), or "
+                f"{self.name} is {len(names)} kernels, more than {MAX_DEVICE} breakpoints: name the instance (llm-kernels "
+                f"-instances {self.name}), or "
                 f"stop at the launch: llm-break -host {self.name}"
             )
         for name, library in names or [(self.name, "")]:
@@ -168,7 +170,8 @@ class KernelBreakpoint:
 
     # ---- while it runs -------------------------------------------------------------------------------------------
     def now(self) -> dict[str, int]:
-        """The registers of the thread that was stopped; nothing is remembered, as no stop event tells the caches that the process ran on."""
+        """The registers of the thread that was stopped; nothing is remembered, as no stop event tells the caches that the process
+        ran on."""
         self.target.invalidate()
         return current_registers(self.target)
 
@@ -254,7 +257,8 @@ class KernelBreakpoint:
         return self._named[signature.text]
 
     def _within(self, gate, tid, sp, registers):
-        """Whether this is the same launch again, further in: the runtime passes it to the driver, an exported function jumps to the real one."""
+        """Whether this is the same launch again, further in: the runtime passes it to the driver, an exported function jumps to
+        the real one."""
         seen = self.last_seen.get(tid)
         if seen is None or sp > seen[0] or self.target.arch != "x86-64":
             return False

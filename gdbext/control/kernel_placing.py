@@ -31,7 +31,8 @@ def place(breakpoint: KernelBreakpoint, in_device: bool = False) -> list[str]:
             target = breakpoint.target
             if not target.is_live:
                 raise GdbextError(
-                    f"{target.describe()} does not run: nothing can be stopped in it (llm-launch decodes a launch that its threads "
+                    f"{target.describe()} does not run: nothing can be stopped in it (llm-launch decodes a launch that its "
+                    "threads "
                     "stood at)"
                 )
             breakpoint.rt = kernel_breakpoints.runtime_or_none(target)
@@ -44,7 +45,8 @@ def place(breakpoint: KernelBreakpoint, in_device: bool = False) -> list[str]:
     kernel_breakpoints.add(breakpoint)
     if not inferior.pid and not gdb.parameter("auto-solib-add"):
         partial.append(
-            "auto-solib-add is off: gdb tells of no library of a process that does not run yet; give this again once it stands at main"
+            "auto-solib-add is off: gdb tells of no library of a process that does not run yet; give this again once it stands "
+            "at main"
         )
     driver = any(r.kernel.launch == "driver" for r in breakpoint.kernels)
     if driver and not any(launch.is_driver(one.entry) for one in breakpoint.numbered):

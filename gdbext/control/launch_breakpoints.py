@@ -42,7 +42,8 @@ class LaunchBreakpoint(gdb.Breakpoint):
         inferior_breakpoints.pin(self)
 
     def open(self, wanted: bool) -> None:
-        """Puts the breakpoint in or takes it out; its number stays, and stays enabled where gdb (13) can do that to a location."""
+        """Puts the breakpoint in or takes it out; its number stays, and stays enabled where gdb (13) can do that to a
+        location."""
         places = inferior_breakpoints.locations_of(self)
         if places is None:
             self.enabled = wanted

@@ -20,10 +20,12 @@ def word_of(name: str) -> str:
 
 
 def holds(condition: str, found: Launch) -> bool:
-    """Whether a launch fits a condition on grid, block, cluster (zeros without one), name, stream, shared_bytes, args[i] and arguments by name."""
+    """Whether a launch fits a condition on grid, block, cluster (zeros without one), name, stream, shared_bytes, args[i] and
+    arguments by name."""
     if found.grid is None and re.search(r"\b(grid|block|cluster)\.[xyz]", condition):
         raise GdbextError(
-            f"cannot evaluate {condition!r}: {found.base} is a function of the CPU and has no grid; name and args[i] are known of it"
+            f"cannot evaluate {condition!r}: {found.base} is a function of the CPU and has no grid; name and args[i] are known "
+            "of it"
         )
     names = {
         "grid": found.grid,

@@ -58,7 +58,8 @@ class NanBreakpoint(pybreak.PyBreakpoint):
 
 
 def not_finite(rt, value):
-    """ "3 NaN, 1 infinite of 4096" for a tensor in memory that can be read, "" where all elements are finite. `GdbextError` otherwise."""
+    """ "3 NaN, 1 infinite of 4096" for a tensor in memory that can be read, "" where all elements are finite. `GdbextError`
+    otherwise."""
     from ..torch import tensor_impl as tensors
 
     if not isinstance(value, Object) or not tensors.is_tensor(value):
@@ -87,7 +88,8 @@ def not_finite(rt, value):
 
 
 def points(rt, name, condition="", rank=""):
-    """`[PyBreakpoint]` of a preset ("step", "request ID", "oom", "nan"), not set yet; `GdbextError` where this process has none."""
+    """`[PyBreakpoint]` of a preset ("step", "request ID", "oom", "nan"), not set yet; `GdbextError` where this process has
+    none."""
     engine, known = data.of_process(rt)
     if engine is None:
         raise GdbextError(f"llm-break {name}: the process runs none of {', '.join(data.names())} (yet); pybreak stops anywhere")

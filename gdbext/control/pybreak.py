@@ -1,7 +1,8 @@
-"""Python breakpoints: a file's line or a function becomes watchpoints on bytecode, in every attached process, also before it is imported.
+"""Python breakpoints: a file's line or a function becomes watchpoints on bytecode, in every attached process, also before it is
+imported.
 
-A `PyBreakpoint` is what the user set. gdb lists it under its number, as a pending breakpoint that never resolves: `delete`, `disable` and `enable`
-work on it. Its watchpoints are internal breakpoints (`hw_breakpoints.py`).
+A `PyBreakpoint` is what the user set. gdb lists it under its number, as a pending breakpoint that never resolves: `delete`,
+`disable` and `enable` work on it. Its watchpoints are internal breakpoints (`hw_breakpoints.py`).
 """
 
 import re
@@ -244,7 +245,8 @@ def _on_gone(process):
 
 # ---- modules that are imported later ---------------------------------------------------------------------------------
 def watch_imports():
-    """One register in each process for as long as a point waits there: PyEval_EvalCode is what runs a module's code. Also inside stop()."""
+    """One register in each process for as long as a point waits there: PyEval_EvalCode is what runs a module's code. Also inside
+    stop()."""
     for process in list(Process.known.values()):
         waiting = [p for p in PyBreakpoint.points.values() if _waits(p, process)]
         own = [t for t in process.hw_breakpoints if isinstance(t, FunctionBreakpoint) and t.owner == IMPORTS]

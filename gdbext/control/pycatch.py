@@ -1,5 +1,5 @@
-"""Stop where a Python exception is raised: a hardware breakpoint on PyTraceBack_Here, which the interpreter calls for each frame that an
-exception leaves or is handled in (Python/ceval.c, `error:`), the frame that raised it first.
+"""Stop where a Python exception is raised: a hardware breakpoint on PyTraceBack_Here, which the interpreter calls for each frame
+that an exception leaves or is handled in (Python/ceval.c, `error:`), the frame that raised it first.
 """
 
 from __future__ import annotations
@@ -122,10 +122,12 @@ class Catchpoint(pybreak.PyBreakpoint):
         return any(self.kind in (base.name, exceptions.class_name(base)) for base in info.bases())
 
     def leaves(self, stop: StopContext, kind: int, value: int, trace: int) -> bool:
-        """Whether to stop as an exception leaves the program's last frame: no frame is left but those that catch everything to print it.
+        """Whether to stop as an exception leaves the program's last frame: no frame is left but those that catch everything to
+        print it.
 
-        That is told where PyTraceBack_Here is called for the last frame and no handler covers its instruction. A `finally:` or `except: raise` covers
-        it and ends by RERAISE, which calls nothing for that frame: then it is told one frame further out, from the traceback."""
+        That is told where PyTraceBack_Here is called for the last frame and no handler covers its instruction. A `finally:` or
+        `except: raise` covers it and ends by RERAISE, which calls nothing for that frame: then it is told one frame further out,
+        from the traceback."""
         rt = stop.process.rt
         frames = list(rt.dialect.walk(rt, stop.tstate))
         own = program_frames([rt.code(f.code) for f in frames])
@@ -155,7 +157,8 @@ class Catchpoint(pybreak.PyBreakpoint):
             message = ""
         text = escape(text + (": " + message if message else ""))
         thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
-        self.last = f"{self.title}: {text} in {escape(frame.function)} at {escape(frame.file)}:{frame.line}, {thread}, hit {self.hits}{more}"
+        where = f"{escape(frame.function)} at {escape(frame.file)}:{frame.line}"
+        self.last = f"{self.title}: {text} in {where}, {thread}, hit {self.hits}{more}"
         return True
 
 
@@ -176,10 +179,12 @@ def is_outermost(file: str) -> bool:
 
 
 def program_frames(codes: list[Code]) -> int:
-    """How many of a stack's frames (innermost first) could handle an exception: all but the ones at its end that catch everything only to print it.
+    """How many of a stack's frames (innermost first) could handle an exception: all but the ones at its end that catch everything
+    only to print it.
 
     A forked child stands on its parent's frames, which it never comes back to: the frame that catches everything ends the stack.
-    multiprocessing starts a spawned child by `python -c "from multiprocessing.spawn import spawn_main; ..."`: such a frame too."""
+    multiprocessing starts a spawned child by `python -c "from multiprocessing.spawn import spawn_main; ..."`: such a frame
+    too."""
     ends = (i for i, code in enumerate(codes) if any(code.file.endswith(f) and code.name == name for f, name in CATCH_ALL))
     files = [code.file for code in codes[: next(ends, len(codes)) + 1]]
     if len(files) > 1 and files[-1] == "<string>" and "/multiprocessing/" in files[-2]:
@@ -204,8 +209,8 @@ def _current(rt, tstate):
 
 
 def handled_here(rt, step):
-    """Whether a handler of the frame's own covers the instruction it is at (3.11+: the exception table, Objects/exception_handling_notes.txt;
-    before: the block stack)."""
+    """Whether a handler of the frame's own covers the instruction it is at (3.11+: the exception table,
+    Objects/exception_handling_notes.txt; before: the block stack)."""
     L, t = rt.layout, rt.target
     try:
         if "code.co_exceptiontable" in L:

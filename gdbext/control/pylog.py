@@ -1,4 +1,5 @@
-"""Print and go on: `pylog` at a line, `pytrace` at a function's beginning and its returns. Nothing stops but for the moment of reading."""
+"""Print and go on: `pylog` at a line, `pytrace` at a function's beginning and its returns. Nothing stops but for the moment of
+reading."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def parse_template(text: str) -> list[Any]:
 
 
 class Pace:
-    """How much a logpoint says: as JSON or text, every Nth pass, at most `limit` lines (0: no end), for so many seconds from the first pass (0: no end).
+    """How much a logpoint says: as JSON or text, every Nth pass, at most `limit` lines (0: no end), for so many seconds from the
+    first pass (0: no end).
 
     It removes nothing: past its end the debug registers are given back, and the number stays in gdb's list."""
 

@@ -1,5 +1,6 @@
-"""Stepping in Python by debug registers: the interpreter writes into a frame which of its instructions it is about to run, so a watch on that
-word stops at each instruction of this one frame and runs at full speed through everything that it calls. All threads are resumed.
+"""Stepping in Python by debug registers: the interpreter writes into a frame which of its instructions it is about to run, so a
+watch on that word stops at each instruction of this one frame and runs at full speed through everything that it calls. All
+threads are resumed.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Run:
         return False
 
     def go(self):
-        """Resumes all threads until one of them ends it, something else stops the process, or it is gone; -> `StopContext` or None."""
+        """Resumes all threads until one of them ends it, something else stops the process, or it is gone; -> `StopContext` or
+        None."""
         locking = gdb.parameter("scheduler-locking")
         try:
             if locking != "off":
@@ -140,8 +142,9 @@ def over(label, only_forward=False, until=None):
 
 
 def _jumps(rt, step):
-    """A function that says whether a frame's word was only moved on by a generator that ended: 3.12 adds `return_offset` to it then (Python/
-    bytecodes.c, FOR_ITER_GEN and RETURN_VALUE), and no instruction runs there. To be asked at each change of the word."""
+    """A function that says whether a frame's word was only moved on by a generator that ended: 3.12 adds `return_offset` to it
+    then (Python/ bytecodes.c, FOR_ITER_GEN and RETURN_VALUE), and no instruction runs there. To be asked at each change of the
+    word."""
     if rt.version != (3, 12):
         return lambda: False
 

@@ -51,9 +51,11 @@ def _block_at(function: int) -> Any:
 
 
 def dwarf_parameters(signature: Any, function: int, hosts: dict[int, Any]) -> list[tuple[str, str, int]] | None:
-    """[(name, type, size)] of a kernel's parameters by the debug information that gdb has read for its host function; None without.
+    """[(name, type, size)] of a kernel's parameters by the debug information that gdb has read for its host function; None
+    without.
 
-    `function`: what the launch names, the host function's address or an opaque handle; `hosts`: {address: `Signature`} of host functions."""
+    `function`: what the launch names, the host function's address or an opaque handle; `hosts`: {address: `Signature`} of host
+    functions."""
     try:
         known = [a for a, s in hosts.items() if signature is not None and s.text == signature.text]
         block = next((b for b in map(_block_at, [function, *known]) if b is not None), None)

@@ -51,7 +51,8 @@ def resume(pids: Iterable[int] | None = None, background: bool = False) -> list[
 
 
 def apply(processes: Iterable[AttachedProcess], line: str) -> list[tuple[AttachedProcess, str, str]]:
-    """Runs a gdb command with each process selected; returns `[(process, output, error or '')]`. The focus is as before afterwards."""
+    """Runs a gdb command with each process selected; returns `[(process, output, error or '')]`. The focus is as before
+    afterwards."""
     results = []
     with QuietGdb():
         for one in processes:

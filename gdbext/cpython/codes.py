@@ -328,6 +328,26 @@ def at_function(rt: Runtime, module: str, name: str, codes: Sequence[tuple[Code,
     return _without_copies([entry(c) for c in _by_functions(rt, files, name, last)])
 
 
+def _entries(rt: Runtime, module: str) -> list[tuple[int, int]]:
+    """(code object, its name's address) of all code, or of a module's file."""
+    files = every(rt).by_file
+    if module:
+        path = _file_of(rt, module)
+        return files.get(path, []) if path is not None else []
+    return [entry for entries in files.values() for entry in entries]
+
+
+def names(rt: Runtime, module: str = "") -> set[str]:
+    """The names (co_name) of all functions that are loaded, or of those in a module's file."""
+    texts = (_string(rt, pointer) for pointer in {title for _, title in _entries(rt, module)})
+    return {text for text in texts if text is not None and not text.startswith("<")}
+
+
+def qualified(rt: Runtime, module: str, name: str) -> list[str]:
+    """The qualified names of the functions called `name`; before 3.11 the names alone."""
+    return [plain(code.qualname) for code in _codes(rt, _entries(rt, module), name)]
+
+
 def _by_functions(rt: Runtime, files: dict[str, list[tuple[int, int]]], name: str, last: str) -> list[Code]:
     """3.9, 3.10: only functions know qualified names."""
     wanted = {c.address: c for c in _codes(rt, [e for f in files.values() for e in f], last)}

@@ -43,6 +43,17 @@ def check_condition(condition: str, command: str) -> None:
             raise UsageError(f"{command}: cannot parse the condition {condition!r}") from None
 
 
+PENDING = Option("pending", help="wait for the place also where something nearly so called is loaded")
+
+
+def refuse_typos(session: Session, where: Any, processes: list[Any]) -> None:
+    """Raises `NotFoundError` for a place that is spelt nearly like one that is loaded, or that a process has which is not
+    attached."""
+    pids = {p.pid for p in processes}
+    others = [r for r in session.ranks if r.pid not in pids and not r.process.fate()]
+    require_gdb(session, "near_names").refuse_typos(where, processes, others)
+
+
 def breakpoint_doubts(session: Session, processes: Iterable[Any]) -> list[str]:
     """Reasons for `partial` of a Python breakpoint: what the search for code left out, and that no guard watches."""
     from ..cpython import codes

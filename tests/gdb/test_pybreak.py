@@ -249,3 +249,22 @@ def test_a_line_that_is_being_reached_does_not_kill_the_process_when_gdb_dies(gd
             f.write("run")
         os.rename(subject.go + ".new", subject.go)
         assert subject.tally()["run"] >= 300
+
+
+def test_a_slip_of_the_pen_is_refused_with_the_nearest_names(session):
+    said, _ = session(
+        [
+            "pybreak Machine.tow",
+            "pybreak breakpionts.py:25",
+            "pybreak Machin.two",
+            "pybreak __main__:wrok",
+            "pybreak nothing_like_this_here",
+            "pybreak -pending Machine.tow",
+            "pybreak other_module.py:7",
+        ],
+        tally=False,
+    )
+    out = said.outputs
+    assert "Machine.two" in out[0] and "/breakpoints.py:25" in out[1] and "Machine.two" in out[2] and "work" in out[3], said.text
+    assert all("-pending" in text and "\n" not in text for text in out[:4])
+    assert all("pending: set when its module is imported" in text for text in out[4:7])

@@ -130,23 +130,23 @@ def test_a_step_says_what_it_did(load):
         "output (long) block_idx": "7",
     }
     module, stub = load(answers)
-    from gdbext.commands.llm_focus import stepped
+    from gdbext.commands.llm_focus import step_text
+    from gdbext.control.device_stepping import step
+    from gdbext.render.text import PLAIN
 
     device = module.device()
-    answer = stepped(device, device.focus(), "line")
+    data, reason = step(device, device.focus(), "line")
     assert (
-        "stepi" in stub.asked
-        and "step" not in stub.asked
-        and answer.partial == ["the device code has no lines: one instruction instead"]
+        "stepi" in stub.asked and "step" not in stub.asked and reason == "the device code has no lines: one instruction instead"
     )
     assert (
-        answer.data["sequence"],
-        answer.data["head"],
-        answer.data["active_lanes"],
-        answer.data["kv_block"],
-        answer.data["pc"],
+        data["sequence"],
+        data["head"],
+        data["active_lanes"],
+        data["kv_block"],
+        data["pc"],
     ) == (3, 5, 16, 7, 0x7F1234500120)
-    assert "warp 4 of SM 1 stepped, 16 lanes active   block (5,3,0), sequence 3, head 5   KV block 7" in answer.to_text()
+    assert "warp 4 of SM 1 stepped, 16 lanes active   block (5,3,0), sequence 3, head 5   KV block 7" in step_text(data, PLAIN)
     answers.update(
         {
             (
@@ -156,6 +156,6 @@ def test_a_step_says_what_it_did(load):
             "continue": "",
         }
     )
-    assert stepped(device, device.focus(), "kv-block").data["step"] == "kv-block"
+    assert step(device, device.focus(), "kv-block")[0]["step"] == "kv-block"
     answers["cuda kernel grid block thread device sm warp lane"] = "Focus is not set on any active CUDA kernel.\n"
-    assert stepped(device, module.Focus(2, (5, 3, 0), (0, 0, 0)), "instruction").data["ended"]
+    assert step(device, module.Focus(2, (5, 3, 0), (0, 0, 0)), "instruction")[0]["ended"]

@@ -1,0 +1,78 @@
+"""A place that no attached process has: waited for where its module is still to come, refused with the nearest names where it
+looks like a typo."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import TYPE_CHECKING
+
+from ..access.proc import ProcTarget
+from ..cpython import codes
+from ..cpython.runtime import open_runtime
+from ..errors import GdbextError, NotFoundError
+from ..render.text import escape
+
+if TYPE_CHECKING:
+    from typing import Any, Iterable
+
+    from ..cpython.runtime import Runtime
+    from .hw_breakpoints import Process
+    from .pybreak import Where
+
+SHOWN = 4
+ALIKE = 0.75  # of difflib's ratio: from here on one is taken for a slip of the pen of the other
+MAX_PROCESSES = 8  # that are not attached, looked through for the place
+
+
+def refuse_typos(where: Where, processes: Iterable[Process], others: Iterable[Any]) -> None:
+    """Raises `NotFoundError` for a place that is in none of `processes` but in one of `others` (`Rank`s that are not attached),
+    or that is spelt nearly like one that is there. Returns where it is there, and where nothing like it is loaded: then it is to
+    be waited for."""
+    runtimes = [p.rt for p in processes]
+    if not runtimes or any(where.places(rt) for rt in runtimes):
+        return
+    for rank in list(others)[:MAX_PROCESSES]:
+        if _has(where, rank.pid):
+            name = escape(rank.label) or str(rank.pid)
+            raise NotFoundError(f"{where.text} is in {name} (pid {rank.pid}), which is not attached: llm-attach {name} first")
+    near = list(
+        dict.fromkeys(
+            text for rt in runtimes for text in (_files(rt, where) if where.line is not None else _functions(rt, where))
+        )
+    )
+    if near:
+        raise NotFoundError(
+            f"nothing that is loaded is called {where.text}; near it: {', '.join(map(escape, near[:SHOWN]))} (-pending waits for "
+            "it all the same)"
+        )
+
+
+def _has(where: Where, pid: int) -> bool:
+    try:
+        return bool(where.places(open_runtime(ProcTarget(pid))))
+    except GdbextError:
+        return False
+
+
+def _files(rt: Runtime, where: Where) -> list[str]:
+    """Source files with nearly the base name of the one that is meant, as FILE:LINE."""
+    by_name: dict[str, list[str]] = {}
+    for path in codes.every(rt).by_file:
+        by_name.setdefault(os.path.basename(path), []).append(path)
+    names = difflib.get_close_matches(os.path.basename(where.file), by_name, SHOWN, ALIKE)
+    return [f"{path}:{where.line}" for name in names for path in by_name[name]]
+
+
+def _functions(rt: Runtime, where: Where) -> list[str]:
+    """Qualified names of functions that are nearly the one that is meant; in a MODULE that is loaded, of all that are a little
+    like it."""
+    loaded = where.module and rt.module(where.module) is not None
+    cutoff = 0.4 if loaded else ALIKE
+    names = codes.names(rt, where.module)
+    last = where.function.rpartition(".")[2]
+    # of a dotted name the whole is compared too, so its last part may differ more
+    near = difflib.get_close_matches(last, names, 4 * SHOWN, min(cutoff, 0.6) if last != where.function else cutoff)
+    wanted = [last] if last in names else near
+    found = [name for one in wanted for name in codes.qualified(rt, where.module, one)]
+    return difflib.get_close_matches(where.function, list(dict.fromkeys(found)), SHOWN, cutoff)
