@@ -2,12 +2,13 @@
 
 import os
 
-from ..engines.discover import survey
 from ..engines.rank import STATES
 from ..engines.registry import SPECS, displayed
+from ..lazy import lazy_module
 from ..render.text import escape, seconds, shorten, size, table
 from ..session.command import Answer, Command, Option
 
+discover = lazy_module("engines.discover")
 _HEAD = ["#", "label", "engine", "role", "pid", "parent", "GPUs", "state", "thr", "RSS", "CPU", "age", "inf", "note"]
 _RIGHT = ("#", "pid", "parent", "thr", "RSS", "CPU", "age", "inf")
 
@@ -98,7 +99,7 @@ class LlmRanks(Command):
     standalone = True
 
     def run(self, session, args):
-        ranks, partial, looked = survey(engine=args.engine, verify=args.verify)
+        ranks, partial, looked = discover.survey(engine=args.engine, verify=args.verify)
         for rank in ranks:
             rank.inferior = session.inferior_of(rank.pid)
         session.ranks = ranks
