@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 
 from ..errors import GdbextError
@@ -128,7 +127,7 @@ def kv_table(views):
 def versions_table(views):
     from .. import __version__
 
-    rows = [["gdbext", __version__], ["kernel", platform.release()], ["machine", platform.machine()]]
+    rows = [["gdbext", __version__], ["kernel", os.uname().release], ["machine", os.uname().machine]]
     found = {}
     for view in views:
         if view.rt is not None:

@@ -7,7 +7,6 @@ Include/cpython/*.h and Objects/dictobject.c, setobject.c, typeobject.c of each 
 
 from __future__ import annotations
 
-import difflib
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -476,6 +475,8 @@ class Object:
 
     def _close_to(self, name: str, own: dict[str, int]) -> str:
         names = [n for n in list(own) + list(self.type.slots) if n.isidentifier()]
+        import difflib  # only here: 10 ms that a start of gdb need not spend
+
         close = difflib.get_close_matches(name, names, 3)
         if close:
             return "; did you mean " + ", ".join(close) + "?"

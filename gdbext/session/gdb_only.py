@@ -3,7 +3,6 @@ attached."""
 
 from __future__ import annotations
 
-import ast
 import importlib
 from typing import TYPE_CHECKING
 
@@ -37,6 +36,8 @@ def labels_of_attached(session: Session) -> dict[int, str]:
 def check_condition(condition: str, command: str) -> None:
     """Raises `UsageError` for a condition that cannot be parsed: now, not when a breakpoint is hit."""
     if condition:
+        import ast
+
         try:
             ast.parse(condition.replace("$py", "py"), mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 
 from ..errors import GdbextError, NotFoundError
@@ -195,5 +194,7 @@ class Session:
 
     # ---- printing ------------------------------------------------------------------------------------------------
     def style(self) -> Style:
+        import shutil
+
         width = shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
         return Style(sys.stdout.isatty() and "NO_COLOR" not in os.environ, width)
