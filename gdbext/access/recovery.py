@@ -95,7 +95,7 @@ def written_text_pages(pid: int) -> list[tuple[int, str, int]]:
         mappings = _code_mappings(pid, m.read())
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as f:
         for start, end, offset, path in mappings:
-            for low, high in spans(f.fileno(), start, end):
+            for low, high in spans(f.fileno(), start, end) or ():
                 found += [(at, path, offset + at - start) for at in range(low, high, PAGE)]
     return found
 

@@ -8,6 +8,8 @@ size has bit 1 set).
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import os
 import struct
 import time
@@ -54,21 +56,25 @@ def select(tid: int, maps: Sequence[Mapping], limit: int) -> Selection:
         return found
     with file:
         fd = file.fileno()
-        pieces: list[tuple[bool, int, int, int]] = []
+        pieces: list[tuple[bool, int, int, list[tuple[int, int]]]] = []  # (is a block, bytes, address, spans)
         for m in private:
-            used = used_bytes(fd, m.start, m.end, limit)
-            if used > limit:
-                pieces += [(block, used_bytes(fd, a, b, limit), a, b) for a, b, block in split(tid, fd, m.start, m.end)]
+            used = spans(fd, m.start, m.end, limit)
+            if used is not None:
+                pieces.append((False, _size(used), m.start, used))
             else:
-                pieces.append((False, used, m.start, m.end))
-        for _, used, start, end in sorted(pieces):  # blocks that malloc mapped by themselves come last
-            if found.size + used > limit:
-                found.left_out.append((start, used_bytes(fd, start, end)))
-            elif used:
-                found.spans += spans(fd, start, end)
-                found.size += used
+                pieces += split(tid, spans(fd, m.start, m.end) or [], m.start, m.end)
+    for _, size, start, used in sorted(pieces):  # blocks that malloc mapped by themselves come last
+        if found.size + size > limit:
+            found.left_out.append((start, size))
+        else:
+            found.spans += used
+            found.size += size
     found.spans.sort()
     return found
+
+
+def _size(parts: Sequence[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in parts)
 
 
 def _entries(fd: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
@@ -78,20 +84,14 @@ def _entries(fd: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         yield at, os.pread(fd, 8 * count, at // PAGE * 8)[7::8].translate(_OWN)
 
 
-def used_bytes(fd: int, start: int, end: int, enough: int | None = None) -> int:
-    """Bytes in use between two addresses; counting ends where they are more than `enough`. `fd`: /proc/PID/pagemap."""
+def spans(fd: int, start: int, end: int, enough: int | None = None) -> list[tuple[int, int]] | None:
+    """`[(start, end)]` of adjoining pages in use; None as soon as they are more than `enough` bytes. `fd`: /proc/PID/pagemap."""
+    found: list[tuple[int, int]] = []
     total = 0
-    for _, flags in _entries(fd, start, end):
+    for base, flags in _entries(fd, start, end):
         total += PAGE * flags.count(1)
         if enough is not None and total > enough:
-            break
-    return total
-
-
-def spans(fd: int, start: int, end: int) -> list[tuple[int, int]]:
-    """`[(start, end)]` of adjoining pages in use."""
-    found: list[tuple[int, int]] = []
-    for base, flags in _entries(fd, start, end):
+            return None
         at = flags.find(1)
         while at >= 0:
             stop = flags.find(0, at)
@@ -105,14 +105,14 @@ def spans(fd: int, start: int, end: int) -> list[tuple[int, int]]:
     return found
 
 
-def split(tid: int, fd: int, start: int, end: int) -> list[tuple[int, int, bool]]:
-    """`[(start, end, whether it is such a block)]`: a mapping cut where malloc's own mapped blocks begin and end.
+def split(tid: int, used: Sequence[tuple[int, int]], start: int, end: int) -> list[tuple[bool, int, int, list[tuple[int, int]]]]:
+    """`[(whether it is such a block, bytes, address, spans)]`: a mapping cut where malloc's own mapped blocks begin and end.
 
-    Neighbouring mappings become one, so a tensor and Python's arenas may share it. A mapping without such blocks, or with too
-    many pages to look at in time, stays whole."""
+    `used`: its pages in use. Neighbouring mappings become one, so a tensor and Python's arenas may share it. A mapping without
+    such blocks, or with too many pages to look at in time, stays whole."""
     deadline, open_at = time.monotonic() + WALK_SECONDS, start
-    found: list[tuple[int, int, bool]] = []
-    for low, high in spans(fd, start, end):
+    cuts: list[tuple[int, int, bool]] = []
+    for low, high in used:
         at = max(low, open_at)
         while at < high and time.monotonic() < deadline:
             pages = range(at, min(high, at + PAGE * BATCH), PAGE)
@@ -121,10 +121,17 @@ def split(tid: int, fd: int, start: int, end: int) -> list[tuple[int, int, bool]
                 at = pages.stop
                 continue
             if hit[0] > open_at:
-                found.append((open_at, hit[0], False))
-            found.append((*hit, True))
+                cuts.append((open_at, hit[0], False))
+            cuts.append((*hit, True))
             at = open_at = hit[1]
-    return [*found, (open_at, end, False)] if open_at < end else found
+    if open_at < end:
+        cuts.append((open_at, end, False))
+    found, ends = [], [b for _, b in used]
+    for low, high, block in cuts:
+        first = bisect.bisect_right(ends, low)
+        inside = [(max(a, low), min(b, high)) for a, b in itertools.takewhile(lambda span: span[0] < high, used[first:])]
+        found.append((block, _size(inside), low, inside))
+    return found
 
 
 def _blocks(tid: int, pages: range, end: int) -> Iterator[tuple[int, int]]:

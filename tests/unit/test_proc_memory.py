@@ -4,6 +4,8 @@ import ctypes
 import mmap
 import os
 
+from gdbext.access import resident
+from gdbext.access.model import Mapping
 from gdbext.access.proc import ProcTarget
 
 PAGE = mmap.PAGESIZE
@@ -21,3 +23,36 @@ def test_memory_that_was_never_touched_is_passed_over():
         (start + 700 * PAGE, start + 701 * PAGE),
     ]
     assert target.populated(start + 8 * PAGE, start + 600 * PAGE) == []
+
+
+def touched(memory, *pages):
+    for page in pages:
+        memory[page * PAGE] = 1
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def test_what_a_snapshot_takes_is_counted_without_a_list_of_every_page():
+    """Of small and big mappings within a limit; a big one is given up as soon as it is too much, and named with what it holds."""
+    small, big = (mmap.mmap(-1, n * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for n in (100, 4000))
+    for one in (small, big):
+        one.madvise(mmap.MADV_NOHUGEPAGE)
+    a, b = touched(small, 0, 1, 50), touched(big, *range(1000, 3000))
+    maps = [Mapping(b, b + 4000 * PAGE, "rw-p"), Mapping(a, a + 100 * PAGE, "rw-p"), Mapping(8, 9, "---p")]
+    found = resident.select(os.getpid(), maps, 100 * PAGE)
+    assert found.spans == [(a, a + 2 * PAGE), (a + 50 * PAGE, a + 51 * PAGE)] and found.size == 3 * PAGE
+    assert found.left_out == [(b, 2000 * PAGE)]
+    assert resident.select(os.getpid(), maps, 2003 * PAGE).size == 2003 * PAGE
+    with open("/proc/self/pagemap", "rb", buffering=0) as f:
+        assert resident.spans(f.fileno(), b, b + 4000 * PAGE, 1000 * PAGE) is None
+        assert resident.spans(f.fileno(), b, b + 4000 * PAGE) == [(b + 1000 * PAGE, b + 3000 * PAGE)]
+
+
+def test_a_block_that_malloc_mapped_is_cut_out_of_what_shares_its_mapping():
+    area = mmap.mmap(-1, 300 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    area.madvise(mmap.MADV_NOHUGEPAGE)
+    start = touched(area, *range(300))
+    size = 200 * PAGE
+    area[50 * PAGE + 8 : 50 * PAGE + 16] = (size | 2).to_bytes(8, "little")  # glibc: a chunk's size, IS_MMAPPED
+    found = resident.select(os.getpid(), [Mapping(start, start + 300 * PAGE, "rw-p")], 120 * PAGE)
+    assert found.spans == [(start, start + 50 * PAGE), (start + 250 * PAGE, start + 300 * PAGE)]
+    assert found.left_out == [(start + 50 * PAGE, size)]

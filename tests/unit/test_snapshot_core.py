@@ -1,13 +1,15 @@
 """Cores read without gdb: what write_core writes, what is cut short, what is damaged."""
 
+import gc
 import os
 import struct
 import subprocess
 import sys
+import weakref
 
 import pytest
 
-from gdbext.access import core_writer, elf, ptrace
+from gdbext.access import cfi, core_writer, elf, ptrace
 from gdbext.access.core_writer import write_core
 from gdbext.access.model import PAGE, Mapping
 from gdbext.access.proc import ProcTarget
@@ -211,3 +213,22 @@ def test_the_memory_map_of_a_process_survives_the_note(tmp_path):
     bare = [(m.start, m.end, m.offset, m.path) for m in without.mappings() if m.path.startswith("/")]
     assert bare == [(m.start, m.end, m.offset, m.path) for m in maps if m.path.startswith("/")]
     assert elf.open_elf(str(tmp_path / "d")).type == elf.ET_CORE
+
+
+def test_a_file_without_call_frame_information_says_nothing_of_the_next_one(tmp_path):
+    """What is known of a file ends with it: nothing is kept by its place in memory, which the next file may get."""
+    whole = open(os.path.realpath(sys.executable), "rb").read(1 << 16)
+    with_table = elf.Elf("with", open("/proc/self/exe", "rb").read())
+    assert cfi.table_of(with_table) is cfi.table_of(with_table) is not None
+    bare = bytearray(whole[:4096])
+    struct.pack_into("<H", bare, 56, 0)  # no program headers
+    for _ in range(50):
+        without = elf.Elf("without", bytes(bare))
+        assert cfi.table_of(without) is None
+        del without
+        again = elf.Elf("with", with_table.data)
+        assert cfi.table_of(again) is not None
+        gone = weakref.ref(cfi.table_of(again))
+        del again
+        gc.collect()
+        assert gone() is None
