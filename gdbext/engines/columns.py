@@ -29,6 +29,7 @@ PIECE = 1 << 20
 FAR = 1 << 12  # bytes: no allocator lays objects of one kind further apart
 MAX_NAME = 256
 MAX_KEYS = 1 << 14  # bytes of a dict's table of keys that are looked through
+SHORT_TEXT = 48  # characters of strs that are read in one go: ids of requests
 FEW = 64  # objects that are read one by one
 KINDS = 8  # forms of the dicts of one class's objects
 SMALL = 64  # ints of more digits are no counter
@@ -195,6 +196,45 @@ def integers(rt: Runtime, pointers: Sequence[int]) -> List[int]:
     for i, _ in columns.others(head, (1 << 3) if tagged else 1):  # zero, negative and large ones
         found[i] = rt.object(pointers[i]).integer(max_digits=SMALL)
     return found
+
+
+def floats(rt: Runtime, pointers: Sequence[int]) -> List[float]:
+    """The floats that object addresses lead to, in order. `GdbextError` for another type."""
+    if not pointers:
+        return []
+    L = rt.layout
+    columns = Columns(rt.target, pointers, L["float.ob_fval"] + 8)
+    kind = rt.object(pointers[0])
+    if not kind.isa("float") or columns.others(L["object.ob_type"], kind.type.address):
+        return [rt.object(p).floating() for p in pointers]
+    return array.array("d", array.array("Q", columns.words(L["float.ob_fval"])).tobytes()).tolist()
+
+
+def strings(rt: Runtime, pointers: Sequence[int], limit: int) -> List[str]:
+    """The strs that object addresses lead to, in order, at most `limit` characters of each. `GdbextError` for another type."""
+    if not pointers:
+        return []
+    L, kind = rt.layout, rt.object(pointers[0]).type
+    head = L["ascii.__size"]
+    columns = Columns(rt.target, pointers, (head + SHORT_TEXT + 7) & -8)
+    counts, states = columns.words(L["ascii.length"]), columns.halves(L["ascii.state"])
+    plain = {state: rt.dialect.string_bits(state) for state in set(states)}
+    strangers = {i for i, _ in columns.others(L["object.ob_type"], kind.address)}
+    texts = [array.array("Q", row).tobytes() for row in zip(*(columns.words(at) for at in range(head, head + SHORT_TEXT, 8)))]
+    found = []
+    for i, (count, state) in enumerate(zip(counts, states)):
+        width, compact, ascii_ = plain[state]
+        if width == 1 and compact and ascii_ and count <= min(limit, SHORT_TEXT) and i not in strangers:
+            found.append(texts[i][:count].decode("ascii", "replace"))
+        else:
+            found.append(rt.object(pointers[i]).string(limit))
+    return found
+
+
+def lengths(rt: Runtime, pointers: Sequence[int]) -> List[int]:
+    """How many elements the lists, tuples or arrays at some addresses say that they have."""
+    at = rt.layout["varobj.ob_size"]
+    return Columns(rt.target, pointers, at + 8).words(at) if pointers else []
 
 
 class Records:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ...errors import GdbextError
 from ...kvcache import waiting
 from ...kvcache.model import Request
-from ..columns import Records
+from ..columns import Records, strings
 from ..objects import at, first_integer, in_frames, in_tasks, optional, thread_in
 from ..sightings import DETOKENIZER, FRONTEND, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
 from .kv import find_scheduler, version
@@ -146,9 +146,9 @@ def requests_at(rt: Runtime, addresses: List[int]) -> List[Tuple[Request, bool]]
     reasons = records.column("finished_reason")
     retractions = records.integers("retraction_count", 0) if records.has("retraction_count") else [0] * len(addresses)
     found = []
-    for i, name in enumerate(records.column("rid")):
+    for i, name in enumerate(strings(rt, records.column("rid"), 1000)):
         obj = rt.object(addresses[i])
-        request = Request(rt.object(name).string(1000), address=addresses[i], preemptions=retractions[i])
+        request = Request(name, address=addresses[i], preemptions=retractions[i])
         request.prompt_tokens = rt.target.i64(prompts[i] + size) if prompts[i] else None
         request.output_tokens = rt.target.i64(outputs[i] + size) if outputs[i] else None
         request.row = first_integer(obj, FIELDS["row"]) if len(addresses) <= MANY else None

@@ -6,7 +6,7 @@ import time
 
 from ...kvcache import waiting
 from ...kvcache.model import Request
-from ..columns import Records
+from ..columns import Records, floats, lengths, strings
 from ..objects import at, has, optional, tokens
 from .paths import MAX_REQUESTS, WAITING
 
@@ -81,20 +81,16 @@ def requests_at(rt: Runtime, addresses: List[int]) -> List[Request]:
         records.integers(name, 0) if records.has(name) else [0] * len(addresses)
         for name in ("num_prompt_tokens", "num_computed_tokens", "num_preemptions")
     )
-    size, outputs = rt.layout["varobj.ob_size"], records.column("_output_token_ids")
-    words: Dict[int, str] = {}
+    names, states, outputs = (records.column(name) for name in ("request_id", "status", "_output_token_ids"))
+    came = floats(rt, records.column("arrival_time")) if now is not None else [0.0] * len(addresses)
+    words = {state: optional(rt.object(state), "_name_", "string", "?") for state in set(states)}
     found = []
-    for i, (name, status, arrival) in enumerate(
-        zip(records.column("request_id"), records.column("status"), records.column("arrival_time"))
-    ):
-        if status not in words:
-            words[status] = optional(rt.object(status), "_name_", "string", "?")
-        request = Request(rt.object(name).string(1000), words[status], address=addresses[i])
+    for i, (name, count) in enumerate(zip(strings(rt, names, 1000), lengths(rt, outputs))):
+        request = Request(name, words[states[i]], address=addresses[i])
         request.prompt_tokens, request.computed_tokens, request.preemptions = prompt[i], computed[i], preempted[i]
-        request.output_tokens = rt.target.i64(outputs[i] + size) if outputs[i] else None
-        came = rt.object(arrival).floating() if arrival and now is not None else 0.0
-        if now is not None and 0 < came <= now + 3600:
-            request.age = max(0.0, now - came)
+        request.output_tokens = count
+        if now is not None and 0 < came[i] <= now + 3600:
+            request.age = max(0.0, now - came[i])
         found.append(request)
     return found
 

@@ -157,7 +157,7 @@ def _around(rt: Runtime, found: Look, core: Object) -> None:
     held = dict(frame.locals()).get("req") if frame is not None and found.keepers[INPUT].stands else None
     if thread is not None and held is not None and at(held, "request_id") is not None:
         request_id = held.attr("request_id").string(1000)
-        if not any(s.request_id == request_id for s in found.sightings):
+        if not any(s.request_id == request_id and s.stage != FRONTEND for s in found.sightings):
             external = optional(held, "external_req_id", "string", "") or ""
             found.sightings.append(Sighting(request_id, INPUT, "in the hands of its input thread", external, tid=thread.tid))
 

@@ -1,0 +1,92 @@
+"""STAND-INS of vLLM's front end and engine core in one process, named as vLLM 0.32 names them: requests at every place of their way.
+
+requests_vllm.py COUNT      COUNT requests wait in the scheduler. Says where it has put which, then waits.
+"""
+
+import collections
+import json
+import queue
+import sys
+import threading
+import time
+import types
+
+vllm = types.ModuleType("vllm")
+vllm.__version__ = "0.32.0"
+sys.modules["vllm"] = vllm
+
+
+class Status:
+    def __init__(self, name):
+        self._name_ = name
+
+
+WAITING, RUNNING, REMOTE = (Status(n) for n in ("WAITING", "RUNNING", "WAITING_FOR_REMOTE_KVS"))
+
+
+class Request:
+    def __init__(self, request_id, status=WAITING, prompt=32, computed=0, output=0):
+        self.request_id, self.external_req_id, self.status = request_id + "-0a1b2c3d", request_id, status
+        self.num_prompt_tokens, self.num_computed_tokens, self.num_preemptions = prompt, computed, 0
+        self._output_token_ids, self.arrival_time = [7] * output, time.time() - 2
+        for n in range(40):  # as many attributes as a real one has: Python keeps them in a dict of the object's own
+            setattr(self, f"other_{n}", None)
+
+
+class RequestState:
+    def __init__(self, request_id):
+        self.external_req_id, self.is_prefilling, self.stats, self.queue = request_id, True, None, None
+
+
+class OutputProcessor:
+    def __init__(self, names):
+        self.request_states = {name + "-0a1b2c3d": RequestState(name) for name in names}
+
+
+class FullAttentionSpec:
+    pass
+
+
+class Manager:
+    block_size, kv_cache_spec = 32, FullAttentionSpec()
+
+
+class Scheduler:
+    def __init__(self, running, waiting):
+        self.running, self.waiting = running, collections.deque(waiting)
+        self.requests = {r.request_id: r for r in [*running, *waiting]}
+        self.current_step = 5
+        self.kv_cache_manager = types.SimpleNamespace(
+            coordinator=types.SimpleNamespace(
+                single_type_managers=(Manager(),), block_pool=types.SimpleNamespace(num_gpu_blocks=101, blocks=[])
+            )
+        )
+
+
+class EngineCoreProc:
+    def __init__(self, scheduler):
+        self.scheduler, self.input_queue, self.output_queue = scheduler, queue.Queue(), queue.Queue()
+
+    def run_busy_loop(self, processor):
+        print(json.dumps(SAID), flush=True)
+        threading.Event().wait()
+
+
+def process_input_sockets(self):
+    req = Request("in-hands")
+    preprocess_add_request(req)
+
+
+def preprocess_add_request(request):
+    while request:
+        pass
+
+
+count = int(sys.argv[1])
+waiting = [Request(f"w{i}", prompt=i % 3000) for i in range(count)]
+core = EngineCoreProc(Scheduler([Request("r0", RUNNING, computed=40, output=9)], [Request("remote", REMOTE), *waiting]))
+core.input_queue.put(("ADD", (Request("queued-in"), 0)))
+SAID = {"waiting": count}
+core.scheduler.waiting.append(Request("too-large", prompt=3201))
+threading.Thread(target=process_input_sockets, args=(core,), daemon=True).start()
+core.run_busy_loop(OutputProcessor(["r0", "remote", "lost", "in-hands", "queued-in", "w0", "w1"]))

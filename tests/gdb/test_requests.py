@@ -1,0 +1,30 @@
+"""Readers of requests on STAND-INS (named so) in a live process: every place of a request's way is read, ten thousand at once."""
+
+import sys
+
+from harness.subjects import running
+
+from gdbext.cpython.runtime import open_runtime
+from gdbext.engines.registry import SPECS
+
+
+class Role:
+    """What a reader asks of a `Rank`."""
+
+    def __init__(self, label, pid, role):
+        self.label, self.pid, self.role = label, pid, role
+
+
+def test_every_place_of_a_vllm_request_is_read():
+    with running(sys.executable, "requests_vllm.py", "10000") as (target, said):
+        look = SPECS["vllm"].requests.look(open_runtime(target), Role("EngineCore", target.pid, "engine-core"))
+    assert look.notes == [] and set(look.parts) == {"frontend", "scheduler"} and look.counters == {"scheduler steps": 5}
+    seen = {(s.request_id.rpartition("-")[0], s.stage): s for s in look.sightings}
+    assert {stage for _, stage in seen} == {"frontend", "running", "queue", "input"}
+    assert sum(stage == "queue" for _, stage in seen) == said["waiting"] + 2
+    assert seen["r0", "running"].progress == (40, 9, 0) and seen["r0", "frontend"].external_id == "r0"
+    assert seen["remote", "queue"].parked and seen["too-large", "queue"].never_fits and not seen["w2999", "queue"].never_fits
+    assert seen["queued-in", "input"].state == "input queue" and seen["in-hands", "input"].tid == look.keepers["input"].tid
+    assert "preprocess_add_request" in look.keepers["input"].stands and look.keepers["output"].tid is None
+    for i in (0, 1, 2999, 3000, 9999):
+        assert seen[f"w{i}", "queue"].request.prompt_tokens == i % 3000
