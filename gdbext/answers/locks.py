@@ -19,13 +19,15 @@ def edge_data(edge: Edge, nodes: Nodes) -> dict[str, Any]:
     """The contract's edge, with what is known of the owner."""
 
     def at(node):
-        view, thread = nodes[node]
-        return place(view, thread)
+        if node in nodes:
+            return place(*nodes[node])
+        view = next(view for view, _ in nodes.values() if view.name == node[0])
+        return {**place(view), "task": escape(str(node[1]).partition(" ")[2])}
 
     return {
         "waiter": at(edge.waiter),
         "lock": escape(edge.lock),
-        "owner": at(edge.owner) if edge.owner in nodes else None,
+        "owner": at(edge.owner) if edge.owner in nodes or isinstance((edge.owner or (0, 0))[1], str) else None,
         "kind": edge.kind,
         "address": Address(edge.address) if edge.address else None,
         "how": edge.how,

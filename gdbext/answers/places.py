@@ -42,6 +42,8 @@ def nodes_of(views: Iterable[ProcessView]) -> Nodes:
 def node_text(node: Node, nodes: Nodes) -> str:
     """`TP0 4242 MainThread`"""
     view, thread = nodes.get(node, (None, None))
+    if thread is None and isinstance(node[1], str):
+        return f"{escape(node[0])} {escape(node[1])}"  # an asyncio task
     name = escape(thread.name) if thread is not None else "?"
     return f"{escape(node[0])} {node[1]} {name}" if node[0] != str(node[1]) else f"{node[1]} {name}"
 

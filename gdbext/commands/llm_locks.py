@@ -6,7 +6,8 @@ from ..lazy import lazy_module
 from ..session import process_selection
 from ..session.command import Answer, Command
 
-ipc_locks, snapshots, locks, threads, waits = (
+async_waits, ipc_locks, snapshots, locks, threads, waits = (
+    lazy_module("stacks.async_waits"),
     lazy_module("stacks.ipc_locks"),
     lazy_module("stacks.snapshots"),
     lazy_module("stacks.locks"),
@@ -18,7 +19,8 @@ ipc_locks, snapshots, locks, threads, waits = (
 class LlmLocks(Command):
     """Show which thread waits for which lock and who has it: the GIL, pthread mutexes, Python's locks and queues.
 
-    Python Lock, RLock, Condition, Semaphore, Event, Barrier, Queue, Thread.join, futures, the import lock and logging's locks are known
+    asyncio tasks are waiters and owners like threads. Python Lock, RLock, Condition, Semaphore, Event, Barrier, Queue, Thread.join,
+    futures, the import lock and logging's locks are known
     by the frames and the address that a thread waits on. A plain Lock keeps no owner: it is found by the frame that stands inside
     its `with`, or between its acquire and its release; else the threads that can reach it are listed. A cycle is said as a
     sentence, and so is an owner that does not exist in this process, as after a fork.
@@ -48,16 +50,17 @@ class LlmLocks(Command):
             edges = []
             for view in views:
                 found, why = locks.find(view)
-                edges += found
-                partial += why
+                tasks = async_waits.read(view.name, view.rt, view.threads) if view.rt is not None else async_waits.AsyncState()
+                edges += found + [task.edge for task in tasks.tasks if task.edge is not None]
+                partial += why + [f"{view.name}: {reason}" for reason in tasks.partial]
             ipc_locks.resolve(views, edges)
         nodes = nodes_of(views)
-        round_ = waits.cycles(edges)
+        cycles = waits.cycles(edges)
         data = {
             "edges": [edge_data(e, nodes) for e in edges],
             "cycles": [
                 {"edges": [edge_data(e, nodes) for e in c], "sentence": waits.sentence(c, lambda n: node_text(n, nodes))}
-                for c in round_
+                for c in cycles
             ],
             "ranks_read": len(views),
             "ranks_total": len(taken),

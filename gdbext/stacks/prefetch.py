@@ -9,7 +9,7 @@ from ..engines import kv_view, registry, shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
 from ..torch import tensor_impl as tensors
-from . import ipc_locks, locks, sampling
+from . import async_waits, ipc_locks, locks, sampling
 from .threads import ProcessView, distributed_label
 
 KV = "-kv"  # no expression begins so
@@ -52,6 +52,8 @@ def _more(target, words):
             shm_rings.find(view.rt)
             collectives.find(view.rt)
         locks.find(view)
+        if view.rt is not None:
+            async_waits.read(view.name, view.rt, view.threads)
         ipc_locks.held_semaphores(view)
         if words:
             prefetch.read(target)

@@ -1,17 +1,26 @@
-"""One snap at several processes at about the same moment: each copied by a collector of its own and running on while it is read.
+"""One look at several processes at about the same moment: each copied by a collector of its own and running on while it is read.
 
 What gdb holds stopped, and what is a core already, is read where it is.
 """
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import os
+import signal
+import sys
 import tempfile
+import threading
+from typing import TYPE_CHECKING, Any, Callable
 
 from ..access import elf
 from ..access.collect import Running
 from ..access.snapshot import CoreFileTarget
 from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 READER = "gdbext.stacks.prefetch"
 TIMEOUT = 600  # seconds for one collector on a machine at full load; the process itself stands still for milliseconds
@@ -21,16 +30,19 @@ class ProcessSnapshot:
     """One process: `label` ('' for a pid without one), `pid`, `rank` (the `Rank`, or None), `target` (None when it failed: `reason`
     says why), `pauses`: seconds it stood still, `partial`: what is missing in the copy."""
 
-    def __init__(self, label, pid, rank=None):
+    def __init__(self, label: str, pid: int | None, rank: Any = None) -> None:
         self.label, self.pid, self.rank = label, pid, rank
-        self.target, self.reason, self.pauses, self.partial, self.file, self.bytes = None, "", [], [], "", 0
+        self.target: Any = None
+        self.pauses: list[float] = []
+        self.partial: list[str] = []
+        self.reason, self.file, self.bytes = "", "", 0
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self.label or (str(self.pid) if self.pid else os.path.basename(self.file))
 
 
-def snapshot_of(one):
+def snapshot_of(one: Any) -> ProcessSnapshot:
     """The `ProcessSnapshot`, not taken yet, of what `resolve` gives: a `Rank`, a pid or a core file."""
     if isinstance(one, str):
         snap = ProcessSnapshot("", None)
@@ -41,9 +53,9 @@ def snapshot_of(one):
     return ProcessSnapshot(one.label, one.pid, one)
 
 
-def snapshots_of(found):
-    """The `ProcessSnapshot`s, not taken yet, of what `resolve` gives. Of two engines whose processes have the same labels each label gets its engine's
-    name before it ("sglang:TP0"), of one engine that runs twice the pid behind it."""
+def snapshots_of(found: Sequence[Any]) -> list[ProcessSnapshot]:
+    """The `ProcessSnapshot`s, not taken yet, of what `resolve_processes` gives. Of two engines whose processes have the same labels each
+    label gets its engine's name before it ("sglang:TP0"), of one engine that runs twice the pid behind it."""
     taken = [snapshot_of(one) for one in found]
     for same in ("{engine}:{label}", "{label}-{pid}"):
         count = collections.Counter(snap.label for snap in taken if snap.rank is not None)
@@ -53,18 +65,27 @@ def snapshots_of(found):
     return taken
 
 
-def pauses(taken):
-    """The contract's `pauses`."""
+def pauses(taken: Sequence[ProcessSnapshot]) -> list[dict[str, Any]]:
+    """The JSON field `pauses`."""
     return [{"pid": snap.pid, "seconds": sum(snap.pauses)} for snap in taken if snap.pauses]
 
 
-def failed(taken):
-    """The contract's `failed`."""
+def failed(taken: Sequence[ProcessSnapshot]) -> list[dict[str, Any]]:
+    """The JSON field `failed`."""
     return [{"label": snap.label, "pid": snap.pid, "reason": snap.reason} for snap in taken if snap.target is None]
 
 
-def collect(taken, paths, words=(), heap=0, reader=READER, open_copies=True):
-    """Fills `taken` in: `paths[i]` is where the i-th copy goes. Several collectors run at once, as many as there are processors."""
+def collect(
+    taken: Sequence[ProcessSnapshot],
+    paths: Sequence[str],
+    words: Sequence[str] = (),
+    heap: int = 0,
+    *,
+    reader: str = READER,
+    open_copies: bool = True,
+) -> None:
+    """Fills `taken` in: `paths[i]` is where the i-th copy goes. Several collectors run at once, as many as there are processors. With
+    `open_copies` each copy is opened and its file removed at once; without, the files stay."""
     waiting = [(snap, path) for snap, path in zip(taken, paths) if snap.target is None and not snap.reason]
     running = []
     try:
@@ -77,6 +98,9 @@ def collect(taken, paths, words=(), heap=0, reader=READER, open_copies=True):
                 result = work.finish(TIMEOUT)
                 snap.pauses, snap.partial, snap.file, snap.bytes = result.pauses, result.partial, result.file, result.bytes
                 snap.target = CoreFileTarget(result.file, snap.label) if open_copies else True
+                if open_copies:
+                    elf.drop_cached(result.file)
+                    os.unlink(result.file)  # memory holds secrets: what is open needs no name
             except GdbextError as e:
                 snap.reason = str(e)
     finally:
@@ -86,22 +110,37 @@ def collect(taken, paths, words=(), heap=0, reader=READER, open_copies=True):
 
 
 @contextlib.contextmanager
-def take_snapshots(found, held=lambda one: None, words=()):
-    """`[ProcessSnapshot]` of what `resolve` gave. `held(one)`: the Target of a process that the debugger holds stopped, else None; `words`: what
-    else is to be copied (`prefetch.read`). The files are gone at the end of the `with` block; targets in hand stay readable."""
+def take_snapshots(
+    found: Sequence[Any], held: Callable[[Any], Any] = lambda one: None, words: Sequence[str] = ()
+) -> Iterator[list[ProcessSnapshot]]:
+    """`[ProcessSnapshot]` of what `resolve_processes` gave. `held(one)`: the Target of a process that the debugger holds stopped, else
+    None; `words`: what else is to be copied (`prefetch.read`). Targets stay readable; no copy stays on the disk, after SIGTERM either."""
     taken = snapshots_of(found)
-    with tempfile.TemporaryDirectory(prefix="gdbext-") as folder:
-        for snap, one in zip(taken, found):
-            try:
-                snap.target = CoreFileTarget(one) if isinstance(one, str) else held(one)
-                if isinstance(one, str):
-                    snap.label, snap.pid = snap.target.label, snap.target.pid
-            except GdbextError as e:
-                snap.reason = str(e)
-        paths = [os.path.join(folder, str(i)) for i in range(len(taken))]
+    for snap, one in zip(taken, found):
         try:
-            collect(taken, paths, words)
-            yield taken
-        finally:
-            for path in paths:
-                elf.drop_cached(path)
+            snap.target = CoreFileTarget(one) if isinstance(one, str) else held(one)
+            if isinstance(one, str):
+                snap.label, snap.pid = snap.target.label, snap.target.pid
+        except GdbextError as e:
+            snap.reason = str(e)
+    with _sigterm_ends(), tempfile.TemporaryDirectory(prefix="gdbext-") as folder:
+        collect(taken, [os.path.join(folder, str(i)) for i in range(len(taken))], words)
+    yield taken
+
+
+@contextlib.contextmanager
+def _sigterm_ends() -> Iterator[None]:
+    """Makes SIGTERM an exit that cleans up, where nobody else has a say in it: not inside gdb, whose own signal it is."""
+    alone = "gdb" not in sys.modules and threading.current_thread() is threading.main_thread()
+    if not alone or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
