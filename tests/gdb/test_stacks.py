@@ -69,11 +69,10 @@ def test_samples_show_who_moves():
 
 
 def test_where_the_main_threads_part_is_said():
-    with pools("a", "b", "c moving") as (one, two, three):
-        said = answer(f"llm-stacks {one['pid']} {two['pid']} {three['pid']} -json")["common"]
-        assert len(said) <= 1  # the moving one may just be in the same call
-        for part in said:
-            assert part["function"] in ("wait", "inner")
+    with pools("a", "b", "c elsewhere") as (one, two, three):
+        (said,) = answer(f"llm-stacks {one['pid']} {two['pid']} {three['pid']} -json")["common"]
+        assert said["function"] == "inner" and said["reached"]["function"] == "wait"
+        assert said["reached"]["ranks"] == [str(one["pid"]), str(two["pid"])] and said["not_reached"] == [str(three["pid"])]
 
 
 def test_the_same_in_gdb_and_on_what_gdb_holds_and_on_a_snapshot(gdb_path, tmp_path):

@@ -1,5 +1,5 @@
-"""pool.py NAME [moving]: a main thread in a known place, an idle pool of three, a thread with a hostile name; says its stack,
-then waits (or, moving, goes round)."""
+"""pool.py NAME [moving|elsewhere]: a main thread in a known place, an idle pool of three, a thread with a hostile name; says its stack,
+then waits (or, moving, goes round; or waits in another function)."""
 
 import concurrent.futures
 import json
@@ -24,12 +24,19 @@ def wait(moving):
         deeper(random.randrange(100))  # no two looks find the same depth, however they fall
 
 
+def elsewhere():
+    time.sleep(1000)
+
+
 def inner(moving):
     stack, frame = [], sys._getframe()
     while frame is not None:
         stack.append(frame.f_code.co_name)
         frame = frame.f_back
-    print(json.dumps({"pid": os.getpid(), "stack": ["wait"] + stack}), flush=True)
+    away = sys.argv[2:] == ["elsewhere"]
+    print(json.dumps({"pid": os.getpid(), "stack": ["elsewhere" if away else "wait"] + stack}), flush=True)
+    if away:
+        elsewhere()
     wait(moving)
 
 
@@ -42,7 +49,7 @@ def main():
     for f in [pool.submit(time.sleep, 0.1) for _ in range(3)]:
         f.result()
     threading.Thread(target=other, name="<b>evil</b>\x1b[2J;x", daemon=True).start()
-    inner(len(sys.argv) > 2)
+    inner(sys.argv[2:] == ["moving"])
 
 
 main()
