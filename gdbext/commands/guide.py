@@ -16,6 +16,18 @@ GUIDE = {
   llm-locks                    who waits for whom: GIL, pthread and Python locks; a cycle as one sentence
 Before anybody restarts it:    llm-snapshot all -o DIR, and look later, on another machine
 It will happen again:          llm-watch -after 60 -o DIR   captures before the engine's own watchdog kills the evidence""",
+    "stuck-request": """My request does not come back: /health says 200, the metrics read 0, the processes look fine.
+  llm-hang all                 one verdict per engine, and what moved between two looks. Nothing that hangs is called busy or idle
+    livelock                   a thread is at work and nothing that it should move moves: an eviction that evicts nothing, say
+    loop-blocked               an API server cannot run its ready tasks: the callback that keeps its loop, and how many wait
+    dead-thread                somebody waits for a thread that has ended: its name, and for what
+    stuck-requests             no thread is stuck, requests are: each with its place, its holder and what it waits for
+    unknown                    what was seen does not tell; the evidence says what each thread waits for
+  llm-requests                 every request over all processes that know it: where it is, since when, who must act
+  llm-locks                    who waits for whom; asyncio tasks and their locks too
+  pytasks -on APIServer        what each task of a front end awaits
+  llm-kv                       a prompt that needs more blocks than there are in all never fits
+It will happen again:          llm-watch -after 60 -o DIR   captures a report and snapshots while it stands""",
     "crash": """It crashed, or left a core.
   gdb -ex 'set auto-solib-add off' -ex 'core-file core.4242'   gdbext needs no symbols of libtorch
   llm-bt                       the thread that died, Python and native together

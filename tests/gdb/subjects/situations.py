@@ -507,6 +507,17 @@ def async_lock_held(draw, drawn):
 
 
 def async_blocked(draw, drawn):
+    lock, has = threading.Lock(), threading.Event()
+
+    def hold():
+        with lock:
+            has.set()
+            forever()
+
+    if drawn == "behind a lock":
+        thread("third", hold)
+        has.wait()
+
     async def main():
         async def other():
             await asyncio.sleep(0.01)
@@ -514,6 +525,9 @@ def async_blocked(draw, drawn):
         keep.append(asyncio.create_task(other()))
         await asyncio.sleep(0.05)
         keep.append(asyncio.create_task(other()))
+        if drawn == "behind a lock":
+            with lock:
+                pass
         (STUCK.get(drawn) or SPINNING.get(drawn))()
 
     return "loop", run_async(main)
@@ -831,6 +845,8 @@ def main():
         if decoy not in forks:
             decoy()
     hung, right, culprits = truth_of(kind, name, drawn)
+    while "third" in culprits and "main" not in culprits and "third" not in tids:
+        time.sleep(0.01)  # it begins in the ender's thread
     told = [tids[c] for c in culprits if c in tids] + [c for c in culprits if c in ("dead", "task")]
     mine = [pid for pid in children if pid not in with_children]
     said = {
