@@ -9,11 +9,14 @@ from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape
 from .places import node_text, nodes_of, place
+from .requests import counter_data, stuck_data
 
 if TYPE_CHECKING:
     from ..verdict.examine import Examination
 
 snapshots = lazy_module("stacks.snapshots")
+
+STUCK = ("never-fits", "parked", "behind", "lost", "zombie")
 
 MEANING = {
     "lock-cycle": "threads or tasks wait for one another's locks",
@@ -55,6 +58,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
         return data
 
     said = found.verdicts[0]
+    stuck = [r for r in found.requests or () if r.verdict in STUCK]
     verdicts = [
         {
             "engine": v.engine,
@@ -77,7 +81,11 @@ def hang_data(found: Examination) -> dict[str, Any]:
             {"label": escape(c.label), "pid": c.pid, "what": escape(c.what), "before": c.before, "after": c.after}
             for f in found.facts
             for c in f.counters
-        ],
+        ]
+        + [counter_data(c) for c in found.progress],
+        "requests_open": len(found.requests) if found.requests is not None else None,
+        "requests_stuck": len(stuck) if found.requests is not None else None,
+        "requests": [stuck_data(r) for r in stuck],
         "ranks_read": sum(s.view is not None for s in seen),
         "ranks_total": len(seen),
         "pauses": snapshots.pauses([s.snapshot for s in seen]),

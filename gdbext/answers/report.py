@@ -58,6 +58,7 @@ def page(data, seen, views):
         + (html.table(["who waits", "for what", "held by", "in", "note"], rows) if rows else "<p>No thread waits for a lock.</p>")
     )
     body += [f"<p class=bad>Cycle: {t(waits.sentence(c, lambda n: node_text(n, nodes)))}</p>" for c in waits.cycles(edges)]
+    body.append("<h2>Requests that do not move</h2>" + requests_table(data))
     body.append("<h2>KV cache</h2>" + kv_table(views))
     body.append("<h2>Versions</h2>" + versions_table(views))
     pauses = ", ".join(
@@ -87,6 +88,19 @@ def ranks_table(seen):
             ]
         )
     return html.table(["process", "engine", "role", "pid", "state", "threads", "RSS", "CPU", "age", "notes", "not read"], rows)
+
+
+def requests_table(data):
+    """The requests that nobody moves; ids and places, no prompts."""
+    if data["requests_open"] is None:
+        return "<p>No engine that is known here.</p>"
+    if not data["requests"]:
+        return f"<p>None of {data['requests_open']} open ones.</p>"
+    rows = [
+        [r["request_id"], r["verdict"], (r["at"] or {}).get("label", ""), r["waits_for"], (r["holder"] or {}).get("label", "")]
+        for r in data["requests"]
+    ]
+    return html.table(["request", "verdict", "at", "waits for", "who must act"], rows)
 
 
 def kv_table(views):

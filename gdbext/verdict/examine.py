@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
+from ..access.proc import ProcTarget
+from ..engines.group import engines_of
+from ..requests import collect, join
 from ..stacks import sampling
 from .from_samples import facts_of
 from .judge import judge
@@ -18,22 +21,46 @@ LONGER = 3.0  # times the first look: for a device that only takes its time
 
 
 class Examination:
-    """`seen`: `[ProcessSamples]`, `verdicts`: the gravest first, `facts` that they were made from."""
+    """`seen`: `[ProcessSamples]`, `verdicts`: the gravest first, `facts` that they were made from, `requests`: `[Tracked]` of all engines,
+    None where there is none, `progress`: what their processes count, at both looks."""
 
-    def __init__(self, seen: list[ProcessSamples]) -> None:
+    def __init__(self, seen: list[ProcessSamples], custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = ()) -> None:
         self.seen = seen
         self.facts = [facts_of(s) for s in seen]
+        for pids, requests, _ in custodies:
+            for f in self.facts:
+                if f.pid in pids:
+                    f.requests = requests
+        self.requests = [r for _, requests, _ in custodies for r in requests] if custodies else None
+        self.progress = [c for _, _, counted in custodies for c in counted]
         self.verdicts: list[Verdict] = judge(self.facts)
 
 
 def examine(found: Sequence[Any], held: Callable[[Any], Any], seconds: float, words: Sequence[str] = ()) -> Examination:
     """Looks for `seconds` at what `resolve_processes` gave. What waits for its device is looked at once more, and longer, before a kernel
     is called endless."""
-    first = Examination(sampling.sample(found, held, seconds, words))
+    first = _look(found, held, seconds, words)
     if not any(v.kind == "kernel" for v in first.verdicts):
         return first
-    second = Examination(sampling.sample(found, held, seconds * LONGER, words))
+    second = _look(found, held, seconds * LONGER, words)
     for s, earlier in zip(second.seen, first.seen):
         if s.snapshot is not earlier.snapshot:
             s.snapshot.pauses = earlier.snapshot.pauses + s.snapshot.pauses
     return second
+
+
+def _look(found: Sequence[Any], held: Callable[[Any], Any], seconds: float, words: Sequence[str]) -> Examination:
+    """The samples of all processes, between two looks at the requests of each engine."""
+    ranks = [one for one in found if hasattr(one, "family")]
+    engines = [engine for engine in engines_of(ranks, lambda rank: held(rank) or ProcTarget(rank.pid, rank.label)) if engine.spec]
+    before = [collect.looks_at(engine)[0] for engine in engines]
+    seen = sampling.sample(found, held, seconds, words)
+    custodies = []
+    for engine, first in zip(engines, before):
+        for rank in engine.alive():
+            engine.target(rank).invalidate()
+        second, _ = collect.looks_at(engine)
+        if any(look.parts for look in second):
+            pids = {rank.pid for rank in engine.alive()}
+            custodies.append((pids, join.join(second, first), join.progress(second, first)))
+    return Examination(seen, custodies)

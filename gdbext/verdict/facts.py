@@ -159,7 +159,7 @@ class ProcessState:
     """One process: `threads` (the main one first), `hog`: (node that holds the GIL and never gives it back, [nodes that wait for it]) or
     None, `world`: (rank, size) or None, `why` it could not be read, `tasks`, `moved_tasks`: nodes, `loops`, `counters`: of progress,
     `rings`, `counts` of collectives, `children`: {pid: seconds it ran}, `dead_children`: [(pid, what)], `ended`: how it has ended,
-    `peers`: {inode: [(pid, writes)]}, `requests_open`: None where it has no such thing."""
+    `peers`: {inode: [(pid, writes)]}, `requests`: of its engine (`requests.model.Tracked`), None where they are not known."""
 
     name: str
     role: str = ""
@@ -183,6 +183,7 @@ class ProcessState:
     ancestors: set[int] = field(default_factory=set)
     peers: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)
     orphan: str = ""
+    requests: list[Any] | None = None
 
     @property
     def main(self) -> ThreadState | None:

@@ -7,7 +7,7 @@ Who is at work or at rest is asked last: nothing that waits in vain may be calle
 
 from __future__ import annotations
 
-from . import asyncio_loops, chains, collectives, device, ended, gil, load, locks, rest, rings, startup
+from . import asyncio_loops, chains, collectives, device, ended, gil, load, locks, requests, rest, rings, startup
 
 ORDER = (
     ended.crashed,
@@ -25,6 +25,7 @@ ORDER = (
     chains.dead_thread,
     chains.livelock,
     chains.starved,
+    requests.stuck,
     ended.orphaned,
     load.busy,
     rest.idle,

@@ -8,6 +8,7 @@ from ...engines import registry
 from ..facts import STILL, Verdict
 from ..follow import outlook, owed
 from ..words import name_of
+from . import requests
 from .chains import roots
 from .rings import rests
 
@@ -25,6 +26,10 @@ def busy(facts: Sequence[ProcessState]) -> Verdict | None:
     nodes = roots(facts)
     if not nodes:
         return None
+    if requests.moving(facts):
+        return _engine(facts)
+    if requests.custody(facts):
+        return None  # requests are open, and none of them moves
     found = [(node, outlook(facts, node)) for node in nodes]
     goes = [node for node, o in found if o.kind == "moves"]
     collecting = [t for f in facts for t in f.threads[:1] if t.collects and t.works and t.node not in owed(facts)]
@@ -42,6 +47,16 @@ def busy(facts: Sequence[ProcessState]) -> Verdict | None:
     evidence += [_line(facts, t) for t in working[:SHOWN]]
     shown: list[Node] = [t.node for t in working[:SHOWN]]
     return Verdict("busy", shown, evidence)
+
+
+def _engine(facts: Sequence[ProcessState]) -> Verdict:
+    """An engine some of whose requests moved."""
+    known = requests.custody(facts) or []
+    moved = [r.request_id for r in known if r.verdict == "moving"]
+    counted = [c for f in facts for c in f.counters if c.moved]
+    line = f"{len(moved)} of {len(known)} open requests moved: {', '.join(moved[:SHOWN])}"
+    working = [t.node for f in facts for t in f.threads[:1] if t.works]
+    return Verdict("busy", working[:SHOWN], [line, *(f"{c.label}: {c.what}: {c.before} -> {c.after}" for c in counted[:8])])
 
 
 def _at_work(facts: Sequence[ProcessState], t: ThreadState) -> bool:

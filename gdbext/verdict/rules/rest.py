@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..facts import Verdict
 from ..follow import outlook
 from ..words import name_of
+from . import requests
 from .chains import roots
 from .rings import rests
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 def idle(facts: Sequence[ProcessState]) -> Verdict | None:
     """Every main thread rests: its wait can be ended from outside. No other thread and no task waits for one that cannot come."""
     nodes = roots(facts)
-    if not nodes:
+    known = requests.custody(facts)
+    if not nodes or known:
         return None
-    evidence = []
+    evidence = ["no request is open"] if known is not None else []
     for f in facts:
         if f.main is None:
             return None
@@ -33,6 +35,8 @@ def idle(facts: Sequence[ProcessState]) -> Verdict | None:
         if found.kind != "rests":
             return None
         evidence.append(f"{name_of(facts, node)} waits for input from outside" + (f": {found.way[-1]}" if found.way else ""))
+    if known is not None:  # what an engine owes is its requests: helpers that wait for each other are its own affair
+        return Verdict("idle", [], [*evidence, "nothing is owed"])
     others = [t.node for f in facts for t in f.threads[1:] if _counts(t)] + [t.node for f in facts for t in f.tasks]
     for node in others:
         if not _at_peace(facts, node):

@@ -1,0 +1,51 @@
+"""Requests: those that nobody moves although no thread is stuck by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..facts import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..facts import ProcessState
+
+SURE = ("lost", "zombie", "never-fits")  # stuck beside others that move too
+SHOWN = 8
+
+
+def custody(facts: Sequence[ProcessState]) -> list[Any] | None:
+    """The requests of the engine that the processes are of (`requests.model.Tracked`), None where they are not known."""
+    return next((f.requests for f in facts if f.requests is not None), None)
+
+
+def moving(facts: Sequence[ProcessState]) -> bool:
+    """Whether a request moved between the two looks."""
+    return any(r.verdict == "moving" for r in custody(facts) or ())
+
+
+def stuck(facts: Sequence[ProcessState]) -> Verdict | None:
+    """Requests whose answer cannot come, or, where none of the engine's moves, that wait for what does not come."""
+    known = custody(facts) or []
+    found = [r for r in known if r.verdict in SURE or not moving(facts) and r.verdict in ("parked", "behind")]
+    if not found:
+        return None
+    by_label = {f.name: f for f in facts}
+    culprits = []
+    for r in found:
+        if r.holder is not None:
+            f = by_label.get(r.holder.label)
+            known_thread = f is not None and f.thread((f.name, r.holder.tid)) is not None
+            culprits.append((r.holder.label, r.holder.tid if known_thread else None))
+    evidence = [_line(r) for r in found[:SHOWN]]
+    if len(found) > SHOWN:
+        evidence.append(f"and {len(found) - SHOWN} more")
+    return Verdict("stuck-requests", culprits, evidence, [r.request_id for r in found[:SHOWN]])
+
+
+def _line(r: Any) -> str:
+    at = f" at {r.at.label}" if r.at is not None else ""
+    wait = f", waits for {r.waits_for}" if r.waits_for else ""
+    age = f", for {r.age:.0f} s" if r.age is not None else ""
+    return f"request {r.request_id} is {r.verdict}{at}{wait}{age}"
