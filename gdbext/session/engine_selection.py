@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ..cpython.objects import Object
 from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from .command import Option
 
-discover, groups, kv_view, registry, expressions = (
+discover, groups, kv_view, registry, expressions, objects = (
     lazy_module("engines.discover"),
     lazy_module("engines.group"),
     lazy_module("engines.kv_view"),
     lazy_module("engines.registry"),
     lazy_module("cpython.expressions"),
+    lazy_module("cpython.objects"),
 )
 
 TYPE_CHECKING = False
@@ -74,7 +74,7 @@ def view_of(session: Any, args: Any, target: Optional[Target] = None) -> Union[V
     root = None
     if getattr(args, "pool", None):
         root = expressions.evaluate(session.runtime(args.on), args.pool, session.frame(args.on))
-        if not isinstance(root, Object):
+        if not isinstance(root, objects.Object):
             raise GdbextError(f"-pool {args.pool} is a {type(root).__name__}, no Scheduler, KVCacheManager or BlockPool")
     try:
         view = kv_view.View(target, engine_of(session, target), root, getattr(args, "show_content", False))
