@@ -9,12 +9,11 @@ from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape
 from .places import node_text, nodes_of, place
-from .requests import counter_data, stuck_data
 
 if TYPE_CHECKING:
     from ..verdict.examine import Examination
 
-snapshots = lazy_module("stacks.snapshots")
+requests, snapshots = lazy_module("answers.requests"), lazy_module("stacks.snapshots")
 
 STUCK = ("never-fits", "parked", "behind", "lost", "zombie")
 
@@ -82,10 +81,10 @@ def hang_data(found: Examination) -> dict[str, Any]:
             for f in found.facts
             for c in f.counters
         ]
-        + [counter_data(c) for c in found.progress],
+        + [requests.counter_data(c) for c in found.progress],
         "requests_open": len(found.requests) if found.requests is not None else None,
         "requests_stuck": len(stuck) if found.requests is not None else None,
-        "requests": [stuck_data(r) for r in stuck],
+        "requests": [requests.stuck_data(r) for r in stuck],
         "ranks_read": sum(s.view is not None for s in seen),
         "ranks_total": len(seen),
         "pauses": snapshots.pauses([s.snapshot for s in seen]),
