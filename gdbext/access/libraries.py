@@ -45,6 +45,13 @@ def symbols_of(progspace: Any = None) -> set[str]:
     return found
 
 
+def loaded() -> dict[str, bool]:
+    """{path as gdb names it: whether its symbols are read} of the shared libraries of the selected inferior."""
+    text = gdb.execute("info sharedlibrary", to_string=True)
+    found = re.findall(r"^(?:0x[0-9a-f]+ +0x[0-9a-f]+)? +(Yes|No)(?: \(\*\))? +(/.*)$", text, re.M)
+    return {path: word == "Yes" for word, path in found}
+
+
 def read_symbols(path: str) -> bool:
     """Reads the symbols of a shared library of the selected inferior, named as gdb's `info sharedlibrary` names it; True when
     they are there."""

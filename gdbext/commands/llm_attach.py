@@ -113,7 +113,7 @@ def _attached_text(done, style):
         for path, count in h.libraries.left_out.items():
             file = escape(os.path.basename(path))
             lines.append(
-                f"  symbols not read: {file} ({size(count)}); llm-bt needs none, gdb's own bt does: sharedlibrary {file}"
+                f"  symbols not read: {file} ({size(count)}); llm-bt needs none, gdb's own bt and break do: llm-symbols {file}"
             )
         for number, _, level, _, why in h.libraries.unvouched:
             lines.append(

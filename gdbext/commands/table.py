@@ -47,6 +47,7 @@ COMMANDS = {
     "llm-addr": ("llm_addr", "LlmAddr"),
     "llm-kernels": ("llm_kernels", "LlmKernels"),
     "llm-break": ("llm_break", "LlmBreak"),
+    "llm-symbols": ("llm_symbols", "LlmSymbols"),
     "llm-launch": ("llm_launch", "LlmLaunch"),
     "llm-focus": ("llm_focus", "LlmFocus"),
     "llm-step": ("llm_focus", "LlmStep"),

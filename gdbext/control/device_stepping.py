@@ -50,7 +50,8 @@ def chosen(device: CudaGdb, number: int | None) -> tuple[Running, Any]:
 def focus_on(device: CudaGdb, number: int | None, asked: dict[str, Any], runtime: Callable[[], Runtime]) -> dict[str, Any]:
     """Focuses the block that works on what `asked` names (fields of `kernels.focus.Question`); -> the JSON fields of llm-focus.
 
-    `number`: cuda-gdb's of the kernel; `runtime()`: of the process's Python. Raises `GdbextError` where the block cannot be told."""
+    `number`: cuda-gdb's of the kernel; `runtime()`: of the process's Python. Raises `GdbextError` where the block cannot
+    be told."""
     kernel, entry = chosen(device, number)
     if entry is None or not entry.focus:
         raise NotFoundError(
@@ -100,7 +101,8 @@ def triton_facts(runtime: Callable[[], Runtime], device: CudaGdb, kernel: Runnin
 
 
 def step(device: CudaGdb, focus: Focus, kind: str) -> tuple[dict[str, Any], str]:
-    """One step of the warp in `focus`, by "line", "instruction" or "kv-block"; -> (the JSON fields of llm-step, a reason for `partial` or "")."""
+    """One step of the warp in `focus`, by "line", "instruction" or "kv-block"; -> (the JSON fields of llm-step, a
+    reason for `partial` or "")."""
     said = ""
     if kind == "line" and not device.has_lines():
         kind, said = "instruction", "the device code has no lines: one instruction instead"

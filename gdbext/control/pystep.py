@@ -21,7 +21,10 @@ from .hw_breakpoints import READ_ERRORS, REGISTERS, BytecodeWatchpoint, Process,
 from .pybreak import text_of
 
 if TYPE_CHECKING:
+    from typing import Any, Callable
+
     from ..cpython.dialects import RawFrame
+    from ..cpython.runtime import Runtime
 
 ANCESTORS = 3  # callers that are watched: where a frame goes away by an exception, one of them goes on
 SKIPPED = "<frozen "  # the import machinery is not stepped into
@@ -30,17 +33,17 @@ SKIPPED = "<frozen "  # the import machinery is not stepped into
 class Run:
     """One step: watchpoints that last until it ends."""
 
-    def __init__(self, process, label):
+    def __init__(self, process: Process, label: str) -> None:
         self.process, self.rt, self.label = process, process.rt, label
         self.hw_breakpoints, self.ended = [], None  # ended: the `StopContext` that ended it
         self.returned: str | None = None  # what the frame that was left gave, as text
 
-    def watch(self, address, hit, size=8, raw=False):
+    def watch(self, address: int, hit: Callable[[Any], bool], size: int = 8, raw: bool = False) -> None:
         self.hw_breakpoints.append(
             WordWatchpoint(self.process, address, self.label, lambda stop: self._note(stop, hit), size, raw)
         )
 
-    def watch_frame(self, step, hit):
+    def watch_frame(self, step: RawFrame, hit: Callable[[StopContext], bool]) -> None:
         """`hit(stop)` at each instruction of a frame."""
         L = self.rt.layout
         if "frameobj.f_lasti" in L:
@@ -72,7 +75,7 @@ class Run:
             return True
         return False
 
-    def go(self):
+    def go(self) -> StopContext | None:
         """Resumes all threads until one of them ends it, something else stops the process, or it is gone; -> `StopContext` or
         None."""
         locking = gdb.parameter("scheduler-locking")
@@ -92,7 +95,7 @@ class Run:
         return self.ended
 
 
-def here(label):
+def here(label: str) -> tuple[Process, StopContext, list[RawFrame]]:
     """-> (Process, StopContext, raw frames, innermost first) of the selected thread; `GdbextError` where it runs no Python."""
     process = Process.of(gdb.selected_inferior(), label)
     if gdb.selected_thread() is None:
@@ -114,7 +117,7 @@ def _free(process, wanted, least, label):
     return min(free, wanted)
 
 
-def over(label, only_forward=False, until=None):
+def over(label: str, only_forward: bool = False, until: int | None = None) -> StopContext | None:
     """pynext, pyuntil: to another line of the selected thread's innermost frame, or to its caller."""
     process, stop, steps = here(label)
     frame = PyFrame(process.rt, steps[0], 0)
@@ -175,7 +178,7 @@ def _left(now, address, code):
     return True
 
 
-def out(label, level=0):
+def out(label: str, level: int = 0) -> StopContext | None:
     """pyfinish: until the frame at `level` has returned to its caller."""
     process, stop, steps = here(label)
     callers = steps[level + 1 :]
@@ -189,7 +192,7 @@ def out(label, level=0):
     return run.go()
 
 
-def into(label):
+def into(label: str) -> StopContext | None:
     """pystep: to another line, into a function that is called, or to the caller."""
     process, stop, steps = here(label)
     rt, L = process.rt, process.rt.layout
@@ -239,27 +242,30 @@ def into(label):
             found = run.go()
         elif at_switch(now):
             found = now
-    if not entered:
-        return found
-    fresh = entered[-1]
+    return _to_first_line(label, process, steps[0], line, entered[-1]) if entered else found
+
+
+def _to_first_line(label: str, process: Process, caller: RawFrame, line: int | None, fresh: RawFrame) -> StopContext | None:
+    """On from where a function was entered, to its first line; a generator that was only made is stepped over."""
+    rt, L = process.rt, process.rt.layout
     key = "code._co_firsttraceable"
     resume = 2 * process.view.i32(fresh.code + L[key]) if key in L else -1
     before = rt.code(fresh.code).line(fresh.lasti) if fresh.lasti > resume else None  # a generator that goes on
 
-    def at_first_line(now):
+    def at_first_line(now: StopContext) -> bool:
         here = now.frame.line
         return now.frame.raw.address == fresh.address and now.frame.raw.lasti > resume and here is not None and here != before
 
     run = Run(process, "pystep")
     run.watch_frame(fresh, at_first_line)
-    ended = _jumps(rt, steps[0])
-    run.watch_frame(steps[0], lambda now: not ended() and now.frame.raw.address == address)
+    ended = _jumps(rt, caller)
+    run.watch_frame(caller, lambda now: not ended() and now.frame.raw.address == caller.address)
     found = run.go()
-    back = found is not None and found.frame.raw.address == address and found.frame.line == line
+    back = found is not None and found.frame.raw.address == caller.address and found.frame.line == line
     return into(label) if back else found  # a generator was made, none of its lines ran
 
 
-def _current(rt, tstate):
+def _current(rt: Runtime, tstate: int) -> tuple[int, int]:
     """-> (address of the word that says which frame of a thread runs, of the one that changes with calls by way of C, or 0)."""
     L = rt.layout
     if "tstate.frame" in L:
@@ -269,7 +275,7 @@ def _current(rt, tstate):
     return rt.target.u64(tstate + L["tstate.cframe"]) + L["cframe.current_frame"], tstate + L["tstate.cframe"]
 
 
-def text(stop):
+def text(stop: StopContext) -> str:
     """Where a step ended, with the source line where this machine has the file."""
     frame = stop.frame
     head = f"{escape(frame.function)} at {escape(frame.file)}:{frame.line}, thread {stop.tid}"

@@ -332,3 +332,21 @@ def test_ctrl_c_in_the_middle_of_attaching_leaves_all_running(gdb_path, root, tm
             gdb.stdout.close()
             assert found[0].runs() and found[1].runs() and found[2].stands(), lines
         assert interrupted, "no round was interrupted: the test shows nothing"
+
+
+def test_symbols_of_one_library_are_read_when_asked_for(gdb, one):
+    run = gdb(
+        [
+            f"llm-attach -libraries none {one.pid}",
+            "llm-symbols -json libm.so",
+            "llm-symbols -json",
+            "llm-symbols nosuch",
+            "info line fmod",
+        ]
+    )
+    (libm,) = run.json(1)["libraries"]
+    assert libm["read"] and "libm" in libm["file"] and run.json(1)["partial"] == []
+    assert {"file": libm["file"], "read": True} in run.json(2)["libraries"] and not all(
+        r["read"] for r in run.json(2)["libraries"]
+    )
+    assert "no library of the process" in run.outputs[3] and "fmod" in run.outputs[4]

@@ -1,0 +1,56 @@
+"""llm-symbols: reads the symbols of chosen libraries of an attached process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import GdbextError, NotFoundError
+from ..lazy import lazy_module
+from ..render.text import escape
+from ..session.command import Answer, Command
+
+if TYPE_CHECKING:
+    from ..render.text import Style
+    from ..session.command import Args
+    from ..session.session import Session
+
+libraries = lazy_module("access.libraries")
+
+
+class LlmSymbols(Command):
+    """Read the symbols of a shared library of the selected process into gdb, so that break, bt and print know it.
+
+    After llm-attach gdb has read only what the stacks needed: `break f` finds nothing in a library that is not read, and asks
+    whether to make it pending. LIB is a part of the library's path. Without LIB: the libraries that are loaded, and whether
+    gdb has read them. A large one (libtorch_cpu) takes seconds, and the process stands still meanwhile.
+
+        (gdb) llm-symbols _C.abi3
+        /…/vllm/_C.abi3.so  read
+        (gdb) break paged_attention_v1
+    """
+
+    name = "llm-symbols"
+    group = "kernels"
+    operand = "[LIB]"
+    takes_target = False
+    gdb_only = True
+
+    def run(self, session: Session, args: Args) -> Answer:
+        if not session.in_gdb:
+            raise GdbextError("this command works inside gdb: source gdbext/init.py there")
+        session.target()  # one line where no process is selected
+        wanted = args.operand_text
+        chosen = [path for path in libraries.loaded() if wanted in path]
+        if not chosen:
+            raise NotFoundError(f"no library of the process has {wanted!r} in its path: llm-symbols alone lists them")
+        if wanted:
+            for path in chosen:
+                libraries.read_symbols(path)
+        now = libraries.loaded()
+        rows = [{"file": escape(path), "read": now.get(path, False)} for path in chosen]
+        missing = [r["file"] for r in rows if wanted and not r["read"]]
+
+        def text(style: Style) -> str:
+            return "\n".join(f"{style.file(r['file'])}  {'read' if r['read'] else 'not read'}" for r in rows)
+
+        return Answer({"libraries": rows}, text, [f"not read: {', '.join(missing)}"] if missing else [])
