@@ -138,7 +138,7 @@ def test_registers_run_out_with_a_clear_word_and_come_back(session):
 @pytest.mark.parametrize(
     "line, wanted",
     [
-        ("pybreak breakpoints.py:18", "has no code; the next line with code is"),
+        ("pybreak breakpoints.py:19", "has no code; the next line with code is"),
         ("pybreak breakpoints.py:99999", "has no code; the last line with code is"),
         ("pybreak a b c", "is no FILE:LINE, FUNCTION or MODULE:FUNCTION"),
         ("pybreak x.py:work", "after a file comes a line number"),
