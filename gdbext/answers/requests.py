@@ -22,8 +22,8 @@ HEAD = ["request", "verdict", "at", "state", "tokens", "prompt", "computed", "ou
 
 
 def request_data(request: Optional[Request], tracked: Optional[Tracked] = None) -> Dict[str, Any]:
-    """One request: the scheduler's own numbers (`request`, None where no scheduler has it), and where it is over all processes (`tracked`, None
-    where only a cache was read)."""
+    """One request: the scheduler's own numbers (`request`, None where no scheduler has it), and where it is over all processes
+    (`tracked`, None where only a cache was read)."""
     known = request
     data: Dict[str, Any] = {
         "request_id": escape(known.request_id if known is not None else tracked.request_id if tracked else ""),
@@ -99,7 +99,8 @@ def counter_data(counter: Counter) -> Dict[str, Any]:
 
 
 def sampling_data(rt: Runtime, request: Request, hidden: Collection[str]) -> Dict[str, str]:
-    """{name: text} of a request's sampling parameters, as the scheduler keeps them; {} where it has none. `hidden`: names that are not shown."""
+    """{name: text} of a request's sampling parameters, as the scheduler keeps them; {} where it has none. `hidden`: names that
+    are not shown."""
     try:
         held = rt.object(request.address).attr("sampling_params")
         if held.is_none():

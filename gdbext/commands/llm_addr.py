@@ -26,7 +26,7 @@ _KEYS = ("rank", "layer", "part", "block", "slot", "head", "element")
 
 
 class LlmAddr(Command):
-    __doc__ = f"""Say what an address is: KV layer, block, slot, head and the owning requests; a tensor; a Python object; a mapping.
+    __doc__ = f"""Say what an address is: KV layer, block, slot, head and owning requests; a tensor; a Python object; a mapping.
 
       (gdb) llm-addr 0x7f2b4c0a1200
       0x7f2b4c0a1200: KV cache, TP0 layer 3, k, block 17, slot 5, head 2, element 8

@@ -20,10 +20,11 @@ profiler = lazy_module("engines.profiler")
 class LlmProfile(Command):
     """Start or stop the engine's own profiler, through the HTTP server of its ranks (the engine then writes its traces).
 
-    vLLM and SGLang, each on all ranks of the engine that WHAT belongs to: their end points know no choice. Where the engine was started
-    without its profiler, the answer says which setting turns it on. Nothing is attached or stopped.
+    vLLM and SGLang, each on all ranks of the engine that WHAT belongs to: their end points know no choice. Where the engine was
+    started without its profiler, the answer says which setting turns it on. Nothing is attached or stopped.
 
-    The options go with start, to engines whose end point takes them: SGLang all, vLLM -steps; one that is not taken is refused by name.
+    The options go with start, to engines whose end point takes them: SGLang all, vLLM -steps; one that is not taken is refused
+    by name.
 
         (gdb) llm-profile start TP0
         profiler started on TP0, TP1 (port 8000); traces land in /tmp/traces
@@ -83,7 +84,8 @@ def _chosen(args: Args) -> dict[str, Any]:
 
 def told(one: Any, verb: str) -> str:
     """What came of one engine, in words."""
-    text = f"profiler {'started' if verb == 'start' else 'stopped'} on {', '.join(escape(r.label) for r in one.ranks)} (port {one.port}); "
+    labels = ", ".join(escape(r.label) for r in one.ranks)
+    text = f"profiler {'started' if verb == 'start' else 'stopped'} on {labels} (port {one.port}); "
     if not one.folder:
         return text + "where the traces land, the engine's log says"
     if verb == "start":

@@ -1,5 +1,7 @@
 """llm-ranks: the engine processes of this machine."""
 
+from __future__ import annotations
+
 import os
 
 from ..engines.rank import STATES
@@ -9,6 +11,11 @@ from ..render.text import escape, seconds, shorten, size, table
 from ..session.command import Answer, Command, Option
 
 discover = lazy_module("engines.discover")
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _HEAD = ["#", "label", "engine", "role", "pid", "parent", "GPUs", "state", "thr", "RSS", "CPU", "age", "inf", "note"]
 _RIGHT = ("#", "pid", "parent", "thr", "RSS", "CPU", "age", "inf")
 
@@ -98,7 +105,7 @@ class LlmRanks(Command):
     takes_target = False
     standalone = True
 
-    def run(self, session, args):
+    def run(self, session: Any, args: Any) -> Answer:
         ranks, partial, looked = discover.survey(engine=args.engine, verify=args.verify)
         for rank in ranks:
             rank.inferior = session.inferior_of(rank.pid)
@@ -106,7 +113,7 @@ class LlmRanks(Command):
         host = os.uname().nodename
         data = {"ranks": [r.data(host) for r in ranks], "processes": looked}
 
-        def text(style):
+        def text(style: Any) -> str:
             if not ranks:
                 return f"no engine processes found (looked at {looked} processes)"
             return table([_row(r, style) for r in ranks], _HEAD, style, _RIGHT) + "\n" + _summary(ranks, looked)

@@ -36,12 +36,15 @@ class LlmRequests(Command):
       request    verdict  at          state    tokens  prompt  computed  output  blocks  age     waits for
       request-7  moving   EngineCore  RUNNING     133      32       132     101       2  1.24 s
       request-8  moving   EngineCore  RUNNING     101      32       100      69       1  1.02 s
-      request-9  queued   EngineCore  WAITING      64      64         0       0       0  0.31 s  blocks: needs 4 of group 0, 1 free; request-7 holds 2
+      request-9  queued   EngineCore  WAITING      64      64         0       0       0  0.31 s  blocks: needs 4 of group 0, 1 free
 
-    WHAT names a process of an engine, or a core; without it the selected process's engine, else all engines here. Every process that may know a
-    request is read twice, a second apart, without stopping it: front ends, the scheduler's queues, workers, SGLang's detokenizer. moving: it got
-    on. queued: others that move are before it. behind: what it waits for is stuck itself. parked: it waits for something that has not come. never-fits:
-    it needs more than there is in all. lost: somebody waits for its answer, no process works on it. zombie: the engine works on it, nobody waits.
+    WHAT names a process of an engine, or a core; without it the selected process's engine, else all engines here. Every process
+    that may know a request is read twice, a second apart, without stopping it: front ends, the scheduler's queues, workers,
+    SGLang's detokenizer.
+
+    moving: it got on. queued: others that move are before it. behind: what it waits for is stuck itself. parked: it waits for
+    something that has not come. never-fits: it needs more than there is in all. lost: somebody waits for its answer, no process
+    works on it. zombie: the engine works on it, nobody waits for its answer.
 
     llm-request ID shows the whole way of one. Token ids only with -show-content.
 
@@ -80,7 +83,8 @@ class LlmRequest(Command):
       queue     EngineCore  4177  WAITING  0 0 0
         it waits behind request-8, which never fits
 
-    ID is the engine's own, the user's, or the beginning of one. -sampling adds temperature, max_tokens and the rest, as the scheduler has them."""
+    ID is the engine's own, the user's, or the beginning of one. -sampling adds temperature, max_tokens and the rest, as the
+    scheduler has them."""
 
     name = "llm-request"
     group = "kv"

@@ -1,7 +1,7 @@
 """Many Python objects of one class read as columns: a million of them in a few large reads and slices, no `Object` each.
 
-Objects made one after the other lie in memory at one distance, in runs as long as an allocator's page; so does what they point at. A
-run is sliced out of a large read in one step.
+Objects made one after the other lie in memory at one distance, in runs as long as an allocator's page; so does what they point
+at. A run is sliced out of a large read in one step.
 """
 
 from __future__ import annotations
@@ -296,8 +296,9 @@ class Records:
     def _by_keys(self, name: str) -> Optional[List[int]]:
         """A member of objects that keep a dict each, as those of many attributes do; None where one has no dict.
 
-        Dicts that were filled alike have a key at one and the same place: it is looked for in one of them and proved in the others; those where
-        it is not are asked again with one of them, and what is left after `KINDS` times is read one by one."""
+        Dicts that were filled alike have a key at one and the same place: it is looked for in one of them and proved in the
+        others; those where it is not are asked again with one of them, and what is left after `KINDS` times is read one by
+        one."""
         dialect, keys_at = self.rt.dialect, self.rt.layout["dict.ma_keys"]
         if self._keys is None:
             dicts = [dialect.dict_pointer(self.rt, self.rt.object(a)) for a in self.addresses]
@@ -325,7 +326,8 @@ class Records:
         return found
 
     def _place_of_key(self, number: int, name: str) -> Optional[Tuple[int, int]]:
-        """(address of the key, its offset in the table of keys) of a member in the dict of the object at a position, None where it has none."""
+        """(address of the key, its offset in the table of keys) of a member in the dict of the object at a position, None where
+        it has none."""
         pairs = self.rt.dialect.instance_pairs(self.rt, self.rt.object(self.addresses[number]))
         pair = next((p for p in pairs if self.rt.object(p[0]).string(MAX_NAME) == name), None)
         if pair is None or not self._keys:

@@ -71,7 +71,8 @@ def _inherited(rank: Rank) -> None:
 
 
 def families(ranks: Dict[int, Rank]) -> List[List[Rank]]:
-    """The ranks of each running engine, the oldest engine first: processes that started one another, and orphans of one process group."""
+    """The ranks of each running engine, the oldest engine first: processes that started one another, and orphans of one process
+    group."""
     top: Dict[int, int] = {}
 
     def find(pid: int) -> int:

@@ -20,8 +20,8 @@ FRONT_ENDS = ("frontend", "api-server")
 
 
 class Engine:
-    """The processes of one running engine. `open_target(rank)` gives the Target of one: that of the debugger where it is attached, else one
-    that reads through /proc without stopping it."""
+    """The processes of one running engine. `open_target(rank)` gives the Target of one: that of the debugger where it is
+    attached, else one that reads through /proc without stopping it."""
 
     def __init__(self, ranks: Iterable[Rank], open_target: Callable[[Rank], Target]) -> None:
         self.ranks = list(ranks)

@@ -1,4 +1,5 @@
-"""What of an engine's KV cache can be read from one process and its siblings: the scheduler's `Cache`, and a `Worker` per shard."""
+"""What of an engine's KV cache can be read from one process and its siblings: the scheduler's `Cache`, and a `Worker` per
+shard."""
 
 from __future__ import annotations
 
@@ -69,8 +70,9 @@ def _uncollected() -> Iterator[None]:
 
 
 class View:
-    """The cache as seen from one process. `engine`: its siblings, None where only this process counts (a core); `root`: a scheduler, manager
-    or pool to read instead of the one that is found; `content`: also the requests' tokens. `partial`: what is missing, filled while reading."""
+    """The cache as seen from one process. `engine`: its siblings, None where only this process counts (a core); `root`: a
+    scheduler, manager or pool to read instead of the one that is found; `content`: also the requests' tokens. `partial`: what
+    is missing, filled while reading."""
 
     def __init__(
         self, target: Target, engine: Optional[Engine] = None, root: Optional[Object] = None, content: bool = False
@@ -179,9 +181,11 @@ def block_stats(layer: Layer, block: int) -> dict[str, Any]:
 
 
 def check(view: Any, view_again: Callable[[], Any], ranks: bool) -> Tuple[Report, Cache, List[Worker], Any]:
-    """What the invariants say of a view's cache, and with `ranks` of the workers' tables -> (report, cache, workers, the view read last).
+    """What the invariants say of a view's cache, and with `ranks` of the workers' tables -> (report, cache, workers, the view
+    read last).
 
-    A process that runs on is read again, up to `CHECKS` times: a fault that is not seen each time was a change under the reader."""
+    A process that runs on is read again, up to `CHECKS` times: a fault that is not seen each time was a change under the
+    reader."""
     report, cache, workers = _checked(view, ranks)
     for _ in range(CHECKS if "unstopped" in view.partial else 0):
         if not report.violations:
@@ -199,8 +203,8 @@ def _checked(view: Any, ranks: bool) -> Tuple[Report, Cache, List[Worker]]:
 
 
 class NativeView:
-    """A C++ engine's cache, read by debug information: `reader`: the `kv` of a spec with `kv_classes`; `found`: `(class, this, inner)` of a
-    frame."""
+    """A C++ engine's cache, read by debug information: `reader`: the `kv` of a spec with `kv_classes`; `found`: `(class, this,
+    inner)` of a frame."""
 
     def __init__(self, target: Target, reader: Any, found: Any) -> None:
         self.target = target
@@ -212,7 +216,8 @@ class NativeView:
         return self._reader.read(self._found)
 
     def workers(self, num_blocks: Optional[int] = None) -> List[Worker]:
-        """None: its layers are C++ torch tensors (RTP-LLM) or buffers of a type of its own (TensorRT-LLM), whose layout these names do not tell."""
+        """None: its layers are C++ torch tensors (RTP-LLM) or buffers of a type of its own (TensorRT-LLM), whose layout these
+        names do not tell."""
         return []
 
     def unstopped(self, target: Target) -> None:

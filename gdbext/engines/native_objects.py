@@ -1,4 +1,5 @@
-"""What the readers of C++ engines share. The view of an object (`field`, `items`, `integer`) is the caller's: debug information in gdb."""
+"""What the readers of C++ engines share. The view of an object (`field`, `items`, `integer`) is the caller's: debug information
+in gdb."""
 
 from __future__ import annotations
 

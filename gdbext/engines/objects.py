@@ -94,7 +94,8 @@ def settled_frames(rt: Runtime) -> Iterator[List[PyFrame]]:
 
 
 def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Optional[Object]:
-    """The object that `roots` ({class name: where it leads}) finds from a variable of any frame, the outermost frames first; None.
+    """The object that `roots` ({class name: where it leads}) finds from a variable of any frame, the outermost frames first;
+    None.
 
     Where it leads is a dotted path, or several with | between them: then the first that is there."""
     return next((found for frames in settled_frames(rt) for found in _among(reversed(frames), roots)), None)
@@ -145,8 +146,8 @@ def _led_to(value: Object, places: str) -> Optional[Object]:
 
 
 def updating(rt: Runtime, folders: Tuple[str, ...], reading: Collection[str], files: Collection[str] = ()) -> str:
-    """'' or where a thread stands inside functions that change what is read: those of `files` (none: all) in folders that end so, but the
-    functions of `reading`."""
+    """'' or where a thread stands inside functions that change what is read: those of `files` (none: all) in folders that end
+    so, but the functions of `reading`."""
     for frames in settled_frames(rt):
         for frame in frames:
             folder, _, name = frame.file.rpartition("/")

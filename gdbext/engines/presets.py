@@ -1,4 +1,5 @@
-"""Where each engine schedules, finishes, samples: what `llm-break request|step|oom|nan` stops at. The places are in each engine's spec."""
+"""Where each engine schedules, finishes, samples: what `llm-break request|step|oom|nan` stops at. The places are in each
+engine's spec."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The engine's own profiler, started and stopped through its HTTP server, which is found from the ranks: by the listening sockets of the front
-ends that belong to them. Only what has shown that it speaks HTTP is asked.
+"""The engine's own profiler, started and stopped through its HTTP server, which is found from the ranks: by the listening
+sockets of the front ends that belong to them. Only what has shown that it speaks HTTP is asked.
 
-End points: vLLM entrypoints/serve/profile/api_router.py, SGLang srt/entrypoints/http_server.py: POST /start_profile, POST /stop_profile.
-Both act on all ranks of the engine at once.
+End points: vLLM entrypoints/serve/profile/api_router.py, SGLang srt/entrypoints/http_server.py: POST /start_profile, POST
+/stop_profile. Both act on all ranks of the engine at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def folder_of(profiler: Profiler, target: Target) -> str:
 
 
 class ProfilerResult:
-    """What one engine answered: `ranks` that it profiles, `port`, `folder` ('' where nothing says it), `files` written at a stop."""
+    """What one engine answered: `ranks` that it profiles, `port`, `folder` ('' where nothing says it), `files` written at a
+    stop."""
 
     def __init__(self, ranks: List[Rank], port: int, folder: str, files: List[str]) -> None:
         self.ranks, self.port, self.folder, self.files = ranks, port, folder, files
@@ -91,7 +92,8 @@ def _elsewhere(pid: int) -> bool:
 
 
 def ask(host: str, port: int, method: str, path: str, timeout: float, body: Optional[Dict[str, Any]] = None) -> Optional[int]:
-    """A POST sends `body` as JSON. -> the HTTP status, None where nobody speaks HTTP; `GdbextError` when no answer came in time."""
+    """A POST sends `body` as JSON. -> the HTTP status, None where nobody speaks HTTP; `GdbextError` when no answer came in
+    time."""
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
         text = json.dumps(body or {}).encode() if method == "POST" else None
@@ -117,13 +119,14 @@ def speaks_http(host: str, port: int) -> bool:
 def switch(
     ranks: Sequence[Rank], everyone: Sequence[Rank], verb: str, options: Optional[Dict[str, Any]] = None
 ) -> Tuple[List[ProfilerResult], List[str]]:
-    """Starts or stops the profiler of each engine that `ranks` belong to; `everyone`: all ranks of this machine;
-    `options`: {option of llm-profile: value}, refused by name where the engine's end point does not take it. -> (`[ProfilerResult]`, why
+    """Starts or stops the profiler of each engine that `ranks` belong to; `everyone`: all ranks of this machine; `options`:
+    {option of llm-profile: value}, refused by name where the engine's end point does not take it. -> (`[ProfilerResult]`, why
     others could not be). `GdbextError` where none could be; it names what turns it on."""
     known = [r for r in ranks if SPECS[r.engine].profiler is not None]
     if not known:
         raise GdbextError(
-            f"none of these ranks is of an engine whose profiler is known ({', '.join(s.name for s in ENGINES if s.profiler)}); sampled stacks need none: llm-stacks -samples 200 -folded FILE"
+            f"none of these ranks is of an engine whose profiler is known ({', '.join(s.name for s in ENGINES if s.profiler)}); "
+            "sampled stacks need none: llm-stacks -samples 200 -folded FILE"
         )
     done, failed = [], []
     for family in dict.fromkeys(r.family for r in known):

@@ -36,8 +36,8 @@ def could_have_started(parent: Process, process: Process) -> bool:
 
 
 class Search:
-    """The engine processes found so far (`ranks`, by pid), and the kinds of evidence, to be asked in the order of `survey`. `partial`: why that may
-    not be all; `hidden`: how many large processes could not be looked into."""
+    """The engine processes found so far (`ranks`, by pid), and the kinds of evidence, to be asked in the order of `survey`.
+    `partial`: why that may not be all; `hidden`: how many large processes could not be looked into."""
 
     def __init__(self, table: ProcTable, runtime_of: Optional[Callable[[int], Runtime]], verify: bool) -> None:
         self.table, self.runtime_of, self.verify = table, runtime_of, verify

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 # What OpenAI-style servers call requests and their parts in handlers, whatever the engine.
 HANDLERS = frozenset(
-    "body raw_request _body _json request_dict payload messages conversation engine_prompt engine_prompts engine_inputs prompt prompts content "
-    "contents text texts input_text output_text generated_text prompt_text delta_text delta_message previous_text previous_texts "
-    "current_text input_ids token_ids current_token_ids previous_token_ids delta_token_ids completion choices tool_calls arguments".split()
+    "body raw_request _body _json request_dict payload messages conversation engine_prompt engine_prompts engine_inputs "
+    "prompt prompts content contents text texts input_text output_text generated_text prompt_text delta_text delta_message "
+    "previous_text previous_texts current_text input_ids token_ids current_token_ids previous_token_ids delta_token_ids completion choices tool_calls arguments".split()
 )
 
 
 def names_for(rt: Runtime) -> FrozenSet[str]:
-    """The sensitive names of a process: those of all engines and of their servers' handlers in a process of an engine, none elsewhere."""
+    """The sensitive names of a process: those of all engines and of their servers' handlers in a process of an engine, none
+    elsewhere."""
     return registry.sensitive_names() | HANDLERS if rt.has_module(registry.packages()) else frozenset()

@@ -1,8 +1,10 @@
-"""The rings in shared memory through which an engine's core tells its workers what to do and they answer: MessageQueue over ShmRingBuffer.
+"""The rings in shared memory through which an engine's core tells its workers what to do and they answer: MessageQueue over
+ShmRingBuffer.
 
-Source: the docstring of ShmRingBuffer in distributed/device_communicators/shm_broadcast.py, the same from vLLM 0.6.0 to 0.32 and in SGLang 0.4.3
-to 0.5.23: `max_chunks` chunks of `max_chunk_bytes`, then for each chunk 1 + `n_reader` bytes: 1 once it is written, and for each local
-reader 1 once it has read it. A chunk that is written may be written again only when all have read it.
+Source: the docstring of ShmRingBuffer in distributed/device_communicators/shm_broadcast.py, the same from vLLM 0.6.0 to 0.32
+and in SGLang 0.4.3 to 0.5.23: `max_chunks` chunks of `max_chunk_bytes`, then for each chunk 1 + `n_reader` bytes: 1 once it is
+written, and for each local reader 1 once it has read it. A chunk that is written may be written again only when all have read
+it.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ MAX_CHUNKS, MAX_READERS, MAX_FRAMES = 4096, 4096, 60
 
 
 class Ring:
-    """One end of a ring, as a process holds it. `name`: of the shared memory, the same at all ends; `reader`: its number, None for the writer's
-    end; `index`: the chunk that this end writes or reads next; `held`: under which attribute; `chunks`: `[(written, [read])]`, all bool."""
+    """One end of a ring, as a process holds it. `name`: of the shared memory, the same at all ends; `reader`: its number, None
+    for the writer's end; `index`: the chunk that this end writes or reads next; `held`: under which attribute; `chunks`:
+    `[(written, [read])]`, all bool."""
 
     def __init__(
         self, name: str, reader: Optional[int], index: int, held: str, chunks: Sequence[Tuple[bool, Sequence[bool]]]

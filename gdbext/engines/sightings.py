@@ -1,4 +1,5 @@
-"""A request as one process knows it (`Sighting`), and what one process says of its requests (`Look`): what the engines' readers fill in."""
+"""A request as one process knows it (`Sighting`), and what one process says of its requests (`Look`): what the engines' readers
+fill in."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ IN_SCHEDULER = (QUEUE, RUNNING)
 
 @dataclasses.dataclass
 class Sighting:
-    """One request in one process. `state`: the engine's word for where it is; `progress`: numbers that grow while it is worked on; `waits_for`:
-    in words; `parked`: it waits for something that others deliver; `ended`: this process is done with it; `tid`: of the thread that has it in
-    its hands; `undelivered`: this process has not handed it on yet."""
+    """One request in one process. `state`: the engine's word for where it is; `progress`: numbers that grow while it is worked
+    on; `waits_for`: in words; `parked`: it waits for something that others deliver; `ended`: this process is done with it;
+    `tid`: of the thread that has it in its hands; `undelivered`: this process has not handed it on yet."""
 
     request_id: str
     stage: str
@@ -46,7 +47,8 @@ class Sighting:
 
 @dataclasses.dataclass
 class Keeper:
-    """A thread that moves requests on. `tid` None: it has ended, or there never was one; `stands`: where it stands, '' at rest."""
+    """A thread that moves requests on. `tid` None: it has ended, or there never was one; `stands`: where it stands, '' at
+    rest."""
 
     name: str
     tid: Optional[int]
@@ -55,8 +57,9 @@ class Keeper:
 
 @dataclasses.dataclass
 class Look:
-    """What one process says at one moment. `parts`: which of "frontend", "scheduler", "worker", "detokenizer" it is; `keepers`: by the stage that
-    they serve; `counters`: numbers that grow as it works; `notes`: what could not be read; `version` of the engine."""
+    """What one process says at one moment. `parts`: which of "frontend", "scheduler", "worker", "detokenizer" it is; `keepers`:
+    by the stage that they serve; `counters`: numbers that grow as it works; `notes`: what could not be read; `version` of the
+    engine."""
 
     label: str
     pid: int

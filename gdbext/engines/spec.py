@@ -1,7 +1,8 @@
 """What the other rooms may ask an engine: `EngineSpec`, which each engine's folder fills in.
 
-A spec is data and the little code that recognises the engine's processes. Patterns are text, compiled when they are first used (`re` keeps
-them), and readers of memory are loaded when they are first asked for: every gdb that loads the pack reads all specs.
+A spec is data and the little code that recognises the engine's processes. Patterns are text, compiled when they are first used
+(`re` keeps them), and readers of memory are loaded when they are first asked for: every gdb that loads the pack reads all
+specs.
 """
 
 from __future__ import annotations
@@ -20,24 +21,27 @@ if TYPE_CHECKING:
     from .rank import Rank
 
 Rings = namedtuple("Rings", "holders within broadcast")
-Rings.__doc__ = """Where processes keep the ends of rings in shared memory (`shm_rings`). `holders`: attributes of a frame's `self` that hold
-queues; `within`: attributes of that `self` whose own attributes are looked at too; `broadcast`: the holder through which work is handed out."""
+Rings.__doc__ = """Where processes keep the ends of rings in shared memory (`shm_rings`). `holders`: attributes of a frame's
+`self` that hold queues; `within`: attributes of that `self` whose own attributes are looked at too; `broadcast`: the holder
+through which work is handed out."""
 
 Profiler = namedtuple("Profiler", "variable option default hint fields", defaults=({},))
-Profiler.__doc__ = """Where an engine's own profiler puts its traces. `variable`: of the environment; `option`: part of the command line ('' for
-none); `default`: the folder where neither says one; `hint`: what turns the profiler's end point on, for people; `fields`: {option of llm-profile: the field
-of the end point's JSON that it fills}, for those that the end point takes."""
+Profiler.__doc__ = """Where an engine's own profiler puts its traces. `variable`: of the environment; `option`: part of the
+command line ('' for none); `default`: the folder where neither says one; `hint`: what turns the profiler's end point on, for
+people; `fields`: {option of llm-profile: the field of the end point's JSON that it fills}, for those that the end point
+takes."""
 
 Presets = namedtuple("Presets", "step request oom nan")
-Presets.__doc__ = """Where an engine schedules, finishes and samples: what `llm-break step|request|oom|nan` stops at. `step`, `request`:
-`[(FUNCTION, condition)]`, {id} stands for the request's id in a condition; `oom`: (exception of a device that is full, `[(FUNCTION, condition)]`
-of where the engine takes blocks back from a request, which a release may lack); `nan`: `[(FUNCTION, expression of a tensor)]`."""
+Presets.__doc__ = """Where an engine schedules, finishes and samples: what `llm-break step|request|oom|nan` stops at. `step`,
+`request`: `[(FUNCTION, condition)]`, {id} stands for the request's id in a condition; `oom`: (exception of a device that is
+full, `[(FUNCTION, condition)]` of where the engine takes blocks back from a request, which a release may lack); `nan`:
+`[(FUNCTION, expression of a tensor)]`."""
 
 
 class Match:
-    """What a title or a command line tells: `role`, `ranks` by group, `unconfirmed` ('' or why the memory should be asked), `prefix`
-    of the title, `name`: the label where it is not made from role and ranks, `needs_libraries`: it counts only with the
-    engine's mapped."""
+    """What a title or a command line tells: `role`, `ranks` by group, `unconfirmed` ('' or why the memory should be asked),
+    `prefix` of the title, `name`: the label where it is not made from role and ranks, `needs_libraries`: it counts only with
+    the engine's mapped."""
 
     def __init__(
         self,
@@ -62,7 +66,8 @@ class Memory:
 
 
 class EngineSpec:
-    """One engine. Subclasses hold data and the little code that recognising their engine needs; every field has a meaning when empty."""
+    """One engine. Subclasses hold data and the little code that recognising their engine needs; every field has a meaning when
+    empty."""
 
     name: str = ""  # in answers: "vllm"
     display: str = ""  # for people: "vLLM"
@@ -118,7 +123,8 @@ class EngineSpec:
         return None
 
     def inherits_title(self, rank: Rank) -> bool:
-        """Corrects a `rank` that has the very title of its parent, from which it was forked; False: it is a fork and nothing more."""
+        """Corrects a `rank` that has the very title of its parent, from which it was forked; False: it is a fork and nothing
+        more."""
         return False
 
     def infer_order(self, ranks: Sequence[Rank]) -> None:
@@ -156,14 +162,15 @@ class EngineSpec:
     # ---- readers, loaded at the first use ----
     @property
     def kv(self) -> Optional[ModuleType]:
-        """The reader of its KV cache, or None. Of a Python engine a module with `find_scheduler(rt)`, `read(rt, scheduler, content)` -> `Cache`
-        and `read_worker(rt, label, num_blocks)` -> `Worker`; of a C++ engine (`kv_classes`) one with `read(found)`."""
+        """The reader of its KV cache, or None. Of a Python engine a module with `find_scheduler(rt)`, `read(rt, scheduler,
+        content)` -> `Cache` and `read_worker(rt, label, num_blocks)` -> `Worker`; of a C++ engine (`kv_classes`) one with
+        `read(found)`."""
         return self._module(self.kv_module)
 
     @property
     def requests(self) -> Any:
-        """The reader of where its requests stand, or None: a module with `look(rt, rank)` -> `sightings.Look`. Without one its requests are
-        those of `kv`."""
+        """The reader of where its requests stand, or None: a module with `look(rt, rank)` -> `sightings.Look`. Without one its
+        requests are those of `kv`."""
         return self._module(self.requests_module)
 
     def _module(self, name: str) -> Optional[ModuleType]:

@@ -29,8 +29,8 @@ READ = 3.0  # seconds for one process: what cannot be read by then is said
 
 
 class Custody:
-    """The requests of one running engine. `requests`: `[Tracked]` in the order of the schedulers' queues; `progress`: what its processes count,
-    at both looks; `looks`: the last look at each process; `partial`: why that is not all."""
+    """The requests of one running engine. `requests`: `[Tracked]` in the order of the schedulers' queues; `progress`: what its
+    processes count, at both looks; `looks`: the last look at each process; `partial`: why that is not all."""
 
     def __init__(
         self, engine: str, looks: List[Look], requests: List[Tracked], progress: List[Counter], partial: List[str]

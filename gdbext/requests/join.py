@@ -1,7 +1,8 @@
 """Looks at the processes of one engine, brought together by request: where each one is, whether it moves, and who must act.
 
-Pure. Two looks tell movement from standstill; after one look only what stands still by itself is judged. The rule is to say nothing rather than
-the wrong thing: `lost` and `zombie` are said only where every process that could have the request was read, both times.
+Pure. Two looks tell movement from standstill; after one look only what stands still by itself is judged. The rule is to say
+nothing rather than the wrong thing: `lost` and `zombie` are said only where every process that could have the request was read,
+both times.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ SCHEDULER, FRONT = "scheduler", "frontend"
 
 
 def join(looks: Sequence[Look], earlier: Optional[Sequence[Look]] = None) -> List[Tracked]:
-    """The requests of one engine, in the order of its schedulers' queues. `earlier`: the first of two looks at the same processes."""
+    """The requests of one engine, in the order of its schedulers' queues. `earlier`: the first of two looks at the same
+    processes."""
     now, before = _gathered(looks), _gathered(earlier) if earlier is not None else None
     steps = bool(earlier is not None and _steps(looks, earlier))
     context = _Context(looks, earlier, steps)

@@ -35,8 +35,9 @@ class Place:
 
 @dataclasses.dataclass
 class Tracked:
-    """One request over all processes. `hops`: `[(Look, Sighting)]` in the order of its way; `verdict` '' where one look cannot tell; `moved`
-    None after one look; `holder`: who must act, None where nobody alone can; `behind`: ids of the requests that it waits for."""
+    """One request over all processes. `hops`: `[(Look, Sighting)]` in the order of its way; `verdict` '' where one look cannot
+    tell; `moved` None after one look; `holder`: who must act, None where nobody alone can; `behind`: ids of the requests that
+    it waits for."""
 
     request_id: str
     hops: List[Tuple[Look, Sighting]]

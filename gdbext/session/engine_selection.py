@@ -64,7 +64,8 @@ def only_scheduler(session: Any) -> Rank:
 
 
 def view_of(session: Any, args: Any, target: Optional[Target] = None) -> Union[View, NativeView]:
-    """A view of the KV cache of the engine that a command's process (or `target`) belongs to; `-pool` names an object of it instead.
+    """A view of the KV cache of the engine that a command's process (or `target`) belongs to; `-pool` names an object of it
+    instead.
 
     Where no process is named and none is selected, the engine that runs alone on this machine is taken."""
     if target is None:
@@ -89,7 +90,8 @@ def view_of(session: Any, args: Any, target: Optional[Target] = None) -> Union[V
 
 
 def engines_for(session: Any, what: Optional[str]) -> Tuple[List[Engine], List[Target]]:
-    """The running engines that a command about requests means, and the cores: those of `what`, else the selected process's, else all."""
+    """The running engines that a command about requests means, and the cores: those of `what`, else the selected process's,
+    else all."""
     target = None
     if what:
         found = session.resolve(what)

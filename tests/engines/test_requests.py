@@ -1,4 +1,5 @@
-"""llm-requests on real engines: healthy requests move; each fault that is put in is named with its requests, the process and the thread."""
+"""llm-requests on real engines: healthy requests move; each fault that is put in is named with its requests, the process and
+the thread."""
 
 import json
 import subprocess
@@ -22,7 +23,8 @@ def requests(engine, *words):
 
 
 def steadily(engine, stuck):
-    """Three answers, in each of which just `stuck` ({id: verdict}) do not move; the last one. Fails on the first other accusation."""
+    """Three answers, in each of which just `stuck` ({id: verdict}) do not move; the last one. Fails on the first other
+    accusation."""
     for _ in range(3):
         found = requests(engine)
         accused = {name: r["verdict"] for name, r in found.items() if r["verdict"] in STUCK}

@@ -1,4 +1,5 @@
-"""Engine processes in a FAKE /proc: decoys, orphans, containers, hostile trees, memory that wins, the command. No process is looked at."""
+"""Engine processes in a FAKE /proc: decoys, orphans, containers, hostile trees, memory that wins, the command. No process is
+looked at."""
 
 import json
 import os

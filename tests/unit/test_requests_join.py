@@ -1,4 +1,5 @@
-"""Looks at the processes of an engine, brought together by request: each state by construction, with its decoys. No process is looked at."""
+"""Looks at the processes of an engine, brought together by request: each state by construction, with its decoys. No process is
+looked at."""
 
 import pytest
 

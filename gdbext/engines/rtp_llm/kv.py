@@ -1,8 +1,9 @@
 """RTP-LLM's KV cache by its debug information: block pool, reference counters, streams (rtp_llm/cpp/cache, engine_base).
 
-Read from source only, and tried on a stand-in with the same type and member names: RTP-LLM itself could not be built where this was
-written. Each name is data below, so that a difference is one line to mend. Two forms: KVCacheManager with a BlockPool (2026 on), and the
-older CacheManager, which keeps free blocks and counters itself. The view of an object (`field`, `items`, `integer`) is the caller's.
+Read from source only, and tried on a stand-in with the same type and member names: RTP-LLM itself could not be built where this
+was written. Each name is data below, so that a difference is one line to mend. Two forms: KVCacheManager with a BlockPool (2026
+on), and the older CacheManager, which keeps free blocks and counters itself. The view of an object (`field`, `items`,
+`integer`) is the caller's.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ NULL_BLOCK = -1
 
 
 def read(found: Any) -> Cache:
-    """`Cache` from `(class, this, inner)` of a frame. `GdbextError` names the member that is not where this release's facts have it."""
+    """`Cache` from `(class, this, inner)` of a frame. `GdbextError` names the member that is not where this release's facts
+    have it."""
     name, this, inner = found
     middle = middle_of(inner, UPDATING)
     manager = _manager(name, this)

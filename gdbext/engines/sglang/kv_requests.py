@@ -1,4 +1,5 @@
-"""The requests of an SGLang scheduler out of memory, and what each one waits for (srt/managers/schedule_batch.py, scheduler.py)."""
+"""The requests of an SGLang scheduler out of memory, and what each one waits for (srt/managers/schedule_batch.py,
+scheduler.py)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 def requests_of(
     rt: Runtime, scheduler: Object, pools: Dict[str, Pool], page: int, mapping: Optional[List[int]], content: bool
 ) -> List[Request]:
-    """The requests that a scheduler lists, those that run first. Request times are monotonic or missing, by release: ages are not told."""
+    """The requests that a scheduler lists, those that run first. Request times are monotonic or missing, by release: ages are
+    not told."""
     rows = scheduler.attr("req_to_token_pool").attr("req_to_token")
     table = read_tensor(rt, rows.address)
     if table.shape is None or len(table.shape) != 2 or table.dtype.name != "int32":

@@ -1,8 +1,8 @@
-"""SGLang's KV cache as its scheduler keeps it. The token slot is the unit at page size 1, the page otherwise; tensors on a device have only their
-lengths here.
+"""SGLang's KV cache as its scheduler keeps it. The token slot is the unit at page size 1, the page otherwise; tensors on a
+device have only their lengths here.
 
-Up to four pools: full attention; sliding-window layers, whose slot for a token is what a mapping gives for its full slot (0: none, it is
-outside the window); Mamba states; and the host memory of the hierarchical cache.
+Up to four pools: full attention; sliding-window layers, whose slot for a token is what a mapping gives for its full slot (0:
+none, it is outside the window); Mamba states; and the host memory of the hierarchical cache.
 """
 
 from __future__ import annotations

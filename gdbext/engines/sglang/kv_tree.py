@@ -1,6 +1,6 @@
-"""SGLang's prefix tree out of memory, once for each pool that has a part of its nodes (srt/mem_cache/radix_cache.py, swa_radix_cache.py,
-mamba_radix_cache.py, hiradix_cache.py, unified_cache/unified_tree_core.py). The Rust core (0.5.23's default) keeps its nodes where only it can
-read them."""
+"""SGLang's prefix tree out of memory, once for each pool that has a part of its nodes (srt/mem_cache/radix_cache.py,
+swa_radix_cache.py, mamba_radix_cache.py, hiradix_cache.py, unified_cache/unified_tree_core.py). The Rust core (0.5.23's
+default) keeps its nodes where only it can read them."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def _key_length(rt: Runtime, key: Object) -> int:
 
 
 def _filed_right(rt: Runtime, key: Object, child: int, page: int) -> bool:
-    """Whether a child's key begins with the dict key that it is filed under: an int at page size 1, a tuple of a page's tokens, either
-    with the key's namespace before it. True where the form is not known: no fault is made up."""
+    """Whether a child's key begins with the dict key that it is filed under: an int at page size 1, a tuple of a page's tokens,
+    either with the key's namespace before it. True where the form is not known: no fault is made up."""
     try:
         plain = key.plain()
         own = rt.object(child).attr("key")

@@ -34,7 +34,8 @@ def read_worker(rt: Runtime, scheduler: Object, label: str) -> Worker:
 
 
 def _sub_pools(pool: Object) -> List[Tuple[Object, int, Dict[int, int]]]:
-    """[(a KV pool, its group, {its layer: the model's})]: a hybrid model has one for full layers and one for sliding-window layers."""
+    """[(a KV pool, its group, {its layer: the model's})]: a hybrid model has one for full layers and one for sliding-window
+    layers."""
     if not is_set(pool, "full_kv_pool"):
         return [(pool, 0, {})]
     found = {False: {}, True: {}}

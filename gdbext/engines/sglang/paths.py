@@ -1,5 +1,5 @@
-"""Where things hang in SGLang's objects, by release: data (srt/mem_cache/memory_pool.py, allocator/*.py, radix_cache.py, memory_pool_host.py,
-pool_host/base.py, unified_cache/unified_tree_core.py, managers/schedule_batch.py)."""
+"""Where things hang in SGLang's objects, by release: data (srt/mem_cache/memory_pool.py, allocator/*.py, radix_cache.py,
+memory_pool_host.py, pool_host/base.py, unified_cache/unified_tree_core.py, managers/schedule_batch.py)."""
 
 ROOTS = {"Scheduler": ""}
 # a request's fields: (first release, where), the newest first
@@ -20,7 +20,8 @@ LOCKS = {
     "swa": ("swa_lock_ref",),
     "mamba": ("mamba_lock_ref",),
 }  # of a node of the classic trees
-# a batch that is being computed is in cur_batch, which 0.5.23 calls cur_batch_for_debug: a prefill's requests are nowhere else then
+# a batch that is being computed is in cur_batch, which 0.5.23 calls cur_batch_for_debug: a prefill's requests are nowhere
+# else then
 BATCHES = tuple(("running", name) for name in ("running_batch", "last_batch", "cur_batch", "cur_batch_for_debug"))
 FORMING = {"get_next_batch_to_run"}  # inside it, a batch has its slots already and stands in none of these
 MAX_REQUESTS = 100_000

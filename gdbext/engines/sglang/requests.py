@@ -1,6 +1,6 @@
-"""Where SGLang has its requests, process by process: tokenizer managers' `rid_to_state`, the scheduler's queues and batches, the detokenizer's
-`decode_status` (srt/managers/tokenizer_manager.py, multi_tokenizer_mixin.py, scheduler.py, detokenizer_manager.py, srt/disaggregation/*.py,
-srt/constrained/grammar_manager.py). Prompts are not read.
+"""Where SGLang has its requests, process by process: tokenizer managers' `rid_to_state`, the scheduler's queues and batches,
+the detokenizer's `decode_status` (srt/managers/tokenizer_manager.py, multi_tokenizer_mixin.py, scheduler.py,
+detokenizer_manager.py, srt/disaggregation/*.py, srt/constrained/grammar_manager.py). Prompts are not read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ SERVER = "sglang.srt.entrypoints.http_server"  # its module keeps the server's m
 DETOKENIZERS = {"DetokenizerManager": ""}
 MANY = 512  # requests of a queue whose row and computed tokens are read too, one by one
 LOOPS = ("run_scheduler_process", "run_detokenizer_process")
-# (attribute of the scheduler, stage, the engine's word, what such a request waits for); of several, a request counts at the first that has it
+# (attribute of the scheduler, stage, the engine's word, what such a request waits for); of several, a request counts at the
+# first that has it
 PLACES = (
     ("running_batch.reqs", RUNNING, "running", ""),
     ("cur_batch.reqs", RUNNING, "running", ""),

@@ -1,7 +1,7 @@
 """TensorRT-LLM's C++ KV cache by its debug information: window block managers, blocks, sequences (batch_manager).
 
-Read from source only (batch_manager/kvCacheManager.h, evictionPolicy.h), and tried on a stand-in with the same type and member names. Each
-name is data below, so that a difference is one line to mend. The Python KVCacheManagerV2 is not read.
+Read from source only (batch_manager/kvCacheManager.h, evictionPolicy.h), and tried on a stand-in with the same type and member
+names. Each name is data below, so that a difference is one line to mend. The Python KVCacheManagerV2 is not read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ MAX_BLOCKS = 1 << 24
 
 
 def read(found: Any) -> Cache:
-    """`Cache` from `(class, this, inner)` of a frame: a pool and a group per window. Ids below the number of primary blocks are on the device."""
+    """`Cache` from `(class, this, inner)` of a frame: a pool and a group per window. Ids below the number of primary blocks are
+    on the device."""
     name, this, inner = found
     middle = middle_of(inner, UPDATING)
     windows = first(this, WINDOWS)

@@ -28,7 +28,8 @@ def find_scheduler(rt: Runtime) -> Optional[Object]:
 
 
 def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> Cache:
-    """`Cache` from a Scheduler, a KVCacheManager or a BlockPool (default: the process's scheduler). `GdbextError` when there is none."""
+    """`Cache` from a Scheduler, a KVCacheManager or a BlockPool (default: the process's scheduler). `GdbextError` when there is
+    none."""
     root = root or find_scheduler(rt)
     if root is None:
         raise NotFoundError(f"{rt.target.describe()}: no vLLM V1 scheduler in its frames: is it the engine core? see llm-ranks")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> Tuple[Pool, Places]:
-    """(`Pool`, `Places` of its blocks, with negative marks for None and the queue's ends) of a BlockPool, or of a KVCacheManager of 0.6.6
-    that is one itself. `GdbextError` where it has no list of blocks."""
+    """(`Pool`, `Places` of its blocks, with negative marks for None and the queue's ends) of a BlockPool, or of a
+    KVCacheManager of 0.6.6 that is one itself. `GdbextError` where it has no list of blocks."""
     blocks = known(holder, "blocks")
     if blocks is None or not blocks.isa("list"):
         raise GdbextError(f"the {holder.type_name} at {holder.address:#x} has no list of blocks")

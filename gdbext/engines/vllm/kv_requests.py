@@ -1,4 +1,5 @@
-"""The requests of a vLLM V1 scheduler out of memory, and what each one waits for (vllm/v1/core/sched/scheduler.py, vllm/v1/request.py)."""
+"""The requests of a vLLM V1 scheduler out of memory, and what each one waits for (vllm/v1/core/sched/scheduler.py,
+vllm/v1/request.py)."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def requests_of(rt: Runtime, scheduler: Object, content: bool) -> Dict[str, Requ
 
 
 def queued(rt: Runtime, queue: Object) -> List[int]:
-    """Addresses of the requests of a queue in its order: a deque or list, or a priority queue's heap of requests or (…, request)."""
+    """Addresses of the requests of a queue in its order: a deque or list, or a priority queue's heap of requests or (…,
+    request)."""
     if queue.isa("collections.deque", "list"):
         return queue.element_addresses(MAX_REQUESTS)
     heap = queue.attr("_heap").elements(MAX_REQUESTS)

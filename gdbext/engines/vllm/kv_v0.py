@@ -1,11 +1,12 @@
 """vLLM V0's KV cache out of memory (0.6.0 to 0.10.2): block managers, allocators and evictor, sequences and their block tables.
 
-Two forms: BlockSpaceManagerV1 (0.6.0 to 0.6.2: allocators of PhysicalTokenBlock objects, vllm/core/block_manager_v1.py), and the one of
-CpuGpuBlockAllocator (V2 in 0.6.0, SelfAttnBlockSpaceManager later; vllm/core/block/*.py), whose naive and prefix-caching allocators keep
-ids and counts. Tables belong to sequences: one of several of a request is named REQUEST/SEQUENCE.
+Two forms: BlockSpaceManagerV1 (0.6.0 to 0.6.2: allocators of PhysicalTokenBlock objects, vllm/core/block_manager_v1.py), and
+the one of CpuGpuBlockAllocator (V2 in 0.6.0, SelfAttnBlockSpaceManager later; vllm/core/block/*.py), whose naive and
+prefix-caching allocators keep ids and counts. Tables belong to sequences: one of several of a request is named
+REQUEST/SEQUENCE.
 
-A worker keeps the memory in CacheEngine objects (vllm/worker/cache_engine.py): a tensor per layer for the device's blocks and one for the
-host's. Its block tables live for one step only, in that step's inputs: they are not read.
+A worker keeps the memory in CacheEngine objects (vllm/worker/cache_engine.py): a tensor per layer for the device's blocks and
+one for the host's. Its block tables live for one step only, in that step's inputs: they are not read.
 """
 
 from __future__ import annotations
@@ -249,7 +250,8 @@ def _token(content: int) -> int:
 
 # ---- pools of PhysicalTokenBlocks (BlockSpaceManagerV1, 0.6.0 to 0.6.2) ------------------------------------------------------
 def _old_pools(rt: Runtime, manager: Object, tables: Iterable[Object]) -> List[Tuple[Pool, int, int]]:
-    """[(Pool, 0, size)]: the device's blocks, and the host's where there are any. A block is in a table, free, cached, or not made yet."""
+    """[(Pool, 0, size)]: the device's blocks, and the host's where there are any. A block is in a table, free, cached, or not
+    made yet."""
     devices = {"gpu": [], "cpu": []}
     for table in tables:
         for block in table.attr("_blocks").elements(MAX_BLOCKS):

@@ -1,5 +1,5 @@
-"""vLLM V1's KV cache as a worker keeps it: the layers' tensors and the block tables of its batch (vllm/v1/worker/gpu_model_runner.py,
-block_table.py)."""
+"""vLLM V1's KV cache as a worker keeps it: the layers' tensors and the block tables of its batch
+(vllm/v1/worker/gpu_model_runner.py, block_table.py)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def _layers(
         layer = layer_of(index, name, group, tensor, spec, num_blocks=num_blocks, isa=isa)
         if layer is None:
             worker.notes.append(
-                f"layer {index}: shape {list(tensor.shape)} is no layout that is known for {num_blocks} blocks of {spec.get('block_size')}"
+                f"layer {index}: shape {list(tensor.shape)} is no layout that is known for {num_blocks} blocks "
+                f"of {spec.get('block_size')}"
             )
             continue
         worker.layers.append(layer)
@@ -109,8 +110,8 @@ def layer_of(
     num_blocks: Optional[int] = None,
     isa: str = "",
 ) -> Optional[Layer]:
-    """`addresses.Layer` of a layer's tensor, or None for a shape that is not known. `spec`: block size, heads, head size as the engine says;
-    `isa`: of the CPU backend, which decides how it orders K."""
+    """`addresses.Layer` of a layer's tensor, or None for a shape that is not known. `spec`: block size, heads, head size as the
+    engine says; `isa`: of the CPU backend, which decides how it orders K."""
     cpu = tensor.device.startswith("cpu")
     order = order_of(
         tensor.shape,
@@ -143,7 +144,10 @@ def layer_of(
     for part in layer.parts:
         part.tensor = tensor
     if slab and isa not in CPU_TRANSPOSED:
-        layer.note = f"the CPU kernels of {isa or 'an unknown ISA'} may order K inside a block in their own way: slot and element of K are not proved"
+        layer.note = (
+            f"the CPU kernels of {isa or 'an unknown ISA'} may order K inside a block in their own way: "
+            "slot and element of K are not proved"
+        )
     return layer
 
 
@@ -207,7 +211,8 @@ def _worker_table(table: Object, number: int, request_ids: List[Optional[str]]) 
 
 
 def _slot_mapping(table: Object) -> List[int]:
-    """Slots of the last step's tokens; [] where they lie on a device, or the buffer was never padded (then its end is not known)."""
+    """Slots of the last step's tokens; [] where they lie on a device, or the buffer was never padded (then its end is not
+    known)."""
     try:
         obj = known(table, "slot tensor")
         if obj is None or not is_tensor(obj):

@@ -1,5 +1,6 @@
 """Where things hang in vLLM V1's objects, by release: data (vllm/v1/core/block_pool.py, kv_cache_utils.py, kv_cache_manager.py,
-single_type_kv_cache_manager.py, sched/scheduler.py, worker/block_table.py). What an object has decides; the release says since when.
+single_type_kv_cache_manager.py, sched/scheduler.py, worker/block_table.py). What an object has decides; the release says since
+when.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ PATHS = {
     "slot tensor": (("0.11.2", "slot_mapping.gpu"), ("0.9.2", "slot_mapping")),
     "request ids": (("0.8.5", "_req_ids"), ("0.6.6", "req_ids")),
 }
-# objects that a frame may hold -> the path from there to the scheduler; of several, with | between, the first that is there (V1 | V0)
+# objects that a frame may hold -> the path from there to the scheduler; of several, with | between, the first that is there
+# (V1 | V0)
 ROOTS = {
     "EngineCoreProc": "scheduler",
     "DPEngineCoreProc": "scheduler",

@@ -1,5 +1,6 @@
-"""Where vLLM V1 has its requests, process by process: a front end's output processor, the engine core's input thread and queue, the scheduler's
-queues, a worker's batch (vllm/v1/engine/output_processor.py, core.py, vllm/v1/core/sched/scheduler.py, vllm/v1/worker/gpu_input_batch.py).
+"""Where vLLM V1 has its requests, process by process: a front end's output processor, the engine core's input thread and queue,
+the scheduler's queues, a worker's batch (vllm/v1/engine/output_processor.py, core.py, vllm/v1/core/sched/scheduler.py,
+vllm/v1/worker/gpu_input_batch.py).
 
 Requests carry two ids since 0.12: the user's (`external_req_id`) and the engine's own, made from it. Prompts are not read.
 """
@@ -129,7 +130,8 @@ def _scheduled(found: Look, request: Request, stage: str, total: Optional[int], 
 
 
 def _capacity(scheduler: Object) -> Tuple[Optional[int], int]:
-    """(blocks that one request could have at most, tokens of a block); (None, 0) for models whose layers do not all keep every token."""
+    """(blocks that one request could have at most, tokens of a block); (None, 0) for models whose layers do not all keep every
+    token."""
     manager = known(scheduler, "manager")
     single = known(manager, "managers") if manager is not None else None
     if manager is None:

@@ -90,9 +90,11 @@ class Vllm(EngineSpec):
     # Request, NewRequestData, EngineCoreRequest, CompletionOutput, InputBatch
     sensitive = words(
         "prompt prompts prompt_token_ids prompt_embeds _all_token_ids all_token_ids output_token_ids _output_token_ids token_ids "
-        "new_token_ids sampled_token_ids spec_token_ids draft_token_ids resumed_req_token_ids num_prompt_logprobs_token_ids mm_features"
+        "new_token_ids sampled_token_ids spec_token_ids draft_token_ids resumed_req_token_ids num_prompt_logprobs_token_ids "
+        "mm_features"
     )
-    # V1, 0.11 to 0.32: v1/core/sched/scheduler.py, v1/worker/gpu_model_runner.py (the CPU's runner is a subclass). An id that a user gives
+    # V1, 0.11 to 0.32: v1/core/sched/scheduler.py, v1/worker/gpu_model_runner.py (the CPU's runner is a subclass). An id that
+    # a user gives
     # is part of the engine's own: vLLM appends to it. Scheduler._preempt_request: from 0.16 on.
     presets = Presets(
         step=[("Scheduler.schedule", "")],
