@@ -311,7 +311,7 @@ class _Session:
 
 def test_the_command_gives_the_contracts_fields_and_remembers_the_ranks(proc, monkeypatch):
     vllm(proc, ns=(9,))
-    monkeypatch.setattr("gdbext.commands.llm_ranks.survey", lambda engine, verify: survey(proc.root, engine, verify))
+    monkeypatch.setattr("gdbext.engines.discover.survey", lambda engine, verify: survey(proc.root, engine, verify))
     session = _Session()
     answer = LlmRanks().run(session, LlmRanks.parse("-engine vllm"))
     data = json.loads(answer.json("llm-ranks"))
@@ -333,7 +333,7 @@ def test_the_command_gives_the_contracts_fields_and_remembers_the_ranks(proc, mo
 
 
 def test_an_empty_list_is_said_in_words(proc, monkeypatch):
-    monkeypatch.setattr("gdbext.commands.llm_ranks.survey", lambda engine, verify: survey(proc.root, engine, verify))
+    monkeypatch.setattr("gdbext.engines.discover.survey", lambda engine, verify: survey(proc.root, engine, verify))
     answer = LlmRanks().run(_Session(), LlmRanks.parse(""))
     assert (
         answer.to_text() == "no engine processes found (looked at 0 processes)"
