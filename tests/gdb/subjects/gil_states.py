@@ -4,6 +4,7 @@ state]}."""
 import ctypes
 import json
 import threading
+import time
 
 go, never = threading.Event(), threading.Event()
 truth, known = {}, threading.Barrier(5)
@@ -36,6 +37,9 @@ for target, *arguments in ((keep,), (want, "want0"), (want, "want1"), (wait_for_
     threading.Thread(target=target, args=arguments, daemon=True).start()
 truth[threading.get_native_id()] = ["MainThread", "waits"]
 known.wait()
+while not (never._cond._waiters and len(go._cond._waiters) == 3):
+    time.sleep(0.001)
+time.sleep(0.1)  # from here on all of them stand in the lock that they wait for, and want no GIL
 print(json.dumps(truth), flush=True)
 go.set()
 while True:
