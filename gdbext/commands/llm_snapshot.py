@@ -26,8 +26,9 @@ class LlmSnapshot(Command):
 
     Each process is stopped without a signal, copied and released; it runs on while the copy is written, also when gdb or the
     collector dies half-way. A snapshot holds registers and stacks of all threads, the interpreter, the private memory that
-    Python's objects live in, the memory map and the command line. Big mappings, where tensors are, stay out as soon as the whole
-    would be more than -max-bytes; -with adds what an expression names, values of tensors included.
+    Python's objects live in and the memory map, without the command line and the environment, which may hold secrets. Big
+    mappings, where tensors are, stay out as soon as the whole would be more than -max-bytes; -with adds what an expression
+    names, values of tensors included.
 
       (gdb) llm-snapshot TP0
       TP0  gdbext-TP0-4242.core  48.2 MiB  (41.7 MiB on disk)  stood still 61.20 ms

@@ -17,7 +17,6 @@ NAMES = {word for spec in ENGINES for word in (spec.name, spec.display, *spec.pa
 HELP = {  # texts for people: the guide's examples; since which release of which engine an invariant holds
     "commands/guide.py",
     "kvcache/rules.py",
-    "verdict/verdict.py",
 }
 PATTERN = re.compile("|".join(rf"(?<![a-z]){re.escape(name)}(?![a-z])" for name in sorted(NAMES)), re.IGNORECASE)
 
