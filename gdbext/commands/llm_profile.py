@@ -44,7 +44,9 @@ class LlmProfile(Command):
     takes_target = False
     standalone = True
     options = (
-        Option("activities", "str", "what to record, such as CPU,GPU, and what else its end point knows (MEM, RPD)", metavar="LIST"),
+        Option(
+            "activities", "str", "what to record, such as CPU,GPU, and what else its end point knows (MEM, RPD)", metavar="LIST"
+        ),
         Option("steps", "int", "end by itself after so many steps of the engine", metavar="N"),
         Option("o", "str", "the folder for the traces, as the engine's processes name it", metavar="DIR"),
         Option("stage", help="prefill and decode apart"),
