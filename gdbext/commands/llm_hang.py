@@ -12,10 +12,10 @@ examining = lazy_module("verdict.examine")
 class LlmHang(Command):
     """Say why processes hang: one verdict, its culprits and the evidence, or that what can be seen does not tell.
 
-    Watches all of them for a second without stopping them (CPU clocks, states, Python stacks, who holds the GIL), then copies each in a
-    pause of milliseconds; every process runs on. Reads stacks, locks (those between processes too), the GIL, collectives and how many of
-    them each rank has begun (torch's groups, NCCL's communicators), vLLM's rings in shared memory; compares the ranks with one another,
-    and names as culprit who blocks the others by itself, as victims those who only wait.
+    Watches all of them for a second without stopping them (CPU clocks, states, Python stacks, who holds the GIL), then copies
+    each in a pause of milliseconds; every process runs on. Reads stacks, locks (those between processes too), the GIL,
+    collectives and how many of them each rank has begun (torch's groups, NCCL's communicators), vLLM's rings in shared memory;
+    compares the ranks with one another, and names as culprit who blocks the others by itself, as victims those who only wait.
 
       (gdb) llm-hang all
       collective: ranks wait in a collective for others that are not there
@@ -24,8 +24,8 @@ class LlmHang(Command):
         TP3 has not come to it: TP3 thread 4245 (MainThread) stands in throttle (limits.py:17), 0 % of a processor
       victims: TP0, TP1, TP2
 
-    Verdicts: lock-cycle, lock-held, gil, collective, kernel (a device kernel), starved, busy, idle, stopped, crashed, startup, unknown.
-    "unknown" is an answer: llm-stacks and llm-locks then show what was read. WHAT as for llm-stacks."""
+    Verdicts: lock-cycle, lock-held, gil, collective, kernel (a device kernel), starved, busy, idle, stopped, crashed, startup,
+    unknown. "unknown" is an answer: llm-stacks and llm-locks then show what was read. WHAT as for llm-stacks."""
 
     name = "llm-hang"
     group = "hang"

@@ -19,8 +19,8 @@ async_waits, ipc_locks, snapshots, locks, threads, waits = (
 class LlmLocks(Command):
     """Show which thread waits for which lock and who has it: the GIL, pthread mutexes, Python's locks and queues.
 
-    asyncio tasks are waiters and owners like threads. Python Lock, RLock, Condition, Semaphore, Event, Barrier, Queue, Thread.join,
-    futures, the import lock and logging's locks are known
+    asyncio tasks are waiters and owners like threads. Python Lock, RLock, Condition, Semaphore, Event, Barrier, Queue,
+    Thread.join, futures, the import lock and logging's locks are known
     by the frames and the address that a thread waits on. A plain Lock keeps no owner: it is found by the frame that stands inside
     its `with`, or between its acquire and its release; else the threads that can reach it are listed. A cycle is said as a
     sentence, and so is an owner that does not exist in this process, as after a fork.
@@ -32,8 +32,8 @@ class LlmLocks(Command):
         held by TP0 4242 MainThread
       CYCLE: TP0 4242 MainThread waits for …; TP0 4260 evictor waits for …: none of them can go on.
 
-    A lock between processes (a mutex in shared memory, multiprocessing's, a locked file) has an owner here where its process is among those
-    looked at. WHAT as for llm-stacks; every process is copied in a pause of milliseconds and runs on."""
+    A lock between processes (a mutex in shared memory, multiprocessing's, a locked file) has an owner here where its process is
+    among those looked at. WHAT as for llm-stacks; every process is copied in a pause of milliseconds and runs on."""
 
     name = "llm-locks"
     group = "hang"

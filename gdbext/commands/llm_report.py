@@ -9,8 +9,8 @@ from ..session.command import Answer, Command, Option, UsageError
 class LlmReport(Command):
     """Write one page about a running engine: verdict, ranks, stacks as a tree, locks, KV summary, versions.
 
-    The page needs no network and no other file; everything in it that comes from a process is escaped. It holds no prompts, no tokens,
-    no values of variables, no command lines and no environment, so it can go into a bug report. Every process runs on.
+    The page needs no network and no other file; everything in it that comes from a process is escaped. It holds no prompts, no
+    tokens, no values of variables, no command lines and no environment, so it can go into a bug report. Every process runs on.
 
       (gdb) llm-report hang.html all
       hang.html  31.2 KiB  verdict: collective

@@ -19,17 +19,17 @@ FINE = ("idle", "busy")
 class LlmWatch(Command):
     """Watch engine processes without stopping them; when one makes no progress, capture snapshots of all and a report.
 
-    Reads states, CPU clocks and the main threads' Python stacks through /proc every -poll seconds; nothing is stopped. When a process has
-    ended, is stopped, or its main thread has stood in the same place for -after seconds, llm-hang looks at all of them (a pause of
-    milliseconds). A verdict of idle or busy is no hang: the watch goes on. Any other is captured into -o DIR: report.html and a
-    snapshot of each process, and the watch ends.
+    Reads states, CPU clocks and the main threads' Python stacks through /proc every -poll seconds; nothing is stopped. When a
+    process has ended, is stopped, or its main thread has stood in the same place for -after seconds, llm-hang looks at all of
+    them (a pause of milliseconds). A verdict of idle or busy is no hang: the watch goes on. Any other is captured into -o DIR:
+    report.html and a snapshot of each process, and the watch ends.
 
       (gdb) llm-watch all -after 60 -o /var/tmp/hangs
       TP1 has stood in the same place for 60.12 s: collective
       captured: /var/tmp/hangs/20261121-161502/report.html, 4 snapshots
 
-    -counter EXPR takes a Python expression of the main thread, such as self.step_counter: while its value changes there is progress.
-    -for S ends the watch after S seconds with captured false. ^C ends it too."""
+    -counter EXPR takes a Python expression of the main thread, such as self.step_counter: while its value changes there is
+    progress. -for S ends the watch after S seconds with captured false. ^C ends it too."""
 
     name = "llm-watch"
     group = "hang"

@@ -21,8 +21,8 @@ LONGER = 3.0  # times the first look: for a device that only takes its time
 
 
 class Examination:
-    """`seen`: `[ProcessSamples]`, `verdicts`: the gravest first, `facts` that they were made from, `requests`: `[Tracked]` of all engines,
-    None where there is none, `progress`: what their processes count, at both looks."""
+    """`seen`: `[ProcessSamples]`, `verdicts`: the gravest first, `facts` that they were made from, `requests`: `[Tracked]` of all
+    engines, None where there is none, `progress`: what their processes count, at both looks."""
 
     def __init__(self, seen: list[ProcessSamples], custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = ()) -> None:
         self.seen = seen
@@ -37,8 +37,8 @@ class Examination:
 
 
 def examine(found: Sequence[Any], held: Callable[[Any], Any], seconds: float, words: Sequence[str] = ()) -> Examination:
-    """Looks for `seconds` at what `resolve_processes` gave. What waits for its device is looked at once more, and longer, before a kernel
-    is called endless."""
+    """Looks for `seconds` at what `resolve_processes` gave. What waits for its device is looked at once more, and longer, before
+    a kernel is called endless."""
     first = _look(found, held, seconds, words)
     if not any(v.kind == "kernel" for v in first.verdicts):
         return first

@@ -1,4 +1,5 @@
-"""What the rules judge: threads, tasks, loops and processes as plain facts. `from_samples` makes them of what was seen, a test makes them up."""
+"""What the rules judge: threads, tasks, loops and processes as plain facts. `from_samples` makes them of what was seen, a test
+makes them up."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ Node = Any
 
 @dataclass(eq=False)
 class ThreadState:
-    """One thread. `frames` innermost first; `python`: it has Python frames; `idle`: a helper that waits for work; `moved`: two looks
-    differ; `advanced`: variables of its frames changed; `load`: of a processor, None where it is not known; `wanted`: the same with the
-    time that it waited for one; `woke`: times; `edge`: what it waits for; `native`: names of its native frames; `sampled`: looked
-    at more than once; `holds`: it had the GIL at every look; `call`: the system call it stands in."""
+    """One thread. `frames` innermost first; `python`: it has Python frames; `idle`: a helper that waits for work; `moved`: two
+    looks differ; `advanced`: variables of its frames changed; `load`: of a processor, None where it is not known; `wanted`: the
+    same with the time that it waited for one; `woke`: times; `edge`: what it waits for; `native`: names of its native frames;
+    `sampled`: looked at more than once; `holds`: it had the GIL at every look; `call`: the system call it stands in."""
 
     node: Node
     name: str = ""
@@ -75,8 +76,8 @@ class ThreadState:
 
     @property
     def collective(self) -> str:
-        """The name of the collective operation it waits in, or ''. Python code of others' inside that (a signal handler, a hook) means
-        that it does something else."""
+        """The name of the collective operation it waits in, or ''. Python code of others' inside that (a signal handler, a hook)
+        means that it does something else."""
         name, files = "", patterns.collective_files()
         for frame in self.frames:
             if frame.kind != "python":
@@ -97,8 +98,8 @@ class ThreadState:
 
     @property
     def held_up(self) -> bool:
-        """Whether it waited for its `edge` all the while: a lock that it only happened to wait for at the last look wakes it at once. Who
-        waits for the GIL wakes every 5 ms to ask for it, who polls for a file now and then."""
+        """Whether it waited for its `edge` all the while: a lock that it only happened to wait for at the last look wakes it at
+        once. Who waits for the GIL wakes every 5 ms to ask for it, who polls for a file now and then."""
         if self.edge is None or self.moved and not self.edge.polls:
             return False
         return self.load is None or self.edge.kind == "GIL" or self.edge.polls or self.woke == 0
@@ -127,8 +128,8 @@ class ThreadState:
 
     @property
     def does(self) -> str:
-        """One word for what it stands in: "sleep", "input", "device", "collective", "ring", "startup", "lock", "queue", "event", "join",
-        "run", "disk", "wait" or "other"."""
+        """One word for what it stands in: "sleep", "input", "device", "collective", "ring", "startup", "lock", "queue", "event",
+        "join", "run", "disk", "wait" or "other"."""
         if self.state == "D":
             return "disk"
         if self.edge is not None:
@@ -156,10 +157,11 @@ class ThreadState:
 
 @dataclass(eq=False)
 class ProcessState:
-    """One process: `threads` (the main one first), `hog`: (node that holds the GIL and never gives it back, [nodes that wait for it]) or
-    None, `world`: (rank, size) or None, `why` it could not be read, `tasks`, `moved_tasks`: nodes, `loops`, `counters`: of progress,
-    `rings`, `counts` of collectives, `children`: {pid: seconds it ran}, `dead_children`: [(pid, what)], `ended`: how it has ended,
-    `peers`: {inode: [(pid, writes)]}, `requests`: of its engine (`requests.model.Tracked`), None where they are not known."""
+    """One process: `threads` (the main one first), `hog`: (node that holds the GIL and never gives it back, [nodes that wait for
+    it]) or None, `world`: (rank, size) or None, `why` it could not be read, `tasks`, `moved_tasks`: nodes, `loops`, `counters`:
+    of progress, `rings`, `counts` of collectives, `children`: {pid: seconds it ran}, `dead_children`: [(pid, what)], `ended`: how
+    it has ended, `peers`: {inode: [(pid, writes)]}, `requests`: of its engine (`requests.model.Tracked`), None where they are not
+    known."""
 
     name: str
     role: str = ""
@@ -203,8 +205,9 @@ class ProcessState:
 
 
 class Verdict:
-    """`kind` (docs/json.md), `culprits`: [node, or (process name, None) for a whole process], `evidence`: [text], `victims`: [text];
-    `processes`: names of those it is about, `engine`, `group`: set by `judge`; `answers`: an unknown that waits for an outside answer."""
+    """`kind` (docs/json.md), `culprits`: [node, or (process name, None) for a whole process], `evidence`: [text], `victims`:
+    [text]; `processes`: names of those it is about, `engine`, `group`: set by `judge`; `answers`: an unknown that waits for an
+    outside answer."""
 
     def __init__(
         self, kind: str, culprits: Iterable[Node] = (), evidence: Iterable[str] = (), victims: Iterable[str] = ()

@@ -1,7 +1,7 @@
 """What becomes of a wait: from a thread or a task along who could end its wait, to the end of the chain.
 
-The answer is an `Outlook`. A wait that any of several can end is as good as the best of them; one that needs all (a join, a lock's owner, a
-gather) is as bad as the worst.
+The answer is an `Outlook`. A wait that any of several can end is as good as the best of them; one that needs all (a join, a
+lock's owner, a gather) is as bad as the worst.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ..stacks.waits import Edge
     from .facts import Node, ProcessState, ThreadState
 
-# From good to bad. "moves": it goes on; "rests": it waits for input from outside that nobody owes; "ticks": it wakes from time to time
-# and does nothing else, so what it waits for is not known; "works": it runs, and
-# what it should move is not known; "unknown"; "answer": somebody outside owes an answer; "spins": it runs and nothing of it moves;
-# "sleeps": it stands and does nothing; "dead": who should end it has ended; "nobody": no one who could end it was found.
+# From good to bad. "moves": it goes on; "rests": it waits for input from outside that nobody owes; "ticks": it wakes from time to
+# time and does nothing else, so what it waits for is not known; "works": it runs, and what it should move is
+# not known; "unknown"; "answer": somebody outside owes an answer; "spins": it runs and nothing of it moves; "sleeps": it stands
+# and does nothing; "dead": who should end it has ended; "nobody": no one who could end it was found.
 GOOD = ("moves", "rests")
 ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "sleeps", "dead", "nobody")
 OUTSIDE = ("listener", "served", "terminal")
@@ -31,8 +31,8 @@ SHORT = 5.0  # seconds: a sleep that long is a timer
 
 @dataclass
 class Outlook:
-    """`kind` of `ORDER`; `culprit`: the node at the end of the chain, None where there is none; `way`: the waits in words, from the first;
-    `ended`: the name of a thread that has ended and could have ended the wait."""
+    """`kind` of `ORDER`; `culprit`: the node at the end of the chain, None where there is none; `way`: the waits in words, from
+    the first; `ended`: the name of a thread that has ended and could have ended the wait."""
 
     kind: str
     culprit: Node = None

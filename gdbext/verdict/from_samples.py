@@ -67,9 +67,10 @@ def _thread(s: ProcessSamples, th: object, edge: object) -> ThreadState:
 
 
 def _unreleased_gil(s: ProcessSamples, found: list[ThreadState]) -> tuple[object, list[object]] | None:
-    """(node, waiters) where one thread held the GIL at every look while others, that never had it, waited at half of them or more: a
-    waiter asks again every 5 ms, and on a machine at work it is some time until it waits again. Python makes a thread give the GIL
-    back after 5 ms when another asks, so one that runs and never does is in C code; one that was not given a processor is no hog."""
+    """(node, waiters) where one thread held the GIL at every look while others, that never had it, waited at half of them or
+    more: a waiter asks again every 5 ms, and on a machine at work it is some time until it waits again. Python makes a thread
+    give the GIL back after 5 ms when another asks, so one that runs and never does is in C code; one that was not given a
+    processor is no hog."""
     got = s.gil
     if got is None or got.count < MIN_GIL_LOOKS or got.free or len(got.held) != 1:
         return None

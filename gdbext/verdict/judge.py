@@ -42,8 +42,8 @@ def judge(facts: Sequence[ProcessState]) -> list[Verdict]:
 
 
 def families(facts: Sequence[ProcessState]) -> list[list[ProcessState]]:
-    """Which processes belong together: those of one engine, ranks of one group, parents and children, and those that wait for each
-    other's locks, pipes or sockets."""
+    """Which processes belong together: those of one engine, ranks of one group, parents and children, and those that wait for
+    each other's locks, pipes or sockets."""
     parent = list(range(len(facts)))
 
     def top(i: int) -> int:

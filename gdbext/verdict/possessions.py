@@ -1,4 +1,7 @@
-"""What a process holds that the next start of its engine may need: memory, shared memory, ports, device files. Source: proc(5)."""
+"""What a process holds that the next start of its engine may need: memory, shared memory, ports, device files.
+
+Source: proc(5).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The rules, each a function of the facts of one group of processes that gives a `Verdict` or None.
 
-Their order is in `ORDER`. What blocks a process by itself (its end, a stop, a ring of locks, the GIL, a lock that is kept) comes before what
-it only waits for (a collective, a device, a queue), since those who wait in a collective are victims of the one that is not there.
-Who is at work or at rest is asked last: nothing that waits in vain may be called either.
+Their order is in `ORDER`. What blocks a process by itself (its end, a stop, a ring of locks, the GIL, a lock that is kept) comes
+before what it only waits for (a collective, a device, a queue), since those who wait in a collective are victims of the one that
+is not there. Who is at work or at rest is asked last: nothing that waits in vain may be called either.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Where the waits of main threads, of tasks that a loop runs for, and of other threads end: at a thread that is gone, that works without
-moving anything, or that stands."""
+"""Where the waits of main threads, of tasks that a loop runs for, and of other threads end: at a thread that is gone, that works
+without moving anything, or that stands."""
 
 from __future__ import annotations
 

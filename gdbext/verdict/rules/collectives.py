@@ -85,8 +85,8 @@ def effective(f: ProcessState) -> ThreadState | None:
 
 
 def crossed(facts: Sequence[ProcessState]) -> Verdict | None:
-    """Ranks that wait in collectives of different groups for one another: in each group who has begun more waits for those who have begun
-    less, and these waits close a ring."""
+    """Ranks that wait in collectives of different groups for one another: in each group who has begun more waits for those who
+    have begun less, and these waits close a ring."""
     inside = {f.name: (f, t) for f in facts for t in [effective(f)] if t is not None and t.collective and not t.moved}
     ahead: dict[str, list[tuple[str, str, int, int]]] = {}
     for group, operation, begun in counters(facts):

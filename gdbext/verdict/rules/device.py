@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def waiting(facts: Sequence[ProcessState]) -> Verdict | None:
-    """Main threads that stand in a device's synchronisation: "collective" where some of the ranks have not come to it, else "kernel",
-    which `examine` believes only after a second, longer look."""
+    """Main threads that stand in a device's synchronisation: "collective" where some of the ranks have not come to it, else
+    "kernel", which `examine` believes only after a second, longer look."""
     found = [(f, t) for f in facts for t in f.threads[:1] if t.does == "device" and not t.moved]
     if not found:
         return None

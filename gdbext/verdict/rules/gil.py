@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def not_released(facts: Sequence[ProcessState]) -> Verdict | None:
-    """A thread had the GIL at every look while others asked for it and never got it. The collector of garbage has it for its whole turn
-    and gives it back."""
+    """A thread had the GIL at every look while others asked for it and never got it. The collector of garbage has it for its
+    whole turn and gives it back."""
     for f in facts:
         if not f.hog:
             continue

@@ -21,8 +21,8 @@ SHOWN = 4
 
 
 def busy(facts: Sequence[ProcessState]) -> Verdict | None:
-    """Every main thread, and every task that a loop runs for, goes on or waits for one that does, and something was seen to move. A thread
-    beside it that works, ticks or collects garbage says nothing about it."""
+    """Every main thread, and every task that a loop runs for, goes on or waits for one that does, and something was seen to move.
+    A thread beside it that works, ticks or collects garbage says nothing about it."""
     nodes = roots(facts)
     if not nodes:
         return None
@@ -70,8 +70,8 @@ def _at_work(facts: Sequence[ProcessState], t: ThreadState) -> bool:
 
 
 def _waits_end(t: ThreadState) -> bool:
-    """Its waits for others come to an end: it was given locks, items or answers meanwhile. A sleep and a wait with a time limit end by
-    themselves."""
+    """Its waits for others come to an end: it was given locks, items or answers meanwhile. A sleep and a wait with a time limit
+    end by themselves."""
     if t.edge is not None:
         return not t.edge.limit and t.edge.kind != "GIL"
     return t.call is not None and t.call.name in ("read", "recv", "accept", "wait", "futex") and not t.call.limited

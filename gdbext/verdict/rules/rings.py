@@ -57,8 +57,8 @@ def _lines(name: str, writer: Any, readers: dict[int, Any]) -> list[str]:
 
 
 def starved(facts: Sequence[ProcessState]) -> Verdict | None:
-    """A full ring, whose writer waits for a reader. An engine core that waits for its workers' answer, and a worker that is not waiting
-    for work. Workers that wait for a core which stands elsewhere."""
+    """A full ring, whose writer waits for a reader. An engine core that waits for its workers' answer, and a worker that is not
+    waiting for work. Workers that wait for a core which stands elsewhere."""
     return _full(facts) or _absent_worker(facts) or _absent_core(facts)
 
 
