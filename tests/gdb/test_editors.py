@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from harness.breakpoints import started
+from harness.breakpoints import LINES, started
 from harness.dap import GdbDap, dap, gdbs_that_speak_dap
 from harness.gdb_run import INIT, ROOT
 from harness.subjects import SUBJECTS
@@ -122,7 +122,7 @@ def test_a_python_breakpoint_set_through_dap_stops_the_thread_with_a_reason(tmp_
                     stopped
                 )
                 assert client.repl("pylocals").strip() == "number = 0" and re.match(
-                    r"work at .*breakpoints\.py:26, thread", client.repl("pynext")
+                    rf"work at .*breakpoints\.py:{LINES['work']}, thread", client.repl("pynext")
                 )
                 assert client.event("stopped")["reason"] == "data breakpoint"
                 assert client.repl("pyprint number, step").strip() == "(0, 1)"
