@@ -184,9 +184,9 @@ def _folder(name, config=None):
 
 
 def start_vllm(tp=2, python=None, env=(), args=(), under=(), replicas=1, config=None, script="serve_vllm.py"):
-    """Real vLLM on CPU, not ready yet. `env`: more environment variables, `args`: more arguments for serve_vllm.py, `under`: words of a
-    program that starts it, `replicas`: how many engines share the requests (data parallel), `config`: another model's than `CONFIG`,
-    `script`: of tests/engines, another one than serve_vllm.py with the same arguments."""
+    """Real vLLM on CPU, not ready yet. `env`: more environment variables, `args`: more arguments for serve_vllm.py, `under`:
+    words of a program that starts it, `replicas`: how many engines share the requests (data parallel), `config`: another model's
+    than `CONFIG`, `script`: of tests/engines, another one than serve_vllm.py with the same arguments."""
     python = python or environment("vllm")
     folder = _folder("vllm", config)
     environ = _environ(

@@ -1,9 +1,11 @@
-"""A real SGLang server with one request that is lost and one that is a zombie; its own code otherwise. Started by scripts/tools/engines.py.
+"""A real SGLang server with one request that is lost and one that is a zombie; its own code otherwise. scripts/tools/engines.py
+starts it.
 
     faulty_sglang.py --model FOLDER --ready FILE --port N [--tp N]
 
-A request whose id begins with "lost" is dropped by the scheduler as it comes in (sglang#33858); "zombie"'s state is taken from the tokenizer
-manager while the scheduler decodes it (sglang#36333). "healthy" requests run beside them. Writes FILE once all are in flight.
+A request whose id begins with "lost" is dropped by the scheduler as it comes in (sglang#33858); "zombie"'s state is taken from
+the tokenizer manager while the scheduler decodes it (sglang#36333). "healthy" requests run beside them. Writes FILE once all are
+in flight.
 """
 
 import json

@@ -2,9 +2,10 @@
 
     faulty_vllm.py FAULT --model FOLDER --ready FILE [--blocks N]
 
-FAULT: input-dies (an assertion ends the thread that takes requests in), input-loops (that thread never comes out of a request), none. The fault
-comes with the request whose id begins with "poison"; "healthy-0" and "healthy-1" are asked before it, over and over, "after-0" behind it.
-A prompt larger than the pool: --blocks and the request "too-large". Writes FILE once poison or too-large has been sent.
+FAULT: input-dies (an assertion ends the thread that takes requests in), input-loops (that thread never comes out of a request),
+none. The fault comes with the request whose id begins with "poison"; "healthy-0" and "healthy-1" are asked before it, over and
+over, "after-0" behind it. A prompt larger than the pool: --blocks and the request "too-large". Writes FILE once poison or
+too-large has been sent.
 """
 
 import argparse

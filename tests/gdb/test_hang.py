@@ -75,7 +75,8 @@ MAY_BE_UNKNOWN = {"gc_storm", "slow_but_moving", "at_work", "gil_kept_at_work", 
 
 
 def record(scenario, expected, said, wanted):
-    """Right: the verdict, and exactly the culprits; of "busy" at least those. Wrong: anything else, "unknown" where it must be right too."""
+    """Right: the verdict, and exactly the culprits; of "busy" at least those. Wrong: anything else, "unknown" where it
+    must be right too."""
     got = {c.get("tid") or c.get("task") or c["pid"] or c["label"] for c in said["culprits"]}
     verdict = said["verdict"]
     right = verdict == expected and (expected in ("idle", "unknown", "busy") or got == set(wanted))

@@ -1,5 +1,5 @@
-"""Situations drawn by a fixed seed: llm-hang may say "unknown", but never that a hung one is at work or at rest, and never accuse the wrong one.
-`scripts/tools/situations.py SEED COUNT` draws others; docs/verdicts.md has the matrix."""
+"""Situations drawn by a fixed seed: llm-hang may say "unknown", but never that a hung one is at work or at rest, and
+never accuse the wrong one. `scripts/tools/situations.py SEED COUNT` draws others; docs/verdicts.md has the matrix."""
 
 from harness import situations
 

@@ -24,7 +24,10 @@ LIBRARY = """
 __attribute__((noinline)) int %s(void) { for (;;) pause(); }
 __attribute__((noinline)) int entry(int n) { volatile char room[%d]; room[n] = 1; return %s() + room[n]; }
 """
-PADDING = "__attribute__((noinline)) int pad(int n) { volatile int x = n; while (x > 0) x -= 3; return x; }\nint pad2(int n) { return pad(n) * 3; }"
+PADDING = """
+__attribute__((noinline)) int pad(int n) { volatile int x = n; while (x > 0) x -= 3; return x; }
+int pad2(int n) { return pad(n) * 3; }
+"""
 
 
 def built(path, function, padding="", room=100, flags=()):

@@ -15,8 +15,8 @@ from .heartbeats import asleep
 from .subjects import SUBJECTS
 
 ACCUSES = (
-    "crashed", "stopped", "lock-cycle", "lock-held", "gil", "dead-thread", "livelock", "loop-blocked", "collective", "kernel", "starved",
-    "stuck-requests", "orphaned",
+    "crashed", "stopped", "lock-cycle", "lock-held", "gil", "dead-thread", "livelock", "loop-blocked", "collective", "kernel",
+    "starved", "stuck-requests", "orphaned",
 )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ class Outcome:
 
 
 def judge(truth, said):
-    """How an answer compares with what is true. Wrong: a hung one called busy or idle, a healthy one accused, another one accused."""
+    """How an answer compares with what is true. Wrong: a hung one called busy or idle, a healthy one or another one accused."""
     verdict = said["verdict"]
     got = {c.get("tid") or ("task" if c.get("task") else c.get("pid")) or "dead" for c in said["culprits"]}
     named = set(truth["culprits"])

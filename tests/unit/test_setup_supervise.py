@@ -140,7 +140,10 @@ def test_an_engine_is_ended_by_an_exception(tmp_path):
 
 
 def test_an_engine_leaves_the_machine_its_share_and_takes_its_control_group_along(tmp_path):
-    code = "import os, time; print(os.nice(0), open('/proc/self/cgroup').read(), flush=True, file=open('said', 'w')); time.sleep(1000)"
+    code = (
+        "import os, time; print(os.nice(0), open('/proc/self/cgroup').read(), flush=True, file=open('said', 'w')); "
+        "time.sleep(1000)"
+    )
     folder = tmp_path / "engine"
     folder.mkdir()
     before = os.nice(0)

@@ -1,4 +1,4 @@
-"""Run in gdb by `source`: writes every thread's native stack as gdb has it and as the pack has it, of the same stop, to $BOTH_STACKS."""
+"""Run in gdb by `source`: writes every thread's native stack of one stop, as gdb and as the pack have it, to $BOTH_STACKS."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Names in several frames: an inner frame has `self` without the attribute that is asked for, outer frames have it. Prints its pid."""
+"""Names in several frames: an inner frame's `self` lacks the attribute that is asked for, outer ones have it. Prints its pid."""
 
 import json
 import os

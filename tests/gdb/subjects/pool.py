@@ -1,5 +1,5 @@
-"""pool.py NAME [moving|elsewhere]: a main thread in a known place, an idle pool of three, a thread with a hostile name; says its stack,
-then waits (or, moving, goes round; or waits in another function)."""
+"""pool.py NAME [moving|elsewhere]: a main thread in a known place, an idle pool of three, a thread with a hostile name; says its
+stack, then waits (or, moving, goes round; or waits in another function)."""
 
 import concurrent.futures
 import json

@@ -1,4 +1,5 @@
-"""A process that has loaded an engine (a FAKE module vllm) and holds a user's prompt and its tokens in every way that handlers do. Prints addresses."""
+"""A process that has loaded an engine (a FAKE module vllm) and holds a user's prompt and its tokens in every way that
+handlers do. Prints addresses."""
 
 import json
 import os

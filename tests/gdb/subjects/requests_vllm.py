@@ -1,4 +1,5 @@
-"""STAND-INS of vLLM's front end and engine core in one process, named as vLLM 0.32 names them: requests at every place of their way.
+"""STAND-INS of vLLM's front end and engine core in one process, named as vLLM 0.32 names them: requests at every place of
+their way.
 
 requests_vllm.py COUNT      COUNT requests wait in the scheduler. Says where it has put which, then waits.
 """

@@ -1,5 +1,5 @@
-"""situations.py SEED: one process in a situation that the seed draws: what it waits for, who should end that wait and what that one does, and
-what else goes on beside it. Says what is true as JSON, then lives it:
+"""situations.py SEED: one process in a situation that the seed draws: what it waits for, who should end that wait and what that
+one does, and what else goes on beside it. Says what is true as JSON, then lives it:
 {"pid", "pids" to look at, "drawn", "hung", "right": [verdicts], "culprits": [tid or pid], "what"}.
 
 The truth is by construction: the process knows whom it made stand, spin, end or go on.
@@ -107,7 +107,7 @@ def truth(draw, kind, drawn):
 
 
 # ---- waits of the main thread ----------------------------------------------------------------------------------------
-# Each takes `does`: what the ender does, and gives (kind of truth, function that waits). `does` is called in the ender where it has to.
+# Each takes (draw, `drawn`: what the ender does) and gives (kind of truth, function that waits).
 def listener():
     s = socket.socket()
     s.bind(("127.0.0.1", 0))

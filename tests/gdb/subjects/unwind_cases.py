@@ -1,4 +1,4 @@
-"""Threads that stand in native code of many kinds. Argument: the compiled unwind_cases.c; "torch": also threads that compute with it."""
+"""Threads that stand in native code of many kinds. Argument: the compiled unwind_cases.c; "torch": some compute with it."""
 
 import ctypes
 import os
