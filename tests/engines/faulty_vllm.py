@@ -1,6 +1,6 @@
 """A real vLLM (AsyncLLM) whose engine core has one fault put in from outside: its own code otherwise.
 
-    faulty_vllm.py FAULT --model FOLDER --ready FILE [--blocks N]
+    faulty_vllm.py --model FOLDER --ready FILE [--blocks N] FAULT
 
 FAULT: input-dies (an assertion ends the thread that takes requests in), input-loops (that thread never comes out of a request),
 none. The fault comes with the request whose id begins with "poison"; "healthy-0" and "healthy-1" are asked before it, over and
@@ -81,10 +81,8 @@ async def serve(options):
     await asyncio.gather(*asked)
 
 
-put_in(sys.argv[1])
-
-
-def main():
+def arguments():
+    """The command line: also that of the engine core's process, which multiprocessing gives the same."""
     parser = argparse.ArgumentParser()
     parser.add_argument("fault", choices=("none", "input-dies", "input-loops"))
     parser.add_argument("--model", required=True)
@@ -92,10 +90,12 @@ def main():
     parser.add_argument("--tp")
     parser.add_argument("--replicas")
     parser.add_argument("--blocks", type=int)
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    asyncio.run(serve(options))
+    return parser.parse_args()
 
+
+options = arguments()
+put_in(options.fault)
 
 if __name__ == "__main__":
-    main()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    asyncio.run(serve(options))
