@@ -1,7 +1,8 @@
-"""asyncio as part of the wait-for graph: each loop with what it cannot run, each task with what it waits for and who could end that.
+"""asyncio as part of the wait-for graph: each loop with what it cannot run, each task with what it waits for and who
+could end that.
 
-Source: Lib/asyncio/base_events.py (`_ready`, `_scheduled`), events.py (`TimerHandle._when`), locks.py, queues.py, streams.py; uvloop keeps its
-ready handles in C, so there only its tasks tell what is ready.
+Source: Lib/asyncio/base_events.py (`_ready`, `_scheduled`), events.py (`TimerHandle._when`), locks.py, queues.py, streams.py;
+uvloop keeps its ready handles in C, so there only its tasks tell what is ready.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ MAX_TIMERS = 4096
 class TaskState:
     """One asyncio task: `node`, `name`, `state` ("running", "ready", "waiting"), `loop`: address, `python`: its suspended frames,
     innermost first, `edge`: what it waits for (None where it is not known), `text`: the wait in words, `kind` of `tasks.Waiting`,
-    `on`: nodes of tasks that must all end, `descriptor`: of the socket that it reads from (-1: none), `key`: what changes as it goes on."""
+    `on`: nodes of tasks that must all end, `descriptor`: of the socket that it reads from (-1: none), `key`: what changes as it
+    goes on."""
 
     node: Any
     name: str
@@ -49,8 +51,8 @@ class TaskState:
 
 @dataclass(eq=False)
 class LoopState:
-    """One event loop that runs: `tid` of its thread, `ready`: handles and tasks that could run, `turns`: a count that each handle that is
-    queued or run changes (None: not known), `overdue`: seconds by which its earliest timer is late, `late`: how many are,
+    """One event loop that runs: `tid` of its thread, `ready`: handles and tasks that could run, `turns`: a count that each handle
+    that is queued or run changes (None: not known), `overdue`: seconds by which its earliest timer is late, `late`: how many are,
     `running`: the name of the task that is being stepped, `main`: the node of the task that the loop runs for."""
 
     address: int
@@ -73,8 +75,8 @@ class AsyncState:
 
 
 def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = None) -> AsyncState:
-    """The tasks and loops of a process called `name`; empty where it uses no asyncio. `now`: seconds of CLOCK_MONOTONIC, None where the
-    memory is old (a core): then nothing is overdue."""
+    """The tasks and loops of a process called `name`; empty where it uses no asyncio. `now`: seconds of CLOCK_MONOTONIC, None
+    where the memory is old (a core): then nothing is overdue."""
     found = AsyncState()
     try:
         if not rt.has_module(("asyncio.tasks",)):
@@ -242,7 +244,8 @@ def _when(timer: Any) -> float | None:
 
 
 def deque_turns(deque: Any) -> int | None:
-    """The count that a collections.deque keeps of the changes of its ends (`state`, after `rightindex`: Modules/_collectionsmodule.c)."""
+    """The count that a collections.deque keeps of the changes of its ends (`state`, after `rightindex`:
+    Modules/_collectionsmodule.c)."""
     if not isinstance(deque, Object) or deque.type.builtin_name != "collections.deque":
         return None
     layout = deque.rt.layout
@@ -255,7 +258,8 @@ def _main_task(loop: LoopState, threads: list[ThreadView]) -> int:
     for frame in thread.python if thread is not None else ():
         if str(frame.function).rpartition(".")[2] == "run_until_complete":
             try:
-                return int(dict(frame.locals())["future"].address)
+                own: dict[str, Any] = dict(frame.locals())
+                return int(own["future"].address)
             except (GdbextError, KeyError, AttributeError):
                 return 0
     return 0

@@ -1,4 +1,7 @@
-"""CPU clocks and states of processes and threads, seen without stopping anything. Source: proc(5), Documentation/scheduler/sched-stats."""
+"""CPU clocks and states of processes and threads, seen without stopping anything.
+
+Source: proc(5), Documentation/scheduler/sched-stats.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Clock:
-    """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `sleeps`: times it went to sleep of
-    itself, `state`."""
+    """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `sleeps`: times it went to sleep
+    of itself, `state`."""
 
     run: float
     queued: float

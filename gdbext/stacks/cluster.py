@@ -1,14 +1,21 @@
 """Stacks of many machines: answers of llm-stacks as JSON, from files or from a Ray cluster's nodes, made into processes again.
 
-Nothing of ours listens anywhere: each node runs the same command line (srun, kubectl exec, mpirun, Ray), and its answer is a file.
+Nothing of ours listens anywhere: each node runs the same command line (srun, kubectl exec, mpirun, Ray), and its
+answer is a file.
 """
+
+from __future__ import annotations
 
 import json
 import os
+from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError, NotFoundError
 from ..render.jsonline import expect
 from .threads import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_FILE = 256 << 20
 RAY_TIMEOUT = 120  # seconds for a node's answer
@@ -19,11 +26,11 @@ class SavedThread:
 
     py = None
 
-    def __init__(self, tid, name, frames, saved, idle):
+    def __init__(self, tid: int, name: str, frames: list[Frame], saved: list[dict[str, Any]], idle: bool) -> None:
         self.tid, self.name, self.frames, self.saved, self.idle, self.gil = tid, name, frames, saved, idle, "none"
 
     @property
-    def top(self):
+    def top(self) -> Frame | None:
         return next((f for f in self.frames if f.kind == "python"), next((f for f in self.frames if f.function), None))
 
 
@@ -32,11 +39,12 @@ class SavedProcess:
 
     rank = None
 
-    def __init__(self, host, label, pid, role):
-        self.host, self.name, self.pid, self.role, self.threads = host, label, pid, role, []
+    def __init__(self, host: str, label: str, pid: int | None, role: str) -> None:
+        self.host, self.name, self.pid, self.role = host, label, pid, role
+        self.threads: list[SavedThread] = []
 
     @property
-    def main(self):
+    def main(self) -> SavedThread | None:
         return next((th for th in self.threads if th.tid == self.pid), None)
 
 
@@ -59,17 +67,21 @@ ANSWER = {  # what is read of an answer of `llm-stacks -json`
 class Merged:
     """Answers together: `processes`, `failed`, `pauses`, `total` processes asked for, `partial`."""
 
-    def __init__(self):
-        self.processes, self.failed, self.pauses, self.total, self.partial = [], [], [], 0, []
+    def __init__(self) -> None:
+        self.processes: list[SavedProcess] = []
+        self.failed: list[dict[str, Any]] = []
+        self.pauses: list[dict[str, Any]] = []
+        self.total = 0
+        self.partial: list[str] = []
 
-    def add(self, answer, source):
+    def add(self, answer: Any, source: str) -> None:
         """Takes the parsed JSON of one node in; `source` names it in what failed."""
         if not isinstance(answer, dict) or not str(answer.get("schema", "")).startswith("llm-stacks/"):
             raise GdbextError(f"{source}: no answer of llm-stacks -json")
         if "error" in answer:
             self.failed.append({"label": source, "pid": None, "reason": str(answer["error"])})
             return
-        found = {}
+        found: dict[tuple[str, int | None], SavedProcess] = {}
         try:
             expect(answer, ANSWER)
             for group in answer["groups"]:
@@ -98,9 +110,9 @@ class Merged:
         self.processes += found.values()
         self.partial += [f"{source}: {reason}" for reason in answer.get("partial", ())]
 
-    def finish(self):
+    def finish(self) -> Merged:
         """Names that two machines have are told apart by the machine."""
-        count = {}
+        count: dict[str, int] = {}
         for p in self.processes:
             count[p.name] = count.get(p.name, 0) + 1
         for p in self.processes:
@@ -114,7 +126,7 @@ class Merged:
         return self
 
 
-def from_folder(folder):
+def from_folder(folder: str) -> Merged:
     """`Merged` of every *.json file in a folder."""
     try:
         names = sorted(n for n in os.listdir(folder) if n.endswith(".json"))
@@ -140,13 +152,15 @@ def from_folder(folder):
     return merged.finish()
 
 
-def from_ray(words):
-    """`Merged` of every node of the Ray cluster that this machine belongs to: each runs `llm-stacks WORDS -json` in a task that is tied
-    to it. Needs the `ray` of the engine's own environment."""
+def from_ray(words: Iterable[str]) -> Merged:
+    """`Merged` of every node of the Ray cluster that this machine belongs to: each runs `llm-stacks WORDS -json` in a task that
+    is tied to it. Needs the `ray` of the engine's own environment."""
     try:
-        import ray
-        from ray.exceptions import RayError
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+        import ray  # type: ignore[import-not-found,unused-ignore]
+        from ray.exceptions import RayError  # type: ignore[import-not-found,unused-ignore]
+        from ray.util.scheduling_strategies import (  # type: ignore[import-not-found,unused-ignore]
+            NodeAffinitySchedulingStrategy,
+        )
     except ImportError:
         raise GdbextError(
             "-ray needs the package ray: run it with the engine's own python: PYTHON -m gdbext llm-stacks -ray"
@@ -182,7 +196,7 @@ def from_ray(words):
             ray.shutdown()
 
 
-def _on_node(words):
+def _on_node(words: Iterable[str]) -> str:
     """Runs on a node: the answer of llm-stacks there, as text."""
     import os
     import subprocess

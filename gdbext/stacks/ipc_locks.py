@@ -56,7 +56,7 @@ def polled_lock_file(thread: ThreadView) -> str:
                 continue
             for name in names:
                 try:
-                    value = dict(frame.locals())["self"]
+                    value: Any = dict(frame.locals())["self"]
                     for part in name.split("."):
                         value = value.attr(part)
                     return str(value.string(4096))
@@ -67,7 +67,7 @@ def polled_lock_file(thread: ThreadView) -> str:
 
 def locked_descriptor(view: ProcessView, thread: ThreadView) -> int | None:
     """The file descriptor that a thread stands in flock() or fcntl() with, or None."""
-    if not thread.native or not _FILE_CALL.match(thread.native[0].function or ""):
+    if thread.thread is None or not thread.native or not _FILE_CALL.match(thread.native[0].function or ""):
         return None
     try:
         return view.target.registers(thread.thread).get(gil.FIRST_ARGUMENT[view.target.arch])
@@ -99,7 +99,7 @@ def _claim(view: ProcessView, obj: Any, found: dict[Any, list[ThreadView]]) -> N
     inner = obj.attr("_semlock")
     if not isinstance(inner, Object) or inner.type.name != "SemLock":
         return
-    target, at = view.target, inner.address + view.rt.layout["object.__size"]
+    target, at = view.target, inner.address + inner.rt.layout["object.__size"]
     count = target.i32(at + COUNT)
     if count == 1 or count > 0 and obj.type.name == "RLock":
         key = semaphore_at(target, target.u64(at + HANDLE))
@@ -109,8 +109,8 @@ def _claim(view: ProcessView, obj: Any, found: dict[Any, list[ThreadView]]) -> N
 
 
 def file_holders(paths: Iterable[str]) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
-    """{(device, inode): ([pid that has a lock on the file], [pid that has it open])} of some files, of the processes that may be looked
-    into. One way through all descriptors; only those that lead to a file of the same name are asked which file it is."""
+    """{(device, inode): ([pid that has a lock on the file], [pid that has it open])} of some files, of the processes that may be
+    looked into. One way through all descriptors; only those that lead to a file of the same name are asked which file it is."""
     wanted = {key: os.path.basename(_name(path)) for path in paths for key in [_file(path)] if key is not None}
     found: dict[tuple[int, int], tuple[list[int], list[int]]] = {key: ([], []) for key in wanted}
     names = set(wanted.values())
@@ -162,7 +162,7 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
     for edge in wanted:
         kind, key = edge.shared
         if kind == "mutex":
-            found = [(v.name, th.tid) for v in views for th in v.threads if th.thread.ns_tid == key]
+            found = [(v.name, th.tid) for v in views for th in v.threads if th.thread is not None and th.thread.ns_tid == key]
             set_owner(edge, found, f"its owner, thread {key}, is of none of the processes looked at")
         elif kind == "semaphore":
             found = [node for node in taken.get(key, ()) if node != edge.waiter]
@@ -191,9 +191,9 @@ def set_file_owner(edge: Edge, holders: dict[Any, Any], by_name: dict[str, Proce
     mine = by_name[edge.waiter[0]]
     locked, opened = holders.get(key, ([], []))
     held = [pid for pid in (locked or (opened if kind == "baton" else [])) if pid != mine.pid]
-    known = [v for v in by_name.values() if v.pid in held and v.main is not None]
+    known = [(v.name, v.main.tid) for v in by_name.values() if v.pid in held and v.main is not None]
     if len(held) == 1 and known:
-        edge.owner = (known[0].name, known[0].main.tid)
+        edge.owner = known[0]
         edge.note = "the kernel tells the process that has it, not the thread" if locked else "it has the file open"
     elif held:
         edge.outside = [f"{_comm(pid)} ({pid})" for pid in held]

@@ -20,6 +20,7 @@ from .references import Reachable, References
 from .waits import Edge
 
 if TYPE_CHECKING:
+    from ..cpython.runtime import Runtime
     from .threads import ProcessView, ThreadView
 
 _MUTEX = re.compile(r"_*(pthread_mutex_(lock|timedlock|clocklock)|lll_lock_wait(_private)?|pthread_mutex_cond_lock)")
@@ -37,8 +38,8 @@ IO_WORDS = 26  # of such an object: more than it has before its lock and owner
 
 
 class Holders:
-    """Who is inside the `with` of a lock, or between its acquire and its release: an index by the lock's address, over all frames of
-    `agents` (threads, or asyncio tasks: whatever has `python` frames), built at its first use."""
+    """Who is inside the `with` of a lock, or between its acquire and its release: an index by the lock's address, over all frames
+    of `agents` (threads, or asyncio tasks: whatever has `python` frames), built at its first use."""
 
     def __init__(self, agents: list[Any]) -> None:
         self.agents = agents
@@ -101,8 +102,8 @@ def buffered_owner(obj: Any, futex: int) -> int | None:
     """The pthread id of who has the lock inside an io.BufferedWriter, BufferedReader or BufferedRandom, or in the one below an
     io.TextIOWrapper, where that lock's semaphore is at `futex`; None for anything else.
 
-    Source: Modules/_io/bufferedio.c, `buffered`: `PyThread_type_lock lock`, then `unsigned long owner`. Where they lie differs by minor;
-    the pointer to the semaphore that a thread waits on marks the place."""
+    Source: Modules/_io/bufferedio.c, `buffered`: `PyThread_type_lock lock`, then `unsigned long owner`. Where they lie differs by
+    minor; the pointer to the semaphore that a thread waits on marks the place."""
     kind = obj.type.builtin_name
     if kind not in (*_BUFFERED, _TEXT) or futex < PAGE:  # the first argument of another call
         return None
@@ -154,11 +155,11 @@ class Finder:
 
     # ---- one thread ----------------------------------------------------------------------------------------------
     def _edge(self, thread: ThreadView) -> Edge | None:
-        futex = gil.futex_of(self.target, thread.thread)
+        futex = gil.futex_of(self.target, thread.thread) if thread.thread is not None else 0
         if thread.py is not None and self.rt is not None:
             start, end = gil.gil_range(self.rt, thread.py.interp)
             if futex and start <= futex < end:
-                return self._gil(thread)
+                return self._gil(thread, self.rt, thread.py.interp)
         wait = find_wait(thread.python)
         semantic = self._built(thread, wait) if wait is not None else None
         if semantic is None and self.view.live:
@@ -171,8 +172,8 @@ class Finder:
             return self._mutex(thread, futex)
         if semantic is not None:
             return semantic
-        if futex and thread.python:
-            edge = self._python_lock(thread, futex)
+        if futex and thread.python and self.rt is not None:
+            edge = self._python_lock(thread, self.rt, futex)
             if edge is not None:
                 return edge
         if futex and not thread.native and self.target.is_stopped is False:
@@ -214,8 +215,8 @@ class Finder:
         edge.shared = ("path", path)
         return edge
 
-    def _gil(self, thread: ThreadView) -> Edge:
-        said, holder = self.rt.gil(thread.py.interp)
+    def _gil(self, thread: ThreadView, rt: Runtime, interp: int) -> Edge:
+        said, holder = rt.gil(interp)
         owner = None
         if said == "held":
             owner = next((th for th in self.view.threads if th.py is not None and th.py.address == holder), None)
@@ -229,7 +230,7 @@ class Finder:
         if kind > MUTEX_KINDS or not word & 0x3FFFFFFF:
             edge.note = "it was just being given back" if not word else "its owner cannot be told: no mutex of a kind known here"
             return edge
-        found = next((th for th in self.view.threads if th.thread.ns_tid == owner), None)
+        found = next((th for th in self.view.threads if th.thread is not None and th.thread.ns_tid == owner), None)
         if found is not None:
             edge.owner = self.node(found)
         elif owner and kind & MUTEX_SHARED:
@@ -243,9 +244,9 @@ class Finder:
         return edge
 
     # ---- Python's locks --------------------------------------------------------------------------------------------
-    def _python_lock(self, thread: ThreadView, futex: int) -> Edge | None:
+    def _python_lock(self, thread: ThreadView, rt: Runtime, futex: int) -> Edge | None:
         """The edge to the `_thread.lock` or RLock that the thread's futex call waits for; None where no such lock is found."""
-        parked = lock_objects.parked_at(self.rt, futex)
+        parked = lock_objects.parked_at(rt, futex)
         name, obj = self._lock_waited_for(thread, futex, parked)
         if obj is not None:
             return self._lock_edge(thread, obj, name, thread.python[0])
@@ -259,7 +260,8 @@ class Finder:
         return Edge(self.node(thread), what, "Lock", note=note, address=futex, where=str(thread.top or ""))
 
     def _lock_waited_for(self, thread: ThreadView, futex: int, parked: Any) -> tuple[str, Any]:
-        """(the path by which a frame names the lock, the lock), ("", None) where it is not found; `parked`: the lock, where it is known."""
+        """(the path by which a frame names the lock, the lock), ("", None) where it is not found; `parked`: the lock, where it is
+        known."""
 
         def search(frames: list[Any], title: Callable[[str, Any], str]) -> tuple[str, Any]:
             for frame in frames:
@@ -295,7 +297,7 @@ class Finder:
             return None
 
     def _lock_edge(self, thread: ThreadView, obj: Any, name: str, frame: Any) -> Edge:
-        info = lock_objects.read(obj)
+        info: Any = lock_objects.read(obj)  # no None: `obj` is a lock that was found
         what = self._called(thread, name)
         where = f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
         edge = Edge(
@@ -311,8 +313,8 @@ class Finder:
         if owner is not None and not self._can_hold(owner, info.address):
             edge.owner, edge.candidates = None, [edge.owner]
             edge.note = (
-                "the lock names this thread, but no frame of it can reach the lock: after a fork, the id of a thread that is gone "
-                "may have been used again"
+                "the lock names this thread, but no frame of it can reach the lock: after a fork, the id of a thread that is "
+                "gone may have been used again"
             )
         return edge
 

@@ -1,16 +1,27 @@
 """Python and native frames of a thread as one stack.
 
-Each activation of CPython's interpreter loop leaves an object on its own C stack (`PyFrame.anchor`, 3.10 and later). The native frame
-whose piece of the stack holds that address is that activation: no symbols, no counting. 3.9 leaves none: there the native
+Each activation of CPython's interpreter loop leaves an object on its own C stack (`PyFrame.anchor`, 3.10 and later). The native
+frame whose piece of the stack holds that address is that activation: no symbols, no counting. 3.9 leaves none: there the native
 frames of `_PyEval_EvalFrameDefault` are counted, and the answer says so.
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ..access.model import NativeFrame
+    from ..cpython.frames import PyFrame
+    from ..cpython.runtime import Runtime
 
 COUNTED = "Python 3.9 leaves no mark on the C stack: frames matched by counting"
 LOOP = "_PyEval_EvalFrameDefault"
 CUT = "native stack incomplete"
-# The interpreter's own machinery between two Python frames; what a user wants to see of libpython (a sleep, a lock, the collector) is not here.
+# The interpreter's own machinery between two Python frames; what a user wants to see of libpython (a sleep, a lock, the
+# collector) is not here.
 _INTERPRETER = re.compile(
     r"_?Py(?!Thread)|_TAIL_CALL|cfunction_|method_|slot_|vectorcall|object_vacall|type_call|run_mod|run_eval|pymain_|partial_|gen_|"
     r"bounded_lru|lru_cache|wrapper_|wrap_|function_code_fastcall|trampoline|tp_new|builtin___build_class|classmethod_|property_|"
@@ -19,12 +30,19 @@ _INTERPRETER = re.compile(
 
 
 class Merged:
-    """One entry of a merged stack: exactly one of `python` (PyFrame) and `native` (NativeFrame) is set; `interpreter_frame`: part of the
-    interpreter's own frames, folded unless asked for; `activation`: for a native frame, it is an interpreter loop."""
+    """One entry of a merged stack: exactly one of `python` (PyFrame) and `native` (NativeFrame) is set; `interpreter_frame`: part
+    of the interpreter's own frames, folded unless asked for; `activation`: for a native frame, it is an interpreter loop."""
 
     __slots__ = ("python", "native", "interpreter_frame", "activation", "reliable")
 
-    def __init__(self, python=None, native=None, interpreter_frame=False, activation=False, reliable=True):
+    def __init__(
+        self,
+        python: PyFrame | None = None,
+        native: NativeFrame | None = None,
+        interpreter_frame: bool = False,
+        activation: bool = False,
+        reliable: bool = True,
+    ) -> None:
         self.python, self.native, self.interpreter_frame, self.activation, self.reliable = (
             python,
             native,
@@ -34,26 +52,26 @@ class Merged:
         )
 
 
-def merge(rt, python, native):
-    """-> (`[Merged]` innermost first, reasons why it is less than whole). `python`: [PyFrame]; `native`: [NativeFrame], may be []."""
+def merge(rt: Runtime | None, python: Sequence[PyFrame], native: Sequence[NativeFrame]) -> tuple[list[Merged], list[str]]:
+    """-> (`[Merged]` innermost first, reasons why it is less than whole). `native` may be empty."""
     if not native:
         return [Merged(python=f) for f in python], []
-    reasons = []
+    reasons: list[str] = []
     return list(merged(rt, python, native, reasons)), reasons
 
 
-def merged(rt, python, native, reasons):
+def merged(rt: Runtime | None, python: Sequence[PyFrame], native: Iterable[NativeFrame], reasons: list[str]) -> Iterator[Merged]:
     """`merge` frame by frame: takes one native frame more than it has answered for. `native` may begin anywhere in the stack."""
     groups, counting = _groups(python), bool(python) and not python[0].anchor
     runtime_library = rt.library.path if rt is not None else None
     if counting:
         reasons.append(COUNTED)
-    native, began = iter(native), False
-    frame = next(native, None)
+    following_frames, began = iter(native), False
+    frame = next(following_frames, None)
     if frame is not None and not counting:
         groups = [group for group in groups if group[0] >= frame.sp]  # the others belong to frames that were called by this one
     while frame is not None:
-        following, held = next(native, None), None
+        following, held = next(following_frames, None), None
         if counting:
             if groups and not frame.inline and frame.function.split(".")[0] == LOOP:
                 held = groups.pop(0)[1]
@@ -76,9 +94,9 @@ def merged(rt, python, native, reasons):
             yield from (Merged(python=f, reliable=False) for f in frames)
 
 
-def _groups(python):
+def _groups(python: Sequence[PyFrame]) -> list[tuple[int, list[PyFrame]]]:
     """Frames of one interpreter activation each: `[(anchor, [PyFrame])]`; without anchors, each frame by itself."""
-    groups = []
+    groups: list[tuple[int, list[PyFrame]]] = []
     for frame in python:
         if groups and frame.anchor and groups[-1][0] == frame.anchor:
             groups[-1][1].append(frame)

@@ -1,5 +1,9 @@
-"""What a collector wants copied for llm-stacks, llm-locks, llm-hang and llm-snapshot: what those will read, read once for the sake
-of where it lies."""
+"""What a collector wants copied for llm-stacks, llm-locks, llm-hang and llm-snapshot: what those will read, read once for the
+sake of where it lies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ..cpython import prefetch, resolution
 from ..cpython.objects import Object
@@ -12,14 +16,20 @@ from ..torch import tensor_impl as tensors
 from . import async_waits, ipc_locks, locks, sampling
 from .threads import ProcessView, distributed_label
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..access.base import Target
+    from ..cpython.runtime import Runtime
+
 KV = "-kv"  # no expression begins so
 PACKAGES = ("torch", "triton", "transformers", "numpy")  # beside the engines'
 CHUNK = 1 << 20
 
 
-def read(target, *words):
-    """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, else Python expressions
-    (names of any frame of the main thread), read with the values of the tensors they give."""
+def read(target: Target, *words: str) -> str:
+    """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, else Python
+    expressions (names of any frame of the main thread), read with the values of the tensors they give."""
     error = _stacks(target)
     log = target.read_log
     if log is not None and log.repeated:
@@ -30,7 +40,7 @@ def read(target, *words):
     return error or _more(target, words)
 
 
-def _stacks(target):
+def _stacks(target: Target) -> str:
     """What every answer needs: threads, their frames and names, the GIL."""
     try:
         view = ProcessView(target)
@@ -41,7 +51,7 @@ def _stacks(target):
     )
 
 
-def _more(target, words):
+def _more(target: Target, words: Sequence[str]) -> str:
     """What locks, labels, expressions and the KV cache need."""
     error = ""
     try:
@@ -70,7 +80,7 @@ def _more(target, words):
     return error
 
 
-def versions(rt):
+def versions(rt: Runtime) -> dict[str, str]:
     """{package: version} of the packages that matter to an engine and are loaded."""
     found = {}
     for name in registry.packages() + PACKAGES:
@@ -83,7 +93,7 @@ def versions(rt):
     return found
 
 
-def _cache(target):
+def _cache(target: Target) -> None:
     versions(open_runtime(target))
     if kv_view.has_engine(open_runtime(target)):
         try:
@@ -92,7 +102,7 @@ def _cache(target):
             pass  # a worker has no scheduler; what one has and cannot be read, llm-kv on the snapshot will say
 
 
-def _value(rt, text):
+def _value(rt: Runtime, text: str) -> None:
     threads = rt.threads()
     frames = rt.frames(threads[0]) if threads else []
     value = resolution.resolve(rt, text, frames, outward=True).value

@@ -1,6 +1,8 @@
-"""What a thread or an asyncio task waits for, told by the Python frames that it stands in: queues, events, joins, futures, imports.
+"""What a thread or an asyncio task waits for, told by the Python frames that it stands in: queues, events, joins, futures,
+imports.
 
-Source: Lib/threading.py, queue.py, concurrent/futures/_base.py, importlib/_bootstrap.py, asyncio/locks.py, queues.py of each minor.
+Source: Lib/threading.py, queue.py, concurrent/futures/_base.py, importlib/_bootstrap.py, asyncio/locks.py, queues.py of each
+minor.
 """
 
 from __future__ import annotations
@@ -53,8 +55,8 @@ _VERBS = ("wait", "join", "acquire", "get", "put", "exception")
 
 
 class Wait:
-    """What the frames say: `kind` ("get", "put", "join", "Event", "Thread", …), `object` that is waited for, `frame` of the library
-    in which it is, `limit`: the wait has a time limit."""
+    """What the frames say: `kind` ("get", "put", "join", "Event", "Thread", …), `object` that is waited for, `frame` of the
+    library in which it is, `limit`: the wait has a time limit."""
 
     __slots__ = ("kind", "object", "frame", "limit")
 
@@ -105,7 +107,8 @@ def _limited(own: dict[str, Any]) -> bool:
 
 
 def find_async(frames: Sequence[Any]) -> Wait | None:
-    """The wait of an asyncio lock, event, condition, semaphore, barrier or queue that a suspended task's innermost frames stand in."""
+    """The wait of an asyncio lock, event, condition, semaphore, barrier or queue that a suspended task's innermost frames stand
+    in."""
     best = None
     for frame in frames[:FRAMES]:
         if not path_of(frame).endswith(ASYNCIO):

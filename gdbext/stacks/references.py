@@ -1,4 +1,5 @@
-"""Which objects the frames of a process's threads can name in a few steps, and so which threads can reach a lock, a queue or an event.
+"""Which objects the frames of a process's threads can name in a few steps, and so which threads can reach a lock, a queue or an
+event.
 
 Every object is expanded once and every code object's globals are looked through once, however many threads run the same code: the
 index is linear in the number of frames.
@@ -92,7 +93,7 @@ class References:
         return found
 
     def _children_of(self, obj: Any, names: frozenset[str]) -> list[tuple[str, Any]]:
-        key = (obj.address, frozenset())
+        key: tuple[int, frozenset[str]] = (obj.address, frozenset())
         found = self._children.get(key)
         if found is None:
             try:

@@ -1,5 +1,6 @@
-"""What several processes did during a short while: CPU clocks, states, Python stacks, system calls, tasks and counters seen without stopping
-anything, then one copy of each with every stack whole. `verdict.from_samples` makes the facts that are judged of it."""
+"""What several processes did during a short while: CPU clocks, states, Python stacks, system calls, tasks and counters seen
+without stopping anything, then one copy of each with every stack whole. `verdict.from_samples` makes the facts that are judged of
+it."""
 
 from __future__ import annotations
 
@@ -47,11 +48,12 @@ class Counter:
 
 @dataclass(eq=False)
 class ProcessSamples:
-    """One process over the while: `snapshot`, `view` (None: `why`), `edges`, `before` and `after` (`clocks`), `window` seconds between
-    them, `stacks`: {tid: [stack at each look]}, `gil`: `Samples` or None, `state` of the process, `world`: (rank, size) of its
-    torch.distributed group or None, `calls`: {tid: system call}, `tasks`: its asyncio at the last look, `counters` of progress,
-    `children`: {pid: seconds that it ran during the while} of its descendants, `ancestors`: pids, `ended`: how it has ended,
-    `ended_children`: [(pid, what)] that it has not asked about, `rings`, `counts`: of collectives, `holders`: {inode: [(pid, writes)]}."""
+    """One process over the while: `snapshot`, `view` (None: `why`), `edges`, `before` and `after` (`clocks`), `window` seconds
+    between them, `stacks`: {tid: [stack at each look]}, `gil`: `Samples` or None, `state` of the process, `world`: (rank, size)
+    of its torch.distributed group or None, `calls`: {tid: system call}, `tasks`: its asyncio at the last look, `counters` of
+    progress, `children`: {pid: seconds that it ran during the while} of its descendants, `ancestors`: pids, `ended`: how it has
+    ended, `ended_children`: [(pid, what)] that it has not asked about, `rings`, `counts`: of collectives, `holders`: {inode:
+    [(pid, writes)]}."""
 
     snapshot: Any
     view: Any = None
@@ -118,8 +120,8 @@ class ProcessSamples:
 def sample(
     found: Sequence[Any], held: Callable[[Any], Any], seconds: float, words: Sequence[str] = (), table: ProcTable | None = None
 ) -> list[ProcessSamples]:
-    """Looks at what `resolve_processes` gave for `seconds` without stopping it, then copies each process in a stop of milliseconds.
-    `words` as for `snapshots.take_snapshots`; `table`: the machine's processes, one for a command."""
+    """Looks at what `resolve_processes` gave for `seconds` without stopping it, then copies each process in a stop of
+    milliseconds. `words` as for `snapshots.take_snapshots`; `table`: the machine's processes, one for a command."""
     table = table or ProcTable()
     seen = [ProcessSamples(snap) for snap in snapshots.snapshots_of(found)]
     live = [s for s, one in zip(seen, found) if not isinstance(one, str) and held(one) is None]
@@ -129,7 +131,8 @@ def sample(
         for s, snap in zip(seen, taken):
             _read_copy(s, snap, s in live)
     for rt in runtimes.values():
-        rt.target.close()
+        if isinstance(rt.target, ProcTarget):
+            rt.target.close()
     views = [s.view for s in seen if s.view is not None]
     ipc_locks.resolve(views, [e for s in seen for e in s.edges])
     inodes = {source.inode for s in live for call in s.calls.values() for source in call.sources if source.kind == "pipe"}
@@ -220,7 +223,8 @@ def _last_look(s: ProcessSamples, rt: Runtime) -> None:
 
 
 def _counts(s: ProcessSamples, rt: Runtime) -> dict[Any, Any]:
-    """{(what, address): count} of the queues that threads stand at and the loops that run: each end of a deque that changes counts."""
+    """{(what, address): count} of the queues that threads stand at and the loops that run: each end of a deque that changes
+    counts."""
     found: dict[Any, Any] = {}
     try:
         for py in rt.threads()[:MAX_QUEUES]:
@@ -228,7 +232,7 @@ def _counts(s: ProcessSamples, rt: Runtime) -> dict[Any, Any]:
                 if path_of(frame).endswith("queue.py"):
                     me = dict(frame.locals()).get("self")
                     turns = async_waits.deque_turns(me.attr("queue")) if me is not None else None
-                    if turns is not None:
+                    if me is not None and turns is not None:
                         found[f"items through the {me.type_name} at {me.address:#x}", me.address] = turns
         for count in collectives.find(rt):
             for operation, begun in count.begun.items():
@@ -270,8 +274,8 @@ def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
 
 
 def stack_key(frames: Sequence[Any]) -> Any:
-    """What of a Python stack stays equal while its thread stands: code, instruction, and the words of each frame's variables. A loop that
-    comes round to the same call has other objects in its variables by then."""
+    """What of a Python stack stays equal while its thread stands: code, instruction, and the words of each frame's variables. A
+    loop that comes round to the same call has other objects in its variables by then."""
     return tuple((f.code.address, f.raw.lasti, _variables(f)) for f in frames)
 
 
@@ -324,7 +328,8 @@ def _gil(s: ProcessSamples, rt: Runtime) -> None:
 
 
 def world(rt: Runtime) -> tuple[int, int] | None:
-    """(rank, size) of a torch.distributed process from os.environ, else from the frame that sets the group up; None for others."""
+    """(rank, size) of a torch.distributed process from os.environ, else from the frame that sets the group up; None for
+    others."""
     try:
         if not rt.has_module(("torch.distributed",)):
             return None
@@ -334,7 +339,7 @@ def world(rt: Runtime) -> tuple[int, int] | None:
         for thread in rt.threads()[:1]:
             for frame in rt.frames(thread):
                 if frame.function == "init_process_group":
-                    own = dict(frame.locals())
+                    own: dict[str, Any] = dict(frame.locals())
                     rank, size = (own[k].integer() for k in ("rank", "world_size"))
                     if 0 <= rank < size:
                         return rank, size

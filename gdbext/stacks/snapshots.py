@@ -27,8 +27,8 @@ TIMEOUT = 600  # seconds for one collector on a machine at full load; the proces
 
 
 class ProcessSnapshot:
-    """One process: `label` ('' for a pid without one), `pid`, `rank` (the `Rank`, or None), `target` (None when it failed: `reason`
-    says why), `pauses`: seconds it stood still, `partial`: what is missing in the copy."""
+    """One process: `label` ('' for a pid without one), `pid`, `rank` (the `Rank`, or None), `target` (None when it failed:
+    `reason` says why), `pauses`: seconds it stood still, `partial`: what is missing in the copy."""
 
     def __init__(self, label: str, pid: int | None, rank: Any = None) -> None:
         self.label, self.pid, self.rank = label, pid, rank
@@ -54,8 +54,8 @@ def snapshot_of(one: Any) -> ProcessSnapshot:
 
 
 def snapshots_of(found: Sequence[Any]) -> list[ProcessSnapshot]:
-    """The `ProcessSnapshot`s, not taken yet, of what `resolve_processes` gives. Of two engines whose processes have the same labels each
-    label gets its engine's name before it ("sglang:TP0"), of one engine that runs twice the pid behind it."""
+    """The `ProcessSnapshot`s, not taken yet, of what `resolve_processes` gives. Of two engines whose processes have the same
+    labels each label gets its engine's name before it ("sglang:TP0"), of one engine that runs twice the pid behind it."""
     taken = [snapshot_of(one) for one in found]
     for same in ("{engine}:{label}", "{label}-{pid}"):
         count = collections.Counter(snap.label for snap in taken if snap.rank is not None)
@@ -84,15 +84,19 @@ def collect(
     reader: str = READER,
     open_copies: bool = True,
 ) -> None:
-    """Fills `taken` in: `paths[i]` is where the i-th copy goes. Several collectors run at once, as many as there are processors. With
-    `open_copies` each copy is opened and its file removed at once; without, the files stay."""
-    waiting = [(snap, path) for snap, path in zip(taken, paths) if snap.target is None and not snap.reason]
-    running = []
+    """Fills `taken` in: `paths[i]` is where the i-th copy goes. Several collectors run at once, as many as there are processors.
+    With `open_copies` each copy is opened and its file removed at once; without, the files stay."""
+    waiting = [
+        (snap, snap.pid, path)
+        for snap, path in zip(taken, paths)
+        if snap.target is None and not snap.reason and snap.pid is not None  # what has no pid is a core file, opened already
+    ]
+    running: list[tuple[ProcessSnapshot, Running]] = []
     try:
         while waiting or running:
             while waiting and len(running) < max(2, os.cpu_count() or 2):
-                snap, path = waiting.pop(0)
-                running.append((snap, Running(snap.pid, path, reader, snap.label, words, heap=heap)))
+                snap, pid, path = waiting.pop(0)
+                running.append((snap, Running(pid, path, reader, snap.label, words, heap=heap)))
             snap, work = running.pop(0)
             try:
                 result = work.finish(TIMEOUT)
@@ -113,8 +117,9 @@ def collect(
 def take_snapshots(
     found: Sequence[Any], held: Callable[[Any], Any] = lambda one: None, words: Sequence[str] = ()
 ) -> Iterator[list[ProcessSnapshot]]:
-    """`[ProcessSnapshot]` of what `resolve_processes` gave. `held(one)`: the Target of a process that the debugger holds stopped, else
-    None; `words`: what else is to be copied (`prefetch.read`). Targets stay readable; no copy stays on the disk, after SIGTERM either."""
+    """`[ProcessSnapshot]` of what `resolve_processes` gave. `held(one)`: the Target of a process that the debugger holds stopped,
+    else None; `words`: what else is to be copied (`prefetch.read`). Targets stay readable; no copy stays on the disk, after
+    SIGTERM either."""
     taken = snapshots_of(found)
     for snap, one in zip(taken, found):
         try:

@@ -1,7 +1,7 @@
 """Which system call each thread of a running process stands in, which files it waits for there, and who could end the wait.
 
-Sources: proc(5) (/proc/PID/task/TID/syscall, fd, fdinfo, net/tcp, net/unix), the kernels' syscall tables (arch/x86/entry/syscalls,
-include/uapi/asm-generic/unistd.h), poll(2), select(2), epoll(7).
+Sources: proc(5) (/proc/PID/task/TID/syscall, fd, fdinfo, net/tcp, net/unix), the kernels' syscall tables
+(arch/x86/entry/syscalls, include/uapi/asm-generic/unistd.h), poll(2), select(2), epoll(7).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
 
 @dataclass
 class Source:
-    """A file that a thread waits for: `kind` "listener", "served" (a connection that a client opened to this machine), "client" (one
-    that this process opened), "unix" (a connected socket of which the other end is not known), "pipe", "terminal", "event" (an eventfd,
-    a timer, inotify), "file" or "other"; `text` for people; `inode`; `peers`: pids that have the other end."""
+    """A file that a thread waits for: `kind` "listener", "served" (a connection that a client opened to this machine), "client"
+    (one that this process opened), "unix" (a connected socket of which the other end is not known), "pipe", "terminal", "event"
+    (an eventfd, a timer, inotify), "file" or "other"; `text` for people; `inode`; `peers`: pids that have the other end."""
 
     kind: str
     text: str
@@ -56,8 +56,9 @@ class Source:
 
 @dataclass
 class Call:
-    """A thread's system call: `name` (a family: "poll" for ppoll too), `sources` it waits for, `limited`: it has a time limit, `peers`:
-    pids that could end it (children it waits for), `futex`: the address it waits on, `seconds`: of the limit where it can be told."""
+    """A thread's system call: `name` (a family: "poll" for ppoll too), `sources` it waits for, `limited`: it has a time limit,
+    `peers`: pids that could end it (children it waits for), `futex`: the address it waits on, `seconds`: of the limit where it
+    can be told."""
 
     name: str
     sources: list[Source] = field(default_factory=list)
@@ -135,8 +136,8 @@ class Files:
 
 
 def unix_peers() -> dict[int, int]:
-    """{inode of a connected Unix socket: the inode of its other end}, of this network namespace; {} where the kernel does not tell.
-    Source: sock_diag(7), struct unix_diag_req, UDIAG_SHOW_PEER, UNIX_DIAG_PEER."""
+    """{inode of a connected Unix socket: the inode of its other end}, of this network namespace; {} where the kernel does not
+    tell. Source: sock_diag(7), struct unix_diag_req, UDIAG_SHOW_PEER, UNIX_DIAG_PEER."""
     found: dict[int, int] = {}
     request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, 4, 0xFFFFFFFF, 0xFFFFFFFF)
     header = struct.pack("=IHHII", 16 + len(request), 20, 0x301, 1, 0)  # SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP
@@ -188,7 +189,10 @@ def _is_fifo(pid: int, descriptor: int) -> bool:
 def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:
     """{tid: the call it stands in} of the threads of a running process that stand in one known here."""
     pid, numbers = target.pid, _NUMBERS.get(target.arch, {})
-    files, found = Files(pid), {}
+    found: dict[int, Call] = {}
+    if pid is None:
+        return found
+    files = Files(pid)
     for tid in tids:
         try:
             words = read_proc(pid, f"task/{tid}/syscall").split()
@@ -224,11 +228,11 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
             call.name = "nanosleep"  # how Python before 3.11 sleeps
     elif name == "epoll":
         call.limited = words[3] & 0xFFFFFFFF not in (0xFFFFFFFF,) if number != 441 else bool(words[3])
-        info = _text(target.pid, f"fdinfo/{words[0] & 0xFFFFFFFF}")
+        info = _text(files.pid, f"fdinfo/{words[0] & 0xFFFFFFFF}")
         descriptors = [int(n) for n in re.findall(r"^tfd:\s*(\d+)", info, re.M)][:MAX_FILES]
         call.sources = [files.source(fd) for fd in descriptors]
     elif name == "wait":
-        call.peers = _awaited(target.pid, words, number in (247, 95))
+        call.peers = _awaited(files.pid, words, number in (247, 95))
     return call
 
 
@@ -267,8 +271,8 @@ def holders_of(inodes: Iterable[int], kinds: tuple[str, ...] = ("socket", "pipe"
 
 
 def descriptors() -> Iterator[tuple[int, str, str]]:
-    """(pid, file descriptor, where it leads) of the processes that may be looked into, for `HOLDERS_SECONDS` at most. Nothing is opened
-    and no file is asked about itself: a mount that does not answer holds nobody up."""
+    """(pid, file descriptor, where it leads) of the processes that may be looked into, for `HOLDERS_SECONDS` at most. Nothing is
+    opened and no file is asked about itself: a mount that does not answer holds nobody up."""
     deadline = time.monotonic() + HOLDERS_SECONDS
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:

@@ -1,10 +1,11 @@
-"""Every thread of one stopped process: its merged stack, what it holds and waits for of the interpreter's lock, and whether it idles."""
+"""Every thread of one stopped process: its merged stack, what it holds and waits for of the interpreter's lock, and whether it
+idles."""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..access import ptrace
 from ..cpython import gil
@@ -14,6 +15,8 @@ from ..render import names
 from . import merge, snapshots
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..access.base import Target
     from ..access.model import NativeFrame, Thread
     from ..cpython.frames import PyFrame
@@ -50,28 +53,30 @@ class Frame:
 
     __slots__ = ("kind", "function", "file", "line")
 
-    def __init__(self, kind, function, file, line=None):
+    def __init__(self, kind: str, function: str, file: str, line: int | None = None) -> None:
         self.kind, self.function, self.file, self.line = kind, function, file, line
 
     @property
-    def key(self):
+    def key(self) -> tuple[str, str, str]:
         return self.kind, self.function, self.file
 
     @property
-    def where(self):
+    def where(self) -> str:
         base = os.path.basename(self.file)
         return f"{base}:{self.line}" if self.kind == "python" and self.line is not None else base
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.function} ({self.where})"
 
 
 class ThreadView:
-    """One thread. `thread`: its `Thread`, None for a Python thread that no thread of the system belongs to; `py`: its `PyThread` or None.
+    """One thread. `thread`: its `Thread`, None for a Python thread that no thread of the system belongs to; `py`: its `PyThread`
+    or None.
 
-    `native`: `[NativeFrame]`; `python`: `[PyFrame]`; `entries`: both as `[Merged]`, the interpreter's own frames among them; `merged`: `entries`
-    without those; `frames`: `merged` as `[Frame]`; all innermost first. `gil`: "holds", "waits", "none", "disabled" or "unknown"; `ident`: its
-    pthread id; `error`: why its Python frames could not be read; `reasons`: all that makes it less than whole."""
+    `native`: `[NativeFrame]`; `python`: `[PyFrame]`; `entries`: both as `[Merged]`, the interpreter's own frames among them;
+    `merged`: `entries` without those; `frames`: `merged` as `[Frame]`; all innermost first. `gil`: "holds", "waits", "none",
+    "disabled" or "unknown"; `ident`: its pthread id; `error`: why its Python frames could not be read; `reasons`: all that makes
+    it less than whole."""
 
     def __init__(self, thread: Thread | None, py: PyThread | None = None) -> None:
         self.thread, self.py = thread, py
@@ -89,7 +94,7 @@ class ThreadView:
         return [e for e in self.entries if not (e.interpreter_frame and self.python)]
 
     @property
-    def idle(self):
+    def idle(self) -> bool:
         """Whether it is a helper that waits for work: no Python in it, or a pool's worker at the place where pools wait."""
         if not self.frames:
             return False
@@ -106,20 +111,20 @@ class ThreadView:
         return False
 
     @property
-    def top(self):
+    def top(self) -> Frame | None:
         """The innermost frame that says what it does: the innermost Python frame, else the innermost native one with a name."""
         return next((f for f in self.frames if f.kind == "python"), next((f for f in self.frames if f.function), None))
 
-    def has(self, pattern):
+    def has(self, pattern: re.Pattern[str]) -> Frame | None:
         """The first frame whose function a compiled pattern matches, or None."""
         return next((f for f in self.frames if pattern.search(f.function or "")), None)
 
 
-def frame_of(entry):
+def frame_of(entry: merge.Merged) -> Frame:
     """A `Merged` entry as a `Frame`."""
     if entry.python is not None:
         return Frame("python", entry.python.function, entry.python.file, entry.python.line)
-    native = entry.native
+    native: Any = entry.native  # set where `python` is not
     return Frame("native", names.short(native.function) if native.function else "", native.library)
 
 
@@ -128,9 +133,9 @@ def read_threads(
 ) -> list[ThreadView]:
     """Read all threads: the main thread first, then those that run Python, then the others.
 
-    `rt`: the process's `Runtime`, None where it has none. `partial`: reasons why less was read are appended to it. Without `native` no native
-    stack is walked. `unmatched`: also Python threads that no thread of the system belongs to, and no error where the system's cannot be listed.
-    `only`: the tid of the one thread to read."""
+    `rt`: the process's `Runtime`, None where it has none. `partial`: reasons why less was read are appended to it. Without
+    `native` no native stack is walked. `unmatched`: also Python threads that no thread of the system belongs to, and no error
+    where the system's cannot be listed. `only`: the tid of the one thread to read."""
     pythons: dict[int, PyThread] = {}
     lone: list[PyThread] = []
     system: list[Thread] = []
@@ -220,12 +225,15 @@ def reasons_of(views: list[ThreadView]) -> list[str]:
 
 
 class ProcessView:
-    """One process: `threads`: `[ThreadView]`, the main one first; `rt`: its `Runtime` or None (`partial` says why); `live`: /proc can be
-    asked about it."""
+    """One process: `threads`: `[ThreadView]`, the main one first; `rt`: its `Runtime` or None (`partial` says why); `live`: /proc
+    can be asked about it."""
 
-    def __init__(self, target, label="", rank=None):
+    def __init__(self, target: Target, label: str = "", rank: Any = None) -> None:
         self.target, self.label, self.rank, self.pid = target, label or target.label, rank, target.pid
-        self.partial, self.rt, self.threads, self.live = [], None, [], True
+        self.partial: list[str] = []
+        self.rt: Runtime | None = None
+        self.threads: list[ThreadView] = []
+        self.live = True
         try:
             self.rt = open_runtime(target)
         except GdbextError as e:
@@ -233,36 +241,38 @@ class ProcessView:
         self.threads = read_threads(target, self.rt, self.partial)
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self.label or str(self.pid)
 
     @property
-    def main(self):
+    def main(self) -> ThreadView | None:
         return self.threads[0] if self.threads else None
 
-    def thread(self, tid):
+    def thread(self, tid: int) -> ThreadView | None:
         return next((th for th in self.threads if th.tid == tid), None)
 
-    def by_ident(self, ident):
+    def by_ident(self, ident: int) -> ThreadView | None:
         """The thread with this pthread id (`threading.get_ident()`), or None."""
         return next((th for th in self.threads if th.ident == ident and ident), None)
 
 
-def view_of(snapshot):
+def view_of(snapshot: snapshots.ProcessSnapshot) -> ProcessView:
     """The `ProcessView` of a `ProcessSnapshot` that was taken."""
     if snapshot.target is None:
         raise NotFoundError(f"{snapshot.name}: {snapshot.reason}")
     view = ProcessView(snapshot.target, snapshot.label, snapshot.rank)
     view.live = bool(snapshot.pauses) or snapshot.target.is_live
-    if view.rt is None and snapshot.pauses and ptrace.memory_tid(snapshot.pid) is None:
+    pid = snapshot.pid
+    if view.rt is None and snapshot.pauses and pid is not None and ptrace.memory_tid(pid) is None:
         raise NotFoundError(f"{snapshot.name} has ended while it was copied")
     if snapshot.rank is None and not view.label and view.rt is not None:
         view.label = distributed_label(view.rt)
     return view
 
 
-def distributed_label(rt):
-    """ "R3" for a process of torch.distributed that is no engine's: its rank in the default group, else its RANK. '' for others."""
+def distributed_label(rt: Runtime) -> str:
+    """ "R3" for a process of torch.distributed that is no engine's: its rank in the default group, else its RANK. '' for
+    others."""
     from ..engines.recognition import memory_environ
 
     try:
@@ -274,9 +284,13 @@ def distributed_label(rt):
     return f"R{int(value)}" if value.isdigit() and len(value) < 9 else ""
 
 
-def read_all(taken):
+def read_all(
+    taken: Sequence[snapshots.ProcessSnapshot],
+) -> tuple[list[ProcessView], list[str], list[dict[str, Any]]]:
     """-> (`[ProcessView]` of what could be read, reasons for `partial`, `failed`)"""
-    views, partial, failed = [], [], snapshots.failed(taken)
+    views: list[ProcessView] = []
+    partial: list[str] = []
+    failed = snapshots.failed(taken)
     for look in taken:
         if look.target is None:
             continue

@@ -3,9 +3,17 @@
 A *member* is (process name, tid); its stack is a list of frames, outermost first here, that have `key`, `where` and `function`.
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING, Any
 
 from ..render.text import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from .threads import Frame, ProcessView
 
 
 class Node:
@@ -13,24 +21,28 @@ class Node:
 
     __slots__ = ("frame", "children", "members", "lines", "ends")
 
-    def __init__(self, frame=None):
-        self.frame, self.children, self.members, self.lines, self.ends = frame, {}, [], [], []
+    def __init__(self, frame: Frame | None = None) -> None:
+        self.frame: Any = frame  # None of the root, which has none
+        self.children: dict[tuple[str, str, str], Node] = {}
+        self.members: list[tuple[str, int]] = []
+        self.lines: list[int] = []
+        self.ends: list[tuple[str, int]] = []
 
-    def processes(self):
+    def processes(self) -> list[str]:
         return list(dict.fromkeys(name for name, _ in self.members))
 
-    def branches(self):
+    def branches(self) -> list[Node]:
         """The children, the biggest first."""
         return sorted(self.children.values(), key=lambda n: (-len(n.members), n.frame.key))
 
-    def run(self):
+    def run(self) -> list[Node]:
         """This node and those below it, as long as the same members have them: `[Node]`."""
         found = [self]
         while len(found[-1].children) == 1 and not found[-1].ends:
             found.append(next(iter(found[-1].children.values())))
         return found
 
-    def chains(self):
+    def chains(self) -> Iterator[tuple[int, list[Node]]]:
         """What is below as `(depth, [Node])`: runs of frames, indented once where the members part."""
         todo = [(0, child) for child in self.branches()]
         while todo:
@@ -40,7 +52,7 @@ class Node:
             todo = [(depth + 1, c) for c in run[-1].branches()] + todo
 
 
-def build(stacks):
+def build(stacks: Iterable[tuple[tuple[str, int], Sequence[Frame]]]) -> Node:
     """`[(member, frames innermost first)]` -> the root `Node`. Frames are equal by function and file; lines are gathered."""
     root = Node()
     for member, frames in stacks:
@@ -58,9 +70,10 @@ def build(stacks):
     return root
 
 
-def rank_set(names):
+def rank_set(names: Iterable[str]) -> str:
     """["TP0", "TP1", "TP2", "TP6", "EngineCore"] -> "EngineCore, TP0-2,6"."""
-    groups, singles = {}, []
+    groups: dict[str, list[int]] = {}
+    singles: list[str] = []
     for name in dict.fromkeys(names):
         found = re.fullmatch(r"(.*[A-Za-z])(\d{1,9})", name)
         if found:
@@ -69,7 +82,7 @@ def rank_set(names):
             singles.append(name)
     parts = singles
     for prefix, numbers in groups.items():
-        runs = []
+        runs: list[list[int]] = []
         for n in sorted(set(numbers)):
             if runs and runs[-1][1] == n - 1:
                 runs[-1][1] = n
@@ -79,15 +92,15 @@ def rank_set(names):
     return ", ".join(parts)
 
 
-def where(node):
+def where(node: Node) -> str:
     """`file.py:12,17` of a node."""
-    base = node.frame.file.rpartition("/")[2]
+    base: str = node.frame.file.rpartition("/")[2]
     if node.frame.kind != "python" or not node.lines:
         return base
     return base + ":" + ",".join(str(n) for n in sorted(node.lines)[:4]) + (",…" if len(node.lines) > 4 else "")
 
 
-def common(root):
+def common(root: Node) -> tuple[Node, Node | None, list[str], list[str]] | None:
     """Of a tree of one thread per process: where they part. -> (the deepest `Node` that all have, the biggest branch below it or
     None, its processes, the others). For fewer than two members: None."""
     if len(root.members) < 2:
@@ -106,9 +119,9 @@ def common(root):
     return node, best[0], reached, [n for n in names if n not in reached]
 
 
-def folded(stacks):
+def folded(stacks: Iterable[tuple[Sequence[str], Sequence[Frame]]]) -> list[str]:
     """Lines for flame graphs: `outer;inner count`, from `[(heads, frames innermost first)]`; the words of `heads` come first."""
-    counts = {}
+    counts: dict[str, int] = {}
     for head, frames in stacks:
         line = ";".join(
             [_plain(word) for word in head] + [_plain(f.function or "??") + f" ({_plain(f.where)})" for f in reversed(frames)]
@@ -117,17 +130,19 @@ def folded(stacks):
     return [f"{line} {count}" for line, count in sorted(counts.items())]
 
 
-def _plain(text):
+def _plain(text: str) -> str:
     return re.sub(r"[;\s\x00-\x1f]+", " ", text)
 
 
 class Movement:
     """Who moves from look to look. A thread moves when a frame or a line of its stack has changed."""
 
-    def __init__(self):
-        self.last, self.changes, self.looks = {}, {}, 0
+    def __init__(self) -> None:
+        self.last: dict[tuple[str, int | None, int, str], Any] = {}
+        self.changes: dict[tuple[str, int | None, int, str], int] = {}
+        self.looks = 0
 
-    def add(self, views):
+    def add(self, views: Iterable[ProcessView]) -> None:
         self.looks += 1
         for view in views:
             for th in view.threads:
@@ -137,7 +152,7 @@ class Movement:
                     self.changes[key] = self.changes.get(key, 0) + (self.last[key] != now)
                 self.last[key] = now
 
-    def data(self):
+    def data(self) -> dict[str, Any]:
         moved = [
             {"label": label, "pid": pid, "tid": tid, "name": name, "changes": n}
             for (label, pid, tid, name), n in self.changes.items()

@@ -16,11 +16,11 @@ class Edge:
     """`waiter` waits for `lock` (text) of `kind`: "GIL", "mutex", "condition", "Lock", "RLock", "Queue", "asyncio.Lock", …
 
     `owner`: the node that has it, None where that is not known; `how`: how the owner is known ("" for what the lock itself says,
-    "with", "between acquire and release"), for a queue "get", "put" or "join"; `candidates`: nodes one of which may have it, or may
-    wake the waiter; `note`: one sentence more; `orphan`: the owner does not exist in this process; `address` of the lock (0: none);
-    `shared`: (kind, key) of a lock that other processes may have (`ipc_locks.resolve`); `outside`: processes not looked at that have it;
-    `polls`: the waiter asks again and again; `limit`: the wait has a time limit; `ended`: names of threads that have ended and could
-    have ended the wait; `pid`: of the process whose end it waits for."""
+    "with", "between acquire and release"), for a queue "get", "put" or "join"; `candidates`: nodes one of which may have it, or
+    may wake the waiter; `note`: one sentence more; `orphan`: the owner does not exist in this process; `address` of the lock (0:
+    none); `shared`: (kind, key) of a lock that other processes may have (`ipc_locks.resolve`); `outside`: processes not looked at
+    that have it; `polls`: the waiter asks again and again; `limit`: the wait has a time limit; `ended`: names of threads that
+    have ended and could have ended the wait; `pid`: of the process whose end it waits for."""
 
     waiter: Node
     lock: str
@@ -44,8 +44,8 @@ class Edge:
 
 
 def cycles(edges: Iterable[Edge]) -> list[list[Edge]]:
-    """Every cycle once, each as the edges round it, beginning with its smallest node. An edge has one owner; from a node with several
-    edges each is followed."""
+    """Every cycle once, each as the edges round it, beginning with its smallest node. An edge has one owner; from a node with
+    several edges each is followed."""
     out: dict[Node, list[Edge]] = {}
     for edge in edges:
         if edge.owner is not None:
