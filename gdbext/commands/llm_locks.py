@@ -46,7 +46,7 @@ class LlmLocks(Command):
         with snapshots.take_snapshots(
             process_selection.resolve_processes(session, args.operand_text), process_selection.attached_target(session)
         ) as taken:
-            views, partial, failed = threads.read_all(taken)
+            views, partial, failed = snapshots.read_all(taken)
             edges = []
             for view in views:
                 found, why = locks.find(view)

@@ -9,16 +9,15 @@ from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape, seconds, size
 from ..session import process_selection
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import SNAPSHOT_BYTES, Answer, Command, Option, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..session.command import Args
+    from ..session.command import SNAPSHOT_BYTES, Args
     from ..session.session import Session
 
 
 snapshots, prefetch = lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
-HEAP = 512 << 20
 
 
 class LlmSnapshot(Command):
@@ -49,7 +48,7 @@ class LlmSnapshot(Command):
             "max-bytes",
             "int",
             "of private memory to copy, big mappings left out first (default 512 MiB; 0: stacks and interpreter only)",
-            HEAP,
+            SNAPSHOT_BYTES,
             "N",
         ),
         Option(

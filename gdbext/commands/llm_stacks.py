@@ -69,7 +69,7 @@ class LlmStacks(Command):
             if number:
                 time.sleep(args.interval)
             with snapshots.take_snapshots(found, process_selection.attached_target(session)) as taken:
-                views, partial, failed = threads.read_all(taken)
+                views, partial, failed = snapshots.read_all(taken)
                 movement.add(views)
                 for one in snapshots.pauses(taken):
                     pauses.setdefault(one["pid"], []).append(one["seconds"])

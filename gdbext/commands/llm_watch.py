@@ -8,8 +8,7 @@ from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape, seconds
 from ..session import process_selection
-from ..session.command import Answer, Command, Option, UsageError
-from .llm_snapshot import HEAP
+from ..session.command import SNAPSHOT_BYTES, Answer, Command, Option, UsageError
 
 snapshots, prefetch = lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
 standstill = lazy_module("stacks.standstill")
@@ -43,7 +42,7 @@ class LlmWatch(Command):
         Option("poll", "float", "seconds between two looks", 1.0, "S"),
         Option("for", "float", "end the watch after this many seconds", None, "S"),
         Option("counter", "str", "a Python expression that changes with progress", None, "EXPR"),
-        Option("max-bytes", "int", "of memory per snapshot, as for llm-snapshot", HEAP, "N"),
+        Option("max-bytes", "int", "of memory per snapshot, as for llm-snapshot", SNAPSHOT_BYTES, "N"),
     )
 
     def run(self, session, args):

@@ -107,6 +107,7 @@ class Answer:
         return text
 
 
+SNAPSHOT_BYTES = 512 << 20  # of private memory in a snapshot, where nobody says otherwise
 CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids")
 JSON = Option("json", help="one line of JSON instead of text")
 ON = Option("on", "str", "read this process or core instead of the selected one", metavar="WHAT")

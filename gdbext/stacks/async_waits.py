@@ -17,6 +17,7 @@ from ..errors import GdbextError
 from .locks import BY_SOURCE, WITH, Holders, outer_place
 from .python_waits import ASYNCIO, edge_of, find_async, path_of
 from .references import References
+from .stack_keys import stack_key
 from .waits import Edge
 
 if TYPE_CHECKING:
@@ -106,8 +107,6 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
 
 def key_of(task: Any) -> Any:
     """What of a task changes as it goes on: its state, and the places and variables of its frames."""
-    from .sampling import stack_key
-
     try:
         return task.state, stack_key(task.frames)
     except GdbextError:

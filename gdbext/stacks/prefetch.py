@@ -13,8 +13,8 @@ from ..engines import kv_view, registry, shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
 from ..torch import tensor_impl as tensors
-from . import async_waits, ipc_locks, locks, sampling
-from .threads import ProcessView, distributed_label
+from . import async_waits, ipc_locks, locks
+from .threads import ProcessView, distributed_label, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ def _more(target: Target, words: Sequence[str]) -> str:
         view = ProcessView(target)
         if view.rt is not None:
             distributed_label(view.rt)
-            sampling.world(view.rt)
+            world(view.rt)
             shm_rings.find(view.rt)
             collectives.find(view.rt)
         locks.find(view)

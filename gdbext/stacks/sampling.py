@@ -13,12 +13,12 @@ from ..access.proctable import ProcTable
 from ..cpython import gil
 from ..cpython.runtime import open_runtime
 from ..engines import shm_rings
-from ..engines.recognition import memory_environ
 from ..errors import GdbextError
 from ..torch import collectives
 from . import async_waits, ipc_locks, locks, snapshots, system_calls, threads
 from .clocks import Clock, ancestors, clocks, cpu_of, descendants, ended_children, how_ended, state_of
 from .python_waits import path_of
+from .stack_keys import advanced, stack_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -261,7 +261,7 @@ def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
         s.partial += s.view.partial + snap.partial + why
         if s.view.rt is not None:
             s.rings, s.counts = shm_rings.find(s.view.rt), collectives.find(s.view.rt)
-            s.world = world(s.view.rt)
+            s.world = threads.world(s.view.rt)
             if s.world is None and s.rank is None:  # an engine's default group may span many engines
                 s.world = next(((c.rank, c.size) for c in s.counts if c.default and c.rank is not None), None)
             if not live:
@@ -271,32 +271,6 @@ def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
                 s.stacks[th.tid].append(stack_key(th.python))
     except GdbextError as e:
         s.why = str(e)
-
-
-def stack_key(frames: Sequence[Any]) -> Any:
-    """What of a Python stack stays equal while its thread stands: code, instruction, and the words of each frame's variables. A
-    loop that comes round to the same call has other objects in its variables by then."""
-    return tuple((f.code.address, f.raw.lasti, _variables(f)) for f in frames)
-
-
-def advanced(stacks: Sequence[Any]) -> bool:
-    """Whether two of a thread's stacks share outer calls and differ in a variable of one of them."""
-    whole = [s for s in stacks if s and isinstance(s[0], tuple)]
-    for a, b in zip(whole, whole[1:]):
-        for one, other in zip(reversed(a), reversed(b)):
-            if one[0] != other[0]:
-                break
-            if one[2] != other[2]:
-                return True
-    return False
-
-
-def _variables(frame: Any) -> bytes:
-    rt = frame.rt
-    L, t = rt.layout, rt.target
-    count = len(frame.code.variables)
-    at = frame.address + (L["frameobj.f_localsplus"] if "frameobj.f_localsplus" in L else L["iframe.localsplus"])
-    return bytes(t.read_partial(at, 8 * min(count, 256)))
 
 
 def _python_stacks(s: ProcessSamples, rt: Runtime, active: set[int]) -> None:
@@ -325,24 +299,3 @@ def _gil(s: ProcessSamples, rt: Runtime) -> None:
     for mine, theirs in ((s.gil.held, got.held), (s.gil.waited, got.waited)):
         for tid, n in theirs.items():
             mine[tid] = mine.get(tid, 0) + n
-
-
-def world(rt: Runtime) -> tuple[int, int] | None:
-    """(rank, size) of a torch.distributed process from os.environ, else from the frame that sets the group up; None for
-    others."""
-    try:
-        if not rt.has_module(("torch.distributed",)):
-            return None
-        said = memory_environ(rt, ("RANK", "WORLD_SIZE"))
-        if said.get("RANK", "").isdigit() and said.get("WORLD_SIZE", "").isdigit():
-            return int(said["RANK"]), int(said["WORLD_SIZE"])
-        for thread in rt.threads()[:1]:
-            for frame in rt.frames(thread):
-                if frame.function == "init_process_group":
-                    own: dict[str, Any] = dict(frame.locals())
-                    rank, size = (own[k].integer() for k in ("rank", "world_size"))
-                    if 0 <= rank < size:
-                        return rank, size
-    except (GdbextError, KeyError, AttributeError):
-        pass
-    return None

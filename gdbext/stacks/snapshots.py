@@ -18,6 +18,7 @@ from ..access import elf
 from ..access.collect import Running
 from ..access.snapshot import CoreFileTarget
 from ..errors import GdbextError
+from . import threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -149,3 +150,26 @@ def _sigterm_ends() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def read_all(
+    taken: Sequence[ProcessSnapshot],
+) -> tuple[list[threads.ProcessView], list[str], list[dict[str, Any]]]:
+    """-> (`[ProcessView]` of what could be read, reasons for `partial`, `failed`)"""
+    views: list[threads.ProcessView] = []
+    partial: list[str] = []
+    not_read = failed(taken)
+    for look in taken:
+        if look.target is None:
+            continue
+        try:
+            view = threads.view_of(look)
+        except GdbextError as e:
+            not_read.append({"label": look.label, "pid": look.pid, "reason": str(e)})
+            continue
+        views.append(view)
+        partial += [f"{view.name}: {reason}" for reason in view.partial + look.partial]
+        partial += [f"{view.name} {reason}" for reason in threads.reasons_of(view.threads)]
+    if not views:
+        raise GdbextError("; ".join(dict.fromkeys(f["reason"] for f in not_read)))
+    return views, partial, not_read

@@ -11,7 +11,7 @@ from ..cpython.runtime import open_runtime
 from ..errors import GdbextError
 from ..render.text import seconds
 from .clocks import state_of
-from .sampling import stack_key
+from .stack_keys import stack_key
 
 
 class MainThreadWatch:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from ..access import ptrace
 from ..cpython import gil
 from ..cpython.runtime import open_runtime
+from ..engines.recognition import memory_environ
 from ..errors import GdbextError, NotFoundError
 from ..render import names
-from . import merge, snapshots
+from . import merge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..access.base import Target
     from ..access.model import NativeFrame, Thread
     from ..cpython.frames import PyFrame
     from ..cpython.runtime import PyThread, Runtime
+    from .snapshots import ProcessSnapshot
 
 # Calls in which a thread waits for others or for the world; innermost frames of C libraries.
 _KERNEL_WAITS = re.compile(
@@ -256,7 +256,7 @@ class ProcessView:
         return next((th for th in self.threads if th.ident == ident and ident), None)
 
 
-def view_of(snapshot: snapshots.ProcessSnapshot) -> ProcessView:
+def view_of(snapshot: ProcessSnapshot) -> ProcessView:
     """The `ProcessView` of a `ProcessSnapshot` that was taken."""
     if snapshot.target is None:
         raise NotFoundError(f"{snapshot.name}: {snapshot.reason}")
@@ -273,7 +273,6 @@ def view_of(snapshot: snapshots.ProcessSnapshot) -> ProcessView:
 def distributed_label(rt: Runtime) -> str:
     """ "R3" for a process of torch.distributed that is no engine's: its rank in the default group, else its RANK. '' for
     others."""
-    from ..engines.recognition import memory_environ
 
     try:
         if not rt.has_module(("torch.distributed",)):
@@ -284,24 +283,22 @@ def distributed_label(rt: Runtime) -> str:
     return f"R{int(value)}" if value.isdigit() and len(value) < 9 else ""
 
 
-def read_all(
-    taken: Sequence[snapshots.ProcessSnapshot],
-) -> tuple[list[ProcessView], list[str], list[dict[str, Any]]]:
-    """-> (`[ProcessView]` of what could be read, reasons for `partial`, `failed`)"""
-    views: list[ProcessView] = []
-    partial: list[str] = []
-    failed = snapshots.failed(taken)
-    for look in taken:
-        if look.target is None:
-            continue
-        try:
-            view = view_of(look)
-        except GdbextError as e:
-            failed.append({"label": look.label, "pid": look.pid, "reason": str(e)})
-            continue
-        views.append(view)
-        partial += [f"{view.name}: {reason}" for reason in view.partial + look.partial]
-        partial += [f"{view.name} {reason}" for reason in reasons_of(view.threads)]
-    if not views:
-        raise GdbextError("; ".join(dict.fromkeys(f["reason"] for f in failed)))
-    return views, partial, failed
+def world(rt: Runtime) -> tuple[int, int] | None:
+    """(rank, size) of a torch.distributed process from os.environ, else from the frame that sets the group up; None for
+    others."""
+    try:
+        if not rt.has_module(("torch.distributed",)):
+            return None
+        said = memory_environ(rt, ("RANK", "WORLD_SIZE"))
+        if said.get("RANK", "").isdigit() and said.get("WORLD_SIZE", "").isdigit():
+            return int(said["RANK"]), int(said["WORLD_SIZE"])
+        for thread in rt.threads()[:1]:
+            for frame in rt.frames(thread):
+                if frame.function == "init_process_group":
+                    own: dict[str, Any] = dict(frame.locals())
+                    rank, size = (own[k].integer() for k in ("rank", "world_size"))
+                    if 0 <= rank < size:
+                        return rank, size
+    except (GdbextError, KeyError, AttributeError):
+        pass
+    return None

@@ -61,8 +61,8 @@ CITES_NOTHING = r"\bthe contract\b|\bfacts/|\bfacts section|\bDESIGN\.md|\bCONTR
 PAGES = {"architecture.md", "json.md", "sources.md", "security.md", "guides.md", "verdicts.md"}
 # How much is left to mend: a number goes down only.
 LEFT = {
-    "commands that import a command": 1,
-    "circles": 1,
+    "commands that import a command": 0,
+    "circles": 0,
     "long functions": 2,
     "wide constructors": 1,
     "functions without annotations": 171,
