@@ -1,11 +1,11 @@
 """A real vLLM (AsyncLLM) whose engine core has one fault put in from outside: its own code otherwise.
 
-    faulty_vllm.py --model FOLDER --ready FILE [--blocks N] FAULT
+    faulty_vllm.py --model FOLDER --ready FILE FAULT
 
 FAULT: input-dies (an assertion ends the thread that takes requests in), input-loops (that thread never comes out of a request),
-none. The fault comes with the request whose id begins with "poison"; "healthy-0" and "healthy-1" are asked before it, over and
-over, "after-0" behind it. A prompt larger than the pool: --blocks and the request "too-large". Writes FILE once poison or
-too-large has been sent.
+small-pool (the start does not check that the KV cache has room for the longest request). The first two come with the request
+"poison", the last with "too-large"; "healthy-0-N" and "healthy-1-N" (small-pool: only the former) are asked before it, one after
+the other, "after-0" behind it. Writes FILE once all have been sent.
 """
 
 import argparse
@@ -16,9 +16,12 @@ import os
 import signal
 import sys
 
+BLOCKS = 6  # of 32 tokens, one of which nobody gets: the longest request may have 256
+
 
 def put_in(fault):
     """Patches the engine core's class: in the core's own process too, which imports this file (multiprocessing's spawn)."""
+    from vllm.v1.core import kv_cache_utils
     from vllm.v1.engine import core
 
     original = core.EngineCore.preprocess_add_request
@@ -35,7 +38,9 @@ def put_in(fault):
         while order:  # vllm#43941: an eviction that removes nothing
             order.get("a")
 
-    if fault.startswith("input"):
+    if fault == "small-pool":
+        kv_cache_utils._check_enough_kv_cache_memory = lambda *numbers: None
+    else:
         core.EngineCore.preprocess_add_request = faulty
 
 
@@ -44,6 +49,7 @@ async def serve(options):
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
+    small = options.fault == "small-pool"
     llm = AsyncLLM.from_engine_args(
         AsyncEngineArgs(
             model=options.model,
@@ -53,7 +59,7 @@ async def serve(options):
             enforce_eager=True,
             dtype="float32",
             block_size=32,
-            num_gpu_blocks_override=options.blocks,
+            num_gpu_blocks_override=BLOCKS if small else None,
         )
     )
 
@@ -66,12 +72,9 @@ async def serve(options):
         for turn in itertools.count():
             await ask(f"healthy-{number}-{turn}", tokens=40)
 
-    asked = [asyncio.create_task(keep_asking(number)) for number in range(1 if options.blocks else 2)]
+    asked = [asyncio.create_task(keep_asking(number)) for number in range(1 if small else 2)]
     await asyncio.sleep(3)
-    if options.blocks:
-        asked.append(asyncio.create_task(ask("too-large", prompt=220, tokens=8)))
-    elif options.fault != "none":
-        asked.append(asyncio.create_task(ask("poison")))
+    asked.append(asyncio.create_task(ask("too-large", prompt=220, tokens=8) if small else ask("poison")))
     await asyncio.sleep(1)
     asked.append(asyncio.create_task(ask("after-0")))
     await asyncio.sleep(1)
@@ -84,12 +87,11 @@ async def serve(options):
 def arguments():
     """The command line: also that of the engine core's process, which multiprocessing gives the same."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("fault", choices=("none", "input-dies", "input-loops"))
+    parser.add_argument("fault", choices=("input-dies", "input-loops", "small-pool"))
     parser.add_argument("--model", required=True)
     parser.add_argument("--ready", required=True)
     parser.add_argument("--tp")
     parser.add_argument("--replicas")
-    parser.add_argument("--blocks", type=int)
     return parser.parse_args()
 
 

@@ -51,8 +51,8 @@ def taken_in_no_more(engine, verdict):
 
 @pytest.fixture
 def faulty(running):
-    """A real vLLM with a fault: `faulty(fault, more arguments)`; it ends with the test."""
-    yield lambda *fault: running.get("vllm", tp=1, script="faulty_vllm.py", args=tuple(fault))
+    """A real vLLM with a fault: `faulty(fault)`; it ends with the test."""
+    yield lambda fault: running.get("vllm", tp=1, script="faulty_vllm.py", args=(fault,))
     running.stop()
 
 
@@ -100,7 +100,7 @@ def test_an_input_thread_in_an_endless_loop(faulty):
 
 
 def test_a_prompt_that_is_larger_than_the_pool_and_those_behind_it(faulty):
-    engine = faulty("none", "--blocks", "6")
+    engine = faulty("small-pool")
     found = requests(engine)
     assert found["too-large"]["verdict"] == "never-fits" and "in all" in found["too-large"]["waits_for"], found
     assert found["after-0"]["verdict"] == "behind" and found["after-0"]["behind"] == [found["too-large"]["request_id"]], found
