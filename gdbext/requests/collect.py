@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 BETWEEN = 1.0  # seconds between two looks
 READ = 3.0  # seconds for one process: what cannot be read by then is said
+SCHEDULES = ("engine-core", "scheduler")  # roles that have a scheduler; one look at running frames misses it now and then
 
 
 class Custody:
@@ -91,7 +92,7 @@ def looks_at(engine: Engine) -> Tuple[List[Look], List[str]]:
             continue
         try:
             target = engine.target(rank)
-            look = _look_at(engine.spec, target, rank)
+            look = _look_at(engine.spec, target, rank, rank.role in SCHEDULES)
         except GdbextError as e:
             look = Look(rank.label, rank.pid, rank.role, notes=[f"{rank.label}: {e}"])
         else:
@@ -102,14 +103,17 @@ def looks_at(engine: Engine) -> Tuple[List[Look], List[str]]:
     return found, partial
 
 
-def _look_at(spec: EngineSpec, target: Target, rank: object) -> Look:
-    """A look at one process by the engine's own reader, or by that of its KV cache where it has none."""
+def _look_at(spec: EngineSpec, target: Target, rank: object, schedules: bool = False) -> Look:
+    """A look at one process by the engine's own reader, or by that of its KV cache where it has none. `schedules`: it has a
+    scheduler, so a look that finds none is not the last."""
 
     def read() -> Look:
         rt = open_runtime(target)
         found: Look = spec.requests.look(rt, rank) if spec.requests is not None else _of_cache(spec, rt, rank)
         if found.notes and not target.is_stopped:
             raise GdbextError("; ".join(found.notes))
+        if schedules and not found.parts and not target.is_stopped:
+            raise NotFoundError(f"{found.label}: no scheduler in its frames")
         return found
 
     try:
