@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
 from ..lazy import lazy_module
@@ -11,6 +12,12 @@ from ..render.text import seconds, size
 from .hang import hang_data
 from .places import node_text, nodes_of
 from .stack_tree import html_tree, parting
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Sequence
+
+    from ..stacks.sampling import ProcessSamples
+    from ..stacks.threads import ProcessView
 
 examining = lazy_module("verdict.examine")
 files, html = lazy_module("render.files"), lazy_module("render.html")
@@ -22,7 +29,9 @@ kv_view, model, prefetch, waits = (
 )
 
 
-def write_report(path, found, held, wait):
+def write_report(
+    path: str, found: Sequence[Any], held: Callable[[Any], Any], wait: float
+) -> tuple[dict[str, Any], list[ProcessView]]:
     """Writes the page. -> (the fields of llm-hang with `file` and `bytes`, `[ProcessView]`)"""
     examination = examining.examine(found, held, wait, (prefetch.KV,))
     data, seen = hang_data(examination), examination.seen
@@ -32,7 +41,7 @@ def write_report(path, found, held, wait):
     return data, views
 
 
-def page(data, seen, views):
+def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessView]) -> str:
     t = html.text
     culprits = ", ".join(
         f"{c['label']}" + (f" thread {c['tid']} {c.get('name', '')}" if c.get("tid") else "") for c in data["culprits"]
@@ -68,7 +77,7 @@ def page(data, seen, views):
     return html.page("gdbext report", "".join(body))
 
 
-def ranks_table(seen):
+def ranks_table(seen: list[ProcessSamples]) -> str:
     rows = []
     for s in seen:
         p = s.rank.process if s.rank is not None else None
@@ -90,7 +99,7 @@ def ranks_table(seen):
     return html.table(["process", "engine", "role", "pid", "state", "threads", "RSS", "CPU", "age", "notes", "not read"], rows)
 
 
-def requests_table(data):
+def requests_table(data: dict[str, Any]) -> str:
     """The requests that nobody moves; ids and places, no prompts."""
     if data["requests_open"] is None:
         return "<p>No engine that is known here.</p>"
@@ -103,7 +112,7 @@ def requests_table(data):
     return html.table(["request", "verdict", "at", "waits for", "who must act"], rows)
 
 
-def kv_table(views):
+def kv_table(views: list[ProcessView]) -> str:
     rows = []
     for view in views:
         if view.rt is None:
@@ -138,7 +147,7 @@ def kv_table(views):
     )
 
 
-def versions_table(views):
+def versions_table(views: list[ProcessView]) -> str:
     from .. import __version__
 
     rows = [["gdbext", __version__], ["kernel", os.uname().release], ["machine", os.uname().machine]]

@@ -1,12 +1,18 @@
 """llm-attach, llm-detach, llm-continue, llm-apply: engine processes as inferiors of this gdb, attached fast and let go without
 a trace."""
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
 from ..render.text import escape, seconds, size
 from ..session.command import Answer, Args, Command, Option, _take_options
 from ..session.gdb_only import require_gdb
+
+if TYPE_CHECKING:
+    from ..session.session import Session
 
 
 def _processes(session, what):
@@ -71,7 +77,7 @@ class LlmAttach(Command):
         ),
     ]
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         attach = require_gdb(session, "attach")
         if not args.operand_text:
             raise GdbextError("which process? an index or label of llm-ranks, a pid, or all")
@@ -141,7 +147,7 @@ class LlmDetach(Command):
     takes_target = False
     resumes = True
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         attach = require_gdb(session, "attach")
         chosen = _ours(session, attach, args.operand_text)
         done = attach.detach([h.pid for h in chosen])
@@ -181,7 +187,7 @@ class LlmContinue(Command):
     takes_target = False
     resumes = True
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         attach = require_gdb(session, "attach")
         background = args.operand_text.endswith("&")
         chosen = _ours(session, attach, args.operand_text.rstrip("& \t"))
@@ -213,13 +219,13 @@ class LlmApply(Command):
     takes_target = False
 
     @classmethod
-    def parse(cls, line):
+    def parse(cls, line: str) -> Args:
         """Options stand before WHAT only: those behind belong to the command that is run."""
         options = cls.all_options()
         values = {o.key: o.default for o in options}
         return Args(values, _take_options(cls.name, line.strip(), options, values, True))
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         attach = require_gdb(session, "attach")
         what, _, command = args.operand_text.partition(" ")
         if not command.strip():

@@ -1,8 +1,16 @@
 """llm-follow: the engine's child processes stay with this gdb and get the Python breakpoints."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..render.text import escape, table
 from ..session.command import Answer, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
+
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
 
 
 class LlmFollow(Command):
@@ -48,7 +56,7 @@ class LlmFollow(Command):
         Option("non-stop", help="when a thread stops, everything else runs on"),
     ]
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         follow = require_gdb(session, "follow")
         left = []
         if args.operand_text not in ("on", "off", ""):
@@ -74,7 +82,7 @@ class LlmFollow(Command):
         return Answer(data, lambda style: said + "\n" + table(rows, ["inferior", "pid", "rank", "state"], style), left)
 
 
-def labels_now(session):
+def labels_now(session: Session) -> dict[int, str]:
     """{pid: label} as the processes are titled now."""
     from ..engines import discover
 

@@ -1,13 +1,22 @@
 """llm-inject: opens a debugger that people use inside a rank that is already running."""
 
+from __future__ import annotations
+
 import json
 import os
+from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape
 from ..session.command import Answer, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..session.command import Args
+    from ..session.session import Session
 
 injected_scripts = lazy_module("control.injected_scripts")
 
@@ -42,7 +51,7 @@ class LlmInject(Command):
         Option("timeout", "float", "seconds to wait for the main thread", 10.0, metavar="S"),
     ]
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         inject = require_gdb(session, "inject")
         tool, _, what = args.operand_text.partition(" ")
         if not what.strip():
@@ -84,11 +93,11 @@ class LlmInject(Command):
         return f"exec(compile({text!r}, {os.path.abspath(tool)!r}, 'exec'), {{'__name__': '__gdbext__'}})\n"
 
 
-def name_of(said):
+def name_of(said: dict[str, Any]) -> str:
     return f"{escape(said['label'])} (pid {said['pid']})" if said["label"] else f"process {said['pid']}"
 
 
-def attach_configuration(name, port):
+def attach_configuration(name: str | int, port: int) -> dict[str, Any]:
     """What VS Code's launch.json takes to connect to a debugpy."""
     return {
         "name": f"gdbext {name}",
@@ -99,7 +108,7 @@ def attach_configuration(name, port):
     }
 
 
-def told(said):
+def told(said: dict[str, Any]) -> str:
     """What came of one, in words."""
     head = f"{escape(said['tool'])} runs in {name_of(said)}"
     if said.get("ok") is None:

@@ -1,10 +1,17 @@
 """pycatch: stop where a Python exception is raised, or when nobody caught it."""
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 from ..answers.breakpoints import registers_text
 from ..session.command import Answer, Command, Option, UsageError
 from ..session.gdb_only import COUNT, RANK, check_condition, labels_of_attached, require_gdb
+
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
 
 
 class PyCatch(Command):
@@ -29,7 +36,7 @@ class PyCatch(Command):
     gdb_only = True
     options = [Option("uncaught", help="only those that nobody catches"), RANK, COUNT]
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         pycatch, follow = require_gdb(session, "pycatch"), require_gdb(session, "follow")
         found = re.match(r"([\w.]*)\s*(?:if\s+(.*))?$", args.operand_text, re.S)
         if not found:

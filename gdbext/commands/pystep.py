@@ -1,9 +1,20 @@
 """pynext, pystep, pyfinish, pyuntil: one line of Python further, all threads resumed."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..errors import GdbextError
 from ..render.text import escape
 from ..session.command import Answer, Command, UsageError
 from ..session.gdb_only import labels_of_attached, require_gdb
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ..control.hw_breakpoints import StopContext
+    from ..session.command import Args
+    from ..session.session import Session
 
 
 class _Step(Command):
@@ -12,7 +23,7 @@ class _Step(Command):
     resumes = True
     gdb_only = True
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         pystep = require_gdb(session, "pystep")
         label = labels_of_attached(session).get(session.selected_pid(), "")
         stop = self.step(session, pystep, label, args)
@@ -47,7 +58,7 @@ class PyNext(_Step):
     name = "pynext"
     repeats = True
 
-    def step(self, session, pystep, label, args):
+    def step(self, session: Session, pystep: ModuleType, label: str, args: Args) -> StopContext | None:
         return pystep.over(label)
 
 
@@ -63,7 +74,7 @@ class PyUntil(_Step):
     name = "pyuntil"
     operand = "[LINE]"
 
-    def step(self, session, pystep, label, args):
+    def step(self, session: Session, pystep: ModuleType, label: str, args: Args) -> StopContext | None:
         if args.operand_text and not args.operand_text.isdigit():
             raise UsageError(f"pyuntil: takes a line number of this function, not {args.operand_text!r}")
         return pystep.over(label, only_forward=True, until=int(args.operand_text) if args.operand_text else None)
@@ -82,7 +93,7 @@ class PyStep(_Step):
     name = "pystep"
     repeats = True
 
-    def step(self, session, pystep, label, args):
+    def step(self, session: Session, pystep: ModuleType, label: str, args: Args) -> StopContext | None:
         return pystep.into(label)
 
 
@@ -99,7 +110,7 @@ class PyFinish(_Step):
 
     name = "pyfinish"
 
-    def step(self, session, pystep, label, args):
+    def step(self, session: Session, pystep: ModuleType, label: str, args: Args) -> StopContext | None:
         try:
             level = session.level()
         except GdbextError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from typing import TYPE_CHECKING
 
 import gdb
 
@@ -17,11 +18,14 @@ from ..access.cli_gdb import command
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..kernels import parameters
 
+if TYPE_CHECKING:
+    from typing import Sequence
+
 MAX_READ = 1 << 26
 _TRIPLE = r"\((\d+),(\d+),(\d+)\)"
 
 
-def is_cuda_gdb():
+def is_cuda_gdb() -> bool:
     try:
         gdb.parameter("cuda break_on_launch")
         return True
@@ -29,17 +33,17 @@ def is_cuda_gdb():
         return False
 
 
-def is_rocgdb():
+def is_rocgdb() -> bool:
     """AMD's gdb, by what it says it is."""
     return "rocm" in gdb.execute("show version", to_string=True).split("\n", 1)[0].lower()
 
 
-def has_working_none():
+def has_working_none() -> bool:
     """Debian's cuda-gdb 11.8 returns a None that is not Python's: frames and values cannot be used there."""
     return gdb.execute("echo", False, True) is not None and gdb.execute("echo") is None
 
 
-def device():
+def device() -> CudaGdb:
     """A `CudaGdb`; `GdbextError` in a gdb that cannot see a device."""
     if is_cuda_gdb():
         return CudaGdb()
@@ -63,14 +67,14 @@ class Running:
         self.status, self.current = row.get("status", ""), row.get("current", "").strip() == "*"
 
 
-def triple(text):
+def triple(text: str) -> tuple[int, ...]:
     found = re.search(_TRIPLE, text)
     if not found:
         raise GdbextError(f"cuda-gdb said {text!r} where (x,y,z) was expected")
     return tuple(int(n) for n in found.groups())
 
 
-def rows(text, name):
+def rows(text: str, name: str) -> list[dict[str, str]]:
     """[{field: value}] of an MI table, `name={...}` rows."""
     return [
         dict(re.findall(r'([\w-]+)="((?:[^"\\]|\\.)*)"', body))
@@ -107,12 +111,12 @@ class CudaGdb:
         except (gdb.error, RuntimeError) as e:
             raise GdbextError(f"cuda-gdb says to '{template.format(*values)}': {str(e).strip()}") from None
 
-    def kernels(self):
+    def kernels(self) -> list[Running]:
         """[`Running`], none where nothing runs."""
         found = rows(self.execute('interpreter-exec mi "-cuda-info-kernels"'), "InfoCudaKernelsRow")
         return [Running(row) for row in found]
 
-    def focus(self):
+    def focus(self) -> Focus | None:
         """The `Focus`, None where it is on the host."""
         text = self.execute("cuda kernel grid block thread device sm warp lane")
         kernel = re.search(r"kernel (\d+)", text)
@@ -129,7 +133,7 @@ class CudaGdb:
             device=numbers.get("device", 0),
         )
 
-    def set_focus(self, kernel, block, thread=(0, 0, 0)):
+    def set_focus(self, kernel: int, block: Sequence[int], thread: Sequence[int] = (0, 0, 0)) -> Focus:
         """Moves the focus to a thread of a block; -> `Focus`. A block that is not resident is an error that says so."""
         try:
             gdb.execute(command("cuda kernel {} block ({},{},{}) thread ({},{},{})", kernel, *block, *thread), to_string=True)
@@ -143,7 +147,7 @@ class CudaGdb:
             )
         return now
 
-    def read(self, address, size):
+    def read(self, address: int, size: int) -> bytes:
         """Bytes of global memory. Refused without a focus: cuda-gdb then answers zeros without an error."""
         if self.focus() is None:
             raise GdbextError(
@@ -160,7 +164,7 @@ class CudaGdb:
                 raise FaultError(address, size, str(e).strip()) from None
         return self._dumped("global", address, size)
 
-    def parameter_bytes(self, offset, size):
+    def parameter_bytes(self, offset: int, size: int) -> bytes:
         """Bytes of the focused kernel's parameters, from the first one on."""
         return self._dumped("parameter", parameters.first_address(self.capability()[0]) + offset, size)
 
@@ -183,7 +187,7 @@ class CudaGdb:
             raise FaultError(address, size, "device memory, cuda-gdb gave less")
         return data
 
-    def capability(self):
+    def capability(self) -> tuple[int, int]:
         """(major, minor) of the focused device's compute capability."""
         current = self.focus()
         for row in rows(self.execute('interpreter-exec mi "-cuda-info-devices"'), "InfoCudaDevicesRow"):
@@ -192,12 +196,12 @@ class CudaGdb:
                 return int(found.group(1)), int(found.group(2))
         raise GdbextError("cuda-gdb does not tell the compute capability of the device in focus (info cuda devices)")
 
-    def pc(self):
+    def pc(self) -> int | None:
         """The focused thread's program counter, or None."""
         found = re.search(r"0x[0-9a-f]+", self.execute("output/x $pc"))
         return int(found.group(), 16) if found else None
 
-    def warp(self, focus):
+    def warp(self, focus: Focus) -> tuple[int, int] | None:
         """(active lanes, divergent lanes) as masks of the focused warp, None where cuda-gdb does not tell."""
         for line in self.execute("info cuda warps device {} sm {} warp {}", focus.device, focus.sm, focus.warp).splitlines():
             found = re.match(r"\*?\s*(\d+)\s+(0x[0-9a-f]+)\s+(0x[0-9a-f]+)", line)
@@ -205,14 +209,14 @@ class CudaGdb:
                 return int(found.group(2), 16), int(found.group(3), 16)
         return None
 
-    def has_lines(self):
+    def has_lines(self) -> bool:
         """Whether the focused code has device line information."""
         return bool(re.search(r"^Line \d+ ", self.execute("info line *$pc"), re.M))
 
-    def is_core(self):
+    def is_core(self) -> bool:
         return "CUDA core dump" in self.execute("info files")
 
-    def variable(self, name):
+    def variable(self, name: str) -> int | None:
         """An integer variable of the focused code, None where it cannot be read (no -G, optimised out, another scope)."""
         try:
             text = gdb.execute(command("output (long) {}", name), to_string=True)
@@ -220,7 +224,7 @@ class CudaGdb:
             return None
         return int(text) if re.fullmatch(r"-?\d+", text.strip()) else None
 
-    def open_core(self, path):
+    def open_core(self, path: str) -> bool:
         """Opens a GPU core where nothing else is open; -> whether it is open now."""
         text = self.execute("info files")
         if "CUDA core dump" not in text:

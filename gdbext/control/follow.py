@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 import gdb
 
@@ -23,6 +24,9 @@ from . import pybreak
 from .events import listen
 from .gdb_state import setting
 from .hw_breakpoints import READ_ERRORS, Process
+
+if TYPE_CHECKING:
+    from typing import Any
 
 # Every change of focus and every stop of gdb's all-stop mode holds all processes; non-stop holds the one thread that stopped.
 SETTINGS = {
@@ -51,7 +55,7 @@ class Start(gdb.Breakpoint):
         super().__init__(function=symbol, internal=True)
         self.silent = True
 
-    def stop(self):
+    def stop(self) -> bool:
         inferior = gdb.selected_inferior()
         if _State.known.get(inferior.num) != inferior.pid:
             try:
@@ -61,7 +65,7 @@ class Start(gdb.Breakpoint):
         return False
 
 
-def watch_starts():
+def watch_starts() -> None:
     """Sets the two breakpoints where they are not set: for a pybreak before `run`, and for `llm-follow on`."""
     if not _State.starts:
         _State.starts = silently(lambda: [Start(name) for name in ("PyEval_EvalCode", "PyOS_AfterFork_Child")])
@@ -71,7 +75,7 @@ def watch_starts():
         Process.when_gone.append(lambda process: _State.known.pop(process.inferior.num, None))
 
 
-def unwatch():
+def unwatch() -> None:
     for breakpoint in _State.starts:
         if breakpoint.is_valid():
             breakpoint.delete()
@@ -96,7 +100,7 @@ def _on_quit(*_):
     _State.quitting = True  # what is posted now would outlive gdb's Python
 
 
-def go_on():
+def go_on() -> bool:
     """Resumes what is left, where all stand still because one process ended. -> whether anything is left."""
     time.sleep(0.1)  # what is just ending cannot be stopped, and looks alive until it has ended
     live = []
@@ -117,7 +121,7 @@ def go_on():
     return True
 
 
-def on(non_stop=False):
+def on(non_stop: bool = False) -> bool:
     """-> whether it was off. `non_stop`: a thread that stops lets everything else run."""
     if _State.on:
         return False
@@ -138,7 +142,7 @@ def on(non_stop=False):
     return True
 
 
-def off():
+def off() -> list[str]:
     """-> settings that could not be given back, in words. Processes that are followed already stay."""
     left = []
     for name, value in _State.saved.items():
@@ -151,15 +155,15 @@ def off():
     return left
 
 
-def is_on():
+def is_on() -> bool:
     return _State.on
 
 
-def is_non_stop():
+def is_non_stop() -> bool:
     return _State.non_stop
 
 
-def arrived(inferior):
+def arrived(inferior: Any) -> None:
     """A new process has an interpreter: sets in it what waits."""
     try:
         process = Process.of(inferior)
@@ -191,7 +195,7 @@ def processes(labels: dict[int, str], rank: str = "") -> list[Process]:
     return [Process.of(i, labels.get(i.pid, "")) for i in found]
 
 
-def followed():
+def followed() -> list[tuple[int, int, str]]:
     """`[(inferior number, pid, "running" | "stopped")]` that have arrived."""
     found = [i for i in gdb.inferiors() if i.pid and _State.known.get(i.num) == i.pid]
     return [(i.num, i.pid, "running" if all(t.is_running() for t in i.threads()) else "stopped") for i in found]

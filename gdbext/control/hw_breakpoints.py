@@ -14,6 +14,7 @@ import platform
 import re
 import signal
 import struct
+from typing import TYPE_CHECKING
 
 import gdb
 
@@ -28,6 +29,9 @@ from ..errors import FaultError, GdbextError, LayoutError
 from . import attached_processes, inferior_breakpoints
 from .events import listen
 
+if TYPE_CHECKING:
+    from typing import Any
+
 REGISTERS = 4
 MACHINES = ("x86_64",)
 TWICE = 24  # bytes of machine code: the two loads of one fetch lie closer, those of two fetches do not
@@ -37,7 +41,7 @@ READ_ERRORS = (GdbextError, gdb.error, struct.error, UnicodeError)  # gdb.Memory
 _HARDWARE = ("BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT", "BP_ACCESS_WATCHPOINT", "BP_HARDWARE_BREAKPOINT")
 
 
-def in_foreground(pid):
+def in_foreground(pid: int) -> bool:
     """Whether a process is in the foreground of a terminal (proc(5): stat, pgrp and tpgid)."""
     try:
         fields = read_proc(pid, "stat").rpartition(b")")[2].split()
@@ -70,7 +74,7 @@ class View(ProcTarget):
         self.count = 0
 
     @property
-    def epoch(self):
+    def epoch(self) -> int:
         return self.count
 
 
@@ -103,7 +107,7 @@ class Process:
         self._states, self._in_eval, self._private = {}, {}, None
 
     @classmethod
-    def of(cls, inferior, label=""):
+    def of(cls, inferior: Any, label: str = "") -> Process:
         """The `Process` of an inferior; `GdbextError` (one line) where none can be set in it."""
         found = cls.known.get(inferior.num)
         if found is not None and found.pid == inferior.pid and found.inferior.is_valid():
@@ -125,15 +129,15 @@ class Process:
         attached_processes.guard_process(self.pid)
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self.label or f"process {self.pid}"
 
-    def invalidate(self):
+    def invalidate(self) -> None:
         """What was read before counts no longer."""
         self.view.count += 1
         self.rt.invalidate()
 
-    def private(self, show_content=False):
+    def private(self, show_content: bool = False) -> frozenset[str]:
         """Names whose content is not shown: those of an engine's prompts and tokens."""
         if show_content:
             return frozenset()
@@ -141,7 +145,7 @@ class Process:
             self._private = names_for(self.rt)
         return self._private
 
-    def gone(self):
+    def gone(self) -> None:
         """None of its breakpoints counts any more."""
         self.leave_group_stop()
         for breakpoint in list(self.hw_breakpoints):
@@ -149,11 +153,11 @@ class Process:
         for tell in Process.when_gone:
             tell(self)
 
-    def forget_private(self):
+    def forget_private(self) -> None:
         self._private = None  # an engine may have been imported since
 
     # ---- should gdb be killed ------------------------------------------------------------------------------------
-    def enter_group_stop(self):
+    def enter_group_stop(self) -> None:
         """Before a register is armed: tells the guard, and puts the process in a group-stop that gdb, resuming it, overrides.
         Should gdb die, the kernel stops every thread before it runs one more instruction (kernel/ptrace.c, __ptrace_unlink): none
         can run into an armed register before the guard has cleared it.
@@ -173,7 +177,7 @@ class Process:
         os.kill(self.pid, signal.SIGSTOP)
         self.in_group_stop = True
 
-    def leave_group_stop(self):
+    def leave_group_stop(self) -> None:
         """No register is armed any more: the group-stop ends."""
         if self.armed:
             self.armed = False
@@ -186,7 +190,7 @@ class Process:
                 pass  # it has ended
 
     # ---- registers -----------------------------------------------------------------------------------------------
-    def used(self):
+    def used(self) -> list[str]:
         """`[what]`: who uses a debug register of this process."""
         own = [t.owner for t in self.hw_breakpoints if t.alive and t.enabled]
         kinds = {getattr(gdb, k) for k in _HARDWARE if hasattr(gdb, k)}
@@ -196,7 +200,7 @@ class Process:
             if b.is_valid() and b.number > 0 and b.enabled and b.type in kinds
         ]
 
-    def need(self, count, what):
+    def need(self, count: int, what: str) -> None:
         """Raises `GdbextError` where fewer than `count` registers are free."""
         used = self.used()
         if len(used) + count > REGISTERS:
@@ -217,7 +221,7 @@ class Process:
             self.renewal = WordWatchpoint(self, self.rt.library.base, "gdb's registers after an exec", lambda stop: False)
 
     # ---- who stands there ----------------------------------------------------------------------------------------
-    def current_stop(self):
+    def current_stop(self) -> StopContext | None:
         """`StopContext` of the thread that gdb has selected, or None when it runs no Python."""
         self.invalidate()
         thread, pc = gdb.selected_thread(), int(gdb.parse_and_eval("(unsigned long)$pc"))
@@ -244,7 +248,7 @@ class Process:
         self._states[pthread] = found
         return found
 
-    def in_eval(self, pc):
+    def in_eval(self, pc: int) -> bool:
         """Whether `pc` follows the load of an instruction that is about to run: in the interpreter's loop, or, where that is
         spread over many functions (tail calls), just before a jump through a table. Other readers of the bytecode compare what
         they read."""
@@ -279,7 +283,7 @@ class HardwareBreakpoint(gdb.Breakpoint):
         self.alive = True
         process.hw_breakpoints.append(self)
 
-    def stop(self):
+    def stop(self) -> bool:
         if not self.alive or gdb.selected_inferior().num != self.process.inferior.num:
             return False  # the same address in another process
         if self.process.renewal is not None:
@@ -290,12 +294,12 @@ class HardwareBreakpoint(gdb.Breakpoint):
         except READ_ERRORS as e:
             return self.failed(e)
 
-    def failed(self, error):
+    def failed(self, error: Exception) -> bool:
         """A reading that failed inside stop(): stops, with the reason."""
         note(str(error))
         return True
 
-    def end(self, disarm=False):
+    def end(self, disarm: bool = False) -> None:
         """Out of use at once; gdb's own breakpoint goes at the next `sweep`, which may not be now (stop(), events). `disarm`: its
         register is given back at once."""
         self.alive = False
@@ -315,7 +319,7 @@ class BytecodeWatchpoint(HardwareBreakpoint):
         self._old = process.rt.version < (3, 11)
         self._last = {}
 
-    def reached(self):
+    def reached(self) -> bool:
         found = self.process.current_stop()
         if found is None or not self.process.in_eval(found.pc):
             return False  # its bytes were read by something else: a copy for co_code, say
@@ -341,7 +345,7 @@ class WordWatchpoint(HardwareBreakpoint):
         super().__init__(process, f"*({kind} *) {address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_WRITE)
         self.address, self.hit, self.raw = address, hit, raw
 
-    def reached(self):
+    def reached(self) -> bool:
         if self.raw:
             self.process.invalidate()
             return self.hit(self.process.view.u64(self.address))
@@ -364,7 +368,7 @@ class FunctionBreakpoint(HardwareBreakpoint):
             inferior_breakpoints.pin(self)
         self.hit = hit
 
-    def reached(self):
+    def reached(self) -> bool:
         self.process.invalidate()
         return self.hit(*(int(gdb.parse_and_eval(f"(unsigned long)${name}")) for name in ("rdi", "rsi")))
 
@@ -373,19 +377,19 @@ _dead, _notes = [], []
 _handled = {}  # signal -> the words of `handle` as the user had them, while a process is in a group-stop
 
 
-def note(text):
+def note(text: str) -> None:
     """A line for the next stop's message."""
     _notes.append(text)
 
 
-def notes():
+def notes() -> list[str]:
     """The notes since the last call."""
     found = list(_notes)
     _notes.clear()
     return found
 
 
-def sweep(_=None):
+def sweep(_: Any = None) -> None:
     """Deletes what has ended from gdb's own list. Not inside stop() or an event."""
     while _dead:
         breakpoint = _dead.pop()
@@ -398,7 +402,7 @@ def sweep(_=None):
         _handled.clear()
 
 
-def note_offset(stop):
+def note_offset(stop: StopContext) -> None:
     """At a watched instruction the frame still names the instruction before: whatever reads this stop is told the one about to
     run."""
     live_gdb.pending_offsets[(stop.process.pid, stop.frame.address)] = stop.frame.raw.lasti

@@ -4,30 +4,36 @@ gdb (13 to 18) takes `*0x7f…` for an address of every process: a breakpoint se
 that it attaches, or reads symbols of, later. What it plants there stands in the middle of whatever that process has there.
 """
 
+from __future__ import annotations
+
 import contextlib
+from typing import TYPE_CHECKING
 
 import gdb
 
 from .events import listen
 
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
 _pinned = []  # (breakpoint, number of its inferior)
 
 
-def pin(breakpoint):
+def pin(breakpoint: Any) -> None:
     """It belongs to the inferior that is selected now."""
     listen(new_objfile=apply)
     _pinned.append((breakpoint, gdb.selected_inferior().num))
     _apply(*_pinned[-1])
 
 
-def locations_of(breakpoint):
+def locations_of(breakpoint: Any) -> list[Any] | None:
     """Its locations in its own process; None where this gdb (before 13) tells of none."""
     number = next((n for b, n in _pinned if b is breakpoint), None)
     places = getattr(breakpoint, "locations", None)
     return None if places is None else [p for p in places if number in (p.thread_groups or [number])]
 
 
-def apply(_=None):
+def apply(_: Any = None) -> None:
     """Takes every location in a process that is not the breakpoint's own out of use."""
     _pinned[:] = [(b, n) for b, n in _pinned if b.is_valid()]
     if sum(bool(i.pid) for i in gdb.inferiors()) > 1:
@@ -42,7 +48,7 @@ def _apply(breakpoint, number):
 
 
 @contextlib.contextmanager
-def suspended():
+def suspended() -> Iterator[None]:
     """None of them is planted anywhere meanwhile; afterwards each is in its own process only."""
     apply()
     off = [b for b, _ in _pinned if b.enabled]

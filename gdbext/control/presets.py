@@ -1,6 +1,9 @@
 """`llm-break request ID`, `step`, `oom`, `nan`: Python breakpoints at the places that engines/presets.py names."""
 
+from __future__ import annotations
+
 import array
+from typing import TYPE_CHECKING
 
 from ..cpython.expressions import evaluate
 from ..cpython.objects import Object
@@ -8,6 +11,13 @@ from ..engines import presets as data
 from ..errors import GdbextError
 from ..render.text import escape
 from . import follow, hw_breakpoints, pybreak, pycatch
+
+if TYPE_CHECKING:
+    from typing import Any, Sequence
+
+    from ..cpython.codes import BytecodeLocation
+    from ..cpython.runtime import Runtime
+    from .hw_breakpoints import StopContext
 
 MAX_ELEMENTS = 1 << 24
 # dtype name -> (array type code, mask of the exponent): all its bits set is an infinity or NaN
@@ -26,7 +36,7 @@ class PresetBreakpoint(pybreak.PyBreakpoint):
         super().__init__("llm-break", where, condition, 1, rank)
         self.once = once
 
-    def act(self, stop, place):
+    def act(self, stop: StopContext, place: BytecodeLocation) -> bool:
         if self.once and self.hits > 1:
             return False
         return super().act(stop, place)
@@ -39,7 +49,7 @@ class NanBreakpoint(pybreak.PyBreakpoint):
         super().__init__("llm-break", where, condition, 1, rank)
         self.expression = expression
 
-    def reached(self, stop, place):
+    def reached(self, stop: StopContext, place: BytecodeLocation) -> bool:
         if self.condition and not self.holds(stop):
             return False
         try:
@@ -57,7 +67,7 @@ class NanBreakpoint(pybreak.PyBreakpoint):
         return self.act(stop, place)
 
 
-def not_finite(rt, value):
+def not_finite(rt: Runtime, value: Any) -> str:
     """ "3 NaN, 1 infinite of 4096" for a tensor in memory that can be read, "" where all elements are finite. `GdbextError`
     otherwise."""
     from ..torch import tensor_impl as tensors
@@ -87,7 +97,7 @@ def not_finite(rt, value):
     return f"{nan} NaN, {len(odd) - nan} infinite of {found.numel}"
 
 
-def points(rt, name, condition="", rank=""):
+def points(rt: Runtime, name: str, condition: str = "", rank: str = "") -> Sequence[pybreak.PyBreakpoint]:
     """`[PyBreakpoint]` of a preset ("step", "request ID", "oom", "nan"), not set yet; `GdbextError` where this process has
     none."""
     engine, known = data.of_process(rt)
@@ -112,7 +122,7 @@ def points(rt, name, condition="", rank=""):
     return found
 
 
-def place(labels, name, condition="", rank=""):
+def place(labels: dict[int, str], name: str, condition: str = "", rank: str = "") -> Sequence[pybreak.PyBreakpoint]:
     """Sets a preset in every attached process that has its engine (`labels`: {pid: label}); -> its `[PyBreakpoint]`."""
     processes = [p for p in follow.processes(labels, rank) if data.of_process(p.rt)[0]]
     if not processes:

@@ -5,8 +5,11 @@ A `PyBreakpoint` is what the user set. gdb lists it under its number, as a pendi
 `disable` and `enable` work on it. Its watchpoints are internal breakpoints (`hw_breakpoints.py`).
 """
 
+from __future__ import annotations
+
 import re
 import time
+from typing import TYPE_CHECKING
 
 import gdb
 
@@ -20,6 +23,14 @@ from ..render.text import escape
 from . import hw_breakpoints
 from .events import listen
 from .hw_breakpoints import BytecodeWatchpoint, FunctionBreakpoint, Process
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..cpython.codes import BytecodeLocation
+    from ..cpython.frames import Code
+    from ..cpython.runtime import Runtime
+    from .hw_breakpoints import StopContext
 
 
 class Where:
@@ -38,8 +49,8 @@ class Where:
             raise GdbextError(f"{text!r} is no FILE:LINE, FUNCTION or MODULE:FUNCTION")
         self.module, self.function = module, name
 
-    def places(self, rt, code=None):
-        """`[Place]` in a process, or in a module's `Code` that is about to run."""
+    def places(self, rt: Runtime, code: Code | None = None) -> list[BytecodeLocation]:
+        """`[BytecodeLocation]` in a process, or in a module's `Code` that is about to run."""
         if self.line is not None:
             return codes.at_line(rt, self.file, self.line, None if code is None else [c for c, _ in codes.nested(code)])
         return codes.at_function(rt, self.module, self.function, None if code is None else codes.nested(code))
@@ -57,20 +68,20 @@ class PyBreakpoint:
 
     # ---- what it is ----------------------------------------------------------------------------------------------
     @property
-    def pending(self):
+    def pending(self) -> bool:
         return not self.places
 
     @property
-    def title(self):
+    def title(self) -> str:
         return f"{self.command} {self.number}" if self.number else self.command
 
     @property
-    def named(self):
+    def named(self) -> str:
         """The function as the user named it, "" for a line."""
         return self.where.text if self.where.line is None else ""
 
-    def data(self):
-        """The contract's fields."""
+    def data(self) -> dict[str, Any]:
+        """Its fields of JSON (docs/json.md)."""
         first = self.places[0] if self.places else None
         return {
             "number": self.number,
@@ -87,7 +98,7 @@ class PyBreakpoint:
         }
 
     # ---- setting it ----------------------------------------------------------------------------------------------
-    def set_in(self, processes):
+    def set_in(self, processes: list[Process]) -> None:
         """Takes a number and sets watchpoints wherever its place is there already; takes all of it back where that fails."""
         found = [(process, self.where.places(process.rt)) for process in processes]
         for process, places in found:
@@ -103,7 +114,7 @@ class PyBreakpoint:
             raise
         watch_imports()
 
-    def register(self, text):
+    def register(self, text: str) -> None:
         """Takes a number in gdb's list, where it stands as `text`."""
         self.placeholder = _make_placeholder(text)
         self.number = self.placeholder.number
@@ -120,8 +131,8 @@ class PyBreakpoint:
         """Whether it is meant for a process: its -rank is a label, a pid or gdb's number of an inferior."""
         return not self.rank or self.rank in (label_of(process), str(process.pid), str(process.inferior.num))
 
-    def arm(self, process, places):
-        """Sets a watchpoint on each `Place` of one process."""
+    def arm(self, process: Process, places: list[BytecodeLocation]) -> None:
+        """Sets a watchpoint on each `BytecodeLocation` of one process."""
         process.forget_private()
         armed = {t.place.address for t in self.hw_breakpoints if t.process is process}
         fresh = [p for p in places if p.address not in armed]
@@ -133,7 +144,7 @@ class PyBreakpoint:
             )
             self.places.append(place)
 
-    def end(self):
+    def end(self) -> None:
         """None of its hardware breakpoints counts any more. gdb's breakpoints go at the next `sweep`."""
         for hardware in self.hw_breakpoints:
             hardware.end(disarm=True)
@@ -144,7 +155,7 @@ class PyBreakpoint:
                 process.leave_group_stop()
 
     # ---- at a hit ------------------------------------------------------------------------------------------------
-    def reached(self, stop, place):
+    def reached(self, stop: StopContext, place: BytecodeLocation) -> bool:
         """-> whether to stop. Inside stop(): reads only."""
         if not self.is_for(stop.process):
             return False
@@ -155,7 +166,7 @@ class PyBreakpoint:
             return False
         return self.act(stop, place)
 
-    def holds(self, stop):
+    def holds(self, stop: StopContext) -> bool:
         """Whether the condition is true; one that cannot be told counts as true, and the stop says why."""
         try:
             return condition(stop.process.rt, self.condition, stop.frame)
@@ -163,19 +174,19 @@ class PyBreakpoint:
             hw_breakpoints.note(f"its condition cannot be told: {e}")
             return True
 
-    def act(self, stop, place):
+    def act(self, stop: StopContext, place: BytecodeLocation) -> bool:
         """What a hit does: a `pybreak` stops."""
         hw_breakpoints.note_offset(stop)
         self.last = f"{self.title}: {where_text(stop, place)}, hit {self.hits}"
         return True
 
 
-def rank_may_be(point, process):
+def rank_may_be(point: PyBreakpoint, process: Process) -> bool:
     """Whether a point's -rank is this process, or may turn out to be: a process that has just started has no title yet."""
     return not point.rank or not process.label or point.rank in (process.label, str(process.pid), str(process.inferior.num))
 
 
-def label_of(process):
+def label_of(process: Process) -> str:
     """The process's label; one that has none is looked for once a second, as engines set their titles late."""
     if not process.label and time.monotonic() > process.looked + 1:
         from ..engines import discover
@@ -186,13 +197,13 @@ def label_of(process):
     return process.label
 
 
-def where_text(stop, place):
+def where_text(stop: StopContext, place: BytecodeLocation) -> str:
     thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
     label = f"{escape(stop.process.label)} " if stop.process.label else ""
     return f"{escape(place.code.qualname)} at {escape(place.code.file)}:{place.line}, {label}{thread}"
 
 
-def text_of(process, expression, value, show_content=False):
+def text_of(process: Process, expression: str, value: Any, show_content: bool = False) -> str:
     """A value for one line of a log; private content is counted unless `show_content`."""
     return escape(shown(Repr(SHORT, process.private(show_content)), expression, value))
 
@@ -244,7 +255,7 @@ def _on_gone(process):
 
 
 # ---- modules that are imported later ---------------------------------------------------------------------------------
-def watch_imports():
+def watch_imports() -> None:
     """One register in each process for as long as a point waits there: PyEval_EvalCode is what runs a module's code. Also inside
     stop()."""
     for process in list(Process.known.values()):
@@ -298,13 +309,13 @@ def _on_import(process, code):
 
 
 # ---- for the commands ------------------------------------------------------------------------------------------------
-def split(text):
+def split(text: str) -> tuple[Where, str]:
     """`WHERE if COND` -> (where, condition)"""
     found = re.match(r"(.*?)\s+if\s+(.*)$", text, re.S)
     where, condition = (found.group(1), found.group(2)) if found else (text, "")
     return Where(where.strip()), condition.strip()
 
 
-def listed():
+def listed() -> list[PyBreakpoint]:
     hw_breakpoints.sweep()
     return [p for _, p in sorted(PyBreakpoint.points.items())]

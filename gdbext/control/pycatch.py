@@ -15,7 +15,9 @@ from .hw_breakpoints import FunctionBreakpoint
 if TYPE_CHECKING:
     from typing import Any
 
+    from ..cpython.dialects import RawFrame
     from ..cpython.frames import Code
+    from ..cpython.runtime import Runtime
     from .hw_breakpoints import Process, StopContext
 
 # What catches everything only to print it: an exception that gets there was not handled by the program.
@@ -40,10 +42,10 @@ class Catchpoint(pybreak.PyBreakpoint):
         self.reported: dict[int, int] = {}  # tid -> exception that was reported last
 
     @property
-    def pending(self):
+    def pending(self) -> bool:
         return False
 
-    def data(self):
+    def data(self) -> dict[str, Any]:
         return {
             **super().data(),
             "file": "",
@@ -85,7 +87,7 @@ class Catchpoint(pybreak.PyBreakpoint):
         self.arm_all(process)
 
     # ---- inside stop() -------------------------------------------------------------------------------------------
-    def passes(self, process, frame_object, _):
+    def passes(self, process: Process, frame_object: int, _: int) -> bool:
         """An exception passes a frame: whether to stop."""
         rt = process.rt
         stop = process.current_stop()
@@ -102,7 +104,7 @@ class Catchpoint(pybreak.PyBreakpoint):
             return False  # reported already, where it was raised
         return self.report(stop, kind, value, stop.frame)
 
-    def printed(self, process, _, value):
+    def printed(self, process: Process, _: int, value: int) -> bool:
         """sys.excepthook shows an exception: nobody caught it."""
         rt = process.rt
         stop = process.current_stop()
@@ -115,7 +117,7 @@ class Catchpoint(pybreak.PyBreakpoint):
         self.last = f"{self.title}: {text} was caught by nobody, {where}, hit {self.hits}; pyprint {value:#x} shows it"
         return self.hits >= self.count
 
-    def wanted(self, rt, kind):
+    def wanted(self, rt: Runtime, kind: int) -> bool:
         if not self.kind:
             return True
         info = rt.type(kind)
@@ -208,7 +210,7 @@ def _current(rt, tstate):
     return value if is_instance else 0, kind, trace
 
 
-def handled_here(rt, step):
+def handled_here(rt: Runtime, step: RawFrame) -> bool:
     """Whether a handler of the frame's own covers the instruction it is at (3.11+: the exception table,
     Objects/exception_handling_notes.txt; before: the block stack)."""
     L, t = rt.layout, rt.target

@@ -283,7 +283,7 @@ def text(stop: StopContext) -> str:
     return head + (f"\n{frame.line}\t{escape(source)}" if source is not None else "")
 
 
-def source_line(target, path, number):
+def source_line(target: Any, path: str, number: int) -> str | None:
     """A line of a source file that a process names, None where it is not to be had."""
     try:
         return target.source_lines(path)[number - 1].rstrip().expandtabs()
