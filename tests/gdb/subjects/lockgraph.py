@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 
-tids, edges, candidates, cycles = {}, {}, {}, []
+tids = {}
 libc = ctypes.CDLL(None)
 
 
@@ -181,18 +181,8 @@ def condition():
     start("wants cond", want, cond)
 
 
-def main():
-    child = forked()
-    box = Box()
-    cache = Cache()
-    start("cache one", cache.one)
-    start("cache two", cache.two)
-    mutexes()
-    plain_with()
-    plain_calls()
-    taken_and_gone()
-    start("twice", twice)
-    condition()
+def containers(box):
+    """Waits for a queue's items and room, an event, a semaphore's permit and a thread's end."""
     box.full, box.empty, box.event, box.semaphore = queue.Queue(1), queue.Queue(), threading.Event(), threading.Semaphore(1)
     box.full.put(1)
     start("putter", lambda: box.full.put(2))
@@ -208,6 +198,9 @@ def main():
     start("wants permit", lambda: box.semaphore.acquire())
     sleeper = start("sleeper", forever)
     start("joiner", lambda: sleeper.join())
+
+
+def importing():
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "slow_module.py"), "w") as f:
             f.write("import time\ntime.sleep(100000)\n")
@@ -220,6 +213,9 @@ def main():
         time.sleep(0.3)
         start("wants import", load)
         time.sleep(0.5)
+
+
+def log_handler():
     import logging
 
     handler = logging.StreamHandler(open(os.devnull, "w"))
@@ -233,41 +229,54 @@ def main():
     time.sleep(0.1)
     start("logger", lambda: logging.getLogger("x").warning("text"))
     time.sleep(0.5)
-    edges.update(
-        {
-            "cache one": ["RLock", "cache two"],
-            "cache two": ["Lock", "cache one"],
-            "mutex one": ["mutex", "mutex two"],
-            "mutex two": ["mutex", "mutex one"],
-            "wants with": ["Lock", "in with"],
-            "wants calls": ["Lock", "in calls"],
-            "wants gone": ["Lock", None],
-            "twice": ["Lock", "twice"],
-            "wants cond": ["Lock", "cond holder"],
-            "cond waiter": ["Condition", None],
-            "putter": ["Queue", None],
-            "getter": ["Queue", None],
-            "listener": ["Event", None],
-            "wants permit": ["Semaphore", "has permit"],
-            "joiner": ["Thread", "sleeper"],
-            "wants import": ["import", "importer"],
-            "logger": ["RLock", "log holder"],
-        }
-    )
-    cycles.extend([["cache one", "cache two"], ["mutex one", "mutex two"], ["twice"]])
-    print(
-        json.dumps(
-            {
-                "pid": os.getpid(),
-                "child": child,
-                "tids": tids,
-                "edges": edges,
-                "cycles": cycles,
-                "candidates": {"wants gone": ["could reach"]},
-            }
-        ),
-        flush=True,
-    )
+
+
+EDGES = {
+    "cache one": ["RLock", "cache two"],
+    "cache two": ["Lock", "cache one"],
+    "mutex one": ["mutex", "mutex two"],
+    "mutex two": ["mutex", "mutex one"],
+    "wants with": ["Lock", "in with"],
+    "wants calls": ["Lock", "in calls"],
+    "wants gone": ["Lock", None],
+    "twice": ["Lock", "twice"],
+    "wants cond": ["Lock", "cond holder"],
+    "cond waiter": ["Condition", None],
+    "putter": ["Queue", None],
+    "getter": ["Queue", None],
+    "listener": ["Event", None],
+    "wants permit": ["Semaphore", "has permit"],
+    "joiner": ["Thread", "sleeper"],
+    "wants import": ["import", "importer"],
+    "logger": ["RLock", "log holder"],
+}
+CYCLES = [["cache one", "cache two"], ["mutex one", "mutex two"], ["twice"]]
+
+
+def main():
+    child = forked()
+    box = Box()
+    cache = Cache()
+    start("cache one", cache.one)
+    start("cache two", cache.two)
+    mutexes()
+    plain_with()
+    plain_calls()
+    taken_and_gone()
+    start("twice", twice)
+    condition()
+    containers(box)
+    importing()
+    log_handler()
+    truth = {
+        "pid": os.getpid(),
+        "child": child,
+        "tids": tids,
+        "edges": EDGES,
+        "cycles": CYCLES,
+        "candidates": {"wants gone": ["could reach"]},
+    }
+    print(json.dumps(truth), flush=True)
     forever()
 
 

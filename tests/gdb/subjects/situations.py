@@ -10,82 +10,19 @@ import concurrent.futures
 import ctypes
 import gc
 import json
-import multiprocessing
 import os
 import queue
 import random
 import select
 import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-tids, children = {}, []
-keep = []  # what must not be freed
-LATE = 0.06  # seconds between two things that one gives who is slow but goes on
-
-
-def forever():
-    while True:
-        time.sleep(100000)
-
-
-def thread(name, function, *args):
-    ready = threading.Event()
-
-    def body():
-        tids[name] = threading.get_native_id()
-        ready.set()
-        function(*args)
-
-    made = threading.Thread(target=body, name=name, daemon=True)
-    made.start()
-    ready.wait()
-    return made
-
-
-# ---- what the one who should end the wait does instead ---------------------------------------------------------------
-def sleeping():
-    forever()
-
-
-def receiving():
-    near, far = socket.socketpair()
-    keep.extend((near, far))
-    near.recv(1)
-
-
-def spinning():
-    while True:
-        pass
-
-
-def trying():
-    """As an eviction that removes nothing: the limit is never met."""
-    order, data = {"gone": 1}, {}
-    while len(order) > len(data):
-        data.pop("gone", None)
-
-
-def behind_a_lock():
-    lock, has = threading.Lock(), threading.Event()
-
-    def hold():
-        with lock:
-            has.set()
-            forever()
-
-    thread("third", hold)
-    has.wait()
-    with lock:
-        pass
-
-
-STUCK = {"sleeping": sleeping, "receiving": receiving, "behind a lock": behind_a_lock}
-SPINNING = {"spinning": spinning, "trying": trying}
+from situation_asyncio import async_blocked, async_lock_held, async_locks_crosswise, async_product, async_server
+from situation_decoys import DECOYS, dead_child, killed_child
+from situation_parts import LATE, SPINNING, STUCK, children, forever, full, keep, listener, thread, tids
+from situation_processes import a_child, a_client, a_flock, a_pipe, a_semaphore_of_processes, a_socket
 
 
 def truth(draw, kind, drawn):
@@ -108,14 +45,6 @@ def truth(draw, kind, drawn):
 
 # ---- waits of the main thread ----------------------------------------------------------------------------------------
 # Each takes (draw, `drawn`: what the ender does) and gives (kind of truth, function that waits).
-def listener():
-    s = socket.socket()
-    s.bind(("127.0.0.1", 0))
-    s.listen()
-    keep.append(s)
-    return s
-
-
 def a_lock(make):
     def build(draw, drawn):
         lock, has = make(), threading.Event()
@@ -238,12 +167,6 @@ def notify(condition):
         condition.notify_all()
 
 
-def full():
-    q = queue.Queue(2)
-    q.put(1), q.put(1)
-    return q
-
-
 def a_join(draw, drawn):
     if drawn == "slow":
 
@@ -282,273 +205,6 @@ def a_future(draw, drawn):
     future = pool.submit(work)
     began.wait()
     return "product", future.result
-
-
-# ---- waits for other processes ---------------------------------------------------------------------------------------
-def child(function):
-    pid = os.fork()
-    if not pid:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        try:
-            function()
-        finally:
-            os._exit(1)
-    children.append(pid)
-    tids["ender"] = pid
-    return pid
-
-
-def lived(drawn, give):
-    """What a child does."""
-
-    def live():
-        if drawn == "slow":
-            while True:
-                time.sleep(LATE)
-                give()
-        elif drawn == "working":
-            spinning()
-        else:
-            (STUCK.get(drawn) or SPINNING.get(drawn))()
-
-    return live
-
-
-def a_pipe(draw, drawn):
-    read, write = os.pipe()
-    pid = child(lived(drawn, lambda: os.write(write, b"x")))
-    if drawn != "slow":
-        tids["ender"] = pid
-    os.close(write)
-
-    def wait():
-        n = 0
-        while True:
-            os.read(read, 1)
-            n += 1
-
-    return "child", wait
-
-
-def a_socket(limit):
-    def build(draw, drawn):
-        near, far = socket.socketpair()
-        if drawn == "nobody":
-            keep.append(far)
-        else:
-            child(lived(drawn, lambda: far.send(b"x")))
-        near.settimeout(limit)
-
-        def wait():
-            n = 0
-            while True:
-                near.recv(1)
-                n += 1
-
-        return "child", wait
-
-    return build
-
-
-def a_client(draw, drawn):
-    """A request to a server of another process, over TCP, with a time limit."""
-    s = listener()
-
-    def serve():
-        connection, _ = s.accept()
-        lived(drawn, lambda: connection.send(b"x"))()
-
-    child(serve)
-    near = socket.create_connection(s.getsockname(), timeout=600)
-    s.close()
-
-    def wait():
-        n = 0
-        while True:
-            near.recv(1)
-            n += 1
-
-    return "child", wait
-
-
-def a_child(draw, drawn):
-    if drawn == "slow":
-
-        def wait_slow():
-            n = 0
-            while True:
-                subprocess.run(["sleep", str(LATE)], check=True)
-                n += 1
-
-        return "child", wait_slow
-    pid = child(lived(drawn, None))
-    return "child", lambda: os.waitpid(pid, 0)
-
-
-def a_flock(draw, drawn):
-    import fcntl
-
-    path = os.path.join(tempfile.mkdtemp(), "lock")
-    read, write = os.pipe()
-
-    def hold():
-        with open(path, "w") as f:
-            fcntl.flock(f, fcntl.LOCK_EX)
-            os.write(write, b"x")
-            lived(drawn, None)()
-
-    child(hold)
-    os.read(read, 1)
-
-    def wait():
-        with open(path, "w") as f:
-            fcntl.flock(f, fcntl.LOCK_EX)
-
-    return "lock", wait
-
-
-def a_semaphore_of_processes(draw, drawn):
-    lock = multiprocessing.get_context("fork").Lock()
-    read, write = os.pipe()
-
-    def hold():
-        with lock:
-            os.write(write, b"x")
-            lived(drawn, None)()
-
-    child(hold)
-    os.read(read, 1)
-
-    def wait():
-        with lock:
-            pass
-
-    return "lock", wait
-
-
-# ---- asyncio ---------------------------------------------------------------------------------------------------------
-def run_async(body):
-    return lambda: asyncio.run(body())
-
-
-async def turn_for(drawn, it, give):
-    while True:
-        await asyncio.sleep(LATE)
-        give(it)
-
-
-async def stuck_task(it, give, drawn):
-    if drawn == "behind a lock":
-        await asyncio.get_running_loop().create_future()
-    elif drawn == "sleeping":
-        await asyncio.sleep(100000)
-    give(it)
-
-
-def async_product(make, give, take):
-    def build(draw, drawn):
-        async def main():
-            it = make()
-            if drawn == "slow":
-                keep.append(asyncio.create_task(turn_for(drawn, it, give)))
-            elif drawn in ("spinning", "trying"):
-
-                async def spin():
-                    SPINNING[drawn]()
-                    give(it)
-
-                keep.append(asyncio.create_task(spin()))
-            elif drawn == "dead":
-
-                async def fail():
-                    raise ValueError("the giver fails")
-
-                made = asyncio.create_task(fail())
-                keep.append(made)
-            n = 0
-            while True:
-                await take(it)
-                n += 1
-
-        return "product", run_async(main)
-
-    return build
-
-
-def async_locks_crosswise(draw, drawn):
-    async def main():
-        a, b = asyncio.Lock(), asyncio.Lock()
-
-        async def one(first, second):
-            async with first:
-                await asyncio.sleep(0.05)
-                async with second:
-                    pass
-
-        await asyncio.gather(one(a, b), one(b, a))
-
-    return "cycle", run_async(main)
-
-
-def async_lock_held(draw, drawn):
-    async def main():
-        lock = asyncio.Lock()
-
-        async def hold():
-            async with lock:
-                await asyncio.get_running_loop().create_future()
-
-        keep.append(asyncio.create_task(hold(), name="holder"))
-        await asyncio.sleep(0.01)
-        async with lock:
-            pass
-
-    return "async lock", run_async(main)
-
-
-def async_blocked(draw, drawn):
-    lock, has = threading.Lock(), threading.Event()
-
-    def hold():
-        with lock:
-            has.set()
-            forever()
-
-    if drawn == "behind a lock":
-        thread("third", hold)
-        has.wait()
-
-    async def main():
-        async def other():
-            await asyncio.sleep(0.01)
-
-        keep.append(asyncio.create_task(other()))
-        await asyncio.sleep(0.05)
-        keep.append(asyncio.create_task(other()))
-        if drawn == "behind a lock":
-            with lock:
-                pass
-        (STUCK.get(drawn) or SPINNING.get(drawn))()
-
-    return "loop", run_async(main)
-
-
-def async_server(draw, drawn):
-    async def main():
-        async def handle(reader, writer):
-            await reader.read()
-
-        server = await asyncio.start_server(handle, "127.0.0.1", 0)
-
-        async def tick():
-            while True:
-                await asyncio.sleep(0.1)
-
-        keep.append(asyncio.create_task(tick()))
-        async with server:
-            await server.serve_forever()
-
-    return "rest", run_async(main)
 
 
 # ---- main threads that are well, or whose fate is their own ----------------------------------------------------------
@@ -720,85 +376,6 @@ WAITS = {
     "pumping": (pumping, ("slow",)),
     "flag": (waits_for_a_flag, ("nobody",)),
 }
-
-
-# ---- what goes on beside it ------------------------------------------------------------------------------------------
-def ticker():
-    def tick():
-        beats = 0
-        while True:
-            beats += 1
-            time.sleep(0.05)
-
-    thread("ticker", tick)
-
-
-def stop_ticker():
-    stop = threading.Event()
-
-    def tick(stop):
-        beats = 0
-        while not stop.wait(0.1):
-            beats += 1
-
-    keep.append(stop)
-    thread("heartbeat", tick, stop)
-
-
-def spinner():
-    def spin():
-        n = 0
-        while True:
-            n += 1
-            if not n % 1000:
-                time.sleep(0.001)
-
-    thread("spinner", spin)
-
-
-def collector():
-    def collect():
-        while True:
-            gc.collect()
-            time.sleep(0.05)
-
-    thread("collector", collect)
-
-
-def dead_child():
-    pid = os.fork()
-    if not pid:
-        os._exit(1)
-    children.append(pid)
-
-
-def killed_child():
-    pid = os.fork()
-    if not pid:
-        forever()
-    os.kill(pid, signal.SIGKILL)
-    children.append(pid)
-
-
-def pool():
-    made = concurrent.futures.ThreadPoolExecutor(3)
-    list(made.map(lambda n: time.sleep(0.01), range(6)))
-    keep.append(made)
-
-
-def many_threads():
-    q = queue.Queue()
-    keep.append(q)
-
-    def work(q):
-        while True:
-            q.get()
-
-    for i in range(24):
-        thread(f"idle-{i}", work, q)
-
-
-DECOYS = (ticker, stop_ticker, spinner, collector, dead_child, killed_child, pool, many_threads)
 
 
 def draw_for(seed):

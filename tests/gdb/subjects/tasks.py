@@ -115,6 +115,38 @@ async def ring(others, mine):
     await others[mine]
 
 
+async def on_condition(condition):
+    async with condition:
+        await condition.wait()
+
+
+def task(name, coroutine):
+    found = asyncio.get_running_loop().create_task(coroutine)
+    found.set_name(name)
+    return found
+
+
+def start_ring():
+    """Three tasks that wait for each other."""
+    others = {}
+    others.update(a=task("ring a", ring(others, "b")), b=task("ring b", ring(others, "c")), c=task("ring c", ring(others, "a")))
+
+
+def told_of(busy):
+    """{name: what asyncio tells of the task}, of all but this one and `busy`."""
+    told = {}
+    for each in asyncio.all_tasks():
+        if each is not asyncio.current_task() and each is not busy:
+            waiter = each._fut_waiter if hasattr(each, "_fut_waiter") else None
+            told[each.get_name()] = {
+                "address": id(each),
+                "chain": chain(each.get_coro()),
+                "stack": [f.f_lineno for f in each.get_stack()],
+                "waiter": None if waiter is None else [id(waiter), type(waiter).__name__],
+            }
+    return told
+
+
 async def main():
     loop = asyncio.get_running_loop()
     future, lock, queue, event = loop.create_future(), asyncio.Lock(), asyncio.Queue(), asyncio.Event()
@@ -124,22 +156,13 @@ async def main():
     server = await asyncio.start_server(lambda *both: connections.append(both), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
 
-    async def on_condition():
-        async with condition:
-            await condition.wait()
-
-    def task(name, coroutine):
-        found = loop.create_task(coroutine)
-        found.set_name(name)
-        return found
-
     slow = task("slow", layered(lambda: asyncio.sleep(2000)))
     kept = [
         slow,
         task("event", layered(event.wait)),
         task("queue", layered(queue.get, 0)),
         task("lock", with_lock(lock)),
-        task("condition", on_condition()),
+        task("condition", on_condition(condition)),
         task("semaphore", layered(semaphore.acquire, 1)),
         task("future", layered(lambda: wait_on(future))),
         task("sleep", asyncio.sleep(3600)),
@@ -161,40 +184,20 @@ async def main():
     done = task("done", finish())
     unnamed = loop.create_task(wait_on(future))
     if "ring" in sys.argv:
-        others = {}
-        others.update(
-            a=task("ring a", ring(others, "b")), b=task("ring b", ring(others, "c")), c=task("ring c", ring(others, "a"))
-        )
+        start_ring()
     await asyncio.sleep(0.2)
     fresh = task("fresh", layered(event.wait))  # has not run yet
     if sys.version_info >= (3, 12):
         kept.append(asyncio.Task(layered(event.wait), loop=loop, name="eager", eager_start=True))
     said = []
     busy = task("busy", layered(lambda: stuck(said))) if "running" in sys.argv else None
-    told = {}
-    for each in asyncio.all_tasks():
-        if each is not asyncio.current_task() and each is not busy:
-            waiter = each._fut_waiter if hasattr(each, "_fut_waiter") else None
-            told[each.get_name()] = {
-                "address": id(each),
-                "chain": chain(each.get_coro()),
-                "stack": [f.f_lineno for f in each.get_stack()],
-                "waiter": None if waiter is None else [id(waiter), type(waiter).__name__],
-            }
-    objects = {
-        "event": id(event),
-        "queue": id(queue),
-        "lock": id(lock),
-        "semaphore": id(semaphore),
-        "reader": id(reader),
-        "slow": id(slow),
-    }
+    objects = dict(event=event, queue=queue, lock=lock, semaphore=semaphore, reader=reader, slow=slow)
     truth = {
         "pid": os.getpid(),
-        "tasks": told,
+        "tasks": told_of(busy),
         "unnamed": unnamed.get_name(),
         "done": done.get_name(),
-        "objects": objects,
+        "objects": {name: id(held) for name, held in objects.items()},
         "loop": id(loop),
     }
     said.append(json.dumps(truth))
