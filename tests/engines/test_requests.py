@@ -27,15 +27,6 @@ def accused(found):
     return {name: r["verdict"] for name, r in found.items() if r["verdict"] in STUCK}
 
 
-def steadily(engine, stuck):
-    """Three answers, in each of which just `stuck` ({id: verdict}) do not move; the last one. Fails on the first other
-    accusation."""
-    for _ in range(3):
-        found = requests(engine)
-        assert accused(found) == stuck, found
-    return found
-
-
 def taken_in_no_more(engine, verdict):
     """Three answers, in each of which all have one verdict: the poisoned request, the one behind it, and the next of each of
     the two that ask over and over. The last answer. Before that, those that were taken in earlier come to their end."""
@@ -104,17 +95,6 @@ def test_a_prompt_that_is_larger_than_the_pool_and_those_behind_it(faulty):
     found = requests(engine)
     assert found["too-large"]["verdict"] == "never-fits" and "in all" in found["too-large"]["waits_for"], found
     assert found["after-0"]["verdict"] == "behind" and found["after-0"]["behind"] == [found["too-large"]["request_id"]], found
-
-
-def test_a_lost_request_and_a_zombie_of_sglang(running):
-    engine = running.get("sglang", tp=1, script="faulty_sglang.py")
-    try:
-        found = steadily(engine, {"lost": "lost", "zombie": "zombie"})
-        assert [h["stage"] for h in found["lost"]["hops"]] == ["frontend"] and found["lost"]["at"]["label"] == "server"
-        assert found["zombie"]["holder"]["label"] == "scheduler" and "nobody waits for it" in found["zombie"]["evidence"][0]
-        assert any(name.startswith("healthy") and r["verdict"] == "moving" for name, r in found.items())
-    finally:
-        running.stop()
 
 
 def test_healthy_requests_of_sglang_move(sglang):
