@@ -181,7 +181,7 @@ def test_two_processes_one_breakpoint(tmp_path, gdb_path):
         commands += ["llm-continue all", "python print('in', gdb.selected_inferior().pid)", "llm-detach"]
         said = run_gdb(gdb_path, commands, timeout=60)
         assert two.tally()["run"] == one.tally()["run"] == 300
-    found = re.findall(r"^(\d+) breakpoints\.py:\d+  (\d+)$", said.outputs[6], re.M)
+    found = re.findall(r"^[\d:.]+ (\d+) breakpoints\.py:\d+  (\d+)$", said.outputs[6], re.M)
     assert [n for tid, n in found if int(tid) == two.pid] == [str(n) for n in range(300)]
     assert {int(tid) for tid, _ in found} == {one.pid, two.pid} and f"in {two.pid}" in said.outputs[7]
 
@@ -230,7 +230,7 @@ def test_a_line_that_is_being_reached_does_not_kill_the_process_when_gdb_dies(gd
         )
         seen = 0
         for text in gdb.stdout:
-            seen += bool(re.match(r"\d+ breakpoints.py:\d+  1$", text))
+            seen += bool(re.match(r"[\d:.]+ \d+ breakpoints\.py:\d+  1$", text))
             if seen == 20:
                 break
         time.sleep(0.02)  # between two passes

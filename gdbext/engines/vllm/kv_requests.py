@@ -84,7 +84,8 @@ def requests_at(rt: Runtime, addresses: List[int]) -> List[Request]:
         for name in ("num_prompt_tokens", "num_computed_tokens", "num_preemptions")
     )
     names, states, outputs = (records.column(name) for name in ("request_id", "status", "_output_token_ids"))
-    came = floats(rt, records.column("arrival_time")) if now is not None else [0.0] * len(addresses)
+    told = now is not None and records.has("arrival_time")  # a release may lack it
+    came = floats(rt, records.column("arrival_time")) if told else [0.0] * len(addresses)
     words = {state: optional(rt.object(state), "_name_", "string", "?") for state in set(states)}
     found = []
     for i, (name, count) in enumerate(zip(strings(rt, names, 1000), lengths(rt, outputs))):
