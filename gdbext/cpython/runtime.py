@@ -108,12 +108,14 @@ class Runtime:
 
     # ---- interpreters, threads -----------------------------------------------------------------------------------
     def interpreters(self) -> list[int]:
-        """Addresses of all PyInterpreterStates."""
+        """Addresses of all PyInterpreterStates, the main one first; `NotFoundError` where there is none (any more)."""
         t, found = self.target, []
         at = t.u64(self.address + self.layout["runtime.interpreters.head"])
         while at and at not in found and len(found) < MAX_INTERPRETERS:
             found.append(at)
             at = t.u64(at + self.layout["interp.next"])
+        if not found:
+            raise NotFoundError(f"{t.describe()} has no Python interpreter (any more)")
         return list(reversed(found))  # the list is newest first: the main interpreter leads
 
     def _thread_states(self, interp: int) -> list[int]:
