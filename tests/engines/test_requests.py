@@ -60,18 +60,6 @@ def test_healthy_requests_of_vllm_move_and_keep_their_places(vllm):
     assert all(r["request_id"] != name or r["external_id"] is None for name, r in seen.items())
 
 
-def test_the_way_of_one_request_and_its_sampling(vllm):
-    for _ in range(5):  # requests end meanwhile
-        name = max(requests(vllm), key=lambda n: int(n.rpartition("-")[2]))
-        words = ["llm-request", name, "-sampling", "--json"]
-        said = json.loads(subprocess.run([sys.executable, "-m", "gdbext", *words], stdout=subprocess.PIPE, text=True).stdout)
-        if "request" in said and said["sampling"]:
-            break
-    assert said["request"]["external_id"] == name and {h["stage"] for h in said["hops"]} >= {"frontend", "running"}
-    assert int(said["sampling"]["max_tokens"]) >= 160 and said["sampling"]["ignore_eos"] == "True"
-    assert "prompt_token_ids" not in json.dumps(said)
-
-
 def test_an_input_thread_that_died(faulty):
     engine = faulty("input-dies")
     for one in taken_in_no_more(engine, "lost").values():
@@ -95,12 +83,3 @@ def test_a_prompt_that_is_larger_than_the_pool_and_those_behind_it(faulty):
     found = requests(engine)
     assert found["too-large"]["verdict"] == "never-fits" and "in all" in found["too-large"]["waits_for"], found
     assert found["after-0"]["verdict"] == "behind" and found["after-0"]["behind"] == [found["too-large"]["request_id"]], found
-
-
-def test_healthy_requests_of_sglang_move(sglang):
-    for _ in range(5):
-        found = requests(sglang)
-        assert not {r["verdict"] for r in found.values()} & STUCK, found
-        assert any(r["verdict"] == "moving" and r["moved"] for r in found.values())
-    stages = {h["stage"] for r in found.values() for h in r["hops"]}
-    assert {"frontend", "running"} <= stages
