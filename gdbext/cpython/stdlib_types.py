@@ -159,7 +159,24 @@ class DateAdapter(_DateAdapter):
         return self._shown([made.year, made.month, made.day], 0, None, printer, depth)
 
 
-class DatetimeAdapter(_DateAdapter):
+class _ClockAdapter(_DateAdapter):
+    """What datetime and time share: fields of the value without its zone, which is an object of the process."""
+
+    def _parts(self) -> tuple[Any, Object | None]:
+        """-> (the value without its zone, its tzinfo object)"""
+        raise NotImplementedError
+
+    def make(self) -> Any:
+        made, zone = self._parts()
+        return made.replace(tzinfo=self._plain_zone(zone))
+
+    def attribute(self, name: str) -> Any:
+        if name == "tzinfo":
+            return self._parts()[1]
+        return getattr(self._parts()[0], name) if name in _DATE_FIELDS else super().attribute(name)
+
+
+class DatetimeAdapter(_ClockAdapter):
     methods = frozenset(("isoformat", "weekday", "isoweekday", "toordinal", "strftime", "date", "time", "timestamp"))
 
     def _parts(self) -> tuple[datetime.datetime, Object | None]:
@@ -170,22 +187,13 @@ class DatetimeAdapter(_DateAdapter):
         made = datetime.datetime(data[0] << 8 | data[1], *data[2:7], micro, fold=fold)
         return made, self._zone(has, after)
 
-    def make(self) -> datetime.datetime:
-        made, zone = self._parts()
-        return made.replace(tzinfo=self._plain_zone(zone))
-
-    def attribute(self, name: str) -> Any:
-        if name == "tzinfo":
-            return self._parts()[1]
-        return getattr(self._parts()[0], name) if name in _DATE_FIELDS else super().attribute(name)
-
     def text(self, printer: Repr, depth: int) -> str:
         made, zone = self._parts()
         parts = [made.year, made.month, made.day, made.hour, made.minute, *_seconds(made)]
         return self._shown(parts, made.fold, zone, printer, depth)
 
 
-class TimeAdapter(_DateAdapter):
+class TimeAdapter(_ClockAdapter):
     methods = frozenset(("isoformat", "strftime"))
 
     def _parts(self) -> tuple[datetime.time, Object | None]:
@@ -193,15 +201,6 @@ class TimeAdapter(_DateAdapter):
         assert self.object is not None
         made = datetime.time(*data[:3], int.from_bytes(data[3:6], "big"), fold=self.object.rt.target.u8(after))
         return made, self._zone(has, after)
-
-    def make(self) -> datetime.time:
-        made, zone = self._parts()
-        return made.replace(tzinfo=self._plain_zone(zone))
-
-    def attribute(self, name: str) -> Any:
-        if name == "tzinfo":
-            return self._parts()[1]
-        return getattr(self._parts()[0], name) if name in _DATE_FIELDS else super().attribute(name)
 
     def text(self, printer: Repr, depth: int) -> str:
         made, zone = self._parts()

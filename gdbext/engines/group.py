@@ -8,7 +8,7 @@ from .registry import SPECS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Iterable, List, Optional, Sequence, Tuple
+    from typing import Callable, Iterable, List, Optional, Sequence
 
     from ..access.base import Target
     from .rank import Rank
@@ -86,10 +86,6 @@ class Engine:
         if rank.zombie:
             raise GdbextError(f"{rank.label} (pid {rank.pid}) is a zombie: its memory is gone")
         return self._open(rank)
-
-    def targets(self, ranks: Iterable[Rank]) -> List[Tuple[str, Target]]:
-        """`[(label, Target)]` of some of its processes."""
-        return [(rank.label, self.target(rank)) for rank in ranks]
 
 
 def engines_of(ranks: Sequence[Rank], open_target: Callable[[Rank], Target]) -> List[Engine]:

@@ -150,10 +150,6 @@ class EngineSpec:
         """Whether a process that stands in `function` waits for the answer of another process of the engine."""
         return named(self.answering, function)
 
-    def communicates_in(self, file: str) -> bool:
-        """Whether the functions of a source file talk to other ranks."""
-        return file.replace("\\", "/").endswith(self.collective_files) if self.collective_files else False
-
     def owns(self, file: str) -> bool:
         """Whether a source file is one of the engine's own packages."""
         path = file.replace("\\", "/")

@@ -13,7 +13,7 @@ from .session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, ContextManager
+    from typing import Any
 
     from ..access.base import Target
     from .command import Command
@@ -90,25 +90,12 @@ class GdbSession(Session):
         self._need_frames()
         if what is None:
             return gdb.selected_inferior()
-        found = self.resolve(what)
-        if len(found) != 1:
-            raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
-        pid = getattr(found[0], "pid", found[0])
+        one = self.resolve_one(what)
+        pid = getattr(one, "pid", one)
         for inferior in gdb.inferiors():
             if inferior.pid and inferior.pid == pid:
                 return inferior
         raise GdbextError(f"{what} is not attached: llm-attach {what} first")
-
-    def in_inferior(self, inferior: Any) -> ContextManager[None]:
-        """A `with` block in which an inferior is the selected one."""
-        from ..access.live_gdb import selected
-
-        return selected(inferior)
-
-    @staticmethod
-    def tells_of_libraries() -> bool:
-        """Whether gdb reads the symbols of new libraries by itself, and so tells of them."""
-        return bool(gdb.parameter("auto-solib-add"))
 
     @staticmethod
     def _device_memory():

@@ -62,10 +62,7 @@ class Session:
         """The `Target` that `-on` names, else the selected one."""
         if on is None:
             raise GdbextError("no process given: add -on PID, a label or a core file")
-        found = self.resolve(on)
-        if len(found) != 1:
-            raise GdbextError(f"{on} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
-        return self.open(found[0])
+        return self.open(self.resolve_one(on))
 
     def this_of(self, classes: Any, types: Any) -> Any:
         """`(class, C++ object, inner frames)` whose method a frame of the selected process runs, by debug information; None
@@ -81,6 +78,13 @@ class Session:
         for one in found:
             self._refuse_ended(what, one)
         return found
+
+    def resolve_one(self, what: str) -> What:
+        """The only one that a WHAT names; `GdbextError` with the candidates where it names several."""
+        found = self.resolve(what)
+        if len(found) != 1:
+            raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
+        return found[0]
 
     @staticmethod
     def _refuse_ended(what, rank):

@@ -57,15 +57,13 @@ class Source:
 @dataclass
 class Call:
     """A thread's system call: `name` (a family: "poll" for ppoll too), `sources` it waits for, `limited`: it has a time limit,
-    `peers`: pids that could end it (children it waits for), `futex`: the address it waits on, `seconds`: of the limit where it
-    can be told."""
+    `peers`: pids that could end it (children it waits for), `futex`: the address it waits on."""
 
     name: str
     sources: list[Source] = field(default_factory=list)
     limited: bool = False
     peers: list[int] = field(default_factory=list)
     futex: int = 0
-    seconds: float | None = None
 
 
 class Files:

@@ -200,9 +200,6 @@ class ProcessState:
     def loop_of(self, tid: int) -> LoopState | None:
         return next((loop for loop in self.loops if loop.tid == tid), None)
 
-    def moved_counters(self) -> list[Counter]:
-        return [c for c in self.counters if c.moved]
-
 
 class Verdict:
     """`kind` (docs/json.md), `culprits`: [node, or (process name, None) for a whole process], `evidence`: [text], `victims`:
