@@ -397,7 +397,7 @@ def _read_pt(path: str, f: BinaryIO) -> _Makers:
     if _directory_size(f) > MAX_HEADER:
         raise GdbextError(f"{path}: its directory is longer than {MAX_HEADER >> 20} MiB")
     budget = Budget(path, MAX_MEMORY, MAX_SECONDS)
-    with reading(path, pickle.UnpicklingError, zlib.error, NotImplementedError):
+    with reading(path, pickle.UnpicklingError, zlib.error, RuntimeError):  # RuntimeError: zipfile's, of an encrypted entry
         try:
             z = zipfile.ZipFile(f)
         except zipfile.BadZipFile:

@@ -83,7 +83,7 @@ def test_what_damage_raises_is_one_line_that_names_the_file():
         lambda: 1 // 0,
         lambda: (_ for _ in ()).throw(RuntimeError("encrypted, password required")),  # as zipfile says it
     ):
-        with pytest.raises(GdbextError, match=r"^the file: damaged \(") as error, files.reading("the file"):
+        with pytest.raises(GdbextError, match=r"^the file: damaged \(") as error, files.reading("the file", RuntimeError):
             damage()
         assert "\n" not in str(error.value)
     with pytest.raises(NotFoundError, match="as it was"), files.reading("the file"):

@@ -347,7 +347,7 @@ def test_an_engine_opens_its_processes_by_label_and_says_which_it_did_not_stop(p
     engine = Engine(proc.ranks(), lambda rank: opened.setdefault(rank.label, object()))
     assert engine.name == "vllm" and engine.spec is SPECS["vllm"]
     assert engine.target(engine.rank("tp0")) is opened["TP0"] and list(opened) == ["TP0"]
-    assert engine.targets(engine.shards()) == [("TP0", opened["TP0"]), ("TP1", opened["TP1"])]
+    assert [engine.target(r) for r in engine.shards()] == [opened["TP0"], opened["TP1"]]
     core = engine.rank("EngineCore")
     assert [r.label for r in engine.schedulers_for(engine.rank("TP1"))] == ["EngineCore"]
     assert [r.label for r in engine.shards_for(core)] == ["TP0", "TP1"]
