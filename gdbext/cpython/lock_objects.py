@@ -1,5 +1,9 @@
 """Python's locks as bytes: `_thread.lock` and RLock, whether they are held and by whom. Source: Modules/_threadmodule.c of each
-minor."""
+minor.
+
+A `_thread.lock` points to a semaphore of the system's or is a byte of its own (PyMutex): the latter from 3.14 on and in later
+releases of 3.13. An object of the latter kind is smaller, which its type says.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ class Lock:
     """A `_thread.lock` or RLock: `kind` "Lock" or "RLock", `address`, `locked`.
 
     `owner`: the pthread id of an RLock's holder (0: free, or a Lock, which keeps none); `count`: how often that one holds it;
-    `futex`: the address that its waiters' futex calls name (0: each waits on a word of its own, 3.14 and later).
+    `futex`: the address that its waiters' futex calls name (0: each waits on a word of its own, where the lock is a byte).
     """
 
     __slots__ = ("kind", "address", "locked", "owner", "futex", "count")
@@ -34,12 +38,13 @@ def read(obj: Object) -> Lock | None:
         return None
     L, t, at = obj.rt.layout, obj.rt.target, obj.address
     if kind == "Lock":
-        if "lock.lock_lock" in L:
-            locked = t.u8(at + L["lock.locked"])
-            if locked > 1:
-                raise LayoutError(f"no lock at {at:#x}")
-            return Lock(kind, at, bool(locked), 0, t.u64(at + L["lock.lock_lock"]))
-        return Lock(kind, at, bool(t.u8(at + L["lock.lock"]) & 1), 0, 0)
+        byte = _byte_at(obj)
+        if byte is not None:
+            return Lock(kind, at, bool(t.u8(at + byte) & 1), 0, 0)
+        locked = t.u8(at + L["lock.locked"])
+        if locked > 1:
+            raise LayoutError(f"no lock at {at:#x}")
+        return Lock(kind, at, bool(locked), 0, t.u64(at + L["lock.lock_lock"]))
     if "rlock.rlock_lock" in L:
         count = t.u64(at + L["rlock.rlock_count"])
         owner = t.u64(at + L["rlock.rlock_owner"]) if count else 0
@@ -49,17 +54,27 @@ def read(obj: Object) -> Lock | None:
     return Lock(kind, at, locked, t.u64(at + L["rlock.lock.thread"]) if locked else 0, 0, count)
 
 
+def _byte_at(lock: Object) -> int | None:
+    """Where in a `_thread.lock` its byte stands, None where it points to a semaphore."""
+    L = lock.rt.layout
+    if "lock.lock" in L:
+        return L["lock.lock"]
+    return L["lock.lock_lock"] if lock.type.basicsize < L["lock.__size"] else None
+
+
 def parked_at(rt: Runtime, futex: int) -> Object | None:
-    """3.14 and later: the lock `Object` whose byte a thread is parked for, which waits on the word `futex` of a record on its
-    own stack (`struct wait_entry`, Python/parking_lot.c: park_arg, addr, semaphore); None where no lock is there."""
+    """The lock `Object` whose byte a thread is parked for, which waits on the word `futex` of a record on its own stack
+    (`struct wait_entry`, Python/parking_lot.c: park_arg, addr, semaphore); None where no lock is there."""
     L = rt.layout
-    if "lock.lock" not in L:
+    if rt.version < (3, 13):
         return None
     try:
         byte = rt.target.u64(futex - 8)
-        for key in ("lock.lock", "rlock.lock.mutex"):
+        for kind, key in (("Lock", "lock.lock" if "lock.lock" in L else "lock.lock_lock"), ("RLock", "rlock.lock.mutex")):
+            if key not in L or byte <= L[key]:
+                continue
             obj = rt.object(byte - L[key])
-            if byte > L[key] and KINDS.get(obj.type.builtin_name) == ("Lock" if key == "lock.lock" else "RLock"):
+            if KINDS.get(obj.type.builtin_name) == kind and (kind == "RLock" or _byte_at(obj) is not None):
                 return obj
     except GdbextError:
         pass  # something else parks there: a mutex of the interpreter's own
