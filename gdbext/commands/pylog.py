@@ -34,6 +34,9 @@ FOR = Option(
 )
 
 
+MAX_CALLS = 1000  # that -calls follows where -limit does not say
+
+
 def recorded(log: Any) -> Answer:
     """What was said so far, for a command without operand."""
     events = list(log.events)
@@ -117,23 +120,40 @@ class PyTrace(Command):
     suffice, calls are shown without results. A call that ends by an exception shows no result. Without FUNCTION: what was said so
     far. delete N removes it.
 
+    -calls follows every call of some modules (and of those inside them) in the selected thread, indented. It takes one register,
+    and the thread stands still for about a millisecond at each Python call and return, also at those of other modules: so it
+    ends after 1,000 calls, or what -limit and -for say, and the thread runs at full speed again.
+
         (gdb) pytrace Scheduler.get_num_unfinished_requests
         pytrace 1: /…/scheduler.py:1480  Scheduler.get_num_unfinished_requests  (1 debug register)
         (gdb) continue
         12:04:31.207 4242 scheduler.py:1480  -> Scheduler.get_num_unfinished_requests(self=<…Scheduler object at 0x7f…>)
         12:04:31.209 4242 scheduler.py:1480  <- Scheduler.get_num_unfinished_requests = 8  (1.62 ms)
+
+        (gdb) pytrace -calls vllm.v1.core -for 2
     """
 
     name = "pytrace"
     group = "break"
-    operand = "[FUNCTION [if COND]]"
+    operand = "[FUNCTION [if COND] | -calls MODULE...]"
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [RANK, COUNT, PENDING, LIMIT, EVERY, FOR, CONTENT]
+    options = [
+        Option("calls", help="the operands are modules, whose calls are all followed in the selected thread"),
+        RANK,
+        COUNT,
+        PENDING,
+        LIMIT,
+        EVERY,
+        FOR,
+        CONTENT,
+    ]
 
     def run(self, session: Session, args: Args) -> Answer:
         log = require_gdb(session, "pylog")
+        if args.calls:
+            return self._follow(session, args, log)
         if not args.operand_text:
             return recorded(log)
         where, condition = require_gdb(session, "pybreak").split(args.operand_text)
@@ -143,6 +163,23 @@ class PyTrace(Command):
         return _set(
             session, args, log.Tracepoint(where, condition, args.count, args.rank or "", pace=_pace(self.name, log, args))
         )
+
+    def _follow(self, session: Session, args: Args, log: Any) -> Answer:
+        modules = args.operand_text.replace(",", " ").split()
+        if not modules or not all(re.fullmatch(r"[^\W\d][\w.]*", name) for name in modules):
+            raise UsageError("pytrace: -calls takes names of modules: pytrace -calls vllm.v1.core vllm.v1.worker")
+        if args.rank or args.count != 1 or args.every != 1:
+            raise UsageError("pytrace: -calls follows the selected thread; -rank, -count and -every do not go with it")
+        tracing = require_gdb(session, "call_tracing")
+        process, stop = tracing.selected(labels_of_attached(session))
+        if not args.pending:
+            tracing.refuse_unknown(modules, process.rt)
+        args.limit = args.limit or MAX_CALLS
+        point = tracing.CallTrace(modules, pace=_pace(self.name, log, args))
+        point.follow(process, stop)
+        data = point.data()
+        text = f"pytrace {point.number}: every call of {' '.join(modules)} in thread {point.tid}  (1 debug register)"
+        return Answer({"breakpoints": [data], "events": []}, text)
 
 
 class LlmSave(Command):

@@ -64,6 +64,14 @@ def clock(seconds: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(seconds)) + f".{int(seconds % 1 * 1000):03d}"
 
 
+def arguments_text(stop: StopContext, show_content: bool) -> str:
+    """`name=value, …`: the arguments of the function that has just been called."""
+    count, shown = arguments(stop.frame), []
+    for name, value in stop.frame.locals()[: min(count, MAX_ARGUMENTS)]:
+        shown.append(f"{escape(name)}=" + ("?" if value is None else text_of(stop.process, name, value, show_content)))
+    return ", ".join(shown) + (", …" if count > MAX_ARGUMENTS else "")
+
+
 def parse_template(text: str) -> list[Any]:
     """`a {x.y} b` -> ["a ", ("x.y",), " b"]; `{{` and `}}` are braces. `GdbextError` where a brace stays open."""
     parts, at = [], 0
@@ -200,14 +208,8 @@ class Tracepoint(Spoken):
         frames = self.inside.setdefault((stop.process.pid, stop.tid), [])
         if len(frames) < MAX_DEPTH:
             frames.append((stop.frame.address, time.monotonic()))
-        shown = []
-        count = arguments(stop.frame)
-        for name, value in stop.frame.locals()[: min(count, MAX_ARGUMENTS)]:
-            shown.append(
-                f"{escape(name)}=" + ("?" if value is None else text_of(stop.process, name, value, self.pace.show_content))
-            )
-        more = ", …" if count > MAX_ARGUMENTS else ""
-        record(self, stop, place, "  " * (len(frames) - 1) + f"-> {escape(place.code.qualname)}({', '.join(shown)}{more})")
+        shown = arguments_text(stop, self.pace.show_content)
+        record(self, stop, place, "  " * (len(frames) - 1) + f"-> {escape(place.code.qualname)}({shown})")
 
     def rest(self, stop: StopContext) -> None:
         if not any(self.inside.values()):  # the last call that was told is told to its end

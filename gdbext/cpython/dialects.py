@@ -250,6 +250,18 @@ def _step(rt: Runtime, address: int, code: int, lasti: int, owner: int, anchor: 
     return RawFrame(address, code, lasti, owner, anchor, complete)
 
 
+def raw_frame(rt: Runtime, address: int) -> RawFrame:
+    """The raw frame at an address, also one that was unlinked just now; its `anchor` is not looked for."""
+    L, t = rt.layout, rt.target
+    if "frameobj.f_lasti" in L:
+        lasti = t.i32(address + L["frameobj.f_lasti"]) * (2 if rt.version >= (3, 10) else 1)
+        return RawFrame(address, t.u64(address + L["frameobj.f_code"]), lasti, 0, 0)
+    blob = t.read(address, L["iframe.__size"])
+    code = _word(blob, L["iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"]) & ~rt.dialect.tag_mask
+    at = _word(blob, L["iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"])
+    return _step(rt, address, code, at - (code + L["code.co_code_adaptive"]), blob[L["iframe.owner"]], 0)
+
+
 # ---- all of them -----------------------------------------------------------------------------------------------------
 class Dialect:
     """The strategies of one minor; each is a plain function. `table_key`: the field with the line table; `tag_mask`: bits of a

@@ -1,5 +1,6 @@
 """pylog, pytrace and llm-save: what is said, how often, for how long, and what is written."""
 
+import json
 import os
 import platform
 import re
@@ -7,7 +8,7 @@ import shutil
 import subprocess
 
 import pytest
-from harness.breakpoints import OFF, started
+from harness.breakpoints import FILE, OFF, started
 from harness.gdb_run import run_gdb
 from harness.subjects import PYTHONS
 
@@ -54,6 +55,57 @@ def test_pyfinish_says_what_is_returned(python, gdb_path, tmp_path):
         commands = ["pybreak Machine.two if number == 4", subject.tell("run"), "continue", "delete", "pyfinish", "pyfinish -json"]
         said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=40, before=OFF)
     assert said.outputs[4].splitlines()[-1] == f"returned {('a', 4)!r}", said.text
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_every_call_of_a_module_is_followed(python, gdb_path, tmp_path):
+    """The lines against sys.setprofile's in a process of its own: each call, each return, as deep; and what was returned."""
+    truth = json.loads(subprocess.check_output([python, FILE, "calls"]))
+    with started(python, tmp_path) as subject:
+        commands = ["pytrace -calls __main__ -limit 200", subject.tell("call"), "pybreak finished", "continue", "pytrace -json"]
+        said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=100, before=OFF)
+    events = [e["text"] for e in said.json(4)["events"]]
+    told = []
+    for text in events:
+        found = re.match(r"( *)(->|<-) (?:[\w.<>]+\.)?(\w+)", text)
+        told.append(["call" if found.group(2) == "->" else "return", found.group(3), len(found.group(1)) // 2])
+    while told and told[0][1] != "called":  # those that read what it is told
+        told.pop(0)
+    depth = told[0][2]
+    end = told.index(["return", "called", depth]) + 1
+    assert [[event, name, deep - depth] for event, name, deep in told[:end]] == truth, events[: end + 40]
+    text = "\n".join(events)
+    for wanted in (
+        r"-> called\(number=1\)",
+        r"<- helper = 2  \([\d.]+ [a-z]+\)",
+        r"-> (decorated|inner|wrapper.<locals>.inner)\(",
+        r"<- recursive = 10 ",
+        r"<- two_items is suspended",
+        r"<- failing is left by an exception",
+        r"<- adds = 6 ",
+    ):
+        assert re.search(wanted, text), (wanted, text)
+
+
+def test_the_budget_of_followed_calls_and_names_of_modules(session):
+    said, tally = session(
+        [
+            "pytrace -calls __mian__",
+            "pytrace -calls",
+            "pytrace -calls __main__ -limit 6",
+            "@run",
+            "pybreak finished",
+            "continue",
+            "pytrace -json",
+            "pybreak -json",
+        ]
+    )
+    assert "no module of the process is called __mian__; near it: __main__" in said.outputs[0]
+    assert "takes names of modules" in said.outputs[1]
+    assert "every call of __main__ in thread" in said.outputs[2]
+    calls = [e["text"] for e in said.json(6)["events"]]
+    assert sum("->" in text for text in calls) == 6 and len(calls) <= 12
+    assert tally["run"] == 300
 
 
 def test_tensors_are_written_at_each_pass_and_torch_reads_them(gdb_path, torch_python, tmp_path):

@@ -164,6 +164,56 @@ def steps_of(function):
     return told
 
 
+def calls_of(function):
+    """[[event, function, how deep]] as sys.setprofile tells them of the calls and returns of this file's functions."""
+    told, depth = [], [0]
+
+    def profile(frame, event, argument):
+        if frame.f_code.co_filename != __file__ or event not in ("call", "return"):
+            return
+        depth[0] -= event == "return"
+        told.append([event, frame.f_code.co_name, depth[0]])
+        depth[0] += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        function(1)
+    finally:
+        sys.setprofile(None)
+    return told
+
+
+def called(number):
+    """Calls of every kind: inlined, by way of C, recursive, generators, exceptions, keywords, methods of builtins."""
+    total = helper(number) + sum(two_items(number))
+    total += len(repr([Shown(number), {"x": Shown(number)}])) + sorted([3, 1, 2], key=by_key)[0]
+    total += recursive(4) + decorated(number, key=2)
+    for each in two_items(total):
+        total += each
+    for wrong in range(2):
+        try:
+            failing(wrong)
+        except ValueError:
+            total += 1
+    return total + functools.reduce(adds, [1, 2, 3])
+
+
+class Shown:
+    def __init__(self, number):
+        self.number = number
+
+    def __repr__(self):
+        return str(helper(self.number))
+
+
+def recursive(number):
+    return 0 if not number else number + recursive(number - 1)
+
+
+def adds(one, two):
+    return one + two
+
+
 def caught_by_nobody(number):
     mine = {"number": number}
     try:
@@ -239,6 +289,9 @@ def main():
     if sys.argv[1] == "steps":  # in a process of its own: what was traced once keeps its instrumentation
         print(json.dumps(steps_of(stepped)))
         return
+    if sys.argv[1] == "calls":
+        print(json.dumps(calls_of(called)))
+        return
     functions = {"work": work, "two": Machine.two, "fails": fails, "run": run, "generator": generator, "late": late}
     made = {name: [i.offset for i in dis.get_instructions(f) if i.opname != "CACHE"] for name, f in functions.items()}
     print(json.dumps({"pid": os.getpid(), "offsets": made, "version": list(sys.version_info[:3])}), flush=True)
@@ -258,6 +311,8 @@ def main():
                 lock()
             elif word == "step":
                 stepped(1)
+            elif word == "call":
+                print(called(1), file=sys.stderr)
             elif word == "late":
                 late(folder)
             elif word == "speed":
