@@ -53,15 +53,29 @@ def closing(parts: list[Part]) -> str:
     return f"{sum(p.passed for p in parts)} passed, {sum(p.failed for p in parts)} failed, {skipped} skipped"
 
 
+def part_of(word: str) -> str:
+    """ "tests/gdb/test_x.py::test_y" -> "gdb"; '' for a word that names no tests."""
+    path = os.path.relpath(os.path.realpath(word.split("::")[0]), ROOT)
+    names = path.split(os.sep)
+    return names[1] if len(names) > 1 and names[0] == "tests" and names[1] in PARTS and os.path.exists(os.path.join(ROOT, path)) else ""
+
+
 def split(words: list[str]) -> tuple[list[str], list[str]]:
-    """["unit", "-k", "x"] -> (["unit"], ["-k", "x"]): leading part names, all parts when there are none, and pytest's
-    arguments."""
+    """["unit", "-k", "x"] -> (["unit"], ["-k", "x"]): leading part names and pytest's arguments. Without a part's name: the parts
+    of the files that are named, all parts where there is none."""
     count = 0
     while count < len(words) and words[count] in PARTS:
         count += 1
-    if count < len(words) and not words[count].startswith("-") and "/" not in words[count] and not os.path.exists(words[count]):
-        raise Failed(f"test: there is no part {words[count]!r}; the parts are {', '.join(PARTS)}")
-    return words[:count] or list(PARTS), words[count:]
+    named = [part for part in PARTS if part in map(part_of, words[count:])]
+    if count < len(words) and not words[count].startswith("-") and not named:
+        raise Failed(f"there is no part or file {words[count]!r}; the parts are {', '.join(PARTS)}")
+    return words[:count] or named or list(PARTS), words[count:]
+
+
+def words_for(part: str, arguments: list[str]) -> list[str]:
+    """pytest's arguments for one part: its own files where some are named, else its whole folder."""
+    files = [a for a in arguments if part_of(a) == part] or [os.path.join("tests", part)]
+    return files + [a for a in arguments if not part_of(a)]
 
 
 def in_parallel(part: str, arguments: list[str]) -> list[str]:
@@ -74,7 +88,7 @@ def in_parallel(part: str, arguments: list[str]) -> list[str]:
 
 def run_pytest(part: str, arguments: list[str], environ: dict[str, str]) -> Part:
     """One pytest, whose output goes through. Its tests/conftest.py writes the counts into the file GDBEXT_TEST_COUNTS."""
-    words = [os.path.join("tests", part), "-ra", "--color=no", *in_parallel(part, arguments), *arguments]
+    words = ["-ra", "--color=no", *in_parallel(part, arguments), *words_for(part, arguments)]
     say(f"\n==== {part}: pytest {' '.join(words)}")
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gdbext-test-") as folder:

@@ -101,7 +101,11 @@ def test_parts_and_pytests_arguments_are_told_apart():
     assert run_tests.split([]) == (run_tests.PARTS, [])
     assert run_tests.split(["gdb", "unit", "-k", "unit"]) == (["gdb", "unit"], ["-k", "unit"])
     assert run_tests.split(["-x"]) == (run_tests.PARTS, ["-x"])
-    with pytest.raises(Failed, match="no part 'units'"):
+    file = "tests/gdb/test_attach.py"
+    assert run_tests.split([file, "-x"]) == (["gdb"], [file, "-x"])  # a file says which part it is of
+    assert run_tests.words_for("gdb", [f"{file}::test_x", "-x"]) == [f"{file}::test_x", "-x"]
+    assert run_tests.words_for("unit", ["-x"]) == [os.path.join("tests", "unit"), "-x"]
+    with pytest.raises(Failed, match="no part or file 'units'"):
         run_tests.split(["units"])
 
 
