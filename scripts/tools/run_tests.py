@@ -57,7 +57,11 @@ def part_of(word: str) -> str:
     """ "tests/gdb/test_x.py::test_y" -> "gdb"; '' for a word that names no tests."""
     path = os.path.relpath(os.path.realpath(word.split("::")[0]), ROOT)
     names = path.split(os.sep)
-    return names[1] if len(names) > 1 and names[0] == "tests" and names[1] in PARTS and os.path.exists(os.path.join(ROOT, path)) else ""
+    return (
+        names[1]
+        if len(names) > 1 and names[0] == "tests" and names[1] in PARTS and os.path.exists(os.path.join(ROOT, path))
+        else ""
+    )
 
 
 def split(words: list[str]) -> tuple[list[str], list[str]]:
