@@ -143,9 +143,9 @@ class NativeFrame:
 
     `function`, `file`, `line`, `library` are '' or None where they are not known. `inline` frames share the physical frame of the
     next older one. `reliable` is False for a frame that rests on a guess, or lies in a file that nothing proves to be the mapped
-    one."""
+    one. `doubt` says what keeps its function unknown, or it unreliable; "" for neither."""
 
-    __slots__ = ("level", "pc", "sp", "function", "file", "line", "library", "inline", "reliable")
+    __slots__ = ("level", "pc", "sp", "function", "file", "line", "library", "inline", "reliable", "doubt")
 
     def __init__(
         self,
@@ -159,9 +159,10 @@ class NativeFrame:
         library: str = "",
         inline: bool = False,
         reliable: bool = True,
+        doubt: str = "",
     ) -> None:
         self.level, self.pc, self.sp, self.function, self.file, self.line = level, pc, sp, function, file, line
-        self.library, self.inline, self.reliable = library, inline, reliable
+        self.library, self.inline, self.reliable, self.doubt = library, inline, reliable, doubt
 
     def __repr__(self) -> str:
         return f"NativeFrame(#{self.level} {self.pc:#x} {self.function})"

@@ -8,6 +8,7 @@ section 2.5 (expressions).
 from __future__ import annotations
 
 import operator
+import os
 import struct
 from typing import TYPE_CHECKING
 
@@ -112,18 +113,24 @@ class Unwinder:
         loop."""
         sp_number = SP[self.arch]
         values = {i: registers[n] & MASK for i, n in enumerate(NUMBERS[self.arch]) if n in registers}
-        pc, reliable, exact = registers[PC[self.arch]] & MASK, True, True
+        pc, reliable, exact, doubt = registers[PC[self.arch]] & MASK, True, True, ""
         found: list[NativeFrame] = []
         while len(found) < limit:
             sp = values.get(sp_number, 0)
             module, function, row = self._look_up(pc, exact)
-            reliable = reliable and not (module is not None and module.doubt)
-            found.append(NativeFrame(len(found), pc, sp, function, library=module.path if module else "", reliable=reliable))
+            if reliable and module is not None and module.doubt:
+                reliable, doubt = False, module.doubt
+            path = module.path if module else ""
+            why = doubt or ("" if function else self._unknown(module, pc))
+            found.append(NativeFrame(len(found), pc, sp, function, library=path, reliable=reliable, doubt=why))
             try:
                 if row is not None:
                     pc, values = self._caller(row, values)
                     exact = row.signal  # the frame under a signal handler was interrupted: its pc is no return address
                 else:
+                    if reliable:
+                        where = f"at {pc:#x} in {os.path.basename(path)}" if path else f"at {pc:#x}"
+                        doubt = f"guessed, for the code {where} has no call-frame information"
                     reliable = exact = False
                     pc, values = self._guess(values, len(found) == 1)
             except (KeyError, IndexError, GdbextError, struct.error):
@@ -135,6 +142,18 @@ class Unwinder:
             if self.memory.mapping_at(pc) is None:
                 break
         return found
+
+    def _unknown(self, module: Module | None, pc: int) -> str:
+        """Why the function at `pc` has no name."""
+        if module is None:
+            mapping = self.memory.mapping_at(pc)
+            if mapping is None:
+                return "nothing is mapped at its pc"
+            return f"its code was made at run time, it lies in {mapping.path or 'memory of no file'}"
+        try:
+            return "" if module.elf is None else f"no symbol of {os.path.basename(module.path)} covers it"
+        except NotFoundError as e:
+            return str(e)
 
     def _look_up(self, pc: int, exact: bool) -> tuple[Module | None, str, Row | None]:
         """-> (module, function name, `Row` or None); `exact`: pc is an instruction that runs, not a return address."""

@@ -64,6 +64,7 @@ def native_frame(frame: NativeFrame, level: int) -> dict[str, Any]:
         "sp": Address(frame.sp),
         "library": escape(frame.library),
         "reliable": frame.reliable,
+        "doubt": escape(frame.doubt),
         "locals": [],
     }
 
@@ -134,7 +135,9 @@ def native_frame_line(frame: dict[str, Any], style: Style) -> str:
     where = os.path.basename(frame["library"]) or hex(frame["pc"])
     if not frame["function"]:
         where += f" {hex(frame['pc'])}" if frame["library"] else ""
-    doubt = style.bad("  (not vouched for)") if not frame["reliable"] else ""
+    doubt = style.dim(f"  ({frame.get('doubt')})") if frame.get("doubt") else ""
+    if not frame["reliable"]:
+        doubt = style.bad("  (not vouched for" + (f": {frame.get('doubt')})" if frame.get("doubt") else ")"))
     return f"#{frame['level']:<3}{escape(name)} ({style.dim(where)}){doubt}"
 
 

@@ -60,7 +60,8 @@ class LlmAttach(Command):
         TP0  pid 4242  inferior 1  stopped  (attach took 312.40 ms)
         it stands still until llm-continue or llm-detach
 
-    Settings: auto-solib-add is off until the last of these processes is detached, then it is as before.
+    Settings: auto-solib-add is off and breakpoint pending on until the last of these processes is detached, then they are as
+    before. `break f` then says which library f is in that gdb has not read, and llm-symbols LIB reads it.
     """
 
     name = "llm-attach"
@@ -133,7 +134,7 @@ class LlmDetach(Command):
     """Detach what llm-attach attached: every process runs on, except those that were stopped before (R).
 
     WHAT is a label or pid of an attached process, or all (the default). Prints how long each stood still in all.
-    With the last one auto-solib-add is as it was before the first llm-attach.
+    With the last one auto-solib-add and breakpoint pending are as they were before the first llm-attach.
 
         (gdb) llm-detach
         TP0  pid 4242  stood still for 12.31 s

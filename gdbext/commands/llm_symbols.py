@@ -20,13 +20,15 @@ libraries = lazy_module("access.libraries")
 class LlmSymbols(Command):
     """Read the symbols of a shared library of the selected process into gdb, so that break, bt and print know it.
 
-    After llm-attach gdb has read only what the stacks needed: `break f` finds nothing in a library that is not read, and asks
-    whether to make it pending. LIB is a part of the library's path. Without LIB: the libraries that are loaded, and whether
-    gdb has read them. A large one (libtorch_cpu) takes seconds, and the process stands still meanwhile.
+    After llm-attach gdb has read only what the stacks needed: `break f` waits (is pending) where f is in another library, and
+    says in which; it is set once that library is read. LIB is a part of the library's path. Without LIB: the libraries that
+    are loaded, and whether gdb has read them. A large one (libtorch_cpu) takes seconds, and the process stands still meanwhile.
 
-        (gdb) llm-symbols _C.abi3
+        (gdb) break cpu_attention_with_kv_cache
+        Breakpoint 1 (cpu_attention_with_kv_cache) pending.
+        (cpu_attention_with_kv_cache is in /…/vllm/_C.abi3.so, which gdb has not read: llm-symbols _C.abi3.so does it)
+        (gdb) llm-symbols _C.abi3.so
         /…/vllm/_C.abi3.so  read
-        (gdb) break paged_attention_v1
     """
 
     name = "llm-symbols"

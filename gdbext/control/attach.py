@@ -19,7 +19,7 @@ from ..access import libraries, ptrace, recovery
 from ..access.cli_gdb import command, quoted
 from ..access.permission import permission_hint
 from ..errors import GdbextError
-from . import attached_processes, inferior_breakpoints
+from . import attached_processes, inferior_breakpoints, symbol_hints
 from .attach_checks import WayOut, check, process_name
 from .attached_processes import AttachedProcess, guard_error
 from .cudagdb import has_working_none
@@ -53,6 +53,8 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
         scratch, places = None, []
         try:
             attached_processes.save_setting("auto-solib-add", "off")
+            attached_processes.save_setting("breakpoint pending", "on")  # else gdb asks, and answers no where nobody can
+            symbol_hints.watch()
             for _ in plan:
                 places.append(_free_inferior(places))
             scratch = _read_ahead(plan, which)

@@ -25,6 +25,9 @@ QUIET = {
 }
 
 
+AUTO = ("breakpoint pending",)  # settings of on, off and auto: gdb tells Python None for auto, as it does for unlimited
+
+
 class _State:
     quiet = 0  # `QuietGdb` blocks that are open
 
@@ -42,6 +45,8 @@ def setting(name: str) -> str | None:
         return None
     if isinstance(value, bool):
         return "on" if value else "off"
+    if name in AUTO and not isinstance(value, (int, str)):
+        return "auto"
     return str(value) if isinstance(value, (int, str)) else "unlimited"  # not "is None": the None of cuda-gdb 11.8 is another
 
 

@@ -57,7 +57,14 @@ def test_python_and_native_stack_of_the_attached_process_can_be_read(gdb, one):
 
 
 def test_settings_are_as_before_after_the_last_detach(gdb, two):
-    shows = ["show auto-solib-add", "show confirm", "show pagination", "show print thread-events", "show schedule-multiple"]
+    shows = [
+        "show auto-solib-add",
+        "show breakpoint pending",
+        "show confirm",
+        "show pagination",
+        "show print thread-events",
+        "show schedule-multiple",
+    ]
     a, b = two
     run = gdb(
         [
@@ -72,11 +79,12 @@ def test_settings_are_as_before_after_the_last_detach(gdb, two):
             "info inferiors",
         ]
     )
-    before, during, after = run.outputs[:5], run.outputs[7:12], run.outputs[15:20]
+    before, during, after = run.outputs[:6], run.outputs[8:14], run.outputs[17:23]
     assert before == after
-    assert before[1:] == during[1:] and "off" in during[0] and "on" in before[0]
-    assert run.outputs[13] == during[0]  # one of them is still held
-    assert "process" not in run.outputs[20]  # no inferior is left behind
+    assert before[2:] == during[2:] and "off" in during[0] and "on" in before[0]
+    assert "auto" in before[1] and "is on" in during[1]
+    assert run.outputs[15] == during[0]  # one of them is still held
+    assert "process" not in run.outputs[23]  # no inferior is left behind
     assert a.runs() and b.runs()
 
 
