@@ -36,8 +36,9 @@ class Cursor:
 
     def take(self, code: str) -> int:
         """The next number, by its `struct` code."""
-        value: int = struct.unpack_from("<" + code, self.data, self.at)[0]
-        self.at += struct.calcsize("<" + code)
+        end = self.at + struct.calcsize("<" + code)
+        value: int = struct.unpack("<" + code, self.data[self.at : end])[0]
+        self.at = end
         return value
 
     def uleb(self) -> int:
@@ -172,21 +173,21 @@ class FrameTable:
         return (found.start, found.start + found.size) if found else None
 
     def _entry(self, vaddr: int) -> Entry | None:
-        low, high, data = 0, self._count, self.elf.data
+        low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2
-            start = struct.unpack_from("<i", data, self._table + 8 * middle)[0] + self._base
+            start = self._signed(self._table + 8 * middle) + self._base
             if start <= vaddr:
                 low = middle + 1
             else:
                 high = middle
         if not low:
             return None
-        entry = struct.unpack_from("<i", data, self._table + 8 * (low - 1) + 4)[0] + self._base
+        entry = self._signed(self._table + 8 * (low - 1) + 4) + self._base
         at = self.elf.offset_of(entry)
         if at is None:
             return None
-        cursor = Cursor(data, at, entry)
+        cursor = Cursor(self.elf.data, at, entry)
         length = cursor.take("I")
         if length in (0, 0xFFFFFFFF):
             return None
@@ -201,6 +202,9 @@ class FrameTable:
             skip = cursor.uleb()
             cursor.at += skip
         return Entry(start, size, cie, cursor.at, end)
+
+    def _signed(self, at: int) -> int:
+        return int.from_bytes(self.elf.data[at : at + 4], "little", signed=True)
 
     def _rules(self, wanted: int) -> tuple[int, Row] | None:
         entry = self._entry(wanted)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import array
 import bisect
-import mmap
 import os
 import struct
 import sys
@@ -21,7 +20,7 @@ from . import files
 if TYPE_CHECKING:
     from typing import Any, Iterator, Sequence, Tuple, Union
 
-    Data = Union[bytes, mmap.mmap]
+    Data = Union[bytes, files.FileBytes]
     SymbolTable = Tuple[int, int, int, int]  # symbols' file offset, count, strings' file offset, size
     SectionHead = Tuple[str, int, int, int, int, int, int, int]
 
@@ -70,7 +69,7 @@ def notes_in(
     while at + 12 <= end:
         if budget is not None:
             budget.take(0)
-        namesz, descsz, kind = struct.unpack_from("<III", data, at)
+        namesz, descsz, kind = struct.unpack("<III", data[at : at + 12])
         name = data[at + 12 : at + 12 + min(namesz, 64)].rstrip(b"\0")
         start = at + 12 + (namesz + 3 & ~3)
         if start + descsz > end:
@@ -91,14 +90,15 @@ class Segment:
 
 
 class Elf:
-    """One file, memory-mapped. Addresses are the file's own virtual addresses. `NotFoundError` for what is no 64-bit ELF file."""
+    """One file, of which only what is asked for is read. Addresses are the file's own virtual addresses. `NotFoundError` for
+    what is no 64-bit ELF file."""
 
     relocated_by = 0  # what the loader has added to the pointers of PT_DYNAMIC, where the bytes come out of a process
 
     def __init__(self, path: str, data: Data | None = None) -> None:
         """`data`: the file's bytes where they do not come from a file (the vdso)."""
         self.path = path
-        self.data = _map(path) if data is None else data
+        self.data: Data = files.FileBytes(path) if data is None else data
         head = self.data[:64]
         if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
             raise NotFoundError(f"{path}: not a 64-bit little-endian ELF file")
@@ -122,15 +122,15 @@ class Elf:
         if count == 0xFFFF and self._shoff:  # more segments than the field holds: sh_info of section 0 (big cores)
             if self._shoff + 64 > len(self.data):
                 return []
-            count = struct.unpack_from("<I", self.data, self._shoff + 44)[0]
-        if count and size < PROGRAM_HEADER.size:
+            count = int.from_bytes(self.data[self._shoff + 44 : self._shoff + 48], "little")
+        if count and size != PROGRAM_HEADER.size:
             raise NotFoundError(f"{self.path}: damaged: program headers of {size} bytes")
         count = min(count, max(0, len(self.data) - offset) // size) if count else 0  # cut short: what is there is still of use
         if count > MAX_SEGMENTS:
             raise NotFoundError(f"{self.path}: damaged: {count} program headers")
-        found = []
+        found, table = [], self.data[offset : offset + count * size]
         for i in range(count):
-            kind, flags, at, vaddr, _, filesz, memsz, _ = PROGRAM_HEADER.unpack_from(self.data, offset + i * size)
+            kind, flags, at, vaddr, _, filesz, memsz, _ = PROGRAM_HEADER.unpack_from(table, i * size)
             found.append(Segment(kind, flags, at, vaddr, filesz, memsz))
         return found
 
@@ -167,21 +167,23 @@ class Elf:
 
     def _read_section_heads(self) -> list[SectionHead]:
         end, size, count = len(self.data), self._shentsize, self._shnum
-        if not self._shoff or self._shoff + 64 > end or size < SECTION_HEADER.size:
+        if not self._shoff or self._shoff + 64 > end or size != SECTION_HEADER.size:
             return []
-        first = SECTION_HEADER.unpack_from(self.data, self._shoff)
+        first = SECTION_HEADER.unpack(self.data[self._shoff : self._shoff + SECTION_HEADER.size])
         count = count or first[5]  # more sections than the field holds
         if self._shoff + count * size > end:
             return []
         strings = self._shstrndx if self._shstrndx != 0xFFFF else first[6]
         if strings >= count:
             return []
-        names = SECTION_HEADER.unpack_from(self.data, self._shoff + strings * size)
+        files.Budget(self.path).take(count * size)
+        table = self.data[self._shoff : self._shoff + count * size]
+        names = SECTION_HEADER.unpack_from(table, strings * size)
         base, length = names[4], min(names[5], max(0, end - names[4]))
         budget = files.Budget(self.path, 4 * length + (1 << 20))  # names may share their tails, not much more
         found = []
         for i in range(count):
-            h = SECTION_HEADER.unpack_from(self.data, self._shoff + i * size)
+            h = SECTION_HEADER.unpack_from(table, i * size)
             name = self.string(base + h[0])
             budget.take(len(name))
             found.append((name, h[1], h[3], h[4], h[5], h[6], h[7], h[9]))
@@ -252,8 +254,8 @@ class Elf:
             return None
         tags: dict[int, int] = {}
         end = min(segment.offset + min(segment.filesz, 16 * MAX_TAGS), len(self.data) - 15)
-        for at in range(segment.offset, end, 16):
-            tag, value = struct.unpack_from("<qQ", self.data, at)
+        count = max(0, end - segment.offset + 15) // 16
+        for tag, value in struct.iter_unpack("<qQ", self.data[segment.offset : segment.offset + 16 * count]):
             if tag == DT_NULL:
                 break
             tags[tag] = value
@@ -268,7 +270,7 @@ class Elf:
         return self._bounded(symtab, count, strtab, tags[DT_STRSZ])
 
     def _value_of(self, table: SymbolTable, raw: bytes) -> int | None:
-        """By the string first (one fast search in the mapped file), then by the symbol that points at it."""
+        """By the string first (one fast search in the file), then by the symbol that points at it."""
         offset, count, str_offset, str_size = table
         budget = files.Budget(self.path)
         end, needle = str_offset + str_size, raw + b"\0"
@@ -280,13 +282,17 @@ class Elf:
             at = self.data.find(needle, at + 1, end)
         return None
 
+    def _symbol(self, offset: int, index: int) -> tuple[Any, ...]:
+        at = offset + 24 * index
+        return SYMBOL.unpack(self.data[at : at + 24])
+
     def _value_named(self, offset: int, count: int, name_offset: int, budget: files.Budget) -> int | None:
         pattern, limit = struct.pack("<I", name_offset), offset + count * 24
         at = self.data.find(pattern, offset, limit)
         while at >= 0:
             budget.take(0)
             if (at - offset) % 24 == 0 and at + 24 <= limit:
-                _, _, _, shndx, value, _ = SYMBOL.unpack_from(self.data, at)
+                _, _, _, shndx, value, _ = SYMBOL.unpack(self.data[at : at + 24])
                 if shndx != 0 and value:
                     return int(value)
             at = self.data.find(pattern, at + 1, limit)
@@ -295,7 +301,7 @@ class Elf:
     def symbols_named(self, words: Sequence[bytes]) -> list[tuple[str, int, int]]:
         """`[(name, value, size)]` of the defined functions whose names hold one of `words`, by address.
 
-        A function that both symbol tables name counts once. Searched in the mapped file: seconds for gigabytes."""
+        A function that both symbol tables name counts once. The file is searched: seconds for gigabytes."""
         found: dict[tuple[int, str], int] = {}
         budget = files.Budget(self.path, seconds=300)
         for offset, count, base, size in self._symbol_tables():
@@ -309,7 +315,7 @@ class Elf:
                 near = bisect.bisect_right(starts, name) - 1  # a linker may let a name be the tail of a longer one
                 if near < 0 or name > spans[near][1]:
                     continue
-                _, info, _, shndx, value, length = SYMBOL.unpack_from(self.data, offset + 24 * index)
+                _, info, _, shndx, value, length = self._symbol(offset, index)
                 if shndx and value and info & 15 in FUNCTION_TYPES:
                     text = self.string(base + name)
                     budget.take(len(text))
@@ -375,7 +381,7 @@ class Elf:
                     index = _index(values, start, index + 1)
                 except ValueError:
                     break
-                name, info, _, shndx, _, _ = SYMBOL.unpack_from(self.data, offset + 24 * index)
+                name, info, _, shndx, _, _ = self._symbol(offset, index)
                 if shndx and info & 15 in FUNCTION_TYPES:
                     if info & 15 != 0 or not best:
                         best = self.string(str_offset + name)
@@ -403,7 +409,7 @@ class Elf:
         for values, offset, str_offset in self._values():
             for index, value in enumerate(values):
                 if best < value <= vaddr:
-                    name, info, _, shndx, _, size = SYMBOL.unpack_from(self.data, offset + 24 * index)
+                    name, info, _, shndx, _, size = self._symbol(offset, index)
                     if shndx and info & 15 in FUNCTION_TYPES and (vaddr < value + size or not size and vaddr - value < NEAR):
                         best, place = value, str_offset + name
         self._searched += time.monotonic() - began
@@ -440,14 +446,6 @@ class Elf:
                     found.append((start, end, offset * page, path))
                 return found
         return []
-
-
-def _map(path: str) -> mmap.mmap:
-    with files.open_regular(path) as f:
-        try:
-            return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as e:
-            raise NotFoundError(f"{path}: {getattr(e, 'strerror', None) or 'empty file'}") from None
 
 
 def _index(values: array.array[int], wanted: int, start: int) -> int:

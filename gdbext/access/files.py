@@ -11,7 +11,7 @@ import os
 import stat
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from ..errors import GdbextError, NotFoundError
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 MAX_LINKS = 40  # symbolic links that one name may lead through: as the kernel allows (MAXSYMLINKS)
 MAX_SOURCE = 8 << 20  # bytes of a source file that are looked at
+BLOCK, MAX_BLOCKS = 16 << 10, 64  # bytes of a block of `FileBytes`, and how many of them it keeps
+MAX_READ = 1 << 30  # bytes that one system call is asked for: the kernel gives 2 GiB at most
+NEAR, MAX_SEARCH = 512, 4 << 20  # bytes that a search looks at first, and later at once
 DAMAGE = (
     struct.error,
     LookupError,
@@ -84,6 +87,92 @@ def source_lines(path: str, limit: int = MAX_SOURCE) -> list[str]:
             raise NotFoundError(f"{path}: {e.strerror}") from None
     lines = [line.rstrip("\r") for line in text.split("\n")]  # not splitlines(): a form feed ends no line of Python
     return lines[:-1] if lines[-1] == "" else lines
+
+
+class FileBytes:
+    """The bytes of a regular file, as a sequence that is read when it is asked for; errors as of `open_regular`.
+
+    It is not mapped: whoever looks at a mapping of a file that somebody has cut short meanwhile dies of SIGBUS, a debugger
+    with it. Here that is a `NotFoundError`. Small pieces come out of a few blocks that are kept."""
+
+    __slots__ = ("path", "_file", "_size", "_blocks")
+
+    def __init__(self, path: str, file: BinaryIO | None = None) -> None:
+        """`file`: `path`, where it is open already; it is kept open."""
+        self.path = path
+        self._file = open_regular(path) if file is None else file
+        self._size = os.fstat(self._file.fileno()).st_size
+        self._blocks: dict[int, bytes] = {}
+        if not self._size:
+            raise NotFoundError(f"{path}: empty file")
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, where: int) -> int: ...
+
+    @overload
+    def __getitem__(self, where: slice) -> bytes: ...
+
+    def __getitem__(self, where: int | slice) -> int | bytes:
+        if isinstance(where, int):
+            if not 0 <= where < self._size:
+                raise IndexError(f"{self.path} has {self._size} bytes")
+            return self._block(where // BLOCK)[where % BLOCK]
+        start, end, _ = where.indices(self._size)
+        if start >= end:
+            return b""
+        first, last = start // BLOCK, (end - 1) // BLOCK
+        if first == last:
+            return self._block(first)[start - first * BLOCK : end - first * BLOCK]
+        return self.read(start, end - start)
+
+    def _block(self, number: int) -> bytes:
+        found = self._blocks.get(number)
+        if found is None:
+            if len(self._blocks) >= MAX_BLOCKS:
+                self._blocks.clear()
+            start = number * BLOCK
+            found = self._blocks[number] = self.read(start, min(BLOCK, self._size - start))
+        return found
+
+    def read(self, start: int, size: int) -> bytes:
+        """`size` bytes from the offset `start` on; `NotFoundError` where the file has not so many."""
+        parts, at, end = [], start, start + size
+        while at < end:
+            try:
+                part = os.pread(self._file.fileno(), min(end - at, MAX_READ), at)
+            except (OSError, OverflowError) as e:
+                raise NotFoundError(f"{self.path}: {getattr(e, 'strerror', None) or e}") from None
+            if not part:
+                raise NotFoundError(f"{self.path}: it was cut short while it was read")
+            parts.append(part)
+            at += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def find(self, word: bytes, start: int = 0, end: int | None = None) -> int:
+        """As `bytes.find`."""
+        stop, step = self._size if end is None else min(end, self._size), NEAR
+        while start + len(word) <= stop:
+            found = self[start : min(start + step + len(word) - 1, stop)].find(word)
+            if found >= 0:
+                return start + found
+            start, step = start + step, min(4 * step, MAX_SEARCH)
+        return -1
+
+    def rfind(self, word: bytes, start: int = 0, end: int | None = None) -> int:
+        """As `bytes.rfind`."""
+        stop, step = self._size if end is None else min(end, self._size), NEAR
+        while start + len(word) <= stop:
+            low = max(start, stop - step - len(word) + 1)
+            found = self[low:stop].rfind(word)
+            if found >= 0:
+                return low + found
+            stop, step = low + len(word) - 1, min(4 * step, MAX_SEARCH)
+            if low == start:
+                break
+        return -1
 
 
 class Budget:

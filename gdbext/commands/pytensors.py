@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from ..session.session import Session
 
 
-census, arrays, statistics, files = (
+census, arrays, statistics, files, opened_files = (
     lazy_module("torch.census"),
     lazy_module("torch.arrays"),
     lazy_module("torch.stats"),
     lazy_module("render.files"),
+    lazy_module("access.files"),
 )
 
 SHOWN = 40  # rows without -all
@@ -248,12 +249,14 @@ ROW = {  # what is read of a row of a saved listing
 def load_listing(path: str) -> list[dict[str, Any]]:
     """The rows of a saved listing."""
     try:
-        with open(os.path.expanduser(path)) as f:
+        with opened_files.open_regular(os.path.expanduser(path)) as f:
             data = json.loads(f.read(1 << 30))
         jsonline.expect(data, {"tensors": [ROW]})
         for row in data["tensors"]:
             int(row["address"], 0)
         return data["tensors"]
+    except GdbextError as e:
+        raise GdbextError(f"-diff {e}") from None
     except OSError as e:
         raise GdbextError(f"-diff {path}: {e.strerror}") from None
     except (ValueError, RecursionError):

@@ -92,7 +92,7 @@ def _by_remote_execution(rt: Runtime, target: ProcTarget, folder: SharedTempDir,
             return {
                 "ok": None,
                 "waits": "it runs once the process is continued and its main thread reaches a safe point, and tells in "
-                "{folder.here('result')}",
+                f"{folder.here('result')}",
             }
         said = _wait(folder, timeout)
         if said is None:  # taken back: nobody wants it to start an hour later

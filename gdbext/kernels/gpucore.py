@@ -209,14 +209,15 @@ class GpuCore:
         need = struct.calcsize(layout)
         if entsize < need:
             raise LayoutError(f"{self.path}: rows of {entsize} bytes in the {what}, at least {need} were expected")
-        data, make, later = self.elf.data, _TUPLES[kind], _LATER.get(kind)
+        make, later = _TUPLES[kind], _LATER.get(kind)
         start, size = self._extent(index)
         count = size // entsize
         if count > self._left[kind]:
             self._problem(f"more than {MAX_ROWS} rows in {what}s: the rest is left out")
             count = self._left[kind]
         self._left[kind] -= count
-        for at in range(start, start + count * entsize, entsize):
+        data = self.elf.data[start : start + count * entsize]
+        for at in range(0, count * entsize, entsize):
             fields = struct.unpack_from(layout, data, at)
             if later:
                 fields += (

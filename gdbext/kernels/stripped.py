@@ -63,8 +63,9 @@ class Code:
         found = {}
         for name, (vaddr, offset, size, _, _) in self.elf.sections.items():
             if name.startswith(".rodata"):
-                for m in pattern.finditer(self.elf.data, offset, offset + size):
-                    found[m.start(1) - offset + vaddr] = m.group(1).decode("ascii", "replace")
+                before = min(offset, 1)  # the byte that ends what stands before the first string
+                for m in pattern.finditer(self.elf.data[offset - before : offset + size]):
+                    found[m.start(1) - before + vaddr] = m.group(1).decode("ascii", "replace")
         return found
 
     def names(self, words: Sequence[bytes]) -> bool:
@@ -142,9 +143,8 @@ class Code:
                         if info == R_RELATIVE:
                             self._pointers[where] = addend
                         elif info & 0xFFFFFFFF == R_GLOB_DAT and symbols and (info >> 32) * 24 + 24 <= symbols[2]:
-                            self._pointers[where] = (
-                                struct.unpack_from("<Q", self.elf.data, symbols[1] + (info >> 32) * 24 + 8)[0] or None
-                            )
+                            at = symbols[1] + (info >> 32) * 24 + 8  # the symbol's value
+                            self._pointers[where] = int.from_bytes(self.elf.data[at : at + 8], "little") or None
         return self._pointers.get(vaddr)
 
     def host_functions(self) -> dict[int, str]:

@@ -10,6 +10,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from ..access.files import open_regular
 from ..errors import GdbextError, NotFoundError
 from ..render.jsonline import expect
 from .threads import Frame
@@ -140,10 +141,10 @@ def from_folder(folder: str) -> Merged:
     for name in names:
         path = os.path.join(folder, name)
         try:
-            if os.path.getsize(path) > MAX_FILE:
-                raise ValueError("too big")
-            with open(path, encoding="utf-8") as f:
-                answer = json.load(f)
+            with open_regular(path) as f:
+                if os.fstat(f.fileno()).st_size > MAX_FILE:
+                    raise ValueError("too big")
+                answer = json.loads(f.read(MAX_FILE))
             merged.add(answer, name[:-5])
         except (OSError, ValueError, RecursionError) as e:
             merged.failed.append({"label": name[:-5], "pid": None, "reason": f"{name} cannot be read: {e}"})

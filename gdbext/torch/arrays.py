@@ -188,7 +188,7 @@ def of_tensor(tensor: Tensor) -> Source:
         return of_tensor(sparse_parts(tensor)[-1][1])
 
     def read(box: Box) -> Any:
-        return _read(tensor, box)
+        return read_box(tensor, box)
 
     def numbers(stored: Any, box: Box) -> Any:
         found = decode(tensor.dtype, stored)
@@ -209,7 +209,21 @@ def resolved(tensor: Tensor) -> bool:
     return not (tensor.is_neg or tensor.is_conj or tensor.quantizer)
 
 
-def _read(tensor: Tensor, box: Box) -> Any:
+class Placed:
+    """Where elements lie, for `read_box`: what a `Tensor` says of its memory, said of other bytes (a file's). `target` reads them;
+    `storage_data` is the address of the storage, whose size is `storage_bytes`; `stride` counts elements."""
+
+    is_zero = False
+
+    def __init__(
+        self, target: Any, name: str, dtype: DType, stride: Sequence[int], storage_data: int, storage_bytes: int
+    ) -> None:
+        self.target, self.name, self.dtype, self.stride = target, name, dtype, stride
+        self.storage_data, self.storage_bytes, self.storage_offset = storage_data, storage_bytes, 0
+
+
+def read_box(tensor: Tensor | Placed, box: Box) -> Any:
+    """The stored elements of a box, in its own shape. `GdbextError` where they cannot be read."""
     import numpy
 
     kind, size = stored_dtype(tensor.dtype), tensor.dtype.itemsize
@@ -228,7 +242,7 @@ def _read(tensor: Tensor, box: Box) -> Any:
         d = max(near, key=lambda d: (shape[d] - 1) * abs(tensor.stride[d]))
         middle = (box[d].start + box[d].stop) // 2
         halves = [box[:d] + (part,) + box[d + 1 :] for part in (slice(box[d].start, middle), slice(middle, box[d].stop))]
-        return numpy.concatenate([_read(tensor, half) for half in halves], d)
+        return numpy.concatenate([read_box(tensor, half) for half in halves], d)
     start = tensor.storage_offset + sum(b.start * s for b, s in zip(box, tensor.stride))
     lengths = [(shape[d] - 1) * tensor.stride[d] for d in near]
     low, high = start + sum(n for n in lengths if n < 0), start + sum(n for n in lengths if n > 0) + 1

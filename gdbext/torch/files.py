@@ -4,8 +4,8 @@ Formats: numpy's NEP 1; the safetensors specification (an 8-byte length, a JSON 
 beside one file per storage; torch/serialization.py, torch/_utils.py). A .pt is written as the few pickle instructions that plain
 torch.load(weights_only=True) accepts, and read by an unpickler that knows a handful of names and makes nothing else.
 
-Files are written piece by piece, and read through a mapping, so that a tensor of any size passes through bounded memory; the
-safetensors library would want the whole tensor as one bytes object. What a file claims is checked before memory is spent on it.
+Files are written and read piece by piece, so that a tensor of any size passes through bounded memory; the safetensors library
+would want the whole tensor as one bytes object. A file is not mapped to be read: its owner may cut it short meanwhile. What a file claims is checked before memory is spent on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import zipfile
 import zlib
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Sequence
 
-from ..access.files import Budget, open_regular, reading
+from ..access.files import Budget, FileBytes, open_regular, reading
 from ..errors import GdbextError
 from ..render.files import refuse_existing, writing
 from . import arrays, dtypes
@@ -236,25 +236,30 @@ def _sizes(values: Any) -> list[int]:
     return list(values)
 
 
-def _source(array: Any, dtype: DType, label: str) -> arrays.Source:
-    """Of a numpy array, mapped or not, of stored elements."""
-    order = tuple(s // array.itemsize for s in array.strides)
-    return arrays.Source(array.shape, dtype, label, lambda box: array[box], order)
+class _FileMemory:
+    """A file's bytes as memory: an address is an offset."""
+
+    def __init__(self, path: str, f: BinaryIO) -> None:
+        self.bytes = FileBytes(path, os.fdopen(os.dup(f.fileno()), "rb"))
+        self.read = self.bytes.read
+
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of `[(offset, size)]`."""
+        return [self.read(*one) for one in ranges]
 
 
-def _mapped(f: BinaryIO, dtype: DType, shape: list[int], offset: int, stride: list[int] | None = None) -> Any:
-    """Stored elements of a file, mapped; `shape` and `stride` in elements. `ValueError` where the file is shorter."""
-    import numpy
-
-    kind = arrays.stored_dtype(dtype)
-    if not math.prod(shape):
-        return numpy.zeros(shape, kind)
+def _stored(
+    path: str, f: BinaryIO, label: str, dtype: DType, shape: list[int], offset: int, stride: list[int] | None = None
+) -> arrays.Source:
+    """The `Source` of the elements that a file stores from `offset` on; `shape` and `stride` in elements. `ValueError` where the
+    file is shorter."""
     steps = arrays.row_major(shape) if stride is None else stride
-    reach = 1 + sum((n - 1) * s for n, s in zip(shape, steps))
-    if offset + reach * kind.itemsize > os.fstat(f.fileno()).st_size:
+    memory = _FileMemory(path, f)
+    reach = 1 + sum((n - 1) * s for n, s in zip(shape, steps)) if math.prod(shape) else 0
+    if offset + reach * dtype.itemsize > len(memory.bytes):
         raise ValueError("it is shorter than its tensor")
-    flat = numpy.memmap(f, kind, "r", offset, (reach,))
-    return numpy.lib.stride_tricks.as_strided(flat, shape, [s * kind.itemsize for s in steps], writeable=False)
+    placed = arrays.Placed(memory, label, dtype, steps, offset, reach * dtype.itemsize)
+    return arrays.Source(shape, dtype, label, lambda box: arrays.read_box(placed, box), steps)
 
 
 def _read_npy(path: str, f: BinaryIO) -> _Makers:
@@ -276,7 +281,7 @@ def _read_npy(path: str, f: BinaryIO) -> _Makers:
         raise GdbextError(f"{path}: its dtype {str(descr)[:40]!r} is none of torch's")
     dtype = dtypes.DTYPES[names[descr]]
     stride = list(reversed(arrays.row_major(shape[::-1]))) if columns else None
-    return {"": lambda: _source(_mapped(f, dtype, shape, start + length, stride), dtype, path)}
+    return {"": lambda: _stored(path, f, path, dtype, shape, start + length, stride)}
 
 
 def _short_int(digits: str) -> int:
@@ -304,7 +309,7 @@ def _read_safetensors(path: str, f: BinaryIO) -> _Makers:
         own = dtypes.DTYPES[names[code]]
         if not start <= end <= size - 8 - length or math.prod(shape) * own.itemsize != end - start:
             raise ValueError(f"{name[:80]} does not lie where it says")
-        return _source(_mapped(f, own, shape, 8 + length + start), own, f"{path}:{name}")
+        return _stored(path, f, f"{path}:{name}", own, shape, 8 + length + start)
 
     return {name: (lambda n=name, e=entry: one(n, e)) for name, entry in header.items() if name != "__metadata__"}
 
@@ -452,7 +457,7 @@ def _rebuilt(path: str, f: BinaryIO, name: str, made: _Made, prefix: str, infos:
     if head[:4] != b"PK\x03\x04":
         raise ValueError(f"its storage {key} is not where it says")
     start = info.header_offset + 30 + sum(struct.unpack("<HH", head[26:30])) + offset * dtype.itemsize
-    return _source(_mapped(f, dtype, shape, start, stride), dtype, f"{path}:{name}" if name else path)
+    return _stored(path, f, f"{path}:{name}" if name else path, dtype, shape, start, stride)
 
 
 def _plain(value: Any) -> Any:

@@ -2,12 +2,18 @@
 
 import json
 import os
+import random
+import shutil
+import subprocess
+import sys
 import time
 
 import pytest
 
 from gdbext.access import files
 from gdbext.errors import GdbextError, NotFoundError
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def test_a_name_is_followed_inside_the_root(tmp_path):
@@ -88,3 +94,62 @@ def test_what_damage_raises_is_one_line_that_names_the_file():
         assert "\n" not in str(error.value)
     with pytest.raises(NotFoundError, match="as it was"), files.reading("the file"):
         raise NotFoundError("as it was")
+
+
+@pytest.mark.parametrize("room", [1 << 14, 7])
+def test_bytes_of_a_file_are_a_sequence(tmp_path, monkeypatch, room):
+    monkeypatch.setattr(files, "BLOCK", room)
+    monkeypatch.setattr(files, "NEAR", room)
+    path, chance = tmp_path / "f", random.Random(3)
+    whole = bytes(chance.choice(b"ab\0") for _ in range(3000)) + b"last"
+    path.write_bytes(whole)
+    found = files.FileBytes(str(path))
+    assert len(found) == len(whole) and found[0] == whole[0] and found[3003] == whole[-1] and found[:] == whole
+    for _ in range(500):
+        low, high = chance.randrange(3100), chance.choice((None, chance.randrange(3100)))
+        assert found[low:high] == whole[low:high]
+        word = bytes(chance.choice(b"ab\0") for _ in range(chance.randrange(1, 12)))
+        assert found.find(word, low, high) == whole.find(word, low, high)
+        assert found.rfind(word, low, high) == whole.rfind(word, low, high)
+    assert found.find(b"last") == 3000 and found.rfind(b"nowhere") == found.find(b"lastx") == -1
+    with pytest.raises(IndexError):
+        found[3004]
+
+
+CUT = """
+import os, struct, sys
+from gdbext.access import elf, cfi, files
+from gdbext.errors import GdbextError
+from gdbext.torch import files as tensors
+path, kind = sys.argv[1:]
+if kind == "library":
+    found = elf.Elf(path)
+    read = lambda: (found.symbol("printf"), cfi.table_of(found), found.function_at(0x30000), found.symbols_named([b"alloc"]))
+else:
+    source = tensors.read(path)
+    read = lambda: [source.read(box) for box in source.boxes()]
+os.truncate(path, 4096)
+try:
+    read()
+    print("read")
+except GdbextError as e:
+    print(e)
+"""
+
+
+@pytest.mark.parametrize("kind", ["library", "npy", "safetensors"])
+def test_a_file_that_its_owner_cuts_short_while_it_is_read_ends_nobody(tmp_path, kind):
+    """A mapping of it would: SIGBUS."""
+    path = tmp_path / f"cut.{kind}"
+    if kind == "library":
+        libc = next(line.split()[-1] for line in open("/proc/self/maps") if "/libc.so" in line or "/libc-" in line)
+        shutil.copy(libc, path)
+    else:
+        numpy = pytest.importorskip("numpy")
+        if kind == "npy":
+            numpy.save(str(path), numpy.zeros((512, 1024)))
+        else:
+            header = json.dumps({"t": {"dtype": "F64", "shape": [512, 1024], "data_offsets": [0, 1 << 22]}}).encode()
+            path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(1 << 22))
+    done = subprocess.run([sys.executable, "-c", CUT, str(path), kind], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: it was cut short while it was read\n", "")

@@ -3,6 +3,7 @@ traceback."""
 
 import copy
 import json
+import os
 import random
 
 import pytest
@@ -12,6 +13,7 @@ from gdbext.commands.pytensors import load_listing
 from gdbext.errors import GdbextError
 from gdbext.session.session import Session
 from gdbext.setup import outside
+from gdbext.stacks import cluster
 
 PLACE = {"host": "node1", "label": "TP0", "pid": 7, "role": "worker", "tid": 8, "name": "MainThread"}
 FRAME = {"kind": "python", "function": "f", "file": "/x.py", "line": 3, "library": None, "level": 0, "pc": None, "sp": "0x10"}
@@ -88,3 +90,11 @@ def test_damaged_listings(tmp_path, seed):
             assert "no listing of pytensors" in str(e)
             refused += 1
     assert 100 < refused < 1000
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "n0.json")
+    with pytest.raises(GdbextError, match="not a regular file"):
+        cluster.from_folder(str(tmp_path))
+    with pytest.raises(GdbextError, match=f"-diff {tmp_path}/n0.json: not a regular file"):
+        load_listing(str(tmp_path / "n0.json"))
