@@ -1,4 +1,5 @@
-"""ptrace, process_vm_readv and the /proc fields around them, through ctypes: for the collector and the guard, never inside gdb.
+"""ptrace, process_vm_readv and the /proc fields around them, through ctypes: for the collector and the guard; inside gdb
+registers are read, nothing else.
 
 Stopping is PTRACE_SEIZE + PTRACE_INTERRUPT: no signal is sent, so when the tracer dies at any moment every thread runs on,
 and a process in a group-stop (state T) stays in it. Numbers: Linux include/uapi/linux/ptrace.h, arch/*/include/asm/user.h.
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 PEEKUSER, POKEUSER, CONT, DETACH = 3, 6, 7, 17
 GETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4206, 0x4207
-NT_PRSTATUS = 1
+NT_PRSTATUS, NT_X86_XSTATE = 1, 0x202
 WALL = 0x40000000  # waitpid: threads of any kind
 SIGSTOP_BIT = 1 << 18
 MACHINE = platform.machine()
@@ -268,9 +269,18 @@ class Stopped:
 
 def general_registers(tid: int) -> bytes:
     """The raw NT_PRSTATUS register set of a stopped thread."""
-    buffer = ctypes.create_string_buffer(1024)
+    return _register_set(tid, NT_PRSTATUS)
+
+
+def extended_registers(tid: int) -> bytes:
+    """The raw NT_X86_XSTATE register set of a stopped thread: an XSAVE area."""
+    return _register_set(tid, NT_X86_XSTATE)
+
+
+def _register_set(tid: int, kind: int) -> bytes:
+    buffer = ctypes.create_string_buffer(1 << 14)
     iov = _Iovec(ctypes.cast(buffer, ctypes.c_void_p).value, len(buffer))
-    call(GETREGSET, tid, NT_PRSTATUS, ctypes.addressof(iov))
+    call(GETREGSET, tid, kind, ctypes.addressof(iov))
     return buffer.raw[: iov.length]
 
 

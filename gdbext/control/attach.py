@@ -202,7 +202,6 @@ def detach(pids: Iterable[int] | None = None) -> list[tuple[AttachedProcess, flo
 def _detach_one(h: AttachedProcess) -> None:
     inferior = attached_processes.inferior_of(h)
     if inferior is not None and inferior.pid == h.pid:
-        attached_processes.check_detachable(h.pid)
         if h.was_stopped and not h.ran:
             # It stays stopped: the signal waits until gdb lets go, and no instruction runs before it is taken.
             _signal(h.pid, signal.SIGSTOP)

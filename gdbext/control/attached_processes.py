@@ -59,7 +59,6 @@ class _State:
     guard_error = ""
     watched: set[int] = set()  # pids that the guard knows of although gdb attached them by itself
     saved: dict[str, str] = {}  # settings that stay changed while something is held
-    kept: dict[int, tuple[str, Callable[[], bool]]] = {}  # pid -> why it must not be detached now, whether that is still so
     schedule: str | None = None  # the user's schedule-multiple while processes run
     background = False  # they run behind the prompt: the stop gives it back
 
@@ -99,7 +98,6 @@ def still_held(one: AttachedProcess) -> None:
 def drop(one: AttachedProcess) -> None:
     """Forgets a process that is detached or gone, and its inferior where that was ours."""
     _State.attached.pop(one.pid, None)
-    _State.kept.pop(one.pid, None)
     _tell(lambda guard: guard.free(one.pid))
     inferior = inferior_of(one)
     if inferior is None or inferior.pid:
@@ -111,18 +109,6 @@ def drop(one: AttachedProcess) -> None:
         select(one.inferior)
         gdb.execute("file", to_string=True)  # it was empty before
         select(current)
-
-
-def keep(pid: int, reason: str, still: Callable[[], bool]) -> None:
-    """Until `still()` is false, detaching the process is refused with `reason`: it would die of it."""
-    _State.kept[pid] = reason, still
-
-
-def check_detachable(pid: int) -> None:
-    """Raises `GdbextError` with the reason for a process that is kept."""
-    reason, still = _State.kept.get(pid, ("", None))
-    if still is not None and still():
-        raise GdbextError(reason)
 
 
 # ---- the guard -------------------------------------------------------------------------------------------------------

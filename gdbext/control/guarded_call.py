@@ -1,112 +1,174 @@
-"""Calling a C function in a process that gdb holds, so that nothing leaves the call half-way.
+"""Calling a C function in a process that gdb holds, so that the call is undone by the process itself.
 
-A call that a signal, a breakpoint or Ctrl-C interrupts leaves gdb's dummy frame on the thread's stack: if gdb detaches then, the
-thread returns to an address where nothing is, and the process dies. Unwinding the frame (`set unwindonsignal on`) is no better
-here: the interpreter, or malloc, would be left in the middle of what it did. So signals are passed on without a stop, breakpoints
-are out of use for as long as the call takes, and an interrupted call is continued until it has returned.
+gdb's own calls return to a place where only gdb waits: if it detaches, quits or is killed meanwhile, the thread runs on there and
+the process dies. Here the function returns into the C library's end of a signal handler, over a signal frame that holds the
+thread's registers as they were: the kernel then gives all of them back, whoever looks. So a call that is on its way needs
+nobody, and gdb may leave at any moment.
+
+Sources: Linux arch/x86/include/uapi/asm/sigcontext.h and ucontext.h, arch/x86/kernel/signal_64.c (rt_sigreturn) and
+fpu/signal.c; System V ABI x86-64, 3.2.2 (red zone, alignment).
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import signal
+import struct
+import threading
 from typing import TYPE_CHECKING
 
 import gdb
 
+from ..access import ptrace
 from ..access.cli_gdb import command
 from ..errors import GdbextError
-from . import attached_processes
 
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Any, Callable, Iterator
+
+    from ..access.base import Target
 
 # A fault of the called code: it stops where it happened, as it would without the call.
 FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")
-MAX_FRAMES = 10_000
+RED_ZONE = 128
+RESTORERS = (b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05", b"\xb8\x0f\x00\x00\x00\x0f\x05")  # mov $15, %rax (or %eax); syscall
+UC_FLAGS = 1 | 2 | 4  # UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS
+# The kernel is given x87, SSE and AVX back. What lies behind is the callee's to spoil (ABI), or the thread's default (PKRU).
+XSTATE, XSTATE_SIZE, XSTATE_HEADER = 0b111, 832, 512
+MAGIC1, MAGIC2 = 0x46505853, 0x46505845
+SIGCONTEXT = "r8 r9 r10 r11 r12 r13 r14 r15 rdi rsi rbp rbx rdx rax rcx rsp rip eflags".split()
+BAD_STACK = 0x1000  # flags that sigaltstack refuses: the thread's own alternate stack stays as it is
+FRAME_SIZE = 8 + 304 + 128  # return address, ucontext, siginfo
+GRACE = 0.05  # seconds from the answer until gdb stops the process: the call has returned by then
+STEP = 0.02
 
 
 def check_calls() -> None:
-    """Raises `GdbextError` where this gdb must not call functions on this machine."""
+    """Raises `GdbextError` where this gdb must not call functions."""
     if not gdb.parameter("may-call-functions"):
         raise GdbextError("set may-call-functions is off: gdb may not call the function that this needs")
-    found = re.search(r"\d+", gdb.VERSION)
-    major = int(found.group()) if found else 0
-    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
-        if "amx_tile" in f.read() and major < 16:
-            raise GdbextError(
-                f"gdb {gdb.VERSION} cannot call functions on a CPU with AMX (the failed call would break a thread's system "
-                "call): "
-                "use gdb 16 or later"
-            )
 
 
-def call(inferior: Any, thread: Any, function: int, argument: int) -> int | None:
-    """Calls `function(argument)` in `thread` of `inferior`, which stands still; -> what it returned, None where it was
-    interrupted on its way and the value is lost. All threads run meanwhile. Raises `GdbextError` where it did not return."""
+def call(target: Target, inferior: Any, thread: Any, function: int, text: bytes, done: Callable[[], bool]) -> bool:
+    """Runs `function(text)` in `thread` of `inferior`, which stands still between two instructions of a program; all threads run
+    meanwhile, and stand still again afterwards. `done()` tells, from outside, that it has done its work.
+
+    -> False where something (Ctrl-C, a fault) stopped the process before: the call goes on with the process. Raises
+    `GdbextError` where it cannot be made, or the process ended in it."""
+    thread.switch()
+    tid = thread.ptid[1] or inferior.pid
+    memory, registers = _prepare(target, tid, text)
     with _undisturbed():
         try:
-            return int(gdb.parse_and_eval(f"((unsigned long (*)(unsigned long)) {function:#x})({argument:#x})"))
-        except (gdb.error, gdb.MemoryError, KeyboardInterrupt) as e:
-            if not inferior.is_valid() or not inferior.pid:
-                raise GdbextError("the process ended in the call") from None
-            if not half_way(thread):
-                raise GdbextError(
-                    f"process {inferior.pid}: the call failed: {(str(e) or 'interrupted').splitlines()[0]}"
-                ) from None
-        if _finish(inferior, thread):
-            return None
-    reason = (
-        f"process {inferior.pid}: the call is half-way, and the process would die of being detached now: continue until it has "
-        "returned, then detach"
-    )
-    attached_processes.keep(inferior.pid, reason, lambda: half_way(thread))
-    raise GdbextError(reason)
+            for address, data in memory:
+                inferior.write_memory(address, data)
+            for name, value in (*registers, ("rip", function)):
+                gdb.newest_frame().select()  # each one may change what gdb takes for the frames, and which it selects
+                gdb.execute(command("set var ${} = {}", name, value), to_string=True)
+        except (gdb.error, gdb.MemoryError) as e:
+            raise GdbextError(f"process {inferior.pid}: the call cannot be made: {str(e).splitlines()[0]}") from None
+        if _go_on(done) and not done():
+            gdb.write("the call was interrupted and is let finish; Ctrl-C again ends the wait\n")
+            _go_on(done)
+    if not inferior.is_valid() or not inferior.pid:
+        raise GdbextError("the process ended in the call")
+    return done()
 
 
-def half_way(thread: Any) -> bool:
-    """Whether a thread's stack holds a call that gdb made and that has not returned."""
-    if not thread.is_valid():
-        return False
-    was = gdb.selected_thread()
-    try:
-        thread.switch()
-        frame = gdb.newest_frame()
-        for _ in range(MAX_FRAMES):
-            if frame is None:
-                return False
-            if frame.type() == gdb.DUMMY_FRAME:
-                return True
-            frame = frame.older()
-    except gdb.error:
-        return False  # it runs, or its stack cannot be followed: no call of gdb's is known there
-    finally:
-        if was is not None and was.is_valid():
-            was.switch()
-    return False
+def _go_on(done: Callable[[], bool]) -> bool:
+    """Lets the process run until `done()`, or something stops it. -> whether that was an interrupt."""
+    signals: list[str] = []
 
+    def stopped(event: Any) -> None:
+        signals.append(getattr(event, "stop_signal", ""))
 
-def _finish(inferior: Any, thread: Any) -> bool:
-    """Continues an interrupted call until it has returned: gdb takes its frame off then. -> False where Ctrl-C, or a fault, ended
-    that too."""
-    gdb.write("the call was interrupted and is let finish; Ctrl-C again stops waiting for it\n")
+    ended = threading.Event()
+    threading.Thread(target=_stop_when, args=(done, ended), daemon=True).start()
+    gdb.events.stop.connect(stopped)
     try:
         gdb.execute("continue", to_string=True)
-    except (gdb.error, KeyboardInterrupt):
-        pass
-    return inferior.is_valid() and bool(inferior.pid) and not half_way(thread)
+    except KeyboardInterrupt:
+        return True
+    except gdb.error:
+        return False
+    finally:
+        gdb.events.stop.disconnect(stopped)
+        ended.set()
+    return signals == ["SIGINT"]
+
+
+def _stop_when(done: Callable[[], bool], ended: threading.Event) -> None:
+    """SIGINT to gdb itself, as Ctrl-C sends it, soon after `done()`."""
+    while not ended.wait(STEP):
+        if done():
+            if not ended.wait(GRACE):
+                os.kill(os.getpid(), signal.SIGINT)
+            return
+
+
+def _prepare(target: Target, tid: int, text: bytes) -> tuple[list[tuple[int, bytes]], list[tuple[str, int]]]:
+    """-> ([(address, bytes)] to write, [(register, value)] to set) for a call with the address of `text` as its argument."""
+    now = ptrace.decode_registers(ptrace.general_registers(tid), "x86-64")
+    state = ptrace.status(target.pid, tid)
+    if now is None or state is None:
+        raise GdbextError(f"process {target.pid}: the registers of its thread {tid} cannot be read")
+    if _shadow_stack(target.pid, tid):
+        raise GdbextError(f"process {target.pid}: its thread {tid} has a shadow stack, which no call from outside can pass")
+    restorer = _restorer(target)
+    at = now["rsp"] - RED_ZONE - len(text) & -16
+    floating = at - XSTATE_SIZE - 4 & -64
+    frame = (floating - FRAME_SIZE & -16) - 8  # as behind a call: the stack pointer plus 8 is a multiple of 16
+    blob = struct.pack("<QQQQIIQ", restorer, UC_FLAGS, 0, 0, BAD_STACK, 0, 0)
+    blob += struct.pack("<18Q", *(now[name] for name in SIGCONTEXT))
+    blob += struct.pack("<4H", now["cs"], 0, 0, now["ss"]) + bytes(32) + struct.pack("<Q", floating) + bytes(64)
+    blob += struct.pack("<Q", state["blocked"]) + bytes(128)
+    stack = target.mapping_at(now["rsp"])
+    if stack is None or frame - (64 << 10) < stack.start and stack.path != "[stack]":
+        raise GdbextError(f"process {target.pid}: no room on the stack of its thread {tid}")
+    memory = [(at, text), (floating, _floating(ptrace.extended_registers(tid))), (frame, blob)]
+    return memory, [("rsp", frame), ("rdi", at), ("rax", 0), ("orig_rax", -1)]
+
+
+def _floating(raw: bytes) -> bytes:
+    """The floating-point part of a signal frame: XSTATE_SIZE bytes of an XSAVE area, its software words and the end's mark."""
+    if len(raw) < XSTATE_SIZE:
+        raise GdbextError("this processor saves no AVX registers: gdb makes no calls on it")
+    used = struct.unpack_from("<Q", raw, XSTATE_HEADER)[0] & XSTATE
+    software = struct.pack("<IIQI", MAGIC1, XSTATE_SIZE + 4, XSTATE, XSTATE_SIZE).ljust(48, b"\0")
+    header = struct.pack("<Q", used).ljust(64, b"\0")
+    return raw[:464] + software + header + raw[XSTATE_HEADER + 64 : XSTATE_SIZE] + struct.pack("<I", MAGIC2)
+
+
+def _shadow_stack(pid: int, tid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/task/{tid}/status", encoding="utf-8", errors="replace") as f:
+            return any(line.startswith("x86_Thread_features:") and "shstk" in line for line in f)
+    except OSError:
+        return False
+
+
+def _restorer(target: Target) -> int:
+    """The address of the C library's end of a signal handler."""
+    for m in sorted(target.mappings(), key=lambda m: "libc" not in os.path.basename(m.path)):
+        if "x" in m.perms and m.path.startswith("/"):
+            code = target.read_partial(m.start, m.end - m.start)
+            for word in RESTORERS:
+                if word in code:
+                    return m.start + code.index(word)
+    raise GdbextError(f"process {target.pid}: no end of a signal handler is to be found in its libraries")
 
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """No breakpoint and no signal stops the process; a fault and gdb's own SIGINT and SIGTRAP do."""
-    locking, unwinds = gdb.parameter("scheduler-locking"), gdb.parameter("unwindonsignal")
+    locking = gdb.parameter("scheduler-locking")
     enabled = re.findall(r"^(\d+)\s.*?\s(?:keep|del|dis)\s+y\b", gdb.execute("info breakpoints", to_string=True), re.M)
     handled = re.findall(r"^(SIG\w+)\s+(Yes|No)\s+(Yes|No)\s+(Yes|No)\s", gdb.execute("info signals", to_string=True), re.M)
     changed = [h for h in handled if h[0] not in (*FAULTS, "SIGINT", "SIGTRAP") and h[1:] != ("No", "No", "Yes")]
     try:
         gdb.execute("set scheduler-locking off", to_string=True)
-        gdb.execute("set unwindonsignal off", to_string=True)
         for number in enabled:
             gdb.execute(command("disable {}", number), to_string=True)
         for name, *_ in changed:
@@ -120,4 +182,3 @@ def _undisturbed() -> Iterator[None]:
             with contextlib.suppress(gdb.error):  # a temporary one may be gone
                 gdb.execute(command("enable {}", number), to_string=True)
         gdb.execute(command("set scheduler-locking {}", locking), to_string=True)
-        gdb.execute("set unwindonsignal on" if unwinds else "set unwindonsignal off", to_string=True)

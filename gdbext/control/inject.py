@@ -2,8 +2,9 @@
 it run code.
 
 3.14 and later: CPython's own remote execution (PEP 768, Modules/_remote_debugging): a path is written beside the main thread's
-state and a bit set that makes it look there at its next safe point. Earlier: gdb calls PyRun_SimpleString in the main thread,
-stopped where the interpreter begins an instruction: it holds the lock there and is between two steps of its own.
+state and a bit set that makes it look there at its next safe point. Earlier: the main thread calls PyRun_SimpleString
+(guarded_call.py), stopped where the interpreter begins an instruction: it holds the lock there and is between two steps of its
+own.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def run(pid: int, body: str, port: int = 0, timeout: float = 10.0, paths: Iterab
         if rt.version >= (3, 14):
             said = _by_remote_execution(rt, target, folder, inferior, timeout)
         else:
-            said = _by_call(inferior, folder, timeout)
+            said = _by_call(target, inferior, folder, timeout)
     finally:
         if said.get("ok", False) is not None and "file" not in said:  # neither on its way yet nor the place of an answer
             folder.remove()
@@ -138,11 +139,11 @@ def unreported_stop() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _by_call(inferior: Any, folder: SharedTempDir, timeout: float) -> dict[str, Any]:
+def _by_call(target: ProcTarget, inferior: Any, folder: SharedTempDir, timeout: float) -> dict[str, Any]:
     guarded_call.check_calls()
     process = Process.of(inferior)
     rt = process.rt
-    main, run_string, allocate = rt.threads()[0], _address(process, "PyRun_SimpleString"), _address(process, "malloc")
+    main, run_string = rt.threads()[0], _address(process, "PyRun_SimpleString")
     if main.tid == 0:
         raise GdbextError("the main thread is not to be found among the process's threads")
     if any(t.is_running() for t in inferior.threads()):
@@ -168,16 +169,16 @@ def _by_call(inferior: Any, folder: SharedTempDir, timeout: float) -> dict[str, 
         )
     path = folder.path("run.py")
     text = f"exec(compile(open({path!r}).read(), {path!r}, 'exec'), {{'__name__': '__gdbext__'}})\0".encode()
-    thread = gdb.selected_thread()
-    buffer = guarded_call.call(inferior, thread, allocate, len(text))
-    if not buffer:
-        raise GdbextError(f"process {inferior.pid}: malloc gave no memory for the script")
-    inferior.write_memory(buffer, text)
-    result = guarded_call.call(inferior, thread, run_string, buffer)
-    said = folder.read_json("result")
-    if said is None:
-        raise GdbextError(f"process {inferior.pid}: the script did not run (PyRun_SimpleString gave {result})")
-    return said
+    target.invalidate()
+    with unreported_stop():
+        guarded_call.call(
+            target, inferior, gdb.selected_thread(), run_string, text, lambda: folder.read_json("result") is not None
+        )
+    return folder.read_json("result") or {
+        "ok": None,
+        "waits": "it has not ended yet, and goes on whenever the process runs, attached or not; it tells in "
+        f"{folder.here('result')}",
+    }
 
 
 def _stop_after(timeout: float, ended: threading.Event) -> None:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from ..errors import GdbextError
-from .expressions import free_names, last_name, parsed
-from .objects import Object
-from .reprs import content_length, counted
-from .types import BYTES, LIST, STR, TUPLE
+from .expressions import free_names, index_node, last_name, parsed
+from .privacy import content_length, is_content, says_nothing
 
 if TYPE_CHECKING:
     from .reprs import Repr
-
-MAX_LOOKED_AT = 16  # items of a container that tell what it holds
 
 
 def names_in(text: str) -> set[str]:
@@ -31,28 +26,42 @@ def names_in(text: str) -> set[str]:
     return found
 
 
-def is_content(value: Any, depth: int = 2) -> bool:
-    """Whether a value is text or numbers, or a list or tuple of such: what prompts and tokens are made of."""
-    if not isinstance(value, Object):
-        if isinstance(value, (list, tuple)):
-            return bool(depth) and any(is_content(v, depth - 1) for v in value[:MAX_LOOKED_AT])
-        return isinstance(value, (str, bytes, int, float))
-    try:
-        if value.type.flags & (STR | BYTES) or value.isa("bytearray", "array.array", "int", "float"):
-            return True
-        if value.type.flags & (LIST | TUPLE) and depth:
-            return any(is_content(value.item(i), depth - 1) for i in range(min(value.len(), MAX_LOOKED_AT)))
-    except GdbextError:
-        pass
-    return False
-
-
 def shown(repr_: Repr, text: str, value: Any) -> str:
     """The text of the value of an expression. Content is counted where the expression mentions one of the private names of
-    `repr_`, and where no name tells what it is: at an address, behind `$py`."""
+    `repr_`, and where no name tells what it is: at an address, behind `$py`, under a name that says nothing."""
     if repr_.private and content_length(value):
-        unnamed = not last_name(text) and not free_names(text) and ("$py" in text or "0x" in text)
-        if names_in(text) & repr_.private or unnamed and is_content(value):
-            repr_.hidden = True
-            return counted(value)
+        if names_in(text) & repr_.private or is_unnamed(text) and is_content(value):
+            return repr_.count(value)
     return repr_.named(last_name(text), value)
+
+
+def is_unnamed(text: str) -> bool:
+    """Whether no name in an expression tells what its value is."""
+    if last_name(text) or free_names(text):
+        return any(map(says_nothing, _last_names(text)))
+    return "$py" in text or "0x" in text
+
+
+def _last_names(text: str) -> set[str]:
+    """Of every path in an expression the name that it ends in: `a.b + c["d"][0]` -> b, d."""
+    tree = parsed(text)
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    found, inner = [], set()
+    for node in nodes:
+        name = _own_name(node)
+        if name:
+            found.append((node, name))
+            while isinstance(node, (ast.Attribute, ast.Subscript)):
+                node = node.value
+                inner.add(id(node))
+                if _own_name(node):
+                    break
+    return {name for node, name in found if id(node) not in inner}
+
+
+def _own_name(node: ast.AST) -> str:
+    """The name that a step of a path adds, '' for an index or anything else."""
+    if isinstance(node, ast.Subscript):
+        key = getattr(index_node(node), "value", "")
+        return key if isinstance(key, str) else ""
+    return str(getattr(node, "attr", "") or getattr(node, "id", ""))

@@ -60,7 +60,7 @@ def last_name(text: str) -> str:
     """The name that an expression's value stands under: `x.rid` -> "rid", `d["k"][0]` -> "k"; '' where there is none."""
     node: Any = parsed(text)
     while isinstance(node, ast.Subscript):
-        key = _index(node)
+        key = index_node(node)
         if isinstance(getattr(key, "value", None), str):
             return str(getattr(key, "value", ""))
         node = node.value
@@ -177,9 +177,9 @@ class Evaluator:
 
     def _subscript(self, node: ast.Subscript) -> Any:
         if isinstance(node.value, ast.Name) and node.value.id == "__module__":
-            return self._module_global(_index(node))
+            return self._module_global(index_node(node))
         base = self.operand(node.value)
-        return containers.item(base, self._key(_index(node)))
+        return containers.item(base, self._key(index_node(node)))
 
     def _key(self, node: Any) -> Any:
         if isinstance(node, ast.Slice):
@@ -306,7 +306,7 @@ class Evaluator:
             raise GdbextError("only names can be bound here")
 
 
-def _index(node: ast.Subscript) -> Any:
+def index_node(node: ast.Subscript) -> Any:
     """The key's node; Python 3.8's ast wraps it."""
     return node.slice.value if type(node.slice).__name__ == "Index" else node.slice  # type: ignore[attr-defined]
 

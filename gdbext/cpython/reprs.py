@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
-from . import builtin_reprs, python_reprs
+from . import builtin_reprs, privacy, python_reprs
 from .adapters import DAMAGED, Adapter
 from .builtin_reprs import default_repr
 from .objects import Object
@@ -36,7 +36,7 @@ _UNPRINTED = 10**4300  # Python itself refuses to print more digits, from 3.11 o
 
 class Repr:
     """Shows values within `limits`. `private`: attribute, key and variable names whose text and containers are counted, not
-    shown.
+    shown; where there are any, so is other text that a user may have written (privacy.py).
 
     What it found out: `truncated`, `opaque` (see the module's docstring), `hidden` (something private was left out),
     `multiline` (an array took several lines, as numpy writes it).
@@ -63,11 +63,15 @@ class Repr:
 
     def named(self, name: str | None, value: Any, depth: int = 0) -> str:
         """The text of what stands under a name; private content is counted, not shown."""
-        if name in self.private:
-            if content_length(value):
-                self.hidden = True
-                return counted(value)
+        if name in self.private or self.private and privacy.says_nothing(name) and privacy.is_content(value):
+            if privacy.content_length(value):
+                return self.count(value)
         return self.show(value, depth) if depth else self(value)
+
+    def count(self, value: Any) -> str:
+        """What stands for private content."""
+        self.hidden = True
+        return privacy.counted(value)
 
     # ---- one value -----------------------------------------------------------------------------------------------
     def show(self, value: Any, depth: int) -> str:
@@ -111,12 +115,16 @@ class Repr:
             pairs = list(value.items())[: self.limits.items]
 
             def pair(p: tuple[Any, Any]) -> str:
-                name = p[0] if isinstance(p[0], str) else p[0].string(64) if self.private and _is_text(p[0]) else None
+                name = p[0] if isinstance(p[0], str) else p[0].string(64) if self.private and privacy.is_text(p[0]) else None
                 return f"{self.show(p[0], depth + 1)}: {self.named(name, p[1], depth + 1)}"
 
             return "{" + self.each(len(value), pairs, pair) + "}"
         if isinstance(value, int) and abs(value) >= _UNPRINTED:
             return self.integer(value)
+        if self.private and (
+            isinstance(value, str) and not privacy.is_word(value) or isinstance(value, bytes) and not privacy.are_words(value)
+        ):
+            return self.count(value)
         return self.cut(repr(value), self.limits.string * 2)
 
     def _by_type(self, value: Object, depth: int) -> str:
@@ -180,6 +188,8 @@ class Repr:
 
     def string(self, value: Object) -> str:
         """The repr of a str."""
+        if self.private and not privacy.is_word(value.string(privacy.MAX_WORD + 1)):
+            return self.count(value)
         text = repr(value.string(self.limits.string))
         if value.len() > self.limits.string:
             self.truncated = True
@@ -188,6 +198,8 @@ class Repr:
 
     def bytes(self, value: Object) -> str:
         """The repr of bytes or a bytearray."""
+        if self.private and not privacy.are_words(value.raw_bytes(privacy.MAX_WORD + 1)):
+            return self.count(value)
         raw = value.raw_bytes(self.limits.string)
         text = repr(raw)
         if not value.type.flags & BYTES and value.rt.version < (3, 15) and text.startswith('b"'):
@@ -281,29 +293,3 @@ class Repr:
             return f"{name}({{{self.each(len(pairs), shown, self.pair(value, depth))}}})"
         show = self.pair(value, depth, ", ")
         return f"{name}([{self.each(len(pairs), shown, lambda p: f'({show(p)})')}])"
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) or isinstance(value, Object) and bool(value.type.flags & STR)
-
-
-def counted(value: Any) -> str:
-    """What is shown of private content: how much there is."""
-    return f"<{content_length(value)} {'characters' if _is_text(value) else 'items'}, private: -show-content shows them>"
-
-
-def content_length(value: Any) -> int:
-    """How many characters or items a str, bytes, container or array holds; 0 for anything else."""
-    if not isinstance(value, Object):
-        return len(value) if isinstance(value, (str, bytes, list, tuple, dict)) else 0
-    try:
-        adapter = value.adapter
-        known = adapter.length() if adapter is not None else NotImplemented
-        if known is not NotImplemented:
-            return int(known)
-        if value.type.is_heap and not value.type.flags & (LIST | TUPLE | DICT | STR) and not value.isa("array.array"):
-            inner = dict(value.instance_entries()).get("_x")  # vLLM's ConstantList around a list
-            return content_length(value.rt.object(inner)) if inner else 0
-        return value.len()
-    except GdbextError:
-        return 0

@@ -99,8 +99,11 @@ def hidden_names(session: Session, args: Args) -> Collection[str]:
 
 
 def hides_values(text: str, tensor: Tensor, private: Collection[str]) -> bool:
-    """Whether the values of the tensor that an expression names are tokens: of an integer type, by way of a private name."""
-    return bool(private) and tensor.dtype.name.startswith(("int", "uint")) and bool(content.names_in(text) & frozenset(private))
+    """Whether the values of the tensor that an expression names may be tokens: of an integer type, by way of a private name or of
+    none that says what they are."""
+    if not private or not tensor.dtype.name.startswith(("int", "uint")):
+        return False
+    return bool(content.names_in(text) & frozenset(private)) or content.is_unnamed(text)
 
 
 def runtime_or_none(session: Session, args: Args) -> Runtime | None:

@@ -210,8 +210,9 @@ def resolved(tensor: Tensor) -> bool:
 
 
 class Placed:
-    """Where elements lie, for `read_box`: what a `Tensor` says of its memory, said of other bytes (a file's). `target` reads them;
-    `storage_data` is the address of the storage, whose size is `storage_bytes`; `stride` counts elements."""
+    """Where elements lie, for `read_box`: what a `Tensor` says of its memory, said of other bytes (a file's).
+
+    `target` reads them; `storage_data` is the address of the storage, whose size is `storage_bytes`; `stride` counts elements."""
 
     is_zero = False
 

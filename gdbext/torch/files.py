@@ -5,7 +5,8 @@ beside one file per storage; torch/serialization.py, torch/_utils.py). A .pt is 
 torch.load(weights_only=True) accepts, and read by an unpickler that knows a handful of names and makes nothing else.
 
 Files are written and read piece by piece, so that a tensor of any size passes through bounded memory; the safetensors library
-would want the whole tensor as one bytes object. A file is not mapped to be read: its owner may cut it short meanwhile. What a file claims is checked before memory is spent on it.
+would want the whole tensor as one bytes object. A file is not mapped to be read: its owner may cut it short meanwhile. What a
+file claims is checked before memory is spent on it.
 """
 
 from __future__ import annotations

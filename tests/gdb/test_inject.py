@@ -5,7 +5,6 @@ import glob
 import json
 import os
 import platform
-import re
 import signal
 import socket
 import subprocess
@@ -21,14 +20,6 @@ from harness.subjects import PYTHONS
 from tools.environments import existing
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
-
-
-@functools.lru_cache(None)
-def calls_work(gdb_path):
-    """Whether a gdb can call functions here: before 16 none can on a CPU with AMX."""
-    said = subprocess.run([gdb_path, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    with open("/proc/cpuinfo") as f:
-        return "amx_tile" not in f.read() or int(re.search(r"(\d+)\.\d+", said).group(1)) >= 16
 
 
 @functools.lru_cache(None)
@@ -49,8 +40,6 @@ TWO_WAYS = [p for p in PYTHONS if not is_new(p) and version(p) >= (3, 10)][-1:] 
 
 def injected(gdb_path, subject, python, command):
     """The answer of an `llm-inject -json` into a subject, which is not held by gdb any more."""
-    if not is_new(python) and not calls_work(gdb_path):
-        pytest.skip("this CPU has AMX: gdb before 16 cannot call functions on it")
     attach = [] if is_new(python) else [f"attach {subject.pid}"]
     return run_gdb(gdb_path, [*attach, f"llm-inject -unsafe -timeout 60 {command}"], timeout=100, before=OFF)
 
@@ -87,12 +76,9 @@ def test_a_file_runs_in_the_process_which_goes_on(python, gdb_path, tmp_path):
         )
         at = len(attach)
         assert "add -unsafe" in said.outputs[at]
-        if not new and not calls_work(gdb_path):
-            assert "cannot call functions on a CPU with AMX" in said.outputs[at + 1]
-        else:
-            assert said.json(at + 1)["started"][0]["ok"] is True, said.outputs[at + 1]
-            assert json.loads(out.read_text()) == [pid, True]
-            assert not left_by(pid, before)
+        assert said.json(at + 1)["started"][0]["ok"] is True, said.outputs[at + 1]
+        assert json.loads(out.read_text()) == [pid, True]
+        assert not left_by(pid, before)
         subject.go_on("run")
         assert subject.tally()["run"] == 300
 
@@ -244,8 +230,7 @@ def test_a_main_thread_that_is_stuck_in_c_is_said(python, gdb_path, tmp_path):
         attach = [] if is_new(python) else [f"attach {subject.pid}"]
         said = run_gdb(gdb_path, [*attach, f"llm-inject -unsafe -timeout 1 faulthandler {subject.pid}"], timeout=40, before=OFF)
     answer = said.outputs[-1].strip()
-    if is_new(python) or "cannot call functions on a CPU with AMX" not in answer:
-        assert "main thread" in answer
+    assert "main thread" in answer
     assert "\n" not in answer
 
 
@@ -256,14 +241,14 @@ open({at!r}, "w").close()
 end = time.monotonic() + {seconds}
 while time.monotonic() < end:
     time.sleep(0.01)
+open({at!r} + ".end", "w").close()
 """
+INIT = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "gdbext", "init.py")
 OLD = [p for p in PYTHONS if not is_new(p)][-1:]
 
 
 def interrupted(gdb_path, subject, tmp_path, seconds, signals, commands):
     """A gdb that injects a script of so many `seconds`, with `signals` sent to the process while it runs. -> GdbRun"""
-    if not calls_work(gdb_path):
-        pytest.skip("this CPU has AMX: gdb before 16 cannot call functions on it")
     at = tmp_path / "at"
     body = tmp_path / "slow.py"
     body.write_text(SLOW.format(at=str(at), seconds=seconds))
@@ -306,19 +291,34 @@ def test_a_signal_in_the_middle_of_the_call_costs_no_rank(number, python, gdb_pa
     assert "Program received" not in said.text or number == signal.SIGINT
 
 
+def ended(at):
+    """Waits for the end of the script that began by making the file `at`."""
+    eventually(lambda: os.path.exists(f"{at}.end"), "the script to end")
+
+
 @pytest.mark.every_gdb
 @pytest.mark.parametrize("python", OLD, ids=os.path.basename)
-def test_a_process_whose_call_is_half_way_is_not_detached(python, gdb_path, tmp_path):
+@pytest.mark.parametrize("way", ["llm-detach", "detach", "quit"])
+def test_whoever_leaves_in_the_middle_of_the_call_costs_no_rank(way, python, gdb_path, tmp_path):
     with started(python, tmp_path) as subject:
-        said = interrupted(
-            gdb_path,
-            subject,
-            tmp_path,
-            4,
-            [signal.SIGINT, signal.SIGINT],
-            ["llm-inject -unsafe {body} {pid}", "llm-detach", "continue", "llm-detach"],
-        )
-        assert "half-way" in said.outputs[1] and "half-way" in said.outputs[2], said.text
-        assert "stood still" in said.outputs[4], said.text
+        said = interrupted(gdb_path, subject, tmp_path, 3, [signal.SIGINT] * 2, ["llm-inject -unsafe {body} {pid}", way])
+        assert "goes on whenever the process runs" in said.outputs[1], said.text
+        ended(tmp_path / "at")
+        subject.go_on("run")
+        assert subject.tally()["run"] == 300  # it lives, and is as it was
+
+
+@pytest.mark.every_gdb
+@pytest.mark.parametrize("python", OLD, ids=os.path.basename)
+def test_a_gdb_that_is_killed_in_the_middle_of_the_call_costs_no_rank(python, gdb_path, tmp_path):
+    at, body = tmp_path / "at", tmp_path / "slow.py"
+    body.write_text(SLOW.format(at=str(at), seconds=3))
+    with started(python, tmp_path) as subject:
+        words = [gdb_path, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-x", INIT]
+        words += ["-ex", f"llm-attach {subject.pid}", "-ex", f"llm-inject -unsafe {body} {subject.pid}"]
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
+            eventually(at.exists, "the script to begin")
+            killed.kill()
+        ended(at)
         subject.go_on("run")
         assert subject.tally()["run"] == 300

@@ -31,6 +31,21 @@ ROADS = (
     "llm-addr {tokens:#x}",
     "llm-addr {held:#x}",
     "pytensor -any input_ids",
+    "pytensor {ids:#x}",
+    "pytensor -any n",
+    "pyprint -any x",
+    "pyprint -any [x]",
+    "pyprint -any x + ''",
+    "pyprint -any x[1:] + x",
+    "pyprint -any data",
+    "pyprint -any line",
+    "pyprint -any line[0]",
+    "pyprint -any kwargs",
+    "pyprint -any ids",
+    "pyprint -any kept",
+    "pyprint -any kept.remark",
+    "pyprint -any kept.remark[1:]",
+    "pyprint -any kept.others",
 )
 # Roads by which the content is there when it is asked for.
 SHOWN = (
@@ -40,6 +55,11 @@ SHOWN = (
     "pybt -all -locals",
     "llm-addr {prompt:#x}",
     "pytensor -any input_ids",
+    "pyprint -any x",
+    "pyprint -any data",
+    "pyprint -any ids",
+    "pyprint -any kept.remark",
+    "pyprint -any kept.others",
 )
 
 
@@ -65,7 +85,12 @@ def test_content_is_counted_without_the_option(subject, line):
     for more in ("", " -json"):
         text = ask(line, subject, more)
         assert not holds(text, subject), text
-    assert line in ("pyprint -full {request:#x}", "pylocals") or "-show-content" in ask(line, subject), line
+    assert line in (
+        "pyprint -full {request:#x}",
+        "pylocals",
+        "pyprint -any kept",
+        "pyprint -any kwargs",
+    ) or "-show-content" in ask(line, subject), line
 
 
 @pytest.mark.parametrize("line", SHOWN)
@@ -75,6 +100,10 @@ def test_content_is_shown_with_the_option(subject, line):
 
 def test_what_is_no_content_is_shown(subject):
     assert "req-1" in ask("pyprint {request:#x}.request_id", subject)
+    shown = ask("pyprint -any kept", subject)
+    for text in ("[3, 5, 7]", "'/models/llama-3/config.json'", "'torch.float16'", repr(bytes(range(200, 220)))[:-1], "'RUNNING'"):
+        assert text in shown
+    assert "'req-1'" in ask("pyprint -any kwargs", subject)
     assert json.loads(ask("pyprint len({request:#x}.prompt_token_ids)", subject, " -json"))["repr"] == "3"
     found = json.loads(ask("pyexc", subject, " -json"))["exceptions"]
     assert {"ValueError", "KeyError"} <= {e["type"] for each in found for e in (each, each["cause"] or each)}

@@ -42,12 +42,35 @@ def handle(raw_request, body, request):
     return engine_prompt, messages
 
 
+class Kept:
+    def __init__(self, text):
+        self.remark, self.others = text, {"status": "RUNNING", "note": "\u79d8\u5bc6" + text[6:]}
+        self.block_ids, self.path, self.dtype, self.digest = (
+            [3, 5, 7],
+            "/models/llama-3/config.json",
+            "torch.float16",
+            bytes(range(200, 232)),
+        )
+
+
+def neutral(x, data, line, kwargs, ids, n):
+    """What says nothing of what it holds: text of one word, bytes of a body, tokens; and text in an attribute of any name."""
+    kept = Kept("about " + x)
+    while True:
+        time.sleep(3600)
+    return kept, data, line, kwargs, ids, n
+
+
 def main():
     request = Request("req-1")
     input_ids = torch.tensor(request.prompt_token_ids)
     thread = threading.Thread(target=handle, args=(RawRequest(request.prompt), request.prompt, request), daemon=True)
     thread.start()
     ready.wait()
+    secret = request.prompt[6:]
+    body, more = json.dumps({"prompt": secret}).encode(), {"request_id": "req-1", "question": request.prompt}
+    words = (secret, body, [secret], more, list(request.prompt_token_ids), input_ids)
+    del secret, body, more
     sys.modules["vllm"].held = [request.prompt]
     truth = {"pid": os.getpid(), "request": id(request), "prompt": id(request.prompt), "tokens": id(request.prompt_token_ids)}
     truth.update(
@@ -59,8 +82,7 @@ def main():
     )
     print(json.dumps(truth), flush=True)
     del truth
-    while True:
-        time.sleep(3600)
+    neutral(*words)
 
 
 main()

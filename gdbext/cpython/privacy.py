@@ -1,0 +1,97 @@
+"""What may be a user's prompt or tokens, told by the value itself and by how little its name says.
+
+In a process of an engine three things are counted instead of shown, unless somebody asks for content: what stands under a name
+that engines give to content (their specs' `sensitive`); text and integers under a name that says nothing (`x`, `data`, `line`);
+and any text, wherever it lies, that does not look like a word of the program: an identifier, a number, a path, an address, a
+digest.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..errors import GdbextError
+from .objects import Object
+from .types import BYTES, DICT, LIST, STR, TUPLE
+
+MAX_LOOKED_AT = 16  # items of a container that tell what it holds
+MAX_WORD = 128  # characters of the longest word of a program: a path, an address of a socket, several ids
+# ASCII on purpose: a prompt in Chinese has no spaces.
+_WORD = re.compile(r"[A-Za-z0-9_.:/@+=,~#%&*|^$<>()\[\]-]*")
+_DIGESTS = frozenset((16, 20, 28, 32, 36, 48, 64))  # bytes of a hash, with or without the number of a KV group
+_SAYS_NOTHING = frozenset(
+    "_ a1 a2 arg args argument buf buffer chunk chunks cur current data doc docs document documents element elements first "
+    "answer ids inp input inputs item items kwargs last left line lines message msg new obj object old out output outputs param params "
+    "part parts prev previous query question raw rep reply req request res resp response rest result results ret right s1 s2 "
+    "sentence seq seqs sequence sequences string strings temp tmp token tokens val value values word words".split()
+)
+
+
+def says_nothing(name: str | None) -> bool:
+    """Whether a name leaves open what stands under it."""
+    return bool(name) and (len(name or "") == 1 or (name or "").strip("_").lower() in _SAYS_NOTHING)
+
+
+def is_word(text: str) -> bool:
+    """Whether text looks like a word of a program, not like something that a person wrote."""
+    return len(text) <= MAX_WORD and bool(_WORD.fullmatch(text))
+
+
+def are_words(data: bytes) -> bool:
+    """As `is_word`, for bytes; a digest is no text either."""
+    try:
+        return is_word(data.decode("ascii"))
+    except UnicodeDecodeError:
+        return len(data) in _DIGESTS and not _is_utf8(data)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is a str."""
+    return isinstance(value, str) or isinstance(value, Object) and bool(value.type.flags & STR)
+
+
+def is_content(value: Any, depth: int = 2) -> bool:
+    """Whether a value is text or numbers, or a list or tuple of such: what prompts and tokens are made of."""
+    if not isinstance(value, Object):
+        if isinstance(value, (list, tuple)):
+            return bool(depth) and any(is_content(v, depth - 1) for v in value[:MAX_LOOKED_AT])
+        return isinstance(value, (str, bytes, int, float))
+    try:
+        if value.type.flags & (STR | BYTES) or value.isa("bytearray", "array.array", "int", "float"):
+            return True
+        if value.type.flags & (LIST | TUPLE) and depth:
+            return any(is_content(value.item(i), depth - 1) for i in range(min(value.len(), MAX_LOOKED_AT)))
+    except GdbextError:
+        pass
+    return False
+
+
+def counted(value: Any) -> str:
+    """What is shown of private content: how much there is."""
+    return f"<{content_length(value)} {'characters' if is_text(value) else 'items'}, private: -show-content shows them>"
+
+
+def content_length(value: Any) -> int:
+    """How many characters or items a str, bytes, container or array holds; 0 for anything else."""
+    if not isinstance(value, Object):
+        return len(value) if isinstance(value, (str, bytes, list, tuple, dict)) else 0
+    try:
+        adapter = value.adapter
+        known = adapter.length() if adapter is not None else NotImplemented
+        if known is not NotImplemented:
+            return int(known)
+        if value.type.is_heap and not value.type.flags & (LIST | TUPLE | DICT | STR) and not value.isa("array.array"):
+            inner = dict(value.instance_entries()).get("_x")  # vLLM's ConstantList around a list
+            return content_length(value.rt.object(inner)) if inner else 0
+        return value.len()
+    except GdbextError:
+        return 0
