@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, NotFoundError
-from . import files
+from . import files, in_root
 from .model import DELETED, PAGE, Mapping, Module, NativeFrame, ReadLog, Thread
 from .unwind import Unwinder
 
@@ -309,7 +309,7 @@ class Target:
         path = path[: -len(DELETED)] if path.endswith(DELETED) else path
         if not path.startswith("/") and self.cwd():
             path = f"{self.cwd()}/{path}"
-        return files.resolve(self.root(), path)
+        return in_root.resolve(self.root(), path)
 
     def source_lines(self, path: str) -> list[str]:
         """The lines of a source file that the process names; `NotFoundError` where this machine does not have it."""

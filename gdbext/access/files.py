@@ -1,7 +1,7 @@
-"""Files that a process, a core or a colleague names: what may be opened, where it is looked for, and what reading it may cost.
+"""Files that a process, a core or a colleague names: what may be opened, and what reading it may cost.
 
-Nothing here trusts a name or a byte: a name is followed inside the process's own root, only a regular file is opened, and every
-reader works within a `Budget`. A damaged file is one `GdbextError` that names it.
+Nothing here trusts a name or a byte: a name is followed inside the process's own root (in_root.py), only a regular file is opened,
+and every reader works within a `Budget`. A damaged file is one `GdbextError` that names it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from ..errors import GdbextError, NotFoundError
 if TYPE_CHECKING:
     from typing import BinaryIO, Iterator
 
-MAX_LINKS = 40  # symbolic links that one name may lead through: as the kernel allows (MAXSYMLINKS)
 MAX_SOURCE = 8 << 20  # bytes of a source file that are looked at
 BLOCK, MAX_BLOCKS = 16 << 10, 64  # bytes of a block of `FileBytes`, and how many of them it keeps
 MAX_READ = 1 << 30  # bytes that one system call is asked for: the kernel gives 2 GiB at most
@@ -34,35 +33,6 @@ DAMAGE = (
     MemoryError,
     EOFError,
 )
-
-
-def resolve(root: str, path: str) -> str:
-    """Where `path`, as a process with the root folder `root` names it, lies for us: every symbolic link is followed inside
-    `root`.
-
-    `root` is '' for our own; the name is then returned as it is. `NotFoundError` where the links go round."""
-    if not root:
-        return path
-    left, links = path.split("/")[::-1], 0
-    found: list[str] = []
-    while left:
-        part = left.pop()
-        if part in ("", "."):
-            continue
-        if part == "..":
-            del found[-1:]
-            continue
-        found.append(part)
-        try:
-            link = os.readlink(root + "/" + "/".join(found))
-        except (OSError, ValueError):
-            continue  # no link, or nothing there
-        links += 1
-        if links > MAX_LINKS:
-            raise NotFoundError(f"{path}: too many symbolic links")
-        found = [] if link.startswith("/") else found[:-1]
-        left += link.split("/")[::-1]
-    return root.rstrip("/") + "/" + "/".join(found)
 
 
 def open_regular(path: str) -> BinaryIO:

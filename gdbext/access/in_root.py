@@ -1,24 +1,54 @@
-"""Opening files of a process's own file system: symbolic links, absolute ones too, end in its root and never in ours.
+"""Files of a process's own file system: symbolic links, absolute ones too, end in its root and never in ours.
 
 A path below /proc/PID/root is resolved by the kernel in *our* root as soon as a component is an absolute link; whoever owns a
 container could so choose which file of the host a debugger opens. openat2(2) with RESOLVE_IN_ROOT (Linux 5.6) resolves as the
-process would; where it is missing or forbidden the same is done by hand, component by component.
+process would; where it is missing or forbidden, and where a name is wanted, the same is done by hand, component by component.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
+import struct
+from typing import TYPE_CHECKING
+
+from ..errors import NotFoundError
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Folder(Protocol):
+        """Where a walk stands inside a root."""
+
+        def enter(self, name: str) -> str | None:
+            """Goes to `name`; where that is a symbolic link the walk stays where it is, and what the link says is returned."""
+
+        def leave(self) -> None:
+            """Goes to the folder above; the root's is the root."""
+
+        def to_root(self) -> None:
+            """Goes back to the root."""
+
 
 _OPENAT2 = 437  # the same number on every architecture
 _RESOLVE_IN_ROOT, _RESOLVE_NO_MAGICLINKS = 0x10, 0x02
-_MAX_LINKS = 40
+MAX_LINKS = 40  # symbolic links that one name may lead through: as the kernel allows (MAXSYMLINKS)
 
 
-class _OpenHow(ctypes.Structure):
-    _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
+def resolve(root: str, path: str) -> str:
+    """Where `path`, as a process with the root folder `root` names it, lies for us: every symbolic link is followed inside
+    `root`.
+
+    `root` is '' for our own; the name is then returned as it is. `NotFoundError` where the links go round."""
+    if not root:
+        return path
+    names = _Names(root.rstrip("/"))
+    try:
+        _walk(path, names)
+    except OSError:
+        raise NotFoundError(f"{path}: too many symbolic links") from None
+    return names.path()
 
 
 def open_in_root(pid: int, path: str, flags: int = os.O_RDONLY) -> int:
@@ -38,14 +68,23 @@ def open_beneath(root: int, path: str, flags: int = os.O_RDONLY) -> int:
     except OSError as e:
         if e.errno not in (errno.ENOSYS, errno.EPERM):
             raise
-    return _walk(root, path, flags | os.O_CLOEXEC)
+    folders = _Descriptors(root)
+    try:
+        _walk(path, folders, not flags & os.O_NOFOLLOW)
+        # what was reached is opened by its descriptor: its name may stand for another file by now
+        return os.open(f"/proc/self/fd/{folders.opened[-1]}", (flags | os.O_CLOEXEC) & ~os.O_NOFOLLOW)
+    finally:
+        for one in folders.opened:
+            os.close(one)
 
 
 def _openat2(root: int, path: str, flags: int) -> int:
-    how = _OpenHow(flags, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
+    import ctypes
+
+    how = struct.pack("QQQ", flags, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)  # struct open_how
     libc = ctypes.CDLL(None, use_errno=True)
     found = libc.syscall(
-        ctypes.c_long(_OPENAT2), ctypes.c_int(root), os.fsencode(path), ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how))
+        ctypes.c_long(_OPENAT2), ctypes.c_int(root), os.fsencode(path), ctypes.c_char_p(how), ctypes.c_size_t(len(how))
     )
     if found < 0:
         code = ctypes.get_errno()
@@ -53,32 +92,72 @@ def _openat2(root: int, path: str, flags: int) -> int:
     return int(found)
 
 
-def _walk(root: int, path: str, flags: int) -> int:
-    folders, left, links = [os.dup(root)], path.split("/")[::-1], 0
-    try:
-        while left:
-            name = left.pop()
-            if name in ("", "."):
-                continue
-            if name == "..":
-                if len(folders) > 1:
-                    os.close(folders.pop())
-                continue
-            one = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folders[-1])
-            if not stat.S_ISLNK(os.fstat(one).st_mode):
-                folders.append(one)
-                continue
+def _walk(path: str, folder: Folder, follow_last: bool = True) -> None:
+    """Leads `folder` from its root along `path`. `OSError` (ELOOP) where the links go round, or the last component is a link that
+    is not to be followed."""
+    left, links = path.split("/")[::-1], 0
+    while left:
+        name = left.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            folder.leave()
+            continue
+        link = folder.enter(name)
+        if link is None:
+            continue
+        links += 1
+        if links > MAX_LINKS or not any(left) and not follow_last:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        if link.startswith("/"):
+            folder.to_root()
+        left += link.split("/")[::-1]
+
+
+class _Names:
+    """A walk by names: what is not there is named as it would be."""
+
+    def __init__(self, root: str) -> None:
+        self.root, self.names = root, [""]
+
+    def path(self) -> str:
+        return self.root + ("/".join(self.names) or "/")
+
+    def enter(self, name: str) -> str | None:
+        try:
+            return os.readlink(f"{self.root}{'/'.join(self.names)}/{name}")
+        except (OSError, ValueError):  # no link, or nothing there
+            self.names.append(name)
+            return None
+
+    def leave(self) -> None:
+        if len(self.names) > 1:
+            self.names.pop()
+
+    def to_root(self) -> None:
+        del self.names[1:]
+
+
+class _Descriptors:
+    """A walk by descriptors: each component is opened in the folder that was reached, whatever becomes of names meanwhile."""
+
+    def __init__(self, root: int) -> None:
+        self.opened = [os.dup(root)]
+
+    def enter(self, name: str) -> str | None:
+        one = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.opened[-1])
+        if not stat.S_ISLNK(os.fstat(one).st_mode):
+            self.opened.append(one)
+            return None
+        try:
+            return os.readlink("", dir_fd=one)  # of the very link that was opened
+        finally:
             os.close(one)
-            links += 1
-            if links > _MAX_LINKS or not any(left) and flags & os.O_NOFOLLOW:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            to = os.readlink(name, dir_fd=folders[-1])
-            if to.startswith("/"):
-                while len(folders) > 1:
-                    os.close(folders.pop())
-            left += to.split("/")[::-1]
-        # what was reached is opened by its descriptor: its name may stand for another file by now
-        return os.open(f"/proc/self/fd/{folders[-1]}", flags & ~os.O_NOFOLLOW)
-    finally:
-        for one in folders:
-            os.close(one)
+
+    def leave(self) -> None:
+        if len(self.opened) > 1:
+            os.close(self.opened.pop())
+
+    def to_root(self) -> None:
+        while len(self.opened) > 1:
+            self.leave()

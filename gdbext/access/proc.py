@@ -223,6 +223,11 @@ class ProcTarget(Target):
         except OSError:
             return ""
 
+    def invalidate(self) -> None:
+        """Drops every cache, and the memory of what the process was before it called exec."""
+        super().invalidate()
+        self.close()
+
     def close(self) -> None:
         """Closes the memory; it is opened again when it is needed."""
         if self._mem is not None:

@@ -14,8 +14,9 @@ from .places import node_text, nodes_of
 from .stack_tree import html_tree, parting
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Sequence
+    from typing import Any, Sequence
 
+    from ..engines.targets import Targets
     from ..stacks.sampling import ProcessSamples
     from ..stacks.threads import ProcessView
 
@@ -29,11 +30,9 @@ kv_view, model, prefetch, waits = (
 )
 
 
-def write_report(
-    path: str, found: Sequence[Any], held: Callable[[Any], Any], wait: float
-) -> tuple[dict[str, Any], list[ProcessView]]:
+def write_report(path: str, found: Sequence[Any], targets: Targets, wait: float) -> tuple[dict[str, Any], list[ProcessView]]:
     """Writes the page. -> (the fields of llm-hang with `file` and `bytes`, `[ProcessView]`)"""
-    examination = examining.examine(found, held, wait, (prefetch.KV,))
+    examination = examining.examine(found, targets, wait, (prefetch.KV,))
     data, seen = hang_data(examination), examination.seen
     views = [s.view for s in seen if s.view is not None]
     files.write(path, "llm-report", page(data, seen, views))

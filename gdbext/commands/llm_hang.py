@@ -38,9 +38,7 @@ class LlmHang(Command):
     def run(self, session, args):
         if not 0 <= args.wait <= 600:
             raise UsageError("llm-hang: -wait is 0 to 600 seconds")
-        found = examining.examine(
-            process_selection.resolve_processes(session, args.operand_text), process_selection.attached_target(session), args.wait
-        )
+        found = examining.examine(process_selection.resolve_processes(session, args.operand_text), session.targets, args.wait)
         seen, data = found.seen, hang_data(found)
         nodes = nodes_of([s.view for s in seen if s.view])
         names = {s.pid: s.name for s in seen}

@@ -43,9 +43,7 @@ class LlmLocks(Command):
     standalone = True
 
     def run(self, session, args):
-        with snapshots.take_snapshots(
-            process_selection.resolve_processes(session, args.operand_text), process_selection.attached_target(session)
-        ) as taken:
+        with snapshots.take_snapshots(process_selection.resolve_processes(session, args.operand_text), session.targets) as taken:
             views, partial, failed = snapshots.read_all(taken)
             edges = []
             for view in views:

@@ -33,7 +33,7 @@ class LlmReport(Command):
         data, views = write_report(
             path,
             process_selection.resolve_processes(session, what.strip()),
-            process_selection.attached_target(session),
+            session.targets,
             args.wait,
         )
         partial = [f"{data['ranks_read']} of {data['ranks_total']} processes"] if data["failed"] else []

@@ -68,7 +68,7 @@ class LlmStacks(Command):
         for number in range(args.samples):
             if number:
                 time.sleep(args.interval)
-            with snapshots.take_snapshots(found, process_selection.attached_target(session)) as taken:
+            with snapshots.take_snapshots(found, session.targets) as taken:
                 views, partial, failed = snapshots.read_all(taken)
                 movement.add(views)
                 for one in snapshots.pauses(taken):

@@ -51,8 +51,7 @@ class LlmWatch(Command):
         found = process_selection.resolve_processes(session, args.operand_text)
         if any(isinstance(one, str) for one in found):
             raise GdbextError("llm-watch watches processes that run; a core does not")
-        held = process_selection.attached_target(session)
-        if any(held(one) is not None for one in found):
+        if any(session.targets.attached(one) is not None for one in found):
             raise GdbextError("a process that this gdb has attached does not run: llm-detach it first")
         limit = getattr(args, "for")
         end = time.monotonic() + limit if limit is not None else None
@@ -60,7 +59,7 @@ class LlmWatch(Command):
         while True:
             why = next((w for w in (one.look(args.after * quiet) for one in watched) if w), None)
             if why:
-                data = self._capture(found, held, args, why)
+                data = self._capture(found, session.targets, args, why)
                 looked.append({"why": why, "verdict": data["verdict"]})
                 if data["captured"]:
                     return Answer({**data, "looks": looked}, lambda style: _text(data, style), data.pop("partial"))
@@ -74,7 +73,7 @@ class LlmWatch(Command):
                 )
             time.sleep(min(args.poll, max(0.0, end - time.monotonic())) if end is not None else args.poll)
 
-    def _capture(self, found, held, args, why):
+    def _capture(self, found, targets, args, why):
         """Looks, and writes what there is to write where the verdict is bad."""
         folder = os.path.join(os.path.abspath(os.path.expanduser(args.o)), time.strftime("%Y%m%d-%H%M%S"))
         try:
@@ -82,7 +81,7 @@ class LlmWatch(Command):
         except OSError as e:
             raise GdbextError(f"{folder}: {e.strerror}: name another folder with -o") from None
         file = os.path.join(folder, "report.html")
-        data, _ = write_report(file, found, held, min(1.0, args.after))
+        data, _ = write_report(file, found, targets, min(1.0, args.after))
         if data["verdict"] in FINE:
             os.unlink(file)
             os.rmdir(folder)

@@ -95,10 +95,22 @@ def settled_frames(rt: Runtime) -> Iterator[List[PyFrame]]:
 
 def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Optional[Object]:
     """The object that `roots` ({class name: where it leads}) finds from a variable of any frame, the outermost frames first;
-    None.
+    None. It is looked for once until the process may have gone on.
 
     Where it leads is a dotted path, or several with | between them: then the first that is there."""
-    return next((found for frames in settled_frames(rt) for found in _among(reversed(frames), roots)), None)
+    found: Optional[Object] = rt.target.cached(
+        ("in frames", tuple(roots.items())),
+        lambda: next((found for frames in settled_frames(rt) for found in _among(reversed(frames), roots)), None),
+    )
+    return found
+
+
+def needed_in_frames(rt: Runtime, roots: Mapping[str, str], missing: str) -> Object:
+    """As `in_frames`; where there is none a `NotFoundError` that says what is `missing`."""
+    found = in_frames(rt, roots)
+    if found is None:
+        raise NotFoundError(f"{rt.target.describe()}: {missing}")
+    return found
 
 
 def in_tasks(rt: Runtime, roots: Mapping[str, str]) -> Optional[Object]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ..access.base import Target
     from .command import Command
-    from .session import What
 
 
 _CLASSES = {"python": gdb.COMMAND_STACK, "tensors": gdb.COMMAND_DATA, "ranks": gdb.COMMAND_STATUS}
@@ -60,15 +59,17 @@ class GdbSession(Session):
             known.device_memory = self._device_memory()
         return known
 
-    def open(self, what: What) -> Target:
-        key = getattr(what, "pid", what)
-        for inferior in gdb.inferiors():
-            if inferior.pid and inferior.pid == key:
-                return self._of_inferior(inferior)
-        return super().open(what)
+    def _attached(self, pid: int) -> Target | None:
+        inferior = self._inferior(pid)
+        return self._of_inferior(inferior) if inferior is not None else None
+
+    @staticmethod
+    def _inferior(pid: int | None) -> Any:
+        return next((i for i in gdb.inferiors() if i.pid and i.pid == pid), None)
 
     def inferior_of(self, pid: int) -> int | None:
-        return next((i.num for i in gdb.inferiors() if i.pid == pid and pid), None)
+        inferior = self._inferior(pid)
+        return inferior.num if inferior is not None else None
 
     def selected_pid(self) -> int | None:
         return gdb.selected_inferior().pid or None
@@ -91,11 +92,10 @@ class GdbSession(Session):
         if what is None:
             return gdb.selected_inferior()
         one = self.resolve_one(what)
-        pid = getattr(one, "pid", one)
-        for inferior in gdb.inferiors():
-            if inferior.pid and inferior.pid == pid:
-                return inferior
-        raise GdbextError(f"{what} is not attached: llm-attach {what} first")
+        inferior = self._inferior(getattr(one, "pid", one))
+        if inferior is None:
+            raise GdbextError(f"{what} is not attached: llm-attach {what} first")
+        return inferior
 
     @staticmethod
     def _device_memory():

@@ -1,4 +1,4 @@
-"""What the commands about several processes at once share: which processes, and which of them this gdb holds."""
+"""Which processes a command about several at once means."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from ..errors import GdbextError, NotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
-
-    from ..access.base import Target
-    from .session import Session, What
+    from ..engines.targets import What
+    from .session import Session
 
 
 def resolve_processes(session: Session, text: str) -> list[What]:
@@ -34,13 +32,3 @@ def resolve_processes(session: Session, text: str) -> list[What]:
         for one in session.resolve(word):
             found.setdefault(getattr(one, "pid", one), one)
     return list(found.values())
-
-
-def attached_target(session: Session) -> Callable[[What], Target | None]:
-    """A function that gives the Target of a process that this gdb holds stopped, None for any other."""
-
-    def ask(one: What) -> Target | None:
-        pid = getattr(one, "pid", one)
-        return session.open(one) if session.inferior_of(pid) is not None else None
-
-    return ask

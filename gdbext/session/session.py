@@ -15,23 +15,20 @@ from ..render.text import Style
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from typing import Any, Union
+    from typing import Any
 
     from ..access.base import Target
     from ..cpython.frames import PyFrame
     from ..cpython.runtime import PyThread, Runtime
-    from ..engines.rank import Rank
+    from ..engines.targets import What
     from .command import Args
 
-    What = Union[Rank, int, str]  # what a WHAT names: an engine's process, a pid, a core file
 
-
-discover, naming, runtimes, proc, ptrace, privacy, torch_adapter, adapters = (
+discover, naming, targets, runtimes, privacy, torch_adapter, adapters = (
     lazy_module("engines.discover"),
     lazy_module("engines.what"),
+    lazy_module("engines.targets"),
     lazy_module("cpython.runtime"),
-    lazy_module("access.proc"),
-    lazy_module("access.ptrace"),
     lazy_module("engines.sensitive_names"),
     lazy_module("torch.adapter"),
     lazy_module("cpython.adapters"),
@@ -54,7 +51,7 @@ class Session:
         self.ranks = []  # the last llm-ranks
         self.last = None  # $py
         self.moving = False  # the command at work reads a process that runs
-        self._opened = {}  # pid -> (start time, Target); core file -> (None, Target)
+        self.targets = targets.Targets(self._attached)  # of every process and core file that a command reads
         self._levels = {}  # target -> (epoch, tid, Python frame level)
 
     # ---- which process -------------------------------------------------------------------------------------------
@@ -97,28 +94,17 @@ class Session:
 
     def open(self, what: What) -> Target:
         """A `Target` for a `Rank`, a pid or a core file."""
-        key = getattr(what, "pid", what)
+        attached = self.targets.attached(what)
+        if attached is not None:
+            return attached
         self._refuse_ended("", what)
-        started = ptrace.start_time(key) if isinstance(key, int) else None
-        known = self._opened.get(key)
-        if known is None or known[0] != started:
-            if known is not None:
-                known[1].close()  # of a process that had this pid before
-            known = self._opened[key] = started, self._open(key, getattr(what, "label", ""))
-        target = known[1]
-        if not target.is_stopped:
-            target.invalidate()  # each command reads a running process anew
-            self.moving = True
+        target = self.targets.of(what)
+        self.moving = self.moving or not target.is_stopped
         return target
 
-    def _open(self, key, label):
-        if isinstance(key, int):
-            if not os.path.exists(f"/proc/{key}"):
-                raise NotFoundError(f"process {key} does not exist (any more); see: llm-ranks")
-            return proc.ProcTarget(key, label)
-        from ..access.snapshot import CoreFileTarget
-
-        return CoreFileTarget(key)
+    def _attached(self, pid: int) -> Target | None:
+        """gdb's own Target of a process, None where gdb has not attached it."""
+        return None
 
     def inferior_of(self, pid: int) -> int | None:
         """gdb's number of the inferior that holds `pid`, or None."""

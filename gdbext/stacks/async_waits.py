@@ -1,8 +1,8 @@
 """asyncio as part of the wait-for graph: each loop with what it cannot run, each task with what it waits for and who
 could end that.
 
-Source: Lib/asyncio/base_events.py (`_ready`, `_scheduled`), events.py (`TimerHandle._when`), locks.py, queues.py, streams.py;
-uvloop keeps its ready handles in C, so there only its tasks tell what is ready.
+Source: Lib/asyncio/locks.py, queues.py, streams.py. uvloop keeps its ready handles in C, so there only its tasks tell what is
+ready.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..cpython import tasks as asyncio_tasks
-from ..cpython.objects import Object
+from ..cpython.event_loops import EventLoop, event_loops
 from ..errors import GdbextError
 from .locks import BY_SOURCE, WITH, Holders, outer_place
 from .python_waits import ASYNCIO, edge_of, find_async, path_of
@@ -54,7 +54,7 @@ class TaskState:
 class LoopState:
     """One event loop that runs: `tid` of its thread, `ready`: handles and tasks that could run, `turns`: a count that each handle
     that is queued or run changes (None: not known), `overdue`: seconds by which its earliest timer is late, `late`: how many are,
-    `running`: the name of the task that is being stepped, `main`: the node of the task that the loop runs for."""
+    `running`: the name of the task that is being stepped, `callback`: the function that runs where it is no task's, `main`: the node of the task that the loop runs for."""
 
     address: int
     tid: int
@@ -63,6 +63,7 @@ class LoopState:
     overdue: float = 0.0
     late: int = 0
     running: str = ""
+    callback: str = ""
     main: Any = None
 
 
@@ -96,12 +97,15 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
             state.on = [nodes[a] for a in task.waits.on if a in nodes]
         found.tasks.append(state)
     _edges(found, rt, threads)
-    by_address = {task.address: task for task in tasks}
-    for address, tid in sorted({(t.loop, t.tid) for t in tasks if t.tid and t.loop}):
-        found.loops.append(_loop(rt, address, tid, tasks, now))
-    for loop in found.loops:
-        main = _main_task(loop, threads)
-        loop.main = nodes.get(main) if main in by_address else None
+    try:
+        loops = event_loops(rt, max_timers=MAX_TIMERS)
+    except GdbextError as e:
+        found.partial.append(f"event loops: {e}")
+        return found
+    for loop in sorted(loops, key=lambda one: one.address):
+        turning = _loop_state(loop, tasks, now)
+        turning.main = nodes.get(_main_task(turning, threads))
+        found.loops.append(turning)
     return found
 
 
@@ -215,40 +219,17 @@ def _descriptor(task: TaskState) -> int:
 
 
 # ---- a loop ----------------------------------------------------------------------------------------------------------
-def _loop(rt: Runtime, address: int, tid: int, tasks: list[Any], now: float | None) -> LoopState:
-    loop = LoopState(address, tid)
-    mine = [t for t in tasks if t.loop == address]
-    loop.running = next((t.name for t in mine if t.state == "running"), "")
-    loop.ready = sum(t.state == "ready" for t in mine)
-    obj = rt.object(address)
-    try:
-        ready = obj.attr("_ready")
-        loop.ready = max(loop.ready, ready.len())
-        loop.turns = deque_turns(ready)
-        timers = obj.attr("_scheduled").elements(MAX_TIMERS)
-        late = [now - when for when in map(_when, timers) if when is not None and now is not None and when < now]
-        loop.late, loop.overdue = len(late), max(late, default=0.0)
-    except (GdbextError, AttributeError):
-        pass  # uvloop's are not Python's
-    return loop
-
-
-def _when(timer: Any) -> float | None:
-    try:
-        if timer.attr("_cancelled").boolean():
-            return None
-        return float(timer.attr("_when").floating())
-    except (GdbextError, AttributeError):
-        return None
-
-
-def deque_turns(deque: Any) -> int | None:
-    """The count that a collections.deque keeps of the changes of its ends (`state`, after `rightindex`:
-    Modules/_collectionsmodule.c)."""
-    if not isinstance(deque, Object) or deque.type.builtin_name != "collections.deque":
-        return None
-    layout = deque.rt.layout
-    return int(deque.rt.target.u64(deque.address + layout["deque.leftindex"] + 16))
+def _loop_state(loop: EventLoop, tasks: list[Any], now: float | None) -> LoopState:
+    state = LoopState(loop.address, loop.tid or 0, turns=loop.turns)
+    mine = [t for t in tasks if t.loop == loop.address]
+    state.running = next((t.name for t in mine if t.state == "running"), "")
+    state.ready = max(loop.ready or 0, sum(t.state == "ready" for t in mine))
+    if loop.current is not None and not state.running:
+        state.callback = loop.current.function
+    due = [timer.when for timer in loop.timers if timer.when is not None and not timer.cancelled]
+    late = [now - when for when in due if now is not None and when < now]
+    state.late, state.overdue = len(late), max(late, default=0.0)
+    return state
 
 
 def _main_task(loop: LoopState, threads: list[ThreadView]) -> int:

@@ -50,9 +50,9 @@ class Holders:
         if how not in self._index:
             self._index[how] = {}
             for agent in self.agents:
-                for frame in agent.python:
+                for inner, frame in zip([None, *agent.python], agent.python):
                     for obj, where in self._held(how, frame):
-                        if not self._waits_on(agent, obj):
+                        if not _enters(inner, obj) and not self._waits_on(agent, obj):
                             for one in {obj.address, inner_lock(obj)} - {0}:
                                 self._index[how].setdefault(one, []).append((agent, where))
         found: dict[int, tuple[Any, str]] = {}
@@ -79,6 +79,14 @@ class Holders:
                 if me is not None and (me.address == manager.address or inner and inner_lock(me) == inner):
                     return True
         return False
+
+
+def _enters(frame: Any, manager: Any) -> bool:
+    """Whether a frame is the `__enter__` or `__aenter__` of this manager: its caller waits to enter the `with`."""
+    if frame is None or str(frame.function).rpartition(".")[2] not in ("__enter__", "__aenter__"):
+        return False
+    me = dict(frame.locals()).get("self")
+    return me is not None and bool(me.address == manager.address)
 
 
 def inner_lock(obj: Any) -> int:

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
-from ..access.proc import ProcTarget
 from ..access.proctable import ProcTable
-from ..cpython import gil
+from ..cpython import event_loops, gil
 from ..cpython.runtime import open_runtime
 from ..engines import shm_rings
 from ..errors import GdbextError
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..cpython.runtime import Runtime
+    from ..engines.targets import Targets
 
 GIL_LOOKS = 12
 STACK_LOOKS = 6
@@ -118,21 +118,18 @@ class ProcessSamples:
 
 
 def sample(
-    found: Sequence[Any], held: Callable[[Any], Any], seconds: float, words: Sequence[str] = (), table: ProcTable | None = None
+    found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = (), table: ProcTable | None = None
 ) -> list[ProcessSamples]:
     """Looks at what `resolve_processes` gave for `seconds` without stopping it, then copies each process in a stop of
     milliseconds. `words` as for `snapshots.take_snapshots`; `table`: the machine's processes, one for a command."""
     table = table or ProcTable()
     seen = [ProcessSamples(snap) for snap in snapshots.snapshots_of(found)]
-    live = [s for s, one in zip(seen, found) if not isinstance(one, str) and held(one) is None]
-    runtimes = _open(live, table)
+    live = [s for s, one in zip(seen, found) if not isinstance(one, str) and targets.attached(one) is None]
+    runtimes = _open(live, targets, table)
     _watch(live, runtimes, seconds, table)
-    with snapshots.take_snapshots(found, held, words) as taken:
+    with snapshots.take_snapshots(found, targets, words) as taken:
         for s, snap in zip(seen, taken):
             _read_copy(s, snap, s in live)
-    for rt in runtimes.values():
-        if isinstance(rt.target, ProcTarget):
-            rt.target.close()
     views = [s.view for s in seen if s.view is not None]
     ipc_locks.resolve(views, [e for s in seen for e in s.edges])
     inodes = {source.inode for s in live for call in s.calls.values() for source in call.sources if source.kind == "pipe"}
@@ -143,7 +140,7 @@ def sample(
     return seen
 
 
-def _open(live: list[ProcessSamples], table: ProcTable) -> dict[int, Runtime]:
+def _open(live: list[ProcessSamples], targets: Targets, table: ProcTable) -> dict[int, Runtime]:
     found = {}
     for s in live:
         s.state = state_of(s.pid)
@@ -154,7 +151,7 @@ def _open(live: list[ProcessSamples], table: ProcTable) -> dict[int, Runtime]:
         s.ancestors = ancestors(table, s.pid)
         s.ended_children = ended_children(table, s.pid)
         try:
-            found[s.pid] = rt = open_runtime(ProcTarget(s.pid))
+            found[s.pid] = rt = open_runtime(targets.of(s.rank or s.pid))
             s.snapshot.label = s.snapshot.label or threads.distributed_label(rt)  # the name that its copy will have
         except GdbextError:
             pass  # no Python that can be read: clocks and native stacks are left
@@ -231,7 +228,7 @@ def _counts(s: ProcessSamples, rt: Runtime) -> dict[Any, Any]:
             for frame in rt.frames(py)[:8]:
                 if path_of(frame).endswith("queue.py"):
                     me = dict(frame.locals()).get("self")
-                    turns = async_waits.deque_turns(me.attr("queue")) if me is not None else None
+                    turns = event_loops.deque_turns(me.attr("queue")) if me is not None else None
                     if me is not None and turns is not None:
                         found[f"items through the {me.type_name} at {me.address:#x}", me.address] = turns
         for count in collectives.find(rt):

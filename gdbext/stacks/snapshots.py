@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from ..access import elf
 from ..access.collect import Running
@@ -22,6 +22,8 @@ from . import threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from ..engines.targets import Targets
 
 READER = "gdbext.stacks.prefetch"
 TIMEOUT = 600  # seconds for one collector on a machine at full load; the process itself stands still for milliseconds
@@ -115,16 +117,14 @@ def collect(
 
 
 @contextlib.contextmanager
-def take_snapshots(
-    found: Sequence[Any], held: Callable[[Any], Any] = lambda one: None, words: Sequence[str] = ()
-) -> Iterator[list[ProcessSnapshot]]:
-    """`[ProcessSnapshot]` of what `resolve_processes` gave. `held(one)`: the Target of a process that the debugger holds stopped,
-    else None; `words`: what else is to be copied (`prefetch.read`). Targets stay readable; no copy stays on the disk, after
+def take_snapshots(found: Sequence[Any], targets: Targets, words: Sequence[str] = ()) -> Iterator[list[ProcessSnapshot]]:
+    """`[ProcessSnapshot]` of what `resolve_processes` gave: cores, and processes that the debugger of `targets` has attached, are
+    read where they are. `words`: what else is to be copied (`prefetch.read`). Targets stay readable; no copy stays on the disk, after
     SIGTERM either."""
     taken = snapshots_of(found)
     for snap, one in zip(taken, found):
         try:
-            snap.target = CoreFileTarget(one) if isinstance(one, str) else held(one)
+            snap.target = targets.of(one) if isinstance(one, str) else targets.attached(one)
             if isinstance(one, str):
                 snap.label, snap.pid = snap.target.label, snap.target.pid
         except GdbextError as e:

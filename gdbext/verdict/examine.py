@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
-from ..access.proc import ProcTarget
 from ..engines.group import engines_of
 from ..requests import collect, join
 from ..stacks import sampling
@@ -14,6 +13,7 @@ from .judge import judge
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..engines.targets import Targets
     from ..stacks.sampling import ProcessSamples
     from .facts import Verdict
 
@@ -36,29 +36,27 @@ class Examination:
         self.verdicts: list[Verdict] = judge(self.facts)
 
 
-def examine(found: Sequence[Any], held: Callable[[Any], Any], seconds: float, words: Sequence[str] = ()) -> Examination:
+def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = ()) -> Examination:
     """Looks for `seconds` at what `resolve_processes` gave. What waits for its device is looked at once more, and longer, before
     a kernel is called endless."""
-    first = _look(found, held, seconds, words)
+    first = _look(found, targets, seconds, words)
     if not any(v.kind == "kernel" for v in first.verdicts):
         return first
-    second = _look(found, held, seconds * LONGER, words)
+    second = _look(found, targets, seconds * LONGER, words)
     for s, earlier in zip(second.seen, first.seen):
         if s.snapshot is not earlier.snapshot:
             s.snapshot.pauses = earlier.snapshot.pauses + s.snapshot.pauses
     return second
 
 
-def _look(found: Sequence[Any], held: Callable[[Any], Any], seconds: float, words: Sequence[str]) -> Examination:
+def _look(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> Examination:
     """The samples of all processes, between two looks at the requests of each engine."""
     ranks = [one for one in found if hasattr(one, "family")]
-    engines = [engine for engine in engines_of(ranks, lambda rank: held(rank) or ProcTarget(rank.pid, rank.label)) if engine.spec]
+    engines = [engine for engine in engines_of(ranks, targets.of) if engine.spec]
     before = [collect.looks_at(engine)[0] for engine in engines]
-    seen = sampling.sample(found, held, seconds, words)
+    seen = sampling.sample(found, targets, seconds, words)
     custodies = []
     for engine, first in zip(engines, before):
-        for rank in engine.alive():
-            engine.target(rank).invalidate()
         second, _ = collect.looks_at(engine)
         if any(look.parts for look in second):
             pids = {rank.pid for rank in engine.alive()}

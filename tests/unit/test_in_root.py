@@ -7,6 +7,7 @@ import stat
 import pytest
 
 from gdbext.access import in_root
+from gdbext.errors import NotFoundError
 
 
 @pytest.fixture(params=["openat2", "by hand"])
@@ -74,3 +75,33 @@ def test_descriptors_are_closed(root, way):
 def test_the_process_that_is_named():
     with os.fdopen(in_root.open_in_root(os.getpid(), "/proc/self/comm"), "rb") as f:
         assert f.read()
+
+
+def test_a_name_is_followed_inside_the_root(tmp_path):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    (root / "usr" / "lib").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "lib.so").write_text("the host's")
+    (root / "usr" / "lib" / "lib.so").write_text("the container's")
+    (root / "lib").symlink_to("usr/lib")
+    (root / "absolute").symlink_to("/usr/lib")
+    (root / "srv").symlink_to(str(outside))  # absolute: on the host it leads out of the root
+    (root / "up").symlink_to("../../../../outside/lib.so")
+    (root / "round").symlink_to("round")
+
+    def text(path):
+        return open(in_root.resolve(str(root), path)).read()
+
+    assert (
+        text("/usr/lib/lib.so")
+        == text("/lib/lib.so")
+        == text("/absolute/lib.so")
+        == text("/lib/../lib/./lib.so")
+        == "the container's"
+    )
+    for path in ("/srv/lib.so", "/up", "/../outside/lib.so"):
+        with pytest.raises(FileNotFoundError):
+            text(path)
+    with pytest.raises(NotFoundError, match="too many symbolic links"):
+        in_root.resolve(str(root), "/round")
+    assert in_root.resolve("", "/any/../thing") == "/any/../thing"

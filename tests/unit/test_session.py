@@ -9,6 +9,7 @@ import pytest
 from gdbext.access import proctable
 from gdbext.engines.rank import Rank
 from gdbext.engines.spec import Match
+from gdbext.engines.targets import Targets
 from gdbext.errors import NotFoundError
 from gdbext.session.session import Session
 
@@ -50,13 +51,38 @@ def test_a_pid_that_another_process_has_now_is_refused_by_name(engine):
         session.resolve(rank.label)
 
 
-def test_a_process_is_opened_anew_when_its_pid_is_given_out_again(engine):
+def test_a_process_is_opened_anew_when_its_pid_is_given_out_again(engine, monkeypatch):
     session = Session()
     first = session.open(engine.pid)
     assert session.open(engine.pid) is first
-    started, _ = session._opened[engine.pid]
-    session._opened[engine.pid] = started - 1, first
+    monkeypatch.setattr("gdbext.access.ptrace.start_time", lambda pid: 1)
     assert session.open(engine.pid) is not first
+
+
+def test_a_process_that_execs_is_read_as_what_it_is_now():
+    code = "import os, sys; input(); os.execv(sys.executable, [sys.executable, '-c', 'print(1, flush=True); input()'])"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        session = Session()
+        before = session.open(process.pid)
+        assert before.read(before.modules()[0].base, 4) == b"\x7fELF"
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        after = session.open(process.pid)
+        assert after.read(after.modules()[0].base, 4) == b"\x7fELF"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_the_debugger_has_attached_is_read_through_the_debugger(engine):
+    attached = object()
+    targets = Targets(lambda pid: attached if pid == engine.pid else None)
+    rank = listed(engine.pid)[1]
+    assert targets.of(engine.pid) is attached and targets.of(rank) is attached and targets.attached(rank) is attached
+    assert targets.attached(os.getpid()) is None and targets.attached("a.core") is None
+    assert targets.of(os.getpid()).pid == os.getpid()
 
 
 def test_a_process_tells_what_has_become_of_it(engine):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import NotFoundError
-from ..objects import in_frames
+from ..objects import in_frames, needed_in_frames
 from . import kv_scheduler, kv_worker
 from .paths import ROOTS
 
@@ -18,13 +17,12 @@ if TYPE_CHECKING:
 
 def version(rt: Runtime) -> str:
     """The release as the process says, '' when it does not."""
-    return rt.release(("sglang.version", "sglang", "sglang._version")) or ""
+    return rt.release(("sglang.version", "sglang", "sglang._version"))
 
 
 def find_scheduler(rt: Runtime) -> Optional[Object]:
     """The Scheduler that a frame holds, or None."""
-    found: Optional[Object] = rt.target.cached("sglang scheduler", lambda: in_frames(rt, ROOTS))
-    return found
+    return in_frames(rt, ROOTS)
 
 
 def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> Cache:
@@ -38,9 +36,4 @@ def read_worker(rt: Runtime, label: str, num_blocks: Optional[int] = None) -> Wo
 
 
 def _needed(rt: Runtime) -> Object:
-    scheduler = find_scheduler(rt)
-    if scheduler is None:
-        raise NotFoundError(
-            f"{rt.target.describe()}: no SGLang scheduler in its frames: is it the scheduler process? see llm-ranks"
-        )
-    return scheduler
+    return needed_in_frames(rt, ROOTS, "no SGLang scheduler in its frames: is it the scheduler process? see llm-ranks")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import NotFoundError
-from ..objects import in_frames
+from ..objects import in_frames, needed_in_frames
 from . import kv_scheduler, kv_v0, kv_worker
 from .paths import ROOTS, WORKER_ROOTS
 
@@ -18,31 +18,28 @@ if TYPE_CHECKING:
 
 def version(rt: Runtime) -> str:
     """The release as the process says, '' when it does not."""
-    return rt.release(("vllm.version", "vllm._version", "vllm")) or ""
+    return rt.release(("vllm.version", "vllm._version", "vllm"))
 
 
 def find_scheduler(rt: Runtime) -> Optional[Object]:
     """The Scheduler of the process, or None: an EngineCore's in the frame of its loop, else any that a frame holds."""
-    found: Optional[Object] = rt.target.cached("vllm scheduler", lambda: in_frames(rt, ROOTS))
-    return found
+    return in_frames(rt, ROOTS)
 
 
 def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> Cache:
     """`Cache` from a Scheduler, a KVCacheManager or a BlockPool (default: the process's scheduler). `GdbextError` when there is
     none."""
-    root = root or find_scheduler(rt)
-    if root is None:
-        raise NotFoundError(f"{rt.target.describe()}: no vLLM V1 scheduler in its frames: is it the engine core? see llm-ranks")
+    root = root or needed_in_frames(rt, ROOTS, "no vLLM V1 scheduler in its frames: is it the engine core? see llm-ranks")
     reader = kv_v0 if kv_v0.is_scheduler(root) else kv_scheduler
     return reader.read(rt, root, version(rt), content)
 
 
 def read_worker(rt: Runtime, label: str, num_blocks: Optional[int] = None) -> Worker:
     """`Worker`: block tables and layers of the process's model runner. `NotFoundError` when it has none."""
-    runner = rt.target.cached("vllm runner", lambda: in_frames(rt, WORKER_ROOTS))
+    runner = in_frames(rt, WORKER_ROOTS)
     if runner is not None:
         return kv_worker.read_worker(rt, runner, label, num_blocks)
-    v0 = rt.target.cached("vllm V0 worker", lambda: in_frames(rt, kv_v0.WORKERS))
+    v0 = in_frames(rt, kv_v0.WORKERS)
     if v0 is not None and kv_v0.is_worker(v0):
         return kv_v0.read_worker(rt, v0, label)
     raise NotFoundError(f"{rt.target.describe()}: no vLLM model runner in its frames")

@@ -27,7 +27,7 @@ def blocked(facts: Sequence[ProcessState]) -> Verdict | None:
             turned = any(c.moved for c in f.counters if "asyncio" in c.what) or bool(f.moved_tasks)
             if turned or t.state in ("T", "t"):
                 continue
-            keeps = f"task {loop.running}" if loop.running else "a callback"
+            keeps = f"task {loop.running}" if loop.running else f"callback {loop.callback}" if loop.callback else "a callback"
             evidence = [f"{keeps} keeps the event loop of {f.name}: {describe(t)}"]
             if loop.ready:
                 evidence.append(f"{loop.ready} that could run wait{'s' if loop.ready == 1 else ''}")

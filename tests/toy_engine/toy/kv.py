@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ...errors import NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Cache, Group, Pool, Request, Worker
 from ..columns import integers
-from ..objects import in_frames, numbers_until
+from ..objects import in_frames, needed_in_frames, numbers_until
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,18 +15,17 @@ if TYPE_CHECKING:
     from ...cpython.runtime import Runtime
 
 MAX_BLOCKS = 1 << 20
+ROOTS = {"ToyScheduler": ""}
 
 
 def find_scheduler(rt: Runtime) -> Optional[Object]:
     """The scheduler that a frame holds, or None."""
-    return in_frames(rt, {"ToyScheduler": ""})
+    return in_frames(rt, ROOTS)
 
 
 def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> Cache:
     """`Cache` of the scheduler; `NotFoundError` without one."""
-    scheduler = root or find_scheduler(rt)
-    if scheduler is None:
-        raise NotFoundError(f"{rt.target.describe()}: no toy scheduler in its frames")
+    scheduler = root or needed_in_frames(rt, ROOTS, "no toy scheduler in its frames")
     size, tokens = scheduler.attr("blocks").integer(), scheduler.attr("block_size").integer()
     free = integers(rt, scheduler.attr("free").element_addresses(MAX_BLOCKS))
     pool = Pool("pool", size, size, tokens, free_ids=free, num_free=len(free), reserved=())
@@ -39,7 +37,7 @@ def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> C
             request.output_tokens = request.computed_tokens = one.attr("produced").integer()
             request.blocks = {0: numbers_until(rt, one.attr("blocks"), MAX_BLOCKS)}
             requests.append(request)
-    cache = Cache("toy", rt.release(("toy_engine",)) or "", [pool], [Group(0, "full", tokens)], requests)
+    cache = Cache("toy", rt.release(("toy_engine",)), [pool], [Group(0, "full", tokens)], requests)
     waiting.explain(cache, ("waiting",), {}, lambda request: waiting.shortage("more", f"{pool.num_free} free", {}))
     return cache
 

@@ -1,0 +1,69 @@
+"""The Target of each process and core file that commands read: opened once, and kept while it stands for the same thing."""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import NotFoundError
+from ..lazy import lazy_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Optional, Tuple, Union
+
+    from ..access.base import Target
+    from .rank import Rank
+
+    What = Union[Rank, int, str]  # what a WHAT names: an engine's process, a pid, a core file
+
+proc, ptrace, snapshot = lazy_module("access.proc"), lazy_module("access.ptrace"), lazy_module("access.snapshot")
+
+
+class Targets:
+    """`debugger(pid)` gives the Target of a process that the debugger has attached, None for any other."""
+
+    def __init__(self, debugger: Callable[[int], Optional[Target]] = lambda pid: None) -> None:
+        self._debugger = debugger
+        self._opened: Dict[Union[int, str], Tuple[Any, Target]] = {}  # pid or path -> (what tells it from a later one, Target)
+
+    def attached(self, what: What) -> Optional[Target]:
+        """The debugger's own Target of a process; None where it has not attached it, and for a core file."""
+        pid = getattr(what, "pid", what)
+        return self._debugger(pid) if isinstance(pid, int) else None
+
+    def of(self, what: What) -> Target:
+        """The Target of a process or core file: the debugger's own where it has attached the process, else one that reads through
+        /proc. The caches of a process that runs are dropped at each call. `NotFoundError` where there is no such process."""
+        attached = self.attached(what)
+        if attached is not None:
+            return attached
+        key: Union[int, str] = getattr(what, "pid", what)
+        identity = ptrace.start_time(key) if isinstance(key, int) else _file_identity(key)
+        known = self._opened.get(key)
+        if known is None or known[0] != identity:
+            if known is not None and isinstance(key, int):
+                known[1].close()  # of a process that had this pid before
+            known = self._opened[key] = identity, self._open(key)
+        target = known[1]
+        target.label = getattr(what, "label", "") or target.label
+        if not target.is_stopped:
+            target.invalidate()
+        return target
+
+    @staticmethod
+    def _open(key: Union[int, str]) -> Target:
+        if isinstance(key, int):
+            if not os.path.exists(f"/proc/{key}"):
+                raise NotFoundError(f"process {key} does not exist (any more); see: llm-ranks")
+            opened: Target = proc.ProcTarget(key)
+        else:
+            opened = snapshot.CoreFileTarget(key)
+        return opened
+
+
+def _file_identity(path: str) -> Any:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None  # opening it says why
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
