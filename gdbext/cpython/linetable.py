@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from typing import Any
 
 
 def lnotab_line(table: bytes, first: int, lasti: int) -> int:
@@ -25,18 +26,18 @@ def lnotab_line(table: bytes, first: int, lasti: int) -> int:
 
 def linetable_line(table: bytes, first: int, lasti: int) -> int | None:
     """3.10: co_linetable, pairs (length in bytes, signed line, -128 = none). None where the instruction has no line."""
+    return _line_at(linetable_spans(table, first), first, lasti)
+
+
+def location_line(table: bytes, first: int, lasti: int) -> int | None:
+    """3.11+: the line of the instruction at byte `lasti`; `first` before the first instruction, None where it has none."""
+    return _line_at(positions(table, first), first, lasti)
+
+
+def _line_at(spans: Iterable[tuple[int, int, int | None, Any]], first: int, lasti: int) -> int | None:
     if lasti < 0:
         return first
-    line, end = first, 0
-    for i in range(0, len(table) - 1, 2):
-        length, delta = table[i], table[i + 1]
-        delta = delta - 256 if delta > 127 else delta
-        if delta != -128:
-            line += delta
-        end += length
-        if end > lasti:
-            return None if delta == -128 else line
-    return None
+    return next((line for start, end, line, _ in spans if start <= lasti < end), None)
 
 
 def _varint(table: bytes, i: int) -> tuple[int, int]:
@@ -84,12 +85,6 @@ def positions(table: bytes, first: int) -> Iterator[tuple[int, int, int | None, 
         at += 2 * length
 
 
-def locations(table: bytes, first: int) -> Iterator[tuple[int, int, int | None]]:
-    """3.11+: yields `(start, end, line)` in bytes of code, line None where there is none."""
-    for start, end, line, _ in positions(table, first):
-        yield start, end, line
-
-
 def linetable_spans(table: bytes, first: int) -> Iterator[tuple[int, int, int | None, None]]:
     """3.10: as `positions` gives them, without columns."""
     line, at = first, 0
@@ -114,13 +109,3 @@ def lnotab_spans(table: bytes, first: int) -> Iterator[tuple[int, int, int | Non
             began = at
         line += delta - 256 if delta > 127 else delta
     yield began, began + 2, line, None
-
-
-def location_line(table: bytes, first: int, lasti: int) -> int | None:
-    """3.11+: the line of the instruction at byte `lasti`; `first` before the first instruction, None where it has none."""
-    if lasti < 0:
-        return first
-    for start, end, line in locations(table, first):
-        if start <= lasti < end:
-            return line
-    return None

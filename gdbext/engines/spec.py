@@ -38,6 +38,18 @@ full, `[(FUNCTION, condition)]` of where the engine takes blocks back from a req
 `[(FUNCTION, expression of a tensor)]`."""
 
 
+# Ends of the paths of files that communicate between ranks in vLLM, and in engines that took them over from it.
+COMMUNICATORS = (
+    "parallel_state.py",
+    "pynccl.py",
+    "custom_all_reduce.py",
+    "quick_all_reduce.py",
+    "cpu_communicator.py",
+    "cuda_communicator.py",
+    "pymscclpp.py",
+)
+
+
 class Match:
     """What a title or a command line tells: `role`, `ranks` by group, `unconfirmed` ('' or why the memory should be asked),
     `prefix` of the title, `name`: the label where it is not made from role and ranks, `needs_libraries`: it counts only with

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..cpython import tasks as asyncio_tasks
 from ..cpython.event_loops import EventLoop, event_loops
 from ..errors import GdbextError
-from .locks import BY_SOURCE, WITH, Holders, outer_place
+from .locks import BY_SOURCE, WITH, Holders, outer_place, waits_for
 from .python_waits import ASYNCIO, edge_of, find_async, path_of
 from .references import References
 from .stack_keys import stack_key
@@ -175,7 +175,7 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
             edge = task.edge = edge_of(task.node, wait, name, task.top, "asyncio.")
             if wait.kind in ("Lock", "Semaphore", "Condition"):
                 _owner(edge, task, holders, node, wait.object.address)
-            others = [a for a in reach(wait.object.address) if a is not task and not _same_wait(a, wait.object.address)]
+            others = [a for a in reach(wait.object.address) if a is not task and not waits_for(a, wait.object.address, ASYNCIO)]
             if edge.owner is None and not edge.candidates:
                 edge.candidates = [node(a) for a in others]
         except GdbextError as e:
@@ -192,15 +192,6 @@ def _owner(edge: Edge, task: TaskState, holders: Holders, node: Any, address: in
         if held:
             edge.candidates = [node(agent) for agent, _ in held]
             return
-
-
-def _same_wait(agent: Any, address: int) -> bool:
-    for frame in agent.python[:6]:
-        if path_of(frame).endswith(ASYNCIO):
-            me = dict(frame.locals()).get("self")
-            if getattr(me, "address", 0) == address:
-                return True
-    return False
 
 
 def _descriptor(task: TaskState) -> int:

@@ -89,6 +89,16 @@ def _enters(frame: Any, manager: Any) -> bool:
     return me is not None and bool(me.address == manager.address)
 
 
+def waits_for(agent: Any, address: int, library: tuple[str, ...]) -> bool:
+    """Whether a thread or task itself stands in a wait, in a file of `library`, of this very object."""
+    for frame in agent.python[:6]:
+        if path_of(frame).endswith(library):
+            me = dict(frame.locals()).get("self")
+            if getattr(me, "address", 0) == address:
+                return True
+    return False
+
+
 def inner_lock(obj: Any) -> int:
     """The address of the lock inside a Condition, or what stands for one; 0 for others."""
     if not obj.type.is_heap:
@@ -391,18 +401,9 @@ class Finder:
         if wait.kind == "Semaphore":
             return self._semaphore(edge, me.address, thread)
         able = [th for th in self.reachable.threads_of(me.address) if th is not thread and not th.idle]
-        edge.candidates = [self.node(th) for th in able if not self._same_wait(th, me.address)]
+        edge.candidates = [self.node(th) for th in able if not waits_for(th, me.address, LIBRARY)]
         edge.ended = self._ended_threads(thread, me.address)
         return edge
-
-    def _same_wait(self, thread: ThreadView, address: int) -> bool:
-        """Whether the thread itself stands in a wait of this very object."""
-        for frame in thread.python[:6]:
-            if path_of(frame).endswith(LIBRARY):
-                me = dict(frame.locals()).get("self")
-                if getattr(me, "address", 0) == address:
-                    return True
-        return False
 
     def _ended_threads(self, waiter: ThreadView, address: int) -> list[str]:
         """Names of `threading.Thread` objects that the waiter's frames can name and whose threads have ended."""

@@ -133,10 +133,9 @@ def _version(rt: Runtime) -> tuple[int, ...]:
     """numpy's version; the newest there is where it cannot be told."""
 
     def read() -> tuple[int, ...]:
-        module = rt.module("numpy")
         try:
-            return tuple(int(p) for p in module.item("__version__").string(60).split(".")[:2]) if module is not None else (99,)
-        except (GdbextError, ValueError):
+            return tuple(int(p) for p in rt.release(("numpy",)).split(".")[:2])
+        except ValueError:
             return (99,)
 
     found: tuple[int, ...] = rt.target.cached("numpy version", read)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from ..recognition import checked_rank, frame_local, group_ranks, outer_frame
-from ..spec import EngineSpec, Match, Memory, Presets, Profiler, Rings, argument, words
+from ..spec import COMMUNICATORS, EngineSpec, Match, Memory, Presets, Profiler, Rings, argument, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,15 +62,7 @@ class Sglang(EngineSpec):
         "init_distributed_environment|load_model|load_weights|initialize_model|wait_for_ready|_launch_subprocesses|"
         "_wait_for_scheduler_ready"
     )
-    collective_files = (
-        "parallel_state.py",
-        "pynccl.py",
-        "custom_all_reduce.py",
-        "quick_all_reduce.py",
-        "cpu_communicator.py",
-        "cuda_communicator.py",
-        "pymscclpp.py",
-    )
+    collective_files = COMMUNICATORS
     rings = Rings(holders=("mq_broadcaster",), within=("",), broadcast="")
 
     kv_module = "kv"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from ..recognition import checked_rank, frame_local, group_ranks, outer_frame
-from ..spec import EngineSpec, Match, Memory, Presets, Profiler, Rings, argument, words
+from ..spec import COMMUNICATORS, EngineSpec, Match, Memory, Presets, Profiler, Rings, argument, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,16 +67,7 @@ class Vllm(EngineSpec):
         "wait_for_engine_startup|_wait_for_engine_startup|launch_core_engines"
     )
     answering = "get_response|collective_rpc|wait_for_response|_wait_for_response"  # v1/executor/multiproc_executor.py
-    collective_files = (
-        "parallel_state.py",
-        "pynccl.py",
-        "custom_all_reduce.py",
-        "quick_all_reduce.py",
-        "cpu_communicator.py",
-        "cuda_communicator.py",
-        "pymscclpp.py",
-        "shm_object_storage.py",
-    )
+    collective_files = (*COMMUNICATORS, "shm_object_storage.py")
     rings = Rings(
         holders=("rpc_broadcast_mq", "worker_response_mq", "response_mqs", "mq_broadcaster"),
         within=("", "model_executor", "executor"),
