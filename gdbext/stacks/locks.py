@@ -434,7 +434,7 @@ class Finder:
             edge.candidates = [self.node(th) for th in found]
         if not found:
             able = [th for th in self.reachable.threads_of(address) if th is not waiter and not th.idle]
-            edge.candidates = [self.node(th) for th in able if not self._same_wait(th, address)]
+            edge.candidates = [self.node(th) for th in able if not waits_for(th, address, LIBRARY)]
         return edge
 
     def _join(self, node: Any, me: Any, where: str) -> Edge:
