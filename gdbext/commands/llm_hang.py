@@ -1,5 +1,7 @@
 """llm-hang: why it hangs, with evidence, or that this cannot be told."""
 
+from __future__ import annotations
+
 from ..answers.hang import hang_data, hang_lines
 from ..answers.places import closing, nodes_of
 from ..lazy import lazy_module
@@ -7,6 +9,11 @@ from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
 
 examining = lazy_module("verdict.examine")
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
 
 
 class LlmHang(Command):
@@ -35,7 +42,7 @@ class LlmHang(Command):
     standalone = True
     options = (Option("wait", "float", "seconds to watch before the stop; longer than one step of a slow engine", 1.0, "S"),)
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         if not 0 <= args.wait <= 600:
             raise UsageError("llm-hang: -wait is 0 to 600 seconds")
         found = examining.examine(process_selection.resolve_processes(session, args.operand_text), session.targets, args.wait)

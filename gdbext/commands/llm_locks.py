@@ -1,5 +1,7 @@
 """llm-locks: who waits for whom."""
 
+from __future__ import annotations
+
 from ..answers.locks import edge_data, edge_lines
 from ..answers.places import closing, node_text, nodes_of
 from ..lazy import lazy_module
@@ -14,6 +16,11 @@ async_waits, ipc_locks, snapshots, locks, threads, waits = (
     lazy_module("stacks.threads"),
     lazy_module("stacks.waits"),
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
 
 
 class LlmLocks(Command):
@@ -42,7 +49,7 @@ class LlmLocks(Command):
     takes_target = False
     standalone = True
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         with snapshots.take_snapshots(process_selection.resolve_processes(session, args.operand_text), session.targets) as taken:
             views, partial, failed = snapshots.read_all(taken)
             edges = []

@@ -1,9 +1,16 @@
 """llm-report: one page about an engine's state, to attach to a bug."""
 
+from __future__ import annotations
+
 from ..answers.report import write_report
 from ..render.text import seconds, size
 from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
 
 
 class LlmReport(Command):
@@ -26,7 +33,7 @@ class LlmReport(Command):
     standalone = True
     options = (Option("wait", "float", "seconds to watch before the stop, as for llm-hang", 1.0, "S"),)
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         path, _, what = args.operand_text.partition(" ")
         if not path:
             raise UsageError("llm-report: name the file to write, such as: llm-report hang.html all")

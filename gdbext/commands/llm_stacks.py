@@ -1,5 +1,7 @@
 """llm-stacks: the stacks of all threads of all ranks as one tree."""
 
+from __future__ import annotations
+
 import time
 
 from ..answers.stack_tree import folded_stacks, html_tree, stacks_data, text_lines
@@ -15,6 +17,11 @@ snapshots, cluster, threads, tree = (
 )
 files, html = lazy_module("render.files"), lazy_module("render.html")
 MAX_SAMPLES = 1000
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
 
 
 class LlmStacks(Command):
@@ -58,7 +65,7 @@ class LlmStacks(Command):
         Option("ray", help="look at every node of the Ray cluster"),
     )
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         if not 1 <= args.samples <= MAX_SAMPLES or not 0 <= args.interval <= 60:
             raise UsageError(f"llm-stacks: -samples is 1 to {MAX_SAMPLES}, -interval 0 to 60 seconds")
         if args.merge or args.ray:

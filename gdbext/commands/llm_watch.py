@@ -1,5 +1,7 @@
 """llm-watch: capture before the engine's own watchdog ends it."""
 
+from __future__ import annotations
+
 import os
 import time
 
@@ -13,6 +15,11 @@ from ..session.command import SNAPSHOT_BYTES, Answer, Command, Option, UsageErro
 snapshots, prefetch = lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
 standstill = lazy_module("stacks.standstill")
 FINE = ("idle", "busy")
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..session.command import Args
+    from ..session.session import Session
 
 
 class LlmWatch(Command):
@@ -45,7 +52,7 @@ class LlmWatch(Command):
         Option("max-bytes", "int", "of memory per snapshot, as for llm-snapshot", SNAPSHOT_BYTES, "N"),
     )
 
-    def run(self, session, args):
+    def run(self, session: Session, args: Args) -> Answer:
         if args.after <= 0 or not 0.01 <= args.poll <= 3600 or args.max_bytes < 0:
             raise UsageError("llm-watch: -after is above 0, -poll 0.01 to 3600 seconds, -max-bytes 0 or more")
         found = process_selection.resolve_processes(session, args.operand_text)
