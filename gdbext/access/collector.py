@@ -118,7 +118,7 @@ class Collection:
             raise NotFoundError(f"process {self.pid} ended while it was copied")
 
     def _prefetch(self) -> None:
-        """Reads until nothing new comes: what a process that moves will want is learnt while it runs, not while it stands
+        """Reads until a pass finds no new page: the pages that a copy needs are learnt while the process runs, not while it stands
         still."""
         for _ in range(PREFETCHES):
             before = len(self.wanted)

@@ -56,7 +56,7 @@ def open_elf(path: str) -> Elf:
 
 
 def drop_cached(path: str) -> None:
-    """Drops a file that is about to be deleted from the cache; whoever has its `Elf` in hand goes on reading it."""
+    """Removes a file that is about to be deleted from the cache. An `Elf` of it that a caller keeps stays readable."""
     for key in [k for k in _open_files if k[0] == path]:
         del _open_files[key]
 

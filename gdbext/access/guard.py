@@ -1,7 +1,8 @@
-"""gdb's side of the guard, a small process that outlives gdb: if gdb dies while it holds processes, the guard makes them run on.
+"""gdb's side of the guard, a small process that outlives gdb: if gdb dies while it has processes attached, the guard lets them run
+on.
 
-`Guard` starts `python3 guard_process.py` and tells it, before every attach, what is about to be held. What the guard then does is
-in recovery.py.
+`Guard` starts `python3 guard_process.py` and names each process to it before gdb attaches. recovery.py is what the guard does when
+gdb has died.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def find_python() -> str:
 
 
 class Guard:
-    """Starts the guard process and talks to it. The only open end is this object's socket: its end is the signal."""
+    """Starts the guard process and talks to it over a socket. No other process has this end of it, so the guard sees gdb's end as
+    the end of the socket."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -97,8 +99,8 @@ class Guard:
             raise GdbextError(f"the guard process is gone: {UNGUARDED}")
 
     def own(self, pid: int, was_stopped: bool) -> None:
-        """Says before an attach that `pid` is about to be held, and waits until the guard has seen which breakpoint bytes it has
-        by then: what is planted later is gdb's. `GdbextError` when the guard is gone."""
+        """Tells the guard, before an attach, that gdb is about to attach to `pid`, and waits until the guard has noted the
+        breakpoint bytes that the process has already: those that come later are gdb's. `GdbextError` when the guard is gone."""
         self._asked += 1
         self._need(f"own {pid} {ptrace.start_time(pid) or 0} {int(was_stopped)} {self._asked}")
         said, wanted = b"", b"seen %d\n" % self._asked
@@ -113,11 +115,11 @@ class Guard:
             raise GdbextError(f"the guard process does not answer: {UNGUARDED}") from None
 
     def resumed(self, pid: int) -> None:
-        """The user let `pid` run: it need not be stopped again even if it was stopped before."""
+        """Tells the guard that the user resumed `pid`: it is not to be stopped again even if it was stopped before the attach."""
         self._tell(f"ran {pid}")
 
     def armed(self, pid: int, yes: bool = True) -> None:
-        """Debug registers of `pid` are (not) set: its threads are stopped as soon as gdb begins to end.
+        """Tells the guard whether debug registers of `pid` are set: it stops such a process as soon as gdb begins to exit.
 
         `GdbextError` where they are about to be set and the guard is gone."""
         if yes:
@@ -126,11 +128,11 @@ class Guard:
             self._tell(f"armed {pid} 0")
 
     def free(self, pid: int) -> None:
-        """`pid` is detached. Nothing is lost where the guard is gone: never an error, others are still to be detached."""
+        """Tells the guard that gdb has detached from `pid`. Never an error: others are still to be detached."""
         self._tell(f"free {pid}")
 
     def end(self) -> None:
-        """Nothing is held any more: the guard ends. Never an error."""
+        """Ends the guard, which has nothing to watch any more. Never an error."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

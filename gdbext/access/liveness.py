@@ -1,10 +1,9 @@
-"""A robust mutex in memory that gdb and the guard share: the kernel hands it over as the first thing of the end of the thread
-that holds it.
+"""A robust mutex in memory that gdb and the guard share. When the thread that holds it exits, the kernel releases it before
+anything else of that thread (kernel/exit.c, exit_mm), so the guard learns of gdb's end at once.
 
-A process with armed debug registers is in danger as soon as its tracer begins to end: a trap that a dying gdb does not fetch any
-more (it is milliseconds from SIGKILL until the kernel has freed gdb's memory and lets go of what it traced) becomes a SIGTRAP
-that ends it. So gdb's main thread holds this mutex, the guard waits for it (kernel/exit.c, exit_mm) and stops the armed threads
-at once.
+A process with armed debug registers is in danger as soon as its tracer begins to exit: from SIGKILL until the kernel has freed
+gdb's memory and detached its tracees, milliseconds pass, and a debug trap that gdb no longer fetches becomes a SIGTRAP that kills
+the process. So gdb's main thread holds this mutex, and the guard, which waits for it, stops the armed threads at once.
 """
 
 from __future__ import annotations

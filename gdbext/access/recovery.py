@@ -1,4 +1,4 @@
-"""Making processes run on that a dead gdb has left stopped: what the guard's process does (guard_process.py).
+"""Lets processes run on that a dead gdb has left stopped: the work of the guard's process (guard_process.py).
 
 As soon as the kernel has taken the dead tracer away, the guard stops the threads without a signal, clears debug registers, puts
 back the bytes of breakpoints and lets go; then it sends SIGCONT to a process that gdb's SIGSTOP left stopped, also one whose
@@ -121,8 +121,8 @@ def planted_breakpoints(pid: int) -> dict[int, bytes]:
 
 
 def stop_threads(pid: int, tracer: int, number: int = signal.SIGSTOP) -> None:
-    """SIGSTOP for each thread of a process that `tracer`, on its way out, still holds: none runs into an armed register any
-    more."""
+    """Sends SIGSTOP to each thread of a process that `tracer` still traces while it exits, so that no thread runs into an armed
+    debug register."""
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as f:
             ours = b"\nTracerPid:\t%d\n" % tracer in f.read(4096)  # no more than this: each microsecond counts
@@ -134,8 +134,7 @@ def stop_threads(pid: int, tracer: int, number: int = signal.SIGSTOP) -> None:
 
 
 def discard_sigtraps(pid: int, seconds: float = 1.0) -> int:
-    """Takes SIGTRAPs that wait for delivery away from an untraced process in a group-stop: they came of registers that are clear
-    by now."""
+    """Removes pending SIGTRAPs from an untraced process in a group-stop: they come from debug registers that are clear by now."""
     waiting = [t for t in ptrace.tids(pid) if (ptrace.status(pid, t) or {"pending": 0})["pending"] & TRAP_BIT]
     if not waiting:
         return 0

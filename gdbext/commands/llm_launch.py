@@ -32,9 +32,9 @@ class LlmLaunch(Command):
 
     Types come from debug information where gdb has read it, else from the demangled signature; names of arguments from debug
     information, for Triton's kernels from its own objects.
-    What neither tells is shown as the bytes that stand there, marked raw: of a structure passed by value 8 bytes. It is the host
-    side: nothing of this kernel has run on the GPU yet. At a CPU kernel or a launcher: the function's own arguments, each
-    at::Tensor with its shape (-values: and values)."""
+    An argument whose type neither gives is shown as raw bytes and marked raw; of a structure passed by value, 8 bytes. The
+    command reads the host side: nothing of this kernel has run on the GPU yet. At a CPU kernel or a launcher it shows the
+    function's own arguments, each at::Tensor with its shape (-values: and values)."""
 
     name = "llm-launch"
     group = "kernels"

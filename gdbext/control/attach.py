@@ -1,4 +1,4 @@
-"""Attaching fast and leaving no trace: what `llm-attach` and `llm-detach` stand on.
+"""Attaching fast and leaving no trace, for `llm-attach` and `llm-detach`.
 
 Fast: the executable and the libraries that the stack seems to need are read before the process is stopped, and with
 `auto-solib-add off` nothing else is read after. No trace: the guard knows of every process before it is touched; an error or
@@ -179,7 +179,7 @@ def _roll_back(fresh: list[AttachedProcess]) -> None:
 
 # ---- detach ----------------------------------------------------------------------------------------------------------
 def detach(pids: Iterable[int] | None = None) -> list[tuple[AttachedProcess, float]]:
-    """Detaches `pids` (default: all of ours); returns `[(process, seconds of standstill)]`. Raises `GdbextError` after having
+    """Detaches `pids` (default: all that llm-attach attached); returns `[(process, seconds of standstill)]`. Raises `GdbextError` after having
     tried each."""
     wanted = attached() if pids is None else [h for h in attached() if h.pid in set(pids)]
     done, errors = [], []

@@ -1,9 +1,9 @@
-"""From `gdb --args python serve.py`: every process that comes of it stays with this gdb, runs on, and gets the Python
-breakpoints.
+"""Following an engine from its start (`gdb --args python serve.py`): every process that it starts stays attached to this gdb, runs
+on, and gets the Python breakpoints.
 
-Two of gdb's own breakpoints, by name, so that gdb sets them again in every process: PyEval_EvalCode, where an interpreter that
-has just started runs its first code, and PyOS_AfterFork_Child, where a forked one goes on. Its breakpoints are
-set while gdb asks whether to stop there, so it does not. (A breakpoint's commands would not do: gdb 16 and later, and any gdb in
+Two of gdb's own breakpoints find new processes. They are set by name, so that gdb sets them again in every process:
+PyEval_EvalCode, where an interpreter that has just started runs its first code, and PyOS_AfterFork_Child, where a forked one goes
+on. The pack sets the process's Python breakpoints while gdb asks whether to stop there, and gdb does not stop. (A breakpoint's commands would not do: gdb 16 and later, and any gdb in
 non-stop mode, run them in the selected thread only.) For a name to be found in a child gdb must read its libraries' symbols:
 auto-solib-add is on, and the first process that imports torch stands still for it once (the symbols of one file are read once and
 shared).
@@ -101,7 +101,7 @@ def _on_quit(*_):
 
 
 def go_on() -> bool:
-    """Resumes what is left, where all stand still because one process ended. -> whether anything is left."""
+    """Resumes the processes that are left after one has ended and gdb has stopped them all. Returns whether any is left."""
     time.sleep(0.1)  # what is just ending cannot be stopped, and looks alive until it has ended
     live = []
     for inferior in gdb.inferiors():
@@ -122,7 +122,7 @@ def go_on() -> bool:
 
 
 def on(non_stop: bool = False) -> bool:
-    """-> whether it was off. `non_stop`: a thread that stops lets everything else run."""
+    """Starts following; returns whether it was off before. `non_stop`: a thread that stops lets everything else run."""
     if _State.on:
         return False
     if non_stop and any(i.pid for i in gdb.inferiors()):
@@ -143,7 +143,8 @@ def on(non_stop: bool = False) -> bool:
 
 
 def off() -> list[str]:
-    """-> settings that could not be given back, in words. Processes that are followed already stay."""
+    """Stops following; returns the settings that could not be restored, in words. Processes that are followed already stay
+    attached."""
     left = []
     for name, value in _State.saved.items():
         try:

@@ -133,7 +133,7 @@ class Process:
         return self.label or f"process {self.pid}"
 
     def invalidate(self) -> None:
-        """What was read before counts no longer."""
+        """Drops what was read of the process: it may have run since."""
         self.view.count += 1
         self.rt.invalidate()
 
@@ -271,7 +271,7 @@ class Process:
 
 # ---- the breakpoints themselves --------------------------------------------------------------------------------------
 class HardwareBreakpoint(gdb.Breakpoint):
-    """One debug register. `owner`: what the user knows it as; `hit(stop)` -> whether to stop there."""
+    """A breakpoint that uses one debug register. `owner`: the name that the user knows it by; `hit(stop)` returns whether to stop."""
 
     def __init__(self, process, spec, kind, owner, **more):
         process.need(1, owner)
@@ -403,8 +403,10 @@ def sweep(_: Any = None) -> None:
 
 
 def note_offset(stop: StopContext) -> None:
-    """At a watched instruction the frame still names the instruction before: whatever reads this stop is told the one about to
-    run."""
+    """Records the byte offset of the instruction that is about to run.
+
+    At a watched instruction the frame's own memory still names the previous one; readers of this stop take the recorded one
+    (`Target.pending_offsets`)."""
     live_gdb.pending_offsets[(stop.process.pid, stop.frame.address)] = stop.frame.raw.lasti
 
 

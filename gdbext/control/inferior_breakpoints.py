@@ -1,7 +1,8 @@
-"""Breakpoints at an address, kept to the process that they are set in.
+"""Breakpoints at an address, limited to the process that they are set in.
 
-gdb (13 to 18) takes `*0x7f…` for an address of every process: a breakpoint set in one gets a location at the same number in each
-that it attaches, or reads symbols of, later. What it plants there stands in the middle of whatever that process has there.
+gdb (13 to 18) takes `*0x7f…` for an address of every process: a breakpoint that is set in one process gets a location at the same
+address in each process that gdb attaches, or reads symbols of, later. The breakpoint instruction would then overwrite whatever
+that process has at the address.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ _pinned = []  # (breakpoint, number of its inferior)
 
 
 def pin(breakpoint: Any) -> None:
-    """It belongs to the inferior that is selected now."""
+    """Ties a breakpoint to the inferior that is selected now."""
     listen(new_objfile=apply)
     _pinned.append((breakpoint, gdb.selected_inferior().num))
     _apply(*_pinned[-1])
 
 
 def locations_of(breakpoint: Any) -> list[Any] | None:
-    """Its locations in its own process; None where this gdb (before 13) tells of none."""
+    """A breakpoint's locations in its own process; None where this gdb (before 13) does not list locations."""
     number = next((n for b, n in _pinned if b is breakpoint), None)
     places = getattr(breakpoint, "locations", None)
     return None if places is None else [p for p in places if number in (p.thread_groups or [number])]
 
 
 def apply(_: Any = None) -> None:
-    """Takes every location in a process that is not the breakpoint's own out of use."""
+    """Disables every location that is not in the breakpoint's own process."""
     _pinned[:] = [(b, n) for b, n in _pinned if b.is_valid()]
     if sum(bool(i.pid) for i in gdb.inferiors()) > 1:
         for breakpoint, number in _pinned:
@@ -49,7 +50,7 @@ def _apply(breakpoint, number):
 
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
-    """None of them is planted anywhere meanwhile; afterwards each is in its own process only."""
+    """Disables these breakpoints for a `with` block; afterwards each is enabled in its own process only."""
     apply()
     off = [b for b, _ in _pinned if b.enabled]
     for breakpoint in off:

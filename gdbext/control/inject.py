@@ -1,4 +1,4 @@
-"""Runs a small script inside a live rank: what `llm-inject` stands on. The one part of the pack that writes to a process and lets
+"""Runs a small script inside a live rank, for `llm-inject`. This is the one part of the pack that writes to a process and makes
 it run code.
 
 3.14 and later: CPython's own remote execution (PEP 768, Modules/_remote_debugging): a path is written beside the main thread's
@@ -36,7 +36,7 @@ PLEASE_STOP = 1 << 5  # _PY_EVAL_PLEASE_STOP_BIT, Include/internal/pycore_ceval.
 
 
 def run(pid: int, body: str, port: int = 0, timeout: float = 10.0, paths: Iterable[str] = ()) -> dict[str, Any]:
-    """Runs `body` in the process; -> what it said of itself (`ok`, `error`, `port`, …). `GdbextError` with the reason where it
+    """Runs `body` in the process and returns what it reported (`ok`, `error`, `port`, …). `GdbextError` with the reason where it
     cannot be."""
     target = ProcTarget(pid)
     rt = open_runtime(target)

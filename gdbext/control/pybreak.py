@@ -57,7 +57,7 @@ class Where:
 
 
 class PyBreakpoint:
-    """A breakpoint of ours. `hits`: passes at which the condition held; `pending`: in no process yet."""
+    """A Python breakpoint. `hits`: passes at which the condition held; `pending`: in no process yet."""
 
     points = {}  # number -> PyBreakpoint
 

@@ -87,10 +87,10 @@ def parse_template(text: str) -> list[Any]:
 
 
 class Pace:
-    """How much a logpoint says: as JSON or text, every Nth pass, at most `limit` lines (0: no end), for so many seconds from the
-    first pass (0: no end).
+    """How much a logpoint prints: JSON or text, every Nth pass, at most `limit` lines (0: no limit), for so many seconds from the
+    first pass (0: no limit).
 
-    It removes nothing: past its end the debug registers are given back, and the number stays in gdb's list."""
+    At the limit a logpoint frees its debug registers and prints nothing more; gdb's list keeps its number."""
 
     def __init__(
         self, as_json: bool = False, limit: int = 0, every: int = 1, seconds: float = 0.0, show_content: bool = False
@@ -100,7 +100,7 @@ class Pace:
         self.began: float | None = None
 
     def due(self) -> bool:
-        """Counts a pass; -> whether something is to be said of it."""
+        """Counts a pass; returns whether the logpoint prints it."""
         if self.began is None:
             self.began = time.monotonic()
         self.passes += 1
@@ -110,13 +110,13 @@ class Pace:
         return True
 
     def over(self) -> bool:
-        """Whether nothing is said any more."""
+        """Whether the limit is reached."""
         late = self.seconds and self.began is not None and time.monotonic() - self.began >= self.seconds
         return bool(self.limit and self.said >= self.limit or late)
 
 
 class Spoken(PyBreakpoint):
-    """What `pylog`, `pytrace` and `llm-save` share: a pass is told, at its `Pace`, and nothing stops."""
+    """What `pylog`, `pytrace` and `llm-save` share: each pass prints something, as its `Pace` allows, and the process runs on."""
 
     def __init__(self, command: str, where: Any, condition: str, count: int, rank: str, *, pace: Pace) -> None:
         super().__init__(command, where, condition, count, rank)

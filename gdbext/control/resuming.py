@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def resume(pids: Iterable[int] | None = None, background: bool = False) -> list[AttachedProcess]:
-    """Lets one of ours, or all of them, run: until one stops or Ctrl-C, or in the background. Returns those that it resumed.
+    """Resumes the attached processes in `pids` (None: all) until one of them stops or the user presses Ctrl-C; with `background`
+    it returns at once. Returns the processes that it resumed.
 
-    gdb's all-stop mode resumes one inferior or every one: `schedule-multiple` is on for as long as they run."""
+    gdb's all-stop mode resumes one inferior or all of them: `schedule-multiple` is on for as long as they run."""
     ours = attached_processes.attached()
     wanted = ours if pids is None else [p for p in ours if p.pid in set(pids)]
     if not wanted:

@@ -320,7 +320,8 @@ class Object:
             return False
 
     def plain(self, depth: int = 8) -> Any:
-        """The plain Python value of None, bool, int, float, str, bytes, tuple, Ellipsis-free; `GdbextError` for the rest."""
+        """The equal Python value of a None, bool, int, float, str or bytes, or of a tuple of these at most `depth` deep;
+        `GdbextError` for any other object."""
         flags, name = self.type.flags, self.type.builtin_name
         if name == "NoneType":
             return None

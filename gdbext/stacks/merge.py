@@ -61,7 +61,8 @@ def merge(rt: Runtime | None, python: Sequence[PyFrame], native: Sequence[Native
 
 
 def merged(rt: Runtime | None, python: Sequence[PyFrame], native: Iterable[NativeFrame], reasons: list[str]) -> Iterator[Merged]:
-    """`merge` frame by frame: takes one native frame more than it has answered for. `native` may begin anywhere in the stack."""
+    """Yields what `merge` returns, frame by frame. It reads `native` only one frame ahead of what it has yielded, so a caller can
+    stop early; `native` may begin anywhere in the stack. Reasons are appended to `reasons`."""
     groups, counting = _groups(python), bool(python) and not python[0].anchor
     runtime_library = rt.library.path if rt is not None else None
     if counting:

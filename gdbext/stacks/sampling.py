@@ -1,6 +1,6 @@
-"""What several processes did during a short while: CPU clocks, states, Python stacks, system calls, tasks and counters seen
-without stopping anything, then one copy of each with every stack whole. `verdict.from_samples` makes the facts that are judged of
-it."""
+"""What several processes do during a sampling window of about a second: CPU clocks, states, Python stacks, system calls, tasks
+and counters are read without stopping anything; then one snapshot of each process gives every stack whole.
+`verdict.from_samples` turns the samples into the facts that the rules judge."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Counter:
 
 @dataclass(eq=False)
 class ProcessSamples:
-    """One process over the while: `snapshot`, `view` (None: `why`), `edges`, `before` and `after` (`clocks`), `window` seconds
+    """One process during the window: `snapshot`, `view` (None: `why`), `edges`, `before` and `after` (`clocks`), `window` seconds
     between them, `stacks`: {tid: [stack at each look]}, `gil`: `Samples` or None, `state` of the process, `world`: (rank, size)
     of its torch.distributed group or None, `calls`: {tid: system call}, `tasks`: its asyncio at the last look, `counters` of
-    progress, `children`: {pid: seconds that it ran during the while} of its descendants, `ancestors`: pids, `ended`: how it has
+    progress, `children`: {pid: seconds that it ran in the window} of its descendants, `ancestors`: pids, `ended`: how it has
     ended, `ended_children`: [(pid, what)] that it has not asked about, `rings`, `counts`: of collectives, `holders`: {inode:
     [(pid, writes)]}."""
 
@@ -94,7 +94,7 @@ class ProcessSamples:
         return str(self.view.name if self.view is not None else self.snapshot.name)
 
     def ran(self, tid: int) -> float | None:
-        """Seconds that a thread ran during the while, None where that is not known."""
+        """Seconds that a thread ran in the window, None where that is not known."""
         a, b = self.before.get(tid), self.after.get(tid)
         return b.run - a.run if a and b else None
 
@@ -104,23 +104,23 @@ class ProcessSamples:
         return b.run + b.queued - a.run - a.queued if a and b else None
 
     def woke(self, tid: int) -> int:
-        """How often a thread went to sleep anew during the while."""
+        """How often a thread went to sleep in the window."""
         a, b = self.before.get(tid), self.after.get(tid)
         return b.sleeps - a.sleeps if a and b else 0
 
     def moved(self, tid: int) -> bool:
-        """Whether two looks show different Python stacks of a thread."""
+        """Whether two samples show different Python stacks of a thread."""
         return len(set(self.stacks.get(tid, ()))) > 1
 
     def advanced(self, tid: int) -> bool:
-        """Whether variables of a thread's frames changed while the same calls stood: it does not go round in one place."""
+        """Whether variables of a thread's frames changed while its calls stayed the same: the thread makes progress in a loop."""
         return advanced(self.stacks.get(tid, ()))
 
 
 def sample(
     found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = (), table: ProcTable | None = None
 ) -> list[ProcessSamples]:
-    """Looks at what `resolve_processes` gave for `seconds` without stopping it, then copies each process in a stop of
+    """Samples what `resolve_processes` returned for `seconds` without stopping it, then copies each process in a stop of
     milliseconds. `words` as for `snapshots.take_snapshots`; `table`: the machine's processes, one for a command."""
     table = table or ProcTable()
     seen = [ProcessSamples(snap) for snap in snapshots.snapshots_of(found)]

@@ -1,4 +1,4 @@
-"""Looking at processes and judging them: what llm-hang, llm-watch and llm-report stand on."""
+"""Samples processes and judges them, for llm-hang, llm-watch and llm-report."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Examination:
 
 
 def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = ()) -> Examination:
-    """Looks for `seconds` at what `resolve_processes` gave. What waits for its device is looked at once more, and longer, before
-    a kernel is called endless."""
+    """Samples what `resolve_processes` returned for `seconds` and judges it. A process that waits for its device is sampled a
+    second time, `LONGER` times as long, before the verdict says that its kernel does not end."""
     first = _look(found, targets, seconds, words)
     if not any(v.kind == "kernel" for v in first.verdicts):
         return first

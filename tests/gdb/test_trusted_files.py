@@ -11,7 +11,7 @@ import pytest
 from harness.answers import answer
 from harness.heartbeats import asleep
 
-from gdbext.access import files
+from gdbext.access import files, in_root
 from gdbext.access.collect import collect
 from gdbext.access.proc import ProcTarget, process_root
 from gdbext.access.snapshot import CoreFileTarget
@@ -190,5 +190,5 @@ def test_links_of_a_container_end_inside_it(tmp_path, library):
     shutil.copy(library, root / "lib" / "real.so")
     (root / "lib" / "libfoo.so").symlink_to("/lib/real.so")
     (root / "lib" / "out.so").symlink_to(str(library))
-    assert files.resolve(str(root), "/lib/libfoo.so") == f"{root}/lib/real.so"
-    assert not os.path.exists(files.resolve(str(root), "/lib/out.so"))
+    assert in_root.resolve(str(root), "/lib/libfoo.so") == f"{root}/lib/real.so"
+    assert not os.path.exists(in_root.resolve(str(root), "/lib/out.so"))
