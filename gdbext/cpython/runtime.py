@@ -44,7 +44,7 @@ def open_runtime(target: Target) -> Runtime:
         return found
     except GdbextError:
         if _has_ended(target):
-            raise NotFoundError(f"{target.describe()} has ended: it was ending while it was read") from None
+            raise NotFoundError(f"{target.describe()} has ended: nothing of it can be read any more") from None
         raise
 
 

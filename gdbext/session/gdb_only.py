@@ -51,7 +51,9 @@ def refuse_typos(session: Session, where: Any, processes: list[Any]) -> None:
     """Raises `NotFoundError` for a place that is spelt nearly like one that is loaded, or that a process has which is not
     attached."""
     pids = {p.pid for p in processes}
+    families = {r.family for r in session.ranks if r.pid in pids}
     others = [r for r in session.ranks if r.pid not in pids and not r.process.fate()]
+    others.sort(key=lambda r: r.family not in families)  # those of the same engine first
     require_gdb(session, "near_names").refuse_typos(where, processes, others)
 
 

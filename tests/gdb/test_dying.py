@@ -24,7 +24,7 @@ def test_a_process_that_ends_while_it_is_opened(monkeypatch):
             return address
 
         monkeypatch.setattr(Runtime, "_modules_address", ends)
-        with pytest.raises(NotFoundError, match="has ended: it was ending while it was read"):
+        with pytest.raises(NotFoundError, match="has ended: nothing of it can be read any more"):
             open_runtime(ProcTarget(target.pid))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -215,3 +216,29 @@ def test_every_rank_of_many_is_found_by_its_title(subject):
     tree = subject(engine(tp=8))
     assert [r.label for r in tree.ranks()] == ["frontend", "EngineCore"] + [f"TP{t}" for t in range(8)]
     assert [r.ranks["world"] for r in tree.ranks()[2:]] == list(range(8))
+
+
+def test_a_place_of_a_process_that_is_not_attached_is_named_with_that_process(subject, gdb):
+    tree = engine(tp=1)
+    tree["children"][0]["children"][0]["defines"] = ["only_the_worker_has_this"]
+    one = subject(tree)
+    core, worker = one.pids["core"], one.pids["w0"]
+    said = gdb(["llm-ranks", f"llm-attach -libraries none {core}", "pybreak only_the_worker_has_this", f"shell kill -9 {worker}"])
+    assert f"only_the_worker_has_this is in TP0 (pid {worker}), which is not attached: llm-attach TP0 first" in said.outputs[2]
+
+
+def test_a_process_that_has_ended_since_the_list_is_said_to_have_ended(subject, gdb):
+    one = subject(engine(tp=2))
+    worker = one.pids["w1"]
+    code = "RANKS = json.loads(gdb.execute('llm-ranks -json', to_string=True))['ranks']"
+    said = gdb(
+        [
+            f"python import json; {code}; I = next(r['index'] for r in RANKS if r['pid'] == {worker})",
+            f"shell kill -9 {worker}; kill -9 {one.pids['core']}; sleep 0.5",
+            "python gdb.execute('pybt -on %d' % I)",
+            "python print(I)",
+            f"pybt -on {worker}",
+        ]
+    )
+    for text in (said.outputs[2], said.outputs[4]):  # in other words where its parent has not waited for it
+        assert re.search(rf"\b{worker}\)?,? (which )?has ended", text), said.text

@@ -1,11 +1,11 @@
 """Processes that title themselves as an engine's do: `titled.py FOLDER TREE`, TREE a JSON object {name, title, children, argv,
-groups, modules, environ}.
+groups, modules, environ, defines}.
 
 Each process starts its children (fresh interpreters), titles itself (setproctitle, else by writing over its own argv as that
 does), and writes what is true of itself to FOLDER/NAME.json. It lives while FOLDER/run exists, at most three minutes.
 `groups` puts a FAKE vllm.distributed.parallel_state into sys.modules: {"_TP": [rank, rank_in_group, world_size], ...}.
-`modules`: names of further FAKE modules. `title` null: no title. `argv`: start this child with that command line instead (a
-decoy; it gets no truth from itself).
+`modules`: names of further FAKE modules. `defines`: names of functions that this process alone has. `title` null: no title.
+`argv`: start this child with that command line instead (a decoy; it gets no truth from itself).
 """
 
 import ctypes
@@ -63,6 +63,8 @@ def main():
         fake_groups(tree["groups"])
     for name in tree.get("modules", ()):
         sys.modules[name] = types.ModuleType(name)
+    for name in tree.get("defines", ()):
+        exec(f"def {name}():\n    return 1", globals())
     if tree.get("title"):
         set_title(tree["title"])
     truth = {"pid": os.getpid(), "ppid": os.getppid(), "title": tree.get("title"), "started": children}
