@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime
@@ -73,29 +74,46 @@ def copy(python, folder, name="", strip=False):
     return argv, {"PYTHONHOME": env.get("PYTHONHOME", prefix)}, path
 
 
+def ready_line(process, ready, seconds):
+    """The first line of a process's output that begins with `ready`; a process that is not so far in time is ended."""
+    late, seen = threading.Timer(seconds, process.kill), []
+    late.start()
+    try:
+        for line in process.stdout:
+            if line.startswith(ready):
+                return line.rstrip("\n")
+            seen.append(line)
+    finally:
+        late.cancel()
+    raise AssertionError(
+        f"{process.args} ended with {process.wait(20)} before it was ready, and had said: {''.join(seen[-20:])!r}"
+    )
+
+
+@contextlib.contextmanager
+def subject(words, ready=None, seconds=300, **more):
+    """-> Popen of a process that has written a line that begins with `ready` (None: it is not waited for), which is its attribute
+    `said`. On the way out it is killed and reaped. `more`: for Popen; text pipes for its input and, where it is to be ready, its
+    output are the default."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": None if ready is None else subprocess.PIPE, "text": True}
+    with subprocess.Popen([os.fspath(word) for word in words], **{**pipes, **more}) as process:
+        try:
+            process.said = None if ready is None else ready_line(process, ready, seconds)
+            yield process
+        finally:
+            process.kill()
+
+
 @contextlib.contextmanager
 def running(python, name, *arguments, env=None, **more):
     """-> (ProcTarget, truth) of a subject that has said its truth and is now still. `python`: an interpreter or words that start
     one; `more`: for Popen, whose object is the target's `process`."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     words = [python] if isinstance(python, str) else python
-    process = subprocess.Popen(
-        [*words, os.path.join(SUBJECTS, name), *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**clean, **(env or {})},
-        text=True,
-        **more,
-    )
-    try:
-        line = process.stdout.readline()
-        assert line, f"{words} {name} said nothing and ended with {process.wait(20)}"
+    with subject([*words, os.path.join(SUBJECTS, name), *arguments], ready="{", env={**clean, **(env or {})}, **more) as process:
         target = ProcTarget(process.pid)
         target.process = process
         try:
-            yield target, json.loads(line)
+            yield target, json.loads(process.said)
         finally:
             target.close()
-    finally:
-        process.kill()
-        process.communicate()

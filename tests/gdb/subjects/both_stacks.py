@@ -23,11 +23,31 @@ def start_of(frame):
 
 
 def frames_of_gdb():
+    """[[pc, kind, function, its start]] of the selected thread, innermost first."""
     found, frame = [], gdb.newest_frame()
     while frame is not None:
         found.append([frame.pc(), KINDS[frame.type()], frame.name() or "", start_of(frame)])
         frame = frame.older()
     return found
+
+
+def walk():
+    """Lets gdb say of every frame of the selected thread what it knows: of a frame that is there already it names the unwinder."""
+    for _ in range(2):
+        frame = gdb.newest_frame()
+        while frame is not None:
+            frame.type()
+            frame = frame.older()
+
+
+def unwinders():
+    """{level: the unwinder that gdb took for the frame} of the selected thread; nothing but gdb's debug messages tells it."""
+    gdb.execute("set debug frame on", to_string=True)
+    try:
+        messages = gdb.execute("python walk()", to_string=True)
+    finally:
+        gdb.execute("set debug frame off", to_string=True)
+    return {int(level): name for level, name in re.findall(r'level=(\d+),type=\w+,unwinder="([^"]+)"', messages)}
 
 
 def frames_of_pack(thread):
@@ -48,6 +68,8 @@ for thread in gdb.selected_inferior().threads():
     tid = thread.ptid[1] or thread.ptid[2]
     thread.switch()
     own = next(th for th in target.threads() if th.tid == tid)
-    said[tid] = {"name": own.name, "gdb": frames_of_gdb(), "ours": frames_of_pack(own)}
+    by, theirs = unwinders(), frames_of_gdb()
+    theirs = [[*frame, by.get(level, "")] for level, frame in enumerate(theirs)]
+    said[tid] = {"name": own.name, "gdb": theirs, "ours": frames_of_pack(own)}
 with open(os.environ["BOTH_STACKS"], "w") as f:
     json.dump({"threads": said, "doubts": target.doubts()}, f)
