@@ -95,7 +95,7 @@ class Target:
         return 0
 
     def describe(self) -> str:
-        """What messages call the target."""
+        """How messages name the target."""
         return f"process {self.pid}" if self.pid else self.kind
 
     # ---- caches --------------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class Target:
         return Module(path, file, base, end, memory=self, image=lambda: self._image(path, base, end))
 
     def deleted_file(self, path: str, base: int) -> str:
-        """Where a mapped file that has no name any more can still be opened, '' where it cannot."""
+        """A path under which a mapped file that was deleted can still be opened, '' where there is none."""
         return ""
 
     def _image(self, path: str, base: int, end: int) -> bytes:
@@ -316,7 +316,8 @@ class Target:
         return self.cached(("source", path), lambda: files.source_lines(self.local_file(path)))
 
     def doubts(self) -> list[str]:
-        """Of the modules that were asked so far: why a file was refused, or not proved to be the one that is mapped."""
+        """Why the file of a module was refused, or not proved to be the one that is mapped; of the modules whose file was wanted
+        so far."""
         return [module.doubt for module in self.modules() if module.doubt]
 
     def module_at(self, address: int) -> Module | None:

@@ -1,4 +1,4 @@
-"""Starts collectors (collector.py) and waits for what they say."""
+"""Starts collector processes (collector.py) and waits for their results."""
 
 from __future__ import annotations
 

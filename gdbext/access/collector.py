@@ -56,7 +56,7 @@ class Writable:
 
 
 class Stop:
-    """What one stop brought: raw `registers` by tid, `memory` by page, the `text` of the memory map and the same as `maps`."""
+    """The result of one stop: raw `registers` by tid, `memory` by page, the `text` of the memory map and the same as `maps`."""
 
     def __init__(self) -> None:
         self.registers: dict[int, bytes] = {}
@@ -118,8 +118,7 @@ class Collection:
             raise NotFoundError(f"process {self.pid} ended while it was copied")
 
     def _prefetch(self) -> None:
-        """Reads until a pass finds no new page: the pages that a copy needs are learnt while the process runs, not while it stands
-        still."""
+        """Reads until a pass finds no new page, so that the pages are learnt while the process runs, not while it is stopped."""
         for _ in range(PREFETCHES):
             before = len(self.wanted)
             self.recorder.invalidate()

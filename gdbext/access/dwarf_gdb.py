@@ -54,7 +54,8 @@ class Cxx:
         return Cxx(value)
 
     def field(self, path: str) -> Cxx | None:
-        """`NotFoundError` names the member and the type that has it not; None where a pointer on the way is null."""
+        """The member at a dotted path; None where a pointer on the way is null. `NotFoundError` names a member that a type
+        lacks."""
         at: Cxx = self
         for name in path.split("."):
             holder = at.object()

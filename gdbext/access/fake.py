@@ -39,11 +39,11 @@ class FakeTarget(Target):
 
     @property
     def epoch(self) -> object:
-        """How often `touch` was called."""
+        """The number of calls of `touch`."""
         return self._epoch
 
     def touch(self) -> None:
-        """Says that anything may have changed."""
+        """Starts a new epoch, as if the process had run."""
         self._epoch += 1
 
     def _read(self, address: int, size: int) -> bytes:

@@ -1,8 +1,7 @@
 """Files that a process, a core or a colleague names: what may be opened, and what reading it may cost.
 
-Nothing here trusts a name or a byte: a name is followed inside the process's own root (in_root.py), only a regular file is opened,
-and every reader works within a `Budget`. A damaged file is one `GdbextError` that names it.
-"""
+Nothing here trusts a name or a byte: a name is followed inside the process's own root (in_root.py), only a regular file is
+opened, and every reader works within a `Budget`. A damaged file is one `GdbextError` that names it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""gdb's side of the guard, a small process that outlives gdb: if gdb dies while it has processes attached, the guard lets them run
-on.
+"""gdb's side of the guard, a small process that outlives gdb: if gdb dies while it has processes attached, the guard lets them
+run on.
 
-`Guard` starts `python3 guard_process.py` and names each process to it before gdb attaches. recovery.py is what the guard does when
-gdb has died.
-"""
+`Guard` starts `python3 guard_process.py` and names each process to it before gdb attaches. recovery.py is what the guard does
+when gdb has died."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The guard's process: outlives gdb and makes what it held run on (recovery.py). Started by `guard.Guard` as a script, with the
-socket to gdb as its standard input.
+"""The guard's process: it outlives gdb and lets the processes run on that gdb had attached (recovery.py). `guard.Guard` starts it
+as a script, with the socket to gdb as its standard input.
 
-It waits for the end of gdb (end of the socket, or gdb's pidfd). Standard library only; no gdb.
+It waits for gdb's end (the end of the socket, or gdb's pidfd). Standard library only; no gdb.
 """
 
 from __future__ import annotations

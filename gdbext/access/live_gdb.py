@@ -1,4 +1,4 @@
-"""The process that gdb holds stopped, read through gdb. Also works where gdb talks to a gdbserver on another machine."""
+"""A process that gdb has attached, read through gdb; also one on another machine, through a gdbserver."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class GdbTarget(Target):
         return {th.ptid[1] or th.ptid[2]: th for th in self.inferior.threads() if th.is_valid()}
 
     def registers(self, thread: Thread) -> Registers:
-        """Of a stopped thread, from gdb; `GdbextError` for one that runs or is gone."""
+        """The registers of a stopped thread, from gdb; `GdbextError` for one that runs or is gone."""
         found = self.gdb_threads().get(thread.tid)
         if found is None:
             raise GdbextError(f"{self.describe()} has no thread {thread.tid}")
@@ -140,7 +140,7 @@ class LiveGdbTarget(GdbTarget):
 
     @property
     def epoch(self) -> object:
-        """As gdb's; while it runs nothing that was read stays true."""
+        """gdb's count; a new value at each call while the process runs."""
         return _changes[0] if self.is_stopped else object()
 
     def invalidate(self) -> None:

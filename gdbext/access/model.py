@@ -191,7 +191,7 @@ class Thread:
 
 
 class ReadLog:
-    """What a collector learns from the reads that are made through its Targets: which pages a copy has to hold.
+    """The pages that are read through a collector's Targets, and so the pages that a copy has to hold.
 
     `pages`: addresses of pages that were read. `missed`: those of them that a copy lacks, each worth another stop of the process.
     `of_copy`: the Target is such a copy. `repeated`: everything was read once before, only what moves needs to be read again."""

@@ -1,4 +1,4 @@
-"""What permission is missing to read or trace a process, in one line."""
+"""Which permission is missing to read or trace a process, in one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def permission_hint(pid: int) -> str:
-    """The one line that gives the right to read or attach to `pid`, from what this machine says of itself."""
+    """The one line that tells how to get the right to read or attach to `pid`, by what /proc says of this machine."""
     try:
         with open("/proc/sys/kernel/yama/ptrace_scope") as f:
             scope = f.read().strip()

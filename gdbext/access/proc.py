@@ -85,7 +85,7 @@ def list_threads(pid: int) -> list[Thread]:
 
 
 def boot_id() -> str:
-    """What names this start of this machine; '' where the kernel does not say."""
+    """The kernel's id of this boot of the machine; '' where it gives none."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as f:
             return f.read().strip()

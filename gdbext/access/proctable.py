@@ -75,7 +75,7 @@ class Process:
         return f"Process({self.pid}, {self.comm!r})"
 
     def fate(self) -> str:
-        """What has become of the process since it was read here: '' while it runs, else words for an error."""
+        """Whether the process still runs: '' if so, else words for an error that say what became of it."""
         try:
             fields = _slurp(f"{self.root}/{self.pid}/stat", MAX_FILE).rpartition(b")")[2].split()
             started = int(fields[19])

@@ -109,7 +109,8 @@ def thread_state(pid: int, tid: int) -> str:
 
 
 def uninterruptible(pid: int) -> list[int]:
-    """Threads in state D: inside the kernel, and no signal or tracer stops them until what they wait for has come."""
+    """Threads in state D (uninterruptible sleep): neither a signal nor a tracer stops them until their wait in the kernel
+    ends."""
     return [tid for tid in tids(pid) if thread_state(pid, tid) == "D"]
 
 

@@ -182,9 +182,9 @@ def disarm(pid: int, known: Container[int] = ()) -> tuple[int, int]:
 
 
 def recover(held: dict[int, Held], tracer: int, gone: Callable[[], bool]) -> None:
-    """Makes the processes of `held` run on after the death of `tracer`.
+    """Lets the processes of `held` run on after the death of `tracer`.
 
-    `gone()` says whether the tracer has really ended: until then it may still hold them (writing a core file, say)."""
+    `gone()` says whether the tracer has really ended: until then it may still trace them (while it writes a core file, say)."""
     released: dict[int, Held] = {}
     tries: dict[int, int] = {}
     while held:

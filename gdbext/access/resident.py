@@ -43,10 +43,10 @@ class Selection:
 
 
 def select(tid: int, maps: Sequence[Mapping], limit: int) -> Selection:
-    """What to copy of the private memory in use, `limit` bytes at most. `tid`: a thread that has the memory.
+    """Selects which private memory in use to copy, at most `limit` bytes. `tid`: a thread that has the memory.
 
-    Counted in the kernel's own words, a few hundred MiB of addresses at a time: no list of pages is made of memory that stays
-    out."""
+    The pages are counted by pagemap entries, a few hundred MiB of addresses at a time; no list of pages is made of memory that is
+    not copied."""
     found = Selection()
     private = [m for m in maps if "r" in m.perms and "p" in m.perms and not m.path.startswith(("/dev/", "[v"))]
     try:

@@ -1,7 +1,7 @@
-"""What a snapshot does not hold: the command line, the environment, and copies of their values that look like secrets.
+"""Removes from a snapshot: the command line, the environment, and copies of their values that look like secrets.
 
 The kernel puts both above the main thread's stack (fs/exec.c, arg_start to env_end of proc(5)); programs keep copies (os.environ,
-sys.argv) of which only the values are blanked that a name calls a secret: the rest of a copy is what the reader came for.
+sys.argv) of which only the values are blanked whose name says that they are secret, because readers need the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def kernel_area(stat: bytes, maps: Iterable[Mapping]) -> tuple[int, int] | None:
 
 
 def values(argv: Iterable[bytes], environ: Iterable[bytes]) -> set[bytes]:
-    """Values of variables and options whose names call them secrets: NAME=VALUE, --option VALUE..., --option=VALUE."""
+    """Values of variables and options whose names say that they are secret: NAME=VALUE, --option VALUE..., --option=VALUE."""
     found, option = set(), b""
     for pair in environ:
         name, _, value = pair.partition(b"=")

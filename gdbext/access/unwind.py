@@ -64,8 +64,8 @@ _CONSTANTS = {0x08: "B", 0x09: "b", 0x0A: "H", 0x0B: "h", 0x0C: "I", 0x0D: "i", 
 
 
 def evaluate(block: bytes, registers: Values, memory: Memory, first: int | None = None) -> int:
-    """The value of a DWARF location expression as compilers and libc use them in call-frame information; `first`: what is on its
-    stack."""
+    """The value of a DWARF location expression of the kinds that call-frame information holds; `first`: the value on its stack at
+    the start."""
     cursor, stack = Cursor(block, 0), [] if first is None else [first]
     while cursor.at < len(block):
         op = cursor.take("B")

@@ -1,5 +1,5 @@
-"""What a reader wants of a running process: the pages that it reads are recorded, copied in one stop, and read again from the
-copy."""
+"""The working set of a reader: the pages that it reads of a running process are recorded, copied in one stop, and read again from
+the copy."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Copy(Target):
         return [t for t in self.live.threads() if t.tid in self.tids]
 
     def root(self) -> str:
-        """As the process's."""
+        """The process's root folder."""
         return self.live.root()
 
     def cwd(self) -> str:

@@ -1,1 +1,1 @@
-"""Objects of the reading rooms as the shapes of the JSON answers (docs/json.md) and as text for people."""
+"""Turns the objects of the reading rooms into the shapes of the JSON answers (docs/json.md) and into text for people."""

@@ -57,8 +57,8 @@ class KvPlaces:
         return next((place for place in found if place is not None), None)
 
     def addresses(self, wanted: Mapping[str, Any]) -> List[Dict[str, Any]]:
-        """The other way: where `layer`, `block` and optionally `slot`, `head`, `element`, `part`, `rank` lie; `NotFoundError`
-        without any."""
+        """The addresses of a place: where `layer`, `block` and optionally `slot`, `head`, `element`, `part`, `rank` lie;
+        `NotFoundError` without any."""
         found = []
         for worker in self.workers:
             if wanted.get("rank", worker.rank).lower() != worker.rank.lower():

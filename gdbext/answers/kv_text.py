@@ -1,4 +1,4 @@
-"""What llm-kv says for people."""
+"""The text of llm-kv's answers."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def edge_data(edge: Edge, nodes: Nodes) -> dict[str, Any]:
-    """The contract's edge, with what is known of the owner."""
+    """The JSON `edge`, with what is known of the owner."""
 
     def at(node):
         if node in nodes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def place(view: ProcessView, thread: ThreadView | None = None) -> dict[str, Any]:
-    """The contract's *place*."""
+    """The JSON `place`."""
     data = {
         "host": getattr(view, "host", None) or os.uname().nodename,
         "label": view.name,
@@ -49,7 +49,7 @@ def node_text(node: Node, nodes: Nodes) -> str:
 
 
 def closing(data: dict[str, Any], names: dict[int, str], style: Style) -> list[str]:
-    """What each answer about several processes ends with: who could not be read, and how long each stood still."""
+    """The last lines of an answer about several processes: which could not be read, and how long each was stopped."""
     lines = [style.bad(f"{escape(f['label']) or f['pid']}: not read: {escape(f['reason'])}") for f in data["failed"]]
     if data["pauses"] and "hosts" in data:  # pids of many machines
         most = max(p["seconds"] for p in data["pauses"])

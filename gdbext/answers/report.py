@@ -99,7 +99,7 @@ def ranks_table(seen: list[ProcessSamples]) -> str:
 
 
 def requests_table(data: dict[str, Any]) -> str:
-    """The requests that nobody moves; ids and places, no prompts."""
+    """A table of the requests that do not move: ids and places, no prompts."""
     if data["requests_open"] is None:
         return "<p>No engine that is known here.</p>"
     if not data["requests"]:

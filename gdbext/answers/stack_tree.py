@@ -41,7 +41,7 @@ def stacks_data(views: list[ProcessView]) -> dict[str, Any]:
 
 
 def alike(views: list[ProcessView]) -> dict[str, list[ProcessView]]:
-    """`{role: [ProcessView]}`: which processes ought to do the same. Those that are no engine's count as alike."""
+    """`{role: [ProcessView]}`: processes whose main threads should do the same. Those of no engine form one group."""
     found = {}
     for view in views:
         found.setdefault(role_of(view), []).append(view)

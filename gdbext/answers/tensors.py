@@ -1,4 +1,4 @@
-"""Tensors as JSON, and what is said of them in text: header, statistics, histogram, comparison."""
+"""Tensors as JSON and as text: header, statistics, histogram, comparison."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def tensor_data(tensor: Tensor) -> dict[str, Any]:
-    """The contract's JSON fields of a tensor, and a few more. dtype and layout as torch's own str() gives them."""
+    """The JSON fields of a tensor (docs/json.md). dtype and layout as torch's own str() gives them."""
     return {
         "type": escape(tensor.type),
         "address": Address(tensor.address) if tensor.address else None,

@@ -179,8 +179,8 @@ def _roll_back(fresh: list[AttachedProcess]) -> None:
 
 # ---- detach ----------------------------------------------------------------------------------------------------------
 def detach(pids: Iterable[int] | None = None) -> list[tuple[AttachedProcess, float]]:
-    """Detaches `pids` (default: all that llm-attach attached); returns `[(process, seconds of standstill)]`. Raises `GdbextError` after having
-    tried each."""
+    """Detaches `pids` (default: all that llm-attach attached); returns `[(process, seconds of standstill)]`. Raises `GdbextError`
+    after having tried each."""
     wanted = attached() if pids is None else [h for h in attached() if h.pid in set(pids)]
     done, errors = [], []
     with QuietGdb():

@@ -1,4 +1,4 @@
-"""What is asked of a process before it is touched, and how to get out of an attach that does not end."""
+"""Checks of a process before gdb attaches to it, and a way out of an attach that does not end."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def _refuse_uninterruptible(pid: int) -> None:
 
 
 class WayOut:
-    """A `with` block around gdb's `attach`, in which Ctrl-C waits: gdb would pass it on to the process that it waits for, and end
-    that.
+    """A `with` block around gdb's `attach` that holds Ctrl-C back: gdb would pass it on to the process that it attaches to, and
+    kill it.
 
     gdb cannot be called back from that wait. Where it lasts longer than `PATIENCE` seconds and Ctrl-C was pressed, a line says
     for what it waits; pressed again, Ctrl-C ends gdb, and the guard lets every process run on."""

@@ -1,4 +1,4 @@
-"""The processes that this gdb holds through `llm-attach`: which, since when each stands still, and the guard that watches over
+"""The processes that `llm-attach` has attached: which they are, how long each has been stopped, and the guard that watches
 them."""
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class AttachedProcess:
         self.libraries = libraries.Loaded()
 
     def standstill(self) -> float:
-        """Seconds that it has stood still so far, all stops together."""
+        """Seconds that the process has been stopped so far, all stops together."""
         return self.past + (time.monotonic() - self.since if self.since is not None else 0.0)
 
     def stopped(self) -> None:
-        """It stands still from now on."""
+        """Notes that the process stands still from now on."""
         if self.since is None:
             self.since = time.monotonic()
 
     def let_go(self) -> None:
-        """It does not stand still any more."""
+        """Notes that the process runs from now on."""
         if self.since is not None:
             self.past += time.monotonic() - self.since
             self.since = None
 
     def resumed(self) -> None:
-        """The user let it run."""
+        """Notes that the user resumed the process."""
         self.let_go()
         self.ran = True
 
@@ -74,7 +74,7 @@ def attached() -> list[AttachedProcess]:
 
 
 def numbers() -> set[int | None]:
-    """gdb's numbers of their inferiors."""
+    """gdb's numbers of the attached processes' inferiors."""
     return {one.inferior for one in _State.attached.values()}
 
 
@@ -84,19 +84,19 @@ def inferior_of(one: AttachedProcess) -> Any:
 
 
 def hold(one: AttachedProcess) -> None:
-    """It is about to be attached: from now on it counts as stopped, and an exit or a resumption is noticed."""
+    """Adds a process that is about to be attached: it counts as stopped from now on, and its exit or resumption is noticed."""
     listen(cont=_on_continue, stop=_on_stop, exited=_on_exit)
     one.stopped()
     _State.attached[one.pid] = one
 
 
 def still_held(one: AttachedProcess) -> None:
-    """Detaching it went wrong: it stays on the list, and the guard goes on watching it."""
+    """Puts a process back whose detach failed: the guard goes on watching it."""
     _State.attached.setdefault(one.pid, one)
 
 
 def drop(one: AttachedProcess) -> None:
-    """Forgets a process that is detached or gone, and its inferior where that was ours."""
+    """Removes a process that is detached or gone, and its inferior where llm-attach made that."""
     _State.attached.pop(one.pid, None)
     _tell(lambda guard: guard.free(one.pid))
     inferior = inferior_of(one)
@@ -113,12 +113,12 @@ def drop(one: AttachedProcess) -> None:
 
 # ---- the guard -------------------------------------------------------------------------------------------------------
 def guard_error() -> str:
-    """Why no guard watches, or ''."""
+    """Why no guard runs, or ''."""
     return _State.guard_error
 
 
 def start_guard() -> None:
-    """Starts the guard where none runs; why there is none tells `guard_error`."""
+    """Starts the guard where none runs; where that fails, `guard_error` gives the reason."""
     try:
         _State.guard.start()
         before, _State.guard_error = _State.guard_error, ""
@@ -140,7 +140,7 @@ def _tell(what: Callable[[Any], None]) -> None:
 
 
 def own(one: AttachedProcess) -> None:
-    """Tells the guard of a process before it is touched."""
+    """Tells the guard of a process before gdb attaches to it."""
     _tell(lambda guard: guard.own(one.pid, one.was_stopped))
 
 
@@ -155,7 +155,7 @@ def guard_process(pid: int) -> None:
 
 
 def unguard_process(pid: int) -> None:
-    """It is gone, or gdb has let go of it."""
+    """Tells the guard that a process is gone or detached."""
     if pid in _State.watched:
         _State.watched.discard(pid)
         _tell(lambda guard: guard.free(pid))
@@ -163,7 +163,7 @@ def unguard_process(pid: int) -> None:
 
 
 def armed(pid: int, yes: bool = True) -> None:
-    """Tells the guard that debug registers of a process are set (or are not any more)."""
+    """Tells the guard whether debug registers of a process are set."""
     if pid in _State.attached or pid in _State.watched:
         _tell(lambda guard: guard.armed(pid, yes))
 
@@ -182,7 +182,7 @@ def save_setting(name: str, value: str) -> None:
 
 
 def give_back() -> None:
-    """With the last process gone: settings as before, no guard."""
+    """Restores gdb's settings and ends the guard, once no process is attached any more."""
     if _State.attached:
         return
     restore_schedule()
@@ -193,7 +193,7 @@ def give_back() -> None:
 
 
 def schedule_together(together: bool) -> None:
-    """gdb resumes one inferior, or all of them, until `restore_schedule`."""
+    """Sets whether gdb resumes one inferior or all of them, until `restore_schedule`."""
     if _State.schedule is None:
         _State.schedule = setting("schedule-multiple")
     gdb.execute("set schedule-multiple on" if together else "set schedule-multiple off", to_string=True)
@@ -201,12 +201,12 @@ def schedule_together(together: bool) -> None:
 
 
 def in_background() -> None:
-    """They run behind the prompt: the next stop gives schedule-multiple back."""
+    """Has the next stop restore schedule-multiple: the processes run in the background."""
     _State.background = True
 
 
 def restore_schedule() -> None:
-    """schedule-multiple as the user had it."""
+    """Restores schedule-multiple as the user had it."""
     if _State.schedule is not None:
         value, _State.schedule = _State.schedule, None
         gdb.execute(command("set schedule-multiple {}", value), to_string=True)

@@ -39,7 +39,7 @@ def is_rocgdb() -> bool:
 
 
 def has_working_none() -> bool:
-    """Debian's cuda-gdb 11.8 returns a None that is not Python's: frames and values cannot be used there."""
+    """Whether this gdb returns Python's own None. Debian's cuda-gdb 11.8 does not: frames and values cannot be used there."""
     return gdb.execute("echo", False, True) is not None and gdb.execute("echo") is None
 
 
@@ -101,7 +101,7 @@ class Focus:
 
 
 class CudaGdb:
-    """What can be asked of cuda-gdb. Errors of the debugger are `GdbextError` with its own words."""
+    """Queries of cuda-gdb. Its errors are raised as `GdbextError` with its own words."""
 
     def execute(self, template: str, *values: str | int) -> str:
         """What a command (as `access.cli_gdb.command` takes it) prints. `GdbextError` with cuda-gdb's own words where it

@@ -1,6 +1,6 @@
-"""What the functions are called that the CUDA or HIP driver hands out as opaque handles.
+"""Names of the functions for which the CUDA or HIP driver hands out opaque handles.
 
-A handle says nothing of itself: its name is learnt where it is registered or asked for by name, by internal breakpoints on the
+A handle does not tell its name. Internal breakpoints learn it where a function is registered or asked for by name: on the
 functions of `_CALLS`.
 """
 

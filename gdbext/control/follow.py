@@ -1,13 +1,12 @@
-"""Following an engine from its start (`gdb --args python serve.py`): every process that it starts stays attached to this gdb, runs
-on, and gets the Python breakpoints.
+"""Following an engine from its start (`gdb --args python serve.py`): every process that it starts stays attached to this gdb,
+runs on, and gets the Python breakpoints.
 
 Two of gdb's own breakpoints find new processes. They are set by name, so that gdb sets them again in every process:
 PyEval_EvalCode, where an interpreter that has just started runs its first code, and PyOS_AfterFork_Child, where a forked one goes
-on. The pack sets the process's Python breakpoints while gdb asks whether to stop there, and gdb does not stop. (A breakpoint's commands would not do: gdb 16 and later, and any gdb in
-non-stop mode, run them in the selected thread only.) For a name to be found in a child gdb must read its libraries' symbols:
-auto-solib-add is on, and the first process that imports torch stands still for it once (the symbols of one file are read once and
-shared).
-"""
+on. The pack sets the process's Python breakpoints while gdb asks whether to stop there, and gdb does not stop. (A breakpoint's
+commands would not do: gdb 16 and later, and any gdb in non-stop mode, run them in the selected thread only.) For a name to be
+found in a child gdb must read its libraries' symbols: auto-solib-add is on, and the first process that imports torch stands still
+for it once (the symbols of one file are read once and shared)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class _State:
 
 
 def is_quiet() -> bool:
-    """Whether gdb is at work for a `QuietGdb` block: it then tells of resumptions that are none."""
+    """Whether a `QuietGdb` block is active: gdb's events of resumption then mean nothing."""
     return _State.quiet > 0
 
 
@@ -51,7 +51,7 @@ def setting(name: str) -> str | None:
 
 
 class QuietGdb:
-    """A `with` block in which gdb asks nothing, tells nothing and changes no focus for good."""
+    """A `with` block in which gdb asks no questions and prints nothing, and after which its focus is as before."""
 
     def __init__(self, keep_focus: bool = True) -> None:
         self.keep_focus = keep_focus
@@ -90,8 +90,8 @@ class QuietGdb:
 
 
 class BlockSigint:
-    """A `with` block in which Ctrl-C waits: while gdb waits for a process to stop it would pass SIGINT on to that process, and
-    end it."""
+    """A `with` block that holds Ctrl-C back: while gdb waits for a process to stop, it would pass SIGINT on to that process and
+    kill it."""
 
     def __enter__(self) -> None:
         self.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

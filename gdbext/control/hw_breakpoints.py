@@ -178,7 +178,7 @@ class Process:
         self.in_group_stop = True
 
     def leave_group_stop(self) -> None:
-        """No register is armed any more: the group-stop ends."""
+        """Ends the group-stop: no debug register is armed any more."""
         if self.armed:
             self.armed = False
             attached_processes.armed(self.pid, False)
@@ -271,7 +271,8 @@ class Process:
 
 # ---- the breakpoints themselves --------------------------------------------------------------------------------------
 class HardwareBreakpoint(gdb.Breakpoint):
-    """A breakpoint that uses one debug register. `owner`: the name that the user knows it by; `hit(stop)` returns whether to stop."""
+    """A breakpoint that uses one debug register. `owner`: the name that the user knows it by; `hit(stop)` returns whether to
+    stop."""
 
     def __init__(self, process, spec, kind, owner, **more):
         process.need(1, owner)
@@ -295,13 +296,13 @@ class HardwareBreakpoint(gdb.Breakpoint):
             return self.failed(e)
 
     def failed(self, error: Exception) -> bool:
-        """A reading that failed inside stop(): stops, with the reason."""
+        """Handles a read that failed inside stop(): the thread stops, and the stop gives the reason."""
         note(str(error))
         return True
 
     def end(self, disarm: bool = False) -> None:
-        """Out of use at once; gdb's own breakpoint goes at the next `sweep`, which may not be now (stop(), events). `disarm`: its
-        register is given back at once."""
+        """Ends this breakpoint at once. gdb's own breakpoint is deleted at the next `sweep`, because stop() and events may not
+        delete any. `disarm`: its register is freed at once."""
         self.alive = False
         if disarm and self.is_valid():
             self.enabled = False
@@ -378,19 +379,19 @@ _handled = {}  # signal -> the words of `handle` as the user had them, while a p
 
 
 def note(text: str) -> None:
-    """A line for the next stop's message."""
+    """Adds a line to the next stop's message."""
     _notes.append(text)
 
 
 def notes() -> list[str]:
-    """The notes since the last call."""
+    """Returns the notes that were added since the last call."""
     found = list(_notes)
     _notes.clear()
     return found
 
 
 def sweep(_: Any = None) -> None:
-    """Deletes what has ended from gdb's own list. Not inside stop() or an event."""
+    """Deletes the breakpoints that have ended from gdb's own list. It must not run inside stop() or an event."""
     while _dead:
         breakpoint = _dead.pop()
         if breakpoint.is_valid():

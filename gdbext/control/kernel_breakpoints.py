@@ -51,7 +51,7 @@ class _State:
 class KernelBreakpoint:
     """One llm-break. `numbered`: its `LaunchBreakpoint`s; `kernels`: the catalogue's rows that it stops at; `by_name`: launches
     are told apart by name, so every one is looked at; `pending`: nothing of it is loaded yet; `looked`, `spent`, `nearest`:
-    launches looked at, seconds spent in our hands and the smallest time from one look to the next; `logged`: the launches that
+    launches looked at, seconds spent in stop(), and the smallest time between two launches; `logged`: the launches that
     -trace wrote."""
 
     def __init__(self, inferior: Any, target_of: Callable[[Any], Target], name: str, condition: str = "", trace: int = 0) -> None:
@@ -85,7 +85,7 @@ class KernelBreakpoint:
 
     # ---- finding places ------------------------------------------------------------------------------------------
     def place(self, rows: list[Any], entries: list[Any]) -> None:
-        """Sets what `catalogue.search` found; may be called again with what a new library brought."""
+        """Sets breakpoints on what `catalogue.search` found; it may be called again with the kernels of a new library."""
         rows = catalogue.chosen(rows, self.name)
         fresh = [r for r in rows if (r.library, r.module, r.name, r.kernel.backend) not in self.seen]
         self.seen.update((r.library, r.module, r.name, r.kernel.backend) for r in fresh)
@@ -170,8 +170,8 @@ class KernelBreakpoint:
 
     # ---- while it runs -------------------------------------------------------------------------------------------
     def now(self) -> dict[str, int]:
-        """The registers of the thread that was stopped; nothing is remembered, as no stop event tells the caches that the process
-        ran on."""
+        """The registers of the thread that was stopped. They are read anew each time: inside stop() no event tells the caches
+        that the process has run."""
         self.target.invalidate()
         return current_registers(self.target)
 
@@ -313,7 +313,7 @@ class KernelBreakpoint:
 
     # ---- libraries that come later -------------------------------------------------------------------------------
     def wait_for_libraries(self) -> None:
-        """Where gdb itself reads no symbols of new libraries, it tells nobody of them: the loader's own hook does."""
+        """Sets a breakpoint on the dynamic loader's own hook, where gdb reads no symbols of new libraries and so reports none."""
         if self._loader is not None or gdb.parameter("auto-solib-add"):
             return
         try:
@@ -335,7 +335,7 @@ class KernelBreakpoint:
         self.internal.append(self._loader)
 
     def refresh(self) -> None:
-        """Looks through what is loaded now; files that were looked through before cost nothing."""
+        """Searches the libraries that are loaded now for its kernels; those that were searched before cost nothing."""
         self.target.invalidate()
         if self.rt is None:
             self.rt = runtime_or_none(self.target)  # set before the process ran Python
@@ -359,7 +359,7 @@ class KernelBreakpoint:
             _State.breakpoints.remove(self)
 
     def forget_process(self) -> None:
-        """The process is gone: its addresses mean nothing any more."""
+        """Drops all addresses of a process that is gone."""
         old = self.numbered + self.internal
         self.numbered, self.internal, self.kernels, self.hosts, self.armed = [], [], [], {}, {}
         for b in old:
@@ -394,12 +394,12 @@ def runtime_or_none(target: Target) -> Runtime | None:
 
 
 def breakpoints() -> list[KernelBreakpoint]:
-    """Those that are set."""
+    """The kernel breakpoints that are set."""
     return list(_State.breakpoints)
 
 
 def add(breakpoint: KernelBreakpoint) -> None:
-    """From now on it follows its process: libraries that come, the end, another process in the same inferior."""
+    """Registers a breakpoint for the events of its process: new libraries, its end, another process in the same inferior."""
     _State.breakpoints.append(breakpoint)
     listen(exited=_on_exit, new_thread=_on_thread, new_objfile=_on_library, breakpoint_deleted=_on_deleted)
 

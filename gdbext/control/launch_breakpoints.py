@@ -42,8 +42,8 @@ class LaunchBreakpoint(gdb.Breakpoint):
         inferior_breakpoints.pin(self)
 
     def open(self, wanted: bool) -> None:
-        """Puts the breakpoint in or takes it out; its number stays, and stays enabled where gdb (13) can do that to a
-        location."""
+        """Enables or disables the breakpoint. Its number stays in the list, and stays enabled where gdb (13 and later) can
+        disable the location alone."""
         places = inferior_breakpoints.locations_of(self)
         if places is None:
             self.enabled = wanted

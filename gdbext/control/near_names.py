@@ -1,5 +1,5 @@
-"""A place that no attached process has: waited for where its module is still to come, refused with the nearest names where it
-looks like a typo."""
+"""A place that no attached process has yet: pybreak waits for it, or refuses it with the nearest names where it looks like a
+typo."""
 
 from __future__ import annotations
 

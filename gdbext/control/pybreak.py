@@ -81,7 +81,7 @@ class PyBreakpoint:
         return self.where.text if self.where.line is None else ""
 
     def data(self) -> dict[str, Any]:
-        """Its fields of JSON (docs/json.md)."""
+        """The breakpoint's JSON fields (docs/json.md)."""
         first = self.places[0] if self.places else None
         return {
             "number": self.number,
@@ -122,7 +122,7 @@ class PyBreakpoint:
         _listen()
 
     def start_in(self, process: Process) -> None:
-        """A process has just begun to run Python: sets in it what can be set by now."""
+        """Sets the breakpoint in a process that has just begun to run Python, as far as its code is loaded."""
         places = self.where.places(process.rt)
         if places:
             self.arm(process, places)
@@ -145,7 +145,7 @@ class PyBreakpoint:
             self.places.append(place)
 
     def end(self) -> None:
-        """None of its hardware breakpoints counts any more. gdb's breakpoints go at the next `sweep`."""
+        """Ends all its hardware breakpoints. gdb's own breakpoints are deleted at the next `sweep`."""
         for hardware in self.hw_breakpoints:
             hardware.end(disarm=True)
         ours, self.hw_breakpoints = {t.process.inferior.num: t.process for t in self.hw_breakpoints}, []
@@ -167,7 +167,7 @@ class PyBreakpoint:
         return self.act(stop, place)
 
     def holds(self, stop: StopContext) -> bool:
-        """Whether the condition is true; one that cannot be told counts as true, and the stop says why."""
+        """Whether the condition is true. A condition that cannot be evaluated counts as true, and the stop gives the reason."""
         try:
             return condition(stop.process.rt, self.condition, stop.frame)
         except hw_breakpoints.READ_ERRORS as e:
@@ -175,14 +175,14 @@ class PyBreakpoint:
             return True
 
     def act(self, stop: StopContext, place: BytecodeLocation) -> bool:
-        """What a hit does: a `pybreak` stops."""
+        """Acts on a hit; returns whether to stop: a `pybreak` does."""
         hw_breakpoints.note_offset(stop)
         self.last = f"{self.title}: {where_text(stop, place)}, hit {self.hits}"
         return True
 
 
 def rank_may_be(point: PyBreakpoint, process: Process) -> bool:
-    """Whether a point's -rank is this process, or may turn out to be: a process that has just started has no title yet."""
+    """Whether a breakpoint's -rank names this process, or may do so later: a process that has just started has no title yet."""
     return not point.rank or not process.label or point.rank in (process.label, str(process.pid), str(process.inferior.num))
 
 

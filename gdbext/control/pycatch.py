@@ -88,7 +88,7 @@ class Catchpoint(pybreak.PyBreakpoint):
 
     # ---- inside stop() -------------------------------------------------------------------------------------------
     def passes(self, process: Process, frame_object: int, _: int) -> bool:
-        """An exception passes a frame: whether to stop."""
+        """Whether to stop as an exception passes a frame."""
         rt = process.rt
         stop = process.current_stop()
         if stop is None:
@@ -105,7 +105,7 @@ class Catchpoint(pybreak.PyBreakpoint):
         return self.report(stop, kind, value, stop.frame)
 
     def printed(self, process: Process, _: int, value: int) -> bool:
-        """sys.excepthook shows an exception: nobody caught it."""
+        """Whether to stop as sys.excepthook prints an exception, which nobody caught."""
         rt = process.rt
         stop = process.current_stop()
         kind = rt.target.u64(value + rt.layout["object.ob_type"]) if value else 0

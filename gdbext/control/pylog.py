@@ -37,7 +37,7 @@ events = collections.deque(maxlen=KEPT)
 
 
 def record(point: Spoken, stop: StopContext, place: Any, text: str, more: dict[str, Any] | None = None) -> None:
-    """One event: kept, and printed."""
+    """Keeps one event and prints it."""
     now = time.time()
     event = {
         "time": now,
@@ -130,11 +130,11 @@ class Spoken(PyBreakpoint):
         return False
 
     def tell(self, stop: StopContext, place: Any) -> None:
-        """One pass: prints it."""
+        """Prints one pass."""
         raise NotImplementedError
 
     def rest(self, stop: StopContext) -> None:
-        """Nothing is said any more: the debug registers are free again. Inside stop()."""
+        """Frees the debug registers once nothing more is to be printed. Called inside stop()."""
         for hardware in self.hw_breakpoints:
             if hardware.alive:
                 hardware.end(disarm=True)
@@ -216,7 +216,7 @@ class Tracepoint(Spoken):
             super().rest(stop)
 
     def leaves(self, stop: StopContext, place: Any, constant: int | None) -> bool:
-        """A return is about to run in some frame. Never stops."""
+        """Prints a return that is about to run in some frame. It never stops."""
         frames = self.inside.get((stop.process.pid, stop.tid), [])
         if all(stop.frame.address != address for address, _ in frames):
             return False  # its call was not told: it began before, the condition did not hold, or the limit is reached

@@ -52,7 +52,7 @@ class Run:
             self.watch(step.address + L["iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"], hit)
 
     def watch_returns(self, left: RawFrame) -> None:
-        """Takes note of what a frame returns, where a register is left for each of its returns and one for its caller."""
+        """Records the value that a frame returns, if a debug register is left for each of its returns and one for its caller."""
         code = self.rt.code(left.code)
         found = codes.returns(code)
         if len(found) > REGISTERS - len(self.process.used()) - 1:

@@ -83,7 +83,7 @@ class SharedTempDir:
         return found if isinstance(found, dict) else None
 
     def remove(self) -> None:
-        """Takes the folder away with what the script makes in it; what else the process's user put there stays."""
+        """Removes the folder with the script's own files; a folder in which the process's user has put others stays."""
         with contextlib.suppress(OSError):
             for name in ("run.py", "result", "result.new"):
                 with contextlib.suppress(FileNotFoundError):
@@ -91,7 +91,7 @@ class SharedTempDir:
             os.rmdir(self.name, dir_fd=self._tmp)
 
     def close(self) -> None:
-        """Gives the descriptors back."""
+        """Closes the descriptors."""
         os.close(self._folder)
         os.close(self._tmp)
 

@@ -100,7 +100,7 @@ def maker_for(info: TypeInfo) -> Callable[[Object], Adapter] | None:
 
 
 class PlainAdapter(Adapter):
-    """Of an immutable value that this process can make again: attributes and methods are those of the equal value made here."""
+    """An immutable value that this process can rebuild: attributes and methods are answered by the equal value made here."""
 
     def make(self) -> Any:
         """The equal value, of a type of Python's own standard library."""

@@ -30,8 +30,8 @@ MAX_BYTECODE = 1 << 24
 
 
 class BytecodeLocation:
-    """Where a watch belongs: `code` (a `Code`), `offset` in bytes of its bytecode, `address` of that instruction's two bytes,
-    `line`."""
+    """Where a bytecode watchpoint is set: `code` (a `Code`), `offset` in bytes of its bytecode, `address` of that instruction's
+    two bytes, `line`."""
 
     def __init__(self, code: Code, offset: int, line: int | None) -> None:
         self.code, self.offset, self.line = code, offset, line

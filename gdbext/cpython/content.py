@@ -1,4 +1,4 @@
-"""What of users' prompts and tokens an expression would show: content is counted, not shown, however it is reached."""
+"""Hides users' prompts and tokens in the value of an expression: their length is shown instead, however they are reached."""
 
 from __future__ import annotations
 

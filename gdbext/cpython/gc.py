@@ -1,4 +1,4 @@
-"""Every container object of a process: CPython's garbage collector links all that may hold others, this walks its lists.
+"""Every container object of a process. CPython's garbage collector keeps all of them in linked lists, which this module walks.
 
 Modules/gcmodule.c, Python/gc.c, pycore_gc.h: a PyGC_Head of two words stands before each tracked object; `_gc_next` links a
 ring that begins in the generation's own head, its low two bits are the collector's marks. 3.9 to 3.15 keep three rings
@@ -58,7 +58,7 @@ def rings(rt: Runtime) -> list[int]:
 
 
 def collecting(rt: Runtime) -> bool:
-    """Whether a collection is under way: then some objects are on lists that only its C stack knows."""
+    """Whether a collection is under way: some objects are then on lists whose heads are on the collector's C stack."""
     return any(rt.target.u32(interp + rt.layout["interp.gc.collecting"]) & 1 for interp in rt.interpreters())
 
 

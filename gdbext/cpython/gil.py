@@ -1,4 +1,4 @@
-"""What each Python thread has to do with the interpreter's lock, the GIL: the one answer of all commands, without names or
+"""Which Python thread holds the interpreter's lock, the GIL, and which wait for it: the one source of the field `gil`, without
 symbols.
 
 A thread waits for the lock when the address that its futex call waits on lies inside the lock; this can be read of a running
@@ -89,7 +89,7 @@ def waits(rt: Runtime, py: PyThread, thread: Thread) -> bool | None:
 
 
 def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
-    """Return what a Python thread has to do with the GIL: "holds", "waits", "none" (it neither has nor wants it), "disabled" (a
+    """Return the state of a Python thread toward the GIL: "holds", "waits", "none" (it neither has nor wants it), "disabled" (a
     free-threaded build), or "unknown": another thread has it, and neither registers nor /proc tell what this one waits on.
 
     `thread`: its `Thread`, None where no thread of the system belongs to it."""
@@ -105,8 +105,8 @@ def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
 
 
 class Samples:
-    """What `count` looks at a running process gave: `held`, `waited`: {tid: looks}; `free`: looks at which nobody held the lock;
-    `seconds` they took."""
+    """The result of `count` samples of a running process: `held`, `waited`: {tid: samples}; `free`: samples in which nobody held
+    the lock; `seconds` they took."""
 
     def __init__(self) -> None:
         self.count, self.free, self.held, self.waited, self.seconds = 0, 0, {}, {}, 0.0

@@ -2,7 +2,7 @@
 
 A plain lock keeps no owner. But a frame inside `with lock:` keeps the lock's `__exit__` on its value stack, at a depth that the
 code's exception table tells for the instruction it stands at (3.11 and later; Objects/exception_handling_notes.txt) or its
-block stack does (3.9, 3.10). So who holds it in a `with` is read, not guessed.
+block stack does (3.9, 3.10). So the holder of a lock in a `with` block is read, not guessed.
 """
 
 from __future__ import annotations

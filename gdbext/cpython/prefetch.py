@@ -1,4 +1,4 @@
-"""What a collector wants copied: everything that `pybt -all -locals` reads, read once for the sake of where it lies."""
+"""Reads everything that `pybt -all -locals` reads, so that a collector learns which pages a copy needs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def read(target: Target) -> str:
-    """Reads it from `target`; returns the first error, or ''. Never raises `GdbextError`: what cannot be read is no use in a
-    copy either."""
+    """Reads it from `target`; returns the first error, or ''. It never raises `GdbextError`: a copy can do without what cannot be
+    read."""
     try:
         rt = open_runtime(target)
         threads = rt.threads()

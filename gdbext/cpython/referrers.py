@@ -1,4 +1,4 @@
-"""Who holds an object: the shortest path of attributes and items that leads to it from a frame's variable or a module's global.
+"""Which path leads to an object: the shortest one of attributes and items, from a frame's variable or a module's global.
 
 Breadth first, from the roots given, until all that is wanted is found or a budget is spent. Paths are expressions of this pack
 (expressions.py). Followed are dicts, lists, tuples, deques, attributes and slots; what only running code would reach is not.

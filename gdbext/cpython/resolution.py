@@ -44,7 +44,7 @@ def resolve(
 
     `level`: the selected frame; `function`: start from that function's innermost frame instead; `outward`: the first frame from
     there outward in which the whole expression resolves. Without it, a name that only an outer frame has is an error that names
-    that frame. `NotFoundError` where no frame will do: it tells what stood in the way in the frames that know the names.
+    that frame. `NotFoundError` where it resolves in no frame; the message gives the reason for each frame that has the names.
     """
     if function:
         level = frame_of(frames, function).level

@@ -81,7 +81,7 @@ class Runtime:
         self._prove()
 
     def invalidate(self) -> None:
-        """Forgets the types and code objects that were read: the process has run since, and may have freed them."""
+        """Drops the types and code objects that were read: the process has run since, and may have freed them."""
         self._types.clear()
         self._codes.clear()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BoundMethod(Adapter):
-    """What an instance's attribute is where its class holds a function: shown, never called."""
+    """An instance's attribute that is a function of its class: it is shown, never called."""
 
     type_name = "method"
 

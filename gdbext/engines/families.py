@@ -1,4 +1,4 @@
-"""What is wrong with the processes that were found, and which of them are one running engine."""
+"""Groups the processes that were found into running engines, and marks what is wrong with them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What of an engine's KV cache can be read from one process and its siblings: the scheduler's `Cache`, and a `Worker` per
-shard."""
+"""An engine's KV cache as read from one process and its siblings: the scheduler's `Cache`, and a `Worker` per shard."""
 
 from __future__ import annotations
 
@@ -181,8 +180,8 @@ def block_stats(layer: Layer, block: int) -> dict[str, Any]:
 
 
 def check(view: Any, view_again: Callable[[], Any], ranks: bool) -> Tuple[Report, Cache, List[Worker], Any]:
-    """What the invariants say of a view's cache, and with `ranks` of the workers' tables -> (report, cache, workers, the view
-    read last).
+    """Checks the invariants of a view's cache, and with `ranks` the workers' tables -> (report, cache, workers, the view read
+    last).
 
     A process that runs on is read again, up to `CHECKS` times: a fault that is not seen each time was a change under the
     reader."""
@@ -221,4 +220,4 @@ class NativeView:
         return []
 
     def unstopped(self, target: Target) -> None:
-        """It is read in a stopped process only."""
+        """Notes nothing: a C++ engine's cache is read in a stopped process only."""

@@ -1,4 +1,4 @@
-"""What recognising an engine's process reads in its memory: ranks of process groups, the outermost frames, the environment."""
+"""Reads in a process's memory what tells whose it is: ranks of process groups, the outermost frames, the environment."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Kernel:
 
     @property
     def needle(self) -> bytes:
-        """What a mangled name of it holds: the identifier with its length before it."""
+        """The part of a mangled name that stands for the kernel: the identifier with its length before it."""
         return (f"{len(self.word)}{self.word}" if not self.word.endswith("*") else self.word[:-1]).encode()
 
 

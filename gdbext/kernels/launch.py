@@ -294,9 +294,8 @@ _REFERENCED = (
 def decode_call(target: Target, name: str, registers: Registers, vector: Callable[[int], bytes | None]) -> Launch:
     """The `Launch` of a plain C++ function at its first instruction, from its demangled parameter list.
 
-    `vector(i)`: the low 8 bytes of vector register i, or None where they are not known. How a class is passed by value only debug
-    information tells: the arguments end before the first one.
-    """
+    `vector(i)`: the low 8 bytes of vector register i, or None where they are not known. Only debug information tells how a class
+    is passed by value, so the arguments end before the first such parameter."""
     signature = signatures.parse(name)
     launch = Launch(signature.name, 0, signature)
     integers, sp, above = list(_INTEGERS[target.arch]), *_SP[target.arch]

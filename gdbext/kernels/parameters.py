@@ -120,7 +120,7 @@ def of_triton(compiled: Any, data: bytes) -> dict[str, Any]:
 
 
 class Facts:
-    """What several candidates say, kernels of one name that differ in what was compiled in; a value counts when all of them
+    """The facts of several candidates: kernels of one name that differ in their constants. A value counts only if all of them
     agree on it."""
 
     def __init__(self, candidates: Sequence[dict[str, Any]] = (), why: str = "") -> None:
@@ -128,7 +128,7 @@ class Facts:
         self.candidates, self.why = list(candidates), why
 
     def narrowed(self, fits: Callable[[dict[str, Any]], bool]) -> Facts:
-        """Those that fit the launch."""
+        """The candidates that fit the launch."""
         return Facts(
             [c for c in self.candidates if fits(c)],
             "no compiled kernel of this name fits the grid" if self.candidates else self.why,
@@ -143,7 +143,7 @@ class Facts:
         return None
 
     def reason(self, name: str) -> str:
-        """Why there is no value."""
+        """Why `get` returns None."""
         if not self.candidates:
             return self.why or "no process with the kernel's own objects is here"
         values = sorted({str(c.get(name)) for c in self.candidates})

@@ -1,5 +1,5 @@
-"""What strip leaves of a library that launches kernels, found in its own code (x86-64): which host function is which kernel,
-and where the launch functions of a runtime that is linked into it begin.
+"""Finds kernels in a stripped library from its own code (x86-64): which host function launches which kernel, and where the launch
+functions of a runtime that is linked into it begin.
 
 nvcc's registering code hands each kernel's host function and its mangled name to __cudaRegisterFunction, the host function as
 second, the name as fourth argument (crt/host_runtime.h). A function of the runtime holds its own name and its number in
@@ -37,7 +37,7 @@ _LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]", re.S)  #
 
 
 class Code:
-    """The code of one file, and what of it was worked out."""
+    """The code of one file and what was found in it."""
 
     def __init__(self, elf: Elf) -> None:
         self.elf, self.frames = elf, FrameTable(elf)

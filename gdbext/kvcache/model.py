@@ -1,6 +1,6 @@
 """The KV cache of an engine as plain data: pools of blocks, groups of layers, requests, block tables, addresses.
 
-A reader per engine (engines/*_kv.py) fills this in; rules, pictures and commands know nothing else. A pool keeps columns, not an
+A reader per engine (engines/*/kv.py) fills this in; rules, pictures and commands know nothing else. A pool keeps columns, not an
 object per block: a million blocks are five lists. Links are block ids or one of the four marks below.
 """
 

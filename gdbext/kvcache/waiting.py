@@ -1,5 +1,5 @@
-"""Why a request waits: `Request.blocked_by` over a `Cache`, whosever it is. The head of a queue waits for something of its own,
-the others for it."""
+"""Why a request waits (`Request.blocked_by`), for the `Cache` of any engine: the head of a queue waits for something of its own,
+the others wait for the head."""
 
 from __future__ import annotations
 

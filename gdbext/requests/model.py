@@ -1,4 +1,4 @@
-"""A request over all processes of an engine (`Tracked`): what is said of it, and who must act."""
+"""A request over all processes of an engine (`Tracked`): its verdict, and which process must act."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def clean(doc: str) -> str:
 
 
 class UsageError(GdbextError):
-    """The command line's words are off."""
+    """A command line that cannot be parsed."""
 
 
 def error_line(command: str, error: Exception) -> str:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def resolve_processes(session: Session, text: str) -> list[What]:
-    """What `WHAT...` names, each process once: names separated by blanks or commas, or one file; nothing: what gdb has selected,
-    else all engine processes. -> `[Rank, pid or core file]`"""
+    """Resolves `WHAT...` to `[Rank, pid or core file]`, each process once: names separated by blanks or commas, or one file.
+    Empty text means the process that gdb has selected, else all engine processes."""
     if not text:
         pid = session.selected_pid()
         if pid is not None:

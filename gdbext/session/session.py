@@ -1,4 +1,4 @@
-"""What a command may ask about its surroundings: which process, which thread and Python frame, the last ranks, how to print.
+"""The surroundings of a command: the selected process, thread and Python frame, the last list of ranks, how to print.
 
 `Session` works outside gdb on processes named by -on; `gdb_session.GdbSession` adds what gdb has selected.
 """
@@ -67,7 +67,7 @@ class Session:
         return None
 
     def resolve(self, what: str) -> list[What]:
-        """What a WHAT names: `[Rank, pid or core file]`, at least one."""
+        """Resolves a WHAT to `[Rank, pid or core file]`, at least one."""
         stale = what.strip().lower() == "all" and any(r.process.fate() for r in self.ranks)
         if stale or not self.ranks and not os.path.isfile(what):
             self.ranks, _ = discover.discover()
@@ -77,7 +77,7 @@ class Session:
         return found
 
     def resolve_one(self, what: str) -> What:
-        """The only one that a WHAT names; `GdbextError` with the candidates where it names several."""
+        """Resolves a WHAT that must name one process; `GdbextError` with the candidates where it names several."""
         found = self.resolve(what)
         if len(found) != 1:
             raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
@@ -120,7 +120,7 @@ class Session:
 
     @staticmethod
     def partial(target: Target) -> list[str]:
-        """The reasons that stand in `partial` because of the kind of target."""
+        """The reasons for `partial` that follow from the kind of target."""
         return [] if target.is_stopped else ["unstopped"]
 
     # ---- Python --------------------------------------------------------------------------------------------------

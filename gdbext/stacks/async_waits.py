@@ -54,7 +54,8 @@ class TaskState:
 class LoopState:
     """One event loop that runs: `tid` of its thread, `ready`: handles and tasks that could run, `turns`: a count that each handle
     that is queued or run changes (None: not known), `overdue`: seconds by which its earliest timer is late, `late`: how many are,
-    `running`: the name of the task that is being stepped, `callback`: the function that runs where it is no task's, `main`: the node of the task that the loop runs for."""
+    `running`: the name of the task that is being stepped, `callback`: the function that runs where it is no task's, `main`: the
+    node of the task that the loop runs for."""
 
     address: int
     tid: int
@@ -110,7 +111,7 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
 
 
 def key_of(task: Any) -> Any:
-    """What of a task changes as it goes on: its state, and the places and variables of its frames."""
+    """A key of a task that changes as the task goes on: its state, and the places and variables of its frames."""
     try:
         return task.state, stack_key(task.frames)
     except GdbextError:

@@ -29,7 +29,7 @@ class Clock:
 
     @property
     def mark(self) -> tuple[float, int]:
-        """Equal at two looks where the thread did nothing between them."""
+        """Equal in two samples if the thread did nothing between them."""
         return self.run, self.sleeps
 
 
@@ -104,7 +104,7 @@ def ended_children(table: ProcTable, pid: int) -> list[tuple[int, str]]:
 
 
 def how_ended(status: int) -> str:
-    """What the status of a process that has ended says (wait(2))."""
+    """The status of a process that has ended (wait(2)), in words."""
     number = status & 0x7F
     if not number:
         return f"exit status {status >> 8}"

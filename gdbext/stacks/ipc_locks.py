@@ -1,4 +1,4 @@
-"""Locks between processes: who has the mutex, the semaphore or the file that a thread of another process waits for.
+"""Locks between processes: which process holds the mutex, the semaphore or the file lock that a thread of another one waits for.
 
 - A process-shared pthread mutex notes its owner's thread id (glibc, struct __pthread_mutex_s).
 - A semaphore in shared memory notes nobody. But multiprocessing's SemLock, in the process that has it, counts and notes the
@@ -40,7 +40,8 @@ _POLLS = {
 
 # ---- in the process that waits ---------------------------------------------------------------------------------------
 def semaphore_at(target: Target, address: int) -> Any:
-    """What a semaphore at `address` is called in every process that has it: (inode, offset in its file); None where none is."""
+    """The identity of the semaphore at `address` in every process that maps it: (inode, offset in its file); None where none
+    is."""
     mapping = target.mapping_at(address)
     if mapping is None or not mapping.path.startswith(SEMAPHORES):
         return None
@@ -48,7 +49,7 @@ def semaphore_at(target: Target, address: int) -> Any:
 
 
 def polled_lock_file(thread: ThreadView) -> str:
-    """The path that a thread's Python frames wait for by asking again and again, or ''."""
+    """The path of the lock file whose existence a thread's Python frames poll, or ''."""
     for frame in thread.python[:6]:
         path = frame.file.replace("\\", "/")
         for (end, function), names in _POLLS.items():
@@ -172,7 +173,7 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
 
 
 def set_owner(edge: Edge, found: list[Node], nobody: str) -> None:
-    """Notes who has a lock: `found` are the threads that may; `nobody` is said where there are none."""
+    """Sets the owner of a lock's edge: `found` are the threads that may have it; `nobody` is the note where there are none."""
     if len(found) == 1:
         edge.owner, edge.note = found[0], "" if edge.shared[0] == "mutex" else "its own count says so"
     elif found:

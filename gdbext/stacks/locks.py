@@ -1,6 +1,6 @@
 """The wait-for edges of one process: the GIL, pthread mutexes and condition variables, Python's locks and what is built of them.
 
-What who reaches and holds is indexed once over all frames, so the graph takes time linear in the number of frames.
+What each thread can reach and what it holds is indexed once over all frames, so the graph takes time linear in their number.
 """
 
 from __future__ import annotations

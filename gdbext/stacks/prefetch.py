@@ -1,5 +1,4 @@
-"""What a collector wants copied for llm-stacks, llm-locks, llm-hang and llm-snapshot: what those will read, read once for the
-sake of where it lies."""
+"""Reads what llm-stacks, llm-locks, llm-hang and llm-snapshot will read, so that a collector learns which pages a copy needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a thread or an asyncio task waits for, told by the Python frames that it stands in: queues, events, joins, futures,
+"""What a thread or an asyncio task waits for, by its Python frames: queues, events, joins, futures,
 imports.
 
 Source: Lib/threading.py, queue.py, concurrent/futures/_base.py, importlib/_bootstrap.py, asyncio/locks.py, queues.py of each

@@ -1,5 +1,5 @@
-"""Which objects the frames of a process's threads can name in a few steps, and so which threads can reach a lock, a queue or an
-event.
+"""Which objects the frames of a process's threads can reach in a few steps, and so which threads may release a lock, fill a queue
+or set an event.
 
 Every object is expanded once and every code object's globals are looked through once, however many threads run the same code: the
 index is linear in the number of frames.

@@ -1,6 +1,6 @@
-"""One look at several processes at about the same moment: each copied by a collector of its own and running on while it is read.
+"""Snapshots of several processes at about the same moment: a collector process copies each, which runs on while the copy is read.
 
-What gdb holds stopped, and what is a core already, is read where it is.
+Processes that gdb has attached, and cores, are read where they are.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def collect(
 @contextlib.contextmanager
 def take_snapshots(found: Sequence[Any], targets: Targets, words: Sequence[str] = ()) -> Iterator[list[ProcessSnapshot]]:
     """`[ProcessSnapshot]` of what `resolve_processes` gave: cores, and processes that the debugger of `targets` has attached, are
-    read where they are. `words`: what else is to be copied (`prefetch.read`). Targets stay readable; no copy stays on the disk, after
-    SIGTERM either."""
+    read where they are. `words`: what else is to be copied (`prefetch.read`). Targets stay readable; no copy stays on the disk,
+    after SIGTERM either."""
     taken = snapshots_of(found)
     for snap, one in zip(taken, found):
         try:

@@ -1,4 +1,4 @@
-"""What of a Python stack tells two moments of a thread apart."""
+"""Keys of Python stacks that differ when the thread has moved between two samples."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 def stack_key(frames: Sequence[Any]) -> Any:
-    """What of a Python stack stays equal while its thread stands: code, instruction, and the words of each frame's variables. A
-    loop that comes round to the same call has other objects in its variables by then."""
+    """A key that stays equal while the thread stands: code, instruction, and the words of each frame's variables. A loop that
+    comes back to the same call has other objects in its variables by then."""
     return tuple((f.code.address, f.raw.lasti, _variables(f)) for f in frames)
 
 

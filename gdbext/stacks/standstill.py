@@ -1,4 +1,4 @@
-"""Whether the main thread of a running process goes on, seen through /proc without stopping it: what llm-watch waits for."""
+"""Whether the main thread of a running process makes progress, read through /proc without stopping it, for llm-watch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class MainThreadWatch:
         self.since, self.progressed = time.monotonic(), False
 
     def look(self, after: float) -> str:
-        """Why it is time to look closer, '' while there is progress or patience. `after`: seconds of patience."""
+        """Samples the process; returns why a closer look is due, '' while there is progress or patience. `after`: seconds of
+        patience."""
         state = state_of(self.pid)
         self.progressed = False
         if state in ("", "Z", "X"):

@@ -1,5 +1,4 @@
-"""Every thread of one stopped process: its merged stack, what it holds and waits for of the interpreter's lock, and whether it
-idles."""
+"""Every thread of one stopped process: its merged stack, whether it holds or waits for the GIL, and whether it is idle."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ _BELOW_IDLE = ("threading.py", "queue.py", "selectors.py", "connection.py", "syn
 
 
 def waits_in_kernel(function: str) -> bool:
-    """Whether a C library's function of this name waits for others or for the world."""
+    """Whether a C library's function of this name blocks in the kernel."""
     return bool(_KERNEL_WAITS.match(function))
 
 

@@ -135,7 +135,7 @@ def _plain(text: str) -> str:
 
 
 class Movement:
-    """Who moves from look to look. A thread moves when a frame or a line of its stack has changed."""
+    """Which threads move from sample to sample: those whose stack has changed in a frame or a line."""
 
     def __init__(self) -> None:
         self.last: dict[tuple[str, int | None, int, str], Any] = {}

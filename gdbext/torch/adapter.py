@@ -1,4 +1,4 @@
-"""What torch's own objects answer in Python expressions and reprs, from memory: tensors, their sizes, dtypes and devices, and the
+"""How torch's own objects answer in Python expressions and reprs, from memory: tensors, their sizes, dtypes and devices, and the
 children of modules.
 
 What an operation gives is what torch gives under torch.no_grad(): `t[0]` a view, `t.max()` a tensor without dimensions, `t.shape`

@@ -1,4 +1,4 @@
-"""Every live Python tensor of a process, who holds it, and what its storages take."""
+"""Every live Python tensor of a process, the path that holds it, and the bytes of all storages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_BASES = 256
 
 
 def tensor_addresses(rt: Runtime) -> list[int]:
-    """Addresses of all tensor objects: the garbage collector knows them all. Errors: those of cpython/gc.py."""
+    """Addresses of all tensor objects, from the garbage collector's lists. Errors: those of cpython/gc.py."""
     base = _base_type(rt)
     if not base:
         return []

@@ -2,13 +2,11 @@
 
 A rank whose count lags behind the others' has not come to the collective that they wait in. Read from memory alone:
 
-- torch: `_pg_group_ranks` and `_pg_names` of torch.distributed.distributed_c10d hold the groups as pybind11 objects (the word
-after
-  the object's head is the C++ object). Their backend is found by its class (type information of its vtable), the place of its
-  counter by the machine code of `getSequenceNumberForGroup`, one load and a return: no table, no guess.
+- torch: `_pg_group_ranks` and `_pg_names` of torch.distributed.distributed_c10d hold the groups as pybind11 objects (the
+  word after the object's head is the C++ object). Their backend is found by its class (type information of its vtable), the place
+  of its counter by the machine code of `getSequenceNumberForGroup`, one load and a return: no table, no guess.
 - NCCL 2.25 and later: `ncclComms` is its own list of communicators, kept for RAS (src/ras/ras.cc); NVIDIA's wheels keep the
-  symbol.
-  Offsets: layouts/nccl.json, proved on each communicator by the magic numbers at its ends (src/include/comm.h).
+  symbol. Offsets: layouts/nccl.json, proved on each communicator by the magic numbers at its ends (src/include/comm.h).
 """
 
 from __future__ import annotations

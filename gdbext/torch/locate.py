@@ -1,4 +1,4 @@
-"""Which tensor an address, a Python object or a value of gdb's stands for."""
+"""Finds the tensor that an address, a Python object or a gdb.Value stands for."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def address_of(value: Any) -> int:
 
 
 def where_to_look(text: str, value: Object) -> str:
-    """What to try instead of `text`, a value that is no tensor: an element of the container, or pyprint."""
+    """Advice for `text`, a value that is no tensor: an element of the container, or pyprint."""
     try:
         if value.isa("list", "tuple") and value.len():
             return f"; take one of its {value.len()} elements: {text}[0]"

@@ -52,18 +52,18 @@ class ThreadState:
 
     @property
     def works(self) -> bool:
-        """On a full machine few get the processor that they want."""
+        """Whether it ran, or wanted to: on a full machine a thread that works may get little of a processor."""
         wanted = self.load if self.wanted is None else self.wanted
         return self.load is not None and self.load > STILL and (wanted or 0.0) > RUNS
 
     @property
     def still(self) -> bool:
-        """It neither moved nor ran."""
+        """Whether it neither moved nor ran."""
         return not self.moved and not self.works
 
     @property
     def collects(self) -> bool:
-        """It is inside the garbage collector."""
+        """Whether it is inside the garbage collector."""
         return self.find(patterns.COLLECTS, "native") is not None
 
     def find(self, pattern: re.Pattern[str], kind: str | None = None) -> Any:
@@ -119,7 +119,7 @@ class ThreadState:
 
     @property
     def at_ring(self) -> bool:
-        """It waits for a message of a ring, or for another process's answer; not inside a signal handler or a hook."""
+        """Whether it waits for a message of a ring or for another process's answer, outside signal handlers and hooks."""
         if not self.stands_in(shm_rings.waits_in) and not self.stands_in(registry.waits_for_answer_in):
             return False
         inner = next((f for f in self.frames if f.kind == "python"), None)

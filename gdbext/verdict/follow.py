@@ -1,4 +1,4 @@
-"""What becomes of a wait: from a thread or a task along who could end its wait, to the end of the chain.
+"""Follows a wait to its end: from a thread or a task to whoever could end its wait, and on from there.
 
 The answer is an `Outlook`. A wait that any of several can end is as good as the best of them; one that needs all (a join, a
 lock's owner, a gather) is as bad as the worst.
@@ -46,7 +46,7 @@ class Outlook:
 
 
 def moves(facts: Sequence[ProcessState], node: Node) -> bool:
-    """Whether a thread or task goes on: it does not go round in one place."""
+    """Whether a thread or task makes progress, rather than repeating itself in one place."""
     t = thread_of(facts, node)
     if t is not None:
         return t.moved and t.advanced
@@ -58,7 +58,7 @@ def process_of(facts: Sequence[ProcessState], node: Node) -> ProcessState | None
 
 
 def outlook(facts: Sequence[ProcessState], node: Node, seen: frozenset[Node] = frozenset()) -> Outlook:
-    """What becomes of the wait that a thread or task is in."""
+    """The `Outlook` of the wait that a thread or task is in."""
     if node in seen:
         return Outlook("unknown")  # they wait for each other; where that is a ring of owners, the rule of cycles says so
     seen = seen | {node}

@@ -13,7 +13,7 @@ MIN_GIL_LOOKS = 6
 
 
 def facts_of(s: ProcessSamples) -> ProcessState:
-    """One process as the rules judge it."""
+    """The `ProcessState` of one process's samples."""
     rank = s.rank
     facts = ProcessState(
         s.name,
@@ -87,7 +87,7 @@ def _unreleased_gil(s: ProcessSamples, found: list[ThreadState]) -> tuple[object
 
 
 def holds(s: ProcessSamples) -> str:
-    """What a process that nobody needs any more still has: memory, shared memory, ports, device files."""
+    """What an orphaned process still holds: memory, shared memory, ports, device files."""
     from .possessions import of_process
 
     return of_process(s.pid)

@@ -1,6 +1,6 @@
 """The verdicts on several processes: each engine, group of ranks or lone process is judged apart, and the gravest comes first.
 
-The rule is to name nobody rather than the wrong one.
+A verdict names no culprit rather than the wrong one.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Violation:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What two looks at one fault share."""
+        """Equal for one fault that is found twice."""
         return self.rule, self.block, self.request_id, self.pool, self.rank
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def roots(facts: Sequence[ProcessState]) -> list[Node]:
-    """Whose waits matter by themselves: main threads, and the tasks that loops run for."""
+    """The threads and tasks whose waits count by themselves: main threads, and the tasks that loops run for."""
     mains = [f.main.node for f in facts if f.main is not None]
     return mains + [loop.main for f in facts for loop in f.loops if loop.main is not None]
 
@@ -51,7 +51,7 @@ def dead_thread(facts: Sequence[ProcessState]) -> Verdict | None:
 
 
 def livelock(facts: Sequence[ProcessState]) -> Verdict | None:
-    """Somebody waits for a thread that is at work, and nothing of it moves."""
+    """Somebody waits for a thread that uses a processor without making progress."""
     for node, found in outlooks(facts):
         if found.kind == "spins" and found.culprit is not None and found.culprit != node:
             line = f"{describe_node(facts, found.culprit)}: it is at work, and nothing of it moves"
@@ -60,7 +60,7 @@ def livelock(facts: Sequence[ProcessState]) -> Verdict | None:
 
 
 def starved(facts: Sequence[ProcessState]) -> Verdict | None:
-    """Somebody waits for what another thread does not give: that one stands and does nothing."""
+    """Somebody waits for a thread that stands still and does nothing."""
     for node, found in outlooks(facts):
         if found.kind == "sleeps" and found.culprit is not None and found.culprit != node and found.way:
             line = f"who could end that wait: {describe_node(facts, found.culprit)}"

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def not_released(facts: Sequence[ProcessState]) -> Verdict | None:
-    """A thread had the GIL at every look while others asked for it and never got it. The collector of garbage has it for its
-    whole turn and gives it back."""
+    """A thread had the GIL in every sample while others asked for it and never got it. A garbage collection is no such case: it
+    keeps the GIL for its whole run and gives it back."""
     for f in facts:
         if not f.hog:
             continue
@@ -46,7 +46,7 @@ def not_released(facts: Sequence[ProcessState]) -> Verdict | None:
 
 
 def held_while_blocked(facts: Sequence[ProcessState]) -> Verdict | None:
-    """A thread had the GIL at every look and did not run: a call that blocks without giving it back."""
+    """A thread had the GIL in every sample and did not run: it blocks in a call that does not release the GIL."""
     found = [
         (f, t)
         for f in facts

@@ -1,4 +1,4 @@
-"""Who is at work, and what moved."""
+"""Processes that work and make progress."""
 
 from __future__ import annotations
 

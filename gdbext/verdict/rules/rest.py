@@ -1,4 +1,4 @@
-"""Who waits for work, where nothing is owed to anybody."""
+"""Processes at rest: they wait for work, and nobody waits for them."""
 
 from __future__ import annotations
 
