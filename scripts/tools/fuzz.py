@@ -99,6 +99,21 @@ def _library(folder):
         return f.read()
 
 
+_functions = []  # addresses of functions of the file whose unwind tables are damaged
+_tables = []  # where in that file the tables lie: (offset, size)
+
+
+def _unwind(folder):
+    """The library, of which only the tables of the unwinder and of symbols are damaged."""
+    whole = _library(folder)
+    found = elf.open_elf(os.path.join(folder, "seed.so"))
+    for name, (_, offset, size, _, _) in found.sections.items():
+        if name in (".eh_frame", ".eh_frame_hdr", ".symtab", ".strtab", ".dynsym", ".dynstr", ".dynamic"):
+            _tables.append((offset, size))
+    _functions.extend(value for _, value, _ in found.symbols_named([b"inner", b"outer", b"_init"]))
+    return whole
+
+
 def _gpucore(folder):
     path = os.path.join(folder, "seed.gpu")
     name = "_Z6kernelPfi"
@@ -200,6 +215,23 @@ def _read_library(path):
         elf.drop_cached(path)
 
 
+def _read_unwind(path):
+    """As the unwinder asks: rules, extent and name of each function of the whole file, of the file's damaged tables."""
+    try:
+        found = elf.open_elf(path)
+        table = cfi.table_of(found)
+        for vaddr in _functions:
+            found.function_at(vaddr)
+            if table is not None:
+                for where in (vaddr, vaddr + 5):
+                    try:
+                        table.find(where), table.extent(where)
+                    except (struct.error, LookupError):
+                        pass  # as the unwinder takes it
+    finally:
+        elf.drop_cached(path)
+
+
 def _read_gpucore(path):
     found = gpucore.open_core(path)
     try:
@@ -227,6 +259,7 @@ FORMATS = {
     "core": (lambda folder: _core(folder, None), _read_core, "x.core"),
     "snapshot": (_snapshot, _read_core, "x.core"),
     "library": (_library, _read_library, "x.so"),
+    "unwind": (_unwind, _read_unwind, "x.so"),
     "gpucore": (_gpucore, _read_gpucore, "x.gpu"),
     "npy": (_npy, _read_tensor, "x.npy"),
     "safetensors": (_safetensors, _read_tensor, "x.safetensors"),
@@ -237,12 +270,15 @@ FORMATS = {
 
 
 # ---- damage ----------------------------------------------------------------------------------------------------------
-def damaged(whole, chance):
-    """A copy of `whole` with one to six changes."""
+def damaged(whole, chance, tables=()):
+    """A copy of `whole` with one to six changes, in one of the `tables` where some are given."""
     data = bytearray(whole)
     for _ in range(chance.choice((1, 1, 1, 2, 3, 6))):
         at = chance.randrange(len(data)) if data else 0
-        if chance.random() < 0.6:
+        if tables:
+            start, size = chance.choice(tables)
+            at = start + chance.randrange(size)
+        elif chance.random() < 0.6:
             at = min(at, chance.randrange(1, 2048))  # heads are where sizes and counts stand
         kind = chance.randrange(7)
         if kind == 0:
@@ -301,10 +337,11 @@ def fuzz(name, count, seed):
         dir="/dev/shm" if os.path.isdir("/dev/shm") else None
     ) as seeds, tempfile.TemporaryDirectory() as folder:
         whole, path = make(seeds), os.path.join(folder, file)
+        tables = _tables if name == "unwind" else ()
         for number in range(seed, seed + count):
             chance = random.Random(f"{name} {number}")
             with open(path, "wb") as f:
-                f.write((damaged_json if name in ("merge", "diff") else damaged)(whole, chance))
+                f.write(damaged_json(whole, chance) if name in ("merge", "diff") else damaged(whole, chance, tables))
             began = time.process_time()
             signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
             try:

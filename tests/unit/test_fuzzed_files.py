@@ -8,7 +8,7 @@ import sys
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FORMATS = ("core", "snapshot", "library", "gpucore", "npy", "safetensors", "pt", "merge", "diff")
+FORMATS = ("core", "snapshot", "library", "unwind", "gpucore", "npy", "safetensors", "pt", "merge", "diff")
 
 
 @pytest.mark.parametrize("name", FORMATS)
