@@ -12,16 +12,16 @@ import gdb
 
 _settings = (
     # A CUDA call that fails stops the program there, not where its error is asked for a hundred calls later.
-    "cuda api_failures stop",
+    "set cuda api_failures stop",
     # No stop at each kernel's launch; llm-break stops at the ones that are meant.
-    "cuda break_on_launch none",
+    "set cuda break_on_launch none",
     # No line for every kernel, context and module (gone in 13.4).
-    "cuda kernel_events none",
-    "cuda context_events off",
+    "set cuda kernel_events none",
+    "set cuda context_events off",
     # Exceptions on the device are reported where they happen, as far as the hardware tells.
-    "cuda software_preemption auto",
+    "set cuda software_preemption auto",
     # A launch returns when its kernel has ended, so the failing kernel is the one on the stack. Slow; takes effect with the next run.
-    # "cuda launch_blocking on",
+    # "set cuda launch_blocking on",
 )
 try:
     gdb.parameter("cuda break_on_launch")
@@ -30,9 +30,9 @@ except RuntimeError:
     _settings = ()
 for _setting in _settings:
     try:
-        gdb.execute("set " + _setting)
+        gdb.execute(_setting)
     except gdb.error as e:
-        gdb.write("gdbext: skipped: set {}: {}\n".format(_setting, str(e).strip()))
+        gdb.write("gdbext: skipped: {}: {}\n".format(_setting, str(e).strip()))
 del _settings
   end
 end

@@ -10,6 +10,7 @@ if $_isvoid($_streq)
 else
   python
 import os
+import sys
 
 import gdb
 
@@ -28,9 +29,14 @@ def _gdbext_init():
     return [os.path.join(p, "init.py") for p in places]
 
 
-_found = [p for p in _gdbext_init() if os.path.isfile(p)]
+# Only what root or this user could have put there: a process that gdb holds may have a file of this name open in it too.
+_found = [p for p in _gdbext_init() if os.path.isfile(p) and os.stat(p).st_uid in (0, os.geteuid())]
 if _found:
-    gdb.execute("source " + _found[0])
+    sys.path.insert(0, os.path.dirname(os.path.dirname(_found[0])))
+    from gdbext.access.cli_gdb import command
+
+    gdb.execute(command("source {}", _found[0]))
+    del command
 else:
     gdb.write("gdbext: gdbext/init.py was not found; set GDBEXT_HOME to the folder that holds gdbext/, or source init.py itself\n")
 del _gdbext_init, _found

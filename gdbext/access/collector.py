@@ -224,9 +224,8 @@ class Collection:
         temporary = f"{path}.{os.getpid()}.tmp"
         try:
             need_disk(path, PAGE * len(self.stop.memory))
-            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
             size = core_writer.write_core(
-                temporary,
+                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600),
                 self.live.arch,
                 self.pid,
                 threads,

@@ -32,7 +32,7 @@ ZERO = b"\0" * PAGE
 
 
 def write_core(
-    path: str,
+    path: str | int,
     arch: str,
     pid: int,
     threads: Sequence[tuple[int, bytes]],
@@ -43,7 +43,7 @@ def write_core(
     program: str = "",
     note: dict[str, Any] | None = None,
 ) -> int:
-    """Writes a core to `path` and returns its size in bytes.
+    """Writes a core to `path` (a name, or a descriptor, which is closed) and returns its size in bytes.
 
     `threads`: `[(tid, raw NT_PRSTATUS registers)]`, the one to be selected first; `memory`: `{page address: 4,096 bytes}`;
     `auxv`: the bytes of /proc/PID/auxv; `program`: what gdb says the core was made by; `note`: a dict for JSON."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 
 from ..errors import GdbextError
 from ..lazy import lazy_module
@@ -103,7 +102,7 @@ class LlmSnapshot(Command):
 
 
 def _paths(taken, wanted):
-    names = [f"gdbext-{re.sub(r'[^A-Za-z0-9._-]', '_', look.label) + '-' if look.label else ''}{look.pid}.core" for look in taken]
+    names = ["gdbext-" + snapshots.file_name(look) for look in taken]
     if wanted is None:
         return [os.path.abspath(name) for name in names]
     wanted = os.path.abspath(os.path.expanduser(wanted))

@@ -13,7 +13,7 @@ from ..session import process_selection
 from ..session.command import SNAPSHOT_BYTES, Answer, Command, Option, UsageError
 
 snapshots, prefetch = lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
-standstill = lazy_module("stacks.standstill")
+standstill, files = lazy_module("stacks.standstill"), lazy_module("render.files")
 FINE = ("idle", "busy")
 
 TYPE_CHECKING = False
@@ -82,11 +82,7 @@ class LlmWatch(Command):
 
     def _capture(self, found, targets, args, why):
         """Looks, and writes what there is to write where the verdict is bad."""
-        folder = os.path.join(os.path.abspath(os.path.expanduser(args.o)), time.strftime("%Y%m%d-%H%M%S"))
-        try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-        except OSError as e:
-            raise GdbextError(f"{folder}: {e.strerror}: name another folder with -o") from None
+        folder = files.new_folder(args.o, time.strftime("%Y%m%d-%H%M%S"), "-o")
         file = os.path.join(folder, "report.html")
         data, _ = write_report(file, found, targets, min(1.0, args.after))
         if data["verdict"] in FINE:
@@ -96,7 +92,7 @@ class LlmWatch(Command):
         shots = snapshots.snapshots_of(found)
         snapshots.collect(
             shots,
-            [os.path.join(folder, f"{s.label or 'process'}-{s.pid}.core") for s in shots],
+            [os.path.join(folder, snapshots.file_name(s)) for s in shots],
             [prefetch.KV],
             args.max_bytes,
             open_copies=False,

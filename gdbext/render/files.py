@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
@@ -12,11 +13,41 @@ if TYPE_CHECKING:
 
 from ..errors import GdbextError
 
+MAX_TAKEN = 1000
+
 
 def refuse_existing(path: str, option: str, force: bool) -> None:
     """`GdbextError` where `path` is there and `force` is not; asked before any work is done."""
     if not force and os.path.lexists(path):
         raise GdbextError(f"{option} {path}: the file is there already; -force replaces it")
+
+
+def new_folder(parent: str, name: str, option: str) -> str:
+    """Makes a folder `name` (`name`-2, ... where that is taken) that only we can enter, in `parent`, which is made where it is
+    missing; -> its path. One that is there already is never used: somebody else may have made it.
+
+    `GdbextError` where it cannot be made, or where others could exchange it: `parent` is another user's, or all may rename in
+    it. `option` names it in errors."""
+    parent = os.path.realpath(os.path.expanduser(parent))
+    try:
+        os.makedirs(parent, mode=0o700, exist_ok=True)
+        found = os.stat(parent)
+        if found.st_uid not in (0, os.geteuid()):
+            raise GdbextError(
+                f"{option} {parent}: it belongs to user {found.st_uid}, who could exchange what is written: name another"
+            )
+        if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+            raise GdbextError(
+                f"{option} {parent}: others may rename what lies in it (mode {found.st_mode & 0o7777:o}): name another"
+            )
+        for number in range(1, MAX_TAKEN):
+            path = os.path.join(parent, name if number == 1 else f"{name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+                return path
+    except OSError as e:
+        raise GdbextError(f"{option} {parent}: {e.strerror}: name another folder") from None
+    raise GdbextError(f"{option} {parent}: {name} and {MAX_TAKEN} names like it are taken: name another folder")
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -66,6 +67,12 @@ def snapshots_of(found: Sequence[Any]) -> list[ProcessSnapshot]:
             if snap.rank is not None and count[snap.label] > 1:
                 snap.label = same.format(engine=snap.rank.engine, label=snap.rank.label, pid=snap.pid)
     return taken
+
+
+def file_name(snap: ProcessSnapshot) -> str:
+    """The name of the file that a snapshot is written to: a label, which a process's title may have chosen, leads nowhere."""
+    label = re.sub(r"[^A-Za-z0-9._-]", "_", snap.label)
+    return f"{label + '-' if label else ''}{snap.pid}.core"
 
 
 def pauses(taken: Sequence[ProcessSnapshot]) -> list[dict[str, Any]]:

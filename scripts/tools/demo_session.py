@@ -6,6 +6,8 @@ import time
 
 import gdb
 
+from gdbext.access.cli_gdb import command
+
 # engine -> the process to attach, the function whose frame holds its state, what to look at there
 SESSIONS = {
     "vllm": [
@@ -34,12 +36,12 @@ SESSIONS = {
 }
 
 
-def show(command):
-    """Type `command`: echo it, then its output. -> whether it worked."""
-    print(f"\n(gdb) {command}", flush=True)
+def execute(template, *values):
+    """Type a command: echo it, then its output. -> whether it worked."""
+    print(f"\n(gdb) {template.format(*values)}", flush=True)
     start = time.monotonic()
     try:
-        gdb.execute(command)
+        gdb.execute(command(template, *values))
     except gdb.error as e:
         print(e, flush=True)
         return False
@@ -65,16 +67,16 @@ def name_of(label):
 
 
 def main():
-    worked = [show("llm-ranks")]
+    worked = [execute("llm-ranks")]
     for label, function, commands in SESSIONS[os.environ["GDBEXT_DEMO_ENGINE"]]:
-        worked += [show("llm-attach " + name_of(label)), show("pybt")]
+        worked += [execute("llm-attach {}", name_of(label)), execute("pybt")]
         try:
-            worked.append(show(f"pyframe {frame_of(function)}"))
+            worked.append(execute("pyframe {}", frame_of(function)))
         except (gdb.error, ValueError, KeyError) as e:
             print(e)
             worked.append(False)
-        worked += [show(command) for command in commands]
-        worked.append(show("llm-detach"))
+        worked += [execute("{}", line) for line in commands]
+        worked.append(execute("llm-detach"))
     if not all(worked):
         print(f"\n{worked.count(False)} of {len(worked)} commands did not work", flush=True)
         gdb.execute("quit 1")

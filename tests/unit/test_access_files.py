@@ -12,6 +12,8 @@ import pytest
 
 from gdbext.access import files
 from gdbext.errors import GdbextError, NotFoundError
+from gdbext.render import files as written
+from gdbext.stacks import snapshots
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -123,3 +125,26 @@ def test_a_file_that_its_owner_cuts_short_while_it_is_read_ends_nobody(tmp_path,
             path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(1 << 22))
     done = subprocess.run([sys.executable, "-c", CUT, str(path), kind], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: it was cut short while it was read\n", "")
+
+
+def test_a_folder_for_what_is_captured_is_new_and_nobody_elses(tmp_path):
+    made = [written.new_folder(str(tmp_path / "a" / "b"), "now", "-o") for _ in range(3)]
+    assert [os.path.basename(m) for m in made] == ["now", "now-2", "now-3"]
+    assert all(os.stat(m).st_mode & 0o7777 == 0o700 for m in made)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "theirs")  # a name that somebody else made at the predictable time
+    assert written.new_folder(str(tmp_path), "link", "-o") == f"{tmp_path}/link-2" and os.listdir(tmp_path / "theirs") == []
+    (tmp_path / "theirs").chmod(0o777)
+    with pytest.raises(GdbextError, match="others may rename what lies in it"):
+        written.new_folder(str(tmp_path / "theirs"), "now", "-o")
+    (tmp_path / "theirs").chmod(0o1777)
+    assert written.new_folder(str(tmp_path / "theirs"), "now", "-o")
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "theirs", 4711, 4711)
+        with pytest.raises(GdbextError, match="belongs to user 4711"):
+            written.new_folder(str(tmp_path / "theirs"), "now", "-o")
+
+
+def test_a_label_leads_a_snapshot_nowhere():
+    snap = snapshots.ProcessSnapshot("../../etc/x\n TP0", 7)
+    assert snapshots.file_name(snap) == ".._.._etc_x__TP0-7.core" and snapshots.file_name(snapshots.snapshot_of(8)) == "8.core"

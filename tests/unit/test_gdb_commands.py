@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import sys
 import types
 
@@ -22,6 +23,12 @@ def called(node):
     return getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
 
 
+def literals_of(tree, name):
+    """Whether a name stands for tuples of literals, and nothing else is ever assigned to it."""
+    values = [n.value for n in ast.walk(tree) if isinstance(n, ast.Assign) for t in n.targets if getattr(t, "id", "") == name]
+    return bool(values) and all(isinstance(v, ast.Tuple) and all(map(literal, v.elts)) for v in values)
+
+
 def offences(text):
     """Line numbers of the calls that give gdb anything but a literal, the result of `command`, or a wrapper's own `template`."""
     tree = ast.parse(text)
@@ -32,33 +39,56 @@ def offences(text):
         for call in ast.walk(function)
         if called(call) == "command" and isinstance(call.args[0], ast.Name) and call.args[0].id == "template"
     }
+    listed = {  # the variable of a loop over a tuple of literals
+        loop.target.id
+        for loop in ast.walk(tree)
+        if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and isinstance(loop.iter, ast.Name)
+        if literals_of(tree, loop.iter.id)
+    }
     found = []
     for node in ast.walk(tree):
         if called(node) not in CALLS or not node.args or id(node) in wrappers:
             continue
         first = node.args[0]
+        if isinstance(first, ast.Name) and first.id in listed:
+            continue
         if not literal(first) and not (called(node) == "execute" and called(first) == "command"):
             found.append(node.lineno)
     return found
 
 
 def sources():
-    for folder, _, names in os.walk(PACK):
-        for name in names:
-            if name.endswith(".py"):
-                yield os.path.join(folder, name)
+    """(path, text) of every Python file of the pack and its scripts."""
+    for top in (PACK, os.path.join(ROOT, "scripts")):
+        for folder, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(folder, name)
+                if not name.endswith((".pyc", ".json")):
+                    with open(path, encoding="utf-8") as f:
+                        text = f.read()
+                    if name.endswith(".py") or text.startswith("#!/usr/bin/env python3"):
+                        yield path, text
+
+
+def gdb_scripts():
+    """(path, Python text) of each python block in the scripts of gdb's own language."""
+    for name in sorted(os.listdir(os.path.join(ROOT, "gdbinit.d"))):
+        with open(os.path.join(ROOT, "gdbinit.d", name), encoding="utf-8") as f:
+            text = f.read()
+        for block in re.findall(r"^ *python\n(.*?)\n *end$", text, re.M | re.S):
+            yield name, block
+        for line in re.findall(r"^ *(?:python|py|pi) +(\S.*)$", text, re.M):
+            yield name, line
 
 
 def test_each_command_is_a_literal_or_made_by_the_one_helper():
     found, looked = {}, 0
-    for path in sources():
-        with open(path, encoding="utf-8") as f:
-            text = f.read()
+    for path, text in [*sources(), *gdb_scripts()]:
         looked += text.count("gdb.execute(")
         wrong = offences(text)
         if wrong:
             found[os.path.relpath(path, ROOT)] = wrong
-    assert looked > 20 and not found
+    assert looked > 20 and len(list(gdb_scripts())) >= 2 and not found
 
 
 @pytest.mark.parametrize(
@@ -71,6 +101,7 @@ def test_each_command_is_a_literal_or_made_by_the_one_helper():
         "gdb.execute(command(f'file {path}'))",
         "device.execute('cuda kernel %d' % number)",
         "gdb.execute('echo a\\nshell id')",
+        "for one in names: gdb.execute(one)",
     ],
 )
 def test_the_rule_sees_what_it_should(text):
