@@ -188,7 +188,9 @@ def test_the_opt_in_settings_are_accepted_or_skipped_by_name(cuda_gdb, gdb, root
     assert said.outputs[0] == "" and "'stop'" in said.outputs[1] and "'none'" in said.outputs[2] and "off" in said.outputs[3]
     with open(script) as f:
         text = f.read()
-    (tmp_path / "newer.gdb").write_text(text.replace('"cuda kernel_events none"', '"cuda kernel_events_that_are_gone none"'))
+    (tmp_path / "newer.gdb").write_text(
+        text.replace('"set cuda kernel_events none"', '"set cuda kernel_events_that_are_gone none"')
+    )
     said = cuda_gdb([f"source {tmp_path}/newer.gdb", *show], load=False)
     assert (
         said.outputs[0].startswith("gdbext: skipped: set cuda kernel_events_that_are_gone none: ")
