@@ -1,4 +1,4 @@
-"""The stacks of all threads of several processes as JSON `groups`, as a tree of text and as a page."""
+"""The stacks of all threads of several processes as JSON `groups`, as trees of text, one per engine, and as a page."""
 
 from __future__ import annotations
 
@@ -28,16 +28,37 @@ def _frames(thread):
 
 
 def stacks_data(views: list[ProcessView]) -> dict[str, Any]:
-    """`groups`: threads with the same frames, and `common`: where the main threads of like processes part."""
-    groups = {}
+    """`groups`: threads of one engine with the same frames, and `common`: where the main threads of like processes part."""
+    found = []
+    for name, members in by_engine(views):
+        groups: dict[Any, dict[str, Any]] = {}
+        for view in members:
+            for th in view.threads:
+                key = (tuple(f.key for f in th.frames), th.idle)
+                group = groups.setdefault(key, {"frames": None, "members": [], "idle": th.idle, "engine": name})
+                if group["frames"] is None:
+                    group["frames"] = _frames(th)
+                group["members"].append(place(view, th))
+        found += groups.values()
+    return {"groups": sorted(found, key=lambda g: (g["idle"], -len(g["members"]))), "common": parting(views)}
+
+
+def by_engine(views: list[ProcessView]) -> list[tuple[str, list[ProcessView]]]:
+    """`[(engine's name, its processes)]` in the order of the processes. Of several that run the same engine each name has the
+    pid of its first process; processes of no engine are together under ''. Answers of other machines have no families: what has
+    the same name there is one engine."""
+    families: dict[Any, list[ProcessView]] = {}
     for view in views:
-        for th in view.threads:
-            key = (tuple(f.key for f in th.frames), th.idle)
-            group = groups.setdefault(key, {"frames": None, "members": [], "idle": th.idle})
-            if group["frames"] is None:
-                group["frames"] = _frames(th)
-            group["members"].append(place(view, th))
-    return {"groups": sorted(groups.values(), key=lambda g: (g["idle"], -len(g["members"]))), "common": parting(views)}
+        families.setdefault((_engine(view), getattr(view.rank, "family", None)), []).append(view)
+    names = [name for name, _ in families]
+    return [
+        (f"{name} ({members[0].pid})" if name and names.count(name) > 1 else name, members)
+        for (name, _), members in families.items()
+    ]
+
+
+def _engine(view: ProcessView) -> str:
+    return view.rank.engine if view.rank is not None else getattr(view, "engine", "")
 
 
 def alike(views: list[ProcessView]) -> dict[str, list[ProcessView]]:
@@ -49,6 +70,11 @@ def alike(views: list[ProcessView]) -> dict[str, list[ProcessView]]:
 
 
 def parting(views: list[ProcessView]) -> list[dict[str, Any]]:
+    """Where the main threads of like processes of one engine part: who has reached the next frame and who has not."""
+    return [part for name, members in by_engine(views) for part in _parting(name, members)]
+
+
+def _parting(engine: str, views: list[ProcessView]) -> list[dict[str, Any]]:
     found = []
     for role, group in alike(views).items():
         if len(group) < 2:
@@ -64,6 +90,7 @@ def parting(views: list[ProcessView]) -> list[dict[str, Any]]:
             continue  # all of them end in the same frame
         found.append(
             {
+                "engine": engine,
                 "role": role,
                 "function": escape(node.frame.function) if node.frame else "",
                 "file": escape(node.frame.file) if node.frame else "",
@@ -74,8 +101,16 @@ def parting(views: list[ProcessView]) -> list[dict[str, Any]]:
     return found
 
 
-def folded_stacks(views: list[ProcessView]) -> list[tuple[tuple[str, str], list[Frame]]]:
-    return [((view.name, th.name), th.frames) for view in views for th in view.threads if th.frames]
+def folded_stacks(views: list[ProcessView]) -> list[tuple[tuple[str, ...], list[Frame]]]:
+    """`[(words that come first, frames)]` of each thread: its engine where there are several, its process, its name."""
+    engines = by_engine(views)
+    return [
+        ((*([name or "no engine"] if len(engines) > 1 else []), view.name, th.name), th.frames)
+        for name, members in engines
+        for view in members
+        for th in view.threads
+        if th.frames
+    ]
 
 
 def shown(
@@ -104,15 +139,26 @@ def title(frame_node: Node) -> str:
 def text_lines(
     views: list[ProcessView], data: dict[str, Any], names: dict[int, str], style: Style, everything: bool = False
 ) -> list[str]:
-    """The tree of all stacks for people: chains of frames with who stands in them, the main threads first; pools at rest, where
-    the main threads part, who moved, who could not be read. `everything`: no chain and no pool is folded."""
+    """The trees of all stacks for people, one per engine; who moved, who could not be read. `everything`: no chain and no pool is
+    folded."""
+    lines, engines = [], by_engine(views)
+    for name, members in engines:
+        if len(engines) > 1:
+            lines.append(style.name(f"{escape(name) or 'no engine'}:"))
+        lines += _tree_lines(members, [p for p in data["common"] if p["engine"] == name], len(views) == 1, style, everything)
+    return lines + _movement_lines(data) + closing(data, names, style)
+
+
+def _tree_lines(views: list[ProcessView], parts: list[dict[str, Any]], alone: bool, style: Style, everything: bool) -> list[str]:
+    """One engine's tree: chains of frames with who stands in them, the main threads first; pools at rest, where the main threads
+    part."""
     stacks, idle = shown(views, everything)
     by_tid = {(v.name, th.tid): th for v in views for th in v.threads}
     mains = {(v.name, v.main.tid) for v in views if v.main is not None}
     first, rest = ([s for s in stacks if (s[0] in mains) is which] for which in (True, False))
     lines = []
     for depth, run in (chain for part in (first, rest) for chain in tree.build(part).chains()):
-        lines += _chain_lines(depth, run, by_tid, len(views) == 1, style, everything)
+        lines += _chain_lines(depth, run, by_tid, alone, style, everything)
     unread = [(v.name, th) for v in views for th in v.threads if not th.frames]
     if unread:
         who = tree.rank_set([n for n, _ in unread])
@@ -120,12 +166,12 @@ def text_lines(
     for name, members in sorted(idle.items(), key=lambda i: -len(i[1])):
         top, who = members[0][1].top, tree.rank_set([n for n, _ in members])
         lines.append(style.dim(f"idle: {len(members)} × {escape(name)} in {escape(top.function) if top else '?'}  {escape(who)}"))
-    for part in data["common"]:
+    for part in parts:
         lines.append(
             f"main threads part after {part['function'] or 'the start'}: reached {style.good(part['reached']['function'])}: "
             f"{tree.rank_set(part['reached']['ranks'])}; not reached: {style.bad(tree.rank_set(part['not_reached']))}"
         )
-    return lines + _movement_lines(data) + closing(data, names, style)
+    return lines
 
 
 def _chain_lines(
@@ -166,7 +212,19 @@ def _movement_lines(data: dict[str, Any]) -> list[str]:
 
 
 def html_tree(views: list[ProcessView], data: dict[str, Any]) -> str:
-    """The tree as HTML that folds without a script."""
+    """The trees as HTML that folds without a script, one per engine."""
+    parts, engines = [], by_engine(views)
+    for name, members in engines:
+        if len(engines) > 1:
+            parts.append(f"<h3>{html.text(name or 'no engine')}</h3>")
+        parts += _html_parts(members, [p for p in data["common"] if p["engine"] == name])
+    for f in data["failed"]:
+        parts.append(f"<p class=bad>{html.text(f['label'] or f['pid'])}: not read: {html.text(f['reason'])}</p>")
+    return "".join(parts)
+
+
+def _html_parts(views: list[ProcessView], common: list[dict[str, Any]]) -> list[str]:
+    """One engine's tree, its pools at rest, and where its main threads part."""
     stacks, idle = shown(views)
     parts, todo = [], list(tree.build(stacks).branches())
     while todo:
@@ -185,13 +243,11 @@ def html_tree(views: list[ProcessView], data: dict[str, Any]) -> str:
         parts.append(
             f"<p class=dim>idle: {len(members)} × {html.text(name)}, {html.text(tree.rank_set([n for n, _ in members]))}</p>"
         )
-    for part in data["common"]:
+    for part in common:
         parts.append(
             f"<p>main threads part after <code>{html.text(part['function'])}</code>: "
             f"reached <code>{html.text(part['reached']['function'])}</code>: "
             f"{html.text(tree.rank_set(part['reached']['ranks']))}; <span class=bad>not reached: "
             f"{html.text(tree.rank_set(part['not_reached']))}</span></p>"
         )
-    for f in data["failed"]:
-        parts.append(f"<p class=bad>{html.text(f['label'] or f['pid'])}: not read: {html.text(f['reason'])}</p>")
-    return "".join(parts)
+    return parts

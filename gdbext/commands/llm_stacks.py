@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class LlmStacks(Command):
-    """Show the stacks of all threads of all ranks as one tree, with the ranks as sets; every process runs on.
+    """Show the stacks of all threads of all ranks as a tree per engine, with the ranks as sets; every process runs on.
 
-    Each process is stopped without a signal for the milliseconds that copying its stacks takes, and read afterwards. Threads of
-    pools that wait for work are folded into a line each. Where the main threads of like processes part, the tree says who has
-    reached the next frame and who has not.
+    Each process is stopped without a signal for the milliseconds that copying its stacks takes, and read afterwards. Each engine
+    has a tree of its own. Threads of pools that wait for work are folded into a line each. Where the main threads of like
+    processes part, the tree says who has reached the next frame and who has not.
 
       (gdb) llm-stacks all
       worker_main (multiproc_executor.py:944)                        TP0-3
@@ -116,9 +116,3 @@ class LlmStacks(Command):
             return "\n".join(text_lines(views, data, names, style, args.all))
 
         return Answer(data, text, partial)
-
-
-# ---- for people ------------------------------------------------------------------------------------------------------
-
-
-# ---- a page ----------------------------------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ class SavedProcess:
 
     rank = None
 
-    def __init__(self, host: str, label: str, pid: int | None, role: str) -> None:
-        self.host, self.name, self.pid, self.role = host, label, pid, role
+    def __init__(self, host: str, label: str, pid: int | None, role: str, engine: str = "") -> None:
+        self.host, self.name, self.pid, self.role, self.engine = host, label, pid, role, engine
         self.threads: list[SavedThread] = []
 
     @property
@@ -56,6 +56,7 @@ ANSWER = {  # what is read of an answer of `llm-stacks -json`
             "frames": [{"kind": str, "function": str, "file?": _TEXT, "library?": _TEXT, "line?": _NUMBER}],
             "members": [{"host": str, "label": str, "pid": _NUMBER, "role?": str, "tid": int, "name": str}],
             "idle?": bool,
+            "engine?": str,
         }
     ],
     "failed": [{"label": _TEXT, "pid": _NUMBER, "reason": str}],
@@ -99,7 +100,9 @@ class Merged:
                     key = (m["host"], m["pid"])
                     process = found.get(key)
                     if process is None:
-                        process = found[key] = SavedProcess(m["host"], m["label"], m["pid"], m.get("role", ""))
+                        process = found[key] = SavedProcess(
+                            m["host"], m["label"], m["pid"], m.get("role", ""), group.get("engine", "").partition(" ")[0]
+                        )
                     process.threads.append(SavedThread(m["tid"], m["name"], frames, group["frames"], group.get("idle", False)))
             self.failed += [
                 {"label": f"{source}: {f['label'] or f['pid']}", "pid": f["pid"], "reason": f["reason"]} for f in answer["failed"]

@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from harness.answers import answer, run
 
 from gdbext.access.proctable import ProcTable
 from gdbext.engines.discover import discover
@@ -242,3 +243,25 @@ def test_a_process_that_has_ended_since_the_list_is_said_to_have_ended(subject, 
     )
     for text in (said.outputs[2], said.outputs[4]):  # in other words where its parent has not waited for it
         assert re.search(rf"\b{worker}\)?,? (which )?has ended", text), said.text
+
+
+def test_two_engines_that_do_the_same_have_two_trees_of_stacks(tmp_path):
+    titles = {"a": "VLLM::Worker_TP", "b": "sglang::scheduler_TP"}
+    found = []
+    try:
+        for name, title in titles.items():
+            folder = tmp_path / name
+            folder.mkdir()
+            ranks = [{"name": f"{name}{t}", "title": f"{title}{t}"} for t in range(2)]
+            found.append(Subject(folder, {"name": name, "title": None, "children": ranks}))
+        pids = [sorted(one.pids[f"{name}{t}"] for t in range(2)) for name, one in zip(titles, found)]
+        where = " ".join(str(pid) for two in pids for pid in two)
+        said = answer(f"llm-stacks {where} -json")
+        mains = [(g["engine"], m["pid"]) for g in said["groups"] for m in g["members"] if m["tid"] == m["pid"]]
+        assert sorted(mains) == sorted([("vllm", pid) for pid in pids[0]] + [("sglang", pid) for pid in pids[1]])
+        assert all(len({m["pid"] in pids[0] for m in g["members"]}) == 1 for g in said["groups"])
+        text = run(f"llm-stacks {where}").to_text().splitlines()
+        assert "vllm:" in text and "sglang:" in text and sum("TP0-1" in line for line in text) >= 2
+    finally:
+        for one in found:
+            one.close()

@@ -1,9 +1,13 @@
 """The tree of many stacks, on stacks made up here."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from gdbext.answers import stack_tree
 from gdbext.render import html
-from gdbext.stacks import tree
+from gdbext.render.text import Style
+from gdbext.stacks import cluster, tree
 from gdbext.stacks.threads import Frame
 
 
@@ -87,3 +91,43 @@ def test_a_page_escapes_what_comes_from_a_process():
         and "a&amp;b" in page
         and "http" not in page.replace("http-equiv", "")
     )
+
+
+def process(label, pid, engine, family, *names):
+    one = cluster.SavedProcess("here", label, pid, "worker")
+    if engine:
+        one.rank = SimpleNamespace(engine=engine, family=family, role="worker")
+    one.threads = [cluster.SavedThread(pid, "main", stack(*names), [], False)]
+    return one
+
+
+def test_each_engine_has_a_tree_of_its_own():
+    views = [
+        process("TP0", 11, "vllm", 1, "main", "loop", "reduce", "wait"),
+        process("TP1", 12, "vllm", 1, "main", "loop", "sleep", "wait"),
+        process("TP0", 21, "sglang", 2, "main", "loop", "reduce", "wait"),
+        process("TP1", 22, "sglang", 2, "main", "loop", "reduce", "wait"),
+        process("4711", 31, "", None, "main", "loop", "sleep", "wait"),
+    ]
+    said = stack_tree.stacks_data(views)
+    assert {(g["engine"], tuple(m["pid"] for m in g["members"])) for g in said["groups"]} == {
+        ("vllm", (11,)),
+        ("vllm", (12,)),
+        ("sglang", (21, 22)),
+        ("", (31,)),
+    }
+    assert [(p["engine"], p["not_reached"]) for p in said["common"]] == [("vllm", ["TP1"])]
+    said.update(failed=[], pauses=[])
+    lines = stack_tree.text_lines(views, said, {}, Style(False))
+    heads = [i for i, line in enumerate(lines) if line in ("vllm:", "sglang:", "no engine:")]
+    assert [lines[i] for i in heads] == ["vllm:", "sglang:", "no engine:"]
+    assert "TP0-1" in lines[heads[0] + 1] and "TP0-1" in lines[heads[1] + 1] and "4711" in lines[heads[2] + 1]
+    assert html.page("x", stack_tree.html_tree(views, said)).count("<h3>") == 3
+    assert {heads for heads, _ in stack_tree.folded_stacks(views)} >= {("vllm", "TP0", "main"), ("no engine", "4711", "main")}
+
+
+def test_two_engines_of_one_kind_are_told_apart_and_one_has_no_heading():
+    views = [process("TP0", 11, "vllm", 1, "main"), process("TP0", 21, "vllm", 2, "main")]
+    assert [name for name, _ in stack_tree.by_engine(views)] == ["vllm (11)", "vllm (21)"]
+    said = {**stack_tree.stacks_data(views[:1]), "failed": [], "pauses": []}
+    assert stack_tree.text_lines(views[:1], said, {}, Style(False))[0].startswith("main (f.py:1)")
