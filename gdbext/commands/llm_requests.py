@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..access.retry import retry_reading
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..session.command import Args
     from ..session.session import Session
 
+READ = 2.0  # seconds for the blocks of one scheduler that runs on
 BETWEEN = Option(
     "between", "float", "seconds between two looks; 0: one look, what moves is then not known (default 1)", metavar="S"
 )
@@ -147,9 +149,9 @@ def custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[C
 
 def _cache_of(session: Session, args: Args, engine: Engine, rank: Any, held: Custody) -> List[Tuple[Engine, Cache]]:
     """The cache of one scheduler; why it is missing goes to `partial`."""
+    target = session.open(rank)
     try:
-        view = kv_view.View(session.open(rank), engine, None, args.show_content)
-        return [(engine, view.cache())]
+        return [(engine, retry_reading(target, lambda: kv_view.View(target, engine, None, args.show_content).cache(), READ))]
     except GdbextError as e:
         held.partial.append(f"{rank.label}: blocks not read: {e}")
         return []

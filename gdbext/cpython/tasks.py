@@ -66,6 +66,19 @@ def tasks(rt: Runtime, finished: bool = False) -> tuple[list[Task], list[str]]:
     return _Reader(rt).read(finished)
 
 
+def tasks_at(rt: Runtime, addresses: Iterable[int]) -> list[Task]:
+    """The tasks at some addresses, finished ones too; what of one cannot be read is in its `error`."""
+    reader, loops, found = _Reader(rt), running_loops(rt), []
+    for address in addresses:
+        task = Task(address)
+        try:
+            reader._fill(task, set(), loops)
+        except GdbextError as e:
+            task.error = str(e)
+        found.append(task)
+    return found
+
+
 def running_loops(rt: Runtime) -> dict[int, int]:
     """{address of an event loop that runs: tid of its thread}"""
     layout, t, found = rt.layout, rt.target, {}

@@ -27,7 +27,8 @@ IN_SCHEDULER = (QUEUE, RUNNING)
 class Sighting:
     """One request in one process. `state`: the engine's word for where it is; `progress`: numbers that grow while it is worked
     on; `waits_for`: in words; `parked`: it waits for something that others deliver; `ended`: this process is done with it;
-    `tid`: of the thread that has it in its hands; `undelivered`: this process has not handed it on yet."""
+    `tid`: of the thread that has it in its hands; `undelivered`: this process has not handed it on yet; `unowned`: the engine
+    asked itself, and need not wait for the answer."""
 
     request_id: str
     stage: str
@@ -39,6 +40,7 @@ class Sighting:
     never_fits: bool = False
     ended: bool = False
     undelivered: bool = False
+    unowned: bool = False
     tid: Optional[int] = None
     age: Optional[float] = None
     request: Optional[Request] = None  # the scheduler's own numbers
@@ -47,12 +49,23 @@ class Sighting:
 
 @dataclasses.dataclass
 class Keeper:
-    """A thread that moves requests on. `tid` None: it has ended, or there never was one; `stands`: where it stands, '' at
-    rest."""
+    """A thread that moves requests on, or the task of an event loop that does. `tid` None: it has ended, or there never was
+    one; `stands`: where it stands, '' at rest; `woken`: it stands at rest, but the kernel has it ready to run; `key`: what of its
+    stack tells two moments apart (`cpython.stack_keys`), None where that is not known; `turns`: a count that grows with each
+    turn of its loop."""
 
     name: str
     tid: Optional[int]
     stands: str = ""
+    woken: bool = False
+    key: Any = None
+    turns: Optional[int] = None
+    kind: str = "thread"  # or "task": then `tid` and `stands` are of the thread that runs its loop
+
+    @property
+    def rests(self) -> bool:
+        """It waits for more: everything that was sent to it has been taken in."""
+        return self.tid is not None and not self.stands and not self.woken
 
 
 @dataclasses.dataclass

@@ -80,8 +80,14 @@ class _Role:
 
 
 def _runs(engine: Engine) -> bool:
-    """Whether all of its processes run on while they are read."""
-    return not any(engine.target(rank).is_stopped for rank in engine.alive())
+    """Whether all of its processes run on while they are read; those that have ended meanwhile do not count."""
+    for rank in engine.alive():
+        try:
+            if engine.target(rank).is_stopped:
+                return False
+        except GdbextError:
+            continue
+    return True
 
 
 def looks_at(engine: Engine) -> Tuple[List[Look], List[str]]:

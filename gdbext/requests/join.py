@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
+from ..cpython.stack_keys import advanced
 from ..engines import sightings
 from . import model
 from .model import Counter, Place, Tracked
 
 if TYPE_CHECKING:
-    from ..engines.sightings import Look, Sighting
+    from ..engines.sightings import Keeper, Look, Sighting
 
 SCHEDULER, FRONT = "scheduler", "frontend"
 
@@ -70,15 +71,31 @@ class _Context:
                 self.seen_before[s.request_id].append(s.stage)
         self.schedulers = [look for look in looks if SCHEDULER in look.parts]
 
+    def keepers(self, look: Look, stage: str) -> List[Keeper]:
+        """Those that serve a stage of a process, at both looks."""
+        both = [one for one in self.earlier if one.pid == look.pid] + [look]
+        return [one.keepers[stage] for one in both if stage in one.keepers]
+
     def ended(self, look: Look, stage: str) -> bool:
         """Whether no thread of a process serves a stage, at both looks."""
-        both = [look] + [one for one in self.earlier if one.pid == look.pid]
-        return all(one.keepers[stage].tid is None for one in both if stage in one.keepers)
+        return all(one.tid is None for one in self.keepers(look, stage))
 
     def at_work(self, look: Look, stage: str) -> bool:
-        """Whether the thread that serves a stage did not rest, at both looks."""
-        both = [look] + [one for one in self.earlier if one.pid == look.pid]
-        return all(one.keepers[stage].stands for one in both if stage in one.keepers)
+        """Whether the thread that serves a stage did not rest, at both looks, and did not get on in between."""
+        both = self.keepers(look, stage)
+        return all(one.stands for one in both) and not self.goes_on(look, stage)
+
+    def goes_on(self, look: Look, stage: str) -> bool:
+        """Whether the thread that serves a stage got on between the looks, as its variables tell or its turns."""
+        both = self.keepers(look, stage)
+        return len(both) == 2 and (advanced([one.key for one in both]) or both[0].turns != both[1].turns)
+
+    def drained(self, look: Look, stage: str) -> bool:
+        """Whether what was sent to the thread that serves a stage before the first look has been taken in by the second."""
+        both = self.keepers(look, stage)
+        if len(both) == 2 and both[0].turns is not None and both[1].turns is not None and both[1].turns > both[0].turns + 1:
+            return True
+        return any(one.rests for one in both)
 
     def was_at(self, request_id: str, *stages: str) -> bool:
         """Whether the first look saw it at one of the stages too; True where there was one look only."""
@@ -123,7 +140,7 @@ def _scheduled(look: Look) -> List[Tuple[object, ...]]:
 def _place(look: Look, stage: str, tid: Optional[int] = None) -> Place:
     keeper = look.keepers.get(stage)
     if keeper is not None and tid in (None, keeper.tid):
-        return Place(look.label, look.pid, keeper.tid, keeper.name)
+        return Place(look.label, look.pid, keeper.tid or None, keeper.name)
     return Place(look.label, look.pid, tid)
 
 
@@ -152,7 +169,7 @@ def _judge(tracked: Tracked, context: _Context) -> None:
     elif scheduled is not None and sighting.parked:
         tracked.verdict = model.PARKED
         tracked.evidence.append(f"{look.label} has it as {sighting.state}: it waits for {sighting.waits_for}")
-    elif inside is not None or tracked.sighting(sightings.OUTPUT, sightings.DETOKENIZER):
+    elif inside is not None or tracked.sighting(sightings.OUTPUT):
         _standing(tracked, look, sighting, context)
     else:
         _outside(tracked, look, sighting, context)
@@ -161,7 +178,7 @@ def _judge(tracked: Tracked, context: _Context) -> None:
 def _abandoned(tracked: Tracked, context: _Context) -> bool:
     """Whether a scheduler works on it and no front end knows it, at both looks."""
     scheduled, front = tracked.sighting(*sightings.IN_SCHEDULER), tracked.sighting(sightings.FRONTEND)
-    if scheduled is None or scheduled[1].ended or front is not None or not context.whole[FRONT]:
+    if scheduled is None or scheduled[1].ended or scheduled[1].unowned or front is not None or not context.whole[FRONT]:
         return False
     known = context.was_at(tracked.request_id, *sightings.IN_SCHEDULER)
     return known and context.was_not_at(tracked.request_id, sightings.FRONTEND, sightings.INPUT)
@@ -175,6 +192,8 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
     if context.steps and sighting.stage in (*sightings.IN_SCHEDULER, sightings.INPUT):
         tracked.verdict = model.QUEUED
         return
+    if context.goes_on(look, sighting.stage):
+        return  # a long step, maybe
     tracked.verdict, tracked.holder = model.BEHIND, tracked.at
     keeper = look.keepers.get(sighting.stage)
     where = f", which stands in {keeper.stands}" if keeper is not None and keeper.stands else ""
@@ -183,27 +202,42 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
 
 
 def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context) -> None:
-    """Only a front end has it: it waits for an answer on which no process works."""
-    if sighting.undelivered:
-        tracked.verdict = model.BEHIND if context.two else ""
-        tracked.holder = tracked.at
-        tracked.evidence.append(f"{look.label} has not handed it to the engine yet")
+    """No scheduler has it: it waits for an answer on which no process works, or that is on its way."""
+    front = tracked.sighting(sightings.FRONTEND)
+    on_its_way = [(front[0], sightings.OUTPUT)] if front is not None else []
+    on_its_way += [(one, sightings.INPUT) for one in context.looks]
+    on_its_way += [(one, sightings.DETOKENIZER) for one in context.looks]
+    on_its_way = [(one, stage) for one, stage in on_its_way if stage in one.keepers]
+    if front is not None and front[1].undelivered:
+        _undelivered(tracked, front[0], context)
         return
-    taking_in = [(one, one.keepers[sightings.INPUT]) for one in context.schedulers if sightings.INPUT in one.keepers]
-    dead = [(one, keeper) for one, keeper in taking_in if context.ended(one, sightings.INPUT)]
-    busy = [(one, keeper) for one, keeper in taking_in if context.at_work(one, sightings.INPUT)]
-    if dead:
-        scheduler, keeper = dead[0]
-        tracked.verdict, tracked.holder = model.LOST, Place(scheduler.label, scheduler.pid, None, keeper.name)
-        tracked.evidence.append(f"{scheduler.label}'s thread {keeper.name}, which takes requests in, has ended")
-    elif busy and context.two:
-        scheduler, keeper = busy[0]
-        tracked.verdict, tracked.holder = model.BEHIND, Place(scheduler.label, scheduler.pid, keeper.tid, keeper.name)
-        tracked.evidence.append(f"{scheduler.label}'s thread {keeper.name} takes nothing in: it stands in {keeper.stands}")
-    elif context.two and context.whole[SCHEDULER] and context.was_not_at(tracked.request_id, *sightings.STAGES[1:]):
+    for one, stage in on_its_way:
+        keeper = one.keepers[stage]
+        takes = "takes requests in" if stage == sightings.INPUT else "takes answers in"
+        if context.ended(one, stage):
+            tracked.verdict, tracked.holder = model.LOST, Place(one.label, one.pid, None, keeper.name)
+            tracked.evidence.append(f"{one.label}'s {keeper.kind} {keeper.name}, which {takes}, has ended")
+            return
+        if context.two and context.at_work(one, stage):
+            tracked.verdict, tracked.holder = model.BEHIND, Place(one.label, one.pid, keeper.tid or None, keeper.name)
+            tracked.evidence.append(f"{one.label}'s {keeper.kind} {keeper.name} takes nothing in: it stands in {keeper.stands}")
+            return
+    within = [stage for stage in sightings.STAGES if stage not in (sightings.FRONTEND, sightings.DETOKENIZER)]
+    if not context.two or not context.whole[SCHEDULER] or not context.was_not_at(tracked.request_id, *within):
+        return
+    if all(context.drained(one, stage) for one, stage in on_its_way):
         tracked.verdict = model.LOST
         names = ", ".join(s.label for s in context.schedulers)
         tracked.evidence.append(f"{look.label} waits for its answer, and none of {names} has it")
+
+
+def _undelivered(tracked: Tracked, look: Look, context: _Context) -> None:
+    """Its front end has not handed it to the engine."""
+    if not context.two or context.goes_on(look, sightings.FRONTEND):
+        return
+    tracked.verdict, tracked.holder, keeper = model.BEHIND, tracked.at, look.keepers.get(sightings.FRONTEND)
+    where = f": its event loop stands in {keeper.stands}" if keeper is not None and keeper.stands else ""
+    tracked.evidence.append(f"{look.label} has not handed it to the engine yet{where}")
 
 
 # ---- those that wait for others --------------------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..cpython import tasks as asyncio_tasks
 from ..cpython.event_loops import EventLoop, event_loops
+from ..cpython.stack_keys import stack_key
 from ..errors import GdbextError
 from .locks import BY_SOURCE, WITH, Holders, outer_place, waits_for
 from .python_waits import ASYNCIO, edge_of, find_async, path_of
 from .references import References
-from .stack_keys import stack_key
 from .waits import Edge
 
 if TYPE_CHECKING:

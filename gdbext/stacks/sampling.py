@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from ..access.proctable import ProcTable
 from ..cpython import event_loops, gil
 from ..cpython.runtime import open_runtime
+from ..cpython.stack_keys import advanced, stack_key
 from ..engines import shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
 from . import async_waits, ipc_locks, locks, snapshots, system_calls, threads
 from .clocks import Clock, ancestors, clocks, cpu_of, descendants, ended_children, how_ended, state_of
 from .python_waits import path_of
-from .stack_keys import advanced, stack_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

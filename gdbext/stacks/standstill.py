@@ -8,10 +8,10 @@ from typing import Any
 from ..access.proc import ProcTarget
 from ..cpython import reprs, resolution
 from ..cpython.runtime import open_runtime
+from ..cpython.stack_keys import stack_key
 from ..errors import GdbextError
 from ..render.text import seconds
 from .clocks import state_of
-from .stack_keys import stack_key
 
 
 class MainThreadWatch:

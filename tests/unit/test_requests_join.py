@@ -144,3 +144,75 @@ def test_ten_thousand_requests_are_joined(count):
     looks = [front(*(awaited(str(i)) for i in range(count))), core(*(waits(str(i)) for i in range(count)))]
     found = join(looks, looks)
     assert len(found) == count and {t.verdict for t in found} == {BEHIND}
+
+
+# ---- SGLang's way: one thread takes in and schedules, one makes the text, one task takes the answers in ------------------------
+def key(place, *variables):
+    """A stack's key: its loop, and the frame in which it stands, with their variables."""
+    return ((7, place, repr(variables).encode()), (1, 10, b"loop"))
+
+
+def server(*sightings, stands="", task=True, woken=False, place=0):
+    loop = Keeper("handle_loop", 11, stands, woken, key(place), kind="task")
+    keepers = {FRONTEND: loop, OUTPUT: loop if task else Keeper("handle_loop", None, kind="task")}
+    return Look("server", 1, "api-server", ("frontend",), list(sightings), keepers)
+
+
+def scheduler(*sightings, stands="", passes=0, variables=(), woken=False):
+    main = Keeper("main", 22, stands, woken, key(1, *variables), passes)
+    return Look("scheduler", 2, "scheduler", ("scheduler",), list(sightings), dict.fromkeys((INPUT, QUEUE, RUNNING), main))
+
+
+def detokenizer(*names, stands="", woken=False):
+    text = [Sighting(name, DETOKENIZER, "its text is made", progress=(8,), ended=True) for name in names]
+    return Look("detokenizer", 3, "detokenizer", ("detokenizer",), text, {DETOKENIZER: Keeper("main", 33, stands, woken, key(2))})
+
+
+def test_lost_after_its_text_was_begun():
+    look = [server(awaited("a")), scheduler(), detokenizer("a")]
+    (found,) = join(look, look)
+    assert found.verdict == LOST and found.holder is None and [s.stage for _, s in found.hops] == [FRONTEND, DETOKENIZER]
+
+
+@pytest.mark.parametrize(
+    "look,label,thread",
+    [
+        ([server(awaited("a")), scheduler(), detokenizer(stands="decode (d.py:3)")], "detokenizer", "main"),
+        ([server(awaited("a"), stands="tokenize (t.py:3)"), scheduler(), detokenizer()], "server", "handle_loop"),
+        ([server(awaited("a")), scheduler(stands="evict (tree.py:3)"), detokenizer()], "scheduler", "main"),
+    ],
+)
+def test_whoever_stands_on_the_way_of_an_answer_is_waited_for(look, label, thread):
+    (found,) = join(look, look)
+    assert found.verdict == BEHIND and (found.holder.label, found.holder.thread) == (label, thread)
+    assert join(look)[0].verdict == ""  # one look: it may get on
+
+
+def test_nobody_is_accused_while_something_on_the_way_gets_on_or_has_not_had_its_turn():
+    first = [server(awaited("a")), scheduler(stands="forward (m.py:3)", variables=(1,)), detokenizer()]
+    second = [server(awaited("a")), scheduler(stands="forward (m.py:3)", variables=(2,)), detokenizer()]
+    assert verdicts(second, first)["a"] == ""  # a long step: it takes in what came when that is done
+    waiting = [server(awaited("a")), scheduler(), detokenizer(woken=True)]
+    assert verdicts(waiting, waiting)["a"] == ""  # its answer may lie in the socket of who waits for a processor
+    passes = [[server(awaited("a")), scheduler(stands="forward (m.py:3)", passes=n), detokenizer()] for n in (3, 4, 5)]
+    assert verdicts(passes[1], passes[0])["a"] == "" and verdicts(passes[2], passes[0])["a"] == LOST
+    long = [[server(awaited("a")), scheduler(runs("a"), stands="forward (m.py:3)", variables=(n,))] for n in (1, 2)]
+    assert verdicts(long[1], long[0])["a"] == "" and verdicts(long[0], long[0])["a"] == BEHIND
+
+
+def test_a_task_that_has_ended_takes_no_answer_in():
+    look = [server(awaited("a"), task=False), scheduler(), detokenizer()]
+    (found,) = join(look, look)
+    assert found.verdict == LOST and found.holder.data() == {"label": "server", "pid": 1, "thread": "handle_loop"}
+    assert found.evidence == ["server's task handle_loop, which takes answers in, has ended"]
+
+
+def test_a_request_that_the_server_has_not_handed_on():
+    kept = server(awaited("a", undelivered=True), stands="tokenize (t.py:3)")
+    (found,) = join([kept, scheduler()], [kept, scheduler()])
+    assert found.verdict == BEHIND and found.holder.label == "server" and "tokenize (t.py:3)" in found.evidence[0]
+
+
+def test_what_the_engine_asks_itself_is_no_zombie():
+    before, now = ([server(), scheduler(runs("HEALTH_CHECK_1", n, unowned=True))] for n in (1, 2))
+    assert verdicts(now, before) == {"HEALTH_CHECK_1": MOVING}

@@ -5,12 +5,14 @@ detokenizer_manager.py, srt/disaggregation/*.py, srt/constrained/grammar_manager
 
 from __future__ import annotations
 
+from ...cpython.tasks import tasks_at
 from ...errors import GdbextError
 from ...kvcache import waiting
 from ...kvcache.model import Request
 from ..columns import Records, strings
+from ..keepers import keeper, loop_keeper
 from ..objects import at, first_integer, in_frames, in_tasks, optional, thread_in
-from ..sightings import DETOKENIZER, FRONTEND, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
+from ..sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
 from .kv import find_scheduler, version
 from .paths import FIELDS, MAX_REQUESTS
 
@@ -18,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
 
+    from ...cpython.frames import PyFrame
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
     from ..rank import Rank
@@ -25,8 +28,20 @@ if TYPE_CHECKING:
 MANAGERS = {"TokenizerManager": "", "TokenizerWorker": "", "Engine": "tokenizer_manager"}
 SERVER = "sglang.srt.entrypoints.http_server"  # its module keeps the server's manager as _global_state
 DETOKENIZERS = {"DetokenizerManager": ""}
+PAUSED = "the engine, which is paused: /continue_generation lets it go on"
 MANY = 512  # requests of a queue whose row and computed tokens are read too, one by one
 LOOPS = ("run_scheduler_process", "run_detokenizer_process")
+ANSWERS = "handle_loop"  # the task of a tokenizer manager that takes answers in
+RECEIVES = {"sock_recv"}  # io_struct.py: the detokenizer waits in it for what the scheduler sends
+WORKS = {  # of the scheduler's loop, managers/scheduler.py: outside of them it has nothing to do
+    "run_batch",
+    "process_batch_result",
+    "process_input_requests",
+    "handle_generate_request",
+    "handle_embedding_request",
+    "get_next_batch_to_run",
+}
+HEALTH = "HEALTH_CHECK"  # constants.py: how ids of requests begin that /health sends, and whose answer it need not wait for
 # (attribute of the scheduler, stage, the engine's word, what such a request waits for); of several, a request counts at the
 # first that has it
 PLACES = (
@@ -77,7 +92,21 @@ def _front_end(rt: Runtime, found: Look) -> bool:
         )
         sighting.undelivered = optional(state, "dispatched", "boolean", True) is False
         found.sightings.append(sighting)
+    loop = at(manager, "event_loop")
+    if loop is not None:  # none before the first request
+        one = loop_keeper(rt, ANSWERS, loop.address)
+        found.keepers[FRONTEND] = one
+        found.keepers[OUTPUT] = one if _listens(rt, manager) else Keeper(ANSWERS, None, kind="task")
     return True
+
+
+def _listens(rt: Runtime, manager: Object) -> bool:
+    """Whether the task that takes answers in is still there: one that cannot be read counts as it."""
+    held = at(manager, "asyncio_tasks")
+    if held is None:
+        return True
+    found = tasks_at(rt, held.element_addresses(MANY))
+    return any(t.error or any(f.function.rpartition(".")[2] == ANSWERS for f in t.frames) for t in found) or not found
 
 
 def _manager(rt: Runtime) -> Optional[Object]:
@@ -95,10 +124,11 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     scheduler = find_scheduler(rt)
     if scheduler is None:
         return False
-    main = thread_in(rt, LOOPS[0])
-    keeper = Keeper("main", main.tid if main is not None else None)
-    found.keepers.update({QUEUE: keeper, RUNNING: keeper})
     found.counters["forward passes"] = optional(scheduler, "forward_ct", default=0)
+    main = keeper(rt, "main", thread_in(rt, LOOPS[0]), _schedules_nothing)
+    main.turns = found.counters["forward passes"]
+    found.keepers.update(dict.fromkeys((INPUT, QUEUE, RUNNING), main))
+    paused = bool(optional(scheduler, "_engine_paused", "boolean", False))
     total = optional(scheduler, "max_total_num_tokens")
     seen: Dict[int, bool] = {}
     for text, stage, state, reason in PLACES:
@@ -111,8 +141,12 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
         for request, ended in requests_at(rt, fresh):
             if ended and text == "last_batch.reqs" and stage == RUNNING:
                 continue  # it ended in the last step
-            _scheduled(found, request, ended, stage, state, reason, total)
+            _scheduled(found, request, ended, stage, state, reason or (PAUSED if paused else ""), total)
     return True
+
+
+def _schedules_nothing(frames: List[PyFrame]) -> bool:
+    return not any(f.function.rpartition(".")[2] in WORKS for f in frames)
 
 
 def _requests_in(rt: Runtime, addresses: List[int]) -> List[int]:
@@ -128,6 +162,7 @@ def _scheduled(found: Look, request: Request, ended: bool, stage: str, state: st
     request.status = "finished" if ended else state
     sighting = Sighting(request.request_id, stage, request.status, request=request, ended=ended)
     sighting.progress = (request.computed_tokens or 0, request.output_tokens or 0, request.preemptions)
+    sighting.unowned = request.request_id.startswith(HEALTH)
     if reason:
         sighting.waits_for, sighting.parked = reason, True
     tokens = (request.prompt_tokens or 0) + (request.output_tokens or 0)
@@ -165,7 +200,9 @@ def _detokenizer(rt: Runtime, found: Look) -> bool:
     if states is None:
         return False
     main = thread_in(rt, LOOPS[1])
-    found.keepers[DETOKENIZER] = Keeper("main", main.tid if main is not None else None)
+    found.keepers[DETOKENIZER] = keeper(
+        rt, "main", main, lambda frames: any(f.function.rpartition(".")[2] in RECEIVES for f in frames)
+    )
     for key, state in states.items(MAX_REQUESTS):
         ids = at(state, "decode_ids")
         sighting = Sighting(key.string(1000), DETOKENIZER, "its text is made", ended=True)

@@ -48,4 +48,5 @@ def _line(r: Any) -> str:
     at = f" at {r.at.label}" if r.at is not None else ""
     wait = f", waits for {r.waits_for}" if r.waits_for else ""
     age = f", for {r.age:.0f} s" if r.age is not None else ""
-    return f"request {r.request_id} is {r.verdict}{at}{wait}{age}"
+    why = f": {r.evidence[0]}" if r.evidence and not wait else ""
+    return f"request {r.request_id} is {r.verdict}{at}{wait}{age}{why}"
