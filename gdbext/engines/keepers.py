@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..access.ptrace import thread_state
 from ..cpython.stack_keys import stack_key
+from ..cpython.tasks import running_loops
 from ..errors import GdbextError
 from .sightings import Keeper
 
@@ -38,8 +39,6 @@ def keeper(rt: Runtime, name: str, thread: Optional[PyThread], rests: Callable[[
 
 def loop_keeper(rt: Runtime, name: str, loop: int) -> Keeper:
     """A task of the event loop at an address: at rest where no thread runs that loop, or no callback of it runs."""
-    from ..cpython.tasks import running_loops
-
     tid = running_loops(rt).get(loop)
     thread = next((t for t in rt.threads() if t.tid == tid), None)
     if thread is None:
