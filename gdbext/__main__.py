@@ -3,7 +3,6 @@ answer."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 
@@ -31,6 +30,8 @@ def _usage():
 
 
 def _parser(name):
+    import argparse
+
     parser = argparse.ArgumentParser(prog=f"python -m gdbext {name}", description=SETUP[name])
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     if name in ("install", "uninstall"):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape
 from .places import node_text, nodes_of, place
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..verdict.examine import Examination
 
 requests, snapshots = lazy_module("answers.requests"), lazy_module("stacks.snapshots")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape, seconds
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

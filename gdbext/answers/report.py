@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
 from ..lazy import lazy_module
@@ -13,6 +12,7 @@ from .hang import hang_data
 from .places import node_text, nodes_of
 from .stack_tree import html_tree, parting
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Sequence
 

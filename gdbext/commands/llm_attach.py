@@ -4,13 +4,13 @@ a trace."""
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
 from ..render.text import escape, seconds, size
 from ..session.command import Answer, Args, Command, Option, _take_options
 from ..session.gdb_only import require_gdb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..session.session import Session
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from typing import TYPE_CHECKING
 
 from ..answers.breakpoints import set_text
 from ..answers.launches import breakpoint_data, breakpoint_lines, breakpoint_rows, row_lines
@@ -13,6 +11,7 @@ from ..lazy import lazy_module
 from ..session.command import Answer, Command, Option, UsageError
 from ..session.gdb_only import labels_of_attached, require_gdb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..render.text import Style
     from ..session.command import Args
@@ -98,6 +97,8 @@ def _check(args: Args, name: str, condition: str) -> None:
     if args.trace is not None and args.trace < 1:
         raise UsageError(f"llm-break: -trace {args.trace}: how many launches is a number from 1 on")
     if condition:
+        import ast  # here: it takes long to load, and few conditions are given
+
         try:
             ast.parse(conditions.prepared(condition), mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as e:

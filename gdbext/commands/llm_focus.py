@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
 from ..session.command import Answer, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

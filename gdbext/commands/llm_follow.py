@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..render.text import escape, table
 from ..session.command import Answer, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..session.command import Args
     from ..session.session import Session

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
 from ..lazy import lazy_module
+from ..render import jsonline
 from ..render.text import escape
 from ..session.command import Answer, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -119,7 +119,7 @@ def told(said: dict[str, Any]) -> str:
         return (
             head
             + f": port {said['port']}; for launch.json:\n"
-            + json.dumps(attach_configuration(said["label"] or said["pid"], said["port"]))
+            + jsonline.dumps(attach_configuration(said["label"] or said["pid"], said["port"]))
         )
     if said["tool"] == "pdb":
         return head + f": nc 127.0.0.1 {said['port']} (its main thread goes on until you connect)"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..answers.launches import launch_data, launch_lines
 from ..errors import GdbextError
 from ..lazy import lazy_module
@@ -12,6 +10,7 @@ from ..session.engine_selection import view_of
 from ..session.evaluation import runtime_or_none
 from ..session.gdb_only import require_gdb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..session.command import Args
     from ..session.session import Session

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from ..render.text import escape
 from ..session.command import Answer, Command
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..render.text import Style
     from ..session.command import Args

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..answers.breakpoints import list_text, set_text
 from ..session.command import Answer, Command, UsageError
 from ..session.gdb_only import (
@@ -17,6 +15,7 @@ from ..session.gdb_only import (
     require_gdb,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..session.command import Args
     from ..session.session import Session

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ..answers.breakpoints import registers_text
 from ..session.command import Answer, Command, Option, UsageError
 from ..session.gdb_only import COUNT, RANK, check_condition, labels_of_attached, require_gdb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..session.command import Args
     from ..session.session import Session

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
 
 from ..answers.breakpoints import set_text
 from ..errors import GdbextError
@@ -20,6 +19,7 @@ from ..session.gdb_only import (
     require_gdb,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..errors import GdbextError
 from ..render.text import escape
 from ..session.command import Answer, Command, UsageError
 from ..session.gdb_only import labels_of_attached, require_gdb
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 

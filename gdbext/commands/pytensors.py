@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from ..errors import GdbextError
@@ -248,6 +247,8 @@ ROW = {  # what is read of a row of a saved listing
 
 def load_listing(path: str) -> list[dict[str, Any]]:
     """The rows of a saved listing."""
+    import json
+
     try:
         with opened_files.open_regular(os.path.expanduser(path)) as f:
             data = json.loads(f.read(1 << 30))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 

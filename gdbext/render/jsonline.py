@@ -3,11 +3,13 @@ character but newlines."""
 
 from __future__ import annotations
 
-import json
 import math
-from typing import Any
 
 from .text import escape
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Address(int):
@@ -36,6 +38,8 @@ def _plain(value: Any) -> Any:
 
 def dumps(value: Any) -> str:
     """One ASCII line."""
+    import json  # here: a gdb that prints no JSON need not load it
+
     return json.dumps(_plain(value), ensure_ascii=True, allow_nan=False)
 
 
@@ -68,7 +72,8 @@ def expect(value: Any, shape: Any, where: str = "the answer") -> None:
             value is None if shape is None else isinstance(value, shape) and not (isinstance(value, bool) and shape is not bool)
         )
         if not good or isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(
-                f"{where} is {json.dumps(value)[:40] if not isinstance(value, (list, dict)) else 'a ' + type(value).__name__}"
-            )
+            import json
+
+            found = f"a {type(value).__name__}" if isinstance(value, (list, dict)) else json.dumps(value)[:40]
+            raise ValueError(f"{where} is {found}")
     return None

@@ -4,11 +4,11 @@ attached."""
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
 from .command import Option, UsageError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Iterable
