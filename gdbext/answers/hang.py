@@ -49,11 +49,11 @@ def hang_data(found: Examination) -> dict[str, Any]:
     by_name = {s.name: s for s in seen}
     nodes = nodes_of([s.view for s in seen if s.view])
 
-    def culprit(node: Any) -> dict[str, Any]:
+    def culprit(node: Any, children: dict[str, int]) -> dict[str, Any]:
         if node in nodes:
             return place(*nodes[node])
         s = by_name.get(node[0])
-        data = {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else None}
+        data = {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else children.get(node[0])}
         if s is not None and isinstance(node[1], str):
             data["task"] = escape(node[1].partition(" ")[2])
         return data
@@ -65,7 +65,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
             "engine": v.engine,
             "group": [escape(name) for name in v.processes],
             "verdict": v.kind,
-            "culprits": [culprit(n) for n in v.culprits],
+            "culprits": [culprit(n, v.children) for n in v.culprits],
             "evidence": [escape(e) for e in v.evidence],
             "victims": [escape(name) for name in v.victims],
         }

@@ -203,8 +203,8 @@ class ProcessState:
 
 class Verdict:
     """`kind` (docs/json.md), `culprits`: [node, or (process name, None) for a whole process], `evidence`: [text], `victims`:
-    [text]; `processes`: names of those it is about, `engine`, `group`: set by `judge`; `answers`: an unknown that waits for an
-    outside answer."""
+    [text]; `processes`: names of those it is about, `children`: pids of culprits that were not looked at, by name, `engine`,
+    `group`: set by `judge`; `answers`: an unknown that waits for an outside answer."""
 
     def __init__(
         self, kind: str, culprits: Iterable[Node] = (), evidence: Iterable[str] = (), victims: Iterable[str] = ()
@@ -212,6 +212,7 @@ class Verdict:
         self.kind, self.culprits = kind, list(dict.fromkeys(culprits))
         self.evidence, self.victims = list(dict.fromkeys(e for e in evidence if e)), list(victims)
         self.processes: list[str] = []
+        self.children: dict[str, int] = {}
         self.engine, self.group = "", ""
 
     def __repr__(self) -> str:

@@ -1,7 +1,10 @@
 """The verdict's rules on facts made up here: who is a victim is never the culprit, what cannot be told is "unknown"."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from gdbext.answers import hang
 from gdbext.engines.shm_rings import Ring
 from gdbext.stacks.system_calls import Call, Source
 from gdbext.stacks.threads import Frame
@@ -164,6 +167,15 @@ def test_a_child_that_failed_counts_only_while_nothing_goes_on():
         judge([process("EngineCore", python("step"), role="engine-core", zombies=dead, moved=True, advanced=True, load=0.9)]).kind
         == "busy"
     )
+
+
+def test_a_child_that_failed_is_named_with_its_pid():
+    facts = [process("EngineCore", python("wait"), role="engine-core", zombies=[(99, "VLLM::Worker_TP1, killed by SIGKILL")])]
+    found = SimpleNamespace(seen=[], facts=facts, verdicts=[judge(facts)], requests=None, progress=[])
+    facts[0].state = "t"  # something could be read
+    assert [(c["pid"], c["label"]) for c in hang.hang_data(found)["culprits"]] == [
+        (99, "VLLM::Worker_TP1, killed by SIGKILL (99)")
+    ]
 
 
 def test_ranks_that_are_missing_are_named_by_rank():

@@ -32,12 +32,14 @@ def crashed(facts: Sequence[ProcessState]) -> Verdict | None:
         awaited = awaited_pids(f) | _engines_own(f)
         missed = [(pid, what) for pid, what in f.dead_children if pid in awaited]
         if missed:
-            return Verdict(
+            found = Verdict(
                 "crashed",
                 [(f"{what} ({pid})", None) for pid, what in missed],
                 [f"{f.name} waits for what its child {pid} is to give, and that one has ended: {what}" for pid, what in missed],
                 waiting(facts, ()),
             )
+            found.children = {f"{what} ({pid})": pid for pid, what in missed}
+            return found
     return None
 
 
