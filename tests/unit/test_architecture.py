@@ -178,6 +178,17 @@ def test_no_arrow_is_allowed_that_nobody_needs():
     )
 
 
+def test_the_page_draws_the_same_arrows():
+    with open(os.path.join(ROOT, "docs", "architecture.md"), encoding="utf-8") as f:
+        rows = re.findall(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", f.read(), re.M)
+    drawn = {room: set(re.findall(r"`(\w+)`", others)) for room, others in rows}
+    assert drawn == {room: others for room, others in MAY.items() if room not in ("errors", "lazy")}
+    order = list(drawn)
+    none_of(
+        "arrows upwards", [(room, other) for room in order for other in drawn[room] if order.index(other) <= order.index(room)]
+    )
+
+
 def test_no_command_imports_another():
     found = set()
     for module, relative in MODULES.items():

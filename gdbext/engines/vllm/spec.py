@@ -84,9 +84,8 @@ class Vllm(EngineSpec):
         "new_token_ids sampled_token_ids spec_token_ids draft_token_ids resumed_req_token_ids num_prompt_logprobs_token_ids "
         "mm_features"
     )
-    # V1, 0.11 to 0.32: v1/core/sched/scheduler.py, v1/worker/gpu_model_runner.py (the CPU's runner is a subclass). An id that
-    # a user gives
-    # is part of the engine's own: vLLM appends to it. Scheduler._preempt_request: from 0.16 on.
+    # V1, 0.11 to 0.32: v1/core/sched/scheduler.py, v1/worker/gpu_model_runner.py (the CPU's runner is a subclass). An id that a
+    # user gives is part of the engine's own: vLLM appends to it. Scheduler._preempt_request: from 0.16 on.
     presets = Presets(
         step=[("Scheduler.schedule", "")],
         request=[
