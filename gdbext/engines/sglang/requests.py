@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from ...cpython.runtime import Runtime
     from ..rank import Rank
 
-MANAGERS = {"TokenizerManager": "", "TokenizerWorker": "", "Engine": "tokenizer_manager"}
+MANAGERS = {"TokenizerManager": "", "TokenizerWorker": "", "MultiTokenizerRouter": "", "Engine": "tokenizer_manager"}
 SERVER = "sglang.srt.entrypoints.http_server"  # its module keeps the server's manager as _global_state
 DETOKENIZERS = {"DetokenizerManager": ""}
 PAUSED = "the engine, which is paused: /continue_generation lets it go on"
 MANY = 512  # requests of a queue whose row and computed tokens are read too, one by one
 LOOPS = ("run_scheduler_process", "run_detokenizer_process")
 ANSWERS = "handle_loop"  # the task of a tokenizer manager that takes answers in
+ROUTER = "router_worker_obj"  # multi_tokenizer_mixin.py: the task that takes the tokenizer workers' requests in
 RECEIVES = {"sock_recv"}  # io_struct.py: the detokenizer waits in it for what the scheduler sends
 WORKS = {  # of the scheduler's loop, managers/scheduler.py: outside of them it has nothing to do
     "run_batch",
@@ -78,9 +79,13 @@ def look(rt: Runtime, rank: Rank) -> Look:
 
 
 def _front_end(rt: Runtime, found: Look) -> bool:
-    """The requests whose answer somebody awaits at a tokenizer manager."""
+    """The requests whose answer somebody awaits at a tokenizer manager. The router of several tokenizer workers has none; it
+    hands theirs to the scheduler."""
     manager = _manager(rt)
     states = at(manager, "rid_to_state") if manager is not None else None
+    router = at(manager, "_loop") if manager is not None and states is None else None
+    if router is not None:
+        found.keepers[INPUT] = loop_keeper(rt, ROUTER, router.address)
     if states is None:
         return False
     for key, state in states.items(MAX_REQUESTS):
