@@ -29,7 +29,11 @@ def place_text(data: dict[str, Any], style: Style) -> str:
 
 def set_text(data: dict[str, Any], style: Style) -> str:
     """What was set, in one line."""
-    head = f"{data['command']} {data['number']}: {place_text(data, style)}  "
+    also = [place for place in data.get("also", ()) if place != f"{data['file']}:{data['line']}"]
+    more = (
+        f"  and {', '.join(map(style.file, also[:3]))}" + (f" and {len(also) - 3} more" if len(also) > 3 else "") if also else ""
+    )
+    head = f"{data['command']} {data['number']}: {place_text(data, style)}{more}  "
     return head + ("pending: set when its module is imported" if data["pending"] else f"({registers_text(data)})")
 
 

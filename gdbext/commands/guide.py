@@ -25,7 +25,7 @@ It will happen again:          llm-watch -after 60 -o DIR   captures before the 
     unknown                    what was seen does not tell; the evidence says what each thread waits for
   llm-requests                 every request over all processes that know it: where it is, since when, who must act
   llm-locks                    who waits for whom; asyncio tasks and their locks too
-  pytasks -on APIServer        what each task of a front end awaits
+  pytasks -on server           what each task of a front end awaits (llm-ranks lists what it is called)
   llm-kv                       a prompt that needs more blocks than there are in all never fits
 It will happen again:          llm-watch -after 60 -o DIR   captures a report and snapshots while it stands""",
     "crash": """It crashed, or left a core.
@@ -89,12 +89,14 @@ The others wait meanwhile: llm-detach, or delete and llm-continue, before their 
   llm-profile start TP0        the engine's own profiler (torch's traces); stop ends it and names the files
   (gdb) llm-profile start sglang:TP0 -activities CPU,GPU -steps 10 -o /tmp/traces
   pytrace FUNCTION             each call with its arguments and result, nobody edits the engine
+  pytrace -calls vllm.v1.core  every call of some modules, indented, with durations; ends after 1,000 calls
 Under another profiler, from the start; gdbext attaches to the ranks meanwhile as always (debuggers of the GPU cannot):
   nsys profile -t cuda,nvtx,osrt --trace-fork-before-exec=true -o trace COMMAND   the timeline, with the engine's own NVTX ranges
   nsys launch COMMAND, then nsys start and nsys stop                                only the seconds of interest
   ncu --target-processes all -k regex:attention -c 3 COMMAND                        one kernel closely; llm-kernels has the names
   rocprofv3 --hip-trace --kernel-trace -- COMMAND; runTracer.sh COMMAND (RPD)       the same on AMD
   compute-sanitizer --target-processes all COMMAND                                  illegal accesses, 10 to 100 times slower
+What gdbext adds there: llm-ranks says which rank a trace's pid is, llm-stacks what its host threads do at that moment.
 rocgdb: the host side is gdb's; that it works there was never tried.""",
     "start-up": """It does not start, or a worker is missing.
   llm-ranks                    who is there, by title, command line or memory

@@ -18,6 +18,7 @@ from ..session.gdb_only import (
     refuse_typos,
     require_gdb,
 )
+from ..session.optional_packages import need
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ class LlmSave(Command):
             check_condition(expression, self.name)
         condition = getattr(args, "if")
         check_condition(condition, self.name)
+        need("numpy", "llm-save")  # now, not when the first tensor is to be written
         folder = os.path.abspath(os.path.expanduser(args.o))
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)

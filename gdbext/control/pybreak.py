@@ -94,6 +94,7 @@ class PyBreakpoint:
             "condition": self.condition,
             "count": self.count,
             "places": len(self.places),
+            "also": list(dict.fromkeys(f"{escape(p.code.file)}:{p.line}" for p in self.places[1:] if p.code is not first.code)),
             "processes": [t.process.pid for t in self.hw_breakpoints],
         }
 

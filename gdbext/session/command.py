@@ -86,6 +86,9 @@ class Args:
         def __getattr__(self, name: str) -> Any: ...
 
 
+IN_WORDS = {"unstopped": "unstopped: read while the process runs"}  # reasons that JSON has as one word
+
+
 class Answer:
     """What a command found. `data`: the JSON fields; `text`: a function of `Style` that makes the text for people;
     `partial`: reasons why the answer is not the whole truth."""
@@ -103,7 +106,8 @@ class Answer:
         text = self.text(style) if callable(self.text) else self.text
         text = escape_output(text, style.enabled)
         if self.partial:
-            text += ("\n" if text else "") + style.dim("(partial: " + "; ".join(self._reasons()) + ")")
+            reasons = "; ".join(IN_WORDS.get(reason, reason) for reason in self._reasons())
+            text += ("\n" if text else "") + style.dim(f"(partial: {reasons})")
         return text
 
 

@@ -236,7 +236,7 @@ def _counts(s: ProcessSamples, rt: Runtime) -> dict[Any, Any]:
                 found[f"collectives begun in {count.group}" + (f" ({operation})" if operation else ""), count.group] = begun
         for ring in shm_rings.find(rt):
             end = "written" if ring.reader is None else "read"
-            found[f"messages {end} in ring {ring.name}", ring.name, ring.reader] = ring.index
+            found[f"place that is {end} next in ring {ring.name}", ring.name, ring.reader] = ring.index
     except (GdbextError, AttributeError):
         pass  # it changed while it was read: what was counted by then counts
     return found

@@ -251,6 +251,7 @@ def test_without_numpy_gdb_says_the_line_that_installs_it(gdb, subject, tmp_path
             "python import importlib.util; print(importlib.util.find_spec('numpy'))",
             "pytensor -stats small",
             "pytensor -repr small",
+            f"llm-save a=small -at file.py:1 -o {tmp_path}",
         ],
         ["-p", str(subject.pid)],
         before=LAZY,
@@ -260,6 +261,7 @@ def test_without_numpy_gdb_says_the_line_that_installs_it(gdb, subject, tmp_path
         pytest.skip("this gdb's own Python brings numpy")
     assert re.match(r"pytensor: -stats needs numpy, .*; run: python3 -m pip install --target \S+ .*numpy$", said.outputs[1])
     assert said.outputs[2].startswith(subject.tensors["big strided"]["repr"])  # what needs none still works
+    assert "llm-save needs numpy, " in said.outputs[3] and "pip install" in said.outputs[3]
 
 
 def test_a_core_is_compared_with_the_process_it_came_from(gdb, subject, tmp_path):

@@ -79,3 +79,17 @@ def test_files_that_the_pages_name_are_there():
 
 def test_the_readme_is_one_screen():
     assert len(read("README.md").splitlines()) <= 64
+
+
+def test_each_row_of_the_guides_names_a_command_that_is_there_and_where_it_was_run():
+    rows = [line.split(" | ") for line in read("docs", "guides.md").splitlines() if re.match(r"\| \d+ \| ", line)]
+    assert [int(row[0].strip("| ")) for row in rows] == list(range(1, 105))
+    for row in rows:
+        _, by_hand, command, run = (cell.strip(" |") for cell in row)
+        assert by_hand and command and run, row
+        named = re.findall(r"(?<![\w-])(?:llm|py)[a-z-]*[a-z](?![\w.])", " ".join(re.findall(r"`([^`]+)`", command)))
+        strange = [name for name in named if name.startswith(("llm-", "py")) and name not in table.COMMANDS]
+        assert not set(strange) - {"python3", "python"}, row
+        for path in re.findall(r"tests/[\w/]+\.py", run):
+            assert os.path.exists(os.path.join(ROOT, path)), path
+        assert re.search(r"tests/|nowhere|by hand|as row \d|as \d", run), row

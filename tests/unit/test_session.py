@@ -88,3 +88,15 @@ def test_what_the_debugger_has_attached_is_read_through_the_debugger(engine):
 def test_a_process_tells_what_has_become_of_it(engine):
     process = next(p for p in proctable.ProcTable() if p.pid == os.getpid())
     assert process.fate() == ""
+
+
+def test_a_name_with_several_places_shows_them_all_and_unstopped_is_said_in_words():
+    from gdbext.answers.breakpoints import set_text
+    from gdbext.render.text import PLAIN
+    from gdbext.session.command import Answer
+
+    data = {"command": "pybreak", "number": 1, "file": "/a/llama.py", "line": 3, "function": "Layer.forward", "condition": ""}
+    said = set_text({**data, "count": 1, "pending": False, "places": 2, "also": ["/b/eagle.py:7"]}, PLAIN)
+    assert said == "pybreak 1: /a/llama.py:3  Layer.forward  and /b/eagle.py:7  (2 debug registers)"
+    assert Answer({}, "text", ["unstopped"]).to_text() == "text\n(partial: unstopped: read while the process runs)"
+    assert '"partial": ["unstopped"]' in Answer({}, "text", ["unstopped"]).json("pybt")
