@@ -240,6 +240,21 @@ def bench_pybreak(gdb, rounds):
             )
 
 
+def bench_share(gdb, rounds):
+    """What the tools cost beside a vLLM at work that leaves the rest of the machine a share, or leaves it nothing."""
+    rows = {}
+    for share in ("none", "nice", "quota", "nice quota"):
+        with start_vllm(tp=2, env={"GDBEXT_ENGINE_SHARE": share}) as engine:
+            engine.wait_ready()
+            pid = next(pid for pid, title in engine.titles().items() if title == "VLLM::EngineCore")
+            line = gdb_line(gdb, f"source {INIT}", f"llm-attach {pid}", "pybt -all", "llm-detach")
+            before, began = engine.answered()[0], time.monotonic()
+            runs = [measure(line, pid) for _ in range(rounds)]
+            rate = (engine.answered()[0] - before) / (time.monotonic() - began)
+        rows[f"{share}: {engine.share or 'nothing done'}; {rate:.0f} tokens/s"] = runs
+    table(f"llm-attach, pybt -all beside a vLLM at work ({rounds} rounds)", rows)
+
+
 def main(words):
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="how often each tool runs")
@@ -255,6 +270,7 @@ def main(words):
     parser.add_argument(
         "--pybreak", action="store_true", help="only what an armed Python breakpoint costs vLLM and SGLang at work"
     )
+    parser.add_argument("--share", action="store_true", help="only gdb beside a vLLM that leaves others a share of the machine")
     parser.add_argument("--fuzz", type=int, metavar="N", help="only N damaged files of each format that the pack opens")
     parser.add_argument("--gib", type=float, default=1.0, help="size of the tensor of --tensors")
     args = parser.parse_args(words)
@@ -268,6 +284,9 @@ def main(words):
         return 0
     if args.pybreak:
         bench_pybreak(gdb, args.rounds)
+        return 0
+    if args.share:
+        bench_share(gdb, args.rounds)
         return 0
     if args.kv:
         bench_kv(gdb, args.rounds)
