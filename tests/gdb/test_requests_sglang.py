@@ -1,5 +1,5 @@
-"""Readers of SGLang's requests on STAND-INS of its processes (named so) that run: whoever stands on the way of an answer is named,
-and nobody while somebody gets on."""
+"""Readers of SGLang's requests on STAND-INS of its processes (named so) that run: whoever stands on the way of an answer is
+named, and nobody while somebody gets on."""
 
 import contextlib
 import time

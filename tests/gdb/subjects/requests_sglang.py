@@ -1,9 +1,10 @@
 """STAND-INS of SGLang's processes, named as SGLang 0.5.23 names them, with one request "a" on its way.
 
-requests_sglang.py ROLE [FAULT]     ROLE: server, scheduler or detokenizer. FAULT of a server: blocked (a callback of its loop comes
-to no end), deaf (the task that takes answers in has ended), kept (the request is not handed on, in a callback that comes to no
-end); of the others: loops (in an endless loop), turns (in a long step that gets on), paused (the scheduler has it, and is paused).
-Says when it is where it stays.
+requests_sglang.py ROLE [FAULT]     ROLE: server, scheduler or detokenizer. Says when it is where it stays.
+
+FAULT of a server: blocked (a callback of its loop comes to no end), deaf (the task that takes answers in has ended), kept (the
+request is not handed on, in a callback that comes to no end); of the others: loops (in an endless loop), turns (in a long step
+that gets on), paused (the scheduler has it, and is paused).
 """
 
 import asyncio
