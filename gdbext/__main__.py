@@ -94,6 +94,14 @@ def _setup(name, words):
     return status
 
 
+def _meant(name: str) -> str:
+    """` (llm-ranks?)`: what a word that is no command may have been meant for; "" where nothing is near."""
+    import difflib
+
+    near = ["llm guide"] if name == "guide" else difflib.get_close_matches(name, [*table.COMMANDS, *SETUP], 2, 0.8)
+    return f" ({' or '.join(near)}?)" if near else ""
+
+
 def main(words: list[str]) -> int:
     name, rest = (words[0], words[1:]) if words else ("--help", [])
     if name in ("-h", "--help", "help"):
@@ -111,7 +119,8 @@ def main(words: list[str]) -> int:
         if name in SETUP:
             return _setup(name, rest)
         if name not in table.COMMANDS:
-            raise GdbextError(f"there is no command {name!r}; python -m gdbext --help lists them")
+            meant = _meant(name)
+            raise GdbextError(f"there is no command {name!r}{meant}; python -m gdbext --help lists them")
         command = table.load(name)
         if rest and rest[0] in ("-h", "--help"):
             print(command.help())

@@ -59,7 +59,7 @@ def arithmetic(name: str, left: Any, right: Any) -> Any:
     if name == "Mult" and not (isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS)):
         raise GdbextError("only numbers are multiplied here")
     if name == "Mod" and isinstance(a, (str, bytes, bytearray)):
-        raise GdbextError("text is not formatted here")
+        raise GdbextError("text is not formatted here by %: write the values side by side, with commas")
     _bound(name, a, b)
     return work(a, b)
 

@@ -74,7 +74,7 @@ def _extreme(name: str) -> Callable[..., Any]:
     def work(rt: Runtime | None, *args: Any) -> Any:
         candidates = list(members(args[0])) if len(args) == 1 else list(args)
         if not candidates:
-            raise GdbextError(f"{name}() of nothing")
+            raise GdbextError(f"{name}() of something empty has no value")
         best = candidates[0]
         for one in candidates[1:]:
             if comparisons.ordered("Lt" if name == "min" else "Gt", one, best):
@@ -124,7 +124,7 @@ def _getattr(rt: Runtime | None, value: Any, name: Any, *default: Any) -> Any:
 def _sorted(rt: Runtime | None, value: Any) -> list[Any]:
     found = list(members(value))
     if any(_is_nan(v) for v in found):
-        raise GdbextError("nan has no place in an order")
+        raise GdbextError("a nan among them: sorted(), min() and max() would give anything")
     made: list[Any] = []
     for one in found:  # binary insertion, after all that are not greater
         low, high = 0, len(made)

@@ -111,7 +111,7 @@ class View:
         def find() -> Object:
             root: Optional[Object] = self.reader.find_scheduler(rt)
             if root is None:
-                raise NotFoundError(f"{rt.target.describe()} has no scheduler")
+                raise NotFoundError(f"{rt.target.describe()} has no scheduler in it: name the process that schedules (llm-ranks)")
             return root
 
         try:

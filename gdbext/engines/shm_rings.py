@@ -126,7 +126,7 @@ def _ring(queue: Object, held: str) -> Optional[Ring]:
             and offset == size * count
             and (writer or 0 <= reader < readers)
         ):
-            raise LayoutError(f"the ring at {buffer.address:#x} is not one I know")
+            raise LayoutError(f"the ring at {buffer.address:#x} is laid out as no release that is known here does it")
         name = buffer.attr("shared_memory").attr("_name").string(256).lstrip("/")
         target = queue.rt.target
         start = next((m.start for m in target.mappings() if m.path.split(" ")[0] == "/dev/shm/" + name and not m.offset), None)

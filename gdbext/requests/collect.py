@@ -119,7 +119,7 @@ def _look_at(spec: EngineSpec, target: Target, rank: object, schedules: bool = F
         if found.notes and not target.is_stopped:
             raise GdbextError("; ".join(found.notes))
         if schedules and not found.parts and not target.is_stopped:
-            raise NotFoundError(f"{found.label}: no scheduler in its frames")
+            raise NotFoundError(f"{found.label}: no frame of it holds the scheduler just now: ask again")
         return found
 
     try:

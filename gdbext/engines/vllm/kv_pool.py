@@ -91,7 +91,7 @@ def _none(rt: Runtime) -> int:
     def find() -> int:
         address = rt.library.symbol("_Py_NoneStruct")  # exported by every CPython
         if address is None or not rt.object(address).is_none():
-            raise LayoutError(f"{rt.target.describe()}: None is not where {rt.library.path} says")
+            raise LayoutError(f"{rt.target.describe()}: the object None is not where the symbol of {rt.library.path} puts it")
         return address
 
     return rt.target.cached("address of None", find)
