@@ -25,8 +25,8 @@ def _load():
         sys.path.append(wheels)  # last: what gdb's own Python brings goes first
     for command in table.load_all():
         gdb_session.register(command)
-    for room in (frame_filters, functions, printers):
-        room.register()
+    for part in (frame_filters, functions, printers):
+        part.register()
 
 
 _load()

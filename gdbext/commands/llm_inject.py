@@ -78,7 +78,9 @@ class LlmInject(Command):
         if not started:
             raise GdbextError("; ".join(escape(f) for f in failed))
         return Answer(
-            {"started": started, "port": started[0].get("port")}, "\n".join(told(s) for s in started), [escape(f) for f in failed]
+            {"started": started, "port": started[0].get("port")},
+            "\n".join(result_text(s) for s in started),
+            [escape(f) for f in failed],
         )
 
     @staticmethod
@@ -108,7 +110,7 @@ def attach_configuration(name: str | int, port: int) -> dict[str, Any]:
     }
 
 
-def told(said: dict[str, Any]) -> str:
+def result_text(said: dict[str, Any]) -> str:
     """What came of one, in words."""
     head = f"{escape(said['tool'])} runs in {name_of(said)}"
     if said.get("ok") is None:

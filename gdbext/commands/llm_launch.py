@@ -48,10 +48,9 @@ class LlmLaunch(Command):
                 "a launch can be decoded only in a process that gdb holds stopped: llm-attach it, llm-break, continue"
             )
         stopped = require_gdb(session, "stopped_launch")
-        args.on = args.pool = None
-        rt = runtime_or_none(session, args)
+        rt = runtime_or_none(session)
         found = stopped.launch_here(target, session.registers(), rt)
-        places = addresses.KvPlaces(lambda: view_of(session, args))
+        places = addresses.KvPlaces(lambda: view_of(session, args, target))
         variables = pointees.TensorVariables(target, rt, session.tid())
         for argument in found.arguments:
             if argument.pointer and argument.value:

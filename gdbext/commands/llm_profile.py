@@ -68,7 +68,7 @@ class LlmProfile(Command):
             "port": done[0].port,
             "files": [f for one in done for f in one.files or [one.folder] if f],
         }
-        return Answer(data, "\n".join(told(one, verb) for one in done), failed)
+        return Answer(data, "\n".join(result_text(one, verb) for one in done), failed)
 
 
 def _chosen(args: Args) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _chosen(args: Args) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value}
 
 
-def told(one: Any, verb: str) -> str:
+def result_text(one: Any, verb: str) -> str:
     """What came of one engine, in words."""
     labels = ", ".join(escape(r.label) for r in one.ranks)
     text = f"profiler {'started' if verb == 'start' else 'stopped'} on {labels} (port {one.port}); "

@@ -217,5 +217,5 @@ def _other(session, args, whole, tensor, partial):
 
 
 def _is_module(session, args, name):
-    rt = runtime_or_none(session, args)
+    rt = runtime_or_none(session, args.on)
     return rt is not None and rt.has_module((name,))

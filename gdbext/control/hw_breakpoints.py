@@ -66,7 +66,7 @@ def _has_front_end():
 FRONT_END = _has_front_end()
 
 
-class View(ProcTarget):
+class StopMemory(ProcTarget):
     """A process's memory while one of its threads is in a breakpoint's `stop()`: `epoch` ends with the next one."""
 
     def __init__(self, pid, label=""):
@@ -95,7 +95,7 @@ class Process:
 
     def __init__(self, inferior, label=""):
         self.inferior, self.pid, self.label = inferior, inferior.pid, label
-        self.view = View(self.pid, label)
+        self.view = StopMemory(self.pid, label)
         self.rt = open_runtime(self.view)
         if self.rt.layout.free_threaded:
             raise GdbextError(

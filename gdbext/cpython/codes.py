@@ -1,7 +1,8 @@
 """Which code objects a file's line or a function's name stands for, and at which of their bytes that line begins.
 
 Code objects are found by the one word that each begins with: the address of PyCode_Type. The whole private memory is searched for
-it, so closures, functions behind decorators and those of a module that was loaded again are found, whoever holds them.
+it, so closures, functions behind decorators and those of a module that was loaded again are found, whoever holds them. The Python
+breakpoints of `control` are set at what is found here.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def survey(
     found: List[Rank] = []
     for number, group in enumerate(families.families(search.ranks)):
         _complete(number, group)
-        found += sorted(group, key=families.place)
+        found += sorted(group, key=families.sort_key)
     if engine is not None:
         found = [r for r in found if r.engine == engine]
     for index, rank in enumerate(found):

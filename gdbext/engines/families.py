@@ -16,7 +16,7 @@ ORPHANS = ("engine-core", "worker", "scheduler", "detokenizer", "rank", "coordin
 _ROLE_ORDER = ("frontend", "api-server", "coordinator", "backend", "engine-core", "scheduler", "detokenizer", "worker", "rank")
 
 
-def place(rank: Rank) -> Tuple[Any, ...]:
+def sort_key(rank: Rank) -> Tuple[Any, ...]:
     """The sort key of a rank among those of its engine."""
     role = _ROLE_ORDER.index(rank.role) if rank.role in _ROLE_ORDER else len(_ROLE_ORDER)
     numbers = [rank.label_ranks.get(g, 0) for g in ("dp", "pp", "pcp", "tp", "local")]

@@ -195,7 +195,7 @@ def _name_fault(pool: Pool, before: int, at: int, seen: bytearray) -> Fault:
 
 
 @dataclasses.dataclass
-class Node:
+class TreeNode:
     """A node of a prefix tree. `slots`: the token slots it holds; `parent`, `children`: indices of the tree's list; `keys_match`:
     whether each child's key begins with what it is filed under; `tokens`: the length of its key."""
 
@@ -216,7 +216,7 @@ class Tree:
     """A prefix tree: nodes (the first is the root) and the sizes that the engine keeps of it, in tokens. `reaching`: whether a
     lock reaches from a node to the root; of a window or a state it does not."""
 
-    nodes: List[Node]
+    nodes: List[TreeNode]
     evictable: Optional[int] = None
     protected: Optional[int] = None
     page_size: int = 1

@@ -68,19 +68,20 @@ def view_of(session: Any, args: Any, target: Optional[Target] = None) -> Union[V
     instead.
 
     Where no process is named and none is selected, the engine that runs alone on this machine is taken."""
+    on = getattr(args, "on", None)
     if target is None:
-        if args.on is None and session.selected_pid() is None:
-            args.on = str(only_scheduler(session).pid)
-        target = session.target(args.on)
+        if on is None and session.selected_pid() is None:
+            on = args.on = str(only_scheduler(session).pid)  # also for a retry
+        target = session.target(on)
     root = None
     if getattr(args, "pool", None):
-        root = expressions.evaluate(session.runtime(args.on), args.pool, session.frame(args.on))
+        root = expressions.evaluate(session.runtime(on), args.pool, session.frame(on))
         if not isinstance(root, objects.Object):
             raise GdbextError(f"-pool {args.pool} is a {type(root).__name__}, no Scheduler, KVCacheManager or BlockPool")
     try:
         view = kv_view.View(target, engine_of(session, target), root, getattr(args, "show_content", False))
     except GdbextError:  # no Python engine: a C++ one, if a frame runs its methods
-        for spec in registry.with_native_kv() if args.on is None and root is None else ():
+        for spec in registry.with_native_kv() if on is None and root is None else ():
             found = session.this_of(spec.kv_classes, spec.kv_types)
             if found is not None:
                 return kv_view.NativeView(target, spec.kv, found)

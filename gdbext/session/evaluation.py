@@ -63,7 +63,7 @@ def tensor_of(session: Session, args: Args) -> NamedTensor:
     if args.cxx:
         return _from_gdb(session, args)
     if _ADDRESS.match(args.operand_text) and not args.py:
-        rt = runtime_or_none(session, args)
+        rt = runtime_or_none(session, args.on)
         return NamedTensor(*locate.at_address(session.target(args.on), rt, int(args.operand_text, 0)), rt)
     try:
         rt, found = value_of(session, args)
@@ -94,7 +94,7 @@ def tensor_value(rt: Runtime, value: Any) -> Tensor | None:
 
 def hidden_names(session: Session, args: Args) -> Collection[str]:
     """The names whose content a command does not show: none with -show-content, nor where the process runs no Python engine."""
-    rt = runtime_or_none(session, args)
+    rt = runtime_or_none(session, args.on)
     return frozenset() if rt is None else session.private(rt, args)
 
 
@@ -106,10 +106,10 @@ def hides_values(text: str, tensor: Tensor, private: Collection[str]) -> bool:
     return bool(content.names_in(text) & frozenset(private)) or content.is_unnamed(text)
 
 
-def runtime_or_none(session: Session, args: Args) -> Runtime | None:
+def runtime_or_none(session: Session, on: str | None = None) -> Runtime | None:
     """The process's Python, or None: a C++ program has tensors too."""
     try:
-        return session.runtime(args.on)
+        return session.runtime(on)
     except GdbextError:
         return None
 
@@ -118,6 +118,6 @@ def _from_gdb(session: Session, args: Args) -> NamedTensor:
     """A C++ expression: a pointer to or the number of an address, or an at::Tensor itself."""
     if not hasattr(session, "gdb_value"):
         raise GdbextError(f"{args.operand_text}: C++ expressions need gdb: run this inside gdb, or give an address")
-    address, rt = locate.address_of(session.gdb_value(args.operand_text)), runtime_or_none(session, args)
+    address, rt = locate.address_of(session.gdb_value(args.operand_text)), runtime_or_none(session, args.on)
     tensor, what = locate.at_address(session.target(args.on), rt, address)
     return NamedTensor(tensor, "C++, " + what, rt)

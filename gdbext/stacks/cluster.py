@@ -66,7 +66,7 @@ ANSWER = {  # what is read of an answer of `llm-stacks -json`
 }
 
 
-class Merged:
+class MergedAnswers:
     """Answers together: `processes`, `failed`, `pauses`, `total` processes asked for, `partial`."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Merged:
         self.processes += found.values()
         self.partial += [f"{source}: {reason}" for reason in answer.get("partial", ())]
 
-    def finish(self) -> Merged:
+    def finish(self) -> MergedAnswers:
         """Names that two machines have are told apart by the machine."""
         count: dict[str, int] = {}
         for p in self.processes:
@@ -130,8 +130,8 @@ class Merged:
         return self
 
 
-def from_folder(folder: str) -> Merged:
-    """`Merged` of every *.json file in a folder."""
+def from_folder(folder: str) -> MergedAnswers:
+    """`MergedAnswers` of every *.json file in a folder."""
     try:
         names = sorted(n for n in os.listdir(folder) if n.endswith(".json"))
     except OSError as e:
@@ -140,7 +140,7 @@ def from_folder(folder: str) -> Merged:
         raise NotFoundError(
             f"{folder}: no *.json file: write each node's answer there: python -m gdbext llm-stacks all --json > NODE.json"
         )
-    merged = Merged()
+    merged = MergedAnswers()
     for name in names:
         path = os.path.join(folder, name)
         try:
@@ -156,9 +156,9 @@ def from_folder(folder: str) -> Merged:
     return merged.finish()
 
 
-def from_ray(words: Iterable[str]) -> Merged:
-    """`Merged` of every node of the Ray cluster that this machine belongs to: each runs `llm-stacks WORDS -json` in a task that
-    is tied to it. Needs the `ray` of the engine's own environment."""
+def from_ray(words: Iterable[str]) -> MergedAnswers:
+    """`MergedAnswers` of every node of the Ray cluster that this machine belongs to: each runs `llm-stacks WORDS -json` in a task
+    that is tied to it. Needs the `ray` of the engine's own environment."""
     try:
         import ray  # type: ignore[import-not-found,unused-ignore]
         from ray.exceptions import RayError  # type: ignore[import-not-found,unused-ignore]
@@ -180,7 +180,7 @@ def from_ray(words: Iterable[str]) -> Merged:
             tied = NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
             task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=tied)(_on_node)
             asked.append((node["NodeManagerHostname"], task.remote(list(words))))
-        merged = Merged()
+        merged = MergedAnswers()
         for host, reference in asked:
             try:
                 merged.add(json.loads(ray.get(reference, timeout=RAY_TIMEOUT)), host)

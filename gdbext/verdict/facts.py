@@ -157,17 +157,17 @@ class ThreadState:
 
 @dataclass(eq=False)
 class ProcessState:
-    """One process: `threads` (the main one first), `hog`: (node that holds the GIL and never gives it back, [nodes that wait for
-    it]) or None, `world`: (rank, size) or None, `why` it could not be read, `tasks`, `moved_tasks`: nodes, `loops`, `counters`:
-    of progress, `rings`, `counts` of collectives, `children`: {pid: seconds it ran}, `dead_children`: [(pid, what)], `ended`: how
-    it has ended, `peers`: {inode: [(pid, writes)]}, `requests`: of its engine (`requests.model.Tracked`), None where they are not
-    known."""
+    """One process: `threads` (the main one first), `gil_hog`: (node that holds the GIL and never gives it back, [nodes that wait
+    for it]) or None, `world`: (rank, size) or None, `why` it could not be read, `tasks`, `moved_tasks`: nodes, `loops`,
+    `counters`: of progress, `rings`, `counts` of collectives, `children`: {pid: seconds it ran}, `dead_children`: [(pid, what)],
+    `ended`: how it has ended, `peers`: {inode: [(pid, writes)]}, `requests`: of its engine (`requests.model.Tracked`), None where
+    they are not known."""
 
     name: str
     role: str = ""
     state: str = "S"
     threads: list[ThreadState] = field(default_factory=list)
-    hog: tuple[Node, list[Node]] | None = None
+    gil_hog: tuple[Node, list[Node]] | None = None
     world: tuple[int, int] | None = None
     why: str = ""
     pid: int = 0

@@ -36,7 +36,7 @@ def facts_of(s: ProcessSamples) -> ProcessState:
     facts.threads = [_thread(s, th, edges.get((s.view.name, th.tid))) for th in s.view.threads]
     facts.world, facts.rings, facts.counts = s.world, s.rings, s.counts
     facts.tasks, facts.loops, facts.moved_tasks = s.tasks.tasks, s.tasks.loops, s.moved_tasks
-    facts.hog = _unreleased_gil(s, facts.threads)
+    facts.gil_hog = _unreleased_gil(s, facts.threads)
     if rank is not None and getattr(rank, "orphan", False):
         facts.orphan = "its parent is gone" + (f"; it holds {held}" if (held := holds(s)) else "")
     return facts
@@ -70,7 +70,7 @@ def _unreleased_gil(s: ProcessSamples, found: list[ThreadState]) -> tuple[object
     """(node, waiters) where one thread held the GIL at every look while others, that never had it, waited at half of them or
     more: a waiter asks again every 5 ms, and on a machine at work it is some time until it waits again. Python makes a thread
     give the GIL back after 5 ms when another asks, so one that runs and never does is in C code; one that was not given a
-    processor is no hog."""
+    processor is no such thread."""
     got = s.gil
     if got is None or got.count < MIN_GIL_LOOKS or got.free or len(got.held) != 1:
         return None

@@ -1,5 +1,5 @@
-"""Native stacks against others' unwinders on the same stopped threads: gdb's own frames, pystack and py-spy. All frames that can be
-known must be equal.
+"""Native stacks against others' unwinders on the same stopped threads: gdb's own frames, pystack and py-spy. All frames that can
+be known must be equal.
 
 Hand-written kernels (MKL's, for instance) have no call-frame information: nobody knows their caller. gdb then guesses from the
 function's first instructions, by its "prologue" unwinders, and shows what it finds there as frames; the pack guesses in

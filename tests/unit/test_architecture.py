@@ -353,7 +353,8 @@ def test_thin_commands_load_without_gdb_and_without_heavy_modules():
         "assert len(loaded) == len(table.COMMANDS) and all(c.name == n for c, n in zip(loaded, table.COMMANDS))\n"
         "assert all(c.__doc__ and c.group is not None for c in loaded)\n"
         "heavy = {'numpy', 'torch', 'pygments', 'matplotlib', 'subprocess', 'asyncio', 'ctypes', 'gdb', 'dataclasses',\n"
-        "         'inspect', 'uuid', 'decimal', 'fractions', 'pathlib', 'platform', 'difflib', 'json', 'ast', 'argparse'} & set(sys.modules)\n"
+        "         'inspect', 'uuid', 'decimal', 'fractions', 'pathlib', 'platform', 'difflib',\n"
+        "         'json', 'ast', 'argparse'} & set(sys.modules)\n"
         "print(sorted(heavy))"
     )
     said = subprocess.run([sys.executable, "-I", "-S", "-c", code, ROOT], stdout=subprocess.PIPE, check=True, text=True).stdout

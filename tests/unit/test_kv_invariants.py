@@ -10,7 +10,7 @@ import pytest
 from gdbext.engines import registry
 from gdbext.kvcache import invariants, model, picture
 from gdbext.kvcache import rules as rule_names
-from gdbext.kvcache.model import DANGLING, HEAD, NONE, TAIL, Cache, Group, Node, Pool, Request, Tree
+from gdbext.kvcache.model import DANGLING, HEAD, NONE, TAIL, Cache, Group, Pool, Request, Tree, TreeNode
 
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import given, settings  # noqa: E402
@@ -358,7 +358,11 @@ def test_kernel_blocks_smaller_than_the_managers():
 def slot_cache():
     """SGLang: 32 slots; r0 shares 1-4 with the tree and has 5, 6; r1 has 1-4 and 7; the tree holds 1-4 and 10, 11."""
     tree = Tree(
-        [Node(0, -1, [1, 2], 0, [], 1), Node(1, 0, [], 4, [1, 2, 3, 4], 2, count=4), Node(2, 0, [], 2, [10, 11], 0, count=2)],
+        [
+            TreeNode(0, -1, [1, 2], 0, [], 1),
+            TreeNode(1, 0, [], 4, [1, 2, 3, 4], 2, count=4),
+            TreeNode(2, 0, [], 2, [10, 11], 0, count=2),
+        ],
         2,
         4,
     )
@@ -411,7 +415,7 @@ SLOT_FAULTS = {
     "wrong key": (lambda c, p, t: t.nodes[0].misfiled.append(2), "tree-key", None),
     "short value": (lambda c, p, t: setattr(t.nodes[2], "tokens", 3), "tree-key", None),
     "unlocked ancestor": (
-        lambda c, p, t: (t.nodes[2].children.append(3), t.nodes.append(Node(3, 2, [], 0, [], 1))),
+        lambda c, p, t: (t.nodes[2].children.append(3), t.nodes.append(TreeNode(3, 2, [], 0, [], 1))),
         "tree-lock",
         None,
     ),

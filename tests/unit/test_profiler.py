@@ -1,5 +1,5 @@
 """The engine's profiler by HTTP, on a made-up server in this process (tests/engines asks real ones): found by its listening
-socket, and what it answers is told."""
+socket, and what it answers is result_text."""
 
 import http.server
 import json
@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from gdbext.commands.llm_profile import LlmProfile, _chosen, told
+from gdbext.commands.llm_profile import LlmProfile, _chosen, result_text
 from gdbext.engines import profiler
 from gdbext.engines.registry import SPECS
 from gdbext.errors import GdbextError
@@ -76,10 +76,10 @@ def test_all_ranks_of_the_engine_are_started_and_stopped(only, monkeypatch, tmp_
     monkeypatch.setattr(profiler, "_folder", lambda profiler, rank: str(tmp_path))
     (done,), failed = profiler.switch(FAMILY[1:2], FAMILY, "start")
     assert [r.label for r in done.ranks] == ["TP0", "TP1"] and done.port == only[1] and failed == [] and done.files == []
-    assert told(done, "start") == f"profiler started on TP0, TP1 (port {only[1]}); traces land in {tmp_path}"
+    assert result_text(done, "start") == f"profiler started on TP0, TP1 (port {only[1]}); traces land in {tmp_path}"
     FakeServer.writes = str(tmp_path / "rank0.pt.trace.json")
     (done,), _ = profiler.switch(FAMILY[1:2], FAMILY, "stop")
-    assert done.files == [FakeServer.writes] and told(done, "stop").splitlines()[1] == "  " + FakeServer.writes
+    assert done.files == [FakeServer.writes] and result_text(done, "stop").splitlines()[1] == "  " + FakeServer.writes
     assert FakeServer.asked == ["/start_profile", "/stop_profile"]
 
 

@@ -25,12 +25,23 @@ def inside(op="all_reduce", caller="forward"):
 
 
 def process(
-    name, frames=(), native=(), edge=None, role="worker", state="S", world=None, hog=None, zombies=(), rings=(), counts=(), **main
+    name,
+    frames=(),
+    native=(),
+    edge=None,
+    role="worker",
+    state="S",
+    world=None,
+    gil_hog=None,
+    zombies=(),
+    rings=(),
+    counts=(),
+    **main,
 ):
     tid = sum(map(ord, name)) * 100
     main.setdefault("load", 0.0)
     threads = [ThreadState((name, tid), "MainThread", True, frames, edge=edge, native=native, **main)]
-    return ProcessState(name, role, state, threads, hog, world, dead_children=zombies, rings=rings, counts=counts)
+    return ProcessState(name, role, state, threads, gil_hog, world, dead_children=zombies, rings=rings, counts=counts)
 
 
 def node(name):
@@ -96,7 +107,7 @@ def test_a_lock_that_a_victim_holds_is_not_what_is_wrong():
 
 def test_a_gil_that_a_victim_keeps_is_not_what_is_wrong():
     tp0 = add(
-        process("TP0", inside(), load=0.9, hog=(node("TP0"), [("TP0", 7)])),
+        process("TP0", inside(), load=0.9, gil_hog=(node("TP0"), [("TP0", 7)])),
         7,
         "helper",
         Edge(("TP0", 7), "the GIL", "GIL", node("TP0")),
@@ -106,13 +117,13 @@ def test_a_gil_that_a_victim_keeps_is_not_what_is_wrong():
 
 
 def test_who_keeps_the_gil_is_the_culprit_with_and_without_waiters():
-    hog = add(
-        process("a", python("call"), SLEEP, role="", hog=(node("a"), [("a", 7)])),
+    gil_hog = add(
+        process("a", python("call"), SLEEP, role="", gil_hog=(node("a"), [("a", 7)])),
         7,
         "other",
         Edge(("a", 7), "the GIL", "GIL", node("a")),
     )
-    assert (judge([hog]).kind, judge([hog]).culprits) == ("gil", [node("a")])
+    assert (judge([gil_hog]).kind, judge([gil_hog]).culprits) == ("gil", [node("a")])
     quiet = judge(
         [
             process("EngineCore", python("call"), READ, role="engine-core", holds=True),

@@ -5,7 +5,7 @@ default) keeps its nodes where only it can read them."""
 from __future__ import annotations
 
 from ...errors import GdbextError, LayoutError
-from ...kvcache.model import Node, Tree
+from ...kvcache.model import Tree, TreeNode
 from ...torch.tensor_impl import is_tensor
 from ..objects import is_set, length, numbers, numbers_until, optional
 from .paths import CLASSIC, COMPONENTS, LOCKS, MAX_NODES
@@ -87,8 +87,8 @@ def _size(core: Object, what: str, kind: str, unified: bool) -> Optional[int]:
     return None
 
 
-def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mapping: Optional[List[int]]) -> Node:
-    """What a node holds of one pool: a `Node` without its links."""
+def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mapping: Optional[List[int]]) -> TreeNode:
+    """What a node holds of one pool: a `TreeNode` without its links."""
     if unified:
         held = obj.attr("component_data").item(COMPONENTS.get(what, 0))
         value, lock = (
@@ -101,7 +101,7 @@ def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mappi
         )  # SWARadixCache: full slots, to be mapped
         value = obj.attr(name) if is_set(obj, name) else None
         lock = next((v for v in (optional(obj, n) for n in LOCKS.get(what, ("host_ref_counter",))) if v is not None), 0)
-    node = Node(optional(obj, "id", default=-1), -1, [], tokens, [], lock, obj.address)
+    node = TreeNode(optional(obj, "id", default=-1), -1, [], tokens, [], lock, obj.address)
     if value is None or value.is_none():
         node.host = True
     elif is_tensor(value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Node, Pool, Tree
+from ..model import Pool, Tree, TreeNode
 from ..rules import HASH_ENTRY, HASH_MISSING, TREE_KEY, TREE_LINK, TREE_LOCK, TREE_SIZE, TREE_TWICE
 from .findings import Findings
 
@@ -54,7 +54,7 @@ def check_tree(found: Findings, tree: Tree) -> None:
             found.add(TREE_SIZE, f"the tree counts {counted} {what} tokens, its nodes hold {held}")
 
 
-def _check_node(found: Findings, tree: Tree, index: int, node: Node) -> None:
+def _check_node(found: Findings, tree: Tree, index: int, node: TreeNode) -> None:
     """One node against its children and its parent. The root (index 0) has no key, no slots and no parent."""
     label = f"node {node.id}"
     parent = tree.nodes[node.parent] if 0 <= node.parent < len(tree.nodes) else None

@@ -18,9 +18,9 @@ def not_released(facts: Sequence[ProcessState]) -> Verdict | None:
     """A thread had the GIL in every sample while others asked for it and never got it. A garbage collection is no such case: it
     keeps the GIL for its whole run and gives it back."""
     for f in facts:
-        if not f.hog:
+        if not f.gil_hog:
             continue
-        node, waiters = f.hog
+        node, waiters = f.gil_hog
         holder = f.thread(node)
         if holder is None or holder.victim or holder.collects:
             continue

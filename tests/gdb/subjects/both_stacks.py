@@ -32,7 +32,8 @@ def frames_of_gdb():
 
 
 def walk():
-    """Lets gdb say of every frame of the selected thread what it knows: of a frame that is there already it names the unwinder."""
+    """Lets gdb say of every frame of the selected thread what it knows: of a frame that is there already it names the
+    unwinder."""
     for _ in range(2):
         frame = gdb.newest_frame()
         while frame is not None:
