@@ -23,8 +23,8 @@ _DIGESTS = frozenset((16, 20, 28, 32, 36, 48, 64))  # bytes of a hash, with or w
 _SAYS_NOTHING = frozenset(
     "_ a1 a2 answer arg args argument buf buffer chunk chunks cur current data doc docs document documents element elements "
     "first ids inp input inputs item items kwargs last left line lines message msg new obj object old out output outputs "
-    "param params part parts prev previous query question raw rep reply req request res resp response rest result results "
-    "ret right s1 s2 sentence seq seqs sequence sequences string strings temp tmp token tokens val value values word words".split()
+    "param params part parts prev previous query question raw rep reply req request res resp response rest result results ret "
+    "right s1 s2 sentence seq seqs sequence sequences string strings temp tmp token tokens val value values word words".split()
 )
 
 
