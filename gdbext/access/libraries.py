@@ -186,6 +186,7 @@ def load_all() -> Loaded:
 
 
 def selected_frame() -> Any:
+    """The frame that gdb has selected, None where there is none."""
     try:
         return gdb.selected_frame()
     except gdb.error:

@@ -79,6 +79,7 @@ def exception_data(found: Raised, private: Collection[str] = (), with_locals: bo
 
 
 def cut_reasons(found: Raised) -> list[str]:
+    """Reasons for `partial`: what was left out of an exception and of those that hang on it."""
     reasons = [f"{found.type}: {r}" for r in found.cut]
     for other in [found.cause, found.context] + found.members:
         reasons += cut_reasons(other) if other is not None else []

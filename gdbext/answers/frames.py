@@ -131,6 +131,7 @@ def python_frame_line(frame: dict[str, Any], style: Style) -> str:
 
 
 def native_frame_line(frame: dict[str, Any], style: Style) -> str:
+    """The line of a native frame: function, library, and whether it is vouched for."""
     name = names.short(frame["function"]) if frame["function"] else "??"
     where = os.path.basename(frame["library"]) or hex(frame["pc"])
     if not frame["function"]:
@@ -142,6 +143,7 @@ def native_frame_line(frame: dict[str, Any], style: Style) -> str:
 
 
 def kernel_frame_line(frame: dict[str, Any], style: Style) -> str:
+    """The line of a kernel that is about to be launched."""
     where = "grid ({},{},{}) block ({},{},{})".format(*frame["grid"], *frame["block"])
     return f"#{frame['level']:<3}{names.short(frame['function']) or hex(frame['pc'])} " + style.dim(
         f"<kernel, about to be launched: {where}>"
@@ -149,6 +151,7 @@ def kernel_frame_line(frame: dict[str, Any], style: Style) -> str:
 
 
 def device_kernel_lines(running: list[dict[str, Any]], style: Style) -> list[str]:
+    """One line for each kernel that runs on the device."""
     lines = [style.title("Kernels on the device") + style.dim(" (which thread launched one, cuda-gdb does not tell)")]
     for k in running:
         where = "device {} grid ({},{},{}) block ({},{},{})".format(k["device"], *k["grid"], *k["block"])

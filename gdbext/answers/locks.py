@@ -39,6 +39,7 @@ def edge_data(edge: Edge, nodes: Nodes) -> dict[str, Any]:
 
 
 def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
+    """Two lines for each edge: who waits for what, and who has it, or may have it."""
     lines = []
     for e in edges:
         lines.append(

@@ -31,6 +31,7 @@ def place(view: ProcessView, thread: ThreadView | None = None) -> dict[str, Any]
 
 
 def role_of(view: ProcessView) -> str:
+    """The role of an engine's process; '' for any other."""
     return view.rank.role if view.rank is not None else getattr(view, "role", "")
 
 

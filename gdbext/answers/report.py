@@ -41,6 +41,7 @@ def write_report(path: str, found: Sequence[Any], targets: Targets, wait: float)
 
 
 def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessView]) -> str:
+    """The report as one HTML page."""
     t = html.text
     culprits = ", ".join(
         f"{c['label']}" + (f" thread {c['tid']} {c.get('name', '')}" if c.get("tid") else "") for c in data["culprits"]
@@ -77,6 +78,7 @@ def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessVi
 
 
 def ranks_table(seen: list[ProcessSamples]) -> str:
+    """A table of the processes that were sampled."""
     rows = []
     for s in seen:
         p = s.rank.process if s.rank is not None else None
@@ -112,6 +114,7 @@ def requests_table(data: dict[str, Any]) -> str:
 
 
 def kv_table(views: list[ProcessView]) -> str:
+    """A table of the KV caches in numbers, one row for each scheduler."""
     rows = []
     for view in views:
         if view.rt is None:
@@ -147,6 +150,7 @@ def kv_table(views: list[ProcessView]) -> str:
 
 
 def versions_table(views: list[ProcessView]) -> str:
+    """A table of versions: gdbext, kernel, CPython and the packages of each process."""
     from .. import __version__
 
     rows = [["gdbext", __version__], ["kernel", os.uname().release], ["machine", os.uname().machine]]

@@ -133,6 +133,7 @@ def pool_of(name: str) -> str:
 
 
 def title(frame_node: Node) -> str:
+    """A frame of the tree with the lines at which its members stand."""
     return f"{escape(frame_node.frame.function) or '??'} ({escape(tree.where(frame_node))})"
 
 

@@ -42,6 +42,7 @@ def task_data(task: Task, private: Collection[str] | None = None) -> dict[str, A
 
 
 def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool) -> list[str]:
+    """The lines of tasks with equal stacks: names, state, what they wait for, frames."""
     task = alike[0]
     head = style.title(task["name"])
     if len(alike) > 1:

@@ -63,6 +63,7 @@ def number_text(value: Any) -> str:
 
 
 def statistics_text(stats: dict[str, Any], sampled: bool, style: Style) -> str:
+    """Statistics in one line."""
     parts = (
         [f"{name} {style.value(number_text(stats[name]))}" for name in ("min", "max", "mean", "std")]
         if stats["min"] is not None
@@ -76,6 +77,7 @@ def statistics_text(stats: dict[str, Any], sampled: bool, style: Style) -> str:
 
 
 def histogram_text(hist: dict[str, Any], style: Style) -> str:
+    """A histogram in lines with bars."""
     edges, counts = hist["edges"], hist["counts"]
     if not counts:
         return "  no finite value"
@@ -94,6 +96,7 @@ def histogram_text(hist: dict[str, Any], style: Style) -> str:
 
 
 def comparison_text(found: dict[str, Any], numel: int | None, other: str, style: Style) -> str:
+    """The result of a comparison in one or two lines."""
     reason = f"  ({found['reason']})" if found["reason"] else ""
     if found["equal"]:
         return f"  {style.good('equal')} to {escape(other)} in all {numel} elements{reason}"

@@ -26,6 +26,7 @@ _TRIPLE = r"\((\d+),(\d+),(\d+)\)"
 
 
 def is_cuda_gdb() -> bool:
+    """Whether this gdb is cuda-gdb."""
     try:
         gdb.parameter("cuda break_on_launch")
         return True
@@ -68,6 +69,7 @@ class Running:
 
 
 def triple(text: str) -> tuple[int, ...]:
+    """The numbers of `(x,y,z)`; `GdbextError` for another text."""
     found = re.search(_TRIPLE, text)
     if not found:
         raise GdbextError(f"cuda-gdb said {text!r} where (x,y,z) was expected")

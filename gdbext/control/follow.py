@@ -75,6 +75,7 @@ def watch_starts() -> None:
 
 
 def unwatch() -> None:
+    """Deletes the breakpoints that find new processes."""
     for breakpoint in _State.starts:
         if breakpoint.is_valid():
             breakpoint.delete()
@@ -156,10 +157,12 @@ def off() -> list[str]:
 
 
 def is_on() -> bool:
+    """Whether `llm-follow on` is in force."""
     return _State.on
 
 
 def is_non_stop() -> bool:
+    """Whether processes are followed in gdb's non-stop mode."""
     return _State.non_stop
 
 

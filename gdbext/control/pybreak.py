@@ -199,6 +199,7 @@ def label_of(process: Process) -> str:
 
 
 def where_text(stop: StopContext, place: BytecodeLocation) -> str:
+    """Where a stop is: function, file and line, process and thread."""
     thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
     label = f"{escape(stop.process.label)} " if stop.process.label else ""
     return f"{escape(place.code.qualname)} at {escape(place.code.file)}:{place.line}, {label}{thread}"
@@ -318,5 +319,6 @@ def split(text: str) -> tuple[Where, str]:
 
 
 def listed() -> list[PyBreakpoint]:
+    """The Python breakpoints that are set, by number."""
     hw_breakpoints.sweep()
     return [p for _, p in sorted(PyBreakpoint.points.items())]

@@ -306,6 +306,7 @@ def _without_copies(places: list[BytecodeLocation]) -> list[BytecodeLocation]:
 
 
 def plain(qualname: str) -> str:
+    """A qualified name without its `<locals>` parts."""
     return qualname.replace(".<locals>", "")
 
 

@@ -67,6 +67,7 @@ def is_none(value: Any) -> bool:
 
 
 def adapter_of(value: Any) -> Adapter | None:
+    """The `Adapter` that answers for a value, None where none does."""
     if isinstance(value, Adapter):
         return value
     return value.adapter if isinstance(value, Object) else None
@@ -100,6 +101,7 @@ def kind(value: Any) -> str:
 
 
 def is_frozen(value: Any) -> bool:
+    """Whether a value is a frozenset."""
     return value.isa("frozenset") if isinstance(value, Object) else isinstance(value, frozenset)
 
 

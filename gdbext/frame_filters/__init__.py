@@ -20,6 +20,7 @@ class PythonFrames:
 
 
 def register() -> None:
+    """Adds the frame filter to this gdb, disabled."""
     import gdb
 
     found = PythonFrames()

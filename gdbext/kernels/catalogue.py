@@ -104,6 +104,7 @@ _loaded = []
 
 
 def catalogue() -> Catalogue:
+    """The catalogue of catalogue.json, read once."""
     if not _loaded:
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "catalogue.json"), encoding="utf-8") as f:
             _loaded.append(Catalogue(json.load(f)))

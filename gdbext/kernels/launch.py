@@ -134,6 +134,7 @@ class Launch:
 
 
 def is_driver(entry: str) -> bool:
+    """Whether a launch function is the driver's, not the runtime's."""
     return entry.startswith("cu") and not entry.startswith("cuda") or entry.startswith("hipModule")
 
 

@@ -175,6 +175,7 @@ class DevicePrinter(_Printer):
 
 
 def dtype_text(enumerator: str) -> str:
+    """A c10::ScalarType as torch names the dtype."""
     try:
         return "torch." + dtypes.from_scalar_type(enumerator).name
     except LayoutError:

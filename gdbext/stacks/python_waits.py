@@ -164,6 +164,7 @@ def edge_of(node: Any, wait: Wait, name: str, where: str, module: str = "") -> E
 
 
 def last_part(name: str) -> str:
+    """The last part of a dotted name."""
     return name.rpartition(".")[2]
 
 
@@ -177,11 +178,13 @@ def attribute(obj: Any, name: str) -> Any:
 
 
 def number(obj: Any, name: str) -> Any:
+    """An attribute as an int, "?" where it is none."""
     value = attribute(obj, name)
     return value if isinstance(value, int) else "?"
 
 
 def text(obj: Any, name: str) -> str:
+    """An attribute as text, "?" where it is none."""
     value = attribute(obj, name)
     return value if isinstance(value, str) else "?"
 

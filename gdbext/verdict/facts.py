@@ -227,8 +227,10 @@ def edges_of(facts: Iterable[ProcessState]) -> list[Edge]:
 
 
 def thread_of(facts: Iterable[ProcessState], node: Node) -> ThreadState | None:
+    """The thread of a node, None where there is none."""
     return next((t for f in facts for t in f.threads if t.node == node), None)
 
 
 def task_of(facts: Iterable[ProcessState], node: Node) -> TaskState | None:
+    """The asyncio task of a node, None where there is none."""
     return next((t for f in facts for t in f.tasks if t.node == node), None)

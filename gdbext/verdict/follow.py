@@ -54,6 +54,7 @@ def moves(facts: Sequence[ProcessState], node: Node) -> bool:
 
 
 def process_of(facts: Sequence[ProcessState], node: Node) -> ProcessState | None:
+    """The process of a node, None where there is none."""
     return next((f for f in facts if f.name == node[0]), None)
 
 

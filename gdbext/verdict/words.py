@@ -49,6 +49,7 @@ def describe_node(facts: Sequence[ProcessState], node: Node) -> str:
 
 
 def place_of(t: ThreadState, pattern: re.Pattern[str]) -> str:
+    """The thread's frame that the pattern matches, else its top, as text."""
     frame = t.find(pattern)
     return f"{frame}" if frame else t.top
 

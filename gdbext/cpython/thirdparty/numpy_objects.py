@@ -61,6 +61,7 @@ def _header(obj: Object) -> int:
 
 
 def is_array(obj: Object) -> bool:
+    """Whether an object is a numpy array."""
     return obj.isa("numpy.ndarray")
 
 

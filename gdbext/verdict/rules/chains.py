@@ -22,6 +22,7 @@ def roots(facts: Sequence[ProcessState]) -> list[Node]:
 
 
 def outlooks(facts: Sequence[ProcessState]) -> list[tuple[Node, Outlook]]:
+    """`[(root, the outlook of its wait)]`."""
     return [(node, outlook(facts, node)) for node in dict.fromkeys(roots(facts))]
 
 
