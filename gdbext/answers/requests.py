@@ -105,8 +105,11 @@ def sampling_data(rt: Runtime, request: Request, hidden: Collection[str]) -> Dic
         held = rt.object(request.address).attr("sampling_params")
         if held.is_none():
             return {}
-        shown = Repr(SHORT, hidden)
-        return {escape(n): escape(shown.named(n, v) if hasattr(v, "rt") else str(v)) for n, v in held.fields() if n[:1] != "_"}
+        return {
+            escape(n): escape(Repr(SHORT, hidden).named(n, v) if hasattr(v, "rt") else str(v))  # each with the whole budget
+            for n, v in held.fields()
+            if n[:1] != "_"
+        }
     except GdbextError:
         return {}
 

@@ -8,6 +8,7 @@ import pytest
 from harness.subjects import PYTHONS, running
 
 from gdbext.access.proc import ProcTarget
+from gdbext.answers.requests import sampling_data
 from gdbext.cpython.runtime import open_runtime
 from gdbext.engines.registry import SPECS
 from gdbext.requests.join import join
@@ -74,6 +75,14 @@ def test_who_stands_on_its_way_is_named(python, faults, verdict, label, thread):
     process.requests = [found]
     said = rule.stuck([process])
     assert said.kind == "stuck-requests" and said.culprits == [(label, None)] and found.evidence[0] in said.evidence[0]
+
+
+def test_all_sampling_parameters_are_shown():
+    with running(PYTHONS[0], "requests_sglang.py", "scheduler", "paused") as (target, _):
+        rt = open_runtime(target)
+        look = SPECS["sglang"].requests.look(rt, Role("scheduler", target.pid))
+        found = sampling_data(rt, look.sightings[0].request, ())
+    assert found == {f"p{n:02}": repr(f"{n:030}" if n % 3 == 0 else n) for n in range(36)}
 
 
 def test_a_long_step_accuses_nobody_and_a_paused_engine_parks_its_requests():

@@ -63,11 +63,20 @@ async def serve():
     await asyncio.get_running_loop().create_future()
 
 
+class SamplingParams:
+    """With as many parameters as SGLang 0.5.23 has: N of number p{N}, a text of 30 characters every third."""
+
+    def __init__(self):
+        for n in range(36):
+            setattr(self, f"p{n:02}", f"{n:030}" if n % 3 == 0 else n)
+
+
 class Req:
     def __init__(self, rid, prompt=32, output=3):
         self.rid, self.origin_input_ids, self.output_ids, self.finished_reason = rid, [5] * prompt, [7] * output, None
         self.retraction_count = 0
         self.kv = types.SimpleNamespace(req_pool_idx=1, kv_committed_len=prompt + output)
+        self.sampling_params = SamplingParams()
         for n in range(40):  # as many attributes as a real one has
             setattr(self, f"other_{n}", None)
 
