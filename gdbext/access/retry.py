@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-SECONDS = 5.0  # no read is repeated for longer; of nested reads the outermost one's time counts for all
+SECONDS = 5.0  # no read is repeated for longer, where that was time for TRIES; of nested reads the outermost one's time counts
+TRIES = 5  # on a machine at full load one read may take seconds: so many it may always have, in at most SLOWER times as long
+SLOWER = 4
 LASTING = 0.3  # an error that has said the same for so long, and LASTING_TRIES times, does not come of a race
 LASTING_TRIES = 8
 _PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
@@ -33,12 +35,12 @@ def retry(
     """Return `read()`, called again while it raises one of `errors` and `changes()` says that the memory it reads may change
     meanwhile.
 
-    The last error is raised after `seconds`, or as soon as it has been the same for `lasting` seconds. `before_retry` drops what
-    was cached."""
+    The last error is raised after `seconds` and `TRIES`, or as soon as it has been the same for `lasting` seconds. `before_retry`
+    drops what was cached."""
     global _deadline
     outer, began = _deadline, time.monotonic()
     _deadline = began + seconds if outer is None else min(outer, began + seconds)
-    first, same, pause = "", 0, 0.0
+    first, same, tries, pause = "", 0, 0, 0.0
     since = began
     try:
         while True:
@@ -48,9 +50,11 @@ def retry(
                 now = time.monotonic()
                 if str(e) != first:
                     first, same, since = str(e), 0, now
-                same += 1
+                same, tries = same + 1, tries + 1
                 is_final = same >= LASTING_TRIES and now - since >= lasting
-                if e.final or is_final or now + pause >= _deadline or not changes():
+                late = now + pause - _deadline
+                is_late = late >= 0 and (outer is not None or tries >= TRIES or late >= (SLOWER - 1) * seconds)
+                if e.final or is_final or is_late or not changes():
                     e.final = is_final or e.final
                     raise
             time.sleep(pause)
