@@ -29,17 +29,23 @@ def _tensor(value):
         rt = session.runtime()
     except GdbextError:
         rt = None  # a C++ program
-    return at_address(session.target(), rt, address_of(value))[0]
+    address = address_of(value)
+    found = at_address(session.target(), rt, address)[0]
+    args = Args({"on": None, "show_content": False}, hex(address))
+    if rt is not None and kind.code == gdb.TYPE_CODE_INT and hides_values(args.operand_text, found, session.private(rt, args)):
+        raise GdbextError(f"{args.operand_text} may hold tokens, private: pytensor {args.operand_text} -show-content shows them")
+    return found
 
 
 class _Function(gdb.Function):
     def invoke(self, *arguments):
         from ..errors import GdbextError
+        from ..render.text import one_line
 
         try:
             return self.answer(*arguments)
         except GdbextError as e:
-            raise gdb.GdbError(f"${self.name}: {e}") from None
+            raise gdb.GdbError(one_line(f"${self.name}: {e}")) from None
 
 
 class TensorText(_Function):

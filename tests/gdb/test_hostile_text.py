@@ -112,7 +112,9 @@ def test_gdb_prints_escaped_text_and_errors(subject, gdb_path):
         f"pyprint {value:#x}.nope",
         "bt 3",
     ]
-    commands += ["pylist", "pylocals", "pytensors", "pyprint nope", "pyframe 1", "info threads"][:-1]
+    commands += ["pylist", "pylocals", "pytensors", "pyprint nope", "pyframe 1", 'print $tensor("nope")', "pytrace nope"]
+    commands += [f"complete {name} " for name in ("pybreak", "pyprint", "pytensor", "pytrace", "pylog", "llm-attach", "pyframe")]
+    commands += ["pyframe 0", "llm-symbols", "llm-kernels", "pybreak nope", "pycatch Nope", f"llm-addr {subject['mapped']}"]
     done = run_gdb(gdb_path, commands, ["-p", str(subject["pid"])])
     for command, text in zip(commands, done.outputs):
         if command != "bt 3":

@@ -118,5 +118,6 @@ def test_gdb_and_its_functions_do_not_show_it(subject, gdb_path):
         "pyprint $py",
         "pyprint engine_prompt",
     ]
-    done = run_gdb(gdb_path, [*commands, 'print $tensor("input_ids")'], ["-p", str(subject["pid"])])
+    commands += ['print $tensor("input_ids")', f"print $tensor({subject['ids']})", f"print $tensor_item({subject['ids']}, 1)"]
+    done = run_gdb(gdb_path, commands, ["-p", str(subject["pid"])])
     assert not holds(done.text, subject), done.text
