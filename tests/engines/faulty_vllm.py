@@ -16,6 +16,8 @@ import os
 import signal
 import sys
 
+from tiny_vllm import TINY
+
 BLOCKS = 6  # of 32 tokens, one of which nobody gets: the longest request may have 256
 
 
@@ -53,13 +55,9 @@ async def serve(options):
     llm = AsyncLLM.from_engine_args(
         AsyncEngineArgs(
             model=options.model,
-            load_format="dummy",
-            skip_tokenizer_init=True,
-            max_model_len=256,
-            enforce_eager=True,
-            dtype="float32",
             block_size=32,
             num_gpu_blocks_override=BLOCKS if small else None,
+            **TINY,
         )
     )
 

@@ -16,6 +16,7 @@ import signal
 import sys
 
 from tally import Tally
+from tiny_vllm import TINY
 
 
 def ready(options):
@@ -33,15 +34,11 @@ async def replicas(options):
     llm = AsyncLLM.from_engine_args(
         AsyncEngineArgs(
             model=options.model,
-            load_format="dummy",
-            skip_tokenizer_init=True,
-            max_model_len=256,
-            enforce_eager=True,
-            dtype="float32",
             block_size=32,
             tensor_parallel_size=options.tp,
             data_parallel_size=options.replicas,
             num_gpu_blocks_override=options.blocks,
+            **TINY,
         )
     )
     answered = set()
@@ -78,13 +75,9 @@ def main():
 
     llm = LLM(
         model=options.model,
-        load_format="dummy",
-        skip_tokenizer_init=True,
-        max_model_len=256,
-        enforce_eager=True,
-        dtype="float32",
         tensor_parallel_size=options.tp,
         num_gpu_blocks_override=options.blocks,
+        **TINY,
     )
     engine = llm.llm_engine
     names, tally = itertools.count(), Tally(options.ready)

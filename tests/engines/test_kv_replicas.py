@@ -33,6 +33,27 @@ def test_each_replica_is_read_as_it_says_of_itself(running, replicas, truth, gdb
             time.sleep(0.3)  # while it is parked it does no work
 
 
+def as_the_core_says(answers, request, said, preempted, core):
+    """What a live core (its pid) or its dump (None) is answered with, against what the core says of itself."""
+    summary, check, requests, free, one = answers
+    assert [g["kind"] for g in summary["groups"]] == ["sliding-window", "full"]
+    assert (summary["num_blocks"], summary["free"], summary["cached"]) == (20, said["num_free"], len(said["hashed"]))
+    same_requests(summary, said)  # outside the window there is the null block, which is nobody's
+    assert check["ok"] and not check["passing"], check
+    if core:  # the whole engine's: the front end has those of both replicas
+        labels = {h["label"] for r in requests["requests"] for h in r["hops"]}
+        assert labels >= {"frontend", "EngineCore.DP0", "EngineCore.DP1"}
+    found = {r["request_id"]: r for r in requests["requests"] if r["status"] and (not core or r["at"]["pid"] == core)}
+    assert {n: (r["status"], r["preemptions"]) for n, r in found.items()} == {
+        n: (r[0], r[4]) for n, r in said["requests"].items()
+    }
+    assert [n for n, r in found.items() if r["queue"] == "running"] == said["running"]
+    assert [n for n, r in found.items() if r["queue"] == "waiting"] == said["waiting"] and set(preempted) <= set(said["waiting"])
+    assert found[said["waiting"][0]]["blocked_by"].startswith(("blocks: needs", "the next step")), found[said["waiting"][0]]
+    assert free["order"] == said["free"]
+    assert one["request"]["tables"] == {str(g): table[request] for g, table in enumerate(said["tables"]) if request in table}
+
+
 def one_replica(running, gdb_path, core, worker, number, said, preempted, truth, dump):
     with truth(worker):
         held = kv_said(running, worker)
@@ -61,25 +82,8 @@ def one_replica(running, gdb_path, core, worker, number, said, preempted, truth,
     dead = run_gdb(gdb_path, commands, ["-c", dump], before=["set auto-solib-add off"])
     os.remove(dump)
     for offset, run in ((1, live), (0, dead)):
-        summary, check, requests, free, one = (run.json(offset + i) for i in range(len(commands)))
-        assert [g["kind"] for g in summary["groups"]] == ["sliding-window", "full"]
-        assert (summary["num_blocks"], summary["free"], summary["cached"]) == (20, said["num_free"], len(said["hashed"]))
-        same_requests(summary, said)  # outside the window there is the null block, which is nobody's
-        assert check["ok"] and not check["passing"], check
-        if run is live:  # the whole engine's: the front end has those of both replicas
-            labels = {h["label"] for r in requests["requests"] for h in r["hops"]}
-            assert labels >= {"frontend", "EngineCore.DP0", "EngineCore.DP1"}
-        found = {r["request_id"]: r for r in requests["requests"] if r["status"] and (run is dead or r["at"]["pid"] == core)}
-        assert {n: (r["status"], r["preemptions"]) for n, r in found.items()} == {
-            n: (r[0], r[4]) for n, r in said["requests"].items()
-        }
-        assert [n for n, r in found.items() if r["queue"] == "running"] == said["running"]
-        assert [n for n, r in found.items() if r["queue"] == "waiting"] == said["waiting"] and set(preempted) <= set(
-            said["waiting"]
-        )
-        assert found[said["waiting"][0]]["blocked_by"].startswith(("blocks: needs", "the next step")), found[said["waiting"][0]]
-        assert free["order"] == said["free"]
-        assert one["request"]["tables"] == {str(g): table[request] for g, table in enumerate(said["tables"]) if request in table}
+        answers = [run.json(offset + i) for i in range(len(commands))]
+        as_the_core_says(answers, request, said, preempted, core if run is live else None)
     ranked, owner, sibling, place = (live.json(6 + i) for i in range(4))
     assert ranked["ok"] and ranked["ranks"] == [f"DP{number}"], ranked
     assert request in [o["request_id"] for o in owner["block"]["owners"]]

@@ -8,6 +8,7 @@ import sys
 import pytest
 from harness.breakpoints import OFF, started
 from harness.gdb_run import fetched, run_gdb
+from harness.launches import small_program
 
 
 @pytest.fixture
@@ -35,3 +36,9 @@ def session(tmp_path, gdb_path):
             return said, subject.tally() if tally else None
 
     return run
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """The path of harness.launches' program."""
+    return small_program(tmp_path_factory.mktemp("launches"))

@@ -12,7 +12,7 @@ import time
 import pytest
 from harness.gdb_run import INIT
 from harness.heartbeats import eventually, heartbeats
-from harness.subjects import SUBJECTS
+from harness.subjects import SUBJECTS, spawned
 
 from gdbext.access import ptrace
 
@@ -103,15 +103,11 @@ def test_a_program_that_the_loader_started_is_attached(gdb, tmp_path):
     if loader is None:
         pytest.skip("no loader of glibc here")
     code = "import time\nprint('ready', flush=True)\ntime.sleep(600)"
-    with subprocess.Popen([loader, os.path.realpath(sys.executable), "-c", code], stdout=subprocess.PIPE, text=True) as one:
-        try:
-            assert one.stdout.readline() == "ready\n"
-            run = gdb([f"llm-attach -json {one.pid}", "pybt", "llm-detach -json"])
-            assert run.status == 0, run.text
-            assert run.json(0)["attached"][0]["pid"] == one.pid and "<module>" in run.outputs[1] and run.json(2)["detached"]
-            assert one.poll() is None
-        finally:
-            one.kill()
+    with spawned([loader, os.path.realpath(sys.executable), "-c", code], ready="ready") as one:
+        run = gdb([f"llm-attach -json {one.pid}", "pybt", "llm-detach -json"])
+        assert run.status == 0, run.text
+        assert run.json(0)["attached"][0]["pid"] == one.pid and "<module>" in run.outputs[1] and run.json(2)["detached"]
+        assert one.poll() is None
 
 
 def test_cuda_gdb_attaches_and_lets_go(cuda_gdb, tmp_path):

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from harness.heartbeats import asleep, busy, eventually, heartbeats, stop
+from harness.subjects import spawned
 
 from gdbext.access import ptrace
 from gdbext.access.collect import collect
@@ -23,7 +24,7 @@ SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "
 
 def told(process):
     """{tid: [[function, line]]} that a subject says of itself, once all its threads have gone to sleep."""
-    truth = {int(tid): stack for tid, stack in json.loads(process.stdout.readline()).items()}
+    truth = {int(tid): stack for tid, stack in json.loads(process.said).items()}
     assert asleep(process.pid)
     return truth
 
@@ -31,12 +32,8 @@ def told(process):
 @pytest.fixture
 def parked():
     """(pid, {tid: [[function, line]]}) as the process says of itself."""
-    process = subprocess.Popen([sys.executable, SUBJECT, "word one", "\x1b[2J"], stdout=subprocess.PIPE)
-    truth = told(process)
-    yield process.pid, truth
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    with spawned([sys.executable, SUBJECT, "word one", "\x1b[2J"], ready="{") as process:
+        yield process.pid, told(process)
 
 
 def python_stacks(target):
@@ -96,9 +93,7 @@ def test_threads_that_come_and_go_all_the_time(tmp_path):
         "while True:\n    ts = [threading.Thread(target=end) for _ in range(8)]\n"
         "    [t.start() for t in ts]\n    [t.join() for t in ts]\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    try:
-        process.stdout.readline()
+    with spawned([sys.executable, "-c", code], ready="") as process:
         whole = 0
         for _ in range(10):
             result = collect(process.pid, str(tmp_path / "snapshot"), READER)
@@ -109,10 +104,6 @@ def test_threads_that_come_and_go_all_the_time(tmp_path):
                 assert python_stacks(t)[process.pid][-1][0] == "<module>"
             assert not ptrace.tracers(process.pid) and process.poll() is None
         assert whole
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 def test_a_process_that_dies_meanwhile_is_one_clear_error(root, tmp_path):
@@ -233,15 +224,10 @@ PIPED = open("/proc/sys/kernel/core_pattern").read().startswith("|")
 @pytest.mark.skipif(PIPED, reason="the kernel hands cores to a program here")
 def test_a_core_that_the_kernel_wrote_is_read_too(tmp_path):
     command = f'ulimit -c unlimited; cd "$0"; exec "{sys.executable}" "{SUBJECT}"'
-    process = subprocess.Popen(["sh", "-c", command, str(tmp_path)], stdout=subprocess.PIPE)
-    try:
+    with spawned(["sh", "-c", command, str(tmp_path)], ready="{") as process:
         truth = told(process)
         process.send_signal(signal.SIGABRT)
         process.wait()
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
     cores = [p for p in tmp_path.iterdir() if "core" in p.name]
     if not cores:
         pytest.skip("the kernel wrote no core here")

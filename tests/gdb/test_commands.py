@@ -8,6 +8,7 @@ import sys
 import pytest
 from harness.gdb_run import run_gdb
 from harness.heartbeats import asleep
+from harness.subjects import spawned
 
 EVERY_GDB = True
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "commands.py")
@@ -16,10 +17,8 @@ SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "
 @pytest.fixture(scope="module")
 def subject():
     """-> (process, what it says of itself)"""
-    child = subprocess.Popen([sys.executable, SUBJECT], stdout=subprocess.PIPE, text=True)
-    yield child, json.loads(child.stdout.readline())
-    child.kill()
-    child.wait()
+    with spawned([sys.executable, SUBJECT], ready="{") as child:
+        yield child, json.loads(child.said)
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +113,7 @@ def test_bad_input_gives_one_clear_line(subject, gdb):
 
 
 def test_without_a_process_and_on_what_is_no_python(gdb, tmp_path):
-    sleeper = subprocess.Popen(["sleep", "300"])
-    try:
+    with spawned(["sleep", "300"]) as sleeper:
         asleep(sleeper.pid)
         said = gdb(["pybt", f"pybt -on {sleeper.pid}", f"llm-bt -on {sleeper.pid}", "pyprint 1"])
         assert (
@@ -127,9 +125,6 @@ def test_without_a_process_and_on_what_is_no_python(gdb, tmp_path):
         assert "runs no CPython" in attached.outputs[0]
         frames = attached.json(1)["threads"][0]["frames"]
         assert any("nanosleep" in f["function"] for f in frames)
-    finally:
-        sleeper.kill()
-        sleeper.wait()
 
 
 def test_a_truncated_core_is_said_to_be_cut(subject, core, gdb, tmp_path):

@@ -1,11 +1,11 @@
 """The device commands in NVIDIA's cuda-gdb on (fake) GPU cores, and refused in one line everywhere else."""
 
 import struct
-import subprocess
 import sys
 
 from harness import gpucores
 from harness.gpucores import Grid
+from harness.subjects import spawned
 
 V1 = "_ZN4vllm25paged_attention_v1_kernelIfLi64ELi16EEEvPT_PKS1_fPKib"
 V2 = "_ZN4vllm25paged_attention_v2_kernelIfLi512EEEvPT_PKS1_"
@@ -211,9 +211,7 @@ def test_what_reads_memory_works_on_a_live_process_too(cuda_gdb, tmp_path):
     script.write_text(
         "import sys\ndef outer():\n    word = ['a', {'k': 2.5}]\n    print('ready', flush=True)\n    sys.stdin.read()\nouter()\n"
     )
-    process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert process.stdout.readline() == b"ready\n"
+    with spawned([sys.executable, str(script)], ready="ready") as process:
         said = cuda_gdb(
             ["pybt -json", "pyprint word", "llm-kernels", "llm-bt", "llm-launch", "llm-break paged-attention"],
             ["-p", str(process.pid)],
@@ -223,6 +221,3 @@ def test_what_reads_memory_works_on_a_live_process_too(cuda_gdb, tmp_path):
         assert said.outputs[1] == "['a', {'k': 2.5}]" and "no attention kernel" in said.outputs[2] and "outer" in said.outputs[3]
         for i in (4, 5):  # these need frames: where this cuda-gdb's are broken it says so, elsewhere they find nothing to do
             assert said.outputs[i].count("\n") == 0 and "Unwinder" not in said.outputs[i]
-    finally:
-        process.kill()
-        process.wait()

@@ -11,7 +11,7 @@ import pytest
 from harness.breakpoints import LINES, started
 from harness.dap import GdbDap, dap, gdbs_that_speak_dap
 from harness.gdb_run import INIT, ROOT
-from harness.subjects import SUBJECTS
+from harness.subjects import SUBJECTS, spawned
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 
@@ -149,14 +149,10 @@ def printed(pid, gdb):
 def tensors(torch_python, tmp_path):
     """A process with tensors, which answers `leaked` when it is told to go on."""
     words = [torch_python, os.path.join(SUBJECTS, "tensors_live.py"), str(tmp_path / "truth.json")]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
-        try:
-            assert process.stdout.readline() == "ready\n"
-            yield process
-            process.stdin.write("go on\n")
-            assert process.stdout.readline() == "leaked\n"
-        finally:
-            process.kill()
+    with spawned(words, ready="ready", bufsize=1) as process:
+        yield process
+        process.stdin.write("go on\n")
+        assert process.stdout.readline() == "leaked\n"
 
 
 def test_the_printed_cppdbg_configuration_attaches_and_shows_a_tensor(gdb_path, tensors):

@@ -2,12 +2,11 @@
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
 from harness.dap import ON, dap, gdbs_that_speak_dap
-from harness.subjects import PYTHONS, running
+from harness.subjects import PYTHONS, running, spawned
 
 ENTRY = re.compile(r"^(?:#\d+ +| +)(.+) \(\) at (.*):(\d+)$")  # a Python frame: no address, no arguments
 
@@ -122,11 +121,8 @@ def test_a_failure_costs_no_frame_of_gdbs(gdb, breaks):
 
 
 def test_a_program_without_python_is_left_alone(gdb):
-    with subprocess.Popen(["sleep", "1000"]) as process:
-        try:
-            ran = gdb([ON, "bt", "bt -no-filters"], ["-p", str(process.pid)])
-        finally:
-            process.kill()
+    with spawned(["sleep", "1000"]) as process:
+        ran = gdb([ON, "bt", "bt -no-filters"], ["-p", str(process.pid)])
     assert as_gdb_says(ran.outputs[1].splitlines()) == as_gdb_says(ran.outputs[2].splitlines()) and ran.outputs[1].startswith(
         "#0"
     )

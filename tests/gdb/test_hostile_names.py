@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from harness.subjects import spawned
 
 EVERY_GDB = True
 PAUSES = "#include <unistd.h>\nvoid hang(void) { for (;;) pause(); }\n"
@@ -22,13 +23,10 @@ def folder(tmp_path):
 
 def test_an_executables_path_is_no_command(gdb, folder, tmp_path):
     shutil.copy("/bin/sleep", folder / "sleep")
-    with subprocess.Popen([folder / "sleep", "600"]) as subject:
-        try:
-            run = gdb([f"cd {tmp_path}", f"llm-attach -json {subject.pid}", "llm-detach -json"])
-            assert run.json(1)["attached"][0]["pid"] == subject.pid and run.json(2)["detached"]
-            assert subject.poll() is None
-        finally:
-            subject.kill()
+    with spawned([folder / "sleep", "600"]) as subject:
+        run = gdb([f"cd {tmp_path}", f"llm-attach -json {subject.pid}", "llm-detach -json"])
+        assert run.json(1)["attached"][0]["pid"] == subject.pid and run.json(2)["detached"]
+        assert subject.poll() is None
     assert not os.path.exists(tmp_path / "PWNED"), run.text
 
 
@@ -39,14 +37,10 @@ def test_a_librarys_path_is_no_command(gdb, folder, tmp_path, which):
     library = folder / "hang.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=PAUSES, text=True, check=True)
     code = "import ctypes, sys; one = ctypes.CDLL(sys.argv[1]); print('ready', flush=True); one.hang()"
-    with subprocess.Popen([sys.executable, "-c", code, library], stdout=subprocess.PIPE, text=True) as subject:
-        try:
-            assert subject.stdout.readline() == "ready\n"
-            run = gdb([f"cd {tmp_path}", f"llm-attach -json -libraries {which} {subject.pid}", "llm-bt", "llm-detach -json"])
-            attached = run.json(1)["attached"][0]
-            assert attached["pid"] == subject.pid and str(library) not in attached["libraries"]
-            assert run.json(3)["detached"] and subject.poll() is None
-        finally:
-            subject.kill()
+    with spawned([sys.executable, "-c", code, library], ready="ready") as subject:
+        run = gdb([f"cd {tmp_path}", f"llm-attach -json -libraries {which} {subject.pid}", "llm-bt", "llm-detach -json"])
+        attached = run.json(1)["attached"][0]
+        assert attached["pid"] == subject.pid and str(library) not in attached["libraries"]
+        assert run.json(3)["detached"] and subject.poll() is None
     assert not os.path.exists(tmp_path / "PWNED"), run.text
     assert not [line for line in run.text.splitlines() if line.startswith(("#/hang.so", "shell touch"))]

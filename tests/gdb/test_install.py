@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from harness.subjects import spawned
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCRIPT = os.path.join(ROOT, "gdbinit.d", "gdbext.gdb")
@@ -124,13 +125,9 @@ def test_the_doctor_tells_the_truth_of_this_machine(gdb_path, tmp_path):
     ).stdout.strip()
     assert f"with Python {truth}" in checks["gdb"]["detail"]
     assert checks["gdb loads gdbext"]["status"] == "ok", checks["gdb loads gdbext"]
-    subject = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
-    try:
+    with spawned([sys.executable, "-c", "import time; time.sleep(300)"]) as subject:
         attached = run([gdb_path, "-nx", "-q", "-batch", "-p", subject.pid, "-ex", "info inferiors"])
         assert (checks["attach"]["status"] == "ok") == (f"process {subject.pid}" in attached.stdout)
-    finally:
-        subject.kill()
-        subject.wait()
     assert said.returncode == (1 if any(c["status"] == "failed" for c in checks.values()) else 0)
 
 
@@ -176,20 +173,14 @@ def test_a_command_that_needs_gdb_is_run_in_one_and_its_error_comes_back(gdb_pat
 
 
 def test_a_python_process_is_read_from_outside_by_its_pid():
-    subject = subprocess.Popen(
+    with spawned(
         [sys.executable, "-c", "import time\ndef lonely():\n    print('up', flush=True)\n    time.sleep(300)\nlonely()"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert subject.stdout.readline() == "up\n"
+        ready="up",
+    ) as subject:
         said = gdbext("pybt", "-on", str(subject.pid), "--json")
         answer = json.loads(said.stdout)
         assert said.returncode == 3 and "unstopped" in answer["partial"], answer
         assert [f["function"] for f in answer["threads"][0]["frames"]] == ["lonely", "<module>"]
-    finally:
-        subject.kill()
-        subject.wait()
 
 
 def test_an_installed_package_loads_in_gdb_and_has_its_data(gdb_path, tmp_path):

@@ -9,11 +9,10 @@ import sys
 
 import pytest
 from harness.gdb_run import fetched
+from harness.subjects import SUBJECTS, spawned
 
 from gdbext.access import elf
 from gdbext.kernels import signatures, stripped
-
-SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +27,8 @@ def cuda_wheel():
 @pytest.fixture(scope="module")
 def mapped(cuda_wheel):
     libraries = [cuda_wheel[name] for name in ("_C.abi3.so", "_vllm_fa2_C.abi3.so", "_vllm_fa3_C.abi3.so", "_flashmla_C.abi3.so")]
-    process = subprocess.Popen(
-        [sys.executable, os.path.join(SUBJECTS, "maplib.py"), *libraries], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdout.readline() == b"ready\n"
-    yield process
-    process.kill()
-    process.wait()
+    with spawned([sys.executable, os.path.join(SUBJECTS, "maplib.py"), *libraries], ready="ready") as process:
+        yield process
 
 
 def instances(library, pattern):
@@ -107,13 +101,15 @@ def attention(torch_python, tmp_path_factory):
     ).returncode:
         pytest.skip("no vLLM in the environment with torch")
     truth = tmp_path_factory.mktemp("attention") / "truth.json"
-    process = subprocess.Popen(
-        [torch_python, os.path.join(SUBJECTS, "cpu_attention.py"), str(truth)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdout.readline() == b"ready\n"
-    yield process, truth
-    process.kill()
-    process.wait()
+    with spawned([torch_python, os.path.join(SUBJECTS, "cpu_attention.py"), str(truth)], ready="ready") as process:
+        yield process, truth
+
+
+# what cpu_attention.py passes, in order: names of tensors in its truth, or values; None, an optional without one
+PASSED = (
+    "query", "key_cache", "value_cache", "output", "query_start_loc", "seq_lens", 0.125, True, None, -1, "block_table", 0.5,
+    "scheduler_metadata", None, None, 1.0, 2.0, "auto",
+)  # fmt: skip
 
 
 @pytest.mark.every_gdb
@@ -140,28 +136,8 @@ def test_vllms_cpu_attention_is_stopped_at_and_every_argument_is_right(gdb, atte
     assert "cpu_attention_with_kv_cache" in {b["kernel"] for b in said.json(1)["breakpoints"]}
     answer, told = said.json(4), json.loads(truth.read_text())
     assert answer["kernel"].startswith("cpu_attention_with_kv_cache(") and answer["arguments_counted"] and answer["partial"] == []
-    order = [
-        "query",
-        "key_cache",
-        "value_cache",
-        "output",
-        "query_start_loc",
-        "seq_lens",
-        0.125,
-        True,
-        None,
-        -1,
-        "block_table",
-        0.5,
-        "scheduler_metadata",
-        None,
-        None,
-        1.0,
-        2.0,
-        "auto",
-    ]
-    assert len(answer["args"]) == len(order)
-    for got, wanted in zip(answer["args"], order):
+    assert len(answer["args"]) == len(PASSED)
+    for got, wanted in zip(answer["args"], PASSED):
         if wanted in told:
             to = got["points_to"]
             assert (to["shape"], to["dtype"], int(to["data_ptr"], 16)) == (
@@ -181,7 +157,7 @@ def test_vllms_cpu_attention_is_stopped_at_and_every_argument_is_right(gdb, atte
     assert frames[0]["function"].startswith("cpu_attention_with_kv_cache(") and [
         f["function"] for f in frames if f["kind"] == "python"
     ][-2:] == ["forward", "<module>"]
-    assert process.stdout.readline() == b"done True\n"
+    assert process.stdout.readline() == "done True\n"
 
 
 def test_conditions_counts_and_logs_of_a_cpu_kernel(gdb, attention):
@@ -212,4 +188,4 @@ def test_conditions_counts_and_logs_of_a_cpu_kernel(gdb, attention):
     assert said.outputs[10].startswith("[1] cpu_attn_reshape_and_cache") and "hit Breakpoint 4" in said.outputs[10]
     assert [(w["stops"], w["logged"], w["launches_looked_at"]) for w in said.json(11)["set"]] == [(0, 0, 2), (0, 1, 1), (1, 0, 2)]
     for _ in range(3):
-        assert process.stdout.readline() == b"done True\n"
+        assert process.stdout.readline() == "done True\n"

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from harness.gdb_run import run_gdb
+from harness.subjects import spawned
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
@@ -23,18 +24,8 @@ def subject(torch_python):
         [torch_python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"], check=False
     ).returncode:
         pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")
-    child = subprocess.Popen([torch_python, SUBJECT, str(LARGE)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        truth = {}
-        for line in child.stdout:  # vLLM may say things of its own first
-            if line.startswith('{"pid"'):
-                truth = json.loads(line)
-                break
-        assert truth, "the subject ended before it said anything"
-        yield child.pid, truth
-    finally:
-        child.kill()
-        child.communicate()
+    with spawned([torch_python, SUBJECT, str(LARGE)], ready='{"pid"', stderr=subprocess.DEVNULL) as child:
+        yield child.pid, json.loads(child.said)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from harness.gdb_run import run_gdb
+from harness.subjects import spawned
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
 FAULTS = {
@@ -84,13 +85,8 @@ def test_blocks_streams_and_faults(fake, fault, gdb_path, tmp_path):
 def test_a_stop_in_the_middle_of_an_update_in_cxx(fake, stop, place, violations, passing, gdb_path, request):
     if "older" in request.node.name:
         pytest.skip("the older CacheManager's fake has no such stops")
-    child = subprocess.Popen([fake, stop], stdout=subprocess.PIPE, text=True)
-    try:
-        assert child.stdout.readline() == "READY\n"
+    with spawned([fake, stop], ready="READY") as child:
         check = run_gdb(gdb_path, ["llm-kv check -json"], [fake, str(child.pid)]).json()
-    finally:
-        child.kill()
-        child.communicate()
     assert (check["mid_update_at"], check["mid_update"]) == (place, place is not None), check
     assert ([v["rule"] for v in check["violations"]][:1], [v["rule"] for v in check["passing"]][:1]) == (
         violations[:1],
@@ -118,15 +114,10 @@ def trt_fake(tmp_path_factory):
 
 @pytest.mark.parametrize("fault", TRT_FAULTS)
 def test_tensorrt_llm_windows_sequences_and_faults(trt_fake, fault, gdb_path):
-    child = subprocess.Popen([trt_fake, fault], stdout=subprocess.PIPE, text=True)
-    try:
-        assert child.stdout.readline() == "READY\n"
+    with spawned([trt_fake, fault], ready="READY") as child:
         said = run_gdb(
             gdb_path, ["llm-kv -json", "llm-kv check -json", "llm-kv block 1 -group 1 -json"], [trt_fake, str(child.pid)]
         )
-    finally:
-        child.kill()
-        child.communicate()
     check = said.json(1)
     assert [[v["rule"], v["block"]] for v in check["violations"][:1]] == ([TRT_FAULTS[fault]] if TRT_FAULTS[fault] else []), (
         check["violations"]

@@ -12,6 +12,7 @@ import subprocess
 import pytest
 from harness.gdb_run import run_gdb
 from harness.releases import release
+from harness.subjects import spawned
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
@@ -31,16 +32,8 @@ LEAKS = {"0.6.6.post1": [("ref-above-owners", 0), ("ref-above-owners", 1)]}
 @contextlib.contextmanager
 def running(python, subject, *arguments):
     """The subject at its resting place. -> what it says of itself"""
-    child = subprocess.Popen(
-        [python, os.path.join(SUBJECTS, subject), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        said = next((json.loads(line) for line in child.stdout if line.startswith('{"pid"')), None)
-        assert said, f"{subject} {arguments} ended before it said anything: {child.stderr.read()[-2000:]}"
-        yield said
-    finally:
-        child.kill()
-        child.communicate()
+    with spawned([python, os.path.join(SUBJECTS, subject), *arguments], ready='{"pid"') as child:
+        yield json.loads(child.said)
 
 
 def compare(cache, said, faults=()):

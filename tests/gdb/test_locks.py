@@ -1,14 +1,13 @@
 """llm-locks on threads that wait in every way it knows, under every Python here: owners and cycles are what the process says."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 from harness.answers import answer, run
 from harness.gdb_run import run_gdb
 from harness.heartbeats import asleep, eventually
-from harness.subjects import PYTHONS, running
+from harness.subjects import PYTHONS, running, spawned
 
 
 def graph(said):
@@ -79,9 +78,8 @@ def test_who_waits_for_the_gil_and_who_has_it():
         "for n in range(2): threading.Thread(target=want, name=f'want {n}', daemon=True).start()\n"
         "print(threading.main_thread().native_id, flush=True); time.sleep(0.3); hold()\n"
     )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    try:
-        main = int(child.stdout.readline())
+    with spawned([sys.executable, "-c", code], ready="") as child:
+        main = int(child.said)
         eventually(lambda: len(answer(f"llm-locks {child.pid} -json")["edges"]) == 2, "both to want it")
         said = answer(f"llm-locks {child.pid} -json")
         assert (
@@ -89,16 +87,9 @@ def test_who_waits_for_the_gil_and_who_has_it():
             and {e["kind"] for e in said["edges"]} == {"GIL"}
             and len(said["edges"]) == 2
         )
-    finally:
-        child.kill()
-        child.communicate()
 
 
 def test_a_process_without_python_is_read_and_said_so():
-    child = subprocess.Popen(["sleep", "1000"])
-    try:
+    with spawned(["sleep", "1000"]) as child:
         said = answer(f"llm-locks {child.pid} -json")
         assert said["edges"] == [] and said["ranks_read"] == 1 and any("no CPython" in reason for reason in said["partial"])
-    finally:
-        child.kill()
-        child.wait()

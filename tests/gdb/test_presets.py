@@ -5,12 +5,11 @@ import json
 import os
 import platform
 import re
-import subprocess
 
 import pytest
 from harness.gdb_run import run_gdb
 from harness.releases import release
-from harness.subjects import SUBJECTS
+from harness.subjects import SUBJECTS, spawned
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 
@@ -18,12 +17,8 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug re
 @pytest.fixture
 def subject(torch_python):
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    process = subprocess.Popen([torch_python, os.path.join(SUBJECTS, "presets.py")], stdout=subprocess.PIPE, env=env, text=True)
-    try:
-        yield json.loads(process.stdout.readline())["pid"]
-    finally:
-        process.kill()
-        process.communicate()
+    with spawned([torch_python, os.path.join(SUBJECTS, "presets.py")], ready="{", env=env) as process:
+        yield json.loads(process.said)["pid"]
 
 
 def test_step_request_and_nan(subject, gdb_path):
@@ -98,9 +93,6 @@ def test_oom_stops_in_a_real_scheduler_that_preempts(torch_python, gdb_path):
 
 
 def test_a_process_without_an_engine_is_told_so(gdb_path):
-    with subprocess.Popen(["sleep", "60"]) as process:
-        try:
-            said = run_gdb(gdb_path, [f"attach {process.pid}", "llm-break step"], timeout=30)
-        finally:
-            process.kill()
+    with spawned(["sleep", "60"]) as process:
+        said = run_gdb(gdb_path, [f"attach {process.pid}", "llm-break step"], timeout=30)
     assert said.outputs[1].startswith("llm-break") and "\n" not in said.outputs[1]

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from harness.breakpoints import FILE, OFF, started
 from harness.gdb_run import run_gdb
-from harness.subjects import PYTHONS
+from harness.subjects import PYTHONS, spawned
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 
@@ -113,19 +113,15 @@ def test_tensors_are_written_at_each_pass_and_torch_reads_them(gdb_path, torch_p
     program.write_text(TENSORS)
     line = next(i for i, text in enumerate(TENSORS.splitlines(), 1) if "# LINE" in text)
     folder = tmp_path / "out"
-    with subprocess.Popen([torch_python, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
-        try:
-            assert one.stdout.readline() == "ready\n"
-            command = f"llm-save h=hidden rows=whole bad=number -at steps.py:{line} -every 3 -limit 3 -o {folder}"
-            said = run_gdb(
-                gdb_path,
-                [command, f"shell echo > /proc/{one.pid}/fd/0", "continue"],
-                ["-p", str(one.pid)],
-                timeout=100,
-                before=OFF,
-            )
-        finally:
-            one.kill()
+    with spawned([torch_python, program], ready="ready") as one:
+        command = f"llm-save h=hidden rows=whole bad=number -at steps.py:{line} -every 3 -limit 3 -o {folder}"
+        said = run_gdb(
+            gdb_path,
+            [command, f"shell echo > /proc/{one.pid}/fd/0", "continue"],
+            ["-p", str(one.pid)],
+            timeout=100,
+            before=OFF,
+        )
     assert "(1 debug register)" in said.outputs[0], said.text
     assert sorted(os.listdir(folder)) == sorted(f"{name}-{one.pid}-00000{n}.pt" for name in ("h", "rows") for n in (1, 2, 3))
     assert said.text.count("it is no tensor") == 3

@@ -1,11 +1,10 @@
 """pytensors against what the process says of its own tensors: all found, storages counted once, owners that pytensor takes."""
 
 import json
-import subprocess
 import sys
 
 import pytest
-from harness.subjects import SUBJECTS, running
+from harness.subjects import SUBJECTS, running, spawned
 from harness.tensors import LAZY
 
 from gdbext.access.proc import ProcTarget
@@ -29,14 +28,9 @@ class Live:
 def live(torch_python, tmp_path_factory):
     path = str(tmp_path_factory.mktemp("live") / "truth.json")
     line = [torch_python, "-W", "ignore", f"{SUBJECTS}/tensors_live.py", path]
-    process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert process.stdout.readline() == b"ready\n"
+    with spawned(line, ready="ready") as process:
         with open(path) as f:
             yield Live(process, json.load(f))
-    finally:
-        process.kill()
-        process.wait()
 
 
 def same_as_truth(data, truth):
@@ -145,9 +139,9 @@ def test_a_leak_shows_against_a_saved_listing(live, tmp_path):  # the last one: 
     with pytest.raises(GdbextError, match="there already"):
         live.ask(f"-save {saved}")
     assert live.ask(f"-diff {saved}").data["diff"]["groups"] == []
-    live.process.stdin.write(b"\n")
+    live.process.stdin.write("\n")
     live.process.stdin.flush()
-    assert live.process.stdout.readline() == b"leaked\n"
+    assert live.process.stdout.readline() == "leaked\n"
     answer = live.ask(f"-diff {saved}")
     diff = answer.data["diff"]
     assert diff["groups"][0] == {"shape": [333], "dtype": "torch.float32", "device": "cpu", "tensors": 7, "bytes": 7 * 333 * 4}

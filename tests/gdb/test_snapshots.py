@@ -12,7 +12,7 @@ import time
 import pytest
 from harness.gdb_run import run_gdb
 from harness.heartbeats import asleep, eventually, heartbeats
-from harness.subjects import SUBJECTS
+from harness.subjects import SUBJECTS, spawned
 
 from gdbext.access import collector
 from gdbext.access.collect import Running
@@ -34,12 +34,9 @@ def answer(line):
 
 @pytest.fixture(scope="module")
 def subject():
-    child = subprocess.Popen([sys.executable, os.path.join(SUBJECTS, "commands.py")], stdout=subprocess.PIPE, text=True)
-    truth = json.loads(child.stdout.readline())
-    asleep(child.pid)
-    yield child.pid, truth
-    child.kill()
-    child.communicate()
+    with spawned([sys.executable, os.path.join(SUBJECTS, "commands.py")], ready="{") as child:
+        asleep(child.pid)
+        yield child.pid, json.loads(child.said)
 
 
 LOOK = [
@@ -88,16 +85,11 @@ def test_the_file_is_private_and_takes_no_disk_for_zeros(tmp_path):
         "import time, mmap; m = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\nm[:] = bytes(64 "
         "<< 20); m[0] = 7\nprint('up', flush=True); time.sleep(1000)"
     )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    try:
-        child.stdout.readline()
+    with spawned([sys.executable, "-c", code], ready="") as child:
         os.umask(os.umask(0))
         said = answer(f"llm-snapshot {child.pid} -o {tmp_path / 'shot'} -json")["snapshots"][0]
         status = os.stat(said["file"])
         assert status.st_mode & 0o777 == 0o600 and status.st_size > 64 << 20 and said["disk_bytes"] < 32 << 20
-    finally:
-        child.kill()
-        child.communicate()
 
 
 def test_big_memory_stays_out_unless_asked_for(torch_python, tmp_path):
@@ -105,9 +97,7 @@ def test_big_memory_stays_out_unless_asked_for(torch_python, tmp_path):
         "import torch, time\nt = torch.arange(160 << 20, dtype=torch.uint8)\nsmall = torch.arange(5)\nname = 'x' * 50\n"
         "def wait():\n    print('up', flush=True); time.sleep(1000)\nwait()"
     )
-    child = subprocess.Popen([torch_python, "-c", code], stdout=subprocess.PIPE)
-    try:
-        child.stdout.readline()
+    with spawned([torch_python, "-c", code], ready="") as child:
         asleep(child.pid)
         files = [str(tmp_path / n) for n in "abc"]
         trimmed = answer(f"llm-snapshot {child.pid} -max-bytes {150 << 20} -o {files[0]} -json")
@@ -125,9 +115,6 @@ def test_big_memory_stays_out_unless_asked_for(torch_python, tmp_path):
             else:
                 with pytest.raises(FaultError):
                     target.read(data + (100 << 20), 8)
-    finally:
-        child.kill()
-        child.communicate()
 
 
 def test_the_kv_cache_in_a_snapshot_is_that_of_the_live_process(torch_python, tmp_path):
@@ -228,19 +215,14 @@ wait(os.environ["HF_TOKEN"], sys.argv[2])
 def test_a_snapshot_holds_no_command_line_no_environment_and_no_secret_of_them(tmp_path, limit):
     """A token of the environment and an API key of the command line, wherever the process keeps copies of them."""
     token, key = SECRETS
-    child = subprocess.Popen(
+    with spawned(
         [sys.executable, "-c", KEEPS, "--api-key", key, "--port", "8000"],
-        stdout=subprocess.PIPE,
+        ready="",
         env={**os.environ, "HF_TOKEN": token, "PLAIN_MARK": "plain-and-long-enough"},
-    )
-    try:
-        child.stdout.readline()
+    ) as child:
         file = str(tmp_path / "shot")
         answer(f"llm-snapshot {child.pid} -o {file} {limit} -json")
         said = answer(f"pybt -on {file} -json")
-    finally:
-        child.kill()
-        child.communicate()
     with open(file, "rb") as f:
         data = f.read()
     for secret in SECRETS:
@@ -267,17 +249,12 @@ wait()
 
 
 def test_one_big_block_is_left_out_and_what_shares_its_mapping_is_kept(tmp_path):
-    child = subprocess.Popen([sys.executable, "-c", BESIDE], stdout=subprocess.PIPE)
-    try:
-        child.stdout.readline()
+    with spawned([sys.executable, "-c", BESIDE], ready="") as child:
         pid, file = child.pid, str(tmp_path / "shot")
         said = answer(f"llm-snapshot {pid} -max-bytes {120 << 20} -o {file} -json")
         live = [answer(f"pyprint -on {pid} -json {text}")["repr"] for text in ("len(table)", "table[39999]", "more[7]")]
         copy = [answer(f"pyprint -on {file} -json {text}")["repr"] for text in ("len(table)", "table[39999]", "more[7]")]
         start = int(answer(f"pyprint -on {pid} -json -any big")["address"], 0)
-    finally:
-        child.kill()
-        child.communicate()
     assert live == copy == ["40000", "('399993999939999', [39999, 40000])", "('77777', [7])"]
     target = CoreFileTarget(file)
     for text in ("table", "more"):

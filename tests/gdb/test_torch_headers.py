@@ -3,10 +3,10 @@
 import json
 import os
 import shutil
-import subprocess
 import time
 
 import pytest
+from harness.subjects import spawned
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime
@@ -16,17 +16,12 @@ from gdbext.torch import headers, layout
 
 @pytest.fixture(scope="module")
 def target(torch_python):
-    process = subprocess.Popen(
-        [torch_python, "-c", "import torch, time; print('ready', flush=True); time.sleep(600)"], stdout=subprocess.PIPE
-    )
-    try:
-        assert process.stdout.readline() == b"ready\n"
+    with spawned(
+        [torch_python, "-c", "import torch, time; print('ready', flush=True); time.sleep(600)"], ready="ready"
+    ) as process:
         found = ProcTarget(process.pid)
         yield found
         found.close()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture

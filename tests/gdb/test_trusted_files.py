@@ -10,6 +10,7 @@ import sys
 import pytest
 from harness.answers import answer
 from harness.heartbeats import asleep
+from harness.subjects import spawned
 
 from gdbext.access import files, in_root
 from gdbext.access.collect import collect
@@ -168,9 +169,7 @@ def test_a_source_that_is_no_file_is_not_waited_for(tmp_path, kind):
         path = str(tmp_path / "fifo.py")
         os.mkfifo(path)
     text = "import time\ndef wait():\n    print('up', flush=True)\n    time.sleep(1000)\nwait()\n"
-    process = subprocess.Popen([sys.executable, "-c", f"exec(compile({text!r}, {path!r}, 'exec'))"], stdout=subprocess.PIPE)
-    try:
-        assert process.stdout.readline() == b"up\n"
+    with spawned([sys.executable, "-c", f"exec(compile({text!r}, {path!r}, 'exec'))"], ready="up") as process:
         words = [sys.executable, "-m", "gdbext"]
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         for command in ("pylist", "pyframe", "pylocals", "llm-locks"):
@@ -179,9 +178,6 @@ def test_a_source_that_is_no_file_is_not_waited_for(tmp_path, kind):
             assert "Traceback" not in done.stderr
             if command == "pylist":
                 assert "is not on this machine" in done.stderr
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_links_of_a_container_end_inside_it(tmp_path, library):

@@ -4,12 +4,12 @@ selected."""
 import ctypes
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 from harness.gdb_run import run_gdb
 from harness.heartbeats import asleep
+from harness.subjects import spawned
 
 EVERY_GDB = True
 NO_RANDOM = 0x0040000  # linux/personality.h: ADDR_NO_RANDOMIZE
@@ -29,20 +29,11 @@ wait()
 def pair():
     """Two processes of one program at the same addresses, called 7 and 8."""
     libc = ctypes.CDLL(None)
-    both = []
-    for rank in "78":
-        env = {"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0"}
-        words = [os.path.realpath(sys.executable), "-I", "-c", CODE, rank]
-        both.append(subprocess.Popen(words, stdout=subprocess.PIPE, env=env, preexec_fn=lambda: libc.personality(NO_RANDOM)))
-    try:
-        for one in both:
-            assert one.stdout.readline() == b"up\n"
-            assert asleep(one.pid)
-        yield [one.pid for one in both]
-    finally:
-        for one in both:
-            one.kill()
-            one.communicate()
+    how = {"env": {"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0"}, "preexec_fn": lambda: libc.personality(NO_RANDOM)}
+    words = [os.path.realpath(sys.executable), "-I", "-c", CODE]
+    with spawned([*words, "7"], ready="up", **how) as seven, spawned([*words, "8"], ready="up", **how) as eight:
+        assert asleep(seven.pid) and asleep(eight.pid)
+        yield [seven.pid, eight.pid]
 
 
 ASK = ["pyprint -any -json -on {} rank", "pyprint -any -json -on {} box", "pylocals -json -on {}", "llm-bt -json -on {}"]

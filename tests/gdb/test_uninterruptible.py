@@ -9,6 +9,7 @@ import sys
 import pytest
 from harness.answers import answer
 from harness.heartbeats import eventually
+from harness.subjects import spawned
 
 from gdbext.access import ptrace
 from gdbext.access.collect import collect
@@ -51,16 +52,13 @@ def forker(tmp_path_factory):
     """-> (pid, tid of the thread in state D)"""
     library = str(tmp_path_factory.mktemp("vfork") / "lib.so")
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=SOURCE.encode(), check=True)
-    process = subprocess.Popen([sys.executable, "-c", VFORKS, library], stdout=subprocess.PIPE)
-    process.stdout.readline()
-    eventually(lambda: ptrace.uninterruptible(process.pid), "a thread in state D")
-    (tid,) = ptrace.uninterruptible(process.pid)
-    yield process.pid, tid
-    with open(f"/proc/{process.pid}/task/{tid}/children") as f:
-        for child in f.read().split():
-            os.kill(int(child), signal.SIGKILL)
-    process.kill()
-    process.communicate()
+    with spawned([sys.executable, "-c", VFORKS, library], ready="up") as process:
+        eventually(lambda: ptrace.uninterruptible(process.pid), "a thread in state D")
+        (tid,) = ptrace.uninterruptible(process.pid)
+        yield process.pid, tid
+        with open(f"/proc/{process.pid}/task/{tid}/children") as f:
+            for child in f.read().split():
+                os.kill(int(child), signal.SIGKILL)
 
 
 def test_nobody_waits_for_a_thread_that_cannot_stop(forker):
@@ -109,9 +107,7 @@ ctypes.CDLL(None).pthread_exit(None)
 
 
 def test_a_process_whose_main_thread_has_ended_is_read(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", LEADER, "word"], stdout=subprocess.PIPE)
-    try:
-        assert process.stdout.readline() == b"up\n"
+    with spawned([sys.executable, "-c", LEADER, "word"], ready="up") as process:
         eventually(lambda: ptrace.status(process.pid)["state"] == "Z", "the main thread's end")
         live = ProcTarget(process.pid)
         assert live.argv()[-1] == "word" and live.environ()["PATH"] == os.environ["PATH"] and live.mappings()
@@ -120,6 +116,3 @@ def test_a_process_whose_main_thread_has_ended_is_read(tmp_path):
         threads = ProcessView(CoreFileTarget(result.file)).threads
         assert [[f.function for f in th.python][:1] for th in threads if th.python] == [["serve"]]
         assert len(answer(f"pythreads -on {process.pid} -json")["threads"]) >= 1
-    finally:
-        process.kill()
-        process.communicate()

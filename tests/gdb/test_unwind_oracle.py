@@ -20,7 +20,7 @@ import subprocess
 
 import pytest
 from harness.gdb_run import run_gdb
-from harness.subjects import SUBJECTS, subject
+from harness.subjects import SUBJECTS, spawned
 
 from gdbext.access.collect import collect
 from gdbext.access.snapshot import CoreFileTarget
@@ -44,7 +44,7 @@ def library(tmp_path_factory):
 
 
 def started(python, library, *more):
-    return subject([python, os.path.join(SUBJECTS, "unwind_cases.py"), library, *more], ready="up ")
+    return spawned([python, os.path.join(SUBJECTS, "unwind_cases.py"), library, *more], ready="up ")
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +53,21 @@ def cases(library):
         yield process
 
 
-def both(gdb_path, arguments, tmp_path):
-    """{tid: gdb's and the pack's frames of one stop}, what gdb invents by itself left out."""
+def both(gdb_path, arguments, tmp_path, stops=1):
+    """[{tid: gdb's and the pack's frames} for each stop], what gdb invents by itself left out."""
     file = str(tmp_path / "both.json")
     script = os.path.join(SUBJECTS, "both_stacks.py")
-    run = run_gdb(gdb_path, [f"source {script}"], arguments, env={"BOTH_STACKS": file}, before=["set auto-solib-add on"])
+    env = {"BOTH_STACKS": file, "BOTH_STOPS": str(stops)}
+    run = run_gdb(gdb_path, [f"source {script}"], arguments, env=env, before=["set auto-solib-add on"])
     assert os.path.exists(file), run.text
     with open(file) as f:
         said = json.load(f)
-    assert said["doubts"] == []
-    for thread in said["threads"].values():
-        thread["gdb"] = [f for f in thread["gdb"] if f[1] not in VIRTUAL]
-    return said["threads"]
+    assert len(said) == stops
+    for stop in said:
+        assert stop["doubts"] == []
+        for thread in stop["threads"].values():
+            thread["gdb"] = [f for f in thread["gdb"] if f[1] not in VIRTUAL]
+    return [stop["threads"] for stop in said]
 
 
 def known(frames):
@@ -94,7 +97,7 @@ def same_frames(threads):
 
 @pytest.mark.every_gdb
 def test_live_threads_have_gdbs_frames(cases, gdb_path, tmp_path):
-    said = both(gdb_path, ["-p", str(cases.pid)], tmp_path)
+    (said,) = both(gdb_path, ["-p", str(cases.pid)], tmp_path)
     whole, frames, names = same_frames(said)
     assert whole == 8 and frames > 150 and names > 0.9 * frames
     functions = [f[1] for thread in said.values() for f in thread["ours"]]
@@ -106,8 +109,8 @@ def test_busy_threads_of_torch_and_numpy_have_gdbs_frames(library, torch_python,
     """At any instruction: in the middle of kernels, of functions' beginnings and ends."""
     with started(torch_python, library, "torch") as process:
         total = 0
-        for _ in range(3):
-            whole, frames, names = same_frames(both(gdb_path, ["-p", str(process.pid)], tmp_path))
+        for stop in both(gdb_path, ["-p", str(process.pid)], tmp_path, stops=3):
+            whole, frames, names = same_frames(stop)
             assert whole >= 8 and names > 0.8 * frames  # the main thread and those that wait, at the least
             total += frames
         assert total > 500
@@ -117,7 +120,7 @@ def test_busy_threads_of_torch_and_numpy_have_gdbs_frames(library, torch_python,
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="code without call-frame information is here for x86-64")
 def test_frames_behind_code_without_call_frame_information_are_called_unreliable(library, gdb_path, tmp_path):
     with started(os.environ["GDBEXT_TEST_PYTHON"], library, "bare") as process:
-        said = both(gdb_path, ["-p", str(process.pid)], tmp_path)
+        (said,) = both(gdb_path, ["-p", str(process.pid)], tmp_path)
     whole, _, _ = same_frames(said)
     assert whole == 8
     (thread,) = [thread for thread in said.values() if "bare" in [f[1] for f in thread["ours"]]]
@@ -132,7 +135,8 @@ def test_cores_have_gdbs_frames(cases, gdb_path, tmp_path):
     collect(cases.pid, snapshot, "gdbext.stacks.prefetch")
     for file in (core, snapshot):
         program = os.readlink(f"/proc/{cases.pid}/exe")
-        whole, frames, _ = same_frames(both(gdb_path, [program, "-c", file], tmp_path))
+        (said,) = both(gdb_path, [program, "-c", file], tmp_path)
+        whole, frames, _ = same_frames(said)
         assert whole == 8 and frames > 150
 
 

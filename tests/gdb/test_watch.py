@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ import pytest
 from harness.answers import answer, run
 from harness.hangs import fault
 from harness.heartbeats import asleep
+from harness.subjects import spawned
 
 from gdbext.access.snapshot import CoreFileTarget
 from gdbext.errors import GdbextError
@@ -54,16 +54,11 @@ def test_a_counter_that_changes_is_progress(tmp_path):
         "import time\ndef loop():\n    n = 0\n    m = 0\n    while True:\n        "
         "time.sleep(0.02); n += 1\nprint('up', flush=True)\nloop()"
     )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    try:
-        child.stdout.readline()
+    with spawned([sys.executable, "-c", code], ready="") as child:
         time.sleep(0.2)
         moving = answer(f"llm-watch {child.pid} -counter n -after 0.5 -poll 0.1 -for 2 -o {tmp_path} -json")
         still = answer(f"llm-watch {child.pid} -counter m -after 0.5 -poll 0.1 -for 2 -o {tmp_path} -json")
         assert moving["looks"] == [] and still["looks"]
-    finally:
-        child.kill()
-        child.communicate()
 
 
 def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
@@ -75,11 +70,9 @@ def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
         f"p = '{SECRET} {SECRET}'\nthreading.Thread(target=hold, args=(p,), name='<img src=x "
         f"onerror=alert(1)>').start(); held.wait()\nwait(p)"
     )
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, "--api-key=hidden-key"], stdout=subprocess.PIPE, env={**os.environ, "TOKEN": "hidden-token"}
-    )
-    try:
-        child.stdout.readline()
+    with spawned(
+        [sys.executable, "-c", code, "--api-key=hidden-key"], ready="", env={**os.environ, "TOKEN": "hidden-token"}
+    ) as child:
         asleep(child.pid)
         page = tmp_path / "page.html"
         said = answer(f"llm-report {page} {child.pid} -wait 0.3 -json")
@@ -91,9 +84,6 @@ def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
         assert not re.search(r"<[^>]*(src|href)=|https?://", text)
         assert json.dumps(said).count(SECRET) == 0
         assert "verdict: lock-held" in run(f"llm-report {page} {child.pid} -wait 0").to_text()
-    finally:
-        child.kill()
-        child.communicate()
 
 
 def test_bad_words_give_one_clear_line(tmp_path):

@@ -12,6 +12,7 @@ import time
 
 import pytest
 from harness.gdb_run import run_gdb
+from harness.subjects import spawned
 
 from gdbext.errors import GdbextError
 from gdbext.kernels import gpucore
@@ -144,13 +145,8 @@ def test_torch_shows_the_values_of_a_cuda_tensor(cuda_gdb, torch_python, tmp_pat
         [torch_python, "-c", "import torch; assert torch.cuda.is_available()"], stderr=subprocess.DEVNULL
     ).returncode:
         pytest.skip("the environment's torch is built without CUDA")
-    process = subprocess.Popen([torch_python, "-c", code], stdout=subprocess.PIPE)
-    try:
-        assert process.stdout.readline() == b"ready\n"  # the kernel is launched; attaching takes longer than its start
+    with spawned([torch_python, "-c", code], ready="ready") as process:
         said = cuda_gdb(
             ["cuda kernel 0", "pytensor -json t", "pytensor -repr t"], ["-p", str(process.pid)], before=["set auto-solib-add off"]
         )
         assert said.json(1)["shape"] == [3, 4] and "[ 4.,  5.,  6.,  7.]" in said.outputs[2]
-    finally:
-        process.kill()
-        process.wait()

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 
-from .subjects import SUBJECTS
+from .subjects import SUBJECTS, spawned
 
 FILE = os.path.join(SUBJECTS, "breakpoints.py")
 with open(FILE) as _f:
@@ -16,13 +16,8 @@ OFF = ["set auto-solib-add off", "set print thread-events off"]
 
 
 class Subject:
-    def __init__(self, python, folder):
-        self.go = str(folder / "go")
-        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        self.process = subprocess.Popen(
-            [python, FILE, self.go], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, text=True
-        )
-        self.said = json.loads(self.process.stdout.readline())
+    def __init__(self, process, go):
+        self.process, self.go, self.said = process, go, json.loads(process.said)
         self.pid = self.said["pid"]
 
     def tell(self, word):
@@ -42,11 +37,12 @@ class Subject:
 
 @contextlib.contextmanager
 def started(python, folder):
-    subject = Subject(python, folder)
-    try:
-        yield subject
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(subject.pid, signal.SIGKILL)
-        subject.process.kill()
-        subject.process.communicate()
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    go = str(folder / "go")
+    with spawned([python, FILE, go], ready="{", stdin=subprocess.DEVNULL, env=env) as process:
+        subject = Subject(process, go)
+        try:
+            yield subject
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(subject.pid, signal.SIGKILL)

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -11,28 +10,17 @@ import time
 
 from .answers import answer
 from .heartbeats import asleep
-from .subjects import SUBJECTS
+from .subjects import SUBJECTS, spawned
 
 
 @contextlib.contextmanager
 def fault(scenario, python=sys.executable):
     """-> (pid to look at, culprits' tids)"""
-    child = subprocess.Popen(
-        [python, os.path.join(SUBJECTS, "faults.py"), scenario],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    pid = child.pid
-    try:
-        truth = json.loads(child.stdout.readline())
-        pid = truth["pid"]
-        asleep(pid, seconds=2)  # some never do
-        yield pid, truth["culprits"]
-    finally:
-        os.killpg(child.pid, signal.SIGKILL)  # what it has forked too
-        child.communicate()
+    words = [python, os.path.join(SUBJECTS, "faults.py"), scenario]
+    with spawned(words, ready="{", stderr=subprocess.DEVNULL, start_new_session=True) as child:
+        truth = json.loads(child.said)
+        asleep(truth["pid"], seconds=2)  # some never do
+        yield truth["pid"], truth["culprits"]
 
 
 class Ranks:

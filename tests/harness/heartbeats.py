@@ -11,6 +11,8 @@ import time
 
 from gdbext.access import ptrace
 
+from .subjects import spawned
+
 SUBJECT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb", "subjects", "heartbeat.py")
 ROUNDS = int(os.environ.get("GDBEXT_TEST_KILLS", "3"))
 
@@ -76,13 +78,10 @@ def heartbeats(folder, count, **options):
 @contextlib.contextmanager
 def busy(loops=2):
     """A loaded machine."""
-    loads = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
-    try:
+    with contextlib.ExitStack() as stack:
+        for _ in range(loops):
+            stack.enter_context(spawned([sys.executable, "-c", "while True: pass"]))
         yield
-    finally:
-        for load in loads:
-            load.kill()
-            load.wait()
 
 
 def within(ask, seconds):

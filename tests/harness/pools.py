@@ -3,25 +3,17 @@
 import contextlib
 import json
 import os
-import subprocess
 import sys
 
 from .heartbeats import asleep
-from .subjects import SUBJECTS
+from .subjects import SUBJECTS, spawned
 
 
 @contextlib.contextmanager
 def pools(*words, python=sys.executable):
     """-> [truth] of one running pool.py per word."""
-    found = [
-        subprocess.Popen([python, os.path.join(SUBJECTS, "pool.py"), *word.split()], stdout=subprocess.PIPE, text=True)
-        for word in words
-    ]
-    try:
-        truths = [json.loads(p.stdout.readline()) for p in found]
+    with contextlib.ExitStack() as stack:
+        line = [python, os.path.join(SUBJECTS, "pool.py")]
+        found = [stack.enter_context(spawned([*line, *word.split()], ready="{")) for word in words]
         asleep(*(p.pid for p, word in zip(found, words) if "moving" not in word))
-        yield truths
-    finally:
-        for p in found:
-            p.kill()
-            p.communicate()
+        yield [json.loads(p.said) for p in found]

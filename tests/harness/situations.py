@@ -4,7 +4,6 @@ import collections
 import concurrent.futures
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 from .answers import answer
 from .heartbeats import asleep
-from .subjects import SUBJECTS
+from .subjects import SUBJECTS, spawned
 
 ACCUSES = (
     "crashed", "stopped", "lock-cycle", "lock-held", "gil", "dead-thread", "livelock", "loop-blocked", "collective", "kernel",
@@ -51,15 +50,9 @@ def judge(truth, said):
 
 def one(seed, wait=1.0):
     """Lives the situation of a seed and asks about it."""
-    child = subprocess.Popen(
-        [sys.executable, os.path.join(SUBJECTS, "situations.py"), str(seed)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        truth = json.loads(child.stdout.readline())
+    words = [sys.executable, os.path.join(SUBJECTS, "situations.py"), str(seed)]
+    with spawned(words, ready="{", stderr=subprocess.DEVNULL, start_new_session=True) as child:
+        truth = json.loads(child.said)
         asleep(truth["pid"], seconds=0.3)  # some never do
         time.sleep(0.2)
         said = answer(f"llm-hang {truth['pid']} {' '.join(map(str, truth['pids']))} -wait {wait} -json")
@@ -68,9 +61,6 @@ def one(seed, wait=1.0):
         return Outcome(
             seed, truth["drawn"], truth["hung"], truth["right"], truth["culprits"], said["verdict"], got, said["evidence"], how
         )
-    finally:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
 
 
 def run(seeds, processes=2):

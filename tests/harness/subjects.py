@@ -91,16 +91,19 @@ def ready_line(process, ready, seconds):
 
 
 @contextlib.contextmanager
-def subject(words, ready=None, seconds=300, **more):
+def spawned(words, ready=None, seconds=300, **more):
     """-> Popen of a process that has written a line that begins with `ready` (None: it is not waited for), which is its attribute
-    `said`. On the way out it is killed and reaped. `more`: for Popen; text pipes for its input and, where it is to be ready, its
-    output are the default."""
+    `said`. On the way out it is killed and reaped, and with `start_new_session` what it has started too. `more`: for Popen; text
+    pipes for its input and, where it is to be ready, its output are the default."""
     pipes = {"stdin": subprocess.PIPE, "stdout": None if ready is None else subprocess.PIPE, "text": True}
     with subprocess.Popen([os.fspath(word) for word in words], **{**pipes, **more}) as process:
         try:
             process.said = None if ready is None else ready_line(process, ready, seconds)
             yield process
         finally:
+            if more.get("start_new_session"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
             process.kill()
 
 
@@ -110,7 +113,7 @@ def running(python, name, *arguments, env=None, **more):
     one; `more`: for Popen, whose object is the target's `process`."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     words = [python] if isinstance(python, str) else python
-    with subject([*words, os.path.join(SUBJECTS, name), *arguments], ready="{", env={**clean, **(env or {})}, **more) as process:
+    with spawned([*words, os.path.join(SUBJECTS, name), *arguments], ready="{", env={**clean, **(env or {})}, **more) as process:
         target = ProcTarget(process.pid)
         target.process = process
         try:

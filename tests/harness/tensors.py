@@ -15,7 +15,7 @@ from gdbext.torch import layout as layouts
 from gdbext.torch.repr import process_options, tensor_repr
 from gdbext.torch.tensor_impl import read_tensor
 
-from .subjects import SUBJECTS
+from .subjects import SUBJECTS, spawned
 
 LAZY = ["set auto-solib-add off"]
 
@@ -43,14 +43,8 @@ def tensors(python, folder, *arguments):
         pytest.skip(f"{python} has no torch")
     path = str(folder / "truth.json")
     line = [python, "-W", "ignore", os.path.join(SUBJECTS, "tensors.py"), path, *arguments]
-    process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert process.stdout.readline() == b"ready\n"
-        with open(path) as f:
-            yield Tensors(process, json.load(f))
-    finally:
-        process.kill()
-        process.wait()
+    with spawned(line, ready="ready") as process, open(path) as f:
+        yield Tensors(process, json.load(f))
 
 
 def ask(subject, line):

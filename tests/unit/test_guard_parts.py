@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from harness.subjects import spawned
 
 from gdbext.access import guard, ptrace, recovery, resident
 from gdbext.errors import GdbextError, NotFoundError
@@ -115,14 +116,8 @@ def test_the_guard_resumes_what_was_left_stopped_when_the_channel_ends(sleeper):
         f"import os, signal, time\nfrom gdbext.access import guard\ng = guard.Guard(); g.start(); g.own({sleeper.pid}, False)\n"
         f"os.kill({sleeper.pid}, signal.SIGSTOP); print('stopped', flush=True); time.sleep(600)"
     )
-    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
-    try:
-        assert holder.stdout.readline() == b"stopped\n"
+    with spawned([sys.executable, "-c", code], ready="stopped", cwd=ROOT):
         assert within(lambda: ptrace.is_stopped(sleeper.pid))
-    finally:
-        holder.kill()
-        holder.wait()
-        holder.stdout.close()
     assert within(lambda: not ptrace.is_stopped(sleeper.pid))
 
 
@@ -151,13 +146,9 @@ def test_a_guard_that_is_gone_is_an_error_before_an_attach_and_none_when_letting
 def test_nothing_that_is_started_later_keeps_the_channel_open():
     watcher = guard.Guard()
     watcher.start()
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], close_fds=False)
-    try:
+    with spawned([sys.executable, "-c", "import time; time.sleep(600)"], close_fds=False):
         watcher.end()
         assert within(lambda: (ptrace.status(watcher.pid) or {"state": "Z"})["state"] == "Z")
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_a_machine_without_python3_is_told_so(monkeypatch):
@@ -178,17 +169,13 @@ def test_the_end_of_the_thread_that_holds_the_mutex_is_told():
         "from gdbext.access import liveness; import time; life = "
         "liveness.LivenessMutex.held(); print(life.fd, flush=True); time.sleep(600)"
     )
-    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
-    try:
-        fd = os.open(f"/proc/{holder.pid}/fd/{int(holder.stdout.readline())}", os.O_RDWR)
+    with spawned([sys.executable, "-c", code], ready="", cwd=ROOT) as holder:
+        fd = os.open(f"/proc/{holder.pid}/fd/{int(holder.said)}", os.O_RDWR)
         waits = f"from gdbext.access import liveness; print('up', flush=True); print(liveness.LivenessMutex({fd}).ended())"
         waiter = subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE, cwd=ROOT, pass_fds=[fd], text=True)
         assert waiter.stdout.readline() == "up\n"
         holder.kill()
         assert waiter.communicate(timeout=60)[0] == "True\n"
-    finally:
-        holder.kill()
-        holder.communicate()
 
 
 def test_halt_stops_only_what_the_dying_tracer_holds(sleeper):

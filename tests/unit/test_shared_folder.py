@@ -4,10 +4,10 @@ import contextlib
 import json
 import os
 import stat
-import subprocess
 import sys
 
 import pytest
+from harness.subjects import spawned
 
 from gdbext.access.proc import ProcTarget
 from gdbext.control.shared_folder import SharedTempDir
@@ -21,12 +21,8 @@ root_only = pytest.mark.skipif(os.getuid() != 0, reason="only root runs processe
 def process(*steps):
     """A process that has done `steps` (Python) and waits."""
     code = "import os, sys\n" + "\n".join(steps) + "\nprint('ready', flush=True)\nsys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
-        try:
-            assert one.stdout.readline() == "ready\n"
-            yield ProcTarget(one.pid)
-        finally:
-            one.kill()
+    with spawned([sys.executable, "-c", code], ready="ready") as one:
+        yield ProcTarget(one.pid)
 
 
 @contextlib.contextmanager

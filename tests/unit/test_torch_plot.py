@@ -35,7 +35,8 @@ def test_a_single_nan_in_a_large_tensor_is_marked(monkeypatch):
     assert shown[0, 0] == values[0, 0, 0] and marks[0][-1, -1] and marks[1][0, 0]
 
 
-def test_a_missing_package_is_one_line_that_installs_it():
+def test_a_missing_package_is_one_line_that_installs_it(monkeypatch):
+    monkeypatch.delenv("GDBEXT_DATA", raising=False)
     with pytest.raises(GdbextError, match="-plot needs no_such_wheel, .* run: .*pip install no_such_wheel$") as e:
         wheels.need("no_such_wheel", "-plot")
     assert "\n" not in str(e.value)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from harness.subjects import spawned
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TOY = os.path.join(ROOT, "tests", "toy_engine")
@@ -31,20 +32,28 @@ def pack(tmp_path_factory):
 @pytest.fixture(scope="module")
 def toys():
     """Two processes of the toy engine -> [(pid, what it says of itself)]"""
-    running = [
-        subprocess.Popen([sys.executable, os.path.join(TOY, "toy_serve.py"), str(rank)], stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    yield [(process.pid, json.loads(process.stdout.readline())) for process in running]
-    for process in running:
-        process.kill()
-        process.communicate()
+    line = [sys.executable, os.path.join(TOY, "toy_serve.py")]
+    with spawned([*line, "0"], ready="{") as first, spawned([*line, "1"], ready="{") as second:
+        yield [(process.pid, json.loads(process.said)) for process in (first, second)]
 
 
-def answer(pack, *words):
-    """What the copy's command says, as JSON."""
+SEVERAL = """
+import sys
+from gdbext.commands import table
+from gdbext.session.session import Session
+from gdbext.setup import outside
+for line in sys.argv[1:]:
+    name, _, words = line.partition(" ")
+    status, said, error = outside.perform(table.load(name), words + " -json", Session())
+    assert status in (0, 3), (line, said, error)
+    print(said.strip())
+"""
+
+
+def answers(pack, *lines):
+    """What the copy's commands say, as JSON: all in one process, because starting one costs more than an answer."""
     done = subprocess.run(
-        [sys.executable, "-m", "gdbext", *words, "--json"],
+        [sys.executable, "-c", SEVERAL, *lines],
         cwd=pack,
         env={**os.environ, "PYTHONPATH": str(pack)},
         stdout=subprocess.PIPE,
@@ -52,13 +61,13 @@ def answer(pack, *words):
         text=True,
         timeout=120,
     )
-    assert done.returncode in (0, 3), done.stdout + done.stderr
-    return json.loads(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_its_ranks_are_listed(pack, toys):
     ours = {pid for pid, _ in toys}  # another worker of a parallel run has toys of its own
-    ranks = {r["pid"]: r for r in answer(pack, "llm-ranks", "-verify")["ranks"] if r["engine"] == "toy" and r["pid"] in ours}
+    ranks = {r["pid"]: r for r in answers(pack, "llm-ranks -verify")[0]["ranks"] if r["engine"] == "toy" and r["pid"] in ours}
     assert sorted(ranks) == sorted(pid for pid, _ in toys)
     for number, (pid, _) in enumerate(toys):
         said = ranks[pid]
@@ -72,7 +81,7 @@ def test_its_ranks_are_listed(pack, toys):
 
 def test_its_requests_are_listed_with_what_they_wait_for(pack, toys):
     pid, said = toys[0]
-    found = answer(pack, "llm-requests", "-on", str(pid))["requests"]
+    found = answers(pack, f"llm-requests -on {pid}")[0]["requests"]
     assert [r["request_id"] for r in found] == said["ids"]
     assert [r["prompt_tokens"] for r in found] == [6, 30, 1] and [r["output_tokens"] for r in found] == [9, 0, 0]
     assert [r["blocked_by"] for r in found] == [None, "blocks: needs more, 3 free", "queue: behind toy-b"]
@@ -80,17 +89,18 @@ def test_its_requests_are_listed_with_what_they_wait_for(pack, toys):
 
 def test_its_kv_cache_is_listed_and_checked(pack, toys):
     pid, said = toys[1]
-    cache = answer(pack, "llm-kv", "-on", str(pid))
+    lines = ("llm-kv", "llm-kv free", "llm-kv block 4", "llm-kv check")
+    cache, free, block, check = answers(pack, *(f"{line} -on {pid}" for line in lines))
     assert (cache["engine"], cache["version"], cache["num_blocks"], cache["block_size"]) == ("toy", "1.0", 8, 4)
-    assert answer(pack, "llm-kv", "free", "-on", str(pid))["order"] == said["free"]
-    block = answer(pack, "llm-kv", "block", "4", "-on", str(pid))["block"]
-    assert block["owners"] == [{"request_id": "toy-a", "index": 3, "group": 0}] and block["free"] is False
-    assert answer(pack, "llm-kv", "check", "-on", str(pid))["ok"] is True
+    assert free["order"] == said["free"]
+    assert block["block"]["owners"] == [{"request_id": "toy-a", "index": 3, "group": 0}] and block["block"]["free"] is False
+    assert check["ok"] is True
 
 
 def test_its_private_names_stay_hidden_and_help_names_its_releases(pack, toys):
     expression = "__main__:scheduler.running[0].toy_prompt"
-    hidden, shown = (answer(pack, "pyprint", "-on", str(toys[0][0]), *option, expression) for option in ((), ("-show-content",)))
+    on = f"pyprint -on {toys[0][0]}"
+    hidden, shown = answers(pack, f"{on} {expression}", f"{on} -show-content {expression}")
     assert hidden["repr"] == "<6 items, private: -show-content shows them>" and shown["repr"] == "[11, 12, 13, 14, 15, 16]"
     said = subprocess.run(
         [sys.executable, "-m", "gdbext", "llm-kv", "--help"], cwd=pack, stdout=subprocess.PIPE, text=True
@@ -110,4 +120,4 @@ def test_nothing_else_was_touched_and_without_it_all_is_as_before(pack, toys):
     compare(os.path.join(ROOT, "gdbext"), str(pack / "gdbext"))
     assert sorted(os.path.relpath(path, pack) for path in differ) == ["gdbext/engines/__init__.py", "gdbext/engines/toy"]
     mine = {pid for pid, _ in toys}
-    assert not [r for r in answer(ROOT, "llm-ranks")["ranks"] if r["pid"] in mine]
+    assert not [r for r in answers(ROOT, "llm-ranks")[0]["ranks"] if r["pid"] in mine]

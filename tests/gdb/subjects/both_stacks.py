@@ -1,8 +1,10 @@
-"""Run in gdb by `source`: writes every thread's native stack of one stop, as gdb and as the pack have it, to $BOTH_STACKS."""
+"""Run in gdb by `source`: writes every thread's native stack, as gdb and as the pack have it, to $BOTH_STACKS: of this stop and
+of the next ones, until there are $BOTH_STOPS (1 where it is not set)."""
 
 import json
 import os
 import re
+import subprocess
 
 import gdb
 
@@ -32,8 +34,7 @@ def frames_of_gdb():
 
 
 def walk():
-    """Lets gdb say of every frame of the selected thread what it knows: of a frame that is there already it names the
-    unwinder."""
+    """Lets gdb say of every frame of the selected thread what it knows: of one that is there already it names the unwinder."""
     for _ in range(2):
         frame = gdb.newest_frame()
         while frame is not None:
@@ -51,7 +52,7 @@ def unwinders():
     return {int(level): name for level, name in re.findall(r'level=(\d+),type=\w+,unwinder="([^"]+)"', messages)}
 
 
-def frames_of_pack(thread):
+def frames_of_pack(target, thread):
     found = []
     for f in target.unwind(thread):
         module = target.module_at(f.pc)
@@ -61,16 +62,25 @@ def frames_of_pack(thread):
     return found
 
 
+def stop():
+    """What both have of the process as it stands."""
+    target, said = GdbSession().target(), {}
+    for thread in gdb.selected_inferior().threads():
+        tid = thread.ptid[1] or thread.ptid[2]
+        thread.switch()
+        own = next(th for th in target.threads() if th.tid == tid)
+        by, theirs = unwinders(), frames_of_gdb()
+        theirs = [[*frame, by.get(level, "")] for level, frame in enumerate(theirs)]
+        said[tid] = {"name": own.name, "gdb": theirs, "ours": frames_of_pack(target, own)}
+    return {"threads": said, "doubts": target.doubts()}
+
+
 gdb.execute("set backtrace past-main on")
 gdb.execute("set backtrace past-entry on")
-target = GdbSession().target()
-said = {}
-for thread in gdb.selected_inferior().threads():
-    tid = thread.ptid[1] or thread.ptid[2]
-    thread.switch()
-    own = next(th for th in target.threads() if th.tid == tid)
-    by, theirs = unwinders(), frames_of_gdb()
-    theirs = [[*frame, by.get(level, "")] for level, frame in enumerate(theirs)]
-    said[tid] = {"name": own.name, "gdb": theirs, "ours": frames_of_pack(own)}
+stops = [stop()]
+while len(stops) < int(os.environ.get("BOTH_STOPS", "1")):
+    with subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -INT {gdb.selected_inferior().pid}"]):
+        gdb.execute("continue", to_string=True)  # gdb keeps the SIGINT to itself
+    stops.append(stop())
 with open(os.environ["BOTH_STACKS"], "w") as f:
-    json.dump({"threads": said, "doubts": target.doubts()}, f)
+    json.dump(stops, f)

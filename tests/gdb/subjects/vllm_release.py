@@ -43,8 +43,9 @@ def specs(interface, kind):
     return [full]
 
 
-def scheduler_of(version, kind):
-    config = Config(
+def config_of(kind):
+    """As much of a VllmConfig as the schedulers of all releases ask for."""
+    return Config(
         scheduler_config=Config(
             max_num_seqs=8,
             max_num_batched_tokens=512,
@@ -80,6 +81,10 @@ def scheduler_of(version, kind):
         aux_output_config=Config(),
         ec_manager_config=Config(get_encoder_cache_manager_obj=lambda: None),
     )
+
+
+def scheduler_of(version, kind):
+    config = config_of(kind)
     try:
         from vllm.v1.core.sched.scheduler import Scheduler
     except ImportError:

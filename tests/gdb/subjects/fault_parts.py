@@ -1,0 +1,39 @@
+"""What the scenarios of faults.py share: what they say, and threads that hold a lock or beat."""
+
+import ctypes
+import json
+import os
+import threading
+import time
+
+from situation_parts import forever, thread, tids
+
+libc, held_libc = ctypes.CDLL(None), ctypes.PyDLL(None)  # the second keeps the GIL
+MAIN = threading.get_native_id()
+
+
+def say(*culprits, pid=None):
+    print(json.dumps({"pid": pid or os.getpid(), "culprits": [tids.get(c, c) for c in culprits]}), flush=True)
+
+
+def holding(lock, then=forever):
+    """A thread that has the lock and keeps it."""
+    has = threading.Event()
+
+    def hold():
+        with lock:
+            has.set()
+            then()
+
+    thread("holder", hold)
+    has.wait()
+
+
+def heartbeat():
+    def beat():
+        beats = 0
+        while True:
+            beats += 1
+            time.sleep(0.1)
+
+    thread("heartbeat", beat)
