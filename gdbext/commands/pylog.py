@@ -168,7 +168,7 @@ class PyTrace(Command):
     def _follow(self, session: Session, args: Args, log: Any) -> Answer:
         modules = args.operand_text.replace(",", " ").split()
         if not modules or not all(re.fullmatch(r"[^\W\d][\w.]*", name) for name in modules):
-            raise UsageError("pytrace: -calls takes names of modules: pytrace -calls vllm.v1.core vllm.v1.worker")
+            raise UsageError("pytrace: -calls takes names of modules: pytrace -calls package.core package.worker")
         if args.rank or args.count != 1 or args.every != 1:
             raise UsageError("pytrace: -calls follows the selected thread; -rank, -count and -every do not go with it")
         tracing = require_gdb(session, "call_tracing")
