@@ -2,7 +2,7 @@
 
   lint      formatting, ruff's rules, types: seconds
   unit      no gdb; on all processors at once
-  gdb       a real gdb on real processes and cores
+  gdb       a real gdb on real processes and cores; what needs no machine for itself on all processors at once, then the rest
   engines   real vLLM and SGLang
   gpu       what needs an NVIDIA GPU; skipped, with the reason, where there is none
 
@@ -82,17 +82,37 @@ def words_for(part: str, arguments: list[str]) -> list[str]:
     return files + [a for a in arguments if not part_of(a)]
 
 
-def in_parallel(part: str, arguments: list[str]) -> list[str]:
-    """Arguments that make pytest use all processors for the part whose tests share no machine-wide state."""
-    if part != "unit" or any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments):
-        return []
+def runs(part: str, arguments: list[str], workers: int) -> list[list[str]]:
+    """The pytests of a part, by the arguments that each gets besides: on all processors where tests share no machine-wide state,
+    that is all of unit, and of gdb those marked at_once; the other tests of gdb come after them, one at a time."""
+    own = any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments)
+    if part == "unit" and workers > 1 and not own:
+        return [["-n", str(workers), "--dist", "worksteal"]]
+    if part == "gdb" and workers > 1 and not arguments:
+        return [["-m", "at_once", "-n", str(workers), "--dist", "loadfile"], ["-m", "not at_once"]]
+    return [[]]
+
+
+def joined(parts: list[Part]) -> Part:
+    """The runs of one part as one."""
+    statuses = [part.status for part in parts if part.status != NO_TESTS] or [NO_TESTS]
+    counts = {
+        "passed": sum(part.passed for part in parts),
+        "failed": sum(part.failed for part in parts),
+        "skipped": sum((part.reasons for part in parts), collections.Counter()),
+    }
+    return Part(parts[0].name, next(filter(None, statuses), 0), sum(part.seconds for part in parts), counts)
+
+
+def run_part(part: str, arguments: list[str], environ: dict[str, str]) -> Part:
+    """All pytests of one part."""
     workers = min(8, len(os.sched_getaffinity(0)))
-    return ["-n", str(workers), "--dist", "worksteal"] if workers > 1 else []
+    return joined([run_pytest(part, more, arguments, environ) for more in runs(part, arguments, workers)])
 
 
-def run_pytest(part: str, arguments: list[str], environ: dict[str, str]) -> Part:
+def run_pytest(part: str, more: list[str], arguments: list[str], environ: dict[str, str]) -> Part:
     """One pytest, whose output goes through. Its tests/conftest.py writes the counts into the file GDBEXT_TEST_COUNTS."""
-    words = ["-ra", "--color=no", *in_parallel(part, arguments), *words_for(part, arguments)]
+    words = ["-ra", "--color=no", *more, *words_for(part, arguments)]
     say(f"\n==== {part}: pytest {' '.join(words)}")
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gdbext-test-") as folder:
@@ -165,7 +185,7 @@ def main(words: list[str]) -> int:
             continue
         for name in sorted(k for k in environ if k.startswith("GDBEXT_")):
             say(f"  {name}={environ[name]}")
-        results.append(run_pytest(part, arguments, environ))
+        results.append(run_part(part, arguments, environ))
     report(results, prepared.missing, time.monotonic() - start)
     failed = [part.status for part in results if part.status not in (0, NO_TESTS)]
     if failed:

@@ -10,6 +10,26 @@ from harness.breakpoints import OFF, started
 from harness.gdb_run import fetched, run_gdb
 from harness.launches import small_program
 
+# Files whose tests look at processes and files of their own alone, and at no clock: scripts/test runs several of them at once.
+# What lists the machine's engines, measures a pause or puts a load on the machine is not among them.
+AT_ONCE = {
+    f"test_{name}.py"
+    for name in (
+        "commands cxx_printers frame_filter fuzz gpucore_in_gdb hostile_names kernel_releases kernels_wheel kv_blockpool kv_cxx "
+        "kv_releases launch launch_triton layout_truth outward private_content pyexc pytensors python_engine_objects "
+        "python_expressions python_files python_frames python_gc python_loops python_objects python_subinterpreters "
+        "python_trashed rings tensor_expressions tensor_values tensors tensors_damaged torch_headers unwind_oracle"
+    ).split()
+}
+assert AT_ONCE <= set(os.listdir(os.path.dirname(os.path.abspath(__file__)))), "AT_ONCE names a file that is not here"
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by -m
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.name in AT_ONCE:
+            item.add_marker(pytest.mark.at_once)
+
 
 @pytest.fixture
 def gdb(gdb_path):

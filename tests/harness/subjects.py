@@ -91,7 +91,7 @@ def ready_line(process, ready, seconds):
 
 
 @contextlib.contextmanager
-def spawned(words, ready=None, seconds=300, **more):
+def spawned(words, ready=None, seconds=900, **more):
     """-> Popen of a process that has written a line that begins with `ready` (None: it is not waited for), which is its attribute
     `said`. On the way out it is killed and reaped, and with `start_new_session` what it has started too. `more`: for Popen; text
     pipes for its input and, where it is to be ready, its output are the default."""

@@ -135,15 +135,21 @@ def test_a_part_that_ended_before_it_could_count_is_a_failure():
     assert "status 2" in part("unit", 2).line()
 
 
-def test_only_the_unit_part_runs_in_parallel_and_not_where_one_looks_on(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
-    assert run_tests.in_parallel("unit", ["-k", "x"]) == ["-n", "4", "--dist", "worksteal"]
-    assert (
-        run_tests.in_parallel("gdb", [])
-        == run_tests.in_parallel("unit", ["--pdb"])
-        == run_tests.in_parallel("unit", ["-n2"])
-        == []
-    )
+def test_what_needs_no_machine_for_itself_runs_on_all_processors_and_not_where_one_looks_on():
+    assert run_tests.runs("unit", ["-k", "x"], 4) == [["-n", "4", "--dist", "worksteal"]]
+    assert run_tests.runs("gdb", [], 2) == [["-m", "at_once", "-n", "2", "--dist", "loadfile"], ["-m", "not at_once"]]
+    for part_name, arguments, workers in (
+        ("gdb", [], 1), ("gdb", ["-x"], 2), ("unit", ["--pdb"], 2), ("unit", ["-n2"], 2), ("unit", [], 1), ("engines", [], 4),
+    ):  # fmt: skip
+        assert run_tests.runs(part_name, arguments, workers) == [[]]
+
+
+def test_the_runs_of_a_part_count_as_one():
+    both = run_tests.joined([part("gdb", 0, passed=3, skipped={"a": 1}), part("gdb", 1, passed=4, failed=2, skipped={"a": 1})])
+    assert (both.line(), both.status) == ("gdb      7 passed, 2 failed, 2 skipped in 2 s", 1)
+    assert run_tests.joined([part("gdb", run_tests.NO_TESTS), part("gdb", 0, passed=1)]).status == 0
+    assert run_tests.joined([part("gdb", 2), part("gdb", 0, passed=1)]).failed == 1
+    assert run_tests.joined([part("gpu", run_tests.NO_TESTS)]).line() == "gpu      no tests"
 
 
 def test_an_interpreter_that_cannot_be_had_is_told_with_the_reason(monkeypatch, tmp_path):
