@@ -14,6 +14,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from ..access.model import PAGE
 from ..access.proc import read_proc
 from ..errors import FaultError, GdbextError
 
@@ -26,6 +27,9 @@ FUTEX = {"x86-64": 202, "aarch64": 98}
 FIRST_ARGUMENT, _PC = {"x86-64": "rdi", "aarch64": "x0"}, {"x86-64": "rip", "aarch64": "pc"}
 _SP = {"x86-64": "rsp", "aarch64": "sp"}
 _AWAKE_FRAMES, _AWAKE_BYTES = 12, 512  # how much of a stack is looked at
+# restart_syscall(2): what a wait with a time limit goes on in once it was interrupted, its arguments as they were
+RESTART = {"x86-64": 219, "aarch64": 128}
+_NUMBER = {"x86-64": "orig_rax", "aarch64": "x8"}  # the register that has the system call's number
 _CALL = {"x86-64": b"\x0f\x05", "aarch64": b"\x01\x00\x00\xd4"}  # syscall; svc #0
 
 
@@ -43,9 +47,15 @@ def futex_of(target: Target, thread: Thread) -> int:
     registers nor /proc tell."""
     if not target.is_stopped:
         words = read_proc(target.pid, f"task/{thread.tid}/syscall").split()
-        inside = len(words) > 1 and words[0].isdigit() and int(words[0]) == FUTEX[target.arch]
-        return int(words[1], 16) if inside else 0
-    return target.registers(thread)[FIRST_ARGUMENT[target.arch]] if _in_call(target, thread) else 0
+        if len(words) < 2 or not words[0].isdigit():
+            return 0
+        number, address = int(words[0]), int(words[1], 16)
+    elif _in_call(target, thread):
+        registers = target.registers(thread)
+        number, address = registers.get(_NUMBER[target.arch], FUTEX[target.arch]), registers[FIRST_ARGUMENT[target.arch]]
+    else:
+        return 0
+    return address if number in (FUTEX[target.arch], RESTART[target.arch]) and address >= PAGE else 0
 
 
 def _in_call(target: Target, thread: Thread) -> bool:

@@ -16,12 +16,13 @@ from ..cpython.event_loops import EventLoop, event_loops
 from ..cpython.stack_keys import stack_key
 from ..errors import GdbextError
 from .locks import BY_SOURCE, WITH, Holders, outer_place, waits_for
-from .python_waits import ASYNCIO, edge_of, find_async, path_of
+from .python_waits import ASYNCIO, edge_of, find_async, last_part, path_of
 from .references import References
 from .waits import Edge
 
 if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
+    from .system_calls import Call
     from .threads import ThreadView
 
 MAX_TASKS = 2000  # whose waits are read one by one
@@ -32,8 +33,8 @@ MAX_TIMERS = 4096
 class TaskState:
     """One asyncio task: `node`, `name`, `state` ("running", "ready", "waiting"), `loop`: address, `python`: its suspended frames,
     innermost first, `edge`: what it waits for (None where it is not known), `text`: the wait in words, `kind` of `tasks.Waiting`,
-    `on`: nodes of tasks that must all end, `descriptor`: of the socket that it reads from (-1: none), `key`: what changes as it
-    goes on."""
+    `on`: nodes of tasks that must all end, `descriptor`: of the socket that it reads from (-1: none), `call`: that read as a
+    system call, `key`: what changes as it goes on."""
 
     node: Any
     name: str
@@ -45,6 +46,7 @@ class TaskState:
     kind: str = ""
     on: list[Any] = field(default_factory=list)
     descriptor: int = -1
+    call: Call | None = None
     key: Any = None
     top: str = ""
     address: int = 0
@@ -225,13 +227,17 @@ def _loop_state(loop: EventLoop, tasks: list[Any], now: float | None) -> LoopSta
 
 
 def _main_task(loop: LoopState, threads: list[ThreadView]) -> int:
-    """The address of the task that `run_until_complete` of the loop's thread runs for; 0 where none is."""
+    """The address of the task that `run_until_complete` of the loop's thread runs for, or asyncio.Runner, where the loop's own
+    code is no Python (uvloop); 0 where none is."""
     thread = next((t for t in threads if t.tid == loop.tid), None)
     for frame in thread.python if thread is not None else ():
-        if str(frame.function).rpartition(".")[2] == "run_until_complete":
+        name = "future" if last_part(str(frame.function)) == "run_until_complete" else ""
+        if path_of(frame).endswith("asyncio/runners.py") and last_part(str(frame.function)) == "run":
+            name = "task"
+        if name:
             try:
                 own: dict[str, Any] = dict(frame.locals())
-                return int(own["future"].address)
+                return int(own[name].address)
             except (GdbextError, KeyError, AttributeError):
                 return 0
     return 0

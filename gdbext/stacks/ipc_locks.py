@@ -85,26 +85,29 @@ def held_semaphores(view: ProcessView) -> dict[Any, list[ThreadView]]:
     references = References(view.rt)
     for thread in view.threads:
         for frame in thread.python:
-            for obj in locks.entered(frame) + [obj for _, obj in references.of_frame(frame)]:
+            inside = locks.entered(frame)
+            for obj in inside + [obj for _, obj in references.of_frame(frame)]:
                 try:
-                    _claim(view, obj, found)
+                    _claim(view, obj, found, thread if obj in inside else None)
                 except GdbextError:
                     continue  # what cannot be read is no lock
     return found
 
 
-def _claim(view: ProcessView, obj: Any, found: dict[Any, list[ThreadView]]) -> None:
-    """Not of semaphores: who gave one back need not be who took it."""
-    if obj.type.name not in ("Lock", "RLock") or not obj.type.is_heap:
+def _claim(view: ProcessView, obj: Any, found: dict[Any, list[ThreadView]], inside: ThreadView | None) -> None:
+    """`inside`: the thread that is in a `with` of the object. A semaphore is claimed for that one only: who gave one back need
+    not be who took it."""
+    locks_ = obj.type.name in ("Lock", "RLock")
+    if not obj.type.is_heap or not (locks_ or inside is not None and obj.type.name in ("Semaphore", "BoundedSemaphore")):
         return
     inner = obj.attr("_semlock")
     if not isinstance(inner, Object) or inner.type.name != "SemLock":
         return
     target, at = view.target, inner.address + inner.rt.layout["object.__size"]
     count = target.i32(at + COUNT)
-    if count == 1 or count > 0 and obj.type.name == "RLock":
+    if count == 1 or count > 0 and (inside is not None or obj.type.name == "RLock"):
         key = semaphore_at(target, target.u64(at + HANDLE))
-        owner = view.by_ident(target.u64(at + LAST_TID))
+        owner = view.by_ident(target.u64(at + LAST_TID)) if locks_ else inside
         if key and owner is not None and owner not in found.get(key, ()):
             found.setdefault(key, []).append(owner)
 

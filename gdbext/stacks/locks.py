@@ -122,10 +122,10 @@ def buffered_owner(obj: Any, futex: int) -> int | None:
 
     Source: Modules/_io/bufferedio.c, `buffered`: `PyThread_type_lock lock`, then `unsigned long owner`. Where they lie differs by
     minor; the pointer to the semaphore that a thread waits on marks the place."""
-    kind = obj.type.builtin_name
-    if kind not in (*_BUFFERED, _TEXT) or futex < PAGE:  # the first argument of another call
-        return None
     try:
+        kind = obj.type.builtin_name
+        if kind not in (*_BUFFERED, _TEXT) or futex < PAGE:  # the first argument of another call
+            return None
         words = obj.rt.target.words(obj.address, IO_WORDS)
         if kind == _TEXT:
             inner = (obj.rt.object(word) for word in words[2:6] if word)

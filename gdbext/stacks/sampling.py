@@ -132,12 +132,18 @@ def sample(
             _read_copy(s, snap, s in live)
     views = [s.view for s in seen if s.view is not None]
     ipc_locks.resolve(views, [e for s in seen for e in s.edges])
-    inodes = {source.inode for s in live for call in s.calls.values() for source in call.sources if source.kind == "pipe"}
-    inodes |= {p for s in live for call in s.calls.values() for source in call.sources for p in source.peers if p}
-    holders = system_calls.holders_of(inodes)
+    wanted = {s.pid: _inodes(s) for s in live}
+    holders = system_calls.holders_of({inode for inodes in wanted.values() for inode in inodes})
     for s in live:
-        s.holders = holders
+        s.holders = {inode: holders[inode] for inode in wanted[s.pid] if inode in holders}
     return seen
+
+
+def _inodes(s: ProcessSamples) -> set[int]:
+    """Of the pipes and the other ends of the sockets that a process waits for."""
+    calls = [call for call in (*s.calls.values(), *(t.call for t in s.tasks.tasks)) if call is not None]
+    sources = [source for call in calls for source in call.sources]
+    return {source.inode for source in sources if source.kind == "pipe"} | {p for source in sources for p in source.peers if p}
 
 
 def _open(live: list[ProcessSamples], targets: Targets, table: ProcTable) -> dict[int, Runtime]:
@@ -207,6 +213,10 @@ def _last_look(s: ProcessSamples, rt: Runtime) -> None:
         s.calls = system_calls.read(rt.target, tids)
         light = threads.read_threads(rt.target, rt, [], native=False)
         s.tasks = async_waits.read(s.name, rt, light, time.monotonic())
+        files = system_calls.Files(s.pid)
+        for task in s.tasks.tasks:
+            if task.descriptor >= 0:
+                task.call = system_calls.Call("recv", [files.source(task.descriptor)])
     except GdbextError as e:
         s.partial.append(str(e))
         return

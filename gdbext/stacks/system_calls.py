@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..access.proc import read_proc
+from ..cpython.gil import RESTART
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _NUMBERS = {
         22: "epoll", 242: "accept", 260: "wait", 441: "epoll",
     },
 }  # fmt: skip
+_BY_NAME = {"x86-64": {"futex": 202, "nanosleep": 230, "poll": 7}, "aarch64": {"futex": 98, "nanosleep": 115, "poll": 73}}
 _ONE_FILE = ("read", "write", "recv", "accept", "connect", "flock", "fcntl")
 MAX_FILES = 4096
 HOLDERS_SECONDS = 10.0
@@ -57,11 +59,13 @@ class Source:
 @dataclass
 class Call:
     """A thread's system call: `name` (a family: "poll" for ppoll too), `sources` it waits for, `limited`: it has a time limit,
-    `peers`: pids that could end it (children it waits for), `futex`: the address it waits on."""
+    `seconds`: that limit of a poll (0: not known), `peers`: pids that could end it (children it waits for), `futex`: the address
+    it waits on."""
 
     name: str
     sources: list[Source] = field(default_factory=list)
     limited: bool = False
+    seconds: float = 0.0
     peers: list[int] = field(default_factory=list)
     futex: int = 0
 
@@ -196,12 +200,23 @@ def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:
             words = read_proc(pid, f"task/{tid}/syscall").split()
             if len(words) < 7 or not words[0].isdigit():
                 continue  # it runs
-            name = numbers.get(int(words[0]))
+            number = int(words[0])
+            if number == RESTART.get(target.arch):
+                number = _restarted(pid, tid, target.arch)
+            name = numbers.get(number)
             if name is not None:
-                found[tid] = _call(target, files, name, int(words[0]), [int(w, 16) for w in words[1:7]])
+                found[tid] = _call(target, files, name, number, [int(w, 16) for w in words[1:7]])
         except (GdbextError, ValueError, struct.error):
             continue  # it has gone on, or ended
     return found
+
+
+def _restarted(pid: int, tid: int, arch: str) -> int:
+    """The number of the call that restart_syscall(2) goes on with, by where the kernel says that the thread sleeps; -1 where it
+    does not say."""
+    place = _text(pid, f"task/{tid}/wchan")
+    name = next((n for n, part in (("futex", "futex"), ("nanosleep", "nanosleep"), ("poll", "poll")) if part in place), "")
+    return _BY_NAME.get(arch, {}).get(name, -1)
 
 
 def _call(target: Target, files: Files, name: str, number: int, words: list[int]) -> Call:
@@ -212,6 +227,8 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
         call.futex, call.limited = words[0], bool(words[3])
     elif name == "poll":
         call.limited = words[2] != 0 if number == 271 or target.arch == "aarch64" else words[2] & 0x80000000 == 0
+        if call.limited and number == 7:
+            call.seconds = (words[2] & 0xFFFFFFFF) / 1000
         count = min(words[1], MAX_FILES)
         for at in range(count):
             descriptor = target.i32(words[0] + 8 * at)

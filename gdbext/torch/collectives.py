@@ -59,12 +59,20 @@ def _of_torch(rt):
     contents, found = rt.module(MODULE), []
     names = {pg.address: name.string(256) for pg, name in contents.item("_pg_names").items(MAX_GROUPS)}
     for number, (pg, ranks) in enumerate(contents.item("_pg_group_ranks").items(MAX_GROUPS)):
-        size = ranks.len()
-        for kind, at in _backends(rt.target, rt.target.u64(pg.address + rt.layout["object.__size"])):
-            group = f"{kind.replace('ProcessGroup', '').lower()} group {names.get(pg.address, '?')} of {size}"
-            found.append(
-                Count(group, _rank(rt.target, at, size), size, {"": rt.target.u64(at + _offset(rt.target, kind))}, number == 0)
-            )
+        try:
+            found += _of_group(rt, pg, names.get(pg.address, "?"), ranks.len(), number == 0)
+        except (GdbextError, struct.error):
+            continue  # a group that this rank is not in has a plain object for its key
+    return found
+
+
+def _of_group(rt, pg, name, size, default):
+    """`[Count]` of one ProcessGroup, one for each backend of it."""
+    found = []
+    for kind, at in _backends(rt.target, rt.target.u64(pg.address + rt.layout["object.__size"])):
+        begun = {"": rt.target.u64(at + _offset(rt.target, kind))}
+        group = f"{kind.replace('ProcessGroup', '').lower()} group {name} of {size}"
+        found.append(Count(group, _rank(rt.target, at, size), size, begun, default))
     return found
 
 

@@ -159,9 +159,9 @@ class ThreadState:
 class ProcessState:
     """One process: `threads` (the main one first), `gil_hog`: (node that holds the GIL and never gives it back, [nodes that wait
     for it]) or None, `world`: (rank, size) or None, `why` it could not be read, `tasks`, `moved_tasks`: nodes, `loops`,
-    `counters`: of progress, `rings`, `counts` of collectives, `children`: {pid: seconds it ran}, `dead_children`: [(pid, what)],
-    `ended`: how it has ended, `peers`: {inode: [(pid, writes)]}, `requests`: of its engine (`requests.model.Tracked`), None where
-    they are not known."""
+    `counters`: of progress, `rings`, `shared`: names of its shared memory, `counts` of collectives, `children`: {pid: seconds it
+    ran}, `dead_children`: [(pid, what)], `ended`: how it has ended, `peers`: {inode: [(pid, writes)]}, `requests`: of its engine
+    (`requests.model.Tracked`), None where they are not known."""
 
     name: str
     role: str = ""
@@ -178,6 +178,7 @@ class ProcessState:
     loops: list[LoopState] = field(default_factory=list)
     counters: list[Counter] = field(default_factory=list)
     rings: Sequence[Any] = ()
+    shared: set[str] = field(default_factory=set)
     counts: Sequence[Any] = ()
     children: dict[int, float] = field(default_factory=dict)
     dead_children: Sequence[tuple[int, str]] = ()

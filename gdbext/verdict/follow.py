@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..engines import shm_rings
 from .facts import LOCKS, STILL, edges_of, task_of, thread_of
 from .words import describe_node, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..engines.shm_rings import Ring
     from ..stacks.system_calls import Call
     from ..stacks.waits import Edge
     from .facts import Node, ProcessState, ThreadState
@@ -86,7 +88,11 @@ def outlook(facts: Sequence[ProcessState], node: Node, seen: frozenset[Node] = f
         return _executor(facts, f, seen)
     if "serve_forever" in task.text:
         return Outlook("rests", node)
-    return Outlook("answer" if task.descriptor >= 0 else "unknown", None, [f"{name_of(facts, node)} waits for {task.text}"])
+    said = f"{name_of(facts, node)} waits for {task.text}"
+    if task.call is not None:
+        found = _sources(facts, f, node, task.call, seen)
+        return Outlook(found.kind, found.culprit, [said, *found.way], found.ended)
+    return Outlook("answer" if task.descriptor >= 0 else "unknown", None, [said])
 
 
 def _executor(facts: Sequence[ProcessState], f: ProcessState, seen: frozenset[Node]) -> Outlook:
@@ -102,6 +108,8 @@ def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: frozenset[Node]
     loop = f.loop_of(t.node[1])
     if loop is not None and t.call is not None and t.call.name in ("epoll", "select", "poll"):
         return _loop(facts, f, t, seen)
+    if t.main and f.rings and t.stands_in(shm_rings.waits_in):
+        return _ring(facts, f, t, seen)
     runs = t.works and t.edge is not None and t.edge.kind == "GIL"  # it only asks for its turn
     if t.edge is not None and (t.held_up or not t.advanced) and not runs:
         return _edge(facts, t.edge, seen, False)
@@ -110,6 +118,38 @@ def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: frozenset[Node]
     if t.works:
         return Outlook("works" if t.collects or not t.python or not t.sampled else "spins", t.node)
     return _call(facts, f, t, seen)
+
+
+def _ring(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: frozenset[Node]) -> Outlook:
+    """A process that waits at its end of a ring waits for those at the other: for the writer's next message, or for the readers
+    that have not read its oldest one."""
+    if any(c.moved and " in ring " in c.what for c in f.counters):
+        return Outlook("moves", t.node)
+    writes = bool(t.stands_in(shm_rings.waits_to_write_in))
+    nodes: list[Node] = []
+    for ring in f.rings:
+        if (ring.reader is None) is writes:
+            nodes += _other_ends(facts, f, ring)
+    if not nodes:
+        return Outlook("unknown", t.node)
+    outlooks = [outlook(facts, node, seen) for node in dict.fromkeys(nodes)]
+    worst = max(outlooks, key=lambda o: o.rank)  # each reader has to read
+    said = f"{name_of(facts, t.node)} waits for {'room' if writes else 'a message'} in a ring"
+    return Outlook(worst.kind, worst.culprit, [said, *worst.way], worst.ended, worst.lock)
+
+
+def _other_ends(facts: Sequence[ProcessState], f: ProcessState, ring: Ring) -> list[Node]:
+    """Main threads of those that a process waits for at its end of a ring. Where none of their frames names the other end, it is
+    with those that have the same memory."""
+    others = [other for other in facts if other is not f and other.main is not None]
+    known, unknown = [], []
+    for other in others:
+        ends = [end for end in other.rings if end.name == ring.name]
+        if any(end.reader in ring.full if ring.reader is None else end.reader is None for end in ends):
+            known.append(other)
+        elif not ends and ring.name in other.shared:
+            unknown.append(other)
+    return [other.main.node for other in known or (unknown if len(unknown) == 1 else ()) if other.main is not None]
 
 
 def _loop(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: frozenset[Node]) -> Outlook:
@@ -184,23 +224,24 @@ def _call(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: 
         return Outlook("ticks" if t.woke > 0 else "sleeps", t.node)
     if call.name == "wait":
         return _pids(facts, call.peers, f, seen)
+    return _sources(facts, f, t.node, call, seen)
+
+
+def _sources(facts: Sequence[ProcessState], f: ProcessState, node: Node, call: Call, seen: frozenset[Node]) -> Outlook:
+    """The outlook of a wait for files, by what they are and who has their other ends."""
     kinds = {source.kind for source in call.sources}
     if not kinds:
-        return Outlook("unknown", t.node)
+        return Outlook("unknown", node)
     if kinds & set(OUTSIDE):
-        return Outlook("rests", t.node)
+        return Outlook("rests", node)
     if kinds <= {"event", "other", "file"}:
-        return Outlook("unknown", t.node)
-    return _peers(facts, f, t, call, seen)
-
-
-def _peers(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, call: Call, seen: frozenset[Node]) -> Outlook:
+        return Outlook("unknown", node)
     pids = peers_of(f, call)
-    if {source.kind for source in call.sources} == {"unix"} and all(source.peers for source in call.sources) and not pids:
-        return Outlook("sleeps", t.node)  # this process alone has the other end
+    if kinds == {"unix"} and all(source.peers for source in call.sources) and not pids:
+        return Outlook("sleeps", node)  # this process alone has the other end
     if pids and all(pid in f.ancestors for pid in pids):
         return Outlook("rests")  # its parent's commands
-    if "pipe" in {source.kind for source in call.sources} and not pids:
+    if "pipe" in kinds and not pids:
         return Outlook("unknown")
     mine = [pid for pid in pids if pid not in f.ancestors]
     return _pids(facts, mine, f, seen)

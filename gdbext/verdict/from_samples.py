@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ..stacks.sampling import ProcessSamples
 
 MIN_GIL_LOOKS = 6
+SHM = "/dev/shm/"
 
 
 def facts_of(s: ProcessSamples) -> ProcessState:
@@ -35,6 +36,7 @@ def facts_of(s: ProcessSamples) -> ProcessState:
     edges = {e.waiter: e for e in s.edges}
     facts.threads = [_thread(s, th, edges.get((s.view.name, th.tid))) for th in s.view.threads]
     facts.world, facts.rings, facts.counts = s.world, s.rings, s.counts
+    facts.shared = {m.path.split(" ")[0][len(SHM) :] for m in s.view.target.mappings() if m.path.startswith(SHM)}
     facts.tasks, facts.loops, facts.moved_tasks = s.tasks.tasks, s.tasks.loops, s.moved_tasks
     facts.gil_hog = _unreleased_gil(s, facts.threads)
     if rank is not None and getattr(rank, "orphan", False):

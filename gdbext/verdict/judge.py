@@ -57,6 +57,7 @@ def families(facts: Sequence[ProcessState]) -> list[list[ProcessState]]:
     by_key: dict[object, int] = {}
     by_name = {f.name: i for i, f in enumerate(facts)}
     by_pid = {f.pid: i for i, f in enumerate(facts) if f.pid}
+    rings = {ring.name for f in facts for ring in f.rings}
     for i, f in enumerate(facts):
         keys: list[object] = [("family", f.family)] if f.family is not None else []
         if f.family is None and f.role:
@@ -64,7 +65,7 @@ def families(facts: Sequence[ProcessState]) -> list[list[ProcessState]]:
         if f.family is None and f.world is not None:
             keys.append(("world", f.world[1]))
         keys += [("group", count.group) for count in f.counts if f.family is None]
-        keys += [("ring", ring.name) for ring in f.rings]
+        keys += [("ring", name) for name in {ring.name for ring in f.rings} | (f.shared & rings)]
         for key in keys:
             join(i, by_key.setdefault(key, i))
         for pid in [*f.children, *(pid for peers in f.peers.values() for pid, _ in peers)]:

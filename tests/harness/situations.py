@@ -53,9 +53,14 @@ def one(seed, wait=1.0):
     words = [sys.executable, os.path.join(SUBJECTS, "situations.py"), str(seed)]
     with spawned(words, ready="{", stderr=subprocess.DEVNULL, start_new_session=True) as child:
         truth = json.loads(child.said)
+        if "left_out" in truth:
+            return Outcome(seed, "", False, [], [], "", [], [truth["left_out"]], "left out")
         asleep(truth["pid"], seconds=0.3)  # some never do
         time.sleep(0.2)
-        said = answer(f"llm-hang {truth['pid']} {' '.join(map(str, truth['pids']))} -wait {wait} -json")
+        pids = [truth["pid"], *truth["pids"], *truth["others"]]
+        said = answer(f"llm-hang {' '.join(map(str, pids))} -wait {wait} -json")
+        strangers = set(map(str, truth["others"]))
+        said = next(v for v in said["verdicts"] if not strangers.issuperset(v["group"]))
         got = [c.get("tid") or c["label"] for c in said["culprits"]]
         how = judge(truth, said)
         return Outcome(

@@ -140,6 +140,9 @@ def _of_group(group: Sequence[ProcessState]) -> Verdict | None:
         for (op, at), fs in ops.items()
     ]
     victims = [f.name for f, _ in inside]
+    awaited = _awaited(group, set(victims))
+    if awaited:  # who is not in the groups that they wait in goes its own way
+        outside = [(f, t) for f, t in outside if f.name in awaited] or outside
     if outside:
         return _outside(seen, outside, victims)
     absent = missing(group)
@@ -148,6 +151,16 @@ def _of_group(group: Sequence[ProcessState]) -> Verdict | None:
         line = f"{len(group)} of {group[0].world[1]} ranks were looked at; {names} were not: dead, elsewhere, or not named here"
         return Verdict("collective", [(f"R{r}", None) for r in absent], [*seen, line], victims)
     return _different(group, ops, seen, victims)
+
+
+def _awaited(group: Sequence[ProcessState], inside: set[str]) -> set[str]:
+    """Names of the ranks that have begun fewer collectives of a group than one that waits in a collective: it waits for them."""
+    found: set[str] = set()
+    for _, _, begun in counters(group):
+        most = max(begun.values())
+        if any(n == most and name in inside for name, n in begun.items()):
+            found |= {name for name, n in begun.items() if n < most and name not in inside}
+    return found
 
 
 def _outside(seen: list[str], outside: list[tuple[ProcessState, ThreadState]], victims: list[str]) -> Verdict | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...engines import registry
 from ..facts import STILL, Verdict
-from ..follow import outlook, owed
+from ..follow import outlook, owed, peers_of
 from ..words import name_of
 from . import requests
 from .chains import roots
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..facts import Node, ProcessState, ThreadState
 
 SHOWN = 4
+FAR = 30.0  # seconds: who waits no longer than that may have been woken by its time limit
 
 
 def busy(facts: Sequence[ProcessState]) -> Verdict | None:
@@ -36,17 +37,33 @@ def busy(facts: Sequence[ProcessState]) -> Verdict | None:
     if collecting and all(o.kind in ("moves", "rests", "works") for _, o in found):
         line = f"the garbage collector is at work: {name_of(facts, collecting[0].node)} in {collecting[0].top}"
         return Verdict("busy", [collecting[0].node], [line])
-    if not goes or any(o.kind not in ("moves", "rests") for _, o in found):
-        return None
     counted = [c for f in facts for c in f.counters if c.moved]
     mains = [t for f in facts for t in f.threads[:1] if t.node in goes]
-    evidence = [f"{c.label}: {c.what}: {c.before} -> {c.after}" for c in counted[:8]]
     working = [t for t in mains if _at_work(facts, t)]
+    giving = _givers(facts, working)
+    if not goes or any(o.kind not in ("moves", "rests") and not (o.kind == "ticks" and node in giving) for node, o in found):
+        return None
+    evidence = [f"{c.label}: {c.what}: {c.before} -> {c.after}" for c in counted[:8]]
     if not counted and not working:
         return None
     evidence += [_line(facts, t) for t in working[:SHOWN]]
     shown: list[Node] = [t.node for t in working[:SHOWN]]
     return Verdict("busy", shown, evidence)
+
+
+def _givers(facts: Sequence[ProcessState], working: Sequence[ThreadState]) -> set[Node]:
+    """Main threads of the processes from which those that go on were given something meanwhile: what they do between two gifts
+    looks like a timer's turns."""
+    pids: set[int] = set()
+    for f in facts:
+        calls = [t.call for t in f.threads[:1] if t in working and t.call is not None and _waits_end(t)]
+        calls += [task.call for task in f.tasks if task.node in f.moved_tasks and task.call is not None]
+        for call in calls:
+            pids |= {*peers_of(f, call), *call.peers}
+        if any(c.moved and " in ring " in c.what for c in f.counters):
+            names = {ring.name for ring in f.rings}
+            pids |= {other.pid for other in facts if names & (other.shared | {ring.name for ring in other.rings})}
+    return {f.main.node for f in facts if f.main is not None and f.pid in pids}
 
 
 def _engine(facts: Sequence[ProcessState]) -> Verdict:
@@ -74,7 +91,13 @@ def _waits_end(t: ThreadState) -> bool:
     end by themselves."""
     if t.edge is not None:
         return not t.edge.limit and t.edge.kind != "GIL"
-    return t.call is not None and t.call.name in ("read", "recv", "accept", "wait", "futex") and not t.call.limited
+    if t.does == "device":
+        return True
+    if t.call is None:
+        return False
+    if t.call.name == "poll" and t.call.sources:
+        return not t.call.limited or t.call.seconds > FAR
+    return t.call.name in ("read", "recv", "accept", "wait", "futex") and not t.call.limited
 
 
 def _line(facts: Sequence[ProcessState], t: ThreadState) -> str:

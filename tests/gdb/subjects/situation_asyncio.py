@@ -1,131 +1,269 @@
-"""Waits of situations.py in an event loop. Each takes (draw, `drawn`: what the ender does) and gives (kind of truth, function
-that waits)."""
+"""Waits of situations.py in an event loop, asyncio's own or uvloop's. Each takes (draw, `drawn`: what the ender does) and gives
+(kind of truth, function that waits)."""
 
 import asyncio
+import concurrent.futures
+import socket
 import threading
 
-from situation_parts import LATE, SPINNING, STUCK, forever, keep, thread
+from situation_parts import LATE, SPINNING, keep, stuck, thread, tids
+from situation_processes import child, lived
 
 
-def run_async(body):
-    return lambda: asyncio.run(body())
+def own(main):
+    return asyncio.run(main())
 
 
-async def turn_for(drawn, it, give):
+def fast(main):
+    import uvloop
+
+    return uvloop.run(main())
+
+
+async def give_instead(drawn, it, give):
+    """What the task does that should give."""
+    if drawn == "dead":
+        raise ValueError("the giver fails")
+    if drawn == "sleeping":
+        await asyncio.sleep(100000)
+    if drawn == "behind a future":
+        await asyncio.get_running_loop().create_future()
+    if drawn in SPINNING:
+        SPINNING[drawn]()
     while True:
         await asyncio.sleep(LATE)
         give(it)
 
 
-async def stuck_task(it, give, drawn):
-    if drawn == "behind a lock":
-        await asyncio.get_running_loop().create_future()
-    elif drawn == "sleeping":
-        await asyncio.sleep(100000)
-    give(it)
+async def taken(take, it):
+    n = 0
+    while True:
+        await take(it)
+        n += 1
 
 
-def async_product(make, give, take):
-    def build(draw, drawn):
-        async def main():
-            it = make()
-            if drawn == "slow":
-                keep.append(asyncio.create_task(turn_for(drawn, it, give)))
-            elif drawn in ("spinning", "trying"):
+def product(make, give, take):
+    """`give(it)` in a task of the loop ends one `await take(it)` of the main task."""
 
-                async def spin():
-                    SPINNING[drawn]()
-                    give(it)
+    def build(run):
+        def wait(draw, drawn):
+            async def main():
+                it = make()
+                if drawn != "nobody":
+                    keep.append(asyncio.create_task(give_instead(drawn, it, give), name="ender"))
+                await taken(take, it)
 
-                keep.append(asyncio.create_task(spin()))
-            elif drawn == "dead":
+            return "task", lambda: run(main)
 
-                async def fail():
-                    raise ValueError("the giver fails")
-
-                made = asyncio.create_task(fail())
-                keep.append(made)
-            n = 0
-            while True:
-                await take(it)
-                n += 1
-
-        return "product", run_async(main)
+        return wait
 
     return build
 
 
-def async_locks_crosswise(draw, drawn):
-    async def main():
-        a, b = asyncio.Lock(), asyncio.Lock()
+def by_a_thread(make, give, take):
+    """`give(it)` of another thread, through the loop."""
 
-        async def one(first, second):
-            async with first:
-                await asyncio.sleep(0.05)
-                async with second:
-                    pass
+    def build(run):
+        def wait(draw, drawn):
+            stand, shared, ready = stuck(drawn), [], threading.Event()
 
-        await asyncio.gather(one(a, b), one(b, a))
+            def live(shared):
+                ready.wait()
+                loop, it = shared
+                if stand is not None:
+                    stand()
+                while True:
+                    pause.wait(LATE)
+                    loop.call_soon_threadsafe(give, it)
 
-    return "cycle", run_async(main)
+            async def main():
+                it = make()
+                shared.extend((asyncio.get_running_loop(), it))
+                ready.set()
+                await taken(take, it)
 
+            pause = threading.Event()
+            thread("ender", live, shared)
+            return "thread's product", lambda: run(main)
 
-def async_lock_held(draw, drawn):
-    async def main():
-        lock = asyncio.Lock()
+        return wait
 
-        async def hold():
-            async with lock:
-                await asyncio.get_running_loop().create_future()
-
-        keep.append(asyncio.create_task(hold(), name="holder"))
-        await asyncio.sleep(0.01)
-        async with lock:
-            pass
-
-    return "async lock", run_async(main)
-
-
-def async_blocked(draw, drawn):
-    lock, has = threading.Lock(), threading.Event()
-
-    def hold():
-        with lock:
-            has.set()
-            forever()
-
-    if drawn == "behind a lock":
-        thread("third", hold)
-        has.wait()
-
-    async def main():
-        async def other():
-            await asyncio.sleep(0.01)
-
-        keep.append(asyncio.create_task(other()))
-        await asyncio.sleep(0.05)
-        keep.append(asyncio.create_task(other()))
-        if drawn == "behind a lock":
-            with lock:
-                pass
-        (STUCK.get(drawn) or SPINNING.get(drawn))()
-
-    return "loop", run_async(main)
+    return build
 
 
-def async_server(draw, drawn):
-    async def main():
-        async def handle(reader, writer):
-            await reader.read()
+async def cleared(event):
+    await event.wait()
+    event.clear()
 
-        server = await asyncio.start_server(handle, "127.0.0.1", 0)
 
-        async def tick():
+async def met(condition):
+    async with condition:
+        await condition.wait()
+
+
+def notify(condition):
+    async def one():
+        async with condition:
+            condition.notify_all()
+
+    keep.append(asyncio.create_task(one()))
+
+
+def full():
+    q = asyncio.Queue(1)
+    q.put_nowait(1)
+    return q
+
+
+def take_one(q):
+    if not q.empty():
+        q.get_nowait()
+
+
+def in_a_pool(run):
+    """A thread of a pool."""
+
+    def wait(draw, drawn):
+        stand, pool = stuck(drawn), concurrent.futures.ThreadPoolExecutor(1)
+        tids["ender"] = pool.submit(threading.get_native_id).result()
+
+        def work():
+            if stand is not None:
+                stand()
+            threading.Event().wait(LATE)
+
+        async def main():
+            n = 0
             while True:
-                await asyncio.sleep(0.1)
+                await asyncio.get_running_loop().run_in_executor(pool, work)
+                n += 1
 
-        keep.append(asyncio.create_task(tick()))
-        async with server:
-            await server.serve_forever()
+        return "thread's product", lambda: run(main)
 
-    return "rest", run_async(main)
+    return wait
+
+
+def stream(run):
+    """A connection to another process."""
+
+    def wait(draw, drawn):
+        near, far = socket.socketpair()
+        child(lived(drawn, lambda: far.send(b"x")))
+        far.close()
+
+        async def main():
+            reader, writer = await asyncio.open_connection(sock=near)
+            keep.append(writer)
+            n = 0
+            while True:
+                await reader.readexactly(1)
+                n += 1
+
+        return "child", lambda: run(main)
+
+    return wait
+
+
+def locks_crosswise(run):
+    def wait(draw, drawn):
+        async def main():
+            a, b = asyncio.Lock(), asyncio.Lock()
+
+            async def one(first, second):
+                async with first:
+                    await asyncio.sleep(0.05)
+                    async with second:
+                        pass
+
+            await asyncio.gather(one(a, b), one(b, a))
+
+        return "cycle", lambda: run(main)
+
+    return wait
+
+
+def lock_held(run):
+    def wait(draw, drawn):
+        async def main():
+            lock = asyncio.Lock()
+
+            async def hold():
+                async with lock:
+                    await asyncio.get_running_loop().create_future()
+
+            keep.append(asyncio.create_task(hold(), name="holder"))
+            await asyncio.sleep(0.01)
+            async with lock:
+                pass
+
+        return "async lock", lambda: run(main)
+
+    return wait
+
+
+def blocked(run):
+    def wait(draw, drawn):
+        stand = stuck(drawn)
+
+        async def main():
+            async def other():
+                await asyncio.sleep(0.01)
+
+            keep.append(asyncio.create_task(other()))
+            await asyncio.sleep(0.05)
+            keep.append(asyncio.create_task(other()))
+            stand()
+
+        return "loop", lambda: run(main)
+
+    return wait
+
+
+def server(run):
+    def wait(draw, drawn):
+        async def main():
+            async def handle(reader, writer):
+                await reader.read()
+
+            made = await asyncio.start_server(handle, "127.0.0.1", 0)
+
+            async def tick():
+                while True:
+                    await asyncio.sleep(0.1)
+
+            keep.append(asyncio.create_task(tick()))
+            async with made:
+                await made.serve_forever()
+
+        return "rest", lambda: run(main)
+
+    return wait
+
+
+def put_nowait(q):
+    q.put_nowait(1)
+
+
+TASKS = ("slow", "spinning", "trying", "sleeping", "behind a future", "nobody", "dead")
+THREADS = ("slow", "sleeping", "receiving", "behind a lock", "spinning", "trying")
+KINDS = {
+    "event": (product(asyncio.Event, asyncio.Event.set, cleared), TASKS),
+    "queue": (product(asyncio.Queue, put_nowait, lambda q: q.get()), TASKS),
+    "room": (product(full, take_one, lambda q: q.put(1)), TASKS),
+    "condition": (product(asyncio.Condition, notify, met), TASKS),
+    "event with a limit": (product(asyncio.Event, asyncio.Event.set, lambda e: asyncio.wait_for(cleared(e), 600)), TASKS),
+    "thread's event": (by_a_thread(asyncio.Event, asyncio.Event.set, cleared), THREADS),
+    "thread's queue": (by_a_thread(asyncio.Queue, put_nowait, lambda q: q.get()), THREADS),
+    "pool": (in_a_pool, THREADS),
+    "stream": (stream, ("slow", "sleeping", "spinning")),
+    "locks crosswise": (locks_crosswise, ("cycle",)),
+    "lock": (lock_held, ("held",)),
+    "blocked": (blocked, ("sleeping", "receiving", "spinning", "behind a lock")),
+    "server": (server, ("resting",)),
+}
+WAITS = {
+    f"{loop} {name}": (build(run), states)
+    for loop, run in (("asyncio", own), ("uvloop", fast))
+    for name, (build, states) in KINDS.items()
+}
+UVLOOP = tuple(name for name in WAITS if name.startswith("uvloop"))

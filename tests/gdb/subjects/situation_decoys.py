@@ -5,10 +5,11 @@ import gc
 import os
 import queue
 import signal
+import socket
 import threading
 import time
 
-from situation_parts import children, forever, keep, thread
+from situation_parts import children, forever, keep, others, thread
 
 
 def ticker():
@@ -86,4 +87,63 @@ def many_threads():
         thread(f"idle-{i}", work, q)
 
 
-DECOYS = (ticker, stop_ticker, spinner, collector, dead_child, killed_child, pool, many_threads)
+def strange(function):
+    """Another process, that has nothing to do with this one and is no child of it; looked at too."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        if os.fork():
+            os._exit(0)
+        os.write(write, str(os.getpid()).encode())
+        try:
+            function()
+        finally:
+            os._exit(1)
+    os.waitpid(pid, 0)
+    pid = int(os.read(read, 20))
+    os.close(read), os.close(write)
+    return pid
+
+
+def other_at_rest():
+    s = socket.socket()
+    s.bind(("127.0.0.1", 0))
+    s.listen()
+    others.append(strange(lambda: s.accept()))
+    s.close()
+
+
+def other_that_hangs():
+    lock = threading.Lock()
+
+    def hang():
+        with lock, lock:
+            pass
+
+    others.append(strange(hang))
+
+
+def other_at_work():
+    def work():
+        n = 0
+        while True:
+            n += 1
+            time.sleep(0.001 if not n % 5000 else 0)
+
+    others.append(strange(work))
+
+
+def load():
+    """On the machine; not looked at."""
+
+    def spin():
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            pass
+
+    for _ in range(2):
+        strange(spin)
+
+
+FORKS = (dead_child, killed_child, other_at_rest, other_that_hangs, other_at_work, load)  # before there are threads
+DECOYS = (ticker, stop_ticker, spinner, collector, pool, many_threads, *FORKS)

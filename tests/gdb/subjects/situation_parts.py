@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 
-tids, children = {}, []
+tids, children, others = {}, [], []  # others: processes that have nothing to do with this one
 keep = []  # what must not be freed
 LATE = 0.06  # seconds between two things that one gives who is slow but goes on
 
@@ -52,7 +52,8 @@ def trying():
         data.pop("gone", None)
 
 
-def behind_a_lock():
+def lock_of_a_third():
+    """A lock that a third thread has and keeps."""
     lock, has = threading.Lock(), threading.Event()
 
     def hold():
@@ -62,8 +63,28 @@ def behind_a_lock():
 
     thread("third", hold)
     has.wait()
+    return lock
+
+
+def behind_a_lock(tell=lambda: None):
+    """`tell()` when the third thread has the lock."""
+    lock = lock_of_a_third()
+    tell()
     with lock:
         pass
+
+
+def stuck(drawn):
+    """What the ender does that is not "slow", as a function; a third thread is there when this returns."""
+    if drawn != "behind a lock":
+        return STUCK.get(drawn) or SPINNING.get(drawn)
+    lock = lock_of_a_third()
+
+    def wait_behind():
+        with lock:
+            pass
+
+    return wait_behind
 
 
 STUCK = {"sleeping": sleeping, "receiving": receiving, "behind a lock": behind_a_lock}

@@ -1,14 +1,14 @@
-"""situations.py SEED: one process in a situation that the seed draws: what it waits for, who should end that wait and what that
-one does, and what else goes on beside it. Says what is true as JSON, then lives it:
-{"pid", "pids" to look at, "drawn", "hung", "right": [verdicts], "culprits": [tid or pid], "what"}.
+"""situations.py SEED, or "WAIT, STATE[, DECOY...]": one process in a situation that the seed draws, or the words name: what it
+waits for, who should end that wait and what that one does, and what else goes on beside it. Says what is true as JSON, then lives
+it: {"pid", "pids" to look at, "others" to look at too, "drawn", "hung", "right": [verdicts], "culprits": [tid or pid]}.
 
 The truth is by construction: the process knows whom it made stand, spin, end or go on.
 """
 
-import asyncio
 import concurrent.futures
 import ctypes
 import gc
+import importlib.util
 import json
 import os
 import queue
@@ -19,13 +19,14 @@ import sys
 import threading
 import time
 
-from situation_asyncio import async_blocked, async_lock_held, async_locks_crosswise, async_product, async_server
-from situation_decoys import DECOYS, dead_child, killed_child
-from situation_parts import LATE, SPINNING, STUCK, children, forever, full, keep, listener, thread, tids
-from situation_processes import a_child, a_client, a_flock, a_pipe, a_semaphore_of_processes, a_socket
+import situation_asyncio
+import situation_processes
+import situation_ranks
+from situation_decoys import DECOYS, FORKS
+from situation_parts import LATE, SPINNING, STUCK, children, forever, full, keep, listener, others, thread, tids
 
 
-def truth(draw, kind, drawn):
+def truth(kind, drawn):
     """(hung, right verdicts, culprits by name) for a wait of `kind` ("lock", "product", "child")."""
     held = {"lock": "lock-held", "product": "starved", "child": "starved"}[kind]
     if drawn in ("sleeping", "receiving"):
@@ -333,8 +334,6 @@ def waits_for_a_flag(draw, drawn):
 ANY = ("slow", "sleeping", "receiving", "behind a lock", "spinning", "trying", "nobody")
 PRODUCT = (*ANY, "resting", "dead")
 STANDS = ("slow", "sleeping", "behind a lock", "spinning", "trying")
-CHILD = ("slow", "sleeping", "spinning", "dead")
-TASKS = ("slow", "spinning", "trying", "nobody", "dead")
 WAITS = {
     "lock": (a_lock(threading.Lock), (*ANY, "dead")),
     "rlock": (a_lock(threading.RLock), (*ANY[:-1], "dead")),
@@ -349,22 +348,6 @@ WAITS = {
     "condition": (a_product(notify, met, threading.Condition), PRODUCT),
     "join": (a_join, STANDS),
     "future": (a_future, STANDS),
-    "pipe": (a_pipe, CHILD[:3]),
-    "socket": (a_socket(None), (*CHILD[:3], "nobody")),
-    "socket with a limit": (a_socket(600), (*CHILD[:3], "nobody")),
-    "client": (a_client, CHILD[:3]),
-    "child": (a_child, CHILD[:3]),
-    "file lock": (a_flock, ("sleeping", "spinning")),
-    "lock of processes": (a_semaphore_of_processes, ("sleeping", "spinning")),
-    "asyncio event": (
-        async_product(asyncio.Event, asyncio.Event.set, lambda e: e.wait()),
-        ("spinning", "trying", "nobody", "dead"),
-    ),
-    "asyncio queue": (async_product(asyncio.Queue, lambda q: q.put_nowait(1), lambda q: q.get()), TASKS),
-    "asyncio locks crosswise": (async_locks_crosswise, ("cycle",)),
-    "asyncio lock": (async_lock_held, ("held",)),
-    "asyncio blocked": (async_blocked, ("sleeping", "receiving", "spinning", "behind a lock")),
-    "asyncio server": (async_server, ("resting",)),
     "locks crosswise": (crosswise(threading.Lock, threading.RLock), ("cycle",)),
     "conditions crosswise": (crosswise(threading.Lock, threading.Condition), ("cycle",)),
     "server": (resting_server, ("resting",)),
@@ -375,19 +358,26 @@ WAITS = {
     "collecting": (collecting, ("slow",)),
     "pumping": (pumping, ("slow",)),
     "flag": (waits_for_a_flag, ("nobody",)),
+    **situation_processes.WAITS,
+    **situation_asyncio.WAITS,
+    **situation_ranks.WAITS,
 }
+NEEDS_TORCH = (*situation_asyncio.UVLOOP, *situation_ranks.TORCH)  # an environment of vLLM, which has torch and uvloop
 
 
 def draw_for(seed):
-    """(name of the wait, what the ender does, decoys) that a seed draws."""
-    draw = random.Random(seed)
+    """(name of the wait, what the ender does, decoys) that a seed draws, or that words name as "drawn" does."""
+    if not seed.isdigit():
+        name, drawn, *decoys = seed.split(", ")
+        return name, drawn, [d for d in DECOYS if d.__name__ in decoys]
+    draw = random.Random(int(seed))
     pairs = [(name, drawn) for name, (_, states) in WAITS.items() for drawn in states]
     name, drawn = pairs[draw.randrange(len(pairs))]
     decoys = draw.sample(DECOYS, draw.choice((0, 1, 1, 2, 3)))
     return name, drawn, decoys
 
 
-def truth_of(kind, name, drawn):
+def truth_of(kind, drawn):
     """(hung, right verdicts, culprits by name)"""
     if kind == "cycle":
         return True, ["lock-cycle"], ["ender", "main", "task"]
@@ -401,27 +391,58 @@ def truth_of(kind, name, drawn):
         return False, ["busy"], ["main"]
     if kind == "poll":
         return True, ["unknown"], []
-    hung, right, culprits = truth(None, kind, drawn)
-    if name.startswith("asyncio") and drawn in SPINNING:
+    if kind == "task":
+        return truth_of_task(drawn)
+    if kind == "device" and drawn != "slow":
+        return True, ["kernel"], []
+    if kind == "ranks":
+        return truth_of_ranks(drawn)
+    return truth({"device": "product", "thread's product": "product", "ring": "product"}.get(kind, kind), drawn)
+
+
+def truth_of_task(drawn):
+    """A task waits for what another task of its loop does not give."""
+    if drawn in SPINNING:
         return True, ["loop-blocked", "livelock"], ["main"]
-    if name.startswith("asyncio") and drawn == "dead":
-        return True, ["unknown", "dead-thread"], ["task"]
-    return hung, right, culprits
+    if drawn in ("dead", "behind a future"):
+        return True, ["unknown", "dead-thread", "starved"], ["task"]
+    return truth("product", drawn)[:2] + (["task"] if drawn == "sleeping" else [],)
+
+
+def truth_of_ranks(drawn):
+    """Ranks wait in a collective for one that does not come."""
+    if drawn == "cycle":
+        return True, ["collective"], ["ender", "main"]
+    if drawn == "behind a lock":
+        return True, ["collective", "lock-held"], ["ender", "third"]
+    return (False, ["busy"], []) if drawn == "slow" else (True, ["collective", "livelock"], ["ender"])
+
+
+def leave_to_torch(name):
+    """Goes on in the interpreter that has torch, uvloop and vLLM, where this one has not; says so where there is none."""
+    if name not in NEEDS_TORCH or importlib.util.find_spec("uvloop"):
+        return
+    python = os.environ.get("GDBEXT_TEST_TORCH_PYTHON")
+    if not python:
+        print(json.dumps({"left_out": "no interpreter with torch, uvloop and vLLM"}), flush=True)
+        sys.exit(0)
+    os.execv(python, [python, *sys.argv])
 
 
 def main():
-    seed = int(sys.argv[1])
+    seed = sys.argv[1]
     tids["main"] = threading.get_native_id()
     name, drawn, decoys = draw_for(seed)
-    forks = [d for d in decoys if d in (dead_child, killed_child)]
-    for decoy in forks:  # before there are threads
-        decoy()
+    leave_to_torch(name)
+    for decoy in decoys:
+        if decoy in FORKS:
+            decoy()
     with_children = list(children)
     kind, wait = WAITS[name][0](random.Random(seed), drawn)
     for decoy in decoys:
-        if decoy not in forks:
+        if decoy not in FORKS:
             decoy()
-    hung, right, culprits = truth_of(kind, name, drawn)
+    hung, right, culprits = truth_of(kind, drawn)
     while "third" in culprits and "main" not in culprits and "third" not in tids:
         time.sleep(0.01)  # it begins in the ender's thread
     told = [tids[c] for c in culprits if c in tids] + [c for c in culprits if c in ("dead", "task")]
@@ -429,6 +450,7 @@ def main():
     said = {
         "pid": os.getpid(),
         "pids": mine,
+        "others": others,
         "drawn": f"{name}, {drawn}" + "".join(f", {d.__name__}" for d in decoys),
         "hung": hung,
         "right": right,
