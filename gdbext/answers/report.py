@@ -28,6 +28,7 @@ kv_view, model, prefetch, waits = (
     lazy_module("stacks.prefetch"),
     lazy_module("stacks.waits"),
 )
+resident, proc = lazy_module("heap.resident"), lazy_module("access.proc")
 
 
 def write_report(path: str, found: Sequence[Any], targets: Targets, wait: float) -> tuple[dict[str, Any], list[ProcessView]]:
@@ -69,6 +70,7 @@ def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessVi
     body += [f"<p class=bad>Cycle: {t(waits.sentence(c, lambda n: node_text(n, nodes)))}</p>" for c in waits.cycles(edges)]
     body.append("<h2>Requests that do not move</h2>" + requests_table(data))
     body.append("<h2>KV cache</h2>" + kv_table(views))
+    body.append("<h2>Memory</h2>" + memory_table(seen))
     body.append("<h2>Versions</h2>" + versions_table(views))
     pauses = ", ".join(
         f"{next((s.name for s in seen if s.pid == p['pid']), p['pid'])} {seconds(p['seconds'])}" for p in data["pauses"]
@@ -147,6 +149,26 @@ def kv_table(views: list[ProcessView]) -> str:
         if rows
         else "<p>None that is known here.</p>"
     )
+
+
+def memory_table(seen: list[ProcessSamples]) -> str:
+    """Where the resident memory of each process is that still runs."""
+    ranks, kinds = [], {}
+    for s in seen:
+        if not s.pid:
+            continue
+        try:
+            rss, parts = resident.parts(proc.ProcTarget(s.pid), s.view.rt if s.view is not None else None)
+        except GdbextError:
+            continue  # it has ended, or is a core
+        ranks.append((s.name, rss, parts))
+        for what, count in parts.items():
+            kinds[what] = kinds.get(what, 0) + count
+    if not ranks:
+        return "<p>No process that runs.</p>"
+    order = sorted(kinds, key=lambda what: -kinds[what])
+    rows = [[name, size(rss), *(size(parts.get(what, 0)) for what in order)] for name, rss, parts in ranks]
+    return html.table(["process", "resident", *order], rows)
 
 
 def versions_table(views: list[ProcessView]) -> str:

@@ -73,6 +73,13 @@ Tensors on a GPU are read in cuda-gdb; in plain gdb the answer says so.""",
   604	        scheduled_new_reqs: list[Request] = []
 The others wait meanwhile: llm-detach, or delete and llm-continue, before their timeouts.""",
     "memory": """Memory grows, or runs out.
+  llm-memory                   where each rank's resident memory is: Python, malloc, tensors, shared memory, libraries, files
+  pyheap -save FILE            remembers the Python heap; frozen objects too, nothing runs in the process
+  pyheap -diff FILE            later: what grew since, by path, the largest growth first; -watch 60 does both
+  more   length or count      bytes  type  owner
+  +2000     1000 -> 3000  +441.2 KiB  dict  __main__:eng.reqs
+  +2000     1000 -> 3000  +266.8 KiB  list  __main__:store['x']
+  pyheap -type T, -path ADDR   who holds the instances of a type; every way to one object
   pytensors -sort bytes        every live tensor, storage counted once, with who holds it
   pytensors -diff FILE         what grew since FILE: an earlier answer of pytensors -json
   llm-kv                       blocks used, cached, free; llm-kv check: blocks nobody owns and nobody freed

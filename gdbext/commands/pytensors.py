@@ -10,6 +10,7 @@ from ..render import jsonline
 from ..render.jsonline import Address
 from ..render.text import escape, size, table
 from ..session.command import Answer, Command, Option
+from ..session.evaluation import all_frames
 from ..session.optional_packages import need
 
 TYPE_CHECKING = False
@@ -159,7 +160,7 @@ class PyTensors(Command):
         bad = {}
         if args.nan:
             found, bad = self.with_nan(found, args.all or args.json, partial)
-        census.name_owners(rt, found, _frames(session, rt, args.on))
+        census.name_owners(rt, found, all_frames(session, rt, args.on))
         rows = []
         for f in found:
             row = _row(f)
@@ -217,22 +218,6 @@ def _say_sharers(rows):
 
 def _on(device, wanted):
     return device == wanted or device.partition(":")[0] == wanted
-
-
-def _frames(session, rt, on):
-    """[(PyFrame, whether it is selected)]: the selected frame, the rest of its thread, the other threads."""
-    found, selected = [], None
-    try:
-        selected = session.frame(on)
-        found = [(selected, True)] + [(f, False) for f in session.frames(on) if f is not selected]
-    except GdbextError:
-        pass  # no thread runs Python: modules still hold tensors
-    for thread in rt.threads():
-        try:
-            found += [(f, False) for f in rt.frames(thread) if all(f is not known for known, _ in found)]
-        except GdbextError:
-            continue
-    return found
 
 
 ROW = {  # what is read of a row of a saved listing

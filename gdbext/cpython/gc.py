@@ -63,32 +63,38 @@ def collecting(rt: Runtime) -> bool:
 
 
 def tracked(rt: Runtime) -> Iterator[tuple[int, int]]:
-    """Yields (address, type's address) of every tracked object, about 0.5 us each.
+    """Yields (address, type's address) of every tracked object, about 0.5 us each. Errors: those of `ring`."""
+    windows = Windows(rt.target)
+    for head in rings(rt):
+        yield from ring(rt, head, windows)
 
-    `LayoutError` where a ring does not close, `FaultError` where it leads out of memory.
+
+def ring(rt: Runtime, head: int, windows: Windows) -> Iterator[tuple[int, int]]:
+    """Yields (address, type's address) of every object of the list that begins at `head`.
+
+    `LayoutError` where it does not close, `FaultError` where it leads out of memory.
     """
-    L, windows = rt.layout, Windows(rt.target)
+    L = rt.layout
     head_size, next_at, type_at = L["gc.head.__size"], L["gc.head._gc_next"], L["object.ob_type"]
     mask, held = (1 << WINDOW) - 1, windows.held
     node = struct.Struct(f"<{next_at}xQ{head_size + type_at - next_at - 8}xQ")  # one object's _gc_next and type
     unpack, size = node.unpack_from, node.size
-    for head in rings(rt):
-        (at,) = struct.unpack("<Q", rt.target.read(head + next_at, 8))
-        at &= ~3
-        count, mark, marked = 0, 0, 0  # Brent's search for a cycle that does not lead through the head
-        while at != head:
-            if at < 4096:
-                raise LayoutError(f"the garbage collector's list at {head:#x} leads to {at:#x}")
-            blob, inside = held.get(at >> WINDOW), at & mask
-            if blob is None:
-                blob = windows.window(at >> WINDOW)
-            if inside + size > len(blob):
-                blob, inside = rt.target.read(at, size), 0
-            following, kind = unpack(blob, inside)
-            yield at + head_size, kind
-            at = following & ~3
-            count += 1
-            if at == mark or count > MAX_OBJECTS:
-                raise LayoutError(f"the garbage collector's list at {head:#x} does not come back to its head")
-            if count >= marked:
-                mark, marked = at, max(64, 2 * count)
+    (at,) = struct.unpack("<Q", rt.target.read(head + next_at, 8))
+    at &= ~3
+    count, mark, marked = 0, 0, 0  # Brent's search for a cycle that does not lead through the head
+    while at != head:
+        if at < 4096:
+            raise LayoutError(f"the garbage collector's list at {head:#x} leads to {at:#x}")
+        blob, inside = held.get(at >> WINDOW), at & mask
+        if blob is None:
+            blob = windows.window(at >> WINDOW)
+        if inside + size > len(blob):
+            blob, inside = rt.target.read(at, size), 0
+        following, kind = unpack(blob, inside)
+        yield at + head_size, kind
+        at = following & ~3
+        count += 1
+        if at == mark or count > MAX_OBJECTS:
+            raise LayoutError(f"the garbage collector's list at {head:#x} does not come back to its head")
+        if count >= marked:
+            mark, marked = at, max(64, 2 * count)

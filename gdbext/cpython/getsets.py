@@ -34,6 +34,8 @@ def read(obj: Object, name: str) -> Any:
         return _pointed(obj, "func." + _FUNCTION[name])
     if obj.isa("generator", "coroutine", "async_generator") and name in _GENERATOR:
         return _pointed(obj, "gen." + _GENERATOR[name])
+    if name == "cell_contents" and obj.isa("cell"):
+        return _pointed(obj, "cell.ob_ref")
     if flags & TYPE:
         return _of_class(obj, name)
     if flags & LONG and name in ("real", "numerator"):

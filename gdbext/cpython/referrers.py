@@ -157,7 +157,7 @@ class _Kinds:
         return _instance if info.is_heap else None
 
 
-def _key(rt: Runtime, address: int) -> str | None:
+def key_text(rt: Runtime, address: int) -> str | None:
     """The text of a dict's key inside brackets, None for one that no expression names."""
     text = _text(rt, address)
     if text is not None:
@@ -248,7 +248,7 @@ def _path(rt: Runtime, parents: dict[int, tuple[Any, Any]], address: int) -> Pat
             return Path(parent.text + tail, parent.shown + tail, parent.note)
         kind, what = step
         if kind == "[":
-            what = _key(rt, what)
+            what = key_text(rt, what)
             if what is None:
                 return None
         steps.append(f".{what}" if kind == "." else f"[{what}]")

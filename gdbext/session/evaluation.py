@@ -121,3 +121,19 @@ def _from_gdb(session: Session, args: Args) -> NamedTensor:
     address, rt = locate.address_of(session.gdb_value(args.operand_text)), runtime_or_none(session, args.on)
     tensor, what = locate.at_address(session.target(args.on), rt, address)
     return NamedTensor(tensor, "C++, " + what, rt)
+
+
+def all_frames(session: Session, rt: Runtime, on: str | None) -> list[tuple[PyFrame, bool]]:
+    """`[(PyFrame, whether it is selected)]`: the selected frame, the rest of its thread, the other threads."""
+    found, selected = [], None
+    try:
+        selected = session.frame(on)
+        found = [(selected, True)] + [(f, False) for f in session.frames(on) if f is not selected]
+    except GdbextError:
+        pass  # no thread runs Python: modules still hold tensors
+    for thread in rt.threads():
+        try:
+            found += [(f, False) for f in rt.frames(thread) if all(f is not known for known, _ in found)]
+        except GdbextError:
+            continue
+    return found

@@ -98,3 +98,20 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
         cluster.from_folder(str(tmp_path))
     with pytest.raises(GdbextError, match=f"-diff {tmp_path}/n0.json: not a regular file"):
         load_listing(str(tmp_path / "n0.json"))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_damaged_heaps(tmp_path, seed):
+    from gdbext.commands.pyheap import load_look
+
+    kept = {"process": "1", "complete": True, "types": [["dict", 3, 400]], "containers": [["0x7f0010", "list", 5, 90]]}
+    rng, refused, path = random.Random(seed), 0, tmp_path / "old.json"
+    for number in range(500):
+        path.write_text(json.dumps(damaged({"schema": "pyheap-look/1", "look": kept}, rng)) if number else deep())
+        try:
+            found = load_look(str(path))
+            assert all(isinstance(address, int) for address in found.containers)
+        except GdbextError as e:
+            assert "no heap of pyheap" in str(e)
+            refused += 1
+    assert 50 < refused < 500

@@ -1,0 +1,292 @@
+"""pyheap: the Python heap of a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from ..errors import GdbextError
+from ..lazy import lazy_module
+from ..render import jsonline
+from ..render.jsonline import Address
+from ..render.text import escape, seconds, size, table
+from ..session.command import Answer, Command, Option, UsageError
+from ..session.evaluation import all_frames
+
+listing, growth, collector, files, opened_files = (
+    lazy_module("heap.listing"),
+    lazy_module("heap.growth"),
+    lazy_module("heap.collector"),
+    lazy_module("render.files"),
+    lazy_module("access.files"),
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..cpython.referrers import Path
+    from ..heap.growth import Look, Row
+    from ..heap.listing import Census, Container
+    from ..render.text import Style
+    from ..session.command import Args
+    from ..session.session import Session
+
+SHOWN, LISTED = 15, 200  # rows of text without -all; containers and instances in JSON
+LOOK = {"process": str, "complete": bool, "types": [list], "containers": [list]}
+
+
+class PyHeap(Command):
+    """Show the Python heap: objects and bytes by type, the largest containers with their holders, growth, the collector.
+
+      (gdb) pyheap
+      type                                      count      bytes
+      dict                                      18214    9.1 MiB
+      vllm.v1.request.Request                     512  100.0 KiB
+      container                                length      bytes   held in all
+      list       __main__:finished              10000   83.1 KiB       4.1 MiB
+      41021 objects, 21.3 MiB; collector: on, 312/700 2/10 1/10, 38211 objects in 3 generations, 2810 frozen
+      (gdb) pyheap -type Request            its instances, and who holds each
+      (gdb) pyheap -path 0x7f2b4c0a1200     the ways from modules and frames to an object
+      (gdb) pyheap -save before.json        and later
+      (gdb) pyheap -diff before.json        what grew meanwhile, by path, the largest growth first
+      (gdb) pyheap -watch 10 -on TP0        both, ten seconds apart, of a process that runs on
+
+    Every object that the collector tracks is listed, those that gc.freeze() hides from the process's own tools too, and what such
+    objects hold that it does not track: texts, numbers, code. Nothing is called; bytes are those of sys.getsizeof ("~" before
+    those of types that count more than their fields there). Of a tracked type `count` is gc.get_objects()'s. "held in all" is
+    what hangs on a container by the shortest ways from modules and frames. With numpy a million objects take a second or two."""
+
+    name = "pyheap"
+    group = "python"
+    options = (
+        Option("type", "str", "the instances of this type, and who holds each", metavar="T"),
+        Option("path", "str", "the ways from modules and frames to the object at this address", metavar="ADDR"),
+        Option("save", "str", "remember this heap in a file, for -diff", metavar="FILE"),
+        Option("force", help="-save replaces a file that is there"),
+        Option("diff", "str", "what grew since the heap in FILE", metavar="FILE"),
+        Option("watch", "float", "look twice, so many seconds apart: what grew between", metavar="S"),
+        Option("all", help="every row, however many"),
+    )
+
+    def run(self, session: Session, args: Args) -> Answer:
+        if sum(x is not None for x in (args.diff, args.watch)) > 1:
+            raise UsageError("pyheap: -diff and -watch exclude each other")
+        target, before = session.target(args.on), None
+        if args.watch is not None:
+            before = _first_look(session, args)
+        elif args.diff is not None:
+            before = load_look(args.diff)
+        census = _census(session, args)
+        partial = session.partial(target) + census.heap.partial
+        data = _answer(census)
+        parts = [lambda style: _types_text(data, args, style), lambda style: _containers_text(data, args, style)]
+        if args.type is not None:
+            nodes = census.instances(args.type)
+            data["instances"] = [_instance(census, node) for node in nodes[: None if args.all else LISTED]]
+            parts = [lambda style: _instances_text(data, len(nodes), args, style)]
+        if args.path is not None:
+            data["paths"] = _paths(census, args)
+            parts = [lambda style: _paths_text(data, args, style)]
+        if before is not None:
+            if before.process != _process(target):
+                partial.append("the earlier look is of another process: containers are not the same ones, types are compared")
+                before.containers.clear()
+                before.complete = False
+            data["growth"] = [_growth(row) for row in growth.compare(before, census)]
+            parts = [lambda style: _growth_text(data, args, style)]
+        if args.save is not None:
+            data["saved"] = _save(args.save, growth.look(census, _process(target)), args.force)
+        return Answer(data, lambda style: "\n".join([part(style) for part in parts] + [_totals(data)]), partial)
+
+
+def _census(session, args) -> Census:
+    rt = session.runtime(args.on)
+    return listing.Census(rt, all_frames(session, rt, args.on))
+
+
+def _first_look(session: Session, args: Args) -> Look:
+    target = session.target(args.on)
+    if target.is_stopped:
+        raise GdbextError("-watch needs a process that runs: name it by -on PID while gdb does not hold it stopped")
+    before = growth.look(_census(session, args), _process(target))
+    time.sleep(max(0.0, min(args.watch, 3600.0)))
+    target.invalidate()
+    return before
+
+
+def _process(target):
+    """Which process a look is of: a copy of it counts as the same one."""
+    return f"{target.pid}"
+
+
+def _answer(census: Census) -> dict[str, Any]:
+    heap, sums = census.heap, census.types()
+    state = collector.Collector(heap.rt, heap)
+    types = []
+    for s in sums:
+        count, held = (s.count, s.bytes) if s.count else (s.held, s.held_bytes)
+        row = {"type": escape(s.name), "count": count, "bytes": held, "tracked": s.count, "exact": s.exact}
+        types.append({**row, "untracked": s.held, "untracked_bytes": s.held_bytes})
+    return {
+        "objects": sum(s.count + s.held for s in sums),
+        "bytes": sum(s.bytes + s.held_bytes for s in sums),
+        "tracked": heap.tracked,
+        "types": types,
+        "containers": [_container(census, c) for c in census.containers(LISTED)],
+        "growth": [],
+        "gc": _collector(state),
+    }
+
+
+def _collector(state) -> dict[str, Any]:
+    names = ("count", "threshold", "objects", "collections", "collected")
+    return {
+        "enabled": state.enabled,
+        "collecting": state.collecting,
+        "tid": state.tid,
+        "generations": [{name: getattr(g, name) for name in names} for g in state.generations],
+        "frozen": state.frozen,
+        "full_pause_estimate": list(state.pause),
+    }
+
+
+def _owner(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {"owner": None, "owner_shown": None, "owner_frame": None}
+    return {"owner": escape(path.text), "owner_shown": escape(path.shown), "owner_frame": escape(path.note) or None}
+
+
+def _container(census: Census, c: Container) -> dict[str, Any]:
+    row = {"address": Address(c.address), "type": escape(c.type), "length": c.length, "bytes": c.bytes, "retained": c.retained}
+    return {**row, **_owner(census.owner(c.node))}
+
+
+def _instance(census: Census, node: int) -> dict[str, Any]:
+    heap = census.heap
+    row = {"address": Address(int(heap.addresses[node])), "type": escape(heap.name(int(heap.types[node])))}
+    return {**row, "bytes": int(heap.sizes[node]), "retained": int(census.retained[node]), **_owner(census.owner(node))}
+
+
+def _paths(census: Census, args: Args) -> list[dict[str, Any]]:
+    try:
+        address = int(args.path, 0)
+    except ValueError:
+        raise UsageError(f"pyheap: -path needs an address, not {args.path!r}") from None
+    return [{"holder": escape(kind), **_owner(path)} for kind, path in census.ways_to(address, 1 << 20 if args.all else LISTED)]
+
+
+def _growth(row: Row) -> dict[str, Any]:
+    found = {"type": escape(row.type), "before": row.before, "after": row.after, "bytes": row.bytes, "kind": row.kind}
+    return {**found, "address": None if row.address is None else Address(row.address), **_owner(row.path)}
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+def _save(path, look, force):
+    path = os.path.expanduser(path)
+    kept = {
+        "process": look.process,
+        "complete": look.complete,
+        "types": [[name, *own] for name, own in look.types.items()],
+        "containers": [[hex(address), *own] for address, own in look.containers.items()],
+    }
+    with files.writing(path, "-save", force) as f:
+        f.write(json.dumps({"schema": "pyheap-look/1", "look": kept}).encode() + b"\n")
+    return path
+
+
+def load_look(path: str) -> Look:
+    """The heap that `-save` remembered in a file."""
+    try:
+        with opened_files.open_regular(os.path.expanduser(path)) as f:
+            kept = json.loads(f.read(1 << 30))
+        jsonline.expect(kept, {"look": LOOK})
+        kept = kept["look"]
+        containers = {int(a, 0): (str(kind), int(length), int(held)) for a, kind, length, held in kept["containers"]}
+        types = {str(name): (int(count), int(total)) for name, count, total in kept["types"]}
+        return growth.Look(containers, types, kept["complete"], kept["process"])
+    except GdbextError as e:
+        raise GdbextError(f"-diff {e}") from None
+    except OSError as e:
+        raise GdbextError(f"-diff {path}: {e.strerror}") from None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise GdbextError(f"-diff {path}: no heap of pyheap; make one with: pyheap -save {path}") from None
+
+
+# ---- text ------------------------------------------------------------------------------------------------------------
+def _cut(rows, args):
+    return rows if args.all else rows[:SHOWN]
+
+
+def _more(rows, args, style):
+    return "" if args.all or len(rows) <= SHOWN else style.dim(f"\n… {len(rows) - SHOWN} more: -all")
+
+
+def _holder(row, style):
+    if row["owner"] is None:
+        return style.dim("nothing that is a root holds it")
+    return style.name(row["owner_shown"]) + (f"  ({row['owner_frame']})" if row["owner_frame"] else "")
+
+
+def _types_text(data, args, style: Style) -> str:
+    rows = sorted(data["types"], key=lambda r: -r["bytes"] - (r["untracked_bytes"] if r["tracked"] else 0))
+    cells = []
+    for r in _cut(rows, args):
+        more = f"{r['untracked']} more, {size(r['untracked_bytes'])}, not tracked" if r["tracked"] and r["untracked"] else ""
+        cells.append([style.name(r["type"]), str(r["count"]), ("" if r["exact"] else "~") + size(r["bytes"]), style.dim(more)])
+    return table(cells, ["type", "count", "bytes", ""], style, right=("count", "bytes")) + _more(rows, args, style)
+
+
+def _containers_text(data, args, style: Style) -> str:
+    cells = [
+        [r["type"], str(r["length"]), size(r["bytes"]), size(r["retained"]), _holder(r, style)]
+        for r in _cut(data["containers"], args)
+    ]
+    head = ["container", "length", "bytes", "held in all", "owner"]
+    return table(cells, head, style, right=("length", "bytes", "held in all")) if cells else "no containers"
+
+
+def _instances_text(data, count, args, style: Style) -> str:
+    rows = data["instances"]
+    cells = [
+        [f"{int(r['address']):#x}", r["type"], size(r["bytes"]), size(r["retained"]), _holder(r, style)] for r in _cut(rows, args)
+    ]
+    head = ["address", "type", "bytes", "held in all", "owner"]
+    return f"{count} objects\n" + table(cells, head, style, right=("bytes", "held in all")) + _more(rows, args, style)
+
+
+def _paths_text(data, args, style: Style) -> str:
+    rows = data["paths"]
+    if not rows:
+        return "no object refers to it"
+    cells = [[_holder(r, style), r["owner"] or "", r["holder"]] for r in _cut(rows, args)]
+    return table(cells, ["way", "for pyprint", "held by a"], style) + _more(rows, args, style)
+
+
+def _growth_text(data, args, style: Style) -> str:
+    rows = data["growth"]
+    if not rows:
+        return "nothing grew"
+    cells = [
+        [f"+{r['after'] - r['before']}", f"{r['before']} -> {r['after']}", "+" + size(r["bytes"]), r["type"], _holder(r, style)]
+        for r in _cut(rows, args)
+    ]
+    head = ["more", "length or count", "bytes", "type", "owner"]
+    return table(cells, head, style, right=("more", "bytes")) + _more(rows, args, style)
+
+
+def _totals(data) -> str:
+    gc = data["gc"]
+    counts = " ".join(f"{g['count']}/{g['threshold']}" for g in gc["generations"])
+    tracked = sum(g["objects"] for g in gc["generations"])
+    low, high = gc["full_pause_estimate"]
+    state = "on" if gc["enabled"] else "off"
+    if gc["collecting"]:
+        state += f", collecting now (thread {gc['tid']})" if gc["tid"] else ", collecting now"
+    lines = [
+        f"{data['objects']} objects, {size(data['bytes'])}; collector: {state}, {counts}, {tracked} objects in 3 generations, "
+        f"{gc['frozen']} frozen",
+        f"a full collection: {seconds(low)} to {seconds(high)}, an estimate by the number of objects",
+    ]
+    return "\n".join(lines)

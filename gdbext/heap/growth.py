@@ -1,0 +1,137 @@
+"""What grew between two looks at a heap: containers that got longer, by the bytes that hang on them, then types that no such
+container explains."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any
+
+from .graph import ROOT, UNREACHED
+from .listing import Container
+
+if TYPE_CHECKING:
+    from ..cpython import referrers
+    from .listing import Census
+
+MAX_KEPT = 300_000  # containers that a saved look remembers, those with most hanging on them
+MAX_NAMED = 40  # rows whose way is written
+MIN_NEW = 10  # members of a container that was not there before; the dicts of linked objects are no containers that grew
+MAX_ALIKE = 3  # new containers of one type that stand for themselves; more of them are told as their type's growth
+SHARE = 0.8  # of a type's new objects that hang on what is told as their holder
+
+
+class Look:
+    """What is remembered of a heap: `containers`: {address: (type, length, retained)}, `types`: {name: (count, bytes)};
+    `complete`: whether every container is in it; `process`: which process it was of."""
+
+    def __init__(
+        self, containers: dict[int, tuple[str, int, int]], types: dict[str, tuple[int, int]], complete: bool, process: str
+    ) -> None:
+        self.containers, self.types, self.complete, self.process = containers, types, complete, process
+
+
+class Row:
+    """One row of growth: `kind` "container" or "type"; `type`, `address` (None for a type), `path`, `before`, `after` (lengths or
+    counts), `bytes`: what it holds more."""
+
+    def __init__(self, kind: str, type_: str, before: int, after: int, size: int) -> None:
+        self.kind, self.type, self.before, self.after, self.bytes = kind, type_, before, after, size
+        self.address: int | None = None
+        self.path: referrers.Path | None = None
+
+
+def look(census: Census, process: str) -> Look:
+    """What is worth remembering of a heap."""
+    nodes = census.container_nodes()
+    complete = len(nodes) <= MAX_KEPT
+    if not complete:
+        nodes = sorted(nodes, key=lambda node: -int(census.retained[node]))[:MAX_KEPT]
+    kept = (Container(census, node) for node in nodes)
+    types = {s.name: (s.count + s.held, s.bytes + s.held_bytes) for s in census.types()}
+    return Look({c.address: (c.type, c.length, c.retained) for c in kept}, types, complete, process)
+
+
+def compare(before: Look, census: Census) -> list[Row]:
+    """`[Row]`, the largest growth first: containers that were there and got longer, new ones that no such one holds, and types
+    whose new objects hang on none of these."""
+    grown = _containers(before, census)
+    rows = []
+    for container, length, retained in grown[:MAX_NAMED]:
+        row = Row("container", container.type, length, container.length, container.retained - retained)
+        row.address, row.path = container.address, census.owner(container.node)
+        rows.append(row)
+    rows += _types(before, census, [c.node for c, _, _ in grown])
+    return sorted(rows, key=lambda row: -row.bytes)
+
+
+def _containers(before: Look, census: Census) -> list[tuple[Container, int, int]]:
+    """[(container, length before, retained before)] by growth."""
+    known, new = [], []
+    for node in census.container_nodes():
+        length = int(census.heap.lengths[node])
+        old = before.containers.get(int(census.heap.addresses[node]))
+        if old is not None and length <= old[1]:
+            continue
+        if old is None and (length < MIN_NEW or not before.complete):
+            continue
+        c = Container(census, node)
+        if old is not None and old[0] == c.type:
+            known.append((c, old[1], old[2]))
+        else:
+            new.append((c, 0, 0))
+    under = census.ways.below([c.node for c, _, _ in known] + [c.node for c, _, _ in new])
+    top = [entry for entry in new if not under[entry[0].node] and census.ways.parents[entry[0].node] != UNREACHED]
+    alike = collections.Counter(entry[0].type for entry in top)
+    top = [entry for entry in top if alike[entry[0].type] <= MAX_ALIKE]
+    return sorted([*known, *top], key=lambda entry: -(entry[0].retained - entry[2]))
+
+
+def _types(before: Look, census: Census, grown: list[int]) -> list[Row]:
+    heap, under, rows = census.heap, None, []
+    for own in census.types():
+        count, size = before.types.get(own.name, (0, 0))
+        more = own.count + own.held - count
+        if more <= 0:
+            continue
+        row = Row("type", own.name, count, own.count + own.held, own.bytes + own.held_bytes - size)
+        kinds = {k for k in heap.shapes if heap.name(k) == own.name} - set(heap.leaves)
+        if row.bytes <= 0 or not kinds or len(rows) >= MAX_NAMED:
+            continue
+        if under is None:
+            under = census.ways.below(grown)
+        free = _instances(census, kinds, under)
+        if not free or row.after - len(free) >= more * SHARE:
+            continue  # those containers explain it
+        row.path = _holder(census, kinds, free, more)
+        rows.append(row)
+    return rows
+
+
+def _instances(census: Census, kinds: set[int], under: Any) -> list[int]:
+    """The nodes of these types that hang on no container that grew."""
+    heap, np = census.heap, census.heap.numpy
+    if np is None:
+        return [i for i, kind in enumerate(heap.types) if kind in kinds and not under[i]]
+    found: list[int] = np.flatnonzero(np.isin(heap.types, list(kinds)) & ~under).tolist()
+    return found
+
+
+def _holder(census: Census, kinds: set[int], nodes: list[int], more: int) -> referrers.Path | None:
+    """The way to the innermost object that is none of `kinds` and on which most of `nodes` hang; None where nothing holds
+    them: garbage that waits for the collector."""
+    heap, np, ways = census.heap, census.heap.numpy, census.ways
+    weights = [0] * len(heap.addresses) if np is None else np.zeros(len(heap.addresses), dtype=np.int64)
+    lost = 0
+    for node in nodes:
+        weights[node] = 1
+        lost += ways.parents[node] == UNREACHED
+    if lost >= more * SHARE:
+        return None
+    total, least = ways.gather(weights), SHARE * min(more, len(nodes))
+    for level in reversed(ways.levels):
+        for node in level if isinstance(level, list) else level[total[level] >= least].tolist():
+            if total[node] >= least and (int(heap.types[node]) not in kinds or ways.parents[node] == ROOT):
+                chain = ways.chain(node)
+                first = next((i for i, n in enumerate(chain) if int(heap.types[n]) in kinds), len(chain))
+                return census.names.write(chain[: first + 1])  # of a chain of such objects the first
+    return None

@@ -1,0 +1,138 @@
+"""What is told of a heap: its types, its largest containers and who holds them, one type's instances, the ways to an object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import NotFoundError
+from .graph import Ways
+from .paths import Names, all_roots
+from .walk import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..cpython import referrers
+    from ..cpython.frames import PyFrame
+    from ..cpython.runtime import Runtime
+    from .model import Heap
+
+
+class Sum:
+    """One type: `count`, `bytes` of its tracked objects; `held`, `held_bytes` of those that tracked ones hold and the collector
+    does not track; `exact`: whether the bytes are those of `sys.getsizeof`."""
+
+    __slots__ = ("name", "count", "bytes", "held", "held_bytes", "exact")
+
+    def __init__(self, name: str) -> None:
+        self.name, self.count, self.bytes, self.held, self.held_bytes, self.exact = name, 0, 0, 0, 0, True
+
+
+class Container:
+    """One container: `node`, `address`, `type`, `length`, `bytes` (its own) and `retained` (with all that hangs on it)."""
+
+    __slots__ = ("node", "address", "type", "length", "bytes", "retained")
+
+    def __init__(self, census: Census, node: int) -> None:
+        heap = census.heap
+        self.node, self.address = node, int(heap.addresses[node])
+        self.type, self.length, self.bytes = heap.name(int(heap.types[node])), int(heap.lengths[node]), int(heap.sizes[node])
+        self.retained = int(census.retained[node])
+
+
+class Census:
+    """A heap with the ways to its objects. `frames`: [(PyFrame, whether it is selected)] whose variables are roots too."""
+
+    def __init__(self, rt: Runtime, frames: Sequence[tuple[PyFrame, bool]], numpy: Any = None) -> None:
+        self.heap: Heap = walk(rt, numpy)
+        self.names = Names(self.heap, all_roots(rt, frames))
+        self.ways = Ways(self.heap, list(self.names.roots))
+        heap = self.heap
+        own = heap.sizes + heap.leaf_bytes if heap.numpy else [a + b for a, b in zip(heap.sizes, heap.leaf_bytes)]
+        self.retained = self.ways.gather(own)
+
+    def types(self) -> list[Sum]:
+        """`[Sum]` by bytes, the largest first; types of the same name count as one."""
+        found: dict[str, Sum] = {}
+        for kind, held, count, size in self._counts():
+            name, shape = self.heap.name(kind), self.heap.shape(kind)
+            own = found.setdefault(name, Sum(name))
+            if held:
+                own.held, own.held_bytes = own.held + count, own.held_bytes + size
+            else:
+                own.count, own.bytes = own.count + count, own.bytes + size
+            own.exact = own.exact and shape is not None and shape.exact
+        return sorted(found.values(), key=lambda s: (-s.bytes - s.held_bytes, s.name))
+
+    def _counts(self) -> Iterable[tuple[int, bool, int, int]]:
+        """Yields (type, whether they are only held, count, bytes)."""
+        heap, np = self.heap, self.heap.numpy
+        for held, part in ((False, slice(0, heap.tracked)), (True, slice(heap.tracked, None))):
+            if np is None:
+                sums: dict[int, list[int]] = {}
+                for kind, size in zip(heap.types[part], heap.sizes[part]):
+                    own = sums.setdefault(kind, [0, 0])
+                    own[0], own[1] = own[0] + 1, own[1] + size
+                yield from ((kind, held, count, size) for kind, (count, size) in sums.items())
+                continue
+            kinds, inverse = np.unique(heap.types[part], return_inverse=True)
+            sizes = np.zeros(len(kinds), dtype=np.int64)
+            np.add.at(sizes, inverse, heap.sizes[part])
+            counts = np.bincount(inverse, minlength=len(kinds))
+            yield from ((k, held, n, s) for k, n, s in zip(kinds.tolist(), counts.tolist(), sizes.tolist()))
+        yield from ((kind, True, count, size) for kind, (count, size) in heap.leaves.items())
+
+    def container_nodes(self) -> list[int]:
+        """The nodes of all containers."""
+        lengths = self.heap.lengths
+        if self.heap.numpy is None:
+            return [i for i, length in enumerate(lengths) if length >= 0]
+        found: list[int] = self.heap.numpy.flatnonzero(lengths >= 0).tolist()
+        return found
+
+    def containers(self, limit: int) -> list[Container]:
+        """The `limit` containers with the most bytes of their own."""
+        nodes, heap = self.container_nodes(), self.heap
+        if heap.numpy is not None:
+            top = heap.numpy.lexsort((heap.addresses[nodes], -heap.sizes[nodes]))[:limit]
+            nodes = [nodes[i] for i in top.tolist()]
+        nodes = sorted(nodes, key=lambda node: (-int(heap.sizes[node]), int(heap.addresses[node])))[:limit]
+        return [Container(self, node) for node in nodes]
+
+    def owner(self, node: int) -> referrers.Path | None:
+        """The shortest way to a node; None where none leads there."""
+        return self.names.path(self.ways, node)
+
+    def instances(self, name: str) -> list[int]:
+        """The nodes of a type's instances, the largest first. `name`: its full name or its last part; `NotFoundError`."""
+        heap = self.heap
+        wanted = {k for k in {*map(int, heap.types)} if name in (heap.name(k), heap.name(k).rpartition(".")[2])}
+        if not wanted:
+            leaf = any(name in (heap.name(k), heap.name(k).rpartition(".")[2]) for k in heap.leaves)
+            why = "its objects hold nothing and are counted only" if leaf else "no object of it is found"
+            raise NotFoundError(f"-type {name}: {why}")
+        if heap.numpy is None:
+            found = [i for i, kind in enumerate(heap.types) if kind in wanted]
+        else:
+            found = heap.numpy.flatnonzero(heap.numpy.isin(heap.types, list(wanted))).tolist()
+        return sorted(found, key=lambda node: (-int(self.retained[node]), node))
+
+    def ways_to(self, address: int, limit: int) -> list[tuple[str, referrers.Path | None]]:
+        """`[(type of the holder, path)]` of at most `limit` ways to the object at `address`, one for each holder, the shortest
+        first; a holder without a way from a root has None. `NotFoundError` where the heap has no such object."""
+        node = self.names.node(address)
+        if node < 0:
+            raise NotFoundError(
+                f"-path {address:#x}: no object that the collector tracks, nor one that refers to others, is there"
+            )
+        found: list[tuple[int, str, referrers.Path | None]] = []
+        if node in self.names.roots:
+            found.append((1, "root", self.names.write([node])))
+        for holder in self.ways.holders(node):
+            chain = self.ways.chain(holder)
+            if node in chain:  # a cycle back to itself
+                continue
+            path = self.names.write([*chain, node]) if chain else None
+            kind = self.heap.name(int(self.heap.types[holder]))
+            found.append((len(chain) + 1 if chain else 1 << 30, kind, path))
+        return [(kind, path) for _, kind, path in sorted(found, key=lambda f: f[0])[:limit]]

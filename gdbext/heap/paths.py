@@ -1,0 +1,161 @@
+"""How a way through the heap is written: as an expression of this pack, where attributes and items lead along it.
+
+Where a step has no expression (a member of a set, a field of a C type) the expression begins anew with the object's address, and
+what people read says what kind of object stands between.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..cpython import referrers
+from ..cpython.types import DICT, LIST, MEMBER_OBJECT, TUPLE, TYPE
+from ..errors import FaultError, GdbextError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..cpython.frames import PyFrame
+    from ..cpython.objects import Object
+    from ..cpython.runtime import Runtime
+    from .graph import Ways
+    from .model import Heap
+
+MAX_STEPS = 40  # of a path that is written out; what is longer is a chain
+NAMESPACE = ""  # the step from an object to the dict of its attributes
+FIELDS = {
+    "function": {
+        "func_closure": ".__closure__",
+        "func_defaults": ".__defaults__",
+        "func_kwdefaults": ".__kwdefaults__",
+        "func_globals": ".__globals__",
+        "func_dict": NAMESPACE,
+    },
+}
+
+
+def all_roots(rt: Runtime, frames: Sequence[tuple[PyFrame, bool]]) -> list[referrers.Root]:
+    """Where ways begin: every module's globals, `__main__`'s first, then the variables of `frames`: [(PyFrame, selected)]."""
+    roots: list[referrers.Root] = list(referrers.module_roots(rt))
+    for name in rt.modules():
+        contents = rt.module(name)
+        if contents is not None:
+            roots.append(referrers.Root(f"({contents.address:#x})", contents.address, shown=f"{name}.__dict__"))
+    for frame, selected in frames:
+        try:
+            roots += referrers.frame_roots(frame, selected)
+        except GdbextError:
+            continue  # a frame in the making
+    return roots
+
+
+class Names:
+    """Writes the ways of a heap: `path(node)`."""
+
+    def __init__(self, heap: Heap, roots: list[referrers.Root]) -> None:
+        self.heap, self.rt = heap, heap.rt
+        self.roots: dict[int, referrers.Root] = {}
+        index = self._index([root.address for root in roots])
+        for root, node in zip(roots, index):
+            if node >= 0:
+                self.roots.setdefault(node, root)
+        self._steps: dict[tuple[int, int], str | None] = {}
+
+    def _index(self, addresses: list[int]) -> list[int]:
+        wanted, found = set(addresses), {}
+        np = self.heap.numpy
+        if np is None:
+            found = {a: i for i, a in enumerate(self.heap.addresses) if a in wanted}
+        else:
+            held = np.isin(self.heap.addresses, np.array(sorted(wanted), dtype=np.int64))
+            found = {int(self.heap.addresses[i]): int(i) for i in np.flatnonzero(held)}
+        return [found.get(a, -1) for a in addresses]
+
+    def node(self, address: int) -> int:
+        """The node at an address, -1 where none is."""
+        return self._index([address])[0]
+
+    def path(self, ways: Ways, node: int) -> referrers.Path | None:
+        """The way to a node as text; None where none leads there."""
+        return self.write(ways.chain(node))
+
+    def write(self, chain: list[int]) -> referrers.Path | None:
+        """A chain of nodes that begins at a root, as text."""
+        root = self.roots.get(chain[0]) if chain else None
+        if root is None:
+            return None
+        text, shown, namespace = root.text, root.shown, False
+        if text is None:
+            text = f"({root.address:#x})"
+            shown = text
+        if len(chain) > MAX_STEPS:
+            chain = [*chain[: MAX_STEPS // 2], *chain[-2:]]
+        for parent, child in zip(chain, chain[1:]):
+            step = self._step(parent, child)
+            if step is None:
+                text, namespace = f"({int(self.heap.addresses[child]):#x})", False
+                shown += f".<{self.heap.name(int(self.heap.types[child])).rpartition('.')[2]}>"
+                continue
+            if step == NAMESPACE:
+                namespace = True
+                continue
+            if namespace:
+                attribute = step[2:-2] if step[:2] in ("['", '["') and step[2:-2].isidentifier() else None
+                step = f".{attribute}" if attribute else ".__dict__" + step
+            namespace = False
+            text, shown = text + step, shown + step
+        if namespace:
+            text, shown = text + ".__dict__", shown + ".__dict__"
+        return referrers.Path(text, shown or text, root.note)
+
+    def _step(self, parent: int, child: int) -> str | None:
+        key = (parent, child)
+        if key not in self._steps:
+            try:
+                self._steps[key] = _step(
+                    self.rt, self.rt.object(int(self.heap.addresses[parent])), int(self.heap.addresses[child])
+                )
+            except GdbextError:
+                self._steps[key] = None
+        return self._steps[key]
+
+
+def _step(rt: Runtime, obj: Object, child: int) -> str | None:
+    """What leads from an object to another that it refers to: `.name`, `[3]`, `['k']`; `NAMESPACE` to the dict of its attributes;
+    None where no expression does."""
+    info = obj.type
+    if info.flags & DICT:
+        key = next((k for k, v in obj.dict_entries() if v == child), 0)
+        text = referrers.key_text(rt, key) if key else None
+        return None if text is None else f"[{text}]"
+    if info.flags & (LIST | TUPLE) or "collections.deque" in info.builtin_bases():
+        for i, value in enumerate(obj.element_addresses()):
+            if value == child:
+                return f"[{i}]"
+    if info.builtin_name == "module":
+        return NAMESPACE if rt.target.u64(obj.address + rt.layout["module.md_dict"]) == child else None
+    if info.flags & TYPE:
+        return NAMESPACE if rt.type(obj.address).dict_address == child else None
+    if info.builtin_name == "cell":
+        return ".cell_contents"
+    for field, step in FIELDS.get(info.builtin_name, {}).items():
+        if rt.target.u64(obj.address + rt.layout[f"func.{field}"]) == child:
+            return step
+    return _attribute(rt, obj, child)
+
+
+def _attribute(rt: Runtime, obj: Object, child: int) -> str | None:
+    if not obj.type.is_heap:
+        return None
+    try:
+        if rt.dialect.dict_pointer(rt, obj) == child:
+            return NAMESPACE
+    except FaultError:
+        pass
+    for name, value in rt.dialect.instance_entries(rt, obj):
+        if value == child and name.isidentifier():
+            return f".{name}"
+    for name, (offset, kind) in obj.type.slots.items():
+        if kind in MEMBER_OBJECT and name.isidentifier() and rt.target.u64(obj.address + offset) == child:
+            return f".{name}"
+    return None

@@ -1,0 +1,120 @@
+"""The walk of the heap without numpy: one object after the other, by the standard library."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from ..cpython import gc
+from ..errors import GdbextError
+from .model import ring_numbers
+from .shapes import HEAD, counted
+from .words import MAX_TABLE, PAGE, TOP, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .model import Heap
+    from .shapes import Shape
+    from .words import Columns
+
+STEP = 1 << 14  # words of a table that are read at once
+
+
+class ScalarWalk:
+    """Fills a `Heap` with lists."""
+
+    def __init__(self, heap: Heap) -> None:
+        self.heap, self.reader = heap, Scalar(heap.rt.target)
+        self.index: dict[int, int] = {}  # node by address
+        self.seen: set[int] = set()  # addresses that are leaves, or no objects
+
+    def tracked(self) -> range:
+        """Lists the tracked objects; -> their nodes."""
+        heap, found = self.heap, []
+        for generation, head in ring_numbers(heap.rt):
+            before = len(found)
+            found += gc.ring(heap.rt, head, self.reader.windows)
+            heap.generations[generation] += len(found) - before
+        for address, kind in sorted(found):
+            if heap.shape(kind) is not None:
+                self._add(address, kind)
+        heap.tracked = len(heap.addresses)
+        return range(heap.tracked)
+
+    def _add(self, address: int, kind: int) -> int:
+        heap = self.heap
+        node = self.index[address] = len(heap.addresses)
+        heap.addresses.append(address)
+        heap.types.append(kind)
+        heap.sizes.append(0)
+        heap.lengths.append(-1)
+        heap.leaf_bytes.append(0)
+        return node
+
+    def follow(self, block: range) -> range:
+        """Measures the nodes of `block` and adds what they hold; -> the nodes that are new."""
+        heap, first = self.heap, len(self.heap.addresses)
+        metatypes = set(heap.metatypes())
+        for node in block:
+            shape = heap.shape(heap.types[node])
+            assert shape is not None
+            c = self.reader.record(heap.addresses[node], shape.need, -HEAD)
+            heap.sizes[node], heap.lengths[node] = max(0, int(shape.size(c))), int(shape.length(c))
+            for word in set(self._references(shape, c)):
+                if word & 7 == 0 and PAGE <= word < TOP and word not in self.seen:
+                    self._reach(node, word, metatypes)
+        return range(first, len(heap.addresses))
+
+    def _references(self, shape: Shape, c: Columns) -> Iterator[int]:
+        mask = ~3 if shape.tagged else ~0
+        for offset in range(*shape.body, 8):
+            yield c.word(offset) & mask
+        for table in shape.tables(c):
+            total = table.count * table.step
+            if not 0 < table.count < MAX_TABLE or table.start & 7:
+                continue
+            words = itertools.chain.from_iterable(
+                self.reader.words(table.start + 8 * at, min(STEP, total - at)) for at in range(0, total, STEP)
+            )
+            for i, word in enumerate(words):
+                if i % table.step in table.picks:
+                    yield word & mask
+        if shape.kind == "deque":
+            try:
+                yield from self.heap.rt.object(c.at).element_addresses()
+            except GdbextError:
+                pass  # damaged, or changed while it is read
+
+    def _reach(self, node: int, address: int, metatypes: set[int]) -> None:
+        heap, target = self.heap, self.index.get(address)
+        if target is None:
+            kind = self._object(address, metatypes)
+            shape = heap.shape(kind) if kind else None
+            if shape is None:
+                self.seen.add(address)
+                return
+            if shape.leaf:
+                self.seen.add(address)
+                size = max(0, int(shape.size(self.reader.record(address, shape.need, -HEAD))))
+                total = heap.leaves.setdefault(kind, [0, 0])
+                total[0] += 1
+                total[1] += size
+                heap.leaf_bytes[node] += size
+                return
+            target = self._add(address, kind)
+        heap.sources.append(node)
+        heap.targets.append(target)
+
+    def _object(self, address: int, metatypes: set[int]) -> int:
+        """The type of the object at `address`, 0 where none is."""
+        L = self.heap.rt.layout
+        head = self.reader.record(address, L["object.__size"])
+        kind = head.word(L["object.ob_type"])
+        if not counted(self.heap.rt, head.word(0)) or kind & 7 or not PAGE <= kind < TOP:
+            return 0
+        meta = self.reader.record(kind, L["object.__size"]).word(L["object.ob_type"])
+        return kind if meta in metatypes else 0
+
+    def finish(self) -> None:
+        """Nothing is left to do."""

@@ -1,0 +1,42 @@
+"""The Python heap of a process: every object that the collector tracks, and what those hold that it does not track.
+
+Begins with the collector's lists (cpython/gc.py). Of each object the words are read where references can lie; a word is taken for
+a reference when an object stands there: a tracked one, or one with a count of references whose type is a type. So types of C
+code that are not known by name are followed too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..cpython import gc
+from .columns import VectorWalk
+from .model import Heap
+from .single import ScalarWalk
+from .words import load_numpy
+
+if TYPE_CHECKING:
+    from ..cpython.runtime import Runtime
+
+MAX_ROUNDS = 60  # tuples that nothing tracks, each in the next one
+
+
+def walk(rt: Runtime, numpy: Any = None) -> Heap:
+    """The `Heap` of a process, read with numpy where it is (`numpy=False`: without). `LayoutError`, `FaultError` where the
+    collector's lists do not hold together."""
+    if numpy is None:
+        numpy = load_numpy()
+    heap = Heap(rt, numpy or None)
+    if gc.collecting(rt):
+        heap.partial.append("a garbage collection is under way: objects that it looks at are not listed")
+    work: Any = VectorWalk(heap) if numpy else ScalarWalk(heap)
+    block = work.tracked()
+    bad = sum(shape is None for shape in heap.shapes.values())
+    if bad:
+        heap.partial.append(f"objects of {bad} types that cannot be read are left out")
+    for _ in range(MAX_ROUNDS):
+        if not len(block):
+            break
+        block = work.follow(block)
+    work.finish()
+    return heap

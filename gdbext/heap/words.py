@@ -1,0 +1,213 @@
+"""Words of many small objects at once: with numpy in columns, without it one object after the other.
+
+Both readers give the same answers. A word that cannot be read is 0: a walk over millions of objects of a process that runs on
+meets a few. Columns are int64, addresses lie below 2**47.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from ..cpython.gc import WINDOW, Windows
+from ..errors import FaultError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..access.base import Target
+
+PAGE = 4096
+MASK = (1 << WINDOW) - 1
+MAX_WINDOWS = 512  # held at once by one image: 32 MiB
+MAX_TABLE = 1 << 27  # entries of one table; a bigger count is damage
+TOP = 1 << 47
+LARGE = 8192  # words of a run that is read by itself
+CHUNK = 3 << 18  # words of runs that are handed out at once; a multiple of every table's step
+
+
+def load_numpy() -> Any:
+    """numpy, or None where this Python has none."""
+    try:
+        import numpy
+    except ImportError:
+        return None
+    return numpy
+
+
+class Columns:
+    """Records of the same length: `at`, their addresses, and the words at a byte offset of each; arrays, or plain ints for one
+    record."""
+
+    __slots__ = ("at", "_words", "_follow", "_base")
+
+    def __init__(self, at: Any, words: Any, follow: Callable[[Any, int], Columns], base: int = 0) -> None:
+        self.at, self._words, self._follow, self._base = at, words, follow, base
+
+    def word(self, offset: int) -> Any:
+        """The signed 64-bit words at `offset`, a multiple of 8."""
+        return self._words[(offset - self._base) >> 3]
+
+    def u8(self, offset: int) -> Any:
+        """The bytes at `offset`."""
+        return (self.word(offset & ~7) >> (8 * (offset & 7))) & 255
+
+    def u32(self, offset: int) -> Any:
+        """The unsigned 32-bit numbers at `offset`."""
+        return (self.word(offset & ~7) >> (8 * (offset & 7))) & 0xFFFFFFFF
+
+    def follow(self, pointers: Any, size: int) -> Columns:
+        """The records of `size` bytes that `pointers` lead to."""
+        return self._follow(pointers, size)
+
+
+class Scalar:
+    """Reads one record after the other, by the standard library."""
+
+    numpy = None
+
+    def __init__(self, target: Target) -> None:
+        self.target, self.windows = target, Windows(target)
+
+    def _bytes(self, address: int, size: int) -> bytes:
+        blob, inside = self.windows.window(address >> WINDOW), address & MASK
+        if inside + size <= len(blob):
+            return blob[inside : inside + size]
+        try:
+            return self.target.read(address, size)
+        except FaultError:
+            return self.target.read_partial(address, size).ljust(size, b"\0")
+
+    def words(self, address: int, count: int) -> tuple[int, ...]:
+        """`count` signed words from `address` on."""
+        if not PAGE <= address < TOP:
+            return (0,) * count
+        return struct.unpack(f"<{count}q", self._bytes(address, 8 * count))
+
+    def record(self, address: int, size: int, base: int = 0) -> Columns:
+        """`Columns` of the one record from `address + base` to `address + size`."""
+        return Columns(address, self.words(address + base, (size - base + 7) >> 3), self.record, base)
+
+
+class Vector:
+    """Reads many records at once into numpy's arrays: what they touch is read window by window, each once per call."""
+
+    def __init__(self, target: Target, numpy: Any) -> None:
+        self.target, self.numpy = target, numpy
+
+    def batches(self, addresses: Any) -> Iterator[slice]:
+        """Slices of sorted `addresses` whose records lie in so few windows that they can be held at once."""
+        np, count = self.numpy, len(addresses)
+        cuts = np.flatnonzero(np.diff(addresses >> WINDOW)) + 1
+        starts = [0, *cuts[MAX_WINDOWS - 1 :: MAX_WINDOWS].tolist(), count]
+        for start, end in zip(starts, starts[1:]):
+            for first in range(start, end, 1 << 19):
+                yield slice(first, min(end, first + (1 << 19)))
+
+    def image(self, first: Any, last: Any) -> _Image:
+        """The windows that records from `first` to `last` (columns of addresses) lie in."""
+        return _Image(self.target, self.numpy, first, last)
+
+    def record(self, addresses: Any, size: int, base: int = 0) -> Columns:
+        """`Columns` of the records from `addresses + base` to `addresses + size`, in any order."""
+        np = self.numpy
+        count = (size - base + 7) >> 3
+        good = np.where(_plausible(addresses), addresses, 0)
+        order = None
+        if len(good) > 1 and not (good[1:] >= good[:-1]).all():
+            order = np.argsort(good, kind="stable")
+            good = good[order]
+        out = np.zeros((count, len(good)), dtype=np.int64)
+        first = int(np.searchsorted(good, 1))  # those that are no address read as zeros
+        for part in self.batches(good[first:]):
+            at = good[first:][part] + base
+            place = slice(first + part.start, first + part.stop)
+            out[:, place if order is None else order[place]] = self.image(at, at + 8 * count - 1).records(at, count)
+        return Columns(addresses, out, self.record, base)
+
+    def columns(self, image: _Image, addresses: Any, size: int, base: int) -> Columns:
+        """As `record`, of addresses whose memory `image` holds."""
+        return Columns(addresses, image.records(addresses + base, (size - base + 7) >> 3), self.record, base)
+
+    def runs(self, starts: Any, counts: Any) -> Iterator[tuple[Any, Any, Any]]:
+        """Yields (index of the run that each word is of, its place in the run, the word) of runs of `counts` words from `starts`
+        on, run by run in the order of their addresses."""
+        np = self.numpy
+        counts = np.where(_plausible(starts) & (counts > 0) & (counts < 3 * MAX_TABLE), counts, 0)
+        index = np.flatnonzero(counts)
+        index = index[np.argsort(starts[index], kind="stable")]
+        large = counts[index] > LARGE
+        for i in index[large].tolist():
+            for at in range(0, int(counts[i]), CHUNK):
+                size = 8 * min(CHUNK, int(counts[i]) - at)
+                words = np.frombuffer(_readable(self.target, int(starts[i]) + 8 * at, size), dtype="<i8")
+                yield np.full(len(words), i, dtype=np.int64), np.arange(at, at + len(words)), words
+        index = index[~large]
+        for part in self.batches(starts[index]):
+            mine = index[part]
+            ends = np.cumsum(counts[mine])
+            cuts = np.searchsorted(ends, np.arange(CHUNK, int(ends[-1]) + CHUNK, CHUNK)) + 1 if len(mine) else ()
+            for first, last in zip([0, *cuts], cuts):
+                if first < last:
+                    yield self._small(mine[first:last], starts, counts)
+
+    def _small(self, mine: Any, starts: Any, counts: Any) -> tuple[Any, Any, Any]:
+        np = self.numpy
+        begin, length = starts[mine], counts[mine]
+        image = self.image(begin, begin + 8 * length - 1)
+        ends = np.cumsum(length)
+        inside = np.arange(int(ends[-1])) - np.repeat(ends - length, length)
+        return np.repeat(mine, length), inside, image.words[np.repeat(image.places(begin), length) + inside]
+
+
+def _plausible(addresses: Any) -> Any:
+    return (addresses >= PAGE) & (addresses < TOP) & (addresses & 7 == 0)
+
+
+def _readable(target: Target, address: int, size: int) -> bytes:
+    """`size` bytes, or the whole words of them that can be read."""
+    try:
+        return target.read(address, size)
+    except FaultError:
+        blob = target.read_partial(address, size)
+        return blob[: len(blob) & ~7]
+
+
+class _Image:
+    """The windows that some records lie in, one behind the other; those that follow each other in memory do so here."""
+
+    def __init__(self, target: Target, np: Any, first: Any, last: Any) -> None:
+        self.np = np
+        low, high = np.unique(first >> WINDOW), np.unique(last >> WINDOW)
+        wide = np.flatnonzero((last >> WINDOW) - (first >> WINDOW) > 1)
+        between = [np.arange((first[i] >> WINDOW) + 1, last[i] >> WINDOW) for i in wide.tolist()]
+        self.ids = np.unique(np.concatenate([low, high, *between]))
+        data = np.zeros(len(self.ids) << WINDOW, dtype=np.uint8)
+        breaks = [0, *(np.flatnonzero(np.diff(self.ids) != 1) + 1).tolist(), len(self.ids)]
+        for start, end in zip(breaks, breaks[1:]):
+            if end > start:
+                self._fill(target, data, start << WINDOW, int(self.ids[start]) << WINDOW, (end - start) << WINDOW)
+        self.words = data.view("<i8")
+
+    def _fill(self, target: Target, data: Any, place: int, address: int, size: int) -> None:
+        """Reads `size` bytes; where a mapping begins or ends inside them, in ever smaller steps."""
+        try:
+            blob = target.read(address, size)
+        except FaultError:
+            step = 1 << WINDOW if size > 1 << WINDOW else PAGE
+            if size > PAGE:
+                for at in range(0, size, step):
+                    self._fill(target, data, place + at, address + at, min(step, size - at))
+            return
+        data[place : place + size] = self.np.frombuffer(blob, dtype=self.np.uint8)
+
+    def records(self, addresses: Any, count: int) -> Any:
+        """`count` words from each address on, one row for each place."""
+        place = self.places(addresses)
+        return self.words[place + self.np.arange(count)[:, None]]
+
+    def places(self, addresses: Any) -> Any:
+        """Indexes into `words` of addresses that lie in these windows."""
+        np = self.np
+        where = np.searchsorted(self.ids, addresses >> WINDOW)
+        return (where << (WINDOW - 3)) + ((addresses & MASK) >> 3)

@@ -1,0 +1,221 @@
+"""The Python heap from outside against what the process says of itself: counts, bytes, containers, leaks, resident memory."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from harness.subjects import PYTHONS, kernel_core, running, unlimited_core
+
+from gdbext.access.collect import collect
+from gdbext.access.snapshot import CoreFileTarget
+from gdbext.cpython.expressions import evaluate
+from gdbext.cpython.runtime import open_runtime
+from gdbext.errors import GdbextError
+from gdbext.heap import growth, resident
+from gdbext.heap.collector import Collector
+from gdbext.heap.listing import Census
+from gdbext.heap.walk import walk
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# What differs between a process and its fork: the child makes a lock of its own, and its output's buffers are another length.
+FORKED = {"_thread.RLock"}
+BUFFERS = {"_io.BufferedReader", "_io.BufferedWriter"}
+
+
+def frames_of(rt):
+    return [(frame, False) for thread in rt.threads() for frame in rt.frames(thread)]
+
+
+def settled(target):
+    """Waits until the subject sleeps in its read, and reads its last line of truth."""
+    more = json.loads(target.process.stdout.readline())
+    deadline = time.monotonic() + 20
+    while target.threads()[0].state != "S" and time.monotonic() < deadline:
+        time.sleep(0.01)
+        target.invalidate()
+    target.invalidate()
+    return more
+
+
+def by_type(census):
+    return {s.name: (s.count, s.bytes, s.held, s.exact) for s in census.types()}
+
+
+def compare(census, truth):
+    """Every tracked type has the count and the bytes that the process says."""
+    found = by_type(census)
+    wrong = []
+    for name in sorted((set(truth["counts"]) | {n for n, f in found.items() if f[0]}) - FORKED):
+        count, size, _, exact = found.get(name, (0, 0, 0, True))
+        if count != truth["counts"].get(name, 0):
+            wrong.append(f"{name}: {count} objects, says {truth['counts'].get(name, 0)}")
+        elif size != truth["sizes"].get(name) and name not in BUFFERS:
+            wrong.append(f"{name}: {size} bytes, says {truth['sizes'].get(name)}")
+        elif size == truth["sizes"].get(name) and not exact and name == "list":
+            wrong.append(f"{name} is called inexact")
+    assert not wrong, "\n".join(wrong)
+    assert len(truth["counts"]) > 100
+
+
+@pytest.fixture(params=PYTHONS)
+def python(request):
+    probe = "import sys, sysconfig; print(sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
+    if subprocess.run([request.param, "-c", probe], stdout=subprocess.PIPE, text=True).stdout.strip() == "1":
+        pytest.skip("a free-threaded build has no lists to walk")
+    return request.param
+
+
+def test_counts_and_bytes_are_those_of_the_process(python):
+    seed = os.environ.get("GDBEXT_TEST_SEED", str(PYTHONS.index(python) + 1))
+    with running(python, "py_heap.py", seed) as (target, generations):
+        truth = settled(target)
+        rt = open_runtime(target)
+        census = Census(rt, frames_of(rt))
+        compare(census, truth)
+        heap = census.heap
+        assert 0 <= sum(generations) - sum(heap.generations) <= len(FORKED) and heap.generations[1:3] == generations[1:3], seed
+        state = Collector(rt, heap)
+        assert [g.threshold for g in state.generations] == truth["thresholds"]
+        assert not state.enabled and not state.collecting and state.frozen == heap.generations[3] > 1000
+        for name, (address, length) in truth["lists"].items():
+            node = census.names.node(address)
+            assert heap.lengths[node] == length and census.owner(node).text == f"__main__:{name}"
+
+
+def test_without_numpy_the_answer_is_the_same():
+    with running(PYTHONS[0], "py_leaks.py") as (target, _):
+        rt = open_runtime(target)
+        fast, plain = Census(rt, frames_of(rt)), Census(rt, frames_of(rt), numpy=False)
+        assert fast.heap.numpy is not None and plain.heap.numpy is None and by_type(fast) == by_type(plain)
+        assert [(c.address, c.length, c.bytes) for c in fast.containers(5)] == [
+            (c.address, c.length, c.bytes) for c in plain.containers(5)
+        ]
+        assert sum(p >= -1 for p in plain.ways.parents) == int((fast.ways.parents >= -1).sum())
+
+
+def test_a_core_and_a_snapshot_say_the_same(tmp_path):
+    python = PYTHONS[min(2, len(PYTHONS) - 1)]
+    with running(python, "py_heap.py", "5", cwd=str(tmp_path), preexec_fn=unlimited_core) as (target, _):
+        truth = settled(target)
+        live = by_type(Census(open_runtime(target), []))
+        copy = str(tmp_path / "snapshot")
+        collect(target.pid, copy, "gdbext.stacks.prefetch", heap=512 << 20)
+        core = kernel_core(target.process, tmp_path)
+    for path in filter(None, (copy, core)):
+        again = Census(open_runtime(CoreFileTarget(path)), [])
+        compare(again, truth)
+        assert by_type(again) == live
+
+
+@pytest.mark.parametrize("python", sorted({PYTHONS[0], PYTHONS[-1]}))
+def test_leaks_are_found_by_their_paths(python):
+    expected = {
+        "list": "__main__:answers",
+        "dict": "__main__:engine.scheduler.table",
+        "deque": "__main__:box['queue']",
+        "set": "__main__:box[('seen', 1)]",
+        "closure": "__main__:remember.__closure__[0].cell_contents",
+        "cycle": "__main__:ring",
+        "slots": "__main__:slotted.items",
+        "bytes": "__main__:blob",
+        "tasks": "__main__:tasks",
+        "thread-local": "__main__:local",
+    }
+    with running(python, "py_leaks.py") as (target, names):
+        assert names == sorted(expected)
+        rt = open_runtime(target)
+        before = growth.look(Census(rt, []), "1")
+        for name in names:
+            target.process.stdin.write(name + "\n")
+            target.process.stdin.flush()
+            target.process.stdout.readline()
+            target.invalidate()
+            rt = open_runtime(target)
+            census = Census(rt, [])
+            rows = growth.compare(before, census)
+            found = [row for row in rows[:5] if row.path is not None and row.path.shown.startswith(expected[name])]
+            assert found, (name, [(row.type, row.path and row.path.shown, row.before, row.after) for row in rows[:8]])
+            assert max(row.after - row.before for row in found) >= 400
+            for row in found:
+                assert row.address in (None, evaluate(rt, row.path.text).address)
+            before = growth.look(census, "1")
+        assert growth.compare(before, census) == []
+
+
+def pack(*words):
+    done = subprocess.run(
+        [sys.executable, "-m", "gdbext", *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_command_saves_compares_and_finds_ways(tmp_path):
+    with running(PYTHONS[0], "py_leaks.py") as (target, _):
+        on, saved = str(target.pid), str(tmp_path / "before.json")
+        code, said, _ = pack("pyheap", "-on", on, "-save", saved)
+        assert code == 3 and "__main__:" in said and "frozen" in said
+        for _ in range(2):
+            target.process.stdin.write("list\n")
+            target.process.stdin.flush()
+            target.process.stdout.readline()
+        data = json.loads(pack("pyheap", "-on", on, "-diff", saved, "--json")[1])
+        assert data["growth"][0]["owner"] == "__main__:answers" and data["partial"] == ["unstopped"]
+        assert data["growth"][0]["after"] - data["growth"][0]["before"] == 1000
+        instances = json.loads(pack("pyheap", "-on", on, "-type", "Response", "--json")[1])["instances"]
+        held = next(i for i in instances if i["owner"] == "__main__:answers[7]")
+        ways = json.loads(pack("pyheap", "-on", on, "-path", held["address"], "--json")[1])["paths"]
+        assert [(w["holder"], w["owner"]) for w in ways] == [("list", "__main__:answers[7]")]
+        for words, message in (
+            (("-diff", __file__), "no heap of pyheap"),
+            (("-type", "Nobody"), "no object of it is found"),
+            (("-path", "0x10"), "no object"),
+            (("-save", saved), "exists"),
+        ):
+            code, _, error = pack("pyheap", "-on", on, *words)
+            assert code == 1 and message in error and error.count("\n") == 1, error
+
+
+def test_a_ring_that_is_damaged_is_an_error():
+    from harness.subjects import Damaged
+
+    with running(PYTHONS[0], "py_leaks.py") as (target, _):
+        rt = open_runtime(target)
+        some = int(walk(rt).addresses[100])
+        damaged = Damaged(target.pid)
+        damaged.bad = {some - 16 + rt.layout["gc.head._gc_next"]: 64}
+        with pytest.raises(GdbextError, match="collector's list"):
+            walk(open_runtime(damaged))
+        damaged.close()
+
+
+def test_the_parts_of_resident_memory_add_up(torch_python):
+    code = (
+        "import mmap, torch, os, threading, time\n"
+        "kept = [torch.ones(1 << 20) for _ in range(20)]\n"
+        "shared = torch.ones(1 << 21).share_memory_()\n"
+        "objects = [list(range(9)) for _ in range(100000)]\n"
+        "del objects[::2]\n"
+        "area = mmap.mmap(-1, 8 << 20); area.write(b'x' * (8 << 20))\n"
+        "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+        "print('{}', flush=True)\n"
+        "os.read(0, 1)\n"
+    )
+    process = subprocess.Popen([torch_python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline()
+        data = json.loads(pack("llm-memory", str(process.pid), "--json")[1])
+        rank = data["ranks"][0]
+        parts = {p["what"]: p["bytes"] for p in rank["parts"]}
+        assert abs(sum(parts.values()) - rank["rss"]) <= 0.02 * rank["rss"]
+        assert abs(rank["rss"] - resident.resident_bytes(process.pid)) <= 0.02 * rank["rss"]
+        assert 80 << 20 <= parts["torch: CPU tensors"] < 90 << 20
+        assert 8 << 20 <= parts["torch: shared CPU tensors"] < 9 << 20
+        assert parts["shared memory"] >= 8 << 20 and parts["libraries"] > 20 << 20
+        assert parts["pymalloc: used"] > 10 << 20 and parts["pymalloc: free"] > 5 << 20
+        assert rank["gpu_tensor_bytes"] == 0
+    finally:
+        process.kill()
+        process.communicate()
