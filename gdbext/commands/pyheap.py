@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
@@ -192,12 +191,14 @@ def _save(path, look, force):
         "containers": [[hex(address), *own] for address, own in look.containers.items()],
     }
     with files.writing(path, "-save", force) as f:
-        f.write(json.dumps({"schema": "pyheap-look/1", "look": kept}).encode() + b"\n")
+        f.write(jsonline.dumps({"schema": "pyheap-look/1", "look": kept}).encode() + b"\n")
     return path
 
 
 def load_look(path: str) -> Look:
     """The heap that `-save` remembered in a file."""
+    import json
+
     try:
         with opened_files.open_regular(os.path.expanduser(path)) as f:
             kept = json.loads(f.read(1 << 30))
