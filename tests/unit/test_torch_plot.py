@@ -1,5 +1,7 @@
 """The heat map's cells, and the picture where matplotlib is."""
 
+import sys
+
 import pytest
 from harness.arrays import made
 
@@ -36,7 +38,7 @@ def test_a_single_nan_in_a_large_tensor_is_marked(monkeypatch):
 
 
 def test_a_missing_package_is_one_line_that_installs_it(monkeypatch):
-    monkeypatch.delenv("GDBEXT_DATA", raising=False)
+    monkeypatch.delitem(sys.modules, "gdb", raising=False)  # tests/gdb is taken for it where an earlier test asked for gdb
     with pytest.raises(GdbextError, match="-plot needs no_such_wheel, .* run: .*pip install no_such_wheel$") as e:
         wheels.need("no_such_wheel", "-plot")
     assert "\n" not in str(e.value)
