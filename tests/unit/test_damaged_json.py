@@ -63,9 +63,8 @@ def deep(levels=200_000):
     return "[" * levels + "]" * levels
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_damaged_answers_of_other_machines(tmp_path, seed):
-    rng, statuses = random.Random(seed), set()
+def test_damaged_answers_of_other_machines(tmp_path):
+    rng, statuses = random.Random(1), set()
     path = tmp_path / "one.json"
     for number in range(400):
         path.write_text(json.dumps(damaged(STACKS, rng)) if number else deep())
@@ -76,20 +75,19 @@ def test_damaged_answers_of_other_machines(tmp_path, seed):
     assert statuses <= {0, 1, 3} and len(statuses) > 1
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_damaged_listings(tmp_path, seed):
+def test_damaged_listings(tmp_path):
     from gdbext.commands.pytensors import difference
 
-    rng, refused = random.Random(seed), 0
+    rng, refused = random.Random(1), 0
     path = tmp_path / "old.json"
-    for number in range(1000):
+    for number in range(400):
         path.write_text(json.dumps(damaged(LISTING, rng)) if number else deep())
         try:
             difference(load_listing(str(path)), LISTING["tensors"])
         except GdbextError as e:
             assert "no listing of pytensors" in str(e)
             refused += 1
-    assert 100 < refused < 1000
+    assert 40 < refused < 400
 
 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
@@ -100,12 +98,11 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
         load_listing(str(tmp_path / "n0.json"))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_damaged_heaps(tmp_path, seed):
+def test_damaged_heaps(tmp_path):
     from gdbext.commands.pyheap import load_look
 
     kept = {"process": "1", "complete": True, "types": [["dict", 3, 400]], "containers": [["0x7f0010", "list", 5, 90]]}
-    rng, refused, path = random.Random(seed), 0, tmp_path / "old.json"
+    rng, refused, path = random.Random(1), 0, tmp_path / "old.json"
     for number in range(500):
         path.write_text(json.dumps(damaged({"schema": "pyheap-look/1", "look": kept}, rng)) if number else deep())
         try:

@@ -85,7 +85,7 @@ def test_each_command_is_a_literal_or_made_by_the_one_helper():
     found, looked = {}, 0
     for path, text in [*sources(), *gdb_scripts()]:
         looked += text.count("gdb.execute(")
-        wrong = offences(text)
+        wrong = offences(text) if any(call + "(" in text for call in CALLS) else []
         if wrong:
             found[os.path.relpath(path, ROOT)] = wrong
     assert looked > 20 and len(list(gdb_scripts())) >= 2 and not found
