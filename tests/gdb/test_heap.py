@@ -70,8 +70,8 @@ def python(request):
 
 def test_counts_and_bytes_are_those_of_the_process(python):
     seed = os.environ.get("GDBEXT_TEST_SEED", str(PYTHONS.index(python) + 1))
-    with running(python, "py_heap.py", seed) as (target, generations):
-        truth = settled(target)
+    with running(python, "py_heap.py", seed) as (target, first):
+        truth, generations = settled(target), first["generations"]
         rt = open_runtime(target)
         census = Census(rt, frames_of(rt))
         compare(census, truth)
@@ -124,7 +124,8 @@ def test_leaks_are_found_by_their_paths(python):
         "tasks": "__main__:tasks",
         "thread-local": "__main__:local",
     }
-    with running(python, "py_leaks.py") as (target, names):
+    with running(python, "py_leaks.py") as (target, said):
+        names = said["names"]
         assert names == sorted(expected)
         rt = open_runtime(target)
         before = growth.look(Census(rt, []), "1")

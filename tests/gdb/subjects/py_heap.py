@@ -188,7 +188,7 @@ def held(objects):
 sys.stdout.flush()
 if os.fork() == 0:
     o = gc.get_objects
-    print(json.dumps([len(o(0)), len(o(1)), len(o(2)), gc.get_freeze_count()]), flush=True)
+    print(json.dumps({"generations": [len(o(0)), len(o(1)), len(o(2)), gc.get_freeze_count()]}), flush=True)
     os._exit(0)
 os.wait()
 if os.fork() == 0:

@@ -80,7 +80,7 @@ GROW = {
 }
 for grow in GROW.values():
     grow(0)
-print(json.dumps(sorted(GROW)), flush=True)
+print(json.dumps({"names": sorted(GROW)}), flush=True)
 while True:
     name = os.read(0, 100).decode().strip()
     if not name:
