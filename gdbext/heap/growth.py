@@ -127,7 +127,8 @@ def _holder(census: Census, kinds: set[int], nodes: list[int], more: int) -> ref
         lost += ways.parents[node] == UNREACHED
     if lost >= more * SHARE:
         return None
-    total, least = ways.gather(weights), SHARE * min(more, len(nodes))
+    total = ways.gather(weights)
+    least = min(SHARE * min(more, len(nodes)), int(max(total)))  # two ways may share them: then the one with more
     for level in reversed(ways.levels):
         for node in level if isinstance(level, list) else level[total[level] >= least].tolist():
             if total[node] >= least and (int(heap.types[node]) not in kinds or ways.parents[node] == ROOT):
