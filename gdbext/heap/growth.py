@@ -128,7 +128,9 @@ def _holder(census: Census, kinds: set[int], nodes: list[int], more: int) -> ref
     if lost >= more * SHARE:
         return None
     total = ways.gather(weights)
-    least = min(SHARE * min(more, len(nodes)), int(max(total)))  # two ways may share them: then the one with more
+    least = min(
+        SHARE * min(more, len(nodes)), max(total) if np is None else int(total.max())
+    )  # two ways may share them: then the one with more
     for level in reversed(ways.levels):
         for node in level if isinstance(level, list) else level[total[level] >= least].tolist():
             if total[node] >= least and (int(heap.types[node]) not in kinds or ways.parents[node] == ROOT):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..cpython import referrers
 from ..cpython.types import DICT, LIST, MEMBER_OBJECT, TUPLE, TYPE
 from ..errors import FaultError, GdbextError
+from .words import TOP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,7 @@ class Names:
         self._steps: dict[tuple[int, int], str | None] = {}
 
     def _index(self, addresses: list[int]) -> list[int]:
-        wanted, found = set(addresses), {}
+        wanted, found = {a for a in addresses if a < TOP}, {}
         np = self.heap.numpy
         if np is None:
             found = {a: i for i, a in enumerate(self.heap.addresses) if a in wanted}

@@ -172,7 +172,7 @@ def test_the_command_saves_compares_and_finds_ways(tmp_path):
             (("-diff", __file__), "no heap of pyheap"),
             (("-type", "Nobody"), "no object of it is found"),
             (("-path", "0x10"), "no object"),
-            (("-save", saved), "exists"),
+            (("-save", saved), "there already"),
         ):
             code, _, error = pack("pyheap", "-on", on, *words)
             assert code == 1 and message in error and error.count("\n") == 1, error
