@@ -183,6 +183,8 @@ def _growth(row: Row) -> dict[str, Any]:
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 def _save(path, look, force):
+    import json
+
     path = os.path.expanduser(path)
     kept = {
         "process": look.process,

@@ -29,14 +29,19 @@ def frames_of(rt):
 
 
 def settled(target):
-    """Waits until the subject sleeps in its read, and reads its last line of truth."""
+    """Waits until the subject sleeps in its read; -> its last line of truth."""
     more = json.loads(target.process.stdout.readline())
+    asleep(target)
+    return more
+
+
+def asleep(target):
+    """Waits until the subject sleeps: until then it makes and frees objects."""
     deadline = time.monotonic() + 20
     while target.threads()[0].state != "S" and time.monotonic() < deadline:
         time.sleep(0.01)
         target.invalidate()
     target.invalidate()
-    return more
 
 
 def by_type(census):
@@ -86,6 +91,7 @@ def test_counts_and_bytes_are_those_of_the_process(python):
 
 def test_without_numpy_the_answer_is_the_same():
     with running(PYTHONS[0], "py_leaks.py") as (target, _):
+        asleep(target)
         rt = open_runtime(target)
         fast, plain = Census(rt, frames_of(rt)), Census(rt, frames_of(rt), numpy=False)
         assert fast.heap.numpy is not None and plain.heap.numpy is None and by_type(fast) == by_type(plain)
@@ -125,6 +131,7 @@ def test_leaks_are_found_by_their_paths(python):
     }
     with running(python, "py_leaks.py") as (target, said):
         names = said["names"]
+        asleep(target)
         assert names == sorted(expected)
         rt = open_runtime(target)
         before = growth.look(Census(rt, []), "1")
@@ -132,7 +139,7 @@ def test_leaks_are_found_by_their_paths(python):
             target.process.stdin.write(name + "\n")
             target.process.stdin.flush()
             target.process.stdout.readline()
-            target.invalidate()
+            asleep(target)
             rt = open_runtime(target)
             census = Census(rt, [])
             rows = growth.compare(before, census)
@@ -182,6 +189,7 @@ def test_a_ring_that_is_damaged_is_an_error():
     from harness.subjects import Damaged
 
     with running(PYTHONS[0], "py_leaks.py") as (target, _):
+        asleep(target)
         rt = open_runtime(target)
         some = int(walk(rt).addresses[100])
         damaged = Damaged(target.pid)
