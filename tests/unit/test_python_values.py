@@ -19,7 +19,7 @@ from gdbext.cpython.reprs import FULL, Limits, Repr
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError, NotFoundError
 
-ROUNDS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+ROUNDS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
