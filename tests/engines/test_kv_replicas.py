@@ -43,7 +43,9 @@ def as_the_core_says(answers, request, said, preempted, core):
     if core:  # the whole engine's: the front end has those of both replicas
         labels = {h["label"] for r in requests["requests"] for h in r["hops"]}
         assert labels >= {"frontend", "EngineCore.DP0", "EngineCore.DP1"}
-    found = {r["request_id"]: r for r in requests["requests"] if r["status"] and (not core or core in [h["pid"] for h in r["hops"]])}
+    found = {
+        r["request_id"]: r for r in requests["requests"] if r["status"] and (not core or core in [h["pid"] for h in r["hops"]])
+    }
     assert {n: (r["status"], r["preemptions"]) for n, r in found.items()} == {
         n: (r[0], r[4]) for n, r in said["requests"].items()
     }

@@ -27,7 +27,9 @@ def test_a_hang_is_captured_with_a_report_and_snapshots(tmp_path):
         assert "same place" in said["why"] and said["file"].startswith(str(tmp_path)) and said["pauses"][0]["pid"] == pid
         assert "lock-cycle" in open(said["file"]).read()
         shot = CoreFileTarget(said["snapshots"][0]["file"])
-        assert shot.pid == pid and answer(f"pyprint -on {said['snapshots'][0]['file']} -json fault_parts:MAIN")["repr"] == str(pid)
+        assert shot.pid == pid and answer(f"pyprint -on {said['snapshots'][0]['file']} -json fault_parts:MAIN")["repr"] == str(
+            pid
+        )
         assert os.stat(os.path.dirname(said["file"])).st_mode & 0o077 == 0
         assert open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "S"
 
