@@ -49,7 +49,18 @@ class Path:
         self.text, self.shown, self.note = text, shown, note
 
 
-def frame_roots(frame: PyFrame, selected: bool) -> list[Root]:
+def frame_roots(frames: Iterable[tuple[PyFrame, bool]]) -> list[Root]:
+    """`[Root]` of the variables of `frames`: (PyFrame, whether it is selected). A frame in the making has none."""
+    found: list[Root] = []
+    for frame, selected in frames:
+        try:
+            found += _variables(frame, selected)
+        except GdbextError:
+            continue
+    return found
+
+
+def _variables(frame: PyFrame, selected: bool) -> list[Root]:
     """`[Root]` of a frame's variables. Those of a frame that is not selected go by address, because their names mean others
     here; a module's own go by the module."""
     found, module = [], _module_of(frame)

@@ -42,12 +42,7 @@ def all_roots(rt: Runtime, frames: Sequence[tuple[PyFrame, bool]]) -> list[refer
         contents = rt.module(name)
         if contents is not None:
             roots.append(referrers.Root(f"({contents.address:#x})", contents.address, shown=f"{name}.__dict__"))
-    for frame, selected in frames:
-        try:
-            roots += referrers.frame_roots(frame, selected)
-        except GdbextError:
-            continue  # a frame in the making
-    return roots
+    return roots + referrers.frame_roots(frames)
 
 
 class Names:

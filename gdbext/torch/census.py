@@ -92,21 +92,11 @@ def live(rt: Runtime, partial: list[str]) -> list[Found]:
 def name_owners(rt: Runtime, found: list[Found], frames: list[tuple[PyFrame, bool]]) -> None:
     """Sets `owner` of each `Found`. `frames`: [(PyFrame, whether it is selected)], the selected one first."""
     by_address = {f.tensor.address: f for f in found}
-    for roots in (_frame_roots(frames), referrers.module_roots(rt)):
+    for roots in (referrers.frame_roots(frames), referrers.module_roots(rt)):
         left = {a for a, f in by_address.items() if f.owner is None}
         if left:
             for address, path in referrers.find(rt, left, roots).items():
                 by_address[address].owner = path
-
-
-def _frame_roots(frames):
-    roots = []
-    for frame, selected in frames:
-        try:
-            roots += referrers.frame_roots(frame, selected)
-        except GdbextError:
-            continue  # a frame in the making
-    return roots
 
 
 def total_bytes(found: list[Found]) -> int:

@@ -38,7 +38,7 @@ def test_the_paths_found_lead_to_the_objects(process):
     rt, truth = process
     frame = rt.frames(rt.threads()[0])[0]
     wanted = set(truth["paths"].values())
-    found = referrers.find(rt, wanted, [*referrers.frame_roots(frame, True), *referrers.module_roots(rt)])
+    found = referrers.find(rt, wanted, [*referrers.frame_roots([(frame, True)]), *referrers.module_roots(rt)])
     assert set(found) == wanted
     for address, path in found.items():
         assert evaluate(rt, path.text, frame).address == address
@@ -49,7 +49,7 @@ def test_a_frame_that_is_not_selected_gives_paths_by_address(process):
     rt, truth = process
     frame = rt.frames(rt.threads()[0])[0]
     wanted = truth["paths"]["here['local']"]
-    path = referrers.find(rt, {wanted}, referrers.frame_roots(frame, False))[wanted]
+    path = referrers.find(rt, {wanted}, referrers.frame_roots([(frame, False)]))[wanted]
     assert path.shown == "here['local']" and path.note == "frame 0, wait" and path.text.startswith("(0x")
     assert evaluate(rt, path.text).address == wanted
 

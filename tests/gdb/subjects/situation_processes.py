@@ -59,6 +59,18 @@ def a_pipe(draw, drawn):
     return "child", wait
 
 
+def receives(near):
+    """A wait for one byte after the other."""
+
+    def wait():
+        n = 0
+        while True:
+            near.recv(1)
+            n += 1
+
+    return wait
+
+
 def a_socket(limit):
     def build(draw, drawn):
         near, far = socket.socketpair()
@@ -67,14 +79,7 @@ def a_socket(limit):
         else:
             child(lived(drawn, lambda: far.send(b"x")))
         near.settimeout(limit)
-
-        def wait():
-            n = 0
-            while True:
-                near.recv(1)
-                n += 1
-
-        return "child", wait
+        return "child", receives(near)
 
     return build
 
@@ -90,14 +95,7 @@ def a_client(draw, drawn):
     child(serve)
     near = socket.create_connection(s.getsockname(), timeout=600)
     s.close()
-
-    def wait():
-        n = 0
-        while True:
-            near.recv(1)
-            n += 1
-
-    return "child", wait
+    return "child", receives(near)
 
 
 def a_child(draw, drawn):
