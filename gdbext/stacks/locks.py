@@ -154,6 +154,7 @@ class Finder:
         self.references = References(view.rt)
         self.reachable = Reachable(self.references, view.threads)
         self.holders = Holders(list(view.threads))
+        self._free: dict[int, list[ThreadView]] = {}
 
     def edges(self) -> list[Edge]:
         """The edge of each thread that waits for something known."""
@@ -400,8 +401,7 @@ class Finder:
         edge = edge_of(node, wait, name, where)
         if wait.kind == "Semaphore":
             return self._semaphore(edge, me.address, thread)
-        able = [th for th in self.reachable.threads_of(me.address) if th is not thread and not th.idle]
-        edge.candidates = [self.node(th) for th in able if not waits_for(th, me.address, LIBRARY)]
+        edge.candidates = self._able(me.address, thread)
         edge.ended = self._ended_threads(thread, me.address)
         return edge
 
@@ -433,9 +433,15 @@ class Finder:
         else:
             edge.candidates = [self.node(th) for th in found]
         if not found:
-            able = [th for th in self.reachable.threads_of(address) if th is not waiter and not th.idle]
-            edge.candidates = [self.node(th) for th in able if not waits_for(th, address, LIBRARY)]
+            edge.candidates = self._able(address, waiter)
         return edge
+
+    def _able(self, address: int, waiter: ThreadView) -> list[Any]:
+        """The nodes of the threads that can reach an object, are no idle helpers and do not wait for it themselves."""
+        if address not in self._free:  # asked once for all who wait for it
+            reach = self.reachable.threads_of(address)
+            self._free[address] = [th for th in reach if not th.idle and not waits_for(th, address, LIBRARY)]
+        return [self.node(th) for th in self._free[address] if th is not waiter]
 
     def _join(self, node: Any, me: Any, where: str) -> Edge:
         if "Process" in map(last_part, me.mro_names()):

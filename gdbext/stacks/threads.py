@@ -87,6 +87,7 @@ class ThreadView:
         self.python: list[PyFrame] = []
         self.reasons: list[str] = []
         self.gil, self.ident, self.error = "none", 0, ""
+        self._idle: bool | None = None
 
     @property
     def merged(self) -> list[merge.Merged]:
@@ -95,6 +96,11 @@ class ThreadView:
     @property
     def idle(self) -> bool:
         """Whether it is a helper that waits for work: no Python in it, or a pool's worker at the place where pools wait."""
+        if self._idle is None:
+            self._idle = self._is_idle()
+        return self._idle
+
+    def _is_idle(self) -> bool:
         if not self.frames:
             return False
         if not self.python:
@@ -238,6 +244,7 @@ class ProcessView:
         except GdbextError as e:
             self.partial.append(str(e))
         self.threads = read_threads(target, self.rt, self.partial)
+        self._by_ident = {th.ident: th for th in reversed(self.threads) if th.ident}
 
     @property
     def name(self) -> str:
@@ -252,7 +259,7 @@ class ProcessView:
 
     def by_ident(self, ident: int) -> ThreadView | None:
         """The thread with this pthread id (`threading.get_ident()`), or None."""
-        return next((th for th in self.threads if th.ident == ident and ident), None)
+        return self._by_ident.get(ident)
 
 
 def view_of(snapshot: ProcessSnapshot) -> ProcessView:
