@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import subprocess
+import sys
+import threading
+import time
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
+from . import collector
 from .guard import find_python
 
 if TYPE_CHECKING:
-    from typing import Sequence
+    from typing import Any, Sequence
 
 MODULE = "gdbext.access.collector"
 
@@ -25,35 +31,98 @@ class Result:
         self.pause = sum(pauses)
 
 
+class Started:
+    """A collector in an interpreter of its own: `pid`."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.process = subprocess.Popen([find_python(), "-m", MODULE, *words], cwd=root, env=env, text=True, **pipes)
+        self.pid = self.process.pid
+
+    def wait(self, seconds: float) -> tuple[str, str]:
+        """(what it says, how it ended); `TimeoutError` where it takes more than `seconds`."""
+        try:
+            out, err = self.process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError from None
+        return out, (err.strip().splitlines() or [f"exit status {self.process.returncode}"])[-1]
+
+    def end(self) -> None:
+        """Kills it where it has not ended."""
+        self.process.kill()
+        self.process.communicate()
+
+
+class Forked:
+    """A collector in a copy of this process, `pid`, which need not start an interpreter and import the pack; as `Started`."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._said, write = os.pipe()
+        self._reaped = False
+        self.pid = os.fork()
+        if self.pid:
+            os.close(write)
+            return
+        status = 1
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.dup2(write, 1)
+            sys.stdout = os.fdopen(1, "w", closefd=False)
+            status = collector.main(words)
+            sys.stdout.flush()
+        except BaseException as e:  # it must not go on as what it is a copy of
+            os.write(1, f"\n{type(e).__name__}: {e}\n".encode())
+        finally:
+            os._exit(status)
+
+    def wait(self, seconds: float) -> tuple[str, str]:
+        """As `Started.wait`."""
+        deadline = time.monotonic() + seconds
+        parts: list[bytes] = []
+        while select.select([self._said], [], [], max(deadline - time.monotonic(), 0))[0]:
+            parts.append(os.read(self._said, 1 << 16))
+            if not parts[-1]:
+                out = b"".join(parts).decode("utf-8", "replace")
+                return out, (out.strip().splitlines() or [f"wait status {self._reap():#x}"])[-1]
+        raise TimeoutError
+
+    def end(self) -> None:
+        """As `Started.end`."""
+        if not self._reaped:
+            os.kill(self.pid, signal.SIGKILL)
+            self._reap()
+
+    def _reap(self) -> int:
+        self._reaped = True
+        os.close(self._said)
+        return os.waitpid(self.pid, 0)[1]
+
+
 class Running:
     """A collector process at work on `pid`; `finish()` waits for it. `reader`, `words` and `heap`: as for `collector.take`."""
 
     def __init__(self, pid: int, path: str, reader: str, label: str = "", words: Sequence[str] = (), *, heap: int = 0) -> None:
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        command = [find_python(), "-m", MODULE, str(pid), "-o", os.path.abspath(path), "--label", label]
-        command += ["--reader", reader, "--heap", str(heap)] + [f"--word={w}" for w in words]
-        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        line = [str(pid), "-o", os.path.abspath(path), "--label", label, "--reader", reader, "--heap", str(heap)]
+        # gdb, and who else has threads, cannot be copied: a lock may be held in the copy for ever.
+        alone = "gdb" not in sys.modules and threading.active_count() == 1
         self.pid, self.path = pid, path
-        self.process = subprocess.Popen(
-            command, cwd=root, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        self.worker: Started | Forked = (Forked if alone else Started)([*line, *(f"--word={w}" for w in words)])
 
     def finish(self, timeout: float = 60) -> Result:
         """Its `Result`; `GdbextError` when it failed or did not end in `timeout` seconds (it is ended then, the process runs
         on)."""
         try:
-            out, err = self.process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
+            out, how = self.worker.wait(timeout)
+        except TimeoutError:
             raise GdbextError(f"process {self.pid}: the collector did not finish in {timeout} s; the process runs on") from None
         finally:
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.communicate()
+            self.worker.end()
         try:
             answer = json.loads(out.splitlines()[-1])
         except (ValueError, IndexError):
-            last = (err.strip().splitlines() or [f"exit status {self.process.returncode}"])[-1]
-            raise GdbextError(f"process {self.pid}: the collector failed ({last}); the process runs on") from None
+            raise GdbextError(f"process {self.pid}: the collector failed ({how}); the process runs on") from None
         if "error" in answer:
             raise GdbextError(answer["error"])
         return Result(self.pid, self.path, answer["bytes"], answer["pauses"], answer["partial"], answer["threads"])

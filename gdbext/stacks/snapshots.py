@@ -119,8 +119,7 @@ def collect(
                 snap.reason = str(e)
     finally:
         for _, work in running:  # an interrupt: a collector that ends lets its process run on
-            work.process.kill()
-            work.process.communicate()
+            work.worker.end()
 
 
 @contextlib.contextmanager

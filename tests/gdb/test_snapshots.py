@@ -179,8 +179,7 @@ def test_a_killed_collector_leaves_no_half_file_and_the_process_runs_on(tmp_path
         for delay in (0.1, 0.15, 0.2, 0.25, 0.3, 0.4):
             work = Running(one.pid, str(file), reader="gdbext.stacks.prefetch", heap=1 << 30)
             time.sleep(delay)
-            work.process.send_signal(signal.SIGKILL)
-            work.process.communicate()
+            work.worker.end()
             assert one.runs()
             if file.exists():
                 assert CoreFileTarget(str(file)).threads()
