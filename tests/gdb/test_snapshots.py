@@ -4,7 +4,6 @@ disk room."""
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
