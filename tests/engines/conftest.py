@@ -83,6 +83,18 @@ def sglang(running):
 
 
 @pytest.fixture
+def sglang_text(running):
+    """SGLang with a tokenizer, one rank, and requests that bring their faults with them (subject/sglang_faults.py). What a test
+    puts in, it takes out again; `faults` is the folder."""
+    faults = os.path.join(running.folder, "faults")
+    os.makedirs(faults, exist_ok=True)
+    args = ("--text", "--context", "8192", "--requests", "2", "--faults", faults)
+    engine = running.get("sglang", tp=1, args=args)
+    engine.faults = faults
+    return engine
+
+
+@pytest.fixture
 def replicas(running):
     """Two engines of one vLLM (data parallel 2), a model with sliding-window layers, and a pool that is too small for the four
     requests of each."""
@@ -122,8 +134,9 @@ def pytest_collection_modifyitems(items):
     last."""
     items.sort(
         key=lambda item: (
-            "sglang" in item.fixturenames or "sglang" in item.name,
+            any("sglang" in name for name in (*item.fixturenames, item.name)),
             "replicas" in item.fixturenames,
-            "dead_worker" in item.name or "faulty" in item.fixturenames or "zombie" in item.name,
+            "sglang_text" in item.fixturenames,
+            any(word in item.name for word in ("dead_worker", "ended_task")) or "faulty" in item.fixturenames,
         )
     )

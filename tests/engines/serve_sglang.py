@@ -1,7 +1,11 @@
 """A real SGLang server with random weights that is never without requests. Started by scripts/tools/engines.py in its
 environment.
 
-    serve_sglang.py --model FOLDER --ready FILE --port N [--tp N] [--requests N] [--tokens N]
+    serve_sglang.py --model FOLDER --ready FILE --port N [--tp N] [--requests N] [--tokens N] [--context N] [--workers N]
+        [--text] [--faults FOLDER]
+
+--text: with a tokenizer, a word for each token, so that the detokenizer has its part; --workers: tokenizer workers, in processes
+of their own; --faults: see subject/sglang_faults.py.
 
 Writes FILE, one JSON object with the server's pid, once requests are in flight. FILE.tokens holds two 64-bit numbers, the tokens
 and requests answered so far; FILE.finished the ids of the latter. Ends on SIGTERM, and when the server ends."""
@@ -17,9 +21,9 @@ import time
 
 from tally import Tally
 
-SERVER = """--load-format dummy --skip-tokenizer-init --device cpu --attention-backend torch_native --sampling-backend pytorch
+SERVER = """--load-format dummy --device cpu --attention-backend torch_native --sampling-backend pytorch
     --disable-overlap-schedule --disable-cuda-graph --dtype float32 --max-running-requests 16
-    --context-length 512 --host 127.0.0.1 --skip-server-warmup""".split()
+    --host 127.0.0.1 --skip-server-warmup""".split()
 
 
 def ask(port, method, path, body=None, timeout=120):
@@ -66,6 +70,28 @@ def keep_asking(port, number, tally):
             time.sleep(0.5)
 
 
+def give_words(model):
+    """A tokenizer for the model in a folder: each token is a word."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    with open(os.path.join(model, "config.json")) as f:
+        size = json.load(f)["vocab_size"]
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0", bos_token="w1", eos_token="w2").save_pretrained(model)
+
+
+def has_positions(model, number):
+    """Lets the model have so many positions: a request can then be decoded for minutes."""
+    path = os.path.join(model, "config.json")
+    with open(path) as f:
+        config = json.load(f)
+    if config["max_position_embeddings"] < number:
+        with open(path, "w") as f:
+            json.dump({**config, "max_position_embeddings": number}, f)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
@@ -74,7 +100,16 @@ def main():
     parser.add_argument("--tp", type=int, default=2)
     parser.add_argument("--requests", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=4096, help="size of the KV cache")
+    parser.add_argument("--context", type=int, default=512, help="positions of the model")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--text", action="store_true")
+    parser.add_argument("--faults")
     options = parser.parse_args()
+    if options.faults:
+        os.environ["GDBEXT_FAULTS"] = options.faults
+    has_positions(options.model, options.context)
+    if options.text:
+        give_words(options.model)
     server = subprocess.Popen(
         [
             sys.executable,
@@ -83,6 +118,11 @@ def main():
             "--model-path",
             options.model,
             *SERVER,
+            *([] if options.text else ["--skip-tokenizer-init"]),
+            "--context-length",
+            str(options.context),
+            "--tokenizer-worker-num",
+            str(options.workers),
             "--port",
             str(options.port),
             "--max-total-tokens",

@@ -151,3 +151,5 @@ def tell(number, frame):
 
 if FOLDER:
     signal.signal(signal.SIGUSR2, tell)
+if os.environ.get("GDBEXT_FAULTS"):
+    import sglang_faults  # noqa: F401

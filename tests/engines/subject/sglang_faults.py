@@ -1,0 +1,109 @@
+"""Faults put into a real SGLang from outside; its own code otherwise. sitecustomize imports this in every process of an engine
+whose environment has $GDBEXT_FAULTS, a folder (serve_sglang.py --faults).
+
+A request brings its fault with it: the beginning of its id says which. "lost" is dropped by the scheduler as it comes in
+(sglang#33858), of "mute" the scheduler does not send the end to the detokenizer, "zombie" is forgotten by the tokenizer manager
+while the scheduler decodes it (sglang#36333), "too-large" is not checked against the size of the pool, "scheduler-loops" and
+"text-loops" keep the scheduler and the detokenizer in an endless loop, "server-loops" the event loop of the server;
+"deaf" ends the task that takes the answers in. A loop ends when the file of the folder that is called as the id is removed.
+"""
+
+import os
+import sys
+
+FOLDER = os.environ["GDBEXT_FAULTS"]
+
+
+def loops_for_ever(rid):
+    """vllm#43941: an eviction that removes nothing, until a test that has seen enough of it removes the file."""
+    order, path = {"a": 1}, os.path.join(FOLDER, rid)
+    while order and os.path.exists(path):
+        order.get("a")
+
+
+def scheduler(module):
+    original, check = module.Scheduler.handle_generate_request, module.validate_input_length
+
+    def handle_generate_request(self, request, *rest, **more):
+        if request.rid.startswith("lost"):
+            return None
+        if request.rid.startswith("scheduler-loops"):
+            loops_for_ever(request.rid)
+        return original(self, request, *rest, **more)
+
+    module.Scheduler.handle_generate_request = handle_generate_request
+    module.validate_input_length = lambda request, *rest: None if request.rid.startswith("too-large") else check(request, *rest)
+
+
+def output_streamer(module):
+    original = module.SchedulerOutputStreamer._stream_output_generation
+
+    def _stream_output_generation(self, reqs, *rest, **more):
+        return original(self, [r for r in reqs if not r.rid.startswith("mute") or not r.finished()], *rest, **more)
+
+    module.SchedulerOutputStreamer._stream_output_generation = _stream_output_generation
+
+
+def detokenizer_manager(module):
+    original = module.DetokenizerManager.handle_batch_token_id_out
+
+    def handle_batch_token_id_out(self, batch):
+        for rid in batch.rids:
+            if rid.startswith("text-loops"):
+                loops_for_ever(rid)
+        return original(self, batch)
+
+    module.DetokenizerManager.handle_batch_token_id_out = handle_batch_token_id_out
+
+
+def tokenizer_manager(module):
+    tokenize, answers = module.TokenizerManager._tokenize_one_request, module.TokenizerManager._handle_batch_output
+
+    async def _tokenize_one_request(self, request):
+        if request.rid.startswith("server-loops"):
+            loops_for_ever(request.rid)
+        return await tokenize(self, request)
+
+    async def _handle_batch_output(self, batch):
+        if any(rid.startswith("deaf") for rid in batch.rids):
+            import asyncio
+
+            raise asyncio.CancelledError  # no Exception: SGLang's wrapper does not catch it, and ends quietly
+        await answers(self, batch)
+        for rid in batch.rids:
+            if rid.startswith("zombie"):
+                self.rid_to_state.pop(rid, None)
+
+    module.TokenizerManager._tokenize_one_request = _tokenize_one_request
+    module.TokenizerManager._handle_batch_output = _handle_batch_output
+
+
+PATCHES = {
+    "sglang.srt.managers.scheduler": scheduler,
+    "sglang.srt.managers.scheduler_components.output_streamer": output_streamer,
+    "sglang.srt.managers.detokenizer_manager": detokenizer_manager,
+    "sglang.srt.managers.tokenizer_manager": tokenizer_manager,
+}
+
+
+class Finder:
+    """Patches a module once its own code has run."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in PATCHES:
+            return None
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target) if finder is not self and hasattr(finder, "find_spec") else None
+            if spec is not None:
+                run = spec.loader.exec_module
+
+                def exec_module(module):
+                    run(module)
+                    PATCHES[name](module)
+
+                spec.loader.exec_module = exec_module
+                return spec
+        return None
+
+
+sys.meta_path.insert(0, Finder())

@@ -1,0 +1,168 @@
+"""llm-requests, llm-request and llm-hang on real SGLang with a detokenizer at work: healthy requests have the right state and
+place; each fault that a request brings with it (subject/sglang_faults.py) is named with its requests, the process and the thread,
+from two looks at processes that run on."""
+
+import contextlib
+import http.client
+import json
+import os
+
+import pytest
+from harness.answers import answer
+from harness.engines import pid_of
+from harness.heartbeats import eventually
+
+STUCK = {"behind", "parked", "never-fits", "lost", "zombie"}
+
+
+def requests(engine):
+    """`{id: request}` as llm-requests says of the engine."""
+    return {r["request_id"]: r for r in answer(f"llm-requests {engine.said['pid']} -json")["requests"]}
+
+
+def steadily(engine, *stuck, moving=False):
+    """Three answers, in each of which just `stuck` ((beginning of an id, verdict) each), of all, do not get on; the last.
+    `moving`: another moves, in one of them at least. Before that the requests come to where they stay."""
+
+    def accused():
+        found = requests(engine)
+        return found, sorted((name, r["verdict"]) for name, r in found.items() if r["verdict"] in STUCK)
+
+    def arrived():
+        names = accused()[1]
+        return len(names) == len(stuck) and all(n.startswith(b) and v == w for (n, v), (b, w) in zip(names, sorted(stuck)))
+
+    eventually(arrived, f"{stuck}", 240)
+    moved = False
+    for _ in range(3):
+        found, names = accused()
+        assert [v for _, v in names] == [v for _, v in sorted(stuck)], found
+        moved = moved or any(r["verdict"] == "moving" for r in found.values())
+    assert moved or not moving
+    return {next((b for b, _ in stuck if name.startswith(b)), name): r for name, r in found.items()}
+
+
+def post(engine, path, body):
+    """A connection on which a request has been sent."""
+    connection = http.client.HTTPConnection("127.0.0.1", engine.said["port"], timeout=120)
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    return connection
+
+
+@contextlib.contextmanager
+def sent(engine, *asked, forgotten=True):
+    """Requests ((id, tokens of its prompt, tokens to make, more parameters) each) whose answers somebody waits for while the
+    block runs. A file of the id keeps a loop going. In the end the engine has `forgotten` them."""
+    connections, names = [], {rid for rid, *_ in asked}
+    for rid, prompt, tokens, *more in asked:
+        open(os.path.join(engine.faults, rid), "w").close()
+        body = {
+            "rid": rid,
+            "input_ids": [5 + i % 64 for i in range(prompt)],
+            "sampling_params": {"max_new_tokens": tokens, "ignore_eos": True, **dict(*more)},
+        }
+        connections.append(post(engine, "/generate", body))
+    try:
+        yield
+    finally:
+        for name in os.listdir(engine.faults):
+            os.remove(os.path.join(engine.faults, name))
+        for connection in connections:
+            connection.close()
+        if forgotten:
+            eventually(lambda: abort(engine) or not names & requests(engine).keys(), f"the end of {names}", 240)
+
+
+def abort(engine):
+    """Lets the server abort all requests that it knows; it may be busy."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        post(engine, "/abort_request", {"rid": "", "abort_all": True}).getresponse().read()
+
+
+def held_by(request, label, pid, thread=None):
+    holder = request["holder"]
+    assert (holder["label"], holder["pid"]) == (label, pid), request
+    assert thread is None or holder["thread"] == thread, request
+    return True
+
+
+def hung(engine, verdicts, label):
+    """llm-hang's answer on the engine: one of the verdicts, and that process its culprit."""
+    said = answer("llm-hang " + " ".join(str(pid) for pid in engine.pids()) + " -json")
+    print(said["verdict"], *said["evidence"], {p["pid"]: round(p["seconds"], 3) for p in said["pauses"]}, sep="\n    ")
+    assert said["verdict"] in verdicts and {c["label"] for c in said["culprits"]} == {label}, said
+    return said
+
+
+def test_requests_of_sglang_are_where_they_are_and_move(sglang_text):
+    stages, moving = {}, 0
+    for _ in range(5):
+        found = requests(sglang_text)
+        assert not {r["verdict"] for r in found.values()} & STUCK, found
+        for r in found.values():
+            stages.update({h["stage"]: h["label"] for h in r["hops"]})
+            moving += r["verdict"] == "moving" and r["moved"] and r["at"]["label"] == "scheduler"
+    assert moving >= 5 and stages["frontend"] == "server" and stages["running"] == "scheduler"
+    assert stages["detokenizer"] == "detokenizer"
+
+
+def test_sampling_parameters_are_what_the_request_of_sglang_was_sent_with(sglang_text):
+    how = {"temperature": 0.75, "top_p": 0.5, "top_k": 7, "min_p": 0.25, "frequency_penalty": 0.5, "stop_token_ids": [3, 4]}
+    with sent(sglang_text, ("asked", 16, 2000, how)):
+        eventually(lambda: "asked" in requests(sglang_text), "the request", 120)
+        said = answer("llm-request asked -sampling -json")
+    found = said["sampling"]
+    assert {name: float(found[name]) for name in how if name != "stop_token_ids"} == {
+        name: value for name, value in how.items() if name != "stop_token_ids"
+    }
+    assert sorted(json.loads(found["stop_token_ids"].replace("{", "[").replace("}", "]"))) == [3, 4]
+    assert found["max_new_tokens"] == "2000" and found["ignore_eos"] == "True"
+    assert {h["stage"] for h in said["hops"]} >= {"frontend", "running"} and "input_ids" not in json.dumps(said)
+
+
+def test_requests_that_sglang_lost_and_one_that_nobody_waits_for(sglang_text):
+    scheduler = pid_of(sglang_text, "sglang::scheduler")
+    with sent(sglang_text, ("lost", 32, 8), ("mute", 32, 8), ("zombie", 32, 3000)):
+        found = steadily(sglang_text, ("lost", "lost"), ("mute", "lost"), ("zombie", "zombie"), moving=True)
+        for name in ("lost", "mute"):
+            assert [h["stage"] for h in found[name]["hops"]] == ["frontend"] and found[name]["at"]["label"] == "server"
+            assert "none of scheduler has it" in found[name]["evidence"][0]
+        assert held_by(found["zombie"], "scheduler", scheduler) and "nobody waits for it" in found["zombie"]["evidence"][0]
+        assert answer("llm-request zombie -json")["request"]["verdict"] == "zombie"
+        hang = answer("llm-hang " + " ".join(str(pid) for pid in sglang_text.pids()) + " -json")
+        assert hang["verdict"] == "stuck-requests" and {"lost", "mute", "zombie"} <= {r["request_id"] for r in hang["requests"]}
+
+
+@pytest.mark.parametrize(
+    "fault,label,thread",
+    [("text-loops", "detokenizer", "main"), ("server-loops", "server", "handle_loop"), ("scheduler-loops", "scheduler", "main")],
+)
+def test_a_process_of_sglang_in_an_endless_loop(sglang_text, fault, label, thread):
+    pid = sglang_text.said["pid"] if label == "server" else pid_of(sglang_text, f"sglang::{label}")
+    with sent(sglang_text, (fault, 32, 8)):
+        found = steadily(sglang_text, (fault, "behind"), ("request-0", "behind"), ("request-1", "behind"))
+        assert all(held_by(r, label, pid, thread) for r in found.values())
+        assert all("loops_for_ever" in r["evidence"][0] for r in found.values())
+        said = hung(sglang_text, ("stuck-requests", "livelock", "loop-blocked"), label)
+        assert fault in {r["request_id"] for r in said["requests"]} and said["requests_stuck"] == len(found)
+    steadily(sglang_text, moving=True)
+
+
+def test_a_prompt_that_is_larger_than_the_pool_of_sglang(sglang_text, tmp_path):
+    with sent(sglang_text, ("too-large", 5000, 8)):
+        behind = ("request-0", "behind"), ("request-1", "behind")
+        found = steadily(sglang_text, ("too-large", "never-fits"), *behind)
+        assert "room for 4096 in all" in found["too-large"]["evidence"][0]
+        assert all(r["behind"] == ["too-large"] for name, r in found.items() if name != "too-large")
+        (shot,) = answer(f"llm-snapshot {pid_of(sglang_text, 'sglang::scheduler')} -o {tmp_path} -json")["snapshots"]
+        once = {r["request_id"]: r["verdict"] for r in answer(f"llm-requests {shot['file']} -json")["requests"]}
+        assert once["too-large"] == "never-fits"  # one look is enough
+    steadily(sglang_text, moving=True)
+
+
+def test_an_ended_task_of_sglang_that_took_the_answers_in(sglang_text):
+    """The last that is done to this engine."""
+    with sent(sglang_text, ("deaf", 32, 8), forgotten=False):
+        found = steadily(sglang_text, ("deaf", "lost"), ("request-0", "lost"), ("request-1", "lost"))
+        for one in found.values():
+            assert held_by(one, "server", sglang_text.said["pid"], "handle_loop") and "has ended" in one["evidence"][0]
