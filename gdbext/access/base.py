@@ -119,6 +119,11 @@ class Target:
         """Drops every cache: what is read next comes from the process."""
         self._cache_epoch = object()
 
+    def drop_pages(self) -> None:
+        """Drops the memory that was read, and keeps what was worked out of it: before objects are read that change while the
+        process runs, so that what they point at is of the same moment."""
+        self._pages = {}
+
     # ---- memory --------------------------------------------------------------------------------------------------
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes at `address`; `FaultError` where any of them cannot be read."""

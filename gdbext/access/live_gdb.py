@@ -149,6 +149,12 @@ class LiveGdbTarget(GdbTarget):
         if self._proc is not None:
             self._proc.invalidate()
 
+    def drop_pages(self) -> None:
+        """See `Target`."""
+        super().drop_pages()
+        if self._proc is not None:
+            self._proc.drop_pages()
+
     def _read(self, address: int, size: int) -> bytes:
         if self._proc is not None and not self.is_stopped:
             return self._proc.read(address, size)

@@ -5,20 +5,21 @@ detokenizer_manager.py, srt/disaggregation/*.py, srt/constrained/grammar_manager
 
 from __future__ import annotations
 
+from ...access.retry import retry
 from ...cpython.tasks import tasks_at
-from ...errors import GdbextError
+from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request
 from ..columns import Records, strings
 from ..keepers import keeper, loop_keeper
-from ..objects import at, first_integer, in_frames, in_tasks, optional, thread_in
+from ..objects import at, first_integer, has, in_frames, in_tasks, optional, path, thread_in
 from ..sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
-from .kv import find_scheduler, version
+from .kv import find_scheduler
 from .paths import FIELDS, MAX_REQUESTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Set, Tuple
 
     from ...cpython.frames import PyFrame
     from ...cpython.objects import Object
@@ -29,6 +30,7 @@ MANAGERS = {"TokenizerManager": "", "TokenizerWorker": "", "MultiTokenizerRouter
 SERVER = "sglang.srt.entrypoints.http_server"  # its module keeps the server's manager as _global_state
 DETOKENIZERS = {"DetokenizerManager": ""}
 PAUSED = "the engine, which is paused: /continue_generation lets it go on"
+ONE_QUEUE = 0.5  # seconds for which one queue of a scheduler that runs on is read again, until it holds together
 MANY = 512  # requests of a queue whose row and computed tokens are read too, one by one
 LOOPS = ("run_scheduler_process", "run_detokenizer_process")
 ANSWERS = "handle_loop"  # the task of a tokenizer manager that takes answers in
@@ -44,10 +46,11 @@ WORKS = {  # of the scheduler's loop, managers/scheduler.py: outside of them it 
 }
 HEALTH = "HEALTH_CHECK"  # constants.py: how ids of requests begin that /health sends, and whose answer it need not wait for
 # (attribute of the scheduler, stage, the engine's word, what such a request waits for); of several, a request counts at the
-# first that has it
+# first that has it. A batch that is being computed is in cur_batch, which 0.5.23 calls cur_batch_for_debug.
 PLACES = (
     ("running_batch.reqs", RUNNING, "running", ""),
     ("cur_batch.reqs", RUNNING, "running", ""),
+    ("cur_batch_for_debug.reqs", RUNNING, "running", ""),
     ("last_batch.reqs", RUNNING, "running", ""),
     ("chunked_req", RUNNING, "chunked prefill", ""),
     ("waiting_queue", QUEUE, "waiting", ""),
@@ -62,7 +65,7 @@ PLACES = (
 
 def look(rt: Runtime, rank: Rank) -> Look:
     """What one process says of its requests. Parts that it does not have are not among `parts`."""
-    found = Look(rank.label, rank.pid, rank.role, engine="sglang", version=version(rt))
+    found = Look(rank.label, rank.pid, rank.role, engine="sglang")
     parts = {
         "frontend": ("frontend", _front_end),
         "api-server": ("frontend", _front_end),
@@ -135,19 +138,46 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     found.keepers.update(dict.fromkeys((INPUT, QUEUE, RUNNING), main))
     paused = bool(optional(scheduler, "_engine_paused", "boolean", False))
     total = optional(scheduler, "max_total_num_tokens")
-    seen: Dict[int, bool] = {}
+    members: Dict[str, List[int]] = {}
+    known: Dict[int, Tuple[Request, bool]] = {}
+    # requests go from the queues to the batches, and back when they are retracted: so none is missed on its way
+    for text in [*(text for text, *_ in reversed(PLACES)), *(text for text, stage, *_ in PLACES if stage == QUEUE)]:
+        members.setdefault(text, []).extend(_held(rt, scheduler, text, known))
+    seen: Set[int] = set()
     for text, stage, state, reason in PLACES:
-        held = at(scheduler, text)
-        if held is None:
-            continue
-        addresses = [held.address] if text == "chunked_req" else held.element_addresses(MAX_REQUESTS)
-        fresh = [a for a in dict.fromkeys(_requests_in(rt, addresses)) if a not in seen]
-        seen.update(dict.fromkeys(fresh, True))
-        for request, ended in requests_at(rt, fresh):
-            if ended and text == "last_batch.reqs" and stage == RUNNING:
+        for address in members[text]:
+            if address in seen:
+                continue
+            seen.add(address)
+            request, ended = known[address]
+            if ended and text == "last_batch.reqs":
                 continue  # it ended in the last step
             _scheduled(found, request, ended, stage, state, reason or (PAUSED if paused else ""), total)
     return True
+
+
+def _held(rt: Runtime, scheduler: Object, text: str, known: Dict[int, Tuple[Request, bool]]) -> List[int]:
+    """The addresses of the Reqs in one of the scheduler's queues or batches, none where it has no such queue. Those that are not
+    `known` are read at the same moment, and are then: `{address: (request, whether it has ended)}`."""
+
+    def read() -> List[int]:
+        rt.target.drop_pages()
+        name, _, rest = text.partition(".")
+        owner = scheduler.attr(name)
+        if owner.is_none():
+            return []
+        addresses = path(owner, rest).element_addresses(MAX_REQUESTS) if text != "chunked_req" else [owner.address]
+        addresses = list(dict.fromkeys(_requests_in(rt, addresses)))
+        fresh = [a for a in addresses if a not in known]
+        known.update(zip(fresh, requests_at(rt, fresh)))
+        return addresses
+
+    if not has(scheduler, text.partition(".")[0]):
+        return []
+    try:
+        return retry(read, lambda: not rt.target.is_stopped, seconds=ONE_QUEUE)
+    except NotFoundError:  # of a release that keeps it elsewhere
+        return []
 
 
 def _schedules_nothing(frames: List[PyFrame]) -> bool:

@@ -5,7 +5,8 @@ A request brings its fault with it: the beginning of its id says which. "lost" i
 (sglang#33858), of "mute" the scheduler does not send the end to the detokenizer, "zombie" is forgotten by the tokenizer manager
 while the scheduler decodes it (sglang#36333), "too-large" is not checked against the size of the pool, "scheduler-loops" and
 "text-loops" keep the scheduler and the detokenizer in an endless loop, "server-loops" the event loop of the server;
-"deaf" ends the task that takes the answers in. A loop ends when the file of the folder that is called as the id is removed.
+"deaf" ends the task that takes the answers in. A loop ends when the file of the folder that is called as the id is removed; what
+was lost, the tokenizer manager would keep for ever: it forgets it when all requests are aborted.
 """
 
 import os
@@ -57,7 +58,8 @@ def detokenizer_manager(module):
 
 
 def tokenizer_manager(module):
-    tokenize, answers = module.TokenizerManager._tokenize_one_request, module.TokenizerManager._handle_batch_output
+    manager = module.TokenizerManager
+    tokenize, answers, abort = manager._tokenize_one_request, manager._handle_batch_output, manager.abort_request
 
     async def _tokenize_one_request(self, request):
         if request.rid.startswith("server-loops"):
@@ -74,8 +76,13 @@ def tokenizer_manager(module):
             if rid.startswith("zombie"):
                 self.rid_to_state.pop(rid, None)
 
-    module.TokenizerManager._tokenize_one_request = _tokenize_one_request
-    module.TokenizerManager._handle_batch_output = _handle_batch_output
+    def abort_request(self, rid="", abort_all=False):
+        abort(self, rid, abort_all)
+        for known in [known for known in self.rid_to_state if abort_all and known.startswith(("lost", "mute"))]:
+            self.rid_to_state.pop(known)
+
+    manager._tokenize_one_request, manager._handle_batch_output = _tokenize_one_request, _handle_batch_output
+    manager.abort_request = abort_request
 
 
 PATCHES = {
