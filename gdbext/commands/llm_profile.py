@@ -49,7 +49,7 @@ class LlmProfile(Command):
         ),
         Option("steps", "int", "end by itself after so many steps of the engine", metavar="N"),
         Option("o", "str", "the folder for the traces, as the engine's processes name it", metavar="DIR"),
-        Option("stage", help="prefill and decode apart"),
+        Option("stage", help="prefill and decode apart, -steps N of each"),
     )
 
     def run(self, session: Session, args: Args) -> Answer:
@@ -68,13 +68,15 @@ class LlmProfile(Command):
             "port": done[0].port,
             "files": [f for one in done for f in one.files or [one.folder] if f],
         }
-        return Answer(data, "\n".join(result_text(one, verb) for one in done), failed)
+        return Answer(data, "\n".join(result_text(one, verb, chosen) for one in done), failed)
 
 
 def _chosen(args: Args) -> dict[str, Any]:
     """{option: value} of those that were given."""
     if args.steps is not None and args.steps < 1:
         raise UsageError("llm-profile: -steps is 1 or more")
+    if args.stage and args.steps is None:  # scheduler_components/profiler_manager.py: it adds 1 to a count that is None then
+        raise UsageError("llm-profile: -stage goes with -steps N, of each stage: without it SGLang's scheduler dies of an error")
     given = {
         "activities": args.activities and args.activities.upper().split(","),
         "steps": args.steps,
@@ -84,12 +86,14 @@ def _chosen(args: Args) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value}
 
 
-def result_text(one: Any, verb: str) -> str:
-    """What came of one engine, in words."""
+def result_text(one: Any, verb: str, chosen: dict[str, Any] | None = None) -> str:
+    """What came of one engine, in words. `chosen`: the options that were given."""
+    steps, by_stage = (chosen or {}).get("steps"), (chosen or {}).get("stage")
+    ends = f"; it ends by itself after {steps} steps{' of each stage' * bool(by_stage)}" if steps else ""
     labels = ", ".join(escape(r.label) for r in one.ranks)
     text = f"profiler {'started' if verb == 'start' else 'stopped'} on {labels} (port {one.port}); "
     if not one.folder:
-        return text + "where the traces land, the engine's log says"
+        return text + "where the traces land, the engine's log says" + ends
     if verb == "start":
-        return text + f"traces land in {escape(one.folder)}"
+        return text + f"traces land in {escape(one.folder)}{ends}"
     return "\n  ".join([text + f"traces in {escape(one.folder)}" + ":" * bool(one.files), *map(escape, one.files)])

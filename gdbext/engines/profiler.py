@@ -167,6 +167,7 @@ def _switch(family: List[Rank], verb: str, options: Dict[str, Any]) -> ProfilerR
                 f"port {port} answers without it ({status})"
                 if status in (404, 405)
                 else f"port {port} answered {status}: see the engine's log"
+                + " (one that was started with -steps has ended by itself)" * (verb == "stop")
             )
     raise GdbextError(f"{family[0].engine}: {why}. {profiler.hint}. {SAMPLED}")
 

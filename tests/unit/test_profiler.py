@@ -14,6 +14,7 @@ from gdbext.commands.llm_profile import LlmProfile, _chosen, result_text
 from gdbext.engines import profiler
 from gdbext.engines.registry import SPECS
 from gdbext.errors import GdbextError
+from gdbext.session.command import UsageError
 
 
 class FakeServer(http.server.BaseHTTPRequestHandler):
@@ -88,11 +89,14 @@ def test_the_options_reach_the_end_point_that_takes_them_and_others_are_refused(
     family = [rank("sglang"), rank("sglang", "worker")]
     (done,), _ = profiler.switch(family, family, "start", _chosen(args))
     assert done.folder == str(tmp_path)
+    assert result_text(done, "start", _chosen(args)).endswith(f"{tmp_path}; it ends by itself after 3 steps of each stage")
     assert FakeServer.bodies == [
         {"activities": ["CPU", "GPU"], "num_steps": 3, "output_dir": str(tmp_path), "profile_by_stage": True}
     ]
     with pytest.raises(GdbextError, match=r"does not take -activities, -o, -stage \(of llm-profile's options: -steps\)"):
         profiler.switch(FAMILY, FAMILY, "start", _chosen(args))
+    with pytest.raises(UsageError, match="-stage goes with -steps N"):
+        _chosen(LlmProfile.parse("-stage start TP0"))
     profiler.switch(FAMILY, FAMILY, "start", {"steps": 2})
     assert FakeServer.bodies[1] == {"max_iterations": 2}
 
