@@ -18,7 +18,7 @@ import gdb
 
 from ..access import ptrace
 from ..access.cli_gdb import command, silently
-from ..errors import GdbextError
+from ..errors import GdbextError, NotFoundError
 from . import pybreak
 from .events import listen
 from .gdb_state import setting
@@ -187,7 +187,8 @@ def arrived(inferior: Any) -> None:
 
 def processes(labels: dict[int, str], rank: str = "") -> list[Process]:
     """The processes for a Python breakpoint: every live inferior, or the one that `rank` (a label or pid) names. Without one, or
-    while following, the breakpoint also reaches each process that starts."""
+    while following, the breakpoint also reaches each process that starts, and one that this gdb has started and that has not come
+    to Python yet."""
     found = [i for i in gdb.inferiors() if i.pid]
     if not found or _State.on:
         watch_starts()
@@ -195,7 +196,34 @@ def processes(labels: dict[int, str], rank: str = "") -> list[Process]:
         found = [i for i in found if rank in (labels.get(i.pid), str(i.pid), str(i.num))]
         if not found:
             raise GdbextError(f"{rank} is not attached: see llm-attach")
-    return [Process.of(i, labels.get(i.pid, "")) for i in found]
+    there = []
+    for inferior in found:
+        try:
+            there.append(Process.of(inferior, labels.get(inferior.pid, "")))
+        except NotFoundError:
+            if not _is_child(inferior.pid):
+                raise
+            watch_starts()
+    return there
+
+
+def _is_child(pid):
+    """Whether this gdb started a process itself, instead of attaching to it."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            return int(f.read().rpartition(b") ")[2].split()[1]) == os.getpid()
+    except (OSError, IndexError, ValueError):
+        return False
+
+
+def blind() -> str:
+    """Why a process that starts cannot be noticed, "" where it can or nobody waits for one."""
+    if not _State.starts or gdb.parameter("auto-solib-add") or not any(b.is_valid() and b.pending for b in _State.starts):
+        return ""
+    return (
+        "gdb does not see where Python begins in a process that starts: set auto-solib-add on before run, or sharedlibrary "
+        "libpython once that is loaded"
+    )
 
 
 def followed() -> list[tuple[int, int, str]]:

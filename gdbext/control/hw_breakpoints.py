@@ -357,12 +357,20 @@ class WordWatchpoint(HardwareBreakpoint):
         return found is not None and self.hit(found)
 
 
+def need_hardware_breakpoints() -> None:
+    """Raises `GdbextError` in a gdb whose Python has watchpoints only."""
+    if not hasattr(gdb, "BP_HARDWARE_BREAKPOINT"):
+        raise GdbextError(
+            "this gdb cannot set hardware breakpoints from Python (gdb 12 can), so nothing can wait for an import: set it when "
+            "the module is loaded"
+        )
+
+
 class FunctionBreakpoint(HardwareBreakpoint):
     """Stops at an instruction of C code, by a hardware breakpoint. `hit(first, second argument)` -> whether to stop."""
 
     def __init__(self, process, symbol, owner, hit):
-        if not hasattr(gdb, "BP_HARDWARE_BREAKPOINT"):
-            raise GdbextError("this gdb cannot set hardware breakpoints from Python (gdb 12 can)")
+        need_hardware_breakpoints()
         address = process.view.symbol(symbol, [process.rt.library])
         super().__init__(process, f"*{address:#x}", gdb.BP_HARDWARE_BREAKPOINT, owner)
         with live_gdb.selected(process.inferior):

@@ -102,6 +102,8 @@ class PyBreakpoint:
     def set_in(self, processes: list[Process]) -> None:
         """Takes a number and sets watchpoints wherever its place is there already; takes all of it back where that fails."""
         found = [(process, self.where.places(process.rt)) for process in processes]
+        if not found or not all(places for _, places in found):
+            hw_breakpoints.need_hardware_breakpoints()
         for process, places in found:
             if places:
                 process.need(len(places), f"{self.command} {self.where.text}")

@@ -58,9 +58,10 @@ def refuse_typos(session: Session, where: Any, processes: list[Any]) -> None:
 
 
 def breakpoint_doubts(session: Session, processes: Iterable[Any]) -> list[str]:
-    """Reasons for `partial` of a Python breakpoint: what the search for code left out, and that no guard watches."""
+    """Reasons for `partial` of a Python breakpoint: what the search for code left out, that a process that starts will not be
+    noticed, and that no guard watches."""
     from ..cpython import codes
 
     found = [text for p in processes for text in codes.every(p.rt).left_out]
-    error = require_gdb(session, "attach").guard_error()
-    return found + ([error] if error else [])
+    found += [require_gdb(session, "follow").blind(), require_gdb(session, "attach").guard_error()]
+    return list(filter(None, found))

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 PYTHON = "${command:python.interpreterPath}"  # VS Code fills it in
-LOAD = [
-    ("libraries are loaded as the stacks need them: an engine has hundreds", "set auto-solib-add off"),
-    ("gdbext's commands", f"source {INIT}"),
-]
+COMMANDS = ("gdbext's commands", f"source {INIT}")
+LOAD = [("libraries are loaded as the stacks need them: an engine has hundreds", "set auto-solib-add off"), COMMANDS]
 PORT = 5678  # debugpy's habit; the next rank's is one higher
 CORE = {"id": "core", "type": "promptString", "description": "core file"}
 
@@ -48,8 +46,11 @@ def configurations(gdb: str, cuda_gdb: str, what: str = "", command: Sequence[st
 
 
 def start(gdb: str, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any]]:
-    """The four configurations that start `command`, a program and its arguments. Debuggers of native code keep the processes that
-    it starts once `llm-follow on` is typed in their console."""
+    """The four configurations that start `command`, a program and its arguments.
+
+    Debuggers of native code stop before the first line of Python, so that `llm-follow on`, which keeps the processes that the
+    engine starts, and the first breakpoints can be typed in their console: cppdbg and Nsight at `main` (not at all where the
+    interpreter is stripped of that name), gdb's own DAP at the first instruction (gdb 15 and later; 14 goes on)."""
     program = shutil.which(command[0])
     if program is None:
         raise GdbextError(
@@ -61,7 +62,7 @@ def start(gdb: str, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
     if script:
         words, program = (words if python else [program, *words]), PYTHON
     common = {"request": "launch", "args": words, "cwd": "${workspaceFolder}"}
-    dap = ["-i=dap"] + [word for _, text in LOAD for word in ("-iex", text)]
+    dap = ["-i=dap", "-iex", COMMANDS[1]]  # auto-solib-add stays on: gdb finds by it where Python begins in each process
     name = f"gdbext: start {os.path.basename(command[0])}"
     debugpy = {"type": "debugpy", "justMyCode": False, "subProcess": True, **common}
     if python or script:
@@ -73,14 +74,23 @@ def start(gdb: str, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
     else:
         debugpy["program"] = program
     return [
-        {"name": f"{name}, gdb", **common, **cppdbg(gdb, program)},
-        {"name": f"{name}, gdb's own DAP", "type": "gdb", "program": program, "debuggerPath": gdb, "debuggerArgs": dap, **common},
+        {"name": f"{name}, gdb", "stopAtEntry": True, **common, **cppdbg(gdb, program, [COMMANDS])},
+        {
+            "name": f"{name}, gdb's own DAP",
+            "type": "gdb",
+            "program": program,
+            "debuggerPath": gdb,
+            "debuggerArgs": dap,
+            "stopOnEntry": True,
+            **common,
+        },
         {
             "name": f"{name}, Nsight",
             "type": "cuda-gdb",
             "program": program,
             "debuggerPath": cuda_gdb,
-            "initCommands": [text for _, text in LOAD],
+            "initCommands": [COMMANDS[1]],
+            "stopAtEntry": True,
             **common,
             "args": " ".join(map(shlex.quote, words)),
         },
@@ -144,7 +154,7 @@ def attach(gdb: str, cuda_gdb: str, name: str, pid: Optional[int], exe: str, num
     ]
 
 
-def cppdbg(gdb: str, program: str) -> dict[str, Any]:
+def cppdbg(gdb: str, program: str, setup: Sequence[tuple[str, str]] = LOAD) -> dict[str, Any]:
     """What every configuration of that type holds. gdb's commands are typed in its debug console after `-exec `."""
-    setup = [{"description": why, "text": text} for why, text in LOAD]
+    setup = [{"description": why, "text": text} for why, text in setup]
     return {"type": "cppdbg", "MIMode": "gdb", "miDebuggerPath": gdb, "program": program, "setupCommands": setup}

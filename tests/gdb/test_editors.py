@@ -11,61 +11,10 @@ import pytest
 from harness.breakpoints import LINES, started
 from harness.dap import GdbDap, dap, gdbs_that_speak_dap
 from harness.gdb_run import INIT, ROOT
+from harness.mi import Mi, data
 from harness.subjects import SUBJECTS, spawned
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
-
-
-class Mi:
-    """One gdb in MI mode: `ask(command)` -> (result record, console text); `wait(start)` -> the next record that begins so."""
-
-    def __init__(self, gdb):
-        line = [
-            gdb,
-            "-nx",
-            "-q",
-            "--interpreter=mi",
-            "-iex",
-            "set debuginfod enabled off",
-            "-iex",
-            "set auto-load off",
-            "-iex",
-            "set auto-solib-add off",
-        ]
-        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-        self.token, self.early = 0, []
-
-    def ask(self, command):
-        self.token += 1
-        self.process.stdin.write(f"{self.token}{command}\n")
-        console = []
-        for line in self.process.stdout:
-            if line.startswith(f"{self.token}^"):
-                return line.strip().partition("^")[2], "".join(console)
-            if line.startswith("~"):
-                console.append(json.loads(line[1:].replace("\\e", "\\u001b")))
-            elif line.startswith("*"):
-                self.early.append(line.strip())
-        raise AssertionError("gdb ended")
-
-    def console(self, command):
-        return self.ask(f"-interpreter-exec console {json.dumps(command)}")
-
-    def wait(self, start):
-        for line in list(self.early):
-            self.early.remove(line)
-            if line.startswith(start):
-                return line
-        for line in self.process.stdout:
-            if line.startswith(start):
-                return line.strip()
-        raise AssertionError("gdb ended")
-
-
-def data(text):
-    """The one line of JSON among what gdb printed."""
-    (line,) = [line for line in text.splitlines() if line.startswith("{")]
-    return json.loads(line)
 
 
 def test_stacks_tensors_and_stops_reach_an_editor_through_mi(gdb_path, tmp_path):
@@ -97,8 +46,7 @@ def test_stacks_tensors_and_stops_reach_an_editor_through_mi(gdb_path, tmp_path)
             result, _ = mi.ask("-stack-list-frames 0 3")
             assert result.startswith("done,stack=[frame={")
         finally:
-            mi.process.kill()
-            mi.process.communicate()
+            mi.close()
 
 
 def test_a_python_breakpoint_set_through_dap_stops_the_thread_with_a_reason(tmp_path):
@@ -168,8 +116,7 @@ def test_the_printed_cppdbg_configuration_attaches_and_shows_a_tensor(gdb_path, 
         assert "<module>" in mi.console("pybt")[1]
         assert mi.ask("-target-detach")[0] == "done"
     finally:
-        mi.process.kill()
-        mi.process.communicate()
+        mi.close()
 
 
 def test_the_printed_dap_configuration_attaches_and_shows_a_tensor(tensors):
