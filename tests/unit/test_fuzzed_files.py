@@ -55,7 +55,7 @@ with open(path, "wb") as f:
         strings = struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, 64 + 64 * count, 65536, 0, 0, 0, 0)
         f.write(head(shoff=64, shnum=count) + strings * count + b"n" * 65535 + b"\\0")
     else:
-        f.write(head(phnum=2000) + struct.pack("<IIQQQQQQ", 4, 0, 1 << 20, 0, 0, 1 << 23, 0, 4) * 2000 + bytes(12 << 20))
+        f.write(head(phnum=500) + struct.pack("<IIQQQQQQ", 4, 0, 1 << 20, 0, 0, 1 << 23, 0, 4) * 500 + bytes(12 << 20))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     found = elf.Elf(path)
