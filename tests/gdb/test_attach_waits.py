@@ -27,13 +27,11 @@ def sleeper(tmp_path):
 
     @contextlib.contextmanager
     def run(seconds):
-        with subprocess.Popen([program, str(seconds)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        with spawned([program, str(seconds)], ready="ready") as one:
             try:
-                assert one.stdout.readline() == "ready\n"
                 eventually(lambda: ptrace.status(one.pid)["state"] == "D", "the main thread to be in D")
                 yield one
             finally:
-                one.kill()
                 for child in children(one.pid):
                     os.kill(child, signal.SIGKILL)
 

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from harness.subjects import PYTHONS, kernel_core, running, unlimited_core
+from harness.subjects import PYTHONS, kernel_core, running, spawned, unlimited_core
 
 from gdbext.access.collect import collect
 from gdbext.access.snapshot import CoreFileTarget
@@ -211,9 +211,7 @@ def test_the_parts_of_resident_memory_add_up(torch_python):
         "print('{}', flush=True)\n"
         "os.read(0, 1)\n"
     )
-    process = subprocess.Popen([torch_python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout.readline()
+    with spawned([torch_python, "-c", code], ready="{}") as process:
         data = json.loads(pack("llm-memory", str(process.pid), "--json")[1])
         rank = data["ranks"][0]
         parts = {p["what"]: p["bytes"] for p in rank["parts"]}
@@ -224,6 +222,3 @@ def test_the_parts_of_resident_memory_add_up(torch_python):
         assert parts["shared memory"] >= 8 << 20 and parts["libraries"] > 20 << 20
         assert parts["pymalloc: used"] > 10 << 20 and parts["pymalloc: free"] > 5 << 20
         assert rank["gpu_tensor_bytes"] == 0
-    finally:
-        process.kill()
-        process.communicate()

@@ -4,12 +4,11 @@ errors alike."""
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
 from harness.gdb_run import run_gdb
-from harness.subjects import SUBJECTS
+from harness.subjects import SUBJECTS, spawned
 from tools.record_answers import BOTH, LIVE
 
 from gdbext.commands import table
@@ -46,13 +45,14 @@ def assert_clean(line, text):
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
-    process = subprocess.Popen(
-        ["VLLM::Worker_TP0" + EVIL, os.path.join(SUBJECTS, "hostile.py"), str(folder)],
-        executable=sys.executable,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    truth = json.loads(process.stdout.readline())
+    words = ["VLLM::Worker_TP0" + EVIL, os.path.join(SUBJECTS, "hostile.py"), str(folder)]
+    with spawned(words, ready="{", executable=sys.executable) as process:
+        yield _answers(process, folder)
+
+
+def _answers(process, folder):
+    """What the hostile process says of itself, and a snapshot and files that say the same beside it."""
+    truth = json.loads(process.said)
     core = str(folder / "subject.core")
     status, _, said = outside.perform(table.load("llm-snapshot"), f"{process.pid} -o {core}", Session())
     assert status in (0, 3), said
@@ -79,9 +79,7 @@ def subject(tmp_path_factory):
         "owner": EVIL,
     }
     (folder / "evil.json").write_text(json.dumps({"tensors": [tensor], "total_bytes": 4}))
-    yield {**truth, "request": truth["value"], "matrix": truth["value"], "data": truth["mapped"], "folder": folder, "core": core}
-    process.kill()
-    process.communicate()
+    return {**truth, "request": truth["value"], "matrix": truth["value"], "data": truth["mapped"], "folder": folder, "core": core}
 
 
 def test_every_reading_command_prints_escaped_text(subject):

@@ -38,15 +38,10 @@ def fake(tmp_path_factory, request):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_blocks_streams_and_faults(fake, fault, gdb_path, tmp_path):
-    child = subprocess.Popen([fake, fault], stdout=subprocess.PIPE, text=True)
     core = str(tmp_path / "core")
-    try:
-        assert child.stdout.readline() == "READY\n"
+    with spawned([fake, fault], ready="READY") as child:
         commands = ["llm-kv -json", "llm-kv check -json", "llm-kv block 2 -json", "llm-requests -json", "llm-kv map -json"]
         live = run_gdb(gdb_path, commands + ([f"gcore {core}"] if fault == "none" else []), [fake, str(child.pid)])
-    finally:
-        child.kill()
-        child.communicate()
     check = live.json(1)
     assert [[v["rule"], v["block"]] for v in check["violations"][:1]] == ([FAULTS[fault]] if FAULTS[fault] else []), check[
         "violations"

@@ -11,7 +11,7 @@ import time
 import pytest
 from harness.breakpoints import LINES, started
 from harness.gdb_run import ROOT, run_gdb
-from harness.subjects import PYTHONS
+from harness.subjects import PYTHONS, spawned
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython import codes
@@ -191,19 +191,8 @@ def test_a_process_with_an_armed_breakpoint_outlives_gdb(gdb_path, tmp_path):
     with started(sys.executable, tmp_path) as subject:
         commands = ["source " + os.path.join(ROOT, "gdbext", "init.py"), "pybreak work", "echo armed\\n", "continue"]
         line = [gdb_path, "-nx", "-q", "-iex", "set auto-solib-add off", "-p", str(subject.pid)]
-        gdb = subprocess.Popen(
-            line + [a for c in commands for a in ("-ex", c)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for text in gdb.stdout:
-            if text.strip() == "armed":
-                break
-        time.sleep(0.5)
-        gdb.kill()
-        gdb.communicate()
+        with spawned(line + [a for c in commands for a in ("-ex", c)], ready="armed", stderr=subprocess.STDOUT):
+            time.sleep(0.5)
         time.sleep(0.5)
         with open(subject.go + ".new", "w") as f:
             f.write("run")
@@ -221,21 +210,15 @@ def test_a_line_that_is_being_reached_does_not_kill_the_process_when_gdb_dies(gd
             "continue",
         ]
         line = [gdb_path, "-nx", "-q", "-batch", "-iex", "set auto-solib-add off", "-p", str(subject.pid)]
-        gdb = subprocess.Popen(
-            line + [a for c in commands for a in ("-ex", c)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        seen = 0
-        for text in gdb.stdout:
-            seen += bool(re.match(r"[\d:.]+ \d+ breakpoints\.py:\d+  1$", text))
-            if seen == 20:
-                break
-        time.sleep(0.02)  # between two passes
-        gdb.kill()
-        gdb.communicate()
+        words = line + [a for c in commands for a in ("-ex", c)]
+        with spawned(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as gdb:
+            seen = 0
+            for text in gdb.stdout:
+                seen += bool(re.match(r"[\d:.]+ \d+ breakpoints\.py:\d+  1$", text))
+                if seen == 20:
+                    break
+            assert seen == 20
+            time.sleep(0.02)  # between two passes
         deadline = time.monotonic() + 10
         state = ""
         while time.monotonic() < deadline and state not in ("S", "R"):

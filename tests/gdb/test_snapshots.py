@@ -121,14 +121,8 @@ def test_the_kv_cache_in_a_snapshot_is_that_of_the_live_process(torch_python, tm
         [torch_python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"], check=False
     ).returncode:
         pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")
-    child = subprocess.Popen(
-        [torch_python, os.path.join(SUBJECTS, "blockpools.py"), "100"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert next((line for line in child.stdout if line.startswith('{"pid"')), ""), "the subject ended before it said anything"
+    words = [torch_python, os.path.join(SUBJECTS, "blockpools.py"), "100"]
+    with spawned(words, ready='{"pid"', stderr=subprocess.DEVNULL) as child:
         file = str(tmp_path / "shot")
         said = answer(f"llm-snapshot {child.pid} -o {file} -json")
         assert said["pauses"][0]["seconds"] < 60
@@ -142,9 +136,6 @@ def test_the_kv_cache_in_a_snapshot_is_that_of_the_live_process(torch_python, tm
             live, dead = (answer(f"{words[0]} -on {on} -json {words[1]}") for on in (child.pid, file))
             live.pop("partial"), dead.pop("partial")
             assert live == dead, line
-    finally:
-        child.kill()
-        child.communicate()
 
 
 def test_several_processes_and_one_that_is_gone(tmp_path):

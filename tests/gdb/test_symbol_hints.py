@@ -1,6 +1,7 @@
 """After llm-attach gdb has read few libraries: `break f` says which one f is in, llm-symbols reads it, and the breakpoint stops
 there. llm-bt says what keeps a frame unknown."""
 
+import contextlib
 import platform
 import re
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from harness.subjects import spawned
 
 SOURCE = """
 namespace deep { __attribute__((noinline)) int in_the_library(int n) { asm volatile(""); return n + 1; } }
@@ -36,20 +38,14 @@ ctypes.CFUNCTYPE(None, ctypes.c_void_p)(there)(ctypes.cast(back, ctypes.c_void_p
 @pytest.fixture
 def started(tmp_path):
     """-> function: (program, *arguments) -> pid of a process that has said that it is ready."""
-    running = []
+    with contextlib.ExitStack() as ends:
 
-    def start(program, *arguments):
-        path = tmp_path / "program.py"
-        path.write_text(program)
-        one = subprocess.Popen([sys.executable, path, *arguments], stdout=subprocess.PIPE, text=True)
-        running.append(one)
-        assert one.stdout.readline() == "ready\n"
-        return one.pid
+        def start(program, *arguments):
+            path = tmp_path / "program.py"
+            path.write_text(program)
+            return ends.enter_context(spawned([sys.executable, path, *arguments], ready="ready")).pid
 
-    yield start
-    for one in running:
-        one.kill()
-        one.communicate()
+        yield start
 
 
 def test_break_names_the_library_and_llm_symbols_sets_it(gdb, started, tmp_path):

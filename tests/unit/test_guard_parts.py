@@ -1,5 +1,6 @@
 """The guard's and the collector's parts, on processes as plain as can be."""
 
+import contextlib
 import mmap
 import os
 import signal
@@ -20,12 +21,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 @pytest.fixture
 def sleeper():
     code = "import time; print('up', flush=True); time.sleep(600)"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    process.stdout.readline()
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    with spawned([sys.executable, "-c", code], ready="up") as process:
+        yield process
 
 
 def within(ask, seconds=20):
@@ -172,10 +169,9 @@ def test_the_end_of_the_thread_that_holds_the_mutex_is_told():
     with spawned([sys.executable, "-c", code], ready="", cwd=ROOT) as holder:
         fd = os.open(f"/proc/{holder.pid}/fd/{int(holder.said)}", os.O_RDWR)
         waits = f"from gdbext.access import liveness; print('up', flush=True); print(liveness.LivenessMutex({fd}).ended())"
-        waiter = subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE, cwd=ROOT, pass_fds=[fd], text=True)
-        assert waiter.stdout.readline() == "up\n"
-        holder.kill()
-        assert waiter.communicate(timeout=60)[0] == "True\n"
+        with spawned([sys.executable, "-c", waits], ready="up", cwd=ROOT, pass_fds=[fd]) as waiter:
+            holder.kill()
+            assert waiter.communicate(timeout=60)[0] == "True\n"
 
 
 def test_halt_stops_only_what_the_dying_tracer_holds(sleeper):
@@ -204,14 +200,9 @@ def test_only_our_own_guards_are_waited_for(tmp_path):
     elsewhere.write_text("")
     code = "import time; print('up', flush=True); time.sleep(600)"
     named = [[sys.executable, "-c", code, str(elsewhere), "999999"], [sys.executable, "-c", code, guard.SCRIPT, "999999"]]
-    liars = [subprocess.Popen(words, stdout=subprocess.PIPE) for words in named]
-    try:
-        assert all(liar.stdout.readline() == b"up\n" for liar in liars)
+    with contextlib.ExitStack() as ends:
+        liars = [ends.enter_context(spawned(words, ready="up")) for words in named]
         assert not set(guard.recovering()) & {liar.pid for liar in liars}
-    finally:
-        for liar in liars:
-            liar.kill()
-            liar.communicate()
 
 
 def test_the_guard_looks_at_pages_of_code_alone(sleeper, monkeypatch):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from harness.subjects import ready_line, spawned
 
 from gdbext.access import proctable
 from gdbext.engines.rank import Rank
@@ -17,10 +18,8 @@ from gdbext.session.session import Session
 @pytest.fixture
 def engine():
     """A process that stands for an engine's. -> its Popen"""
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield process
-    process.kill()
-    process.communicate()
+    with spawned([sys.executable, "-c", "input()"]) as process:
+        yield process
 
 
 def listed(pid):
@@ -61,19 +60,15 @@ def test_a_process_is_opened_anew_when_its_pid_is_given_out_again(engine, monkey
 
 def test_a_process_that_execs_is_read_as_what_it_is_now():
     code = "import os, sys; input(); os.execv(sys.executable, [sys.executable, '-c', 'print(1, flush=True); input()'])"
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
+    with spawned([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         session = Session()
         before = session.open(process.pid)
         assert before.read(before.modules()[0].base, 4) == b"\x7fELF"
-        process.stdin.write(b"\n")
+        process.stdin.write("\n")
         process.stdin.flush()
-        process.stdout.readline()
+        ready_line(process, "1", 60)
         after = session.open(process.pid)
         assert after.read(after.modules()[0].base, 4) == b"\x7fELF"
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_what_the_debugger_has_attached_is_read_through_the_debugger(engine):

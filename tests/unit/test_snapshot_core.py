@@ -3,11 +3,11 @@
 import gc
 import os
 import struct
-import subprocess
 import sys
 import weakref
 
 import pytest
+from harness.subjects import spawned
 
 from gdbext.access import cfi, core_writer, elf, ptrace
 from gdbext.access.core_writer import write_core
@@ -196,14 +196,10 @@ def test_pieces_cover_every_mapping_once(tmp_path):
 
 def test_the_memory_map_of_a_process_survives_the_note(tmp_path):
     """Exact text in, the same mappings out; and from the segments alone the same addresses."""
-    with subprocess.Popen(
-        [sys.executable, "-c", "print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as still:
-        still.stdout.readline()
+    with spawned([sys.executable, "-c", "print(flush=True); input()"], ready="") as still:
         maps = [m for m in ProcTarget(still.pid).mappings() if m.path != "[vsyscall]"]
         with open(f"/proc/{still.pid}/maps") as f:
             text = f.read()
-        still.kill()
     write_core(str(tmp_path / "c"), "x86-64", os.getpid(), [(1, registers("x86-64"))], maps, {}, note={"maps": text})
     with_note = CoreFileTarget(str(tmp_path / "c"))
     write_core(str(tmp_path / "d"), "x86-64", os.getpid(), [(1, registers("x86-64"))], maps, {})
