@@ -40,6 +40,7 @@ def pools(subject):
 
 def test_every_fault_is_found_and_no_healthy_pool_is_flagged(subject, pools):
     rt, objects = pools
+    assert {None} < {expected and expected[0] for expected in subject[1]["expected"].values()}
     for name, expected in subject[1]["expected"].items():
         report = invariants.check(vllm_kv.read(rt, objects[name]))
         first = [report.violations[0].rule, report.violations[0].block] if report.violations else None
@@ -48,6 +49,7 @@ def test_every_fault_is_found_and_no_healthy_pool_is_flagged(subject, pools):
 
 def test_what_is_read_is_what_the_pool_says(subject, pools):
     rt, objects = pools
+    assert subject[1]["said"]
     for name, said in subject[1]["said"].items():
         cache = vllm_kv.read(rt, objects[name])
         pool = cache.pools[0]

@@ -213,6 +213,7 @@ def test_faults_of_managers_and_requests_are_found(torch_python, installed, vers
         target = ProcTarget(said["pid"])
         rt = open_runtime(target)
         frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "main")  # it may be on its way out of what says so
+        assert {True, False} == {bool(expected) for expected in said["expected"].values()}
         for name, expected in said["expected"].items():
             report = invariants.check(vllm_kv.read(rt, evaluate(rt, f"schedulers[{name!r}]", frame)))
             first = [[v.rule, v.block, v.request_id] for v in report.violations[:1]]

@@ -40,6 +40,7 @@ def test_repr_is_pythons_own(subject):
 
 def test_what_only_running_code_would_tell_shows_its_fields_and_is_marked(subject):
     rt, truth, _ = subject
+    assert len(truth["partly"]) == sum({"msgspec": 1, "pydantic": 2}.get(name, 0) for name in truth["has"])
     for label, address, expected in truth["partly"]:
         shown = Repr(FULL)
         assert shown(rt.object(address)) == expected and shown.opaque, label
@@ -49,6 +50,7 @@ def test_tensors_take_one_line(subject):
     rt, truth, session = subject
     if "torch" not in truth["has"]:
         pytest.skip("no torch in this interpreter")
+    assert truth["tensors"]
     for address, expected in truth["tensors"]:
         assert Repr(SHORT)(rt.object(address)) == expected
         answer = PyPrint().answer(session, PyPrint.parse(f"-on {rt.target.pid} {address:#x}"))

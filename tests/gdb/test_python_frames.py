@@ -76,9 +76,10 @@ def test_the_main_thread_stands_in_its_signal_handler(subject):
 
 def test_names_of_threads_are_those_that_python_gave(subject):
     rt, truth = subject
-    for thread in rt.threads():
-        if str(thread.tid) in truth["names"]:
-            assert rt.thread_name(thread) == f"at {truth['names'][str(thread.tid)]}"
+    found = {str(thread.tid): rt.thread_name(thread) for thread in rt.threads()}
+    assert truth["names"] and {tid: found.get(tid) for tid in truth["names"]} == {
+        tid: f"at {name}" for tid, name in truth["names"].items()
+    }
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)

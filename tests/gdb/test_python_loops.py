@@ -51,5 +51,6 @@ def test_who_holds_an_asyncio_lock_is_the_task_inside_its_with(subject):
     rt, truth = subject
     found = async_waits.read("P", rt, []).tasks
     holders = Holders([task for task in found if task.state != "running"])
+    assert any(truth["holders"].values())
     for address, names in truth["holders"].items():
         assert [task.name for task, _ in holders.of(WITH, int(address))] == names

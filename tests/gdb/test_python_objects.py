@@ -8,7 +8,8 @@ from harness.subjects import PYTHONS, running
 from gdbext.cpython.reprs import FULL, Limits, Repr
 from gdbext.cpython.runtime import open_runtime
 
-SUBJECTS = {"py_objects.py": 330, "py_library_objects.py": 220}  # -> how many objects it shows at least
+# -> how many objects it shows at least, and whether some have a repr of their own
+SUBJECTS = {"py_objects.py": (330, True), "py_library_objects.py": (220, False)}
 # Texts that only code of the process makes, in some releases: shown as object.__repr__ shows them, and marked.
 MADE_BY_CODE = ()
 
@@ -19,7 +20,7 @@ MADE_BY_CODE = ()
 def subject(request):
     python, name = request.param
     with running(python, name) as (target, truth):
-        truth["enough"] = SUBJECTS[name]
+        truth["enough"], truth["own reprs"] = SUBJECTS[name]
         yield open_runtime(target), truth
 
 
@@ -59,6 +60,7 @@ def test_attributes_are_those_that_getattr_gives(subject):
 
 def test_an_own_repr_is_never_run_but_marked(subject):
     rt, truth = subject
+    assert bool(truth["opaque"]) == truth["own reprs"]
     for address, expected in truth["opaque"]:
         shown = Repr(FULL)
         assert shown(rt.object(address)) == expected
@@ -69,6 +71,7 @@ def test_bounds_hold_for_every_object(subject):
     """No object, however large or deep, gives a longer text than asked for, and the cut is told."""
     rt, truth = subject
     bounds = Limits(items=5, string=20, depth=2, total=200)
+    assert len(truth["objects"]) > 50
     for label, address, expected, plain in truth["objects"]:
         shown = Repr(bounds)
         found = shown(rt.object(address))
