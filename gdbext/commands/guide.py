@@ -73,7 +73,8 @@ Tensors on a GPU are read in cuda-gdb; in plain gdb the answer says so.""",
   604	        scheduled_new_reqs: list[Request] = []
 The others wait meanwhile: llm-detach, or delete and llm-continue, before their timeouts.""",
     "memory": """Memory grows, or runs out.
-  llm-memory                   where each rank's resident memory is: Python, malloc, tensors, shared memory, libraries, files
+  llm-memory                   where each rank's resident memory is: Python, malloc, tensors, shared memory, libraries, files;
+                               for each GPU what torch's allocator has given out, keeps, and how often it ran out
   pyheap -save FILE            remembers the Python heap; frozen objects too, nothing runs in the process
   pyheap -diff FILE            later: what grew since, by path, the largest growth first; -watch 60 does both
   more   length or count      bytes  type  owner
