@@ -87,7 +87,7 @@ def test_the_counters_lie_where_torchs_own_header_puts_them(torch_python, tmp_pa
     fields = [name for name in row["DeviceStats"] if name != "sizeof"]
     prints = "".join(f'printf("%zu ", offsetof(S, {name}));' for name in fields)
     source = (
-        f"#include <c10/core/CachingDeviceAllocator.h>\n#include <cstdio>\nusing S = c10::CachingDeviceAllocator::DeviceStats;\n"
+        "#include <c10/core/CachingDeviceAllocator.h>\n#include <cstdio>\nusing S = c10::CachingDeviceAllocator::DeviceStats;\n"
     )
     (tmp_path / "a.cpp").write_text(f'{source}int main() {{ {prints} printf("%zu", sizeof(S)); }}\n')
     words = ["g++", "-std=c++20", "-w", f"-I{folder}/include", tmp_path / "a.cpp", "-o", tmp_path / "a"]
