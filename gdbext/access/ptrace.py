@@ -108,6 +108,31 @@ def thread_state(pid: int, tid: int) -> str:
         return ""
 
 
+def stopped_by(pid: int) -> str:
+    """Who has stopped a process, in words: "a signal", "process 17 (gdb), which traces it"; '' where its main thread is not
+    stopped."""
+    found = status(pid)
+    if found is None or found["state"] not in "Tt":
+        return ""
+    if not found["tracer"]:
+        return "a signal"
+    try:
+        with open(f"/proc/{found['tracer']}/comm", encoding="utf-8", errors="replace") as f:
+            name = f.read().strip()
+    except OSError:  # it has just ended, or is of another pid namespace
+        name = "?"
+    return f"process {found['tracer']} ({name}), which traces it"
+
+
+def thread_cpu(pid: int, tid: int) -> float | None:
+    """Seconds for which a thread had a processor so far; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/task/{tid}/schedstat", "rb", buffering=0) as f:
+            return int(f.read(100).split()[0]) / 1e9
+    except (OSError, ValueError, IndexError):  # a kernel without schedstat too
+        return None
+
+
 def uninterruptible(pid: int) -> list[int]:
     """Threads in state D (uninterruptible sleep): neither a signal nor a tracer stops them until their wait in the kernel
     ends."""

@@ -14,6 +14,7 @@ from ..session.command import SNAPSHOT_BYTES, Answer, Command, Option, UsageErro
 
 snapshots, prefetch = lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
 standstill, files = lazy_module("stacks.standstill"), lazy_module("render.files")
+groups, requests = lazy_module("engines.group"), lazy_module("requests.watch")
 FINE = ("idle", "busy")
 
 TYPE_CHECKING = False
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 class LlmWatch(Command):
     """Watch engine processes without stopping them; when one makes no progress, capture snapshots of all and a report.
 
-    Reads states, CPU clocks and the main threads' Python stacks through /proc every -poll seconds; nothing is stopped. When a
-    process has ended, is stopped, or its main thread has stood in the same place for -after seconds, llm-hang looks at all of
-    them (a pause of milliseconds). A verdict of idle or busy is no hang: the watch goes on. Any other is captured into -o DIR:
+    Reads states, CPU clocks and the main threads' Python stacks through /proc every -poll seconds, and of engines their open
+    requests, four times in -after seconds; nothing is stopped. When a process has ended, is stopped, or its main thread has stood
+    in the same place for -after seconds, or an open request has not moved for so long, llm-hang looks at all of them (a pause of
+    milliseconds). A verdict of idle or busy is no hang: the watch goes on. Any other is captured into -o DIR:
     report.html and a snapshot of each process, and the watch ends.
 
       (gdb) llm-watch all -after 60 -o /var/tmp/hangs
@@ -62,7 +64,8 @@ class LlmWatch(Command):
             raise GdbextError("a process that this gdb has attached does not run: llm-detach it first")
         limit = getattr(args, "for")
         end = time.monotonic() + limit if limit is not None else None
-        watched, quiet, looked = [standstill.MainThreadWatch(one, args.counter) for one in found], 1.0, []
+        mains, quiet, looked = [standstill.MainThreadWatch(one, args.counter) for one in found], 1.0, []
+        watched = [*mains, *_engines(found, session.targets)]
         while True:
             why = next((w for w in (one.look(args.after * quiet) for one in watched) if w), None)
             if why:
@@ -71,7 +74,7 @@ class LlmWatch(Command):
                 if data["captured"]:
                     return Answer({**data, "looks": looked}, lambda style: _text(data, style), data.pop("partial"))
                 quiet = min(quiet * 2, 16.0)  # an engine without work is not stopped again and again
-            elif any(one.progressed for one in watched):
+            elif any(one.progressed for one in mains):
                 quiet = 1.0
             if end is not None and time.monotonic() >= end:
                 return Answer(
@@ -110,6 +113,12 @@ class LlmWatch(Command):
             "failed": snapshots.failed(shots),
             "partial": [f"{s.name}: no snapshot: {s.reason}" for s in shots if not s.target],
         }
+
+
+def _engines(found, targets):
+    """The watches over the open requests of the engines that are among the processes."""
+    ranks = [one for one in found if hasattr(one, "family")]
+    return [requests.RequestsWatch(engine) for engine in groups.engines_of(ranks, targets.of) if engine.spec is not None]
 
 
 def _text(data, style):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from ..access.ptrace import thread_state
+from ..access.ptrace import thread_cpu, thread_state
 from ..cpython.stack_keys import stack_key
 from ..cpython.tasks import running_loops
 from ..errors import GdbextError
+from .objects import settled_frames, thread_in
 from .sightings import Keeper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional
+    from typing import Any, Callable, List, Optional
 
     from ..cpython.frames import PyFrame
     from ..cpython.runtime import PyThread, Runtime
@@ -19,22 +20,61 @@ WAITS = ("/threading.py", "/queue.py", "/selectors.py")  # of the standard libra
 LOOPS = ("/asyncio/runners.py", "/asyncio/base_events.py", "/uvicorn/_compat.py")  # whose loop has nothing to run stands there
 
 
-def keeper(rt: Runtime, name: str, thread: Optional[PyThread], rests: Callable[[List[PyFrame]], bool]) -> Keeper:
-    """A thread that moves requests on. `rests(frames)`, innermost first: whether it waits for more where it stands."""
+def keeper(
+    rt: Runtime,
+    name: str,
+    thread: Optional[PyThread],
+    rests: Callable[[List[PyFrame]], bool],
+    turns_in: Callable[[PyFrame], bool] = lambda frame: False,
+) -> Keeper:
+    """A thread that moves requests on. `rests(frames)`, innermost first: whether it waits for more where it stands;
+    `turns_in(frame)`: whether the frame is of the loop that calls what moves them."""
     if thread is None:
         return Keeper(name, None)
     try:
         frames = rt.frames(thread)
-        key = tuple((code, at, (words, _numbers(f))) for (code, at, words), f in zip(stack_key(frames), frames))
+        key = key_of(frames, turns_in)
     except GdbextError:
         if rt.target.is_stopped:
             raise
         return Keeper(name, thread.tid, woken=True)  # it goes on
     inner = next((f for f in frames if not f.file.endswith(WAITS)), None)
+    found = Keeper(name, thread.tid, key=key)
+    at_processor(rt, found)
     if inner is None or rests(frames):
-        live = rt.target.is_live and not rt.target.is_stopped and rt.target.pid
-        return Keeper(name, thread.tid, woken=bool(live) and thread_state(rt.target.pid or 0, thread.tid) == "R", key=key)
-    return Keeper(name, thread.tid, f"{inner.function} ({inner.file.rpartition('/')[2]}:{inner.line})", key=key)
+        found.woken = found.runs
+    else:
+        found.stands = f"{inner.function} ({inner.file.rpartition('/')[2]}:{inner.line})"
+    return found
+
+
+def keeper_in(
+    rt: Runtime,
+    name: str,
+    function: str,
+    rests: Callable[[List[PyFrame]], bool],
+    turns_in: Callable[[PyFrame], bool] = lambda frame: False,
+) -> Keeper:
+    """The thread with a frame of `function` as a keeper. It has ended only where the frames of every other thread were read."""
+    thread = thread_in(rt, function)
+    if thread is None and not rt.target.is_stopped and len(list(settled_frames(rt))) < len(rt.threads()):
+        return Keeper(name, 0, woken=True)
+    return keeper(rt, name, thread, rests, turns_in)
+
+
+def at_processor(rt: Runtime, found: Keeper) -> None:
+    """Fills in what the kernel says of a keeper's thread, where it is not stopped."""
+    if rt.target.is_live and not rt.target.is_stopped and rt.target.pid and found.tid:
+        found.runs = thread_state(rt.target.pid, found.tid) == "R"
+        found.ran = thread_cpu(rt.target.pid, found.tid)
+
+
+def key_of(frames: List[PyFrame], turns_in: Callable[[PyFrame], bool]) -> Any:
+    """What tells two moments of a thread apart: where it stands, with its variables, inside of the loop's own frames, which are
+    the same at each turn."""
+    count = next((i for i, f in enumerate(frames) if turns_in(f)), len(frames))
+    inside = frames[:count]
+    return tuple((code, at, (words, _numbers(f))) for (code, at, words), f in zip(stack_key(inside), inside))
 
 
 def _numbers(frame: PyFrame) -> List[int]:
@@ -55,6 +95,8 @@ def loop_keeper(rt: Runtime, name: str, loop: int) -> Keeper:
     thread = next((t for t in rt.threads() if t.tid == tid), None)
     if thread is None:
         return Keeper(name, 0, kind="task")
-    found = keeper(rt, name, thread, lambda frames: frames[0].file.endswith((*LOOPS, *WAITS)))
+    found = keeper(
+        rt, name, thread, lambda frames: frames[0].file.endswith((*LOOPS, *WAITS)), lambda frame: frame.file.endswith(LOOPS)
+    )
     found.kind = "task"
     return found

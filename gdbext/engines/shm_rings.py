@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator, List, Optional, Sequence, Tuple
 
+    from ..cpython.frames import PyFrame
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
 
@@ -78,6 +79,15 @@ def find(rt: Runtime) -> List[Ring]:
                 if queue.address not in found:
                     found[queue.address] = _ring(queue, held)
     return [ring for ring in found.values() if ring is not None]
+
+
+def awaited(frames: Sequence[PyFrame]) -> Optional[Ring]:
+    """The ring at which a thread waits for a message (its frames, innermost first), None."""
+    for frame in frames:
+        if frame.function.rpartition(".")[2] == "acquire_read":
+            me = dict(frame.locals()).get("self")
+            return _ring(me, "") if me is not None and me.type.name == QUEUE else None
+    return None
 
 
 def _queues(me: Object) -> Iterator[Tuple[str, Object]]:

@@ -26,9 +26,10 @@ IN_SCHEDULER = (QUEUE, RUNNING)
 @dataclasses.dataclass
 class Sighting:
     """One request in one process. `state`: the engine's word for where it is; `progress`: numbers that grow while it is worked
-    on; `waits_for`: in words; `parked`: it waits for something that others deliver; `ended`: this process is done with it;
-    `tid`: of the thread that has it in its hands; `undelivered`: this process has not handed it on yet; `unowned`: the engine
-    asked itself, and need not wait for the answer."""
+    on; `waits_for`: in words; `parked`: it waits for something that others deliver, `keeper`: the thread that is to deliver it,
+    `after`: ids of the requests that are served there first; `ended`: this process is done with it; `tid`: of the thread that has
+    it in its hands; `undelivered`: this process has not handed it on yet; `unowned`: the engine asked itself, and need not wait
+    for the answer; `replica`: number of the scheduler that a front end gave it to."""
 
     request_id: str
     stage: str
@@ -41,6 +42,9 @@ class Sighting:
     ended: bool = False
     undelivered: bool = False
     unowned: bool = False
+    keeper: Optional[Keeper] = None
+    after: Tuple[str, ...] = ()
+    replica: Optional[int] = None
     tid: Optional[int] = None
     age: Optional[float] = None
     request: Optional[Request] = None  # the scheduler's own numbers
@@ -51,8 +55,9 @@ class Sighting:
 class Keeper:
     """A thread that moves requests on, or the task of an event loop that does. `tid` None: it has ended, or there never was
     one; `stands`: where it stands, '' at rest; `woken`: it stands at rest, but the kernel has it ready to run; `key`: what of its
-    stack tells two moments apart (`cpython.stack_keys`), None where that is not known; `turns`: a count that grows with each
-    turn of its loop."""
+    stack tells two moments apart (`cpython.stack_keys`), None where that is not known or nothing to go by; `turns`: a count that
+    grows with each turn of its loop; `ring`: where it waits for another process's message, of which there is none to read;
+    `runs`: it has or wants a processor; `ran`: seconds for which it had one so far."""
 
     name: str
     tid: Optional[int]
@@ -60,7 +65,10 @@ class Keeper:
     woken: bool = False
     key: Any = None
     turns: Optional[int] = None
+    ring: str = ""
     kind: str = "thread"  # or "task": then `tid` and `stands` are of the thread that runs its loop
+    runs: bool = False
+    ran: Optional[float] = None
 
     @property
     def rests(self) -> bool:
@@ -72,7 +80,8 @@ class Keeper:
 class Look:
     """What one process says at one moment. `parts`: which of "frontend", "scheduler", "worker", "detokenizer" it is; `keepers`:
     by the stage that they serve; `counters`: numbers that grow as it works; `notes`: what could not be read; `version` of the
-    engine."""
+    engine; `replica`: its number among several schedulers; `rings`: those that it writes answers to; `transfers`: {request id:
+    where its KV connector has it}; `stopped`: who has stopped it, in words."""
 
     label: str
     pid: int
@@ -85,3 +94,7 @@ class Look:
     notes: List[str] = dataclasses.field(default_factory=list)
     engine: str = ""
     version: str = ""
+    replica: Optional[int] = None
+    rings: Tuple[str, ...] = ()
+    transfers: Dict[str, str] = dataclasses.field(default_factory=dict)
+    stopped: str = ""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 
+from ..access.ptrace import stopped_by
 from ..access.retry import retry_reading
 from ..cpython.runtime import open_runtime
 from ..engines import registry
 from ..engines.sightings import IN_SCHEDULER, QUEUE, RUNNING, Look, Sighting
 from ..errors import GdbextError, NotFoundError
 from . import join as joining
-from .model import STUCK
+from .model import BEHIND, LOST, STUCK, ZOMBIE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .model import Counter, Tracked
 
 BETWEEN = 1.0  # seconds between two looks
+LONGER = 3.0  # times as long, for a step that only takes its time
 READ = 3.0  # seconds for one process: what cannot be read by then is said
 SCHEDULES = ("engine-core", "scheduler")  # roles that have a scheduler; one look at running frames misses it now and then
 
@@ -51,9 +53,24 @@ def collect(engine: Engine, between: float = BETWEEN, sleep: Callable[[float], N
         partial.append("one look: what moves is not known")
         return Custody(engine.name, first, joining.join(first), [], partial)
     sleep(between)
-    second, more = looks_at(engine)
-    requests = joining.join(second, first)
-    return Custody(engine.name, second, requests, joining.progress(second, first), list(dict.fromkeys(partial + more)))
+    last, requests, more = compared(engine, first, between, sleep)
+    return Custody(engine.name, last, requests, joining.progress(last, first), list(dict.fromkeys(partial + more)))
+
+
+def compared(
+    engine: Engine, first: List[Look], between: float, sleep: Callable[[float], None] = time.sleep
+) -> Tuple[List[Look], List[Tracked], List[str]]:
+    """-> (the last look at each process, the requests as they are since `first`, why that is not all). Where a request seems to
+    stand because of somebody, that one is given the time once more, and `LONGER` times as long where only the time tells."""
+    last, partial = looks_at(engine)
+    requests, others = joining.join(last, first), []
+    for times in (1.0, LONGER):
+        if any(r.verdict in (BEHIND, LOST, ZOMBIE) and not (r.sure and others) for r in requests):
+            sleep(between * times)
+            others.append(last)
+            last, partial = looks_at(engine)
+            requests = joining.join(last, first, others)
+    return last, requests, partial
 
 
 def collect_one(target: Target, label: str = "") -> Custody:
@@ -102,8 +119,11 @@ def looks_at(engine: Engine) -> Tuple[List[Look], List[str]]:
         except GdbextError as e:
             look = Look(rank.label, rank.pid, rank.role, notes=[f"{rank.label}: {e}"])
         else:
-            if not target.is_stopped and "unstopped" not in partial:
-                partial.append("unstopped")
+            if not target.is_stopped:
+                look.stopped = stopped_by(rank.pid)
+                partial += [] if "unstopped" in partial else ["unstopped"]
+            if look.stopped:
+                partial.append(f"{rank.label} (pid {rank.pid}) is stopped by {look.stopped}: nothing moves there meanwhile")
         found.append(look)
         partial += look.notes
     return found, partial

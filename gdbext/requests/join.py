@@ -7,7 +7,7 @@ both times.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from ..cpython.stack_keys import advanced
 from ..engines import sightings
@@ -18,14 +18,17 @@ if TYPE_CHECKING:
     from ..engines.sightings import Keeper, Look, Sighting
 
 SCHEDULER, FRONT = "scheduler", "frontend"
+LEAST = 0.05  # seconds of a processor, in which a thread that is well changes a variable of its own
 
 
-def join(looks: Sequence[Look], earlier: Optional[Sequence[Look]] = None) -> List[Tracked]:
-    """The requests of one engine, in the order of its schedulers' queues. `earlier`: the first of two looks at the same
-    processes."""
-    now, before = _gathered(looks), _gathered(earlier) if earlier is not None else None
-    steps = bool(earlier is not None and _steps(looks, earlier))
-    context = _Context(looks, earlier, steps)
+def join(
+    looks: Sequence[Look], earlier: Optional[Sequence[Look]] = None, between: Sequence[Sequence[Look]] = ()
+) -> List[Tracked]:
+    """The requests of one engine, in the order of its schedulers' queues. `earlier`: the first of several looks at the same
+    processes; `between`: those after it and before the last."""
+    now = _gathered(looks)
+    before = [_gathered(one) for one in (earlier, *between)] if earlier is not None else []
+    context = _Context(looks, earlier, between)
     found = []
     for request_id, hops in now.items():
         hops.sort(key=lambda hop: sightings.STAGES.index(hop[1].stage))
@@ -33,14 +36,19 @@ def join(looks: Sequence[Look], earlier: Optional[Sequence[Look]] = None) -> Lis
         tracked.external_id = next((s.external_id for _, s in hops if s.external_id), "")
         ages = [s.age for _, s in hops if s.age is not None]
         tracked.age = max(ages) if ages else None
-        if before is not None:
-            tracked.moved = _marks(hops) != _marks(before.get(request_id, []))
+        if before:
+            tracked.moved = any(_marks(hops) != _marks(one.get(request_id, [])) for one in before)
         found.append(tracked)
     found = [t for t in found if not all(s.ended for _, s in t.hops)]
     for tracked in found:
         _judge(tracked, context)
     _behind(found, context)
     return found
+
+
+def marks(looks: Sequence[Look]) -> Dict[str, List[Tuple[object, ...]]]:
+    """{request id: what changes when somebody works on it} of the requests that are open."""
+    return {name: _marks(hops) for name, hops in _gathered(looks).items() if not all(s.ended for _, s in hops)}
 
 
 def progress(looks: Sequence[Look], earlier: Sequence[Look]) -> List[Counter]:
@@ -56,25 +64,29 @@ def progress(looks: Sequence[Look], earlier: Sequence[Look]) -> List[Counter]:
 
 
 class _Context:
-    """What is said of all requests at once: which kinds of processes were read whole, and whether the schedulers step."""
+    """What is said of all requests at once: which kinds of processes were read whole, and which schedulers step (`steps`:
+    pids). `history`: all looks, the last one too, in their order."""
 
-    def __init__(self, looks: Sequence[Look], earlier: Optional[Sequence[Look]], steps: bool) -> None:
-        both = list(looks) + list(earlier or ())
-        self.looks, self.earlier, self.two, self.steps = looks, list(earlier or ()), earlier is not None, steps
+    def __init__(self, looks: Sequence[Look], earlier: Optional[Sequence[Look]], between: Sequence[Sequence[Look]] = ()) -> None:
+        self.history = [*([earlier] if earlier is not None else []), *between, looks]
+        both = [one for each in self.history for one in each]
+        self.looks, self.earlier, self.two = looks, list(earlier or ()), earlier is not None
+        self.steps = {pid for one in self.history[:-1] for pid in _steps(looks, one)}
         self.whole = {
             part: any(part in look.parts for look in looks) and not any(look.notes for look in both if _may_be(look, part))
             for part in (FRONT, SCHEDULER)
         }
-        self.seen_before = {s.request_id: [] for look in earlier or () for s in look.sightings}
+        self.seen_before: Dict[str, List[str]] = {s.request_id: [] for look in earlier or () for s in look.sightings}
         for look in earlier or ():
             for s in look.sightings:
                 self.seen_before[s.request_id].append(s.stage)
+        self.seen_between = {(s.request_id, s.stage) for each in between for look in each for s in look.sightings}
         self.schedulers = [look for look in looks if SCHEDULER in look.parts]
 
     def keepers(self, look: Look, stage: str) -> List[Keeper]:
-        """Those that serve a stage of a process, at both looks."""
-        both = [one for one in self.earlier if one.pid == look.pid] + [look]
-        return [one.keepers[stage] for one in both if stage in one.keepers]
+        """Those that serve a stage of a process, at all looks."""
+        all_of_it = [one for each in self.history for one in each if one.pid == look.pid]
+        return [one.keepers[stage] for one in all_of_it if stage in one.keepers]
 
     def ended(self, look: Look, stage: str) -> bool:
         """Whether no thread of a process serves a stage, at both looks."""
@@ -86,25 +98,53 @@ class _Context:
         return all(one.stands for one in both) and not self.goes_on(look, stage)
 
     def goes_on(self, look: Look, stage: str) -> bool:
-        """Whether the thread that serves a stage got on between the looks, as its variables tell or its turns."""
+        """Whether the thread that serves a stage got on between the looks, as its variables tell or its turns; or hardly had a
+        processor."""
         both = self.keepers(look, stage)
-        return len(both) == 2 and (advanced([one.key for one in both]) or both[0].turns != both[1].turns)
+        return len(both) > 1 and (_starved(both) or _got_on([one.key for one in both]) or len({one.turns for one in both}) > 1)
 
     def drained(self, look: Look, stage: str) -> bool:
         """Whether what was sent to the thread that serves a stage before the first look has been taken in by the second."""
         both = self.keepers(look, stage)
-        if len(both) == 2 and both[0].turns is not None and both[1].turns is not None and both[1].turns > both[0].turns + 1:
+        turns = [one.turns for one in both if one.turns is not None]
+        if len(turns) > 1 and turns[-1] > turns[0] + 1:
             return True
         return any(one.rests for one in both)
+
+    def debtor(self, look: Look) -> Optional[Look]:
+        """The worker for whose answer a scheduler waits at both looks, while that one waits for the next step."""
+        found = [_debtor(one, each) for each in self.history for one in each if one.pid == look.pid]
+        return found[-1] if len({one.pid if one is not None else 0 for one in found}) == 1 else None
+
+    def stopped(self, tracked: Tracked) -> Optional[Look]:
+        """The first process on a request's way that was stopped at all looks."""
+        hops = {look.pid for look, _ in tracked.hops}
+        inside = tracked.sighting(*sightings.IN_SCHEDULER)
+        for look in self.looks:
+            mine = inside is None or None in (inside[0].replica, look.replica) or inside[0].replica == look.replica
+            if look.pid not in hops and (not mine or FRONT in look.parts):
+                continue
+            if all(one.stopped for each in self.history for one in each if one.pid == look.pid):
+                return look
+        return None
+
+    def taking_in(self, sighting: Sighting) -> List[Look]:
+        """The processes whose threads take requests in: only that which a front end gave a request to where that is known."""
+        found = [one for one in self.looks if sightings.INPUT in one.keepers]
+        return [one for one in found if sighting.replica is not None and one.replica == sighting.replica] or found
 
     def was_at(self, request_id: str, *stages: str) -> bool:
         """Whether the first look saw it at one of the stages too; True where there was one look only."""
         return not self.two or any(stage in stages for stage in self.seen_before.get(request_id, ()))
 
     def was_not_at(self, request_id: str, *stages: str) -> bool:
-        """Whether the first look saw it, and at none of the stages."""
+        """Whether the first look saw it, and none before the last saw it at one of the stages."""
         known = self.seen_before.get(request_id)
-        return not self.two or (known is not None and not any(stage in stages for stage in known))
+        if not self.two or known is None:
+            return not self.two
+        return not any(stage in stages for stage in known) and not any(
+            (request_id, stage) in self.seen_between for stage in stages
+        )
 
 
 def _may_be(look: Look, part: str) -> bool:
@@ -127,10 +167,29 @@ def _marks(hops: Sequence[Tuple[Look, Sighting]]) -> List[Tuple[object, ...]]:
     return sorted((look.pid, s.stage, s.state, s.progress) for look, s in hops)
 
 
-def _steps(looks: Sequence[Look], earlier: Sequence[Look]) -> bool:
-    """Whether a scheduler went on: a request of its own made progress, came, or left."""
+def _steps(looks: Sequence[Look], earlier: Sequence[Look]) -> Set[int]:
+    """The schedulers that went on: a request of their own made progress, came, or left."""
     before = {look.pid: _scheduled(look) for look in earlier if SCHEDULER in look.parts}
-    return any(look.pid in before and before[look.pid] != _scheduled(look) for look in looks if SCHEDULER in look.parts)
+    return {look.pid for look in looks if SCHEDULER in look.parts and look.pid in before and before[look.pid] != _scheduled(look)}
+
+
+def _got_on(keys: Sequence[Any]) -> bool:
+    """Whether the stacks of a thread, inside of its loop's own frames, show that it got on: another call out of that loop, or
+    another value of a variable."""
+    whole = [key for key in keys if key]
+    return any(a[-1][0] != b[-1][0] for a, b in zip(whole, whole[1:])) or advanced(whole)
+
+
+def _starved(both: Sequence[Keeper]) -> bool:
+    """Whether a thread wanted a processor at all looks and had none for long: it may be about to get on."""
+    ran = [one.ran for one in both if one.ran is not None]
+    return len(ran) == len(both) and all(one.runs for one in both) and max(ran) - min(ran) < LEAST
+
+
+def _debtor(look: Look, looks: Sequence[Look]) -> Optional[Look]:
+    keeper = look.keepers.get(sightings.RUNNING)
+    worker = next((one for one in looks if keeper is not None and keeper.ring and keeper.ring in one.rings), None)
+    return worker if worker is not None and sightings.WORKER in worker.keepers and worker.keepers[sightings.WORKER].ring else None
 
 
 def _scheduled(look: Look) -> List[Tuple[object, ...]]:
@@ -157,18 +216,21 @@ def _judge(tracked: Tracked, context: _Context) -> None:
     look, sighting = last
     tracked.at = _place(look, sighting.stage, sighting.tid)
     tracked.waits_for = next((s.waits_for for _, s in tracked.hops if s.waits_for), "")
+    stopped = context.stopped(tracked) if not tracked.moved else None
     if scheduled is not None and sighting.never_fits:
         tracked.verdict = model.NEVER_FITS
         tracked.evidence.append(f"{look.label}: {sighting.waits_for}")
     elif tracked.moved and not _abandoned(tracked, context):
         tracked.verdict = model.MOVING
+    elif stopped is not None:
+        tracked.verdict, tracked.holder = model.BEHIND, Place(stopped.label, stopped.pid)
+        tracked.evidence.append(f"{stopped.label} is stopped by {stopped.stopped}")
     elif scheduled is not None and _abandoned(tracked, context):
         tracked.verdict, tracked.holder = model.ZOMBIE, tracked.at
         fronts = ", ".join(one.label for one in context.looks if FRONT in one.parts)
         tracked.evidence.append(f"{look.label} has it ({sighting.state}), and nobody waits for it: {fronts} has no such request")
     elif scheduled is not None and sighting.parked:
-        tracked.verdict = model.PARKED
-        tracked.evidence.append(f"{look.label} has it as {sighting.state}: it waits for {sighting.waits_for}")
+        _parked(tracked, look, sighting, context)
     elif inside is not None or tracked.sighting(sightings.OUTPUT):
         _standing(tracked, look, sighting, context)
     else:
@@ -184,28 +246,67 @@ def _abandoned(tracked: Tracked, context: _Context) -> bool:
     return known and context.was_not_at(tracked.request_id, sightings.FRONTEND, sightings.INPUT)
 
 
+def _parked(tracked: Tracked, look: Look, sighting: Sighting, context: _Context) -> None:
+    """It waits for something that has not come: who is to deliver it, where that is known."""
+    tracked.verdict, tracked.behind = model.PARKED, list(sighting.after)
+    tracked.evidence.append(f"{look.label} has it as {sighting.state}: it waits for {sighting.waits_for}")
+    keeper = sighting.keeper
+    if keeper is not None:
+        tracked.holder = Place(look.label, look.pid, keeper.tid, keeper.name)
+        tracked.evidence.append(f"{look.label}'s thread {keeper.tid} is at it, in {keeper.stands}")
+    holders = [one for one in context.looks if tracked.request_id in one.transfers]
+    if holders:
+        tracked.holder = _place(holders[0], sightings.WORKER)
+        tracked.evidence += [f"{one.label} has it in {one.transfers[tracked.request_id]}" for one in holders]
+
+
 def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Context) -> None:
-    """A process of the engine has it, and it did not move: others are served meanwhile, or nobody is."""
+    """A process of the engine has it, and it did not move: others are served meanwhile, a step takes long, or nobody is."""
     if not context.two:
         tracked.verdict = model.QUEUED if sighting.stage == sightings.QUEUE else ""
         return
-    if context.steps and sighting.stage in (*sightings.IN_SCHEDULER, sightings.INPUT):
+    if look.pid in context.steps and sighting.stage in (*sightings.IN_SCHEDULER, sightings.INPUT):
         tracked.verdict = model.QUEUED
         return
-    if context.goes_on(look, sighting.stage):
-        return  # a long step, maybe
-    tracked.verdict, tracked.holder = model.BEHIND, tracked.at
-    keeper = look.keepers.get(sighting.stage)
+    in_hands = sighting.stage not in (*sightings.IN_SCHEDULER, sightings.INPUT) or sighting.tid is not None
+    stage = sighting.stage if in_hands or sightings.QUEUE not in look.keepers else sightings.QUEUE  # who takes it from there
+    workers = [one for one in context.looks if None in (look.replica, one.replica) or look.replica == one.replica]
+    steps = [(look, stage), *((one, sightings.WORKER) for one in workers)]
+    working = [(one, stage) for one, stage in steps if context.goes_on(one, stage)]
+    if working:  # a long step, or a loop that comes to no end: two looks do not tell
+        one, stage = working[0]
+        tracked.evidence.append(f"no step of {look.label} has ended; {one.label} goes on in {one.keepers[stage].stands}")
+        return
+    if sighting.tid is not None and context.at_work(look, stage):
+        tracked.verdict, tracked.holder = model.BEHIND, tracked.at
+        tracked.evidence.append(f"{look.label} has it ({sighting.state}), which stands in {look.keepers[stage].stands}")
+        return
+    debtor = context.debtor(look)
+    if debtor is not None and stage in sightings.IN_SCHEDULER:
+        _unanswered(tracked, look, sighting, debtor)
+        return
+    tracked.verdict, tracked.holder, tracked.sure = model.BEHIND, _place(look, stage, sighting.tid), False
+    keeper = look.keepers.get(stage)
     where = f", which stands in {keeper.stands}" if keeper is not None and keeper.stands else ""
     name = f"its thread {keeper.name}{where}" if keeper is not None else "that process"
     tracked.evidence.append(f"{look.label} has it ({sighting.state}) and nothing that it schedules moves: {name} must act")
+
+
+def _unanswered(tracked: Tracked, look: Look, sighting: Sighting, debtor: Look) -> None:
+    """Its scheduler waits for a worker's answer, and that one for the next step."""
+    tracked.verdict = model.LOST if sighting.stage == sightings.RUNNING else model.BEHIND
+    tracked.holder = _place(debtor, sightings.WORKER)
+    tracked.evidence.append(
+        f"{look.label} waits for the answer of {debtor.label} in {look.keepers[sightings.RUNNING].stands}; that one waits for "
+        "the next step, and nothing is unread in their ring: the answer was lost between them"
+    )
 
 
 def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context) -> None:
     """No scheduler has it: it waits for an answer on which no process works, or that is on its way."""
     front = tracked.sighting(sightings.FRONTEND)
     on_its_way = [(front[0], sightings.OUTPUT)] if front is not None else []
-    on_its_way += [(one, sightings.INPUT) for one in context.looks]
+    on_its_way += [(one, sightings.INPUT) for one in context.taking_in(front[1] if front is not None else sighting)]
     on_its_way += [(one, sightings.DETOKENIZER) for one in context.looks]
     on_its_way = [(one, stage) for one, stage in on_its_way if stage in one.keepers]
     if front is not None and front[1].undelivered:

@@ -36,13 +36,14 @@ class Place:
 @dataclasses.dataclass
 class Tracked:
     """One request over all processes. `hops`: `[(Look, Sighting)]` in the order of its way; `verdict` '' where one look cannot
-    tell; `moved` None after one look; `holder`: who must act, None where nobody alone can; `behind`: ids of the requests that
-    it waits for."""
+    tell; `sure`: the verdict does not rest on time alone, a step may take long; `moved` None after one look; `holder`: who must
+    act, None where nobody alone can; `behind`: ids of the requests that it waits for."""
 
     request_id: str
     hops: List[Tuple[Look, Sighting]]
     external_id: str = ""
     verdict: str = ""
+    sure: bool = True
     moved: Optional[bool] = None
     at: Optional[Place] = None
     holder: Optional[Place] = None

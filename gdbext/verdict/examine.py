@@ -57,8 +57,7 @@ def _look(found: Sequence[Any], targets: Targets, seconds: float, words: Sequenc
     seen = sampling.sample(found, targets, seconds, words)
     custodies = []
     for engine, first in zip(engines, before):
-        second, _ = collect.looks_at(engine)
-        if any(look.parts for look in second):
-            pids = {rank.pid for rank in engine.alive()}
-            custodies.append((pids, join.join(second, first), join.progress(second, first)))
+        last, requests, _ = collect.compared(engine, first, seconds)
+        if any(look.parts for look in last):
+            custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
     return Examination(seen, custodies)

@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 from harness.subjects import running
 
 from gdbext.cpython.runtime import open_runtime
@@ -21,10 +22,26 @@ def test_every_place_of_a_vllm_request_is_read():
     assert look.notes == [] and set(look.parts) == {"frontend", "scheduler"} and look.counters == {"scheduler steps": 5}
     seen = {(s.request_id.rpartition("-")[0], s.stage): s for s in look.sightings}
     assert {stage for _, stage in seen} == {"frontend", "running", "queue", "input"}
-    assert sum(stage == "queue" for _, stage in seen) == said["waiting"] + 2
+    assert sum(stage == "queue" for _, stage in seen) == said["waiting"] + 4
     assert seen["r0", "running"].progress == (40, 9, 0) and seen["r0", "frontend"].external_id == "r0"
     assert seen["remote", "queue"].parked and seen["too-large", "queue"].never_fits and not seen["w2999", "queue"].never_fits
     assert seen["queued-in", "input"].state == "input queue" and seen["in-hands", "input"].tid == look.keepers["input"].tid
     assert "preprocess_add_request" in look.keepers["input"].stands and look.keepers["output"].tid is None
+    assert look.transfers == {"remote-0a1b2c3d": "NeverDelivers.loading"}
+    assert seen["remote", "queue"].waits_for.endswith("(NeverDelivers)")
+    compiled = seen["g0", "queue"].keeper
+    assert compiled.tid not in (None, look.keepers["input"].tid) and "wait (threading.py" in compiled.stands
+    assert seen["g1", "queue"].keeper is None and seen["g1", "queue"].after == ("g0-0a1b2c3d",)
     for i in (0, 1, 2999, 3000, 9999):
         assert seen[f"w{i}", "queue"].request.prompt_tokens == i % 3000
+
+
+@pytest.mark.parametrize("state", ["turns", "blocked", "ended"])
+def test_the_task_that_takes_answers_in_and_its_loop(state):
+    with running(sys.executable, "requests_vllm_front.py", state) as (target, said):
+        look = SPECS["vllm"].requests.look(open_runtime(target), Role("APIServer0", target.pid, "api-server"))
+    assert look.parts == ("frontend",) and [(s.request_id, s.replica) for s in look.sightings] == [("a-0a1b2c3d", 1)]
+    loop, handler = look.keepers["frontend"], look.keepers["output"]
+    assert (handler.name, handler.kind, loop.tid) == ("output_handler", "task", target.pid)
+    assert handler.tid == (None if state == "ended" else target.pid)
+    assert ("wait_in_loop" in handler.stands) == (not loop.rests) == (state == "blocked")

@@ -37,7 +37,7 @@ def looked_at(python, **faults):
         for _ in range(2):
             targets = {label: stack.enter_context(contextlib.closing(ProcTarget(pid))) for label, pid in pids.items()}
             looks.append([SPECS["sglang"].requests.look(open_runtime(t), Role(n, t.pid)) for n, t in targets.items()])
-            time.sleep(0.3)
+            time.sleep(1.0)  # on a busy machine too, whoever spins has a processor for a while
     assert not any(one.notes for both in looks for one in both)
     (found,) = join(looks[1], looks[0])
     assert found.request_id == "a" and "frontend" in [s.stage for _, s in found.hops]

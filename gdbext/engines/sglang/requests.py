@@ -11,8 +11,8 @@ from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request
 from ..columns import Records, strings
-from ..keepers import keeper, loop_keeper
-from ..objects import at, first_integer, has, in_frames, in_tasks, optional, path, thread_in
+from ..keepers import keeper_in, loop_keeper
+from ..objects import at, first_integer, has, in_frames, in_tasks, optional, path
 from ..sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
 from .kv import find_scheduler
 from .paths import FIELDS, MAX_REQUESTS
@@ -133,7 +133,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     if scheduler is None:
         return False
     found.counters["forward passes"] = optional(scheduler, "forward_ct", default=0)
-    main = keeper(rt, "main", thread_in(rt, LOOPS[0]), _schedules_nothing)
+    main = keeper_in(rt, "main", LOOPS[0], _schedules_nothing)
     main.turns = found.counters["forward passes"]
     found.keepers.update(dict.fromkeys((INPUT, QUEUE, RUNNING), main))
     paused = bool(optional(scheduler, "_engine_paused", "boolean", False))
@@ -234,9 +234,8 @@ def _detokenizer(rt: Runtime, found: Look) -> bool:
     states = at(manager, "decode_status") if manager is not None else None
     if states is None:
         return False
-    main = thread_in(rt, LOOPS[1])
-    found.keepers[DETOKENIZER] = keeper(
-        rt, "main", main, lambda frames: any(f.function.rpartition(".")[2] in RECEIVES for f in frames)
+    found.keepers[DETOKENIZER] = keeper_in(
+        rt, "main", LOOPS[1], lambda frames: any(f.function.rpartition(".")[2] in RECEIVES for f in frames)
     )
     for key, state in states.items(MAX_REQUESTS):
         ids = at(state, "decode_ids")

@@ -30,6 +30,8 @@ REASONS = {  # status -> what a request of that status waits for
 
 def requests_of(rt: Runtime, scheduler: Object, content: bool) -> Dict[str, Request]:
     """{request id: Request} of everything the scheduler lists, running first, then as they wait."""
+    if not rt.target.is_stopped:
+        rt.target.invalidate()  # requests come and go: what was read before them is old by now
     places, order = {}, []
     running = scheduler.attr("running")
     for name, queue in [("running", running)] + [(n, scheduler.attr(n)) for n in WAITING if has(scheduler, n)]:

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import time
 
-from ...errors import GdbextError
+from ...cpython.tasks import tasks_at
+from ...errors import GdbextError, NotFoundError
+from ...kvcache import waiting
 from ...kvcache.model import Request
+from .. import shm_rings
+from ..keepers import at_processor, keeper_in, key_of, loop_keeper
 from ..objects import at, has, in_frames, in_tasks, optional, thread_in
 from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from .kv import find_scheduler, version
@@ -19,16 +23,17 @@ from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Dict, List, Optional, Tuple
 
+    from ...cpython.frames import PyFrame
     from ...cpython.objects import Object
-    from ...cpython.runtime import Runtime
+    from ...cpython.runtime import PyThread, Runtime
     from ..rank import Rank
 
-PROCESSORS = {  # objects that a frame or a task may hold -> the path from there to the output processor
-    "AsyncLLM": "output_processor",
-    "LLMEngine": "output_processor",
-    "LLM": "llm_engine.output_processor",
+CLIENTS = {  # objects that a frame or a task may hold -> the path from there to what has an output processor, or is one
+    "AsyncLLM": "",
+    "LLMEngine": "",
+    "LLM": "llm_engine",
     "OutputProcessor": "",
 }
 CORES = {  # ... to the process that has an input queue
@@ -36,13 +41,19 @@ CORES = {  # ... to the process that has an input queue
     "DPEngineCoreProc": "",
 }
 INPUT_THREAD, OUTPUT_THREAD, LOOP = "process_input_sockets", "process_output_sockets", "run_busy_loop"
+TURNING = (INPUT_THREAD, OUTPUT_THREAD, LOOP, "worker_busy_loop")
 RESTING = ("process_input_sockets", "process_output_sockets", "poll", "_poll", "get", "wait", "recv_multipart")
-RUNS = "RUNNING"
+HANDLER = "output_handler"  # the task of AsyncLLM that takes answers in
+LAUNCHER = "wait_for_completion_or_failure"  # what `vllm serve` does beside API servers in processes of their own
+COMPILER = "_create_grammar"  # v1/structured_output/__init__.py
+CONNECTOR = "vllm.distributed.kv_transfer.kv_transfer_state"  # the module that keeps a worker's KV connector
+MAX_TRANSFERS = 1000
 
 
 def look(rt: Runtime, rank: Rank) -> Look:
     """What one process says of its requests. Parts that it does not have are not among `parts`."""
     found = Look(rank.label, rank.pid, rank.role, engine="vllm", version=version(rt))
+    found.replica = getattr(rank, "ranks", {}).get("dp")
     if rank.role in ("frontend", "api-server", "engine-core"):
         _part(found, "frontend", lambda: _front_end(rt, found))
     if rank.role in ("frontend", "engine-core"):
@@ -63,10 +74,20 @@ def _part(found: Look, name: str, read: object) -> None:
 
 # ---- front end -------------------------------------------------------------------------------------------------------------
 def _front_end(rt: Runtime, found: Look) -> bool:
-    """The requests whose answer somebody awaits here."""
-    processor = in_frames(rt, PROCESSORS) or in_tasks(rt, PROCESSORS)
-    if processor is None:
+    """The requests whose answer somebody awaits here. `NotFoundError` where a process that should have some has none: it is read
+    while it runs."""
+    client = in_frames(rt, CLIENTS) or in_tasks(rt, CLIENTS)
+    if client is None:
+        if found.role == "api-server" and thread_in(rt, LAUNCHER) is None:
+            raise NotFoundError("no output processor in its frames and tasks")
         return False
+    processor = client if client.type_name == "OutputProcessor" else client.attr("output_processor")
+    given = {}
+    if client.type_name == "AsyncLLM":
+        found.keepers[FRONTEND], found.keepers[OUTPUT] = _output_handler(rt, client)
+        sent = at(client, "engine_core.reqs_in_flight")  # data parallel: the engine that it was sent to
+        pairs = sent.items(MAX_REQUESTS) if sent is not None else []
+        given = {name.string(1000): int.from_bytes(number.raw_bytes(8), "little") for name, number in pairs}
     now = time.time() if rt.target.is_live else None
     for key, state in processor.attr("request_states").items(MAX_REQUESTS):
         stats = at(state, "stats")
@@ -77,10 +98,20 @@ def _front_end(rt: Runtime, found: Look) -> bool:
         sighting = Sighting(key.string(1000), FRONTEND, "answered, not read yet" if unread else "awaited")
         sighting.external_id = optional(state, "external_req_id", "string", "") or ""
         sighting.progress = (generated, optional(state, "is_prefilling", "boolean", False))
+        sighting.replica = given.get(sighting.request_id)
         if now is not None and arrival and 0 < arrival <= now + 3600:
             sighting.age = max(0.0, now - arrival)
         found.sightings.append(sighting)
     return True
+
+
+def _output_handler(rt: Runtime, client: Object) -> Tuple[Keeper, Keeper]:
+    """The event loop of AsyncLLM, and its task that takes answers in: it has ended, or is as well as its loop."""
+    task = at(client, HANDLER)
+    known = tasks_at(rt, [task.address])[0] if task is not None else None
+    found = loop_keeper(rt, HANDLER, known.loop if known is not None else 0)
+    ended = known is not None and known.error is None and known.state in ("done", "cancelled")
+    return found, Keeper(HANDLER, None, kind="task") if ended else found
 
 
 # ---- engine core -----------------------------------------------------------------------------------------------------------
@@ -91,7 +122,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
         return False
     main = thread_in(rt, LOOP)
     if main is not None:
-        found.keepers[QUEUE] = found.keepers[RUNNING] = Keeper("main", main.tid)
+        found.keepers[QUEUE] = found.keepers[RUNNING] = _worker_at(rt, main)
     total, block_size = _capacity(scheduler)
     running = scheduler.attr("running").element_addresses(MAX_REQUESTS)
     waiting = [a for name in WAITING if has(scheduler, name) for a in queued(rt, scheduler.attr(name))]
@@ -104,6 +135,8 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
                 listed.append(address)
     for address, request in zip(listed, requests_at(rt, listed)):
         _scheduled(found, request, stages[address], total, block_size)
+    _parked(rt, found, scheduler)
+    _transfers(rt, found)
     found.counters["scheduler steps"] = optional(scheduler, "current_step", default=0)
     core = in_frames(rt, CORES)
     if core is not None:
@@ -148,7 +181,7 @@ def _capacity(scheduler: Object) -> Tuple[Optional[int], int]:
 def _around(rt: Runtime, found: Look, core: Object) -> None:
     """What waits in the core's queues, and its threads that fill and empty them."""
     for stage, function in ((INPUT, INPUT_THREAD), (OUTPUT, OUTPUT_THREAD)):
-        found.keepers[stage] = _keeper(rt, function)
+        found.keepers[stage] = keeper_in(rt, function, function, _rests, _turns)
     for stage, name in ((INPUT, "input_queue"), (OUTPUT, "output_queue")):
         items = at(core, f"{name}.queue")
         for item in items.elements(MAX_REQUESTS) if items is not None else ():
@@ -164,17 +197,81 @@ def _around(rt: Runtime, found: Look, core: Object) -> None:
             found.sightings.append(Sighting(request_id, INPUT, "in the hands of its input thread", external, tid=thread.tid))
 
 
-def _keeper(rt: Runtime, function: str) -> Keeper:
-    """The thread that runs a function, and where it stands when it does not rest."""
-    thread = thread_in(rt, function)
-    if thread is None:
-        return Keeper(function, None)
-    frames = [f for f in rt.frames(thread) if "/threading.py" not in f.file]
-    inner = frames[0] if frames else None
-    rests = inner is None or inner.function.rpartition(".")[2] in RESTING
-    return Keeper(
-        function, thread.tid, "" if rests or inner is None else f"{inner.function} ({inner.file.rpartition('/')[2]}:{inner.line})"
-    )
+def _parked(rt: Runtime, found: Look, scheduler: Object) -> None:
+    """Who is to deliver what parked requests wait for: a thread that compiles a grammar; the KV connector, by its class."""
+    parked = [s for s in found.sightings if s.parked]
+    if any(s.waits_for == waiting.GRAMMAR for s in parked):
+        compiling = _compilers(rt)
+        for s in (s for s in parked if s.waits_for == waiting.GRAMMAR):
+            s.keeper = compiling.get(s.request_id)
+            if s.keeper is None and compiling:
+                s.after = tuple(compiling)
+                s.waits_for = f"grammar: it waits for a thread that compiles; they are at those of {', '.join(compiling)}"
+    connector = at(scheduler, "connector")
+    if connector is not None:
+        for s in (s for s in parked if s.waits_for.startswith("transfer")):
+            s.waits_for += f" ({connector.type_name})"
+
+
+def _compilers(rt: Runtime) -> Dict[str, Keeper]:
+    """{request id: the thread that compiles its grammar}"""
+    found = {}
+    for thread in rt.threads():
+        frames = rt.frames(thread)
+        frame = next((f for f in frames if f.function.rpartition(".")[2] == COMPILER), None)
+        request = dict(frame.locals()).get("request") if frame is not None else None
+        if request is not None and at(request, "request_id") is not None:
+            found[request.attr("request_id").string(1000)] = Keeper(COMPILER, thread.tid, _where(frames[0]))
+    return found
+
+
+def _transfers(rt: Runtime, found: Look) -> None:
+    """The requests that the worker's side of a KV connector has in a set, list or dict of its own, or of an object of its own."""
+    module = rt.module(CONNECTOR)
+    try:
+        agent = module.item("_KV_CONNECTOR_AGENT") if module is not None else None
+    except NotFoundError:  # a release that keeps it elsewhere
+        return
+    if agent is None or agent.is_none():
+        return
+    inner = [(f"{n}.", o) for n, o in agent.fields() if n.startswith("connector_") and hasattr(o, "fields") and o.type.is_heap]
+    for prefix, holder in [("", agent), *inner]:
+        for name, held in holder.fields():
+            if not hasattr(held, "isa") or not held.isa("set", "dict", "list", "collections.deque"):
+                continue
+            members = [k for k, _ in held.items(MAX_TRANSFERS)] if held.isa("dict") else held.elements(MAX_TRANSFERS)
+            for one in members:
+                if one.isa("str"):
+                    found.transfers[one.string(1000)] = f"{agent.type_name}.{prefix}{name}"
+
+
+def _worker_at(rt: Runtime, thread: PyThread) -> Keeper:
+    """The main thread of a core or a worker: where it stands, and whether it works, rests or waits for another process."""
+    frames = rt.frames(thread)
+    if not frames or frames[0].function.rpartition(".")[2] in RESTING and "/threading.py" in frames[0].file:
+        return Keeper("main", thread.tid)
+    ring = shm_rings.awaited(frames)
+    if ring is not None:
+        unread = ring.reader is not None and ring.unread[ring.reader]
+        return Keeper("main", thread.tid, _where(frames[0]), ring="" if unread else ring.name)
+    found = Keeper("main", thread.tid, _where(frames[0]), key=key_of(frames, _turns))
+    at_processor(rt, found)
+    return found
+
+
+def _turns(frame: PyFrame) -> bool:
+    """Whether a frame is of the loop that a thread of a core or a worker is made for."""
+    return frame.function.rpartition(".")[2] in TURNING
+
+
+def _where(frame: PyFrame) -> str:
+    return f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
+
+
+def _rests(frames: List[PyFrame]) -> bool:
+    """Whether a thread that fills or empties a queue waits for more."""
+    inner = next((f for f in frames if "/threading.py" not in f.file), None)
+    return inner is None or inner.function.rpartition(".")[2] in RESTING
 
 
 def _ids_of(item: Object) -> List[Tuple[str, str]]:
@@ -195,7 +292,12 @@ def _ids_of(item: Object) -> List[Tuple[str, str]]:
 
 # ---- worker ----------------------------------------------------------------------------------------------------------------
 def _worker(rt: Runtime, found: Look) -> bool:
-    """The requests of a worker's batch."""
+    """The requests of a worker's batch, where it stands, and to whom it answers."""
+    _transfers(rt, found)
+    found.rings = tuple(ring.name for ring in shm_rings.find(rt) if ring.reader is None)
+    main = thread_in(rt, "worker_busy_loop")
+    if main is not None:
+        found.keepers[WORKER] = _worker_at(rt, main)
     runner = in_frames(rt, WORKER_ROOTS)
     batch = at(runner, "input_batch") if runner is not None else None
     ids = known(batch, "request ids") if batch is not None else None

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ..facts import ProcessState
 
-SURE = ("lost", "zombie", "never-fits")  # stuck beside others that move too
+SURE = ("lost", "zombie", "never-fits", "behind")  # stuck beside others that move too
 SHOWN = 8
 
 
@@ -28,7 +28,7 @@ def moving(facts: Sequence[ProcessState]) -> bool:
 def stuck(facts: Sequence[ProcessState]) -> Verdict | None:
     """Requests whose answer cannot come, or, where none of the engine's moves, that wait for what does not come."""
     known = custody(facts) or []
-    found = [r for r in known if r.verdict in SURE or not moving(facts) and r.verdict in ("parked", "behind")]
+    found = [r for r in known if r.verdict in SURE and r.sure or not moving(facts) and r.verdict in (*SURE, "parked")]
     if not found:
         return None
     by_label = {f.name: f for f in facts}
@@ -48,5 +48,5 @@ def _line(r: Any) -> str:
     at = f" at {r.at.label}" if r.at is not None else ""
     wait = f", waits for {r.waits_for}" if r.waits_for else ""
     age = f", for {r.age:.0f} s" if r.age is not None else ""
-    why = f": {r.evidence[0]}" if r.evidence and not wait else ""
+    why = f": {r.evidence[-1]}" if r.evidence else ""
     return f"request {r.request_id} is {r.verdict}{at}{wait}{age}{why}"

@@ -22,7 +22,9 @@ class Status:
         self._name_ = name
 
 
-WAITING, RUNNING, REMOTE = (Status(n) for n in ("WAITING", "RUNNING", "WAITING_FOR_REMOTE_KVS"))
+WAITING, RUNNING, REMOTE, GRAMMAR = (
+    Status(n) for n in ("WAITING", "RUNNING", "WAITING_FOR_REMOTE_KVS", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR")
+)
 
 
 class Request:
@@ -44,6 +46,16 @@ class OutputProcessor:
         self.request_states = {name + "-0a1b2c3d": RequestState(name) for name in names}
 
 
+class NeverDelivers:
+    def __init__(self, names):
+        self.loading = set(names)
+
+
+state = types.ModuleType("vllm.distributed.kv_transfer.kv_transfer_state")
+state._KV_CONNECTOR_AGENT = NeverDelivers(["remote-0a1b2c3d"])
+sys.modules[state.__name__] = state
+
+
 class FullAttentionSpec:
     pass
 
@@ -56,7 +68,7 @@ class Scheduler:
     def __init__(self, running, waiting):
         self.running, self.waiting = running, collections.deque(waiting)
         self.requests = {r.request_id: r for r in [*running, *waiting]}
-        self.current_step = 5
+        self.current_step, self.connector = 5, NeverDelivers([])
         self.kv_cache_manager = types.SimpleNamespace(
             coordinator=types.SimpleNamespace(
                 single_type_managers=(Manager(),), block_pool=types.SimpleNamespace(num_gpu_blocks=101, blocks=[])
@@ -78,6 +90,10 @@ def process_input_sockets(self):
     preprocess_add_request(req)
 
 
+def _create_grammar(request):
+    threading.Event().wait()
+
+
 def preprocess_add_request(request):
     while request:
         pass
@@ -89,5 +105,10 @@ core = EngineCoreProc(Scheduler([Request("r0", RUNNING, computed=40, output=9)],
 core.input_queue.put(("ADD", (Request("queued-in"), 0)))
 SAID = {"waiting": count}
 core.scheduler.waiting.append(Request("too-large", prompt=3201))
+compiled = [Request("g0", GRAMMAR), Request("g1", GRAMMAR)]
+for one in compiled:
+    core.scheduler.requests[one.request_id] = one
+    core.scheduler.waiting.append(one)
+threading.Thread(target=_create_grammar, args=(compiled[0],), daemon=True).start()
 threading.Thread(target=process_input_sockets, args=(core,), daemon=True).start()
 core.run_busy_loop(OutputProcessor(["r0", "remote", "lost", "in-hands", "queued-in", "w0", "w1"]))

@@ -1,0 +1,45 @@
+"""Whether the open requests of a running engine get on, seen without stopping it: what llm-watch waits for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from .collect import looks_at
+from .join import marks
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Tuple
+
+    from ..engines.group import Engine
+
+SHARE = 4  # an engine is looked at so often within its patience: each look reads all of its processes
+
+
+class RequestsWatch:
+    """One engine: since when each of its open requests is where it is, at the same progress."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
+        self._engine, self._clock = engine, clock
+        self._known: Dict[str, Tuple[Any, float]] = {}  # request id: (its marks, since when)
+        self._next = 0.0
+
+    def look(self, after: float) -> str:
+        """Why it is time to look closer, '' while there is progress or patience. `after`: seconds of patience."""
+        now = self._clock()
+        if now < self._next:
+            return ""
+        self._next = now + after / SHARE
+        looks, _ = looks_at(self._engine)
+        if any(look.notes for look in looks):
+            return ""  # not all of it was read: who is missing is not known to stand
+        seen = marks(looks)
+        self._known = {
+            name: self._known[name] if name in self._known and self._known[name][0] == mark else (mark, now)
+            for name, mark in seen.items()
+        }
+        stood = [now - since for _, since in self._known.values() if now - since >= after]
+        if not stood:
+            return ""
+        self._known = {name: (mark, now) for name, (mark, _) in self._known.items()}
+        return f"{len(stood)} of {len(seen)} open requests of {self._engine.name} have not moved for {max(stood):.1f} s"
