@@ -6,7 +6,10 @@ from __future__ import annotations
 import importlib
 
 from ..errors import GdbextError
+from ..lazy import lazy_module
 from .command import Option, UsageError
+
+session_room = lazy_module("session.session")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ def require_gdb(session: Session, name: str) -> ModuleType:
     """The module `name` of gdbext.control, which exists only inside gdb. `GdbextError` outside."""
     if not session.in_gdb:
         raise GdbextError("this command works inside gdb: source gdbext/init.py there")
+    session_room.register_adapters()  # conditions and logs are read where no command of the session is at work
     return importlib.import_module("gdbext.control." + name)
 
 

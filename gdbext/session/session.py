@@ -35,7 +35,7 @@ discover, naming, targets, runtimes, privacy, torch_adapter, adapters = (
 )
 
 
-def _register_adapters() -> None:
+def register_adapters() -> None:
     """Tells the Python room what torch's room knows of its objects; torch's is loaded with the first of them."""
     adapters.register(("torch._C.TensorBase", "torch._C._TensorBase"), lambda obj: torch_adapter.TensorAdapter(obj))
     adapters.register(("torch.dtype",), lambda obj: torch_adapter.Dtype.of_object(obj))
@@ -126,7 +126,7 @@ class Session:
     # ---- Python --------------------------------------------------------------------------------------------------
     def runtime(self, on: str | None = None) -> Runtime:
         found = runtimes.open_runtime(self.target(on))
-        _register_adapters()
+        register_adapters()
         return found
 
     @staticmethod

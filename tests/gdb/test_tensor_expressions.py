@@ -1,7 +1,11 @@
 """Expressions over tensors, answered from memory, are what Python itself says in the process, with every torch that there is."""
 
+import platform
+
 import pytest
-from harness.subjects import running
+from harness.breakpoints import OFF
+from harness.gdb_run import run_gdb
+from harness.subjects import running, spawned
 
 from gdbext.cpython.expressions import condition, evaluate
 from gdbext.cpython.reprs import FULL, Repr
@@ -75,3 +79,41 @@ def test_a_reduction_is_bounded(subject, monkeypatch):
     with pytest.raises(GdbextError, match="12 elements are more than are looked at here"):
         subject.text("x.max()")
     assert subject.text("expanded.max()") == "tensor(2.)"  # two elements, a million times each
+
+
+LAYERS = """
+import sys, torch
+class Layer:
+    def __init__(self, number):
+        self.number, self.scale = number, torch.ones(4)
+    def forward(self, hidden_states):
+        return hidden_states * self.scale
+layers = [Layer(n) for n in range(6)]
+layers[3].scale[2] = float("nan")
+print("ready", flush=True)
+sys.stdin.readline()
+hidden = torch.ones(2, 4)
+for layer in layers:
+    hidden = layer.forward(hidden)
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
+def test_a_breakpoint_stops_at_the_first_layer_whose_input_has_nan(gdb_path, torch_python, tmp_path):
+    program = tmp_path / "layers.py"
+    program.write_text(LAYERS)
+    with spawned([torch_python, program], ready="ready") as one:
+        said = run_gdb(
+            gdb_path,
+            [
+                "pybreak Layer.forward if hidden_states.isnan().any()",
+                f"shell echo > /proc/{one.pid}/fd/0",
+                "continue",
+                "pyprint self.number, hidden_states.shape[0], hidden_states[0][2].isnan().any()",
+            ],
+            ["-p", str(one.pid)],
+            timeout=100,
+            before=OFF,
+        )
+    assert "(1 debug register)" in said.outputs[0] and "hit 1" in said.outputs[2], said.text
+    assert said.outputs[3].startswith("(4, 2, tensor(True)")

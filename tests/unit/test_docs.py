@@ -93,3 +93,23 @@ def test_each_row_of_the_guides_names_a_command_that_is_there_and_where_it_was_r
         for path in re.findall(r"tests/[\w/]+\.py", run):
             assert os.path.exists(os.path.join(ROOT, path)), path
         assert re.search(r"tests/|nowhere|by hand|as row \d|as \d", run), row
+
+
+def test_each_row_of_the_guides_has_options_that_are_there_and_tests_that_use_its_command():
+    """Tests below tests/unit call the room behind a command, so they need not name it."""
+    commands, wrong, options = {c.name: c for c in table.load_all()}, [], 0
+    for line in read("docs", "guides.md").splitlines():
+        if not re.match(r"\| \d+ \| ", line):
+            continue
+        number, _, cell, run = (part.strip(" |") for part in line.split(" | "))
+        codes = [code for code in re.findall(r"`([^`]+)`", cell) if code.split()[0] in commands]
+        for code in codes:
+            name, known = code.split()[0], commands[code.split()[0]].all_options()
+            for option in re.findall(r"\s--?([a-z][\w-]*)", code):
+                options += 1
+                wrong += [f"{number}: {name} has no -{option}"] if option not in {o.name for o in known} else []
+        used = [path for path in re.findall(r"tests/[\w/]+\.py", run) if not path.startswith("tests/unit")]
+        text = "".join(read(path) for path in used)
+        if used and codes and not any(code.split()[0] in text for code in codes):
+            wrong.append(f"{number}: {used} use none of {codes}")
+    assert options > 40 and not wrong, wrong

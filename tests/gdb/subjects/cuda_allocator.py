@@ -1,5 +1,5 @@
-"""cuda_allocator.py LIBRARY ROW VERSION KIND: torch's CUDA caching allocator as the stand-in LIBRARY has it, its counters where ROW
-(of layouts/torch_allocator.json) says, for the devices 0 and 2 of three. KIND: native, malloc_async, none (CUDA was not
+"""cuda_allocator.py LIBRARY ROW VERSION KIND: torch's CUDA caching allocator as the stand-in LIBRARY has it, its counters where
+ROW (of layouts/torch_allocator.json) says, for the devices 0 and 2 of three. KIND: native, malloc_async, none (CUDA was not
 initialised), torn (a counter that contradicts the others) or moved (no list of devices where ROW says one is). Says what the
 counters are, then waits."""
 
