@@ -9,6 +9,7 @@ while the scheduler decodes it (sglang#36333), "too-large" is not checked agains
 was lost, the tokenizer manager would keep for ever: it forgets it when all requests are aborted.
 """
 
+import itertools
 import os
 import sys
 
@@ -17,9 +18,9 @@ FOLDER = os.environ["GDBEXT_FAULTS"]
 
 def loops_for_ever(rid):
     """vllm#43941: an eviction that removes nothing, until a test that has seen enough of it removes the file."""
-    order, path = {"a": 1}, os.path.join(FOLDER, rid)
-    while order and os.path.exists(path):
-        order.get("a")
+    order, path = {}, os.path.join(FOLDER, rid)
+    while os.path.exists(path):
+        any(map(order.get, itertools.repeat("a", 1_000_000)))
 
 
 def scheduler(module):
