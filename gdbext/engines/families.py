@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..access.proctable import ProcTable
     from .rank import Rank
 
-ORPHANS = ("engine-core", "worker", "scheduler", "detokenizer", "rank", "coordinator", "child")
+ORPHANS = ("engine-core", "worker", "scheduler", "detokenizer", "rank", "coordinator", "child", "api-server")
 _ROLE_ORDER = ("frontend", "api-server", "coordinator", "backend", "engine-core", "scheduler", "detokenizer", "worker", "rank")
 
 

@@ -80,6 +80,13 @@ def test_workers_whose_engine_core_died_are_orphans_of_one_engine(proc):
     assert [(r.label, r.orphan) for r in ranks] == [("TP0", True), ("TP1", True)] and len({r.family for r in ranks}) == 1
 
 
+@pytest.mark.parametrize("title", ["sglang::tokenizer_worker:4242", "VLLM::APIServer_1"])
+def test_a_server_of_several_whose_parent_is_gone_is_an_orphan_and_one_that_a_shell_started_is_none(proc, title):
+    proc.add(title=title, ppid=1)
+    proc.add(["/usr/bin/python3", "-m", "sglang.launch_server", "--port", "1"], ppid=1)
+    assert sorted((r.role, r.orphan) for r in proc.ranks()) == [("api-server", False), ("api-server", True)]
+
+
 def test_an_orphan_adopted_by_a_reaper_that_is_a_python_of_another_session(proc):
     reaper = proc.add(["/usr/bin/python3", "supervisord"], session=7, pgrp=7)
     proc.add(title="VLLM::EngineCore", ppid=reaper)

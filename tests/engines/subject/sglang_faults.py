@@ -4,9 +4,10 @@ whose environment has $GDBEXT_FAULTS, a folder (serve_sglang.py --faults).
 A request brings its fault with it: the beginning of its id says which. "lost" is dropped by the scheduler as it comes in
 (sglang#33858), of "mute" the scheduler does not send the end to the detokenizer, "zombie" is forgotten by the tokenizer manager
 while the scheduler decodes it (sglang#36333), "too-large" is not checked against the size of the pool, "scheduler-loops" and
-"text-loops" keep the scheduler and the detokenizer in an endless loop, "server-loops" the event loop of the server;
-"deaf" ends the task that takes the answers in. A loop ends when the file of the folder that is called as the id is removed; what
-was lost, the tokenizer manager would keep for ever: it forgets it when all requests are aborted.
+"text-loops" keep the scheduler and the detokenizer in an endless loop, "server-loops" the event loop of the server,
+"router-loops" that of the router of several tokenizer workers; "deaf" ends the task that takes the answers in. A loop ends when
+the file of the folder that is called as the id is removed; what was lost, the tokenizer manager would keep for ever: it forgets
+it when all requests are aborted.
 """
 
 import itertools
@@ -86,11 +87,24 @@ def tokenizer_manager(module):
     manager.abort_request = abort_request
 
 
+def multi_tokenizer(module):
+    original = module.MultiTokenizerRouter._distribute_result_to_workers
+
+    async def _distribute_result_to_workers(self, answer):
+        for rid in getattr(answer, "rids", None) or ():
+            if rid.startswith("router-loops"):
+                loops_for_ever(rid)
+        await original(self, answer)
+
+    module.MultiTokenizerRouter._distribute_result_to_workers = _distribute_result_to_workers
+
+
 PATCHES = {
     "sglang.srt.managers.scheduler": scheduler,
     "sglang.srt.managers.scheduler_components.output_streamer": output_streamer,
     "sglang.srt.managers.detokenizer_manager": detokenizer_manager,
     "sglang.srt.managers.tokenizer_manager": tokenizer_manager,
+    "sglang.srt.managers.multi_tokenizer_mixin": multi_tokenizer,
 }
 
 
