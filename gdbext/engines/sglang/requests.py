@@ -10,7 +10,7 @@ from ...cpython.tasks import tasks_at
 from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request
-from ..columns import Records, strings
+from ..columns import Records, lengths, strings
 from ..keepers import keeper_in, loop_keeper
 from ..objects import at, first_integer, has, in_frames, in_tasks, optional, path
 from ..sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
@@ -19,18 +19,20 @@ from .paths import FIELDS, MAX_REQUESTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Set, Tuple
+    from typing import Callable, Dict, List, Optional, Set, Tuple, TypeVar
 
     from ...cpython.frames import PyFrame
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
     from ..rank import Rank
 
+    T = TypeVar("T")
+
 MANAGERS = {"TokenizerManager": "", "TokenizerWorker": "", "MultiTokenizerRouter": "", "Engine": "tokenizer_manager"}
 SERVER = "sglang.srt.entrypoints.http_server"  # its module keeps the server's manager as _global_state
 DETOKENIZERS = {"DetokenizerManager": ""}
 PAUSED = "the engine, which is paused: /continue_generation lets it go on"
-ONE_QUEUE = 0.5  # seconds for which one queue of a scheduler that runs on is read again, until it holds together
+MOMENT = 0.5  # seconds for which one table or queue of a process that runs on is read again, until it holds together
 MANY = 512  # requests of a queue whose row and computed tokens are read too, one by one
 LOOPS = ("run_scheduler_process", "run_detokenizer_process")
 ANSWERS = "handle_loop"  # the task of a tokenizer manager that takes answers in
@@ -91,21 +93,40 @@ def _front_end(rt: Runtime, found: Look) -> bool:
         found.keepers[INPUT] = loop_keeper(rt, ROUTER, router.address)
     if states is None:
         return False
-    for key, state in states.items(MAX_REQUESTS):
-        ended = bool(optional(state, "finished", "boolean", False))
-        sighting = Sighting(key.string(1000), FRONTEND, "answered, not read yet" if ended else "awaited", ended=ended)
-        sighting.progress = (
-            optional(state, "last_completion_tokens", default=0),
-            optional(state, "last_output_offset", default=0),
-        )
-        sighting.undelivered = optional(state, "dispatched", "boolean", True) is False
-        found.sightings.append(sighting)
+    found.sightings = _at_one_moment(rt, lambda: _awaited(rt, states))
     loop = at(manager, "event_loop")
     if loop is not None:  # none before the first request
         one = loop_keeper(rt, ANSWERS, loop.address)
         found.keepers[FRONTEND] = one
         found.keepers[OUTPUT] = one if _listens(rt, manager) else Keeper(ANSWERS, None, kind="task")
     return True
+
+
+def _awaited(rt: Runtime, states: Object) -> List[Sighting]:
+    """The requests of a tokenizer manager's `rid_to_state`."""
+    entries = states.ordered_entries(MAX_REQUESTS)
+    records, none = Records(rt, [state for _, state in entries]), [0] * len(entries)
+    answered = records.integers("finished", 0)
+    sent = records.integers("dispatched", 1) if records.has("dispatched") else [1] * len(entries)
+    tokens = lengths(rt, records.column("output_ids")) if records.has("output_ids") else none
+    counted = records.integers("last_completion_tokens", 0) if records.has("last_completion_tokens") else none
+    found = []
+    for i, name in enumerate(strings(rt, [key for key, _ in entries], 1000)):
+        state = "answered, not read yet" if answered[i] else "awaited"
+        sighting = Sighting(name, FRONTEND, state, ended=bool(answered[i]), undelivered=not sent[i])
+        sighting.progress = (tokens[i], counted[i])
+        found.append(sighting)
+    return found
+
+
+def _at_one_moment(rt: Runtime, read: Callable[[], T]) -> T:
+    """What `read` reads of memory that changes meanwhile: anew, and again until it holds together."""
+
+    def anew() -> T:
+        rt.target.drop_pages()
+        return read()
+
+    return retry(anew, lambda: not rt.target.is_stopped, seconds=MOMENT)
 
 
 def _listens(rt: Runtime, manager: Object) -> bool:
@@ -161,7 +182,6 @@ def _held(rt: Runtime, scheduler: Object, text: str, known: Dict[int, Tuple[Requ
     `known` are read at the same moment, and are then: `{address: (request, whether it has ended)}`."""
 
     def read() -> List[int]:
-        rt.target.drop_pages()
         name, _, rest = text.partition(".")
         owner = scheduler.attr(name)
         if owner.is_none():
@@ -175,7 +195,7 @@ def _held(rt: Runtime, scheduler: Object, text: str, known: Dict[int, Tuple[Requ
     if not has(scheduler, text.partition(".")[0]):
         return []
     try:
-        return retry(read, lambda: not rt.target.is_stopped, seconds=ONE_QUEUE)
+        return _at_one_moment(rt, read)
     except NotFoundError:  # of a release that keeps it elsewhere
         return []
 
@@ -237,9 +257,14 @@ def _detokenizer(rt: Runtime, found: Look) -> bool:
     found.keepers[DETOKENIZER] = keeper_in(
         rt, "main", LOOPS[1], lambda frames: any(f.function.rpartition(".")[2] in RECEIVES for f in frames)
     )
-    for key, state in states.items(MAX_REQUESTS):
-        ids = at(state, "decode_ids")
-        sighting = Sighting(key.string(1000), DETOKENIZER, "its text is made", ended=True)
-        sighting.progress = (ids.len() if ids is not None else 0,)
-        found.sightings.append(sighting)
+    found.sightings = _at_one_moment(rt, lambda: _decoded(rt, states))
     return True
+
+
+def _decoded(rt: Runtime, states: Object) -> List[Sighting]:
+    """The requests of a detokenizer's `decode_status`."""
+    entries = states.ordered_entries(MAX_REQUESTS)
+    records = Records(rt, [state for _, state in entries])
+    counts = lengths(rt, records.column("decode_ids")) if records.has("decode_ids") else [0] * len(entries)
+    names = strings(rt, [key for key, _ in entries], 1000)
+    return [Sighting(name, DETOKENIZER, "its text is made", progress=(n,), ended=True) for name, n in zip(names, counts)]

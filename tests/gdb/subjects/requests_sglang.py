@@ -31,7 +31,7 @@ def endless():
 
 class ReqState:
     def __init__(self, dispatched):
-        self.finished, self.dispatched, self.last_completion_tokens, self.last_output_offset = False, dispatched, 1, 0
+        self.finished, self.dispatched, self.last_completion_tokens, self.output_ids = False, dispatched, 1, []
 
 
 class TokenizerManager:
