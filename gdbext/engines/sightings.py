@@ -26,16 +26,17 @@ IN_SCHEDULER = (QUEUE, RUNNING)
 @dataclasses.dataclass
 class Sighting:
     """One request in one process. `state`: the engine's word for where it is; `progress`: numbers that grow while it is worked
-    on; `waits_for`: in words; `parked`: it waits for something that others deliver, `keeper`: the thread that is to deliver it,
-    `after`: ids of the requests that are served there first; `ended`: this process is done with it; `tid`: of the thread that has
-    it in its hands; `undelivered`: this process has not handed it on yet; `unowned`: the engine asked itself, and need not wait
-    for the answer; `replica`: number of the scheduler that a front end gave it to."""
+    on; `tokens` of its answer that have come so far; `waits_for`: in words; `parked`: it waits for something that others deliver,
+    `keeper`: the thread that is to deliver it, `after`: ids of the requests that are served there first; `ended`: this process is
+    done with it; `tid`: of the thread that has it in its hands; `undelivered`: this process has not handed it on yet; `unowned`:
+    the engine asked itself, and need not wait for the answer; `replica`: number of the scheduler that a front end gave it to."""
 
     request_id: str
     stage: str
     state: str
     external_id: str = ""
     progress: Tuple[int, ...] = ()
+    tokens: Optional[int] = None
     waits_for: str = ""
     parked: bool = False
     never_fits: bool = False

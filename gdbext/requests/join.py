@@ -104,12 +104,24 @@ class _Context:
         return len(both) > 1 and (_starved(both) or _got_on([one.key for one in both]) or len({one.turns for one in both}) > 1)
 
     def drained(self, look: Look, stage: str) -> bool:
-        """Whether what was sent to the thread that serves a stage before the first look has been taken in by the second."""
+        """Whether what was sent to the thread that serves a stage before the first look has been taken in by the second. Front
+        ends are looked at before schedulers: one that rested at the first look may not have had the answer yet."""
         both = self.keepers(look, stage)
         turns = [one.turns for one in both if one.turns is not None]
         if len(turns) > 1 and turns[-1] > turns[0] + 1:
             return True
-        return any(one.rests for one in both)
+        return any(one.rests for one in (both[1:] if stage == sightings.OUTPUT else both))
+
+    def passed_on(self, front: Look) -> bool:
+        """Whether a front end has tokens that were made after the first look. Answers come in the order in which they were made,
+        where there is one scheduler, or ranks of one that all have the same requests: all that was made before has come."""
+        made = [
+            {s.request_id: s.request.output_tokens or 0 for s in one.sightings if s.request is not None} for one in self.earlier
+        ]
+        made = [known for known, one in zip(made, self.earlier) if SCHEDULER in one.parts]
+        return bool(made) and any(
+            s.tokens is not None and all(s.tokens > known.get(s.request_id, s.tokens) for known in made) for s in front.sightings
+        )
 
     def debtor(self, look: Look) -> Optional[Look]:
         """The worker for whose answer a scheduler waits at both looks, while that one waits for the next step."""
@@ -326,7 +338,9 @@ def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context
     within = [stage for stage in sightings.STAGES if stage not in (sightings.FRONTEND, sightings.DETOKENIZER)]
     if not context.two or not context.whole[SCHEDULER] or not context.was_not_at(tracked.request_id, *within):
         return
-    if all(context.drained(one, stage) for one, stage in on_its_way):
+    told = front is not None and context.passed_on(front[0])
+    ways = [(one, stage) for one, stage in on_its_way if not told or stage not in (sightings.OUTPUT, sightings.DETOKENIZER)]
+    if all(context.drained(one, stage) for one, stage in ways):
         tracked.verdict = model.LOST
         names = ", ".join(s.label for s in context.schedulers)
         tracked.evidence.append(f"{look.label} waits for its answer, and none of {names} has it")

@@ -200,6 +200,24 @@ def test_nobody_is_accused_while_something_on_the_way_gets_on_or_has_not_had_its
     assert verdicts(long[1], long[0])["a"] == "" and verdicts(long[0], long[0])["a"] == BEHIND
 
 
+def test_answers_that_were_made_later_have_come_and_its_own_has_not():
+    def look(come, made, passes, rest=()):
+        other = Sighting("b", RUNNING, "running", progress=(made,), request=Request("b", output_tokens=made))
+        known = [awaited("a"), Sighting("b", FRONTEND, "awaited", progress=(come,), tokens=come)]
+        return [server(*known, woken=True), scheduler(other, passes=passes), *rest, detokenizer("b", woken=True)]
+
+    first = look(6, 7, 3)
+    assert verdicts(look(8, 10, 6), first)["a"] == LOST
+    assert verdicts(look(7, 10, 6), first)["a"] == ""  # its own may be next
+    others = [Look("DP1", 4, "scheduler", ("scheduler",), [])]  # a scheduler of its own, whose answers come on another way
+    assert verdicts(look(8, 10, 6, others), look(6, 7, 3, others))["a"] == ""
+
+
+def test_a_front_end_that_rested_before_the_scheduler_was_looked_at_may_have_its_answer_by_now():
+    before, now = ([server(awaited("a"), woken=woken), scheduler(), detokenizer()] for woken in (False, True))
+    assert verdicts(now, before)["a"] == "" and verdicts(before, now)["a"] == LOST
+
+
 def test_a_task_that_has_ended_takes_no_answer_in():
     look = [server(awaited("a"), task=False), scheduler(), detokenizer()]
     (found,) = join(look, look)

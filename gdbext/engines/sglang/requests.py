@@ -114,7 +114,7 @@ def _awaited(rt: Runtime, states: Object) -> List[Sighting]:
     for i, name in enumerate(strings(rt, [key for key, _ in entries], 1000)):
         state = "answered, not read yet" if answered[i] else "awaited"
         sighting = Sighting(name, FRONTEND, state, ended=bool(answered[i]), undelivered=not sent[i])
-        sighting.progress = (tokens[i], counted[i])
+        sighting.progress, sighting.tokens = (tokens[i], counted[i]), tokens[i]
         found.append(sighting)
     return found
 
