@@ -107,6 +107,8 @@ def main():
     parser.add_argument("--faults")
     parser.add_argument("--stay", action="store_true")
     options = parser.parse_args()
+    # uvicorn kills a tokenizer worker that does not answer in so many seconds, also while it starts on a busy machine
+    os.environ["SGLANG_UVICORN_WORKER_HEALTHCHECK_TIMEOUT"] = "600"
     if options.faults:
         os.environ["GDBEXT_FAULTS"] = options.faults
     has_positions(options.model, options.context)
