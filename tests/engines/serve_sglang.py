@@ -93,7 +93,7 @@ def has_positions(model, number):
             json.dump({**config, "max_position_embeddings": number}, f)
 
 
-def main():
+def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--ready", required=True)
@@ -106,7 +106,11 @@ def main():
     parser.add_argument("--text", action="store_true")
     parser.add_argument("--faults")
     parser.add_argument("--stay", action="store_true")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
     # uvicorn kills a tokenizer worker that does not answer in so many seconds, also while it starts on a busy machine
     os.environ["SGLANG_UVICORN_WORKER_HEALTHCHECK_TIMEOUT"] = "600"
     if options.faults:
