@@ -126,7 +126,9 @@ def _prepare(target: Target, tid: int, text: bytes) -> tuple[list[tuple[int, byt
     blob += struct.pack("<Q", state["blocked"]) + bytes(128)
     stack = target.mapping_at(now["rsp"])
     if stack is None or frame - (64 << 10) < stack.start and stack.path != "[stack]":
-        raise GdbextError(f"process {target.pid}: no room on the stack of its thread {tid}")
+        raise GdbextError(
+            f"process {target.pid}: the stack of its thread {tid} has no room for a call: select another thread (thread N)"
+        )
     memory = [(at, text), (floating, _floating(ptrace.extended_registers(tid))), (frame, blob)]
     return memory, [("rsp", frame), ("rdi", at), ("rax", 0), ("orig_rax", -1)]
 
@@ -157,7 +159,10 @@ def _restorer(target: Target) -> int:
             for word in RESTORERS:
                 if word in code:
                     return m.start + code.index(word)
-    raise GdbextError(f"process {target.pid}: no end of a signal handler is to be found in its libraries")
+    raise GdbextError(
+        f"process {target.pid}: its libraries have no end of a signal handler (__restore_rt), through which a call that undoes itself "
+        "returns"
+    )
 
 
 @contextlib.contextmanager

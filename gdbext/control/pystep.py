@@ -99,7 +99,7 @@ def here(label: str) -> tuple[Process, StopContext, list[RawFrame]]:
     """-> (Process, StopContext, raw frames, innermost first) of the selected thread; `GdbextError` where it runs no Python."""
     process = Process.of(gdb.selected_inferior(), label)
     if gdb.selected_thread() is None:
-        raise GdbextError("no thread is selected")
+        raise GdbextError("no thread is selected: thread N selects one (info threads lists them)")
     stop = process.current_stop()
     if stop is None:
         raise GdbextError("the selected thread runs no Python: pythreads lists those that do")

@@ -70,13 +70,17 @@ def survey(
     for index, rank in enumerate(found):
         rank.index = index
     if search.hidden:
-        search.partial.append(f"{search.hidden} large Python processes may not be looked into")
+        search.partial.append(
+            f"{search.hidden} large Python processes are another user's, and may be an engine's: run this as root, or as that user, to see"
+        )
     for rank in found:
         rank.process.gpus, rank.process.ns_pids  # noqa: B018  (their reading notes what is not readable)
     for what, words in _HIDDEN.items():
         count = sum(what in r.process.unreadable for r in found)
         if count:
-            search.partial.append(f"{words} of {count} of {len(found)} processes not readable")
+            search.partial.append(
+                f"{words}: not readable for {count} of the {len(found)} processes (run as root, or as their user)"
+            )
     return found, search.partial, len(table)
 
 

@@ -46,8 +46,8 @@ def spec_of(rt: Runtime) -> EngineSpec:
         if any(rt.module(name) is not None for name in spec.packages):
             return spec
     raise NotFoundError(
-        f"{rt.target.describe()} has loaded none of {', '.join(s.name for s in known)}: no KV cache of theirs is in it. "
-        f"Read are {registry.kv_releases()}"
+        f"{rt.target.describe()} has loaded none of {', '.join(s.name for s in known)}: no KV cache of theirs is in it "
+        f"(llm-ranks names the processes that schedule). Read are {registry.kv_releases()}"
     )
 
 

@@ -100,7 +100,9 @@ def ask(host: str, port: int, method: str, path: str, timeout: float, body: Opti
         connection.request(method, path, text, {"Content-Type": "application/json"})
         return connection.getresponse().status
     except socket.timeout:
-        raise GdbextError(f"port {port} gave no answer to {path} in {timeout:g} s") from None
+        raise GdbextError(
+            f"port {port} gave no answer to {path} in {timeout:g} s: the server is busy or hangs (llm-hang tells which)"
+        ) from None
     except (OSError, ValueError, http.client.HTTPException):
         return None
     finally:

@@ -49,7 +49,7 @@ class Question:
     def words(self, address: int, count: int) -> tuple[int, ...]:
         """`count` 32-bit integers on the device."""
         if not 0 < count <= MAX_TABLE:
-            raise GdbextError(f"a table of {count} entries is more than makes sense")
+            raise GdbextError(f"the kernel's index array would have {count} entries: -table or -seq is wrong")
         return struct.unpack(f"<{count}i", self.read(address, 4 * count))
 
 

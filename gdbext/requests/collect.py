@@ -78,7 +78,10 @@ def collect_one(target: Target, label: str = "") -> Custody:
     rt = open_runtime(target)
     spec = registry.spec_of_runtime(rt)
     if spec is None:
-        raise NotFoundError(f"{target.describe()} has loaded none of {', '.join(registry.packages())}: it has no requests")
+        raise NotFoundError(
+            f"{target.describe()} has loaded none of {', '.join(registry.packages())}: it has no requests (llm-ranks names the "
+            "engines' processes)"
+        )
     look = Look(label or target.label or str(target.pid or 0), target.pid or 0, "")
     for role in ("engine-core", "scheduler", "frontend", "worker", "detokenizer"):
         one = _look_at(spec, target, _Role(look.label, look.pid, role))

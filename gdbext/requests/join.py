@@ -265,7 +265,7 @@ def _parked(tracked: Tracked, look: Look, sighting: Sighting, context: _Context)
     keeper = sighting.keeper
     if keeper is not None:
         tracked.holder = Place(look.label, look.pid, keeper.tid, keeper.name)
-        tracked.evidence.append(f"{look.label}'s thread {keeper.tid} is at it, in {keeper.stands}")
+        tracked.evidence.append(f"{look.label}'s thread {keeper.tid} is working on it, in {keeper.stands}")
     holders = [one for one in context.looks if tracked.request_id in one.transfers]
     if holders:
         tracked.holder = _place(holders[0], sightings.WORKER)
@@ -333,7 +333,9 @@ def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context
             return
         if context.two and context.at_work(one, stage):
             tracked.verdict, tracked.holder = model.BEHIND, Place(one.label, one.pid, keeper.tid or None, keeper.name)
-            tracked.evidence.append(f"{one.label}'s {keeper.kind} {keeper.name} takes nothing in: it stands in {keeper.stands}")
+            tracked.evidence.append(
+                f"{one.label}'s {keeper.kind} {keeper.name} takes no further messages: it stands in {keeper.stands}"
+            )
             return
     within = [stage for stage in sightings.STAGES if stage not in (sightings.FRONTEND, sightings.DETOKENIZER)]
     if not context.two or not context.whole[SCHEDULER] or not context.was_not_at(tracked.request_id, *within):

@@ -164,7 +164,7 @@ class Command:
             head = f"  -{o.name}" + ("" if o.kind == "flag" else f" {o.metavar}")
             lines.append(f"{head:<22}{o.help}")
         summary, _, body = doc.partition("\n")
-        return summary + "\n\n" + usage + "\n" + "\n".join(lines) + ("\n\n" + body.strip() if body.strip() else "")
+        return summary + "\n\n" + usage + "\n" + "\n".join(lines) + ("\n\n" + body.strip("\n").rstrip() if body.strip() else "")
 
     @classmethod
     def parse(cls, line: str) -> Args:

@@ -194,7 +194,7 @@ def test_what_may_not_be_read_is_said(proc):
     _, _, workers = vllm(proc)
     os.chmod(os.path.join(proc.root, str(workers[0]), "fd"), 0)
     ranks, partial = discover(proc.root)
-    assert partial == ["open files (GPUs) of 1 of 4 processes not readable"]
+    assert partial == ["open files (GPUs): not readable for 1 of the 4 processes (run as root, or as their user)"]
 
 
 def test_permissions_denied_by_the_kernel_are_recorded(proc, monkeypatch):
@@ -218,7 +218,7 @@ def test_permissions_denied_by_the_kernel_are_recorded(proc, monkeypatch):
     assert (
         rank.label == "TP0" and rank.unreadable == ["environ", "exe", "fd"] and any("taken for a Python" in n for n in rank.notes)
     )
-    assert any("executable of 1 of 4" in p for p in partial) and any("GPUs" in p for p in partial)
+    assert any("executable: not readable for 1 of the 4" in p for p in partial) and any("GPUs" in p for p in partial)
 
 
 # ---- memory wins ----------------------------------------------------------------------------------------------------------

@@ -45,7 +45,9 @@ def read_tree(rt: Runtime, pools: Dict[str, Pool], tree_cache: Object, page: int
             trees["full"].damage.append((lister, f"node {name} is listed as a child twice"))
             continue
         if len(at) >= MAX_NODES:
-            raise LayoutError(f"the prefix tree has more than {MAX_NODES} nodes")
+            raise LayoutError(
+                f"the prefix tree has more than {MAX_NODES} nodes, or changed while it was read: ask again, or after llm-attach"
+            )
         obj = rt.object(address)
         parent = obj.attr("parent").address
         children = [(rt.object(k), v) for k, v in obj.attr("children").dict_entries(MAX_NODES)]

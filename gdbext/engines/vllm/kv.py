@@ -43,5 +43,6 @@ def read_worker(rt: Runtime, label: str, num_blocks: Optional[int] = None) -> Wo
     if v0 is not None and kv_v0.is_worker(v0):
         return kv_v0.read_worker(rt, v0, label)
     raise NotFoundError(
-        f"{rt.target.describe()}: no frame of it holds a vLLM model runner just now: it is starting or ending, or no worker"
+        f"{rt.target.describe()}: no frame of it holds a vLLM model runner just now: it is starting or ending, or no worker "
+        "(llm-ranks says what it is)"
     )
