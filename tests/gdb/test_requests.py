@@ -1,12 +1,17 @@
 """Readers of requests on STAND-INS (named so) in a live process: every place of a request's way is read, ten thousand at once."""
 
+import os
+import signal
 import sys
+import time
 
 import pytest
 from harness.subjects import running
 
+from gdbext.access.ptrace import Stopped, stopped_by
 from gdbext.cpython.runtime import open_runtime
 from gdbext.engines.registry import SPECS
+from gdbext.requests import collect
 
 
 class Role:
@@ -34,6 +39,36 @@ def test_every_place_of_a_vllm_request_is_read():
     assert seen["g1", "queue"].keeper is None and seen["g1", "queue"].after == ("g0-0a1b2c3d",)
     for i in (0, 1, 2999, 3000, 9999):
         assert seen[f"w{i}", "queue"].request.prompt_tokens == i % 3000
+
+
+class One:
+    """An engine of one process."""
+
+    name, spec = "vllm", SPECS["vllm"]
+
+    def __init__(self, target):
+        self._target = target
+
+    def alive(self):
+        return [Role("EngineCore", self._target.pid, "engine-core")]
+
+    def target(self, rank):
+        return self._target
+
+
+def test_who_has_stopped_an_engine_is_said():
+    with running(sys.executable, "requests_vllm.py", "3") as (target, _):
+        with Stopped(target.pid):
+            traced = collect.collect(One(target), 0.1)
+        os.kill(target.pid, signal.SIGSTOP)
+        while not stopped_by(target.pid):
+            time.sleep(0.01)
+        stopped = collect.collect(One(target), 0.1)
+        os.kill(target.pid, signal.SIGCONT)
+    for held, who in ((traced, f"process {os.getpid()} ("), (stopped, "a signal")):
+        assert any(f"EngineCore (pid {target.pid}) is stopped by {who}" in line for line in held.partial), held.partial
+        (one,) = [r for r in held.requests if r.request_id.startswith("r0")]
+        assert one.verdict == "behind" and one.holder.pid == target.pid and who in one.evidence[0], one
 
 
 @pytest.mark.parametrize("state", ["turns", "blocked", "ended"])
