@@ -297,3 +297,19 @@ def test_where_as_many_are_behind_as_ahead_or_none_is_nobody_is_blamed():
     assert judge([counted("TP0", 9, DEVICE), counted("TP1", 8, DEVICE)]).kind == "kernel"
     said = judge([counted("TP0", 9, DEVICE), counted("TP1", 9, DEVICE)])
     assert said.kind == "kernel" and not any("counted" in e for e in said.evidence)
+
+
+def test_an_engine_whose_server_is_gone_is_orphaned_whatever_its_requests_do():
+    core, worker = process("EngineCore", role="engine-core"), process("TP0")
+    lost = SimpleNamespace(
+        request_id="r1", verdict="lost", sure=True, holder=None, at=None, waits_for="", age=None, evidence=["it was lost"]
+    )
+    for facts in (core, worker):
+        facts.requests = [lost]
+    assert judge([core, worker]).kind == "stuck-requests"
+    for facts in (core, worker):
+        facts.orphan = "its parent is gone; it holds 1.2 GiB of memory"
+    said = judge([core, worker])
+    assert said.kind == "orphaned" and [c[0] for c in said.culprits] == ["EngineCore", "TP0"]
+    worker.orphan = ""  # somebody can still reach it
+    assert judge([core, worker]).kind == "stuck-requests"

@@ -25,8 +25,8 @@ ORDER = (
     chains.dead_thread,
     chains.livelock,
     chains.starved,
-    requests.stuck,
     ended.orphaned,
+    requests.stuck,
     load.busy,
     rest.idle,
 )
