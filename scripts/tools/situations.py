@@ -1,9 +1,12 @@
-"""situations.py [SEED [COUNT]]: draws COUNT situations (tests/gdb/subjects/situations.py) from SEED, asks llm-hang about each and
-prints what it said against what is true: each that is not right, then the matrix as the table that docs/verdicts.md shows. Exit
-status 1 where one was sure and wrong."""
+"""situations.py [-v] [SEED [COUNT]]: draws COUNT situations (tests/gdb/subjects/situations.py) from SEED, asks llm-hang about each and
+prints what it said against what is true: each that is not right, then the matrix as the table that docs/verdicts.md shows. Without
+SEED it is the number of the commit: nobody has looked at its situations. Exit status 1 where one was sure and wrong."""
 
 import os
+import resource
+import subprocess
 import sys
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [ROOT, os.path.join(ROOT, "tests")]
@@ -11,21 +14,31 @@ sys.path[:0] = [ROOT, os.path.join(ROOT, "tests")]
 from harness import situations  # noqa: E402
 
 
+def from_commit():
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return int(head[:7], 16)
+
+
 def main():
-    seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else 60
-    found = []
+    words = [word for word in sys.argv[1:] if word != "-v"]
+    seed = int(words[0]) if words else from_commit()
+    count = int(words[1]) if len(words) > 1 else 60
+    print(f"seed {seed}, {count} situations", flush=True)
+    found, began = [], time.monotonic()
     for one in situations.run(
         range(seed * 100000, seed * 100000 + count), processes=int(os.environ.get("SITUATIONS_AT_ONCE", "4"))
     ):
         found.append(one)
         if one.how != "right":
             print(
-                f"{one.how}: {one.seed} {one.drawn}: said {one.verdict} {one.culprits}, true {one.right} {one.true}", flush=True
+                f"{one.how}: {one.words} {one.drawn}: said {one.verdict} {one.culprits}, true {one.right} {one.true}", flush=True
             )
             if one.how == "WRONG" or "-v" in sys.argv:
                 print("    " + "\n    ".join(one.evidence[:5]), flush=True)
     print("\n".join(situations.matrix(found)))
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu = sum(one.ru_utime + one.ru_stime for one in spent)
+    print(f"{time.monotonic() - began:.0f} s, {cpu:.0f} s of CPU")
     return any(one.how == "WRONG" for one in found)
 
 

@@ -4,6 +4,7 @@ function that waits). torch and vLLM are imported by those that need them."""
 
 import ctypes
 import datetime
+import functools
 import json
 import os
 import subprocess
@@ -129,6 +130,7 @@ def crossed(rank, dist, made, drawn, tell):
 DEVICE = {"slow": 1, "spinning": 2, "polling": 3, "sleeping": 0}  # what the fake's cudaStreamSynchronize does with its stream
 
 
+@functools.lru_cache(None)
 def fake_library():
     path = os.path.join(tempfile.mkdtemp(), "libnccl.so.2")
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", path, os.path.join(HERE, "fake_nccl.c")], check=True)
@@ -229,4 +231,5 @@ WAITS = {
     "ring's message": (ring("message"), STATES),
     "ring's room": (ring("room"), STATES),
 }
-TORCH = tuple(name for name in WAITS if name not in ("device", "NCCL"))  # what needs torch and vLLM
+RINGS = tuple(name for name in WAITS if name.startswith("ring"))
+GLOO = tuple(name for name in WAITS if name not in ("device", "NCCL", *RINGS))

@@ -362,7 +362,13 @@ WAITS = {
     **situation_asyncio.WAITS,
     **situation_ranks.WAITS,
 }
-NEEDS_TORCH = (*situation_asyncio.UVLOOP, *situation_ranks.TORCH)  # an environment of vLLM, which has torch and uvloop
+
+
+def needs(name):
+    """What an interpreter must have for a wait of this name: "uvloop", "torch", "vllm" or ""."""
+    if name in situation_asyncio.UVLOOP:
+        return "uvloop"
+    return "vllm" if name in situation_ranks.RINGS else "torch" if name in situation_ranks.GLOO else ""
 
 
 def draw_for(seed):
@@ -420,7 +426,7 @@ def truth_of_ranks(drawn):
 
 def leave_to_torch(name):
     """Goes on in the interpreter that has torch, uvloop and vLLM, where this one has not; says so where there is none."""
-    if name not in NEEDS_TORCH or importlib.util.find_spec("uvloop"):
+    if not needs(name) or importlib.util.find_spec("uvloop"):
         return
     python = os.environ.get("GDBEXT_TEST_TORCH_PYTHON")
     if not python:
@@ -429,8 +435,7 @@ def leave_to_torch(name):
     os.execv(python, [python, *sys.argv])
 
 
-def main():
-    seed = sys.argv[1]
+def main(seed):
     tids["main"] = threading.get_native_id()
     name, drawn, decoys = draw_for(seed)
     leave_to_torch(name)
@@ -462,4 +467,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
