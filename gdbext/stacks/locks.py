@@ -269,9 +269,9 @@ class Finder:
         name, obj = self._lock_waited_for(thread, futex, parked)
         if obj is not None:
             return self._lock_edge(thread, obj, name, thread.python[0])
-        buffered = self._buffered_io(thread, futex)
-        if buffered is not None:
-            return buffered
+        inside = self._buffered_io(thread, futex) or self._simple_queue(thread, futex)
+        if inside is not None:
+            return inside
         if not self._stands_in(thread, _ACQUIRES):
             return None
         note = "no frame of this process can name it, so who has it cannot be told"
@@ -309,6 +309,22 @@ class Finder:
                 return edge
         return None
 
+    def _simple_queue(self, thread: ThreadView, futex: int) -> Edge | None:
+        """The edge to an item of a queue.SimpleQueue of C code, whose lock is its first word (Modules/_queuemodule.c, before
+        3.13)."""
+        for frame in thread.python[:NAMING]:
+            for path, obj in self.references.of_frame(frame):
+                try:
+                    if obj.type.builtin_name == "_queue.SimpleQueue" and self.target.u64(obj.address + 16) == futex:
+                        what, where = f"an item of the SimpleQueue {path}", outer_place(thread.python, frame)
+                        edge = Edge(self.node(thread), what, "Queue", how="get", address=obj.address, where=where)
+                        edge.candidates = self._able(obj.address, thread)
+                        edge.ended = self._ended_threads(thread, obj.address)
+                        return edge
+                except GdbextError:
+                    continue
+        return None
+
     def _lock(self, obj: Any) -> Any:
         try:
             return lock_objects.read(obj)
@@ -330,10 +346,10 @@ class Finder:
         self._by_ident(edge, info.owner)
         owner = self.view.by_ident(info.owner)
         if owner is not None and not self._can_hold(owner, info.address):
-            edge.owner, edge.candidates = None, [edge.owner]
+            edge.owner, edge.candidates, edge.doubted = None, [edge.owner], True
             edge.note = (
-                "the lock names this thread, but no frame of it can reach the lock: after a fork, the id of a thread that is "
-                "gone may have been used again"
+                f"the lock names {owner.name or 'thread'} ({owner.tid}), but no frame of it can reach the lock: the id of a "
+                "thread that has ended, before a fork or since, may have been used again"
             )
         return edge
 

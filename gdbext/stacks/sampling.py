@@ -78,6 +78,7 @@ class ProcessSamples:
     children: dict[int, float] = field(default_factory=dict)
     ancestors: set[int] = field(default_factory=set)
     parent_gone: bool = False
+    waited: bool = False  # its main thread stood at a look in a wait that others end
     holders: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)
     first: dict[Any, Any] = field(default_factory=dict)  # what was counted at the first look
 
@@ -181,6 +182,7 @@ def _watch(live: list[ProcessSamples], runtimes: dict[int, Runtime], seconds: fl
             active = {tid for tid, c in now.items() if tid == s.pid or c.state == "R" or c.mark != _mark(last[s.pid], tid)}
             last[s.pid] = now
             _python_stacks(s, rt, active)
+            s.waited = s.waited or system_calls.waits_for_others(s.pid, rt.target.arch)
             if number == 0:
                 s.first = _counts(s, rt)
                 s.first["tasks"] = async_waits.keys(rt)

@@ -38,6 +38,7 @@ _NUMBERS = {
 }  # fmt: skip
 _BY_NAME = {"x86-64": {"futex": 202, "nanosleep": 230, "poll": 7}, "aarch64": {"futex": 98, "nanosleep": 115, "poll": 73}}
 _ONE_FILE = ("read", "write", "recv", "accept", "connect", "flock", "fcntl")
+_OTHERS_END = ("read", "recv", "accept", "wait", "flock", "fcntl")
 MAX_FILES = 4096
 HOLDERS_SECONDS = 10.0
 LISTEN = "0A"  # TCP_LISTEN, include/net/tcp_states.h
@@ -209,6 +210,16 @@ def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:
         except (GdbextError, ValueError, struct.error):
             continue  # it has gone on, or ended
     return found
+
+
+def waits_for_others(pid: int, arch: str) -> bool:
+    """Whether the main thread of a running process stands in a call without a time limit that others end."""
+    numbers = _NUMBERS.get(arch, {})
+    words = _text(pid, f"task/{pid}/syscall").split()
+    if len(words) < 7 or not words[0].isdigit():
+        return False
+    name = numbers.get(int(words[0]), "")
+    return name in _OTHERS_END or name == "futex" and int(words[4], 16) == 0
 
 
 def _restarted(pid: int, tid: int, arch: str) -> int:

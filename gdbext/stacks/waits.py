@@ -20,7 +20,8 @@ class Edge:
     may wake the waiter; `note`: one sentence more; `orphan`: the owner does not exist in this process; `address` of the lock (0:
     none); `shared`: (kind, key) of a lock that other processes may have (`ipc_locks.resolve`); `outside`: processes not looked at
     that have it; `polls`: the waiter asks again and again; `limit`: the wait has a time limit; `ended`: names of threads that
-    have ended and could have ended the wait; `pid`: of the process whose end it waits for."""
+    have ended and could have ended the wait; `pid`: of the process whose end it waits for; `doubted`: the
+    lock names its one candidate, which cannot reach it."""
 
     waiter: Node
     lock: str
@@ -38,6 +39,7 @@ class Edge:
     limit: bool = False
     ended: list[str] = field(default_factory=list)
     pid: int = 0
+    doubted: bool = False
 
     def __repr__(self) -> str:
         return f"Edge({self.waiter} -> {self.owner}: {self.lock})"

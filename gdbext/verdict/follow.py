@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..engines import shm_rings
+from ..stacks.system_calls import Call
 from .facts import LOCKS, STILL, edges_of, task_of, thread_of
 from .words import describe_node, name_of
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..engines.shm_rings import Ring
-    from ..stacks.system_calls import Call
+    from ..stacks.async_waits import TaskState
     from ..stacks.waits import Edge
     from .facts import Node, ProcessState, ThreadState
 
@@ -85,14 +86,25 @@ def outlook(facts: Sequence[ProcessState], node: Node, seen: frozenset[Node] = f
     if task.kind == "sleep":
         return Outlook("ticks", node)
     if task.kind == "executor":
-        return _executor(facts, f, seen)
+        found = _executor(facts, f, seen)
+        return Outlook(found.kind, found.culprit, [f"{name_of(facts, node)} waits for {task.text}", *found.way], found.ended)
     if "serve_forever" in task.text:
         return Outlook("rests", node)
     said = f"{name_of(facts, node)} waits for {task.text}"
-    if task.call is not None:
-        found = _sources(facts, f, node, task.call, seen)
+    call = task.call or _streams_call(f, task, thread)
+    if call is not None:
+        found = _sources(facts, f, node, call, seen)
         return Outlook(found.kind, found.culprit, [said, *found.way], found.ended)
     return Outlook("answer" if task.descriptor >= 0 else "unknown", None, [said])
+
+
+def _streams_call(f: ProcessState, task: TaskState, thread: ThreadState | None) -> Call | None:
+    """The call of a task that reads a stream whose transport is no Python (uvloop's): on the only socket with an end in another
+    process that its loop waits for; None where there are several."""
+    if "Stream" not in task.text or thread is None or thread.call is None or thread.call.name != "epoll":
+        return None
+    far = [source for source in thread.call.sources if peers_of(f, Call("recv", [source]))]
+    return Call("recv", far) if len(far) == 1 else None
 
 
 def _executor(facts: Sequence[ProcessState], f: ProcessState, seen: frozenset[Node]) -> Outlook:
@@ -177,6 +189,8 @@ def _edge(facts: Sequence[ProcessState], edge: Edge, seen: frozenset[Node], ever
         found = _any(facts, edge.candidates, seen, edge.lock)
         if found.kind == "nobody":
             found.ended = edge.ended
+        if edge.doubted and found.kind not in GOOD:
+            found = Outlook("unknown", None, found.way)
     if edge.limit and found.kind in ("nobody", "sleeps", "unknown") and edge.kind not in LOCKS:
         found = Outlook("unknown", None, found.way, found.ended)
     return Outlook(found.kind, found.culprit, [said, *found.way], found.ended, found.lock)

@@ -65,6 +65,7 @@ def _thread(s: ProcessSamples, th: object, edge: object) -> ThreadState:
         holds=bool(s.gil and s.gil.count and s.gil.held.get(tid, 0) == s.gil.count),
         wanted=wanted / s.window if wanted is not None and s.window else None,
         call=s.calls.get(tid),
+        waited=s.waited and th is s.view.main,
     )
 
 

@@ -139,5 +139,7 @@ def matrix(found):
     lines.append(f"{len(found)} situations: " + ", ".join(f"{n} {h}" for h, n in how.items()) + f"; {share:.1f} % right")
     sure = [o for o in found if "unknown" not in o.right and o.how != "left out"]
     told = sum(o.how == "right" for o in sure)
-    lines.append(f"without those whose truth accepts unknown: {told} of {len(sure)}, {100 * told / max(len(sure), 1):.1f} % right")
+    lines.append(
+        f"without those whose truth accepts unknown: {told} of {len(sure)}, {100 * told / max(len(sure), 1):.1f} % right"
+    )
     return lines

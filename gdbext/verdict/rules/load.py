@@ -58,12 +58,17 @@ def _givers(facts: Sequence[ProcessState], working: Sequence[ThreadState]) -> se
     for f in facts:
         calls = [t.call for t in f.threads[:1] if t in working and t.call is not None and _waits_end(t)]
         calls += [task.call for task in f.tasks if task.node in f.moved_tasks and task.call is not None]
+        if f.moved_tasks:  # a loop whose transports are no Python (uvloop's) tells its sockets by its selector alone
+            calls += [t.call for t in f.threads if t.call is not None and t.call.name == "epoll"]
         for call in calls:
             pids |= {*peers_of(f, call), *call.peers}
         if any(c.moved and " in ring " in c.what for c in f.counters):
             names = {ring.name for ring in f.rings}
             pids |= {other.pid for other in facts if names & (other.shared | {ring.name for ring in other.rings})}
-    return {f.main.node for f in facts if f.main is not None and f.pid in pids}
+    found = {f.main.node for f in facts if f.main is not None and f.pid in pids}
+    if any(_waits_end(t) for t in working):  # who takes turns with them, at a lock between processes say
+        found |= {f.main.node for f in facts if f.main is not None and f.main.moved and not f.role}
+    return found
 
 
 def _engine(facts: Sequence[ProcessState]) -> Verdict:
@@ -89,6 +94,8 @@ def _at_work(facts: Sequence[ProcessState], t: ThreadState) -> bool:
 def _waits_end(t: ThreadState) -> bool:
     """Its waits for others come to an end: it was given locks, items or answers meanwhile. A sleep and a wait with a time limit
     end by themselves."""
+    if t.waited:
+        return True
     if t.edge is not None:
         return not t.edge.limit and t.edge.kind != "GIL"
     if t.does == "device":

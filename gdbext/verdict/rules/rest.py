@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..facts import Verdict
-from ..follow import outlook
+from ..facts import Verdict, thread_of
+from ..follow import outlook, owed
 from ..words import name_of
 from . import requests
 from .chains import roots
@@ -49,4 +49,8 @@ def _counts(t: ThreadState) -> bool:
 
 
 def _at_peace(facts: Sequence[ProcessState], node: Node) -> bool:
-    return outlook(facts, node).kind in ("rests", "ticks", "moves")
+    found = outlook(facts, node)
+    if found.kind == "works" and found.culprit == node and node not in owed(facts):
+        t = thread_of(facts, node)
+        return t is not None and t.collects
+    return found.kind in ("rests", "ticks", "moves")

@@ -48,7 +48,7 @@ def truth(kind, drawn):
 # Each takes (draw, `drawn`: what the ender does) and gives (kind of truth, function that waits).
 def a_lock(make):
     def build(draw, drawn):
-        lock, has = make(), threading.Event()
+        lock, has, kind = make(), threading.Event(), "lock"
         if drawn == "slow":
 
             def turn():
@@ -67,7 +67,7 @@ def a_lock(make):
                     time.sleep(0.01)
 
             thread("ender", turn)
-            return "lock", wait
+            return kind, wait
         if drawn == "dead":
 
             def take():
@@ -75,6 +75,8 @@ def a_lock(make):
                 has.set()
 
             thread("ender", take).join()
+            if make is threading.Lock:
+                kind = "lock without an owner"
         elif drawn == "nobody":
             lock.acquire()
             thread("beside", forever)
@@ -92,7 +94,7 @@ def a_lock(make):
             with lock:
                 pass
 
-        return "lock", wait_for
+        return kind, wait_for
 
     return build
 
@@ -387,6 +389,8 @@ def truth_of(kind, drawn):
     """(hung, right verdicts, culprits by name)"""
     if kind == "cycle":
         return True, ["lock-cycle"], ["ender", "main", "task"]
+    if kind == "lock without an owner":
+        return True, ["lock-held", "unknown"], ["dead"]
     if kind == "async lock":
         return True, ["lock-held"], ["task"]
     if kind == "loop":
