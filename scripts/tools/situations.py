@@ -25,16 +25,18 @@ def main():
     count = int(words[1]) if len(words) > 1 else 60
     print(f"seed {seed}, {count} situations", flush=True)
     found, began = [], time.monotonic()
-    for one in situations.run(
-        range(seed * 100000, seed * 100000 + count), processes=int(os.environ.get("SITUATIONS_AT_ONCE", "4"))
-    ):
-        found.append(one)
-        if one.how != "right":
-            print(
-                f"{one.how}: {one.words} {one.drawn}: said {one.verdict} {one.culprits}, true {one.right} {one.true}", flush=True
-            )
-            if one.how == "WRONG" or "-v" in sys.argv:
+    try:
+        for one in situations.run(
+            range(seed * 100000, seed * 100000 + count), processes=int(os.environ.get("SITUATIONS_AT_ONCE", "4"))
+        ):
+            found.append(one)
+            if one.how != "right":
+                said = f"said {one.verdict} {one.culprits}, true {one.right} {one.true}"
+                print(f"{len(found)}. {one.how}: {one.words} {one.drawn}: {said}", flush=True)
+            if one.how in ("WRONG", "left out") or "-v" in sys.argv and one.how != "right":
                 print("    " + "\n    ".join(one.evidence[:5]), flush=True)
+    except KeyboardInterrupt:
+        print(f"interrupted after {len(found)}")
     print("\n".join(situations.matrix(found)))
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu = sum(one.ru_utime + one.ru_stime for one in spent)

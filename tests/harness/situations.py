@@ -14,10 +14,13 @@ import tempfile
 import time
 from dataclasses import dataclass
 
+from gdbext.errors import GdbextError
+
 from .answers import answer
 from .heartbeats import asleep
 from .subjects import SUBJECTS, spawned
 
+SECONDS = 300  # that a situation may take to begin
 ACCUSES = (
     "crashed", "stopped", "lock-cycle", "lock-held", "gil", "dead-thread", "livelock", "loop-blocked", "collective", "kernel",
     "starved", "stuck-requests", "orphaned",
@@ -74,6 +77,7 @@ class Stage:
     def asked(self, needs, words):
         """-> a file of what a server says."""
         with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(SECONDS)
             s.connect(self.path(needs))
             s.sendall(f"{words}\n".encode())
             with s.makefile() as said:
@@ -97,7 +101,7 @@ class Stage:
     def outcome(self, words, needs, wait=1.0):
         """The `Outcome` of a situation."""
         if not os.path.exists(self.path(needs)):
-            return Outcome(words, "", False, [], [], "", [], ["no interpreter with torch, uvloop and vLLM"], "left out")
+            return left_out(words, "no interpreter with torch, uvloop and vLLM")
         with self.lived(needs, words) as truth:
             asleep(truth["pid"], seconds=0.3)  # some never do
             time.sleep(0.2)
@@ -112,6 +116,18 @@ class Stage:
         )
 
 
+def left_out(words, why):
+    return Outcome(words, "", False, [], [], "", [], [why], "left out")
+
+
+def told(stage, words, needs):
+    """As `Stage.outcome`; a situation that cannot be lived ends none of the others."""
+    try:
+        return stage.outcome(words, needs)
+    except (OSError, ValueError, GdbextError) as e:
+        return left_out(words, f"{type(e).__name__}: {e}")
+
+
 def run(situations, processes=2):
     """`Outcome` of each situation, a seed or words, some at once."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -123,7 +139,7 @@ def run(situations, processes=2):
             if server is not None:
                 stack.enter_context(server)
         pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("fork")))
-        yield from pool.map(stage.outcome, *zip(*drawn))
+        yield from pool.map(told, [stage] * len(drawn), *zip(*drawn))
 
 
 def matrix(found):

@@ -12,7 +12,7 @@ import tempfile
 import time
 
 from nccl_rank import communicator
-from situation_parts import LATE, SPINNING, STUCK, behind_a_lock, children, tids
+from situation_parts import LATE, SPINNING, STUCK, behind_a_lock, children, stuck, tids
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
@@ -201,10 +201,11 @@ def ring(waits):
         queue.wait_until_ready()
         queue.enqueue("begin")
         heard(told)
+        stand = stuck(drawn) if waits == "message" else None
 
         def write():
-            if waits == "message" and drawn != "slow":
-                keep_away(drawn, lambda: None)
+            if stand is not None:
+                stand()
             n = 0
             while True:
                 n += 1
