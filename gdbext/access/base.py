@@ -127,6 +127,11 @@ class Target:
     # ---- memory --------------------------------------------------------------------------------------------------
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes at `address`; `FaultError` where any of them cannot be read."""
+        if self._cache_epoch == self.epoch:  # by far the most reads: what is wanted lies in one page that was read before
+            known = self._pages.get(address & -PAGE)
+            start = address & PAGE - 1
+            if known is not None and 0 <= size <= len(known) - start:
+                return known[start : start + size]
         if not 0 <= size <= MAX_READ or not 0 <= address < 1 << 64:
             raise FaultError(address, size, "not an address range")
         if size > PAGE:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import json
 import os
+import signal
 import struct
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 MAX_PATH = 1 << 20
 MAX_STACK_TOP = 4 << 20
 AT_EXECFN = 31
+SIGINFO_SIZE = 24  # of the 128 bytes: number, errno, code, then the sender's pid or the address
+ADDRESSED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+FATAL = (*ADDRESSED, signal.SIGABRT, signal.SIGSYS)
 
 
 class CoreFileTarget(Target):
@@ -44,7 +48,7 @@ class CoreFileTarget(Target):
         self._starts = [s.vaddr for s in self._loads]
         self.truncated = any(s.offset + s.filesz > len(self.file.data) for s in self.file.segments)
         self._status: list[bytes] = []
-        self._psinfo = self._auxv = b""
+        self._psinfo = self._auxv = self._siginfo = b""
         self.note: dict[str, Any] = {}
         for name, kind, data in self.file.notes():
             self._take_note(name, kind, data)
@@ -64,6 +68,8 @@ class CoreFileTarget(Target):
             return
         elif kind == elf.NT_PRSTATUS and len(data) >= PR_REGISTERS:
             self._status.append(data)
+        elif kind == elf.NT_SIGINFO and len(data) >= SIGINFO_SIZE and not self._siginfo:
+            self._siginfo = data  # of the first thread, which is the one that died
         elif kind == elf.NT_PRPSINFO and len(data) >= PSINFO_SIZE:
             self._psinfo = data
         elif kind == elf.NT_AUXV:
@@ -83,6 +89,18 @@ class CoreFileTarget(Target):
 
     def _first_tid(self) -> int | None:
         return struct.unpack_from("<i", self._status[0], PR_PID)[0] if self._status else None
+
+    def fatal_signal(self) -> tuple[int, str] | None:
+        """(tid, what in words) of the thread that an error of its own has ended; None for a core that somebody asked for, by gcore
+        or by a signal. Source: Linux, include/uapi/asm-generic/siginfo.h; fs/binfmt_elf.c writes the thread that died first."""
+        if not self._siginfo or not self._status:
+            return None
+        number, _, code, _, sender = struct.unpack_from("<5i", self._siginfo)
+        tid = self._first_tid() or 0
+        if number not in FATAL or code <= 0 and sender not in (self.pid, tid):
+            return None
+        at = f" at address {struct.unpack_from('<Q', self._siginfo, 16)[0]:#x}" if code > 0 and number in ADDRESSED else ""
+        return tid, f"{signal.Signals(number).name}{at}"
 
     def describe(self) -> str:
         """What messages call it: its kind and file."""

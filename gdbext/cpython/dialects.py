@@ -306,9 +306,13 @@ class Dialect:
     def instance_entries(self, rt: Runtime, obj: Object) -> list[tuple[str, int]]:
         """`[(name, value address)]`"""
         found = []
+        names: dict[int, str] = rt.target.cached("attribute names", dict)  # instances of a class have the same keys
         for key, value in self.instance_pairs(rt, obj):
             try:
-                found.append((rt.object(key).string(MAX_NAME), value))
+                name = names.get(key)
+                if name is None:
+                    name = names[key] = rt.object(key).string(MAX_NAME)
+                found.append((name, value))
             except GdbextError:
                 continue  # a key that is no str: not an attribute
         return found

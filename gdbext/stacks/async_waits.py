@@ -112,6 +112,14 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
     return found
 
 
+def used(rt: Runtime) -> bool:
+    """Whether the process has imported asyncio."""
+    try:
+        return rt.has_module(("asyncio.tasks",))
+    except GdbextError:
+        return True  # `read` says what is wrong
+
+
 def key_of(task: Any) -> Any:
     """A key of a task that changes as the task goes on: its state, and the places and variables of its frames."""
     try:

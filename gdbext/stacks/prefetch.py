@@ -29,32 +29,26 @@ CHUNK = 1 << 20
 def read(target: Target, *words: str) -> str:
     """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, else Python
     expressions (names of any frame of the main thread), read with the values of the tensors they give."""
-    error = _stacks(target)
+    try:
+        view = ProcessView(target)  # what every answer needs: threads, their frames and names, the GIL
+    except GdbextError as e:
+        return str(e)
+    error = next(iter(view.partial), "") or next(
+        (r for th in view.threads if target.is_stopped for r in th.reasons if "cannot read" in r), ""
+    )
     log = target.read_log
     if log is not None and log.repeated:
         return error
     if log is not None and log.of_copy:  # what the copy lacks of the rest is not worth another stop
         with log.optional():
-            return error or (_more(target, words) if words else "")
-    return error or _more(target, words)
+            return error or (_more(view, words) if words else "")
+    return error or _more(view, words)
 
 
-def _stacks(target: Target) -> str:
-    """What every answer needs: threads, their frames and names, the GIL."""
-    try:
-        view = ProcessView(target)
-    except GdbextError as e:
-        return str(e)
-    return next(iter(view.partial), "") or next(
-        (r for th in view.threads if target.is_stopped for r in th.reasons if "cannot read" in r), ""
-    )
-
-
-def _more(target: Target, words: Sequence[str]) -> str:
+def _more(view: ProcessView, words: Sequence[str]) -> str:
     """What locks, labels, expressions and the KV cache need."""
-    error = ""
+    error, target = "", view.target
     try:
-        view = ProcessView(target)
         if view.rt is not None:
             distributed_label(view.rt)
             world(view.rt)

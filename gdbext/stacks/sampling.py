@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..access.proctable import ProcTable
+from ..access.snapshot import CoreFileTarget
 from ..cpython import event_loops, gil
 from ..cpython.runtime import open_runtime
 from ..cpython.stack_keys import advanced, stack_key
@@ -78,6 +79,7 @@ class ProcessSamples:
     children: dict[int, float] = field(default_factory=dict)
     ancestors: set[int] = field(default_factory=set)
     parent_gone: bool = False
+    died: tuple[int, str] | None = None  # of a core: (tid, the signal) of the thread whose error ended it
     waited: bool = False  # its main thread stood at a look in a wait that others end
     holders: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)
     first: dict[Any, Any] = field(default_factory=dict)  # what was counted at the first look
@@ -213,7 +215,7 @@ def _last_look(s: ProcessSamples, rt: Runtime) -> None:
     try:
         tids = [th.tid for th in rt.target.threads()]
         s.calls = system_calls.read(rt.target, tids)
-        light = threads.read_threads(rt.target, rt, [], native=False)
+        light = threads.read_threads(rt.target, rt, [], native=False) if async_waits.used(rt) else []
         s.tasks = async_waits.read(s.name, rt, light, time.monotonic())
         files = system_calls.Files(s.pid)
         for task in s.tasks.tasks:
@@ -274,6 +276,7 @@ def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
             if s.world is None and s.rank is None:  # an engine's default group may span many engines
                 s.world = next(((c.rank, c.size) for c in s.counts if c.default and c.rank is not None), None)
             if not live:
+                s.died = snap.target.fatal_signal() if isinstance(snap.target, CoreFileTarget) else None
                 s.tasks = async_waits.read(s.name, s.view.rt, s.view.threads)
         for th in s.view.threads:
             if th.python and th.tid in s.stacks:

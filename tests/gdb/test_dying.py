@@ -1,9 +1,12 @@
 """A process that ends while it is read is said to have ended, not to have a Python of another layout."""
 
+import os
+import signal
 import sys
 
 import pytest
-from harness.subjects import running
+from harness.answers import answer
+from harness.subjects import running, spawned, unlimited_core
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import Runtime, open_runtime
@@ -38,3 +41,25 @@ def test_a_process_that_ends_while_it_is_copied():
             taken.target._read = lambda at, size: bytes(size)
             with pytest.raises(NotFoundError, match="has ended while it was copied"):
                 threads.view_of(taken)
+
+
+@pytest.mark.parametrize("how", ["import ctypes; ctypes.string_at(8)", "import os; os.abort()", ""])
+def test_a_core_of_an_error_is_a_crash_and_one_that_was_asked_for_is_not(tmp_path, how):
+    """The thread that died is named; a SIGABRT that somebody sends to get a core says nothing about the process."""
+    code = (
+        "import threading, time\n"
+        "def late():\n    print(threading.get_native_id(), flush=True)\n    time.sleep(1 if {how!r} else 1000)\n    exec({how!r})\n"
+        "t = threading.Thread(target=late, name='late')\nt.start()\nt.join()\n"
+    ).format(how=how)
+    with spawned([sys.executable, "-c", code], ready="", cwd=tmp_path, preexec_fn=unlimited_core) as process:
+        if not how:
+            process.send_signal(signal.SIGABRT)
+        process.wait(60)
+        core = next((str(tmp_path / name) for name in os.listdir(tmp_path) if name.startswith("core")), None)
+        if core is None:
+            pytest.skip("the kernel writes no cores into the working folder here")
+        said = answer(f"llm-hang {core} -json")
+        assert (said["verdict"] == "crashed") == bool(how)
+        if how:
+            assert [c["tid"] for c in said["culprits"]] == [int(process.said)]
+            assert ("SIGABRT" if "abort" in how else "SIGSEGV at address 0x8") in said["evidence"][0]

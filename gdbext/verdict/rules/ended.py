@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...engines import registry
 from ..facts import Verdict
 from ..follow import awaited_pids
-from ..words import waiting
+from ..words import describe_node, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,11 @@ _STOPPED = {
 def crashed(facts: Sequence[ProcessState]) -> Verdict | None:
     """A process that was looked at has ended, or a child that somebody waits for. A dead child that nobody waits for is a note
     (`notes`)."""
+    died = [(f, *f.died) for f in facts if f.died is not None]
+    if died:
+        nodes = [(f.name, tid) for f, tid, _ in died]
+        evidence = [f"{f.name} died of {what} in {describe_node(facts, (f.name, tid))}" for f, tid, what in died]
+        return Verdict("crashed", nodes, evidence, waiting(facts, [f for f, _, _ in died]))
     dead = [f for f in facts if f.state in ("Z", "X")]
     if dead:
         evidence = [f"{f.name} {_ENDED[f.state]}" + (f" ({f.ended})" if f.ended else "") for f in dead]
