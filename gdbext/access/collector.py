@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import bisect
+import contextlib
 import importlib
 import json
 import os
@@ -27,7 +28,7 @@ from .proc import ProcTarget, boot_id, parse_maps, read_maps, read_proc
 from .working_set import MAX_PAGES, Copy, Recorder, read_loader
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable, Sequence
+    from typing import Any, Callable, Iterable, Iterator, Sequence
 
     from .base import Target
 
@@ -159,7 +160,7 @@ class Collection:
         buffer = ptrace.ReadBuffer(_joined(runs(pages) + self.heap_spans))
         arch = "aarch64" if ptrace.MACHINE == "aarch64" else "x86-64"
         ends = [(m.start, m.end) for m in self.maps if "w" in m.perms]
-        with self.stopped as stopped:
+        with _before_others(), self.stopped as stopped:
             for tid in stopped.threads:
                 try:
                     got.registers[tid] = ptrace.general_registers(tid)
@@ -271,6 +272,21 @@ class Collection:
             "time": time.time(),
             "partial": self.partial,
         }
+
+
+@contextlib.contextmanager
+def _before_others() -> Iterator[None]:
+    """Where this user may: runs before all others on a machine at work, for another process stands still meanwhile."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
+    except OSError:
+        yield  # not root's
+        return
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
 def _stack_ranges(registers: Iterable[bytes], arch: str, ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
