@@ -160,8 +160,8 @@ def _restorer(target: Target) -> int:
                 if word in code:
                     return m.start + code.index(word)
     raise GdbextError(
-        f"process {target.pid}: its libraries have no end of a signal handler (__restore_rt), through which a call that undoes itself "
-        "returns"
+        f"process {target.pid}: its libraries have no end of a signal handler (__restore_rt), through which a call that undoes "
+        "itself returns"
     )
 
 

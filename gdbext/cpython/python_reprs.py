@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
@@ -9,7 +10,9 @@ from .objects import Object
 from .types import LONG, STR, TUPLE, TYPE
 
 if TYPE_CHECKING:
+    from .frames import Code
     from .reprs import Repr
+    from .runtime import Runtime
     from .types import TypeInfo
 
 _METACLASSES = ("enum.EnumMeta", "enum.EnumType", "typing._AnyMeta")  # whose __repr__ `show_class` knows
@@ -22,7 +25,7 @@ def show(printer: Repr, value: Object, definer: TypeInfo, depth: int) -> str | N
     if info.flags & TYPE:
         return show_class(value) if definer.full_name in _METACLASSES else None
     if definer.module == "enum" or "_member_map_" in definer.namespace:
-        return _enum(printer, value, depth)
+        return _enum(printer, value, definer, depth)
     if "__dataclass_fields__" in definer.namespace and _generated(value, definer):
         return _dataclass(printer, value, definer, depth)
     if info.flags & TUPLE and "_fields" in definer.namespace:
@@ -57,11 +60,14 @@ def _counter(printer: Repr, value: Object, depth: int) -> str:
 
 
 # ---- enums -----------------------------------------------------------------------------------------------------------
-def _enum(printer: Repr, value: Object, depth: int) -> str | None:
-    """`<Color.RED: 1>`; combinations of flags as enum.py of each minor names them."""
-    fields = dict(value.fields())
-    if "_value_" not in fields:
+def _enum(printer: Repr, value: Object, definer: TypeInfo, depth: int) -> str | None:
+    """`<Color.RED: 1>`; combinations of flags as enum.py of each minor names them, members that `enum.global_enum` (3.11) made
+    names of their module as `re.IGNORECASE`. None where the class has a `__repr__` of its own."""
+    fields, code = dict(value.fields()), _repr_code(value.rt, definer)
+    if "_value_" not in fields or code is None or os.path.basename(code.file) != "enum.py":
         return None
+    if code.name in ("global_enum_repr", "global_flag_repr"):
+        return _global_enum(printer, value, fields, code.name == "global_flag_repr", depth)
     name, shown = fields.get("_name_"), printer.show(fields["_value_"], depth + 1)
     if isinstance(name, Object) and name.type.flags & STR:
         return f"<{value.type.name}.{name.string(200)}: {shown}>"
@@ -69,6 +75,14 @@ def _enum(printer: Repr, value: Object, depth: int) -> str | None:
         return f"<{value.type.name}: {shown}>"
     names = _flag_names(value, fields["_value_"])
     return f"<{value.type.name}.{names}: {shown}>" if names else None
+
+
+def _global_enum(printer: Repr, value: Object, fields: dict[str, Object], flag: bool, depth: int) -> str:
+    module, name = value.type.module.rpartition(".")[2], fields.get("_name_")
+    if not isinstance(name, Object) or not name.type.flags & STR:
+        return f"{module}.{value.type.name}({printer.show(fields['_value_'], depth + 1)})"
+    names = name.string(1000).split("|") if flag else [name.string(200)]
+    return "|".join(one if one[:1].isdigit() else f"{module}.{one}" for one in names)
 
 
 def _flag_names(value: Object, number: Object) -> str:
@@ -119,12 +133,16 @@ def _dataclass(printer: Repr, value: Object, definer: TypeInfo, depth: int) -> s
 
 def _generated(value: Object, definer: TypeInfo) -> bool:
     """Whether a class's `__repr__` is the one that `dataclasses` made: its code comes from no file of the user's."""
-    rt = value.rt
+    code = _repr_code(value.rt, definer)
+    return code is not None and (code.file == "<string>" or code.file.endswith("dataclasses.py"))
+
+
+def _repr_code(rt: Runtime, definer: TypeInfo) -> Code | None:
+    """The code of a class's `__repr__`; None where it is no function of Python's."""
     func = rt.object(definer.namespace["__repr__"])
     try:
         own = dict(func.instance_entries())  # wrapped against recursion: __wrapped__ is the generated one
         func = rt.object(own["__wrapped__"]) if "__wrapped__" in own else func
-        code = rt.code(rt.target.u64(func.address + rt.layout["func.func_code"]))
-        return code.file == "<string>" or code.file.endswith("dataclasses.py")
+        return rt.code(rt.target.u64(func.address + rt.layout["func.func_code"]))
     except GdbextError:
-        return False
+        return None

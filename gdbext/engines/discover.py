@@ -71,7 +71,8 @@ def survey(
         rank.index = index
     if search.hidden:
         search.partial.append(
-            f"{search.hidden} large Python processes are another user's, and may be an engine's: run this as root, or as that user, to see"
+            f"{search.hidden} large Python processes are another user's, and may be an engine's: run this as root, or as "
+            "that user, to see"
         )
     for rank in found:
         rank.process.gpus, rank.process.ns_pids  # noqa: B018  (their reading notes what is not readable)

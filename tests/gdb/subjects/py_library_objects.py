@@ -1,5 +1,6 @@
 """Records, enums and objects of the standard library, and what Python says of each; see py_cases."""
 
+import calendar
 import collections
 import dataclasses
 import datetime
@@ -9,6 +10,8 @@ import fractions
 import functools
 import itertools
 import pathlib
+import re
+import signal
 import sys
 import threading
 import time
@@ -89,6 +92,9 @@ class NamedMore(Named):
 ring = Node()
 ring.next = Node(ring)
 add("enum", Color.RED, Color.BLUE, Number.ONE, Bits.A, Marks.X)
+add("signals", signal.SIGTERM)
+if sys.version_info >= (3, 11):  # before, each such class has a __repr__ of its own
+    add("members made names of their module", re.I, re.I | re.M, re.RegexFlag(0), calendar.MONDAY)
 add("flags combined", Bits(0), Bits.A | Bits.B, Marks.X | Marks.Y, Marks(0))
 add(
     "dataclass",

@@ -3,6 +3,7 @@
 import array
 import asyncio
 import collections
+import enum
 import json
 import math
 import random
@@ -442,7 +443,15 @@ if numpy:
         numpy.zeros((2, 0, 3), dtype="float16"),
     ]
 
+
 # An own __repr__ of Python code cannot be run by a reader: what object.__repr__ says is expected of those.
-opaque = [Callers(), [Callers()], {"k": Callers()}]
+class Loud(enum.Enum):
+    ONE = 1
+
+    def __repr__(self):
+        return self.name.lower() + "!"
+
+
+opaque = [Callers(), [Callers()], {"k": Callers()}, Loud.ONE]
 
 tell(opaque, arrays)
