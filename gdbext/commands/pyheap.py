@@ -56,7 +56,7 @@ class PyHeap(Command):
     objects hold that it does not track: texts, numbers, code. Nothing is called; bytes are those of sys.getsizeof ("~" before
     those of types that count more than their fields there). "312/700 2/10 1/10" are the collector's three counters, each with the
     number at which its generation is collected next. Of a tracked type `count` is gc.get_objects()'s. "held in all" is
-    what hangs on a container by the shortest ways from modules and frames. A million objects take about ten seconds of CPU."""
+    what hangs on a container by the shortest ways from modules and frames. A million objects take about three seconds of CPU."""
 
     name = "pyheap"
     group = "python"

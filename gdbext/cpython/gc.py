@@ -8,8 +8,7 @@ builds have no rings.
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FaultError, GdbextError, LayoutError
 
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 
 MAX_OBJECTS = 200_000_000
 WINDOW = 16  # log2 of the bytes read at once
-MAX_WINDOWS = 4096  # kept: 256 MiB
+MAX_WINDOWS = 2048  # kept: 128 MiB
+STRETCH = 1 << 16  # objects that are handed out at once
 
 
 class Windows:
@@ -29,6 +29,7 @@ class Windows:
 
     def __init__(self, target: Target) -> None:
         self.target, self.held = target, {}
+        self.known: dict[int, Any] = {}  # as words
 
     def window(self, number: int) -> bytes:
         """The bytes from `number << WINDOW` on; none where a mapping begins or ends inside it."""
@@ -40,9 +41,19 @@ class Windows:
             except FaultError:
                 found = b""
             if len(held) >= MAX_WINDOWS:
-                held.clear()
+                self.clear()
             held[number] = found
         return found
+
+    def words(self, number: int) -> Any:
+        """The same as unsigned words of 8 bytes."""
+        found = self.known[number] = memoryview(self.window(number)).cast("Q")
+        return found
+
+    def clear(self) -> None:
+        """Forgets what was read."""
+        self.held.clear()
+        self.known.clear()
 
 
 def rings(rt: Runtime) -> list[int]:
@@ -63,38 +74,46 @@ def collecting(rt: Runtime) -> bool:
 
 
 def tracked(rt: Runtime) -> Iterator[tuple[int, int]]:
-    """Yields (address, type's address) of every tracked object, about 0.5 us each. Errors: those of `ring`."""
+    """Yields (address, type's address) of every tracked object. Errors: those of `stretches`."""
     windows = Windows(rt.target)
     for head in rings(rt):
-        yield from ring(rt, head, windows)
+        for addresses, kinds in stretches(rt, head, windows):
+            yield from zip(addresses, kinds)
 
 
-def ring(rt: Runtime, head: int, windows: Windows) -> Iterator[tuple[int, int]]:
-    """Yields (address, type's address) of every object of the list that begins at `head`.
+def stretches(rt: Runtime, head: int, windows: Windows) -> Iterator[tuple[list[int], list[int]]]:
+    """Yields ([addresses], [their types' addresses]) of the objects of the list that begins at `head`, about 0.3 us each.
 
     `LayoutError` where it does not close, `FaultError` where it leads out of memory.
     """
     L = rt.layout
-    head_size, next_at, type_at = L["gc.head.__size"], L["gc.head._gc_next"], L["object.ob_type"]
-    mask, held = (1 << WINDOW) - 1, windows.held
-    node = struct.Struct(f"<{next_at}xQ{head_size + type_at - next_at - 8}xQ")  # one object's _gc_next and type
-    unpack, size = node.unpack_from, node.size
-    (at,) = struct.unpack("<Q", rt.target.read(head + next_at, 8))
-    at &= ~3
-    count, mark, marked = 0, 0, 0  # Brent's search for a cycle that does not lead through the head
+    head_size, next_at, type_at = L["gc.head.__size"], L["gc.head._gc_next"], L["gc.head.__size"] + L["object.ob_type"]
+    next_word, type_word, mask = next_at >> 3, type_at >> 3, (1 << WINDOW) - 1
+    last = (1 << WINDOW - 3) - type_word  # the first word of an object that goes on in the next window
+    known, at = windows.known, rt.target.u64(head + next_at) & ~3
+    count, length, mark, marked = 0, 64, 0, 0  # Brent's search for a cycle that does not lead through the head
     while at != head:
-        if at < 4096:
-            raise LayoutError(f"the garbage collector's list at {head:#x} leads to {at:#x}")
-        blob, inside = held.get(at >> WINDOW), at & mask
-        if blob is None:
-            blob = windows.window(at >> WINDOW)
-        if inside + size > len(blob):
-            blob, inside = rt.target.read(at, size), 0
-        following, kind = unpack(blob, inside)
-        yield at + head_size, kind
-        at = following & ~3
-        count += 1
+        if count >= marked:
+            mark, marked = at, 2 * count
+        addresses: list[int] = []
+        kinds: list[int] = []
+        for _ in range(length):
+            words, place = known.get(at >> WINDOW), (at & mask) >> 3
+            if words is None:
+                if at < 4096:
+                    raise LayoutError(f"the garbage collector's list at {head:#x} leads to {at:#x}")
+                words = windows.words(at >> WINDOW)
+            addresses.append(at + head_size)
+            if words and place < last and not at & 7:
+                kinds.append(words[place + type_word])
+                at = words[place + next_word] & ~3
+            else:
+                kinds.append(rt.target.u64(at + type_at))
+                at = rt.target.u64(at + next_at) & ~3
+            if at == head or at == mark:
+                break
+        count += len(addresses)
         if at == mark or count > MAX_OBJECTS:
             raise LayoutError(f"the garbage collector's list at {head:#x} does not come back to its head")
-        if count >= marked:
-            mark, marked = at, max(64, 2 * count)
+        length = min(2 * length, STRETCH)
+        yield addresses, kinds

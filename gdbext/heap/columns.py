@@ -9,7 +9,7 @@ from ..cpython import gc
 from ..errors import GdbextError
 from .model import ring_numbers
 from .shapes import HEAD, counted
-from .words import PAGE, TOP, Vector
+from .words import PAGE, TOP, Vector, distinct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,16 +38,15 @@ class VectorWalk:
         np, heap, windows = self.np, self.heap, gc.Windows(self.heap.rt.target)
         addresses, kinds = array("q"), array("q")
         for generation, head in ring_numbers(heap.rt):
-            before = len(addresses)
-            for address, kind in gc.ring(heap.rt, head, windows):
-                addresses.append(address)
-                kinds.append(kind)
-            heap.generations[generation] += len(addresses) - before
-        windows.held.clear()
+            for some, of in gc.stretches(heap.rt, head, windows):
+                addresses.extend(some)
+                kinds.extend(of)
+                heap.generations[generation] += len(some)
+        windows.clear()
         found, types = np.frombuffer(addresses, dtype="<i8"), np.frombuffer(kinds, dtype="<i8")
         order = np.argsort(found, kind="stable")
         heap.tracked = len(found)
-        for kind in np.unique(types).tolist():
+        for kind in distinct(np, types).tolist():
             heap.shape(kind)  # metatypes are among these
         return self._add(found[order], types[order])
 
@@ -82,15 +81,13 @@ class VectorWalk:
         for part in self.reader.batches(addresses):
             kinds, inverse = np.unique(types[part], return_inverse=True)
             shapes = [self.heap.shape(kind) for kind in kinds.tolist()]
-            needs = np.array([shape.need if shape is not None else 16 for shape in shapes], dtype=np.int64)
             at = addresses[part]
-            image = self.reader.image(at - HEAD, at + needs[inverse] - 1)
             order = np.argsort(inverse, kind="stable")
             ends = np.cumsum(np.bincount(inverse, minlength=len(kinds))).tolist()
             for shape, start, end in zip(shapes, [0, *ends], ends):
                 if shape is not None:
                     mine = np.sort(order[start:end])
-                    yield part.start + mine, shape, self.reader.columns(image, at[mine], shape.need, -HEAD)
+                    yield part.start + mine, shape, self.reader.columns(at[mine], shape.need, -HEAD)
 
     def _references(self, shape: Shape, c: Columns) -> Iterator[tuple[Any, Any]]:
         """Yields (place in the group of each word's owner, words that may be references)."""
@@ -135,7 +132,8 @@ class VectorWalk:
         hit = targets >= 0
         if hit.any():
             self.edges.append((sources[hit].astype(np.int32), targets[hit].astype(np.int32)))
-        sources, words = sources[~hit], words[~hit]
+        away = ~hit & self.reader.mapped(unique)[inverse]
+        sources, words = sources[away], words[away]
         if len(self.known) and len(words):
             place = np.minimum(np.searchsorted(self.known, words), len(self.known) - 1)
             new = self.known[place] != words
@@ -150,14 +148,14 @@ class VectorWalk:
         unique, first, inverse = np.unique(words, return_index=True, return_inverse=True)
         kinds = self._object_types(unique)
         leaf = np.zeros(len(unique), dtype=bool)
-        for kind in np.unique(kinds).tolist():
+        for kind in distinct(np, kinds).tolist():
             shape = heap.shape(kind) if kind else None
             if shape is None:
                 kinds[kinds == kind] = 0
             elif shape.leaf:
                 leaf |= kinds == kind
         self._count(sources[first[leaf]], unique[leaf], kinds[leaf])
-        self.known = np.union1d(self.known, unique[leaf | (kinds == 0)])
+        self.known = distinct(np, np.concatenate([self.known, unique[leaf | (kinds == 0)]]))
         keep = ((kinds != 0) & ~leaf)[inverse]
         return sources[keep], words[keep], kinds[inverse][keep]
 

@@ -33,9 +33,9 @@ class ScalarWalk:
         """Lists the tracked objects; -> their nodes."""
         heap, found = self.heap, []
         for generation, head in ring_numbers(heap.rt):
-            before = len(found)
-            found += gc.ring(heap.rt, head, self.reader.windows)
-            heap.generations[generation] += len(found) - before
+            for addresses, kinds in gc.stretches(heap.rt, head, self.reader.windows):
+                found += zip(addresses, kinds)
+                heap.generations[generation] += len(addresses)
         for address, kind in sorted(found):
             if heap.shape(kind) is not None:
                 self._add(address, kind)

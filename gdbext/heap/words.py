@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 PAGE = 4096
 MASK = (1 << WINDOW) - 1
-MAX_WINDOWS = 512  # held at once by one image: 32 MiB
+SLOTS = 1024  # windows that are held, a power of two: 64 MiB
+MAX_WINDOWS = SLOTS // 2  # that one request for records touches
 MAX_TABLE = 1 << 27  # entries of one table; a bigger count is damage
 TOP = 1 << 47
 LARGE = 8192  # words of a run that is read by itself
@@ -90,10 +91,26 @@ class Scalar:
 
 
 class Vector:
-    """Reads many records at once into numpy's arrays: what they touch is read window by window, each once per call."""
+    """Reads many records at once into numpy's arrays: what they touch is read window by window and held, as objects and what
+    belongs to them lie near each other. A window's slot is its number modulo `SLOTS`, so that windows that follow each other in
+    memory do so here; behind the last slot stands a copy of the first."""
 
     def __init__(self, target: Target, numpy: Any) -> None:
         self.target, self.numpy = target, numpy
+        self._held = numpy.full(SLOTS, -1, dtype=numpy.int64)
+        self._data = numpy.zeros((SLOTS + 1) << WINDOW, dtype=numpy.uint8)
+        maps = [(m.start, m.end) for m in target.mappings() if m.end <= TOP]
+        joined = [i for i, (start, _) in enumerate(maps) if not i or maps[i - 1][1] != start]
+        self._starts = numpy.array([maps[i][0] for i in joined], dtype=numpy.int64)
+        self._ends = numpy.array([maps[i - 1][1] for i in [*joined, len(maps)][1:]], dtype=numpy.int64)
+
+    def mapped(self, addresses: Any) -> Any:
+        """Which of these addresses lie in the process's memory."""
+        np = self.numpy
+        if not len(self._starts):
+            return np.zeros(len(addresses), dtype=bool)
+        place = np.searchsorted(self._starts, addresses, side="right") - 1
+        return (place >= 0) & (addresses < self._ends[place])
 
     def batches(self, addresses: Any) -> Iterator[slice]:
         """Slices of sorted `addresses` whose records lie in so few windows that they can be held at once."""
@@ -105,8 +122,54 @@ class Vector:
                 yield slice(first, min(end, first + (1 << 19)))
 
     def image(self, first: Any, last: Any) -> _Image:
-        """The windows that records from `first` to `last` (columns of addresses) lie in."""
-        return _Image(self.target, self.numpy, first, last)
+        """The memory that records from `first` to `last` (columns of addresses) lie in, until the next image is asked for."""
+        np = self.numpy
+        ids = distinct(np, np.concatenate([_runs(np, first >> WINDOW), _runs(np, last >> WINDOW)]))
+        slots = ids & (SLOTS - 1)
+        if len(ids) > SLOTS or len(distinct(np, slots)) < len(ids):
+            return _Image(np, self._apart(ids), ids)
+        missing = ids[self._held[slots] != ids]
+        self._held[missing & (SLOTS - 1)] = missing
+        self._fill(self._data, missing, missing & (SLOTS - 1))
+        if len(missing):
+            self._data[SLOTS << WINDOW :] = self._data[: 1 << WINDOW]
+        return _Image(np, self._data, None)
+
+    def _apart(self, ids: Any) -> Any:
+        """These windows one behind the other, where two of them have the same slot."""
+        np = self.numpy
+        data = np.empty(len(ids) << WINDOW, dtype=np.uint8)
+        self._fill(data, ids, np.arange(len(ids)))
+        return data
+
+    def _fill(self, data: Any, ids: Any, slots: Any) -> None:
+        """Reads the windows `ids` to their `slots`, those that follow each other at once."""
+        np = self.numpy
+        cuts = np.flatnonzero((np.diff(ids) != 1) | (np.diff(slots) != 1)) + 1
+        for start, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(ids)]):
+            if end > start:
+                place, size = int(slots[start]) << WINDOW, (end - start) << WINDOW
+                data[place : place + size] = 0
+                self.read_into(data[place : place + size], int(ids[start]) << WINDOW, size)
+
+    def read_into(self, data: Any, address: int, size: int) -> None:
+        """Reads what there is of `size` bytes into `data`; what cannot be read stays as it is."""
+        np = self.numpy
+        i = int(np.searchsorted(self._ends, address, side="right"))
+        while i < len(self._starts) and self._starts[i] < address + size:
+            start, end = max(address, int(self._starts[i])), min(address + size, int(self._ends[i]))
+            self._read_mapped(data[start - address : end - address], start, end - start)
+            i += 1
+
+    def _read_mapped(self, data: Any, address: int, size: int) -> None:
+        """As `read_into`, of one mapping: where a part of it cannot be read, in ever smaller steps."""
+        try:
+            data[:] = self.numpy.frombuffer(self.target.read(address, size), dtype=self.numpy.uint8)
+        except FaultError:
+            step = 1 << WINDOW if size > 1 << WINDOW else PAGE
+            if size > PAGE:
+                for at in range(0, size, step):
+                    self._read_mapped(data[at : at + step], address + at, min(step, size - at))
 
     def record(self, addresses: Any, size: int, base: int = 0) -> Columns:
         """`Columns` of the records from `addresses + base` to `addresses + size`, in any order."""
@@ -125,9 +188,10 @@ class Vector:
             out[:, place if order is None else order[place]] = self.image(at, at + 8 * count - 1).records(at, count)
         return Columns(addresses, out, self.record, base)
 
-    def columns(self, image: _Image, addresses: Any, size: int, base: int) -> Columns:
-        """As `record`, of addresses whose memory `image` holds."""
-        return Columns(addresses, image.records(addresses + base, (size - base + 7) >> 3), self.record, base)
+    def columns(self, addresses: Any, size: int, base: int) -> Columns:
+        """As `record`, of sorted addresses of objects in one batch."""
+        at, count = addresses + base, (size - base + 7) >> 3
+        return Columns(addresses, self.image(at, at + 8 * count - 1).records(at, count), self.record, base)
 
     def runs(self, starts: Any, counts: Any) -> Iterator[tuple[Any, Any, Any]]:
         """Yields (index of the run that each word is of, its place in the run, the word) of runs of `counts` words from `starts`
@@ -160,6 +224,19 @@ class Vector:
         return np.repeat(mine, length), inside, image.words[np.repeat(image.places(begin), length) + inside]
 
 
+def _runs(np: Any, values: Any) -> Any:
+    """`values` without those that equal the one before: most of a nearly sorted column's."""
+    keep = np.empty(len(values), dtype=bool)
+    keep[:1] = True
+    np.not_equal(values[1:], values[:-1], out=keep[1:])
+    return values[keep]
+
+
+def distinct(np: Any, values: Any) -> Any:
+    """The different `values`, sorted. np.unique does it through a hash table, which takes ten times as long for addresses."""
+    return _runs(np, np.sort(values))
+
+
 def _plausible(addresses: Any) -> Any:
     return (addresses >= PAGE) & (addresses < TOP) & (addresses & 7 == 0)
 
@@ -174,32 +251,10 @@ def _readable(target: Target, address: int, size: int) -> bytes:
 
 
 class _Image:
-    """The windows that some records lie in, one behind the other; those that follow each other in memory do so here."""
+    """The windows that some records lie in: in their slots, or (`ids`) one behind the other."""
 
-    def __init__(self, target: Target, np: Any, first: Any, last: Any) -> None:
-        self.np = np
-        low, high = np.unique(first >> WINDOW), np.unique(last >> WINDOW)
-        wide = np.flatnonzero((last >> WINDOW) - (first >> WINDOW) > 1)
-        between = [np.arange((first[i] >> WINDOW) + 1, last[i] >> WINDOW) for i in wide.tolist()]
-        self.ids = np.unique(np.concatenate([low, high, *between]))
-        data = np.zeros(len(self.ids) << WINDOW, dtype=np.uint8)
-        breaks = [0, *(np.flatnonzero(np.diff(self.ids) != 1) + 1).tolist(), len(self.ids)]
-        for start, end in zip(breaks, breaks[1:]):
-            if end > start:
-                self._fill(target, data, start << WINDOW, int(self.ids[start]) << WINDOW, (end - start) << WINDOW)
-        self.words = data.view("<i8")
-
-    def _fill(self, target: Target, data: Any, place: int, address: int, size: int) -> None:
-        """Reads `size` bytes; where a mapping begins or ends inside them, in ever smaller steps."""
-        try:
-            blob = target.read(address, size)
-        except FaultError:
-            step = 1 << WINDOW if size > 1 << WINDOW else PAGE
-            if size > PAGE:
-                for at in range(0, size, step):
-                    self._fill(target, data, place + at, address + at, min(step, size - at))
-            return
-        data[place : place + size] = self.np.frombuffer(blob, dtype=self.np.uint8)
+    def __init__(self, np: Any, data: Any, ids: Any) -> None:
+        self.np, self.words, self.ids = np, data.view("<i8"), ids
 
     def records(self, addresses: Any, count: int) -> Any:
         """`count` words from each address on, one row for each place."""
@@ -208,6 +263,6 @@ class _Image:
 
     def places(self, addresses: Any) -> Any:
         """Indexes into `words` of addresses that lie in these windows."""
-        np = self.np
-        where = np.searchsorted(self.ids, addresses >> WINDOW)
+        number = addresses >> WINDOW
+        where = number & (SLOTS - 1) if self.ids is None else self.np.searchsorted(self.ids, number)
         return (where << (WINDOW - 3)) + ((addresses & MASK) >> 3)

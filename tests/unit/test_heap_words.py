@@ -1,0 +1,78 @@
+"""Words of many records: in columns with numpy, one by one without; both read the same, wherever in memory the records lie."""
+
+import random
+import struct
+
+import pytest
+
+from gdbext.access.fake import FakeTarget
+from gdbext.access.model import Mapping
+from gdbext.heap import words
+
+numpy = pytest.importorskip("numpy")
+WINDOW = 1 << 16
+# Neighbours, two windows that want the same slot, the last slot and the first one behind it, half a window.
+PLACES = {
+    0x7F0000000000: 3 * WINDOW,
+    0x7F0000000000 + WINDOW * words.SLOTS: 2 * WINDOW,
+    WINDOW * (words.SLOTS - 1): 2 * WINDOW,
+    0x5500000F8000: 8 * 4096,
+}
+
+
+@pytest.fixture
+def target():
+    rng = random.Random(7)
+    memory = {at: rng.randbytes(size) for at, size in PLACES.items()}
+    return FakeTarget(memory, [Mapping(at, at + size, "rw-p") for at, size in PLACES.items()])
+
+
+def addresses(rng, count):
+    """Of records: anywhere in the mappings, over their ends, and nowhere."""
+    found = [1 << 45, 8, 0]
+    for _ in range(count):
+        at, size = rng.choice(list(PLACES.items()))
+        found.append(at + 8 * rng.randrange(size // 8))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_read_what_single_records_read(target, seed):
+    rng = random.Random(seed)
+    one, many = words.Scalar(target), words.Vector(target, numpy)
+    for _ in range(6):
+        at, size = addresses(rng, rng.choice((1, 5, 300))), 8 * rng.randint(1, 40)
+        if rng.random() < 0.5:
+            at.sort()
+        found = many.record(numpy.array(at, dtype=numpy.int64), size)
+        for offset in range(0, size, 8):
+            assert found.word(offset).tolist() == [one.record(a, size).word(offset) for a in at]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_runs_are_whole_and_in_the_order_of_their_addresses(target, seed):
+    rng = random.Random(seed)
+    many = words.Vector(target, numpy)
+    starts, counts = [], []
+    for at in addresses(rng, 200):
+        room = next((start + size - at for start, size in PLACES.items() if start <= at < start + size), 8)
+        starts.append(at)
+        counts.append(rng.randrange(min(words.LARGE + 50, room // 8) + 1))
+    told = {}
+    for index, inside, found in many.runs(numpy.array(starts), numpy.array(counts)):
+        for i, place, word in zip(index.tolist(), inside.tolist(), found.tolist()):
+            told.setdefault(i, {})[place] = word
+    for i, (start, count) in enumerate(zip(starts, counts)):
+        if count and start >= words.PAGE and start != 1 << 45:
+            wanted = struct.unpack(f"<{count}q", target.read(start, 8 * count))
+            assert told.get(i) == dict(enumerate(wanted)), (hex(start), count)
+
+
+def test_each_window_is_read_once(target):
+    many = words.Vector(target, numpy)
+    at = numpy.arange(0x7F0000000000, 0x7F0000000000 + 2 * WINDOW, 64)
+    many.record(at, 64)
+    before = target.reads
+    for _ in range(5):
+        many.record(at + 8, 48)
+    assert target.reads == before
