@@ -86,19 +86,10 @@ def sglang(running):
 def sglang_text(running):
     """SGLang with a tokenizer, one rank, and requests that bring their faults with them (subject/sglang_faults.py). What a test
     puts in, it takes out again; `faults` is the folder."""
-    return _with_faults(running, "--requests", "2")
-
-
-@pytest.fixture
-def sglang_workers(running):
-    """As `sglang_text`, with two tokenizer workers and the router between them and the scheduler."""
-    return _with_faults(running, "--requests", "4", "--workers", "2", "--stay")
-
-
-def _with_faults(running, *args):
     faults = os.path.join(running.folder, "faults")
     os.makedirs(faults, exist_ok=True)
-    engine = running.get("sglang", tp=1, args=("--text", "--context", "8192", "--faults", faults, *args))
+    args = ("--text", "--context", "8192", "--requests", "2", "--faults", faults)
+    engine = running.get("sglang", tp=1, args=args)
     engine.faults = faults
     return engine
 
@@ -146,7 +137,6 @@ def pytest_collection_modifyitems(items):
             any("sglang" in name for name in (*item.fixturenames, item.name)),
             "replicas" in item.fixturenames,
             "sglang_text" in item.fixturenames,
-            "sglang_workers" in item.fixturenames,
-            any(word in item.name for word in ("dead_worker", "ended_task", "orphan")) or "faulty" in item.fixturenames,
+            any(word in item.name for word in ("dead_worker", "ended_task")) or "faulty" in item.fixturenames,
         )
     )

@@ -2,10 +2,10 @@
 environment.
 
     serve_sglang.py --model FOLDER --ready FILE --port N [--tp N] [--requests N] [--tokens N] [--context N] [--workers N]
-        [--text] [--faults FOLDER] [--stay]
+        [--text] [--faults FOLDER]
 
 --text: with a tokenizer, a word for each token, so that the detokenizer has its part; --workers: tokenizer workers, in processes
-of their own; --faults: see subject/sglang_faults.py; --stay: do not end with the server, whose children may outlive it.
+of their own; --faults: see subject/sglang_faults.py.
 
 Writes FILE, one JSON object with the server's pid, once requests are in flight. FILE.tokens holds two 64-bit numbers, the tokens
 and requests answered so far; FILE.finished the ids of the latter. Ends on SIGTERM, and when the server ends."""
@@ -14,7 +14,6 @@ import argparse
 import http.client
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -105,7 +104,6 @@ def arguments():
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--text", action="store_true")
     parser.add_argument("--faults")
-    parser.add_argument("--stay", action="store_true")
     return parser.parse_args()
 
 
@@ -155,10 +153,7 @@ def main():
     with open(options.ready + ".new", "w") as f:
         json.dump({"pid": server.pid, "tp": options.tp, "port": options.port}, f)
     os.replace(options.ready + ".new", options.ready)
-    status = server.wait()
-    if options.stay:
-        signal.pause()
-    sys.exit(f"the server ended with status {status}")
+    sys.exit(f"the server ended with status {server.wait()}")
 
 
 if __name__ == "__main__":

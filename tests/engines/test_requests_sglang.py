@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 
-import pytest
 from harness.answers import answer
 from harness.engines import pid_of
 from harness.heartbeats import eventually
@@ -15,30 +14,24 @@ from harness.heartbeats import eventually
 STUCK = {"behind", "parked", "never-fits", "lost", "zombie"}
 
 
-def requests(engine):
+def requests(engine, how=""):
     """`{id: request}` as llm-requests says of the engine."""
-    return {r["request_id"]: r for r in answer(f"llm-requests {engine.said['pid']} -json")["requests"]}
+    return {r["request_id"]: r for r in answer(f"llm-requests {engine.said['pid']} -json {how}")["requests"]}
 
 
 def steadily(engine, *stuck, moving=False):
-    """Two answers, in each of which just `stuck` ((beginning of an id, verdict) each), of all, do not get on; the last.
-    `moving`: another moves, in one of them at least. Before that the requests come to where they stay."""
-
-    def accused():
-        found = requests(engine)
-        return found, sorted((name, r["verdict"]) for name, r in found.items() if r["verdict"] in STUCK)
+    """An answer in which just `stuck` ((beginning of an id, verdict) each), of all, do not get on; `moving`: and another moves.
+    The requests come to where they stay before that."""
+    found = {}
 
     def arrived():
-        names = accused()[1]
-        return len(names) == len(stuck) and all(n.startswith(b) and v == w for (n, v), (b, w) in zip(names, sorted(stuck)))
+        found.clear()
+        found.update(requests(engine))
+        accused = sorted((name, r["verdict"]) for name, r in found.items() if r["verdict"] in STUCK)
+        right = len(accused) == len(stuck) and all(any(n.startswith(b) and v == w for b, w in stuck) for n, v in accused)
+        return right and (not moving or any(r["verdict"] == "moving" for r in found.values()))
 
     eventually(arrived, f"{stuck}", 240)
-    moved = False
-    for _ in range(2):
-        found, names = accused()
-        assert [v for _, v in names] == [v for _, v in sorted(stuck)], found
-        moved = moved or any(r["verdict"] == "moving" for r in found.values())
-    assert moved or not moving
     return {next((b for b, _ in stuck if name.startswith(b)), name): r for name, r in found.items()}
 
 
@@ -70,7 +63,7 @@ def sent(engine, *asked, forgotten=True):
         for connection in connections:
             connection.close()
         if forgotten:
-            eventually(lambda: abort(engine) or not names & requests(engine).keys(), f"the end of {names}", 240)
+            eventually(lambda: abort(engine) or not names & requests(engine, "-between 0").keys(), f"the end of {names}", 240)
 
 
 def abort(engine):
@@ -109,7 +102,7 @@ def test_requests_of_sglang_are_where_they_are_and_move(sglang_text):
 def test_sampling_parameters_are_what_the_request_of_sglang_was_sent_with(sglang_text):
     how = {"temperature": 0.75, "top_p": 0.5, "top_k": 7, "min_p": 0.25, "frequency_penalty": 0.5, "stop_token_ids": [3, 4]}
     with sent(sglang_text, ("asked", 16, 2000, how)):
-        eventually(lambda: "asked" in requests(sglang_text), "the request", 120)
+        eventually(lambda: "asked" in requests(sglang_text, "-between 0"), "the request", 120)
         said = answer("llm-request asked -sampling -json")
     found = said["sampling"]
     assert {name: float(found[name]) for name in how if name != "stop_token_ids"} == {
@@ -128,23 +121,16 @@ def test_requests_that_sglang_lost_and_one_that_nobody_waits_for(sglang_text):
             assert [h["stage"] for h in found[name]["hops"]] == ["frontend"] and found[name]["at"]["label"] == "server"
             assert "none of scheduler has it" in found[name]["evidence"][0]
         assert held_by(found["zombie"], "scheduler", scheduler) and "nobody waits for it" in found["zombie"]["evidence"][0]
-        assert answer("llm-request zombie -json")["request"]["verdict"] == "zombie"
-        hang = answer("llm-hang " + " ".join(str(pid) for pid in sglang_text.pids()) + " -json")
-        assert hang["verdict"] == "stuck-requests" and {"lost", "mute", "zombie"} <= {r["request_id"] for r in hang["requests"]}
 
 
-@pytest.mark.parametrize(
-    "fault,label,thread",
-    [("text-loops", "detokenizer", "main"), ("server-loops", "server", "handle_loop"), ("scheduler-loops", "scheduler", "main")],
-)
-def test_a_process_of_sglang_in_an_endless_loop(sglang_text, fault, label, thread):
-    pid = sglang_text.said["pid"] if label == "server" else pid_of(sglang_text, f"sglang::{label}")
-    with sent(sglang_text, (fault, 32, 8)):
-        found = steadily(sglang_text, (fault, "behind"), ("request-0", "behind"), ("request-1", "behind"))
-        assert all(held_by(r, label, pid, thread) for r in found.values())
+def test_the_detokenizer_of_sglang_in_an_endless_loop(sglang_text):
+    detokenizer = pid_of(sglang_text, "sglang::detokenizer")
+    with sent(sglang_text, ("text-loops", 32, 8)):
+        found = steadily(sglang_text, ("text-loops", "behind"), ("request-0", "behind"), ("request-1", "behind"))
+        assert all(held_by(r, "detokenizer", detokenizer, "main") for r in found.values())
         assert all("loops_for_ever" in r["evidence"][0] for r in found.values())
-        said = hung(sglang_text, ("stuck-requests", "livelock", "loop-blocked"), label)
-        assert fault in {r["request_id"] for r in said["requests"]} and said["requests_stuck"] == len(found)
+        said = hung(sglang_text, ("stuck-requests", "livelock", "loop-blocked"), "detokenizer")
+        assert "text-loops" in {r["request_id"] for r in said["requests"]} and said["requests_stuck"] == len(found)
     steadily(sglang_text, moving=True)
 
 

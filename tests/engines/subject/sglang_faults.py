@@ -3,16 +3,16 @@ whose environment has $GDBEXT_FAULTS, a folder (serve_sglang.py --faults).
 
 A request brings its fault with it: the beginning of its id says which. "lost" is dropped by the scheduler as it comes in
 (sglang#33858), of "mute" the scheduler does not send the end to the detokenizer, "zombie" is forgotten by the tokenizer manager
-while the scheduler decodes it (sglang#36333), "too-large" is not checked against the size of the pool, "scheduler-loops" and
-"text-loops" keep the scheduler and the detokenizer in an endless loop, "server-loops" the event loop of the server,
-"router-loops" that of the router of several tokenizer workers; "deaf" ends the task that takes the answers in. A loop ends when
-the file of the folder that is called as the id is removed; what was lost, the tokenizer manager would keep for ever: it forgets
-it when all requests are aborted.
+while the scheduler decodes it (sglang#36333), "too-large" is not checked against the size of the pool, "text-loops" keeps the
+detokenizer in an endless loop, "deaf" ends the task that takes the answers in. A loop ends when the file of the folder that is
+called as the id is removed; what was lost, the tokenizer manager would keep for ever: it forgets it when all requests are
+aborted.
 """
 
 import itertools
 import os
 import sys
+import time
 
 FOLDER = os.environ["GDBEXT_FAULTS"]
 
@@ -30,8 +30,6 @@ def scheduler(module):
     def handle_generate_request(self, request, *rest, **more):
         if request.rid.startswith("lost"):
             return None
-        if request.rid.startswith("scheduler-loops"):
-            loops_for_ever(request.rid)
         return original(self, request, *rest, **more)
 
     module.Scheduler.handle_generate_request = handle_generate_request
@@ -42,6 +40,8 @@ def output_streamer(module):
     original = module.SchedulerOutputStreamer._stream_output_generation
 
     def _stream_output_generation(self, reqs, *rest, **more):
+        if any(r.rid.startswith("zombie") for r in reqs):
+            time.sleep(0.01)  # it is still there when it is looked at
         return original(self, [r for r in reqs if not r.rid.startswith("mute") or not r.finished()], *rest, **more)
 
     module.SchedulerOutputStreamer._stream_output_generation = _stream_output_generation
@@ -61,12 +61,7 @@ def detokenizer_manager(module):
 
 def tokenizer_manager(module):
     manager = module.TokenizerManager
-    tokenize, answers, abort = manager._tokenize_one_request, manager._handle_batch_output, manager.abort_request
-
-    async def _tokenize_one_request(self, request):
-        if request.rid.startswith("server-loops"):
-            loops_for_ever(request.rid)
-        return await tokenize(self, request)
+    answers, abort = manager._handle_batch_output, manager.abort_request
 
     async def _handle_batch_output(self, batch):
         if any(rid.startswith("deaf") for rid in batch.rids):
@@ -83,20 +78,7 @@ def tokenizer_manager(module):
         for known in [known for known in self.rid_to_state if abort_all and known.startswith(("lost", "mute"))]:
             self.rid_to_state.pop(known)
 
-    manager._tokenize_one_request, manager._handle_batch_output = _tokenize_one_request, _handle_batch_output
-    manager.abort_request = abort_request
-
-
-def multi_tokenizer(module):
-    original = module.MultiTokenizerRouter._distribute_result_to_workers
-
-    async def _distribute_result_to_workers(self, answer):
-        for rid in getattr(answer, "rids", None) or ():
-            if rid.startswith("router-loops"):
-                loops_for_ever(rid)
-        await original(self, answer)
-
-    module.MultiTokenizerRouter._distribute_result_to_workers = _distribute_result_to_workers
+    manager._handle_batch_output, manager.abort_request = _handle_batch_output, abort_request
 
 
 PATCHES = {
@@ -104,7 +86,6 @@ PATCHES = {
     "sglang.srt.managers.scheduler_components.output_streamer": output_streamer,
     "sglang.srt.managers.detokenizer_manager": detokenizer_manager,
     "sglang.srt.managers.tokenizer_manager": tokenizer_manager,
-    "sglang.srt.managers.multi_tokenizer_mixin": multi_tokenizer,
 }
 
 
