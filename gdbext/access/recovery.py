@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import stat
 import time
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
-from . import ptrace
+from . import in_root, ptrace
 from .model import PAGE
 from .resident import spans
 
@@ -27,7 +28,7 @@ BREAKPOINTS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}  # int3, brk #
 TGKILL = {"x86_64": 234, "aarch64": 131}
 STRAY_SECONDS = 0.5  # that threads which did not stop are waited for: the end of the guard lets go of the rest
 TRAP_BIT = 1 << signal.SIGTRAP - 1
-_CODE = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) ..xp ([0-9a-f]+) \S+ (\d+)\s+(/.*)")
+_CODE = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) ..xp ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+)\s+(/.*)")
 
 
 class Held:
@@ -68,56 +69,86 @@ def restore_run_state(pid: int, start: int, was_stopped: bool, seconds: float = 
     return sent
 
 
-def _code_mappings(pid: int, text: bytes) -> list[tuple[int, int, int, str]]:
-    """`[(start, end, file offset, path)]` of executable private mappings whose files are still those that were mapped."""
-    found = []
-    for line in text.splitlines():
-        head = _CODE.match(line)
-        if not head:
-            continue
-        path = f"/proc/{pid}/root{os.fsdecode(head[5])}"
-        try:
-            if os.stat(path).st_ino == int(head[4]):  # else another file by now: it says nothing of this process
-                found.append((int(head[1], 16), int(head[2], 16), int(head[3], 16), path))
-        except OSError:
-            continue
-    return found
-
-
-def written_text_pages(pid: int) -> list[tuple[int, str, int]]:
-    """`[(address, path, file offset)]` of the pages of executable, private, mapped files that the process has a copy of its
-    own of.
-
-    Only the pages of code are asked for, whatever else the process has: an engine's 200 GB of memory cost nothing here. Source:
-    Documentation/admin-guide/mm/pagemap.rst."""
+def _code_mappings(pid: int) -> list[tuple[int, int, int, tuple[int, int], str]]:
+    """`[(start, end, file offset, (device, inode), path)]` of a process's executable private mappings of files."""
     found = []
     with open(f"/proc/{pid}/maps", "rb") as m:
-        mappings = _code_mappings(pid, m.read())
-    with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as f:
-        for start, end, offset, path in mappings:
-            for low, high in spans(f.fileno(), start, end) or ():
-                found += [(at, path, offset + at - start) for at in range(low, high, PAGE)]
+        for line in m:
+            head = _CODE.match(line)
+            if head:
+                start, end, offset, major, minor = (int(head[i], 16) for i in range(1, 6))
+                found.append((start, end, offset, (os.makedev(major, minor), int(head[6])), os.fsdecode(head[7])))
     return found
+
+
+def _open_mapped(pid: int, start: int, end: int, key: tuple[int, int], path: str) -> tuple[int, bool] | None:
+    """(descriptor of the file that is mapped, whether that is sure); None where it cannot be had.
+
+    The kernel's own link to it (for root alone) is sure. So is the file at the path, inside the process's root, with the same
+    device and inode. Where only the inode agrees it is not: some file systems (btrfs, overlayfs) name another device."""
+    sure = True
+    try:
+        found = os.open(f"/proc/{pid}/map_files/{start:x}-{end:x}", os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        sure = False
+        try:
+            found = in_root.open_in_root(pid, path, os.O_PATH)
+        except OSError:
+            return None
+    try:
+        status = os.fstat(found)
+        if not stat.S_ISREG(status.st_mode) or not sure and status.st_ino != key[1]:
+            return None  # a device; or another file by now, which says nothing of this process
+        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC), sure or status.st_dev == key[0]
+    except OSError:
+        return None
+    finally:
+        os.close(found)
 
 
 def planted_breakpoints(pid: int) -> dict[int, bytes]:
-    """`{address: the file's bytes}` where the process has a breakpoint instruction and the file has not."""
+    """`{address: the file's bytes}` where the process has a breakpoint instruction and the file that it has mapped has not.
+
+    Only pages of code of which the process has a copy of its own are looked at, whatever else it has: an engine's 200 GB of
+    memory cost nothing here. A file that may be another one counts only where the rest of the page is the same. Source:
+    Documentation/admin-guide/mm/pagemap.rst."""
     trap = BREAKPOINTS.get(ptrace.MACHINE)
-    if trap is None:
-        return {}
-    step = len(trap)
     found: dict[int, bytes] = {}
-    pages = written_text_pages(pid)
-    for (address, path, offset), data in zip(pages, ptrace.read_ranges(pid, [(a, PAGE) for a, _, _ in pages])):
-        with open(path, "rb") as f:
-            f.seek(offset)
-            original = f.read(PAGE)
-        at = data.find(trap)
-        while 0 <= at < len(original):
-            if at % step == 0 and original[at : at + step] != trap:
-                found[address + at] = original[at : at + step]
-            at = data.find(trap, at + 1)
+    if trap is None:
+        return found
+    with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap:
+        for start, end, offset, key, path in _code_mappings(pid):
+            pages = [at for low, high in spans(pagemap.fileno(), start, end) or () for at in range(low, high, PAGE)]
+            file = _open_mapped(pid, start, end, key, path) if pages else None
+            if file is None:
+                continue
+            try:
+                for at, data in zip(pages, ptrace.read_ranges(pid, [(at, PAGE) for at in pages])):
+                    original = os.pread(file[0], PAGE, offset + at - start)
+                    places = _traps(data, original, trap)
+                    if file[1] or _restored(data, original, places, trap) == original:
+                        found.update((at + place, original[place : place + len(trap)]) for place in places)
+            finally:
+                os.close(file[0])
     return found
+
+
+def _traps(data: bytes, original: bytes, trap: bytes) -> list[int]:
+    """Where a page has a breakpoint instruction and the file has not."""
+    places, step, at = [], len(trap), data.find(trap)
+    while 0 <= at < len(original):
+        if at % step == 0 and original[at : at + step] != trap:
+            places.append(at)
+        at = data.find(trap, at + 1)
+    return places
+
+
+def _restored(data: bytes, original: bytes, places: list[int], trap: bytes) -> bytes:
+    """A page with the file's bytes at some `places`."""
+    page = bytearray(data[: len(original)])
+    for at in places:
+        page[at : at + len(trap)] = original[at : at + len(trap)]
+    return bytes(page)
 
 
 def stop_threads(pid: int, tracer: int, number: int = signal.SIGSTOP) -> None:

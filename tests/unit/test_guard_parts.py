@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 from harness.subjects import spawned
@@ -207,8 +208,8 @@ def test_only_our_own_guards_are_waited_for(tmp_path):
 
 def test_the_guard_looks_at_pages_of_code_alone(sleeper, monkeypatch):
     """Whatever else a process has mapped: an attach to 200 GB of memory costs what one to a small process costs."""
-    read, opened, pread = [], [], os.pread
-    monkeypatch.setattr(resident.os, "pread", lambda fd, size, at: read.append(size) or pread(fd, size, at))
+    read, opened, entries = [], [], resident.os.pread
+    monkeypatch.setattr(resident, "os", types.SimpleNamespace(pread=lambda fd, n, at: read.append(n) or entries(fd, n, at)))
     monkeypatch.setattr(
         recovery, "open", lambda path, *more, **options: opened.append(path) or open(path, *more, **options), raising=False
     )
@@ -217,3 +218,49 @@ def test_the_guard_looks_at_pages_of_code_alone(sleeper, monkeypatch):
         code = [[int(x, 16) for x in line.split()[0].split("-")] for line in f if line.split()[1][2:] == "xp"]
     assert 0 < sum(read) <= sum(end - start for start, end in code) // 4096 * 8
     assert not any("smaps" in path for path in opened)
+
+
+OWN_TRAPS = """
+import ctypes, mmap, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+file = open(sys.argv[1], "rb")
+at = libc.mmap(None, ctypes.c_size_t(8192), 5, mmap.MAP_PRIVATE, file.fileno(), ctypes.c_long(0))
+assert libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(8192), 7) == 0
+for place, byte in ((16, 0xCC), (4096 + 16, 0xCC), (4096 + 100, 1)):
+    ctypes.memset(at + place, byte, 1)
+assert libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(8192), 5) == 0
+print(at, flush=True)
+input()
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="a breakpoint of one byte")
+def test_breakpoints_are_put_back_from_the_mapped_file_alone(tmp_path, monkeypatch):
+    """Not from another one at its path, though it has the same inode number on another device."""
+    path, other = tmp_path / "code", tmp_path / "new"
+    path.write_bytes(bytes([7]) * 8192)
+    other.write_bytes(bytes([8]) * 8192)
+
+    def forbidden(name, flags, *more, **options):
+        if "map_files" in str(name):
+            raise PermissionError
+        return os.open(name, flags, *more, **options)
+
+    with spawned([sys.executable, "-c", OWN_TRAPS, path], ready="") as one:
+        at = int(one.said)
+        both = {at + 16: b"\x07", at + 4096 + 16: b"\x07"}
+        assert recovery.planted_breakpoints(one.pid) == both
+        blind = types.SimpleNamespace(**{**vars(os), "open": forbidden})
+        monkeypatch.setattr(recovery, "os", blind)
+        assert recovery.planted_breakpoints(one.pid) == both
+        blind.makedev = lambda major, minor: -1
+        assert recovery.planted_breakpoints(one.pid) == {at + 16: b"\x07"}  # of a page that is the same otherwise
+        blind.makedev = os.makedev
+        os.link(path, tmp_path / "kept")
+        os.replace(other, path)
+        (tmp_path / "code (deleted)").write_bytes(bytes([8]) * 8192)  # how the kernel names what is mapped now
+        assert recovery.planted_breakpoints(one.pid) == {}  # another inode
+        if os.geteuid() == 0:
+            monkeypatch.setattr(recovery, "os", os)
+            assert recovery.planted_breakpoints(one.pid) == both  # by the kernel's own link
