@@ -32,13 +32,14 @@ class Result:
 
 
 class Started:
-    """A collector in an interpreter of its own: `pid`."""
+    """A collector in an interpreter of its own: `pid`. `given`: descriptors that it has too."""
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], given: Sequence[int] = ()) -> None:
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self.process = subprocess.Popen([find_python(), "-m", MODULE, *words], cwd=root, env=env, text=True, **pipes)
+        command = [find_python(), "-m", MODULE, *words]
+        self.process = subprocess.Popen(command, cwd=root, env=env, text=True, pass_fds=given, **pipes)
         self.pid = self.process.pid
 
     def wait(self, seconds: float) -> tuple[str, str]:
@@ -101,14 +102,20 @@ class Forked:
 
 
 class Running:
-    """A collector process at work on `pid`; `finish()` waits for it. `reader`, `words` and `heap`: as for `collector.take`."""
+    """A collector process at work on `pid`; `finish()` waits for it. `path`: the file to write, or a descriptor of an empty one;
+    `reader`, `words` and `heap`: as for `collector.take`."""
 
-    def __init__(self, pid: int, path: str, reader: str, label: str = "", words: Sequence[str] = (), *, heap: int = 0) -> None:
-        line = [str(pid), "-o", os.path.abspath(path), "--label", label, "--reader", reader, "--heap", str(heap)]
+    def __init__(
+        self, pid: int, path: str | int, reader: str, label: str = "", words: Sequence[str] = (), *, heap: int = 0
+    ) -> None:
+        self.pid = pid
+        self.path = f"/proc/self/fd/{path}" if isinstance(path, int) else os.path.abspath(path)
+        line = [str(pid), "-o", self.path, "--label", label, "--reader", reader, "--heap", str(heap)]
+        line += [f"--word={w}" for w in words]
         # gdb, and who else has threads, cannot be copied: a lock may be held in the copy for ever.
         alone = "gdb" not in sys.modules and threading.active_count() == 1
-        self.pid, self.path = pid, path
-        self.worker: Started | Forked = (Forked if alone else Started)([*line, *(f"--word={w}" for w in words)])
+        given = (path,) if isinstance(path, int) else ()
+        self.worker: Started | Forked = Forked(line) if alone else Started(line, given)
 
     def finish(self, timeout: float = 60) -> Result:
         """Its `Result`; `GdbextError` when it failed or did not end in `timeout` seconds (it is ended then, the process runs

@@ -25,7 +25,7 @@ from ..errors import GdbextError, NotFoundError
 from . import core_writer, identity, ptrace, resident, secrets
 from .model import PAGE, Mapping
 from .proc import ProcTarget, boot_id, parse_maps, read_maps, read_proc
-from .working_set import MAX_PAGES, Copy, Recorder, read_loader
+from .working_set import MAX_PAGES, Copy, Recorder, library_names
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Iterator, Sequence
@@ -41,6 +41,7 @@ STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
 RED_ZONE = 128  # below it: System V ABI x86-64, 3.2.2
 MAX_RUN = 256 << 20  # bytes copied as one piece
 SPARE_DISK = 256 << 20  # bytes that a snapshot leaves free
+OPEN = "/proc/self/fd/"  # the name of a file that was given open, and may have no other
 NAMED = 1 << 20  # bytes: what is left out and smaller is not worth a line
 
 
@@ -96,7 +97,7 @@ class Collection:
     # ---- collecting ----------------------------------------------------------------------------------------------
     def collect(self) -> None:
         """Fills `stop`, `pauses` and `partial` in."""
-        read_loader(self.recorder, self.auxv)
+        library_names(self.recorder, self.auxv)  # they let gdb name the libraries in the snapshot
         self._prefetch()
         for m in self.maps:
             if m.path == "[vdso]":
@@ -152,7 +153,7 @@ class Collection:
             stop.memory.update(walker.copies)
         copy = Copy(self.live, stop.memory, stop.maps, stop.registers)
         error = self.read(copy)
-        read_loader(copy, self.auxv)
+        library_names(copy, self.auxv)
         return copy, error
 
     def _stop_and_copy(self, pages: set[int], walker: Recorder | None) -> Stop:
@@ -218,15 +219,18 @@ class Collection:
 
     # ---- writing -------------------------------------------------------------------------------------------------
     def write(self, path: str, label: str) -> int:
-        """Writes the snapshot; -> its size in bytes. The file is there as a whole or not at all, and the user's alone."""
+        """Writes the snapshot; -> its size in bytes. A file with a name is there as a whole or not at all, and the user's
+        alone; one that is open already (/proc/self/fd/N) is just written to."""
         program = self._leave_secrets_out()
         order = sorted(self.stop.registers, key=lambda t: (t != self.pid, t))
         threads = [(t, self.stop.registers[t]) for t in order]
-        temporary = f"{path}.{os.getpid()}.tmp"
+        temporary, flags = f"{path}.{os.getpid()}.tmp", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        if path.startswith(OPEN):
+            temporary, flags = path, os.O_WRONLY
         try:
             need_disk(path, PAGE * len(self.stop.memory))
             size = core_writer.write_core(
-                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600),
+                os.open(temporary, flags, 0o600),
                 self.live.arch,
                 self.pid,
                 threads,
@@ -236,11 +240,12 @@ class Collection:
                 program=program,
                 note=self._note(label),
             )
-            os.replace(temporary, path)
+            if temporary != path:
+                os.replace(temporary, path)
         except OSError as e:
             raise GdbextError(f"{path}: {e.strerror}: name another file with -o") from None
         finally:
-            if os.path.exists(temporary):
+            if temporary != path and os.path.exists(temporary):
                 os.unlink(temporary)
         return size
 
@@ -337,7 +342,7 @@ def _joined(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def need_disk(path: str, size: int) -> None:
     """`GdbextError` where writing `size` bytes to `path` would fill the disk."""
-    folder = os.path.dirname(os.path.abspath(path))
+    folder = path if path.startswith(OPEN) else os.path.dirname(os.path.abspath(path))
     try:
         free = shutil.disk_usage(folder).free
     except OSError as e:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO, Iterator
 
 MAX_SOURCE = 8 << 20  # bytes of a source file that are looked at
+ANSWER = 1.0  # seconds that a file server is waited for
 BLOCK, MAX_BLOCKS = 16 << 10, 64  # bytes of a block of `FileBytes`, and how many of them it keeps
 MAX_READ = 1 << 30  # bytes that one system call is asked for: the kernel gives 2 GiB at most
 NEAR, MAX_SEARCH = 512, 4 << 20  # bytes that a search looks at first, and later at once
@@ -45,6 +46,32 @@ def open_regular(path: str) -> BinaryIO:
         os.close(descriptor)
         raise NotFoundError(f"{path}: not a regular file")
     return open(descriptor, "rb")
+
+
+def file_status(path: str) -> tuple[int, int, int] | None:
+    """(mode, device, inode) of a file; None where it cannot be looked at, or its file server does not answer within `ANSWER`
+    seconds.
+
+    Another process asks, and is left behind in that case: a wait for some file servers cannot be ended, not even by the end of
+    the process that waits."""
+    import subprocess
+
+    try:
+        asking = subprocess.Popen(
+            ["stat", "-L", "-c", "%f %d %i", "--", path],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is not its business
+        )
+        try:
+            words = asking.communicate(timeout=ANSWER)[0].split()
+        except subprocess.TimeoutExpired:
+            asking.kill()
+            return None
+        return int(words[0], 16), int(words[1]), int(words[2])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def source_lines(path: str, limit: int = MAX_SOURCE) -> list[str]:

@@ -103,8 +103,8 @@ class CoreFileTarget(Target):
         return tid, f"{signal.Signals(number).name}{at}"
 
     def describe(self) -> str:
-        """What messages call it: its kind and file."""
-        return f"{self.kind} {self.path}"
+        """What messages call it: its kind and file, which may have no name."""
+        return f"{self.kind} of process {self.pid}" if self.path.startswith("/proc/self/fd/") else f"{self.kind} {self.path}"
 
     def root(self) -> str:
         """The root folder of the process that a snapshot was taken of, as long as that process lives on this machine.

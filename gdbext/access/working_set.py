@@ -107,11 +107,12 @@ class Copy(Target):
         return self.live.argv()
 
 
-def read_loader(target: Target, auxv: bytes) -> None:
-    """Reads the dynamic loader's list of libraries, which lets gdb name them in the snapshot.
+def library_names(target: Target, auxv: bytes) -> list[bytes]:
+    """The paths in the dynamic loader's list, which gdb opens; '' for the program.
 
     A static program has none, nor has one that is just loading: gdb then names fewer libraries, the stacks are there all the
     same. Source: System V ABI, glibc <link.h>."""
+    names: list[bytes] = []
     try:
         aux = dict(struct.iter_unpack("<QQ", auxv[: len(auxv) // 16 * 16]))
         link = _link_map(target, aux[AT_PHDR], aux[AT_PHENT], aux[AT_PHNUM])
@@ -119,11 +120,12 @@ def read_loader(target: Target, auxv: bytes) -> None:
         while link and link not in seen and len(seen) < MAX_LIBRARIES:
             seen.add(link)
             _, name, dynamic, following = target.words(link, 4)
-            target.cstring(name)
+            names.append(target.cstring(name))
             target.read(dynamic, 16)
             link = following
     except (GdbextError, KeyError, struct.error):
-        return
+        pass
+    return names
 
 
 def _link_map(target: Target, headers: int, size: int, count: int) -> int:

@@ -74,7 +74,8 @@ class LlmAttach(Command):
         Option("libraries", ["main", "stacks", "all", "none"], "whose symbols: main, stacks, all or none", "main", "WHICH"),
         Option(
             "force",
-            help="also where a thread is in uninterruptible sleep: gdb waits for its end, deaf to all but a second Ctrl-C",
+            help="also where a thread is in uninterruptible sleep (gdb waits for its end, deaf to all but a second Ctrl-C), or a "
+            "library is no regular file",
         ),
     ]
 

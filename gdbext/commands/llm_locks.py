@@ -50,15 +50,15 @@ class LlmLocks(Command):
     standalone = True
 
     def run(self, session: Session, args: Args) -> Answer:
-        with snapshots.take_snapshots(process_selection.resolve_processes(session, args.operand_text), session.targets) as taken:
-            views, partial, failed = snapshots.read_all(taken)
-            edges = []
-            for view in views:
-                found, why = locks.find(view)
-                tasks = async_waits.read(view.name, view.rt, view.threads) if view.rt is not None else async_waits.AsyncState()
-                edges += found + [task.edge for task in tasks.tasks if task.edge is not None]
-                partial += why + [f"{view.name}: {reason}" for reason in tasks.partial]
-            ipc_locks.resolve(views, edges)
+        taken = snapshots.take_snapshots(process_selection.resolve_processes(session, args.operand_text), session.targets)
+        views, partial, failed = snapshots.read_all(taken)
+        edges = []
+        for view in views:
+            found, why = locks.find(view)
+            tasks = async_waits.read(view.name, view.rt, view.threads) if view.rt is not None else async_waits.AsyncState()
+            edges += found + [task.edge for task in tasks.tasks if task.edge is not None]
+            partial += why + [f"{view.name}: {reason}" for reason in tasks.partial]
+        ipc_locks.resolve(views, edges)
         nodes = nodes_of(views)
         cycles = waits.cycles(edges)
         data = {

@@ -69,7 +69,7 @@ class LlmSnapshot(Command):
             raise GdbextError(f"{args.operand_text} is a core file already")
         taken = snapshots.snapshots_of(found)
         paths = _paths(taken, args.o)
-        snapshots.collect(taken, paths, [prefetch.KV] + getattr(args, "with"), args.max_bytes, open_copies=False)
+        snapshots.collect(taken, paths, [prefetch.KV] + getattr(args, "with"), args.max_bytes)
         done = [look for look in taken if look.target]
         if not done:
             raise GdbextError("; ".join(dict.fromkeys(look.reason for look in taken)))

@@ -75,12 +75,12 @@ class LlmStacks(Command):
         for number in range(args.samples):
             if number:
                 time.sleep(args.interval)
-            with snapshots.take_snapshots(found, session.targets) as taken:
-                views, partial, failed = snapshots.read_all(taken)
-                movement.add(views)
-                for one in snapshots.pauses(taken):
-                    pauses.setdefault(one["pid"], []).append(one["seconds"])
-                data = stacks_data(views)
+            taken = snapshots.take_snapshots(found, session.targets)
+            views, partial, failed = snapshots.read_all(taken)
+            movement.add(views)
+            for one in snapshots.pauses(taken):
+                pauses.setdefault(one["pid"], []).append(one["seconds"])
+            data = stacks_data(views)
         data.update(
             ranks_read=len(views),
             ranks_total=len(taken),

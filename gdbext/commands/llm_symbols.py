@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..session.command import Args
     from ..session.session import Session
 
-libraries = lazy_module("access.libraries")
+libraries, stuck_open = lazy_module("access.libraries"), lazy_module("access.stuck_open")
 
 
 class LlmSymbols(Command):
@@ -45,8 +45,9 @@ class LlmSymbols(Command):
         if not chosen:
             raise NotFoundError(f"no library of the process has {wanted!r} in its path: llm-symbols alone lists them")
         if wanted:
-            for path in chosen:
-                libraries.read_symbols(path)
+            with stuck_open.OpensEnd():
+                for path in chosen:
+                    libraries.read_symbols(path)
         now = libraries.loaded()
         rows = [{"file": escape(path), "read": now.get(path, False)} for path in chosen]
         missing = [r["file"] for r in rows if wanted and not r["read"]]

@@ -98,7 +98,6 @@ class LlmWatch(Command):
             [os.path.join(folder, snapshots.file_name(s)) for s in shots],
             [prefetch.KV],
             args.max_bytes,
-            open_copies=False,
         )
         pauses = {p["pid"]: p["seconds"] for p in data["pauses"]}
         for p in snapshots.pauses(shots):

@@ -18,6 +18,7 @@ from ..access import guard as guards
 from ..access import libraries, ptrace, recovery
 from ..access.cli_gdb import command, quoted
 from ..access.permission import permission_hint
+from ..access.stuck_open import OpensEnd
 from ..errors import GdbextError
 from . import attached_processes, inferior_breakpoints, symbol_hints
 from .attach_checks import WayOut, check, process_name
@@ -49,7 +50,7 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
         which = "none"  # cuda-gdb 11.8 as Debian has it: it can walk no frame to find out what the stacks need
     attached_processes.start_guard()
     listen(gdb_exiting=_on_gdb_exit)
-    with QuietGdb(keep_focus=False) as focus, inferior_breakpoints.suspended():
+    with QuietGdb(keep_focus=False) as focus, inferior_breakpoints.suspended(), OpensEnd():
         scratch, places = None, []
         try:
             attached_processes.save_setting("auto-solib-add", "off")

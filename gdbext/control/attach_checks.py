@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from ..access import ptrace
+from ..access.in_root import open_in_root
 from ..access.permission import permission_hint
+from ..access.proc import ProcTarget, read_proc
+from ..access.working_set import library_names
 from ..errors import GdbextError, NotFoundError
 
 if TYPE_CHECKING:
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
 D_LOOKS, D_PAUSE = 5, 0.02  # a thread that is in D at each of so many looks, so many seconds apart, will not leave it soon
 SHOWN = 4  # threads by name
+DELETED = " (deleted)"  # what the kernel writes behind the path of a file that has none any more
 
 
 def check(pid: int, force: bool = False) -> bool:
@@ -46,6 +51,7 @@ def check(pid: int, force: bool = False) -> bool:
         raise NotFoundError(f"process {pid}: {e.strerror}") from None
     if not force:
         _refuse_uninterruptible(pid)
+        _refuse_odd_files(pid)
     return ptrace.is_stopped(pid)
 
 
@@ -85,6 +91,34 @@ def _refuse_uninterruptible(pid: int) -> None:
             "and the "
             "process stand still that long; llm-stacks reads it without waiting, llm-attach -force attaches all the same"
         )
+
+
+def _refuse_odd_files(pid: int) -> None:
+    """gdb opens whatever lies where the process says that its program and libraries are: a FIFO would hold it, a device may do
+    anything."""
+    target = ProcTarget(pid)
+    try:
+        names = {target.exe(), *(os.fsdecode(name) for name in library_names(target, read_proc(pid, "auxv")))}
+        names.update(m.path for m in target.mappings() if "x" in m.perms)
+    except GdbextError:
+        return  # it has ended: the attach says so
+    finally:
+        target.close()
+    for path in sorted(names):
+        path = path[: -len(DELETED)] if path.endswith(DELETED) else path
+        for whose in {pid, os.getpid()} if path.startswith("/") else ():
+            try:
+                found = open_in_root(whose, path, os.O_PATH)
+            except (OSError, ValueError):
+                continue  # gdb does without it
+            mode = os.fstat(found).st_mode
+            os.close(found)
+            if not stat.S_ISREG(mode):
+                kind = "a FIFO" if stat.S_ISFIFO(mode) else "no regular file"
+                raise GdbextError(
+                    f"process {pid}: {path!r}, which it names as its program or a library, is {kind}, and gdb would open it; "
+                    f"llm-stacks and llm-bt -on {pid} read the process without, llm-attach -force attaches all the same"
+                )
 
 
 class WayOut:

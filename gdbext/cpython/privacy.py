@@ -3,7 +3,7 @@
 In a process of an engine three things are counted instead of shown, unless somebody asks for content: what stands under a name
 that engines give to content (their specs' `sensitive`); text and integers under a name that says nothing (`x`, `data`, `line`);
 and any text, wherever it lies, that does not look like a word of the program: an identifier, a number, a path, an address, a
-digest.
+digest. Text under a name that only programs give (`__doc__`, `_fmt`) is shown, whatever it looks like.
 """
 
 from __future__ import annotations
@@ -21,10 +21,16 @@ MAX_WORD = 128  # characters of the longest word of a program: a path, an addres
 _WORD = re.compile(r"[A-Za-z0-9_.:/@+=,~#%&*|^$<>()\[\]-]*")
 _DIGESTS = frozenset((16, 20, 28, 32, 36, 48, 64))  # bytes of a hash, with or without the number of a KV group
 _SAYS_NOTHING = frozenset(
-    "_ a1 a2 answer arg args argument buf buffer chunk chunks cur current data doc docs document documents element elements "
-    "first ids inp input inputs item items kwargs last left line lines message msg new obj object old out output outputs "
-    "param params part parts prev previous query question raw rep reply req request res resp response rest result results ret "
-    "right s1 s2 sentence seq seqs sequence sequences string strings temp tmp token tokens val value values word words".split()
+    "_ a1 a2 answer arg args argument buf buffer chat chunk chunks cur current data dialog doc docs document documents "
+    "element elements first history ids inp input inputs item items kwargs last left line lines message msg new obj object "
+    "old out output outputs param params part parts prev previous query question raw rep reply req request res resp "
+    "response rest result results ret right s1 s2 sentence seq seqs sequence sequences string strings temp tmp token tokens "
+    "turn turns val value values word words".split()
+)
+# Documentation, names of code, formats of logs, names of devices: with spaces, and yet nobody's prompt.
+PROGRAM_TEXT = frozenset(
+    "__doc__ __name__ __qualname__ __module__ __file__ __version__ _fmt fmt _datefmt datefmt log_format _description usage "
+    "device_name gpu_name cpu_name thread_name _thread_name_prefix thread_name_prefix".split()
 )
 
 

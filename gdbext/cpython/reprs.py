@@ -63,6 +63,8 @@ class Repr:
 
     def named(self, name: str | None, value: Any, depth: int = 0) -> str:
         """The text of what stands under a name; private content is counted, not shown."""
+        if self.private and name in privacy.PROGRAM_TEXT - self.private and privacy.is_text(value):
+            return Repr(self.limits)(value)
         if name in self.private or self.private and privacy.says_nothing(name) and privacy.is_content(value):
             if privacy.content_length(value):
                 return self.count(value)

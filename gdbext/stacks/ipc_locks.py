@@ -14,6 +14,7 @@ import re
 import stat
 from typing import TYPE_CHECKING, Any
 
+from ..access.files import file_status
 from ..access.proc import read_proc
 from ..cpython import gil, locks
 from ..cpython.objects import Object
@@ -142,11 +143,8 @@ def _name(path: str) -> str:
 
 
 def _file(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+    status = file_status(path)
+    return status[1:] if status is not None and stat.S_ISREG(status[0]) else None
 
 
 # ---- the two together ------------------------------------------------------------------------------------------------

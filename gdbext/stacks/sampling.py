@@ -130,9 +130,8 @@ def sample(
     live = [s for s, one in zip(seen, found) if not isinstance(one, str) and targets.attached(one) is None]
     runtimes = _open(live, targets, table)
     _watch(live, runtimes, seconds, table)
-    with snapshots.take_snapshots(found, targets, words) as taken:
-        for s, snap in zip(seen, taken):
-            _read_copy(s, snap, s in live)
+    for s, snap in zip(seen, snapshots.take_snapshots(found, targets, words)):
+        _read_copy(s, snap, s in live)
     views = [s.view for s in seen if s.view is not None]
     ipc_locks.resolve(views, [e for s in seen for e in s.edges])
     wanted = {s.pid: _inodes(s) for s in live}

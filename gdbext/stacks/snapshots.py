@@ -6,13 +6,9 @@ Processes that gdb has attached, and cores, are read where they are.
 from __future__ import annotations
 
 import collections
-import contextlib
 import os
 import re
-import signal
-import sys
 import tempfile
-import threading
 from typing import TYPE_CHECKING, Any
 
 from ..access import elf
@@ -22,7 +18,7 @@ from ..errors import GdbextError
 from . import threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ..engines.targets import Targets
 
@@ -87,46 +83,50 @@ def failed(taken: Sequence[ProcessSnapshot]) -> list[dict[str, Any]]:
 
 def collect(
     taken: Sequence[ProcessSnapshot],
-    paths: Sequence[str],
+    paths: Sequence[str] | None,
     words: Sequence[str] = (),
     heap: int = 0,
     *,
     reader: str = READER,
-    open_copies: bool = True,
 ) -> None:
-    """Fills `taken` in: `paths[i]` is where the i-th copy goes. Several collectors run at once, as many as there are processors.
-    With `open_copies` each copy is opened and its file removed at once; without, the files stay."""
+    """Fills `taken` in: `paths[i]` is where the i-th copy goes; without `paths` each copy is opened, and has no name that
+    anybody could find. Several collectors run at once, as many as there are processors."""
     waiting = [
-        (snap, snap.pid, path)
-        for snap, path in zip(taken, paths)
+        (snap, snap.pid, number)
+        for number, snap in enumerate(taken)
         if snap.target is None and not snap.reason and snap.pid is not None  # what has no pid is a core file, opened already
     ]
-    running: list[tuple[ProcessSnapshot, Running]] = []
+    running: list[tuple[ProcessSnapshot, Running, Any]] = []
     try:
         while waiting or running:
             while waiting and len(running) < max(2, os.cpu_count() or 2):
-                snap, pid, path = waiting.pop(0)
-                running.append((snap, Running(pid, path, reader, snap.label, words, heap=heap)))
-            snap, work = running.pop(0)
+                snap, pid, number = waiting.pop(0)
+                # memory holds secrets: a file without a name is gone with the last who has it open, however that one ends
+                file: Any = tempfile.TemporaryFile(prefix="gdbext-") if paths is None else None
+                place = file.fileno() if file is not None else (paths or ())[number]
+                running.append((snap, Running(pid, place, reader, snap.label, words, heap=heap), file))
+            snap, work, file = running.pop(0)
             try:
                 result = work.finish(TIMEOUT)
                 snap.pauses, snap.partial, snap.file, snap.bytes = result.pauses, result.partial, result.file, result.bytes
-                snap.target = CoreFileTarget(result.file, snap.label) if open_copies else True
-                if open_copies:
+                snap.target = CoreFileTarget(result.file, snap.label) if file is not None else True
+                if file is not None:
                     elf.drop_cached(result.file)
-                    os.unlink(result.file)  # memory holds secrets: what is open needs no name
             except GdbextError as e:
                 snap.reason = str(e)
+            finally:
+                if file is not None:
+                    file.close()
     finally:
-        for _, work in running:  # an interrupt: a collector that ends lets its process run on
+        for _, work, file in running:  # an interrupt: a collector that ends lets its process run on
             work.worker.end()
+            if file is not None:
+                file.close()
 
 
-@contextlib.contextmanager
-def take_snapshots(found: Sequence[Any], targets: Targets, words: Sequence[str] = ()) -> Iterator[list[ProcessSnapshot]]:
+def take_snapshots(found: Sequence[Any], targets: Targets, words: Sequence[str] = ()) -> list[ProcessSnapshot]:
     """`[ProcessSnapshot]` of what `resolve_processes` gave: cores, and processes that the debugger of `targets` has attached, are
-    read where they are. `words`: what else is to be copied (`prefetch.read`). Targets stay readable; no copy stays on the disk,
-    after SIGTERM either."""
+    read where they are. `words`: what else is to be copied (`prefetch.read`). No copy has a name on the disk."""
     taken = snapshots_of(found)
     for snap, one in zip(taken, found):
         try:
@@ -135,27 +135,8 @@ def take_snapshots(found: Sequence[Any], targets: Targets, words: Sequence[str] 
                 snap.label, snap.pid = snap.target.label, snap.target.pid
         except GdbextError as e:
             snap.reason = str(e)
-    with _sigterm_ends(), tempfile.TemporaryDirectory(prefix="gdbext-") as folder:
-        collect(taken, [os.path.join(folder, str(i)) for i in range(len(taken))], words)
-    yield taken
-
-
-@contextlib.contextmanager
-def _sigterm_ends() -> Iterator[None]:
-    """Makes SIGTERM an exit that cleans up, where nobody else has a say in it: not inside gdb, whose own signal it is."""
-    alone = "gdb" not in sys.modules and threading.current_thread() is threading.main_thread()
-    if not alone or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-
-    def leave(number: int, frame: Any) -> None:
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    collect(taken, None, words)
+    return taken
 
 
 def read_all(

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import re
 import socket
+import stat
 import struct
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..access.files import file_status
 from ..access.proc import read_proc
 from ..cpython.gil import RESTART
 from ..errors import GdbextError
@@ -181,12 +183,8 @@ def _text(pid: int, name: str) -> str:
 
 
 def _is_fifo(pid: int, descriptor: int) -> bool:
-    import stat
-
-    try:
-        return stat.S_ISFIFO(os.stat(f"/proc/{pid}/fd/{descriptor}").st_mode)
-    except OSError:
-        return False
+    status = file_status(f"/proc/{pid}/fd/{descriptor}")
+    return status is not None and stat.S_ISFIFO(status[0])
 
 
 def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:

@@ -33,14 +33,14 @@ def test_a_process_that_ends_while_it_is_opened(monkeypatch):
 
 def test_a_process_that_ends_while_it_is_copied():
     with running(sys.executable, "gil_states.py") as (target, _):
-        with snapshots.take_snapshots([target.pid], Targets()) as (taken,):
-            target.process.kill()
-            target.process.wait()
-            assert threads.view_of(taken).rt is not None  # it was copied whole before
-            taken.target.invalidate()
-            taken.target._read = lambda at, size: bytes(size)
-            with pytest.raises(NotFoundError, match="has ended while it was copied"):
-                threads.view_of(taken)
+        (taken,) = snapshots.take_snapshots([target.pid], Targets())
+        target.process.kill()
+        target.process.wait()
+        assert threads.view_of(taken).rt is not None  # it was copied whole before
+        taken.target.invalidate()
+        taken.target._read = lambda at, size: bytes(size)
+        with pytest.raises(NotFoundError, match="has ended while it was copied"):
+            threads.view_of(taken)
 
 
 @pytest.mark.parametrize("how", ["import ctypes; ctypes.string_at(8)", "import os; os.abort()", ""])

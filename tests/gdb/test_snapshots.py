@@ -4,6 +4,7 @@ disk room."""
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -251,3 +252,29 @@ def test_one_big_block_is_left_out_and_what_shares_its_mapping_is_kept(tmp_path)
         items = rt.module("__main__").item(text).items(50000)
         assert len(items) == 40000 and all(value.elements(2)[0].string(40) for _, value in items)
     assert start and any("200.0 MiB at 0x" in reason for reason in said["partial"]) and os.path.getsize(file) < 150 << 20
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_copy_of_memory_has_a_name(number, tmp_path):
+    """It holds secrets: nothing of it is to be found on the disk, at any moment, nor when the command is ended in the middle."""
+    env, seen = {**os.environ, "TMPDIR": str(tmp_path)}, set()
+    with spawned([sys.executable, "-c", "print('up', flush=True); input()"], ready="up") as one:
+        words = [sys.executable, "-m", "gdbext", "llm-stacks", "-samples", "1000", "-interval", "0", str(one.pid)]
+        with subprocess.Popen(words, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as asking:
+
+            def is_copied():
+                seen.update(os.listdir(tmp_path))
+                return any(link.startswith(str(tmp_path)) for link in links(asking.pid))
+
+            eventually(is_copied, "a copy to be made")
+            asking.send_signal(number)
+        assert one.poll() is None
+    assert not seen and not os.listdir(tmp_path)
+
+
+def links(pid):
+    """Where the file descriptors of a process lead."""
+    try:
+        return [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+    except OSError:
+        return []

@@ -1,6 +1,7 @@
 """Processes with a thread that nothing can stop (state D), or whose main thread has ended: read all the same, and nobody
 waits."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import pytest
 from harness.answers import answer
 from harness.heartbeats import eventually
-from harness.subjects import spawned
+from harness.subjects import SUBJECTS, spawned
 
 from gdbext.access import ptrace
 from gdbext.access.collect import collect
@@ -116,3 +117,27 @@ def test_a_process_whose_main_thread_has_ended_is_read(tmp_path):
         threads = ProcessView(CoreFileTarget(result.file)).threads
         assert [[f.function for f in th.python][:1] for th in threads if th.python] == [["serve"]]
         assert len(answer(f"pythreads -on {process.pid} -json")["threads"]) >= 1
+
+
+@pytest.fixture
+def dead_mount(tmp_path):
+    """-> {"pid", "tid"} of a process with a thread that reads a file of a server that does not answer any more."""
+    if os.geteuid() or not os.path.exists("/dev/fuse"):
+        pytest.skip("no permission to mount a file system of our own")
+    with spawned([sys.executable, os.path.join(SUBJECTS, "dead_server.py"), tmp_path], ready="{") as server:
+        yield json.loads(server.said)
+        server.stdin.close()
+        server.wait(30)
+
+
+def test_a_file_server_that_is_gone_holds_nobody_up(dead_mount):
+    """Nothing asks about the file that the thread waits for, or not for long."""
+    pid, tid = dead_mount["pid"], dead_mount["tid"]
+    for command in ("llm-stacks", "llm-locks", "llm-hang -wait 0.2", "llm-bt -all -on", "pyexc -on"):
+        words = [sys.executable, "-m", "gdbext", *command.split(), str(pid), "-json"]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+        assert "Traceback" not in done.stderr and json.loads(done.stdout), (command, done.stderr)
+        if command == "llm-stacks":
+            places = {m["tid"]: g for g in json.loads(done.stdout)["groups"] for m in g["members"]}
+            assert "read_for_good" in [f["function"] for f in places[tid]["frames"]]
+    assert not ptrace.tracers(pid)

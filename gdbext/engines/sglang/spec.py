@@ -69,10 +69,11 @@ class Sglang(EngineSpec):
     requests_module = "requests"
     kv_releases = "SGLang 0.4.3 to 0.5.23"
     kv_newest = (0, 5, 23)
-    # Req, TokenizedGenerateReqInput, ScheduleBatch
+    # Req, TokenizedGenerateReqInput, ScheduleBatch, SamplingParams
     sensitive = words(
         "origin_input_text origin_input_ids origin_input_ids_unpadded input_text input_ids output_ids fill_ids decoded_text text "
-        "output_text output_strs decode_ids read_ids surr_and_decode_ids"
+        "output_text output_strs decode_ids read_ids surr_and_decode_ids json_schema regex ebnf structural_tag stop_strs "
+        "stop_regex_strs logit_bias cache_salt extra_key"
     )
     # 0.5: srt/managers/scheduler.py, srt/managers/schedule_batch.py, srt/model_executor/model_runner.py
     presets = Presets(

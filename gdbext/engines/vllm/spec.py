@@ -78,11 +78,12 @@ class Vllm(EngineSpec):
     requests_module = "requests"
     kv_releases = "vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6)"
     kv_newest = (0, 32)
-    # Request, NewRequestData, EngineCoreRequest, CompletionOutput, InputBatch
+    # Request, NewRequestData, EngineCoreRequest, CompletionOutput, InputBatch, SamplingParams, StructuredOutputsParams
     sensitive = words(
         "prompt prompts prompt_token_ids prompt_embeds _all_token_ids all_token_ids output_token_ids _output_token_ids token_ids "
         "new_token_ids sampled_token_ids spec_token_ids draft_token_ids resumed_req_token_ids num_prompt_logprobs_token_ids "
-        "mm_features"
+        "mm_features bad_words _bad_words_token_ids allowed_token_ids logit_bias cache_salt choice regex grammar "
+        "structural_tag"
     )
     # V1, 0.11 to 0.32: v1/core/sched/scheduler.py, v1/worker/gpu_model_runner.py (the CPU's runner is a subclass). An id that a
     # user gives is part of the engine's own: vLLM appends to it. Scheduler._preempt_request: from 0.16 on.

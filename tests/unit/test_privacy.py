@@ -1,0 +1,73 @@
+"""Which text counts as content in a process of an engine, and which is a word of the program and stays readable."""
+
+import pytest
+
+from gdbext.cpython import privacy
+from gdbext.cpython.reprs import Repr
+
+PRIVATE = frozenset({"prompt"})
+SHOWN = """
+RUNNING WAITING_FOR_REMOTE_KVS finished_stopped req-1 cmpl-3f2a_0 model_executor.worker self.k_proj Thread-1 TP0 rank3
+/models/llama-3.1-8b/config.json ./a.py meta-llama/Llama-3.1-8B-Instruct model.layers.0.self_attn.qkv_proj.weight
+torch.bfloat16 float8_e4m3fn fp8_ds_mla cuda:0 cpu FLASH_ATTN_VLLM_V1 nccl:cuda,gloo:cpu (2,3) [1,2] 80GiB 0.92 1e-05 50% -1
+tcp://127.0.0.1:8000 ipc:///tmp/x.sock http://host:30000/v1 2026-11-22T10:45:00 0x7f00deadbeef 9f86d081884c7d659a2feaa0c55ad015
+<|endoftext|> %(asctime)s --tensor-parallel-size=2 user@host a|b a&b key=value $HOME ~/.cache *.safetensors #1
+""".split()
+HIDDEN = (
+    "Tell me a story",
+    "Tell\nme",
+    '{"prompt":1}',
+    "it's",
+    '"quoted"',
+    "Hello!",
+    "why?",
+    "f(x){}",
+    "a;b",
+    "\\latex",
+    "\u79d8\u5bc6",
+    "na\u00efve",
+    "\U0001f600",
+    "\x1b[2J",
+    "x" * (privacy.MAX_WORD + 1),
+)
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_words_of_a_program_are_shown(text):
+    assert Repr(private=PRIVATE).named("note", text) == repr(text)
+    assert Repr(private=PRIVATE).named("note", text.encode()) == repr(text.encode())
+
+
+@pytest.mark.parametrize("text", HIDDEN)
+def test_what_a_person_may_have_written_is_counted(text):
+    repr_ = Repr(private=PRIVATE)
+    assert repr_.named("note", text) == f"<{len(text)} characters, private: -show-content shows them>" and repr_.hidden
+    assert repr_.named("note", text.encode()) == f"<{len(text.encode())} items, private: -show-content shows them>"
+    assert Repr().named("note", text) == repr(text)  # in a process that is no engine's, or with -show-content
+
+
+@pytest.mark.parametrize("name", ["prompt", "x", "_data", "args", "tokens", "Q"])
+def test_under_these_names_words_and_numbers_are_counted_too(name):
+    for value in ("word", [1, 2], ("a",), [["b"]], b"word"):
+        assert "private" in Repr(private=PRIVATE).named(name, value)
+
+
+@pytest.mark.parametrize("name", ["block_ids", "request_id", "status", "model", "shape", "dtype", "slots"])
+def test_under_names_that_say_something_they_are_shown(name):
+    assert Repr(private=PRIVATE).named(name, [1, 2]) == "[1, 2]" and Repr(private=PRIVATE).named(name, "word") == "'word'"
+
+
+def test_text_that_only_programs_have_is_shown_with_its_spaces():
+    for name, text in (
+        ("__doc__", "Runs a step."),
+        ("_fmt", "%(levelname)s %(message)s"),
+        ("device_name", "NVIDIA H100 80GB HBM3"),
+    ):
+        assert Repr(private=PRIVATE).named(name, text) == repr(text)
+        assert Repr(private=PRIVATE).named(None, {name: text, "note": text}).count("private") == 1
+    assert "private" in Repr(private=frozenset({"__doc__"})).named("__doc__", "a b")  # an engine's own word comes first
+
+
+def test_digests_are_no_text():
+    assert "private" not in Repr(private=PRIVATE).named("block_hash", bytes(range(200, 232)))
+    assert "private" in Repr(private=PRIVATE).named("block_hash", bytes(range(200, 231)))
