@@ -6,9 +6,11 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from .expressions import free_names, index_node, last_name, parsed
-from .privacy import content_length, is_content, says_nothing
+from .privacy import content_length, is_content, is_number, says_nothing
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from .reprs import Repr
 
 
@@ -32,6 +34,8 @@ def shown(repr_: Repr, text: str, value: Any) -> str:
     if repr_.private and content_length(value):
         if names_in(text) & repr_.private or is_unnamed(text) and is_content(value):
             return repr_.count(value)
+    if repr_.private and is_number(value) and _takes_an_item(text, repr_.private):
+        return repr_.count(value)  # one token of many
     return repr_.named(last_name(text), value)
 
 
@@ -40,6 +44,25 @@ def is_unnamed(text: str) -> bool:
     if last_name(text) or free_names(text):
         return any(map(says_nothing, _last_names(text)))
     return "$py" in text or "0x" in text
+
+
+def _takes_an_item(text: str, private: Set[str]) -> bool:
+    """Whether an expression picks an item by number out of what would be counted as a whole; `len(…)` of it tells no item."""
+    tree = parsed(text)
+    todo: list[ast.AST] = [tree] if tree is not None else []
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "len":
+            continue
+        if isinstance(node, ast.Subscript) and not _own_name(node):
+            inner: ast.AST = node
+            while isinstance(inner, ast.Subscript) and not _own_name(inner):
+                inner = inner.value
+            name = _own_name(inner)
+            if not name or name in private or says_nothing(name):
+                return True
+        todo.extend(ast.iter_child_nodes(node))
+    return False
 
 
 def _last_names(text: str) -> set[str]:

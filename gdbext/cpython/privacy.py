@@ -65,6 +65,13 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) or isinstance(value, Object) and bool(value.type.flags & STR)
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is an int or a float, and no bool."""
+    if isinstance(value, Object):
+        return value.isa("int", "float") and not value.isa("bool")
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def is_content(value: Any, depth: int = 2) -> bool:
     """Whether a value is text or numbers, or a list or tuple of such: what prompts and tokens are made of."""
     if not isinstance(value, Object):
@@ -83,6 +90,8 @@ def is_content(value: Any, depth: int = 2) -> bool:
 
 def counted(value: Any) -> str:
     """What is shown of private content: how much there is."""
+    if is_number(value):
+        return "<a number, private: -show-content shows it>"
     return f"<{content_length(value)} {'characters' if is_text(value) else 'items'}, private: -show-content shows them>"
 
 

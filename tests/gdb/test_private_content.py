@@ -19,6 +19,10 @@ ROADS = (
     "pyprint {request:#x}.prompt + ''",
     "pyprint [{request:#x}.prompt]",
     "pyprint {request:#x}.prompt_token_ids[1:]",
+    "pyprint {request:#x}.prompt_token_ids[1]",
+    "pyprint {request:#x}.prompt_token_ids[1] + 0",
+    "pyprint {tokens:#x}[1]",
+    "pyprint -any ids[1]",
     "pyprint [{prompt:#x}]",
     "pyprint vars({request:#x})",
     "pyprint -full {request:#x}",
@@ -50,6 +54,7 @@ ROADS = (
 # Roads by which the content is there when it is asked for.
 SHOWN = (
     "pyprint {prompt:#x}",
+    "pyprint {tokens:#x}[1]",
     "pyprint {tokens:#x}",
     "pyexc",
     "pybt -all -locals",
@@ -104,6 +109,7 @@ def test_what_is_no_content_is_shown(subject):
     for text in ("[3, 5, 7]", "'/models/llama-3/config.json'", "'torch.float16'", repr(bytes(range(200, 220)))[:-1], "'RUNNING'"):
         assert text in shown
     assert "'req-1'" in ask("pyprint -any kwargs", subject)
+    assert ask("pyprint -any kept.block_ids[1]", subject).startswith("5")
     assert json.loads(ask("pyprint len({request:#x}.prompt_token_ids)", subject, " -json"))["repr"] == "3"
     found = json.loads(ask("pyexc", subject, " -json"))["exceptions"]
     assert {"ValueError", "KeyError"} <= {e["type"] for each in found for e in (each, each["cause"] or each)}
