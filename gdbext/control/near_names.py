@@ -74,5 +74,5 @@ def _functions(rt: Runtime, where: Where) -> list[str]:
     # of a dotted name the whole is compared too, so its last part may differ more
     near = difflib.get_close_matches(last, names, 4 * SHOWN, min(cutoff, 0.6) if last != where.function else cutoff)
     wanted = [last] if last in names else near
-    found = [name for one in wanted for name in codes.qualified(rt, where.module, one)]
+    found = codes.qualified(rt, where.module, {title for one in wanted for title in names[one]})
     return difflib.get_close_matches(where.function, list(dict.fromkeys(found)), SHOWN, cutoff)

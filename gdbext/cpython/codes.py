@@ -339,15 +339,19 @@ def _entries(rt: Runtime, module: str) -> list[tuple[int, int]]:
     return [entry for entries in files.values() for entry in entries]
 
 
-def names(rt: Runtime, module: str = "") -> set[str]:
-    """The names (co_name) of all functions that are loaded, or of those in a module's file."""
-    texts = (_string(rt, pointer) for pointer in {title for _, title in _entries(rt, module)})
-    return {text for text in texts if text is not None and not text.startswith("<")}
+def names(rt: Runtime, module: str = "") -> dict[str, set[int]]:
+    """{name (co_name): addresses of the texts that say it} of all functions that are loaded, or of those in a module's file."""
+    found: dict[str, set[int]] = {}
+    for pointer in {title for _, title in _entries(rt, module)}:
+        text = _string(rt, pointer)
+        if text is not None and not text.startswith("<"):
+            found.setdefault(text, set()).add(pointer)
+    return found
 
 
-def qualified(rt: Runtime, module: str, name: str) -> list[str]:
-    """The qualified names of the functions called `name`; before 3.11 the names alone."""
-    return [plain(code.qualname) for code in _codes(rt, _entries(rt, module), name)]
+def qualified(rt: Runtime, module: str, titles: set[int]) -> list[str]:
+    """The qualified names of the functions whose names lie at `titles` (of `names`); before 3.11 the names alone."""
+    return [plain(code.qualname) for code in _codes(rt, [e for e in _entries(rt, module) if e[1] in titles])]
 
 
 def _by_functions(rt: Runtime, files: dict[str, list[tuple[int, int]]], name: str, last: str) -> list[Code]:
