@@ -25,6 +25,7 @@ TESTS = [
         "test tools",
         [
             "pytest>=8",
+            "pytest-timeout",
             "pytest-xdist",
             "ruff==0.17.6",  # what a formatter likes differs between releases: .pre-commit-config.yaml names the same
             "mypy==2.4.1",
