@@ -23,7 +23,7 @@ It will happen again:          llm-watch -after 60 -o DIR   captures before the 
     dead-thread                somebody waits for a thread that has ended: its name, and for what
     stuck-requests             no thread is stuck, requests are: each with its place, its holder and what it waits for
     unknown                    what was seen does not tell; the evidence says what each thread waits for
-  llm-requests                 every request over all processes that know it: where it is, since when, who must act. Of a vLLM 0.32:
+  llm-requests                 every request over all processes that know it: where it is, since when, who must act. Of vLLM 0.32:
   cmpl-after-0-ac6c537c behind: EngineCore's thread process_input_sockets takes nothing in: it stands in touch_for_ever
     (vllm_faults.py:72); who must act: EngineCore thread 7966 (process_input_sockets)
   cmpl-poison-0-bc14c8ce lost: EngineCore's thread process_input_sockets, which takes requests in, has ended

@@ -48,7 +48,8 @@ def test_a_core_of_an_error_is_a_crash_and_one_that_was_asked_for_is_not(tmp_pat
     """The thread that died is named; a SIGABRT that somebody sends to get a core says nothing about the process."""
     code = (
         "import threading, time\n"
-        "def late():\n    print(threading.get_native_id(), flush=True)\n    time.sleep(1 if {how!r} else 1000)\n    exec({how!r})\n"
+        "def late():\n    print(threading.get_native_id(), flush=True)\n"
+        "    time.sleep(1 if {how!r} else 1000)\n    exec({how!r})\n"
         "t = threading.Thread(target=late, name='late')\nt.start()\nt.join()\n"
     ).format(how=how)
     with spawned([sys.executable, "-c", code], ready="", cwd=tmp_path, preexec_fn=unlimited_core) as process:

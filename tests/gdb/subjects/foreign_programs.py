@@ -1,5 +1,5 @@
-"""foreign_programs.py NAME: a server, pool or pipeline of the standard library, whose own code does the waiting, brought into a hang
-or left well. Says {"pids": to look at, "right": verdicts}, then lives it. "unknown" is right too, always."""
+"""foreign_programs.py NAME: a server, pool or pipeline of the standard library, whose own code does the waiting, brought into a
+hang or left well. Says {"pids": to look at, "right": verdicts}, then lives it. "unknown" is right too, always."""
 
 import asyncio
 import concurrent.futures
