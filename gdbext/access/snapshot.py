@@ -92,7 +92,7 @@ class CoreFileTarget(Target):
 
     def fatal_signal(self) -> tuple[int, str] | None:
         """(tid, what in words) of the thread that an error of its own has ended; None for a core that somebody asked for, by
-        gcore or a signal. Source: Linux, include/uapi/asm-generic/siginfo.h; fs/binfmt_elf.c writes the thread that died first."""
+        gcore or a signal. Source: Linux, include/uapi/asm-generic/siginfo.h; fs/binfmt_elf.c: the thread that died first."""
         if not self._siginfo or not self._status:
             return None
         number, _, code, _, sender = struct.unpack_from("<5i", self._siginfo)

@@ -1,6 +1,6 @@
 """situation_server.py SOCKET [NEEDS]: imports once what situations.py and those that need "uvloop", "torch" or "vllm" import;
-then lives each situation that is asked for in a fork of itself. A client writes a line: a seed or the words of a situation, and reads
-what it says; with "? " before them, what that situation needs ("" for nothing)."""
+then lives each situation that is asked for in a fork of itself. A client writes a line: a seed or the words of a situation, and
+reads what it says; with "? " before them, what that situation needs ("" for nothing)."""
 
 import ctypes
 import importlib
