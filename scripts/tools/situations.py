@@ -1,6 +1,7 @@
 """situations.py [-v] [SEED [COUNT]]: draws COUNT situations (tests/gdb/subjects/situations.py) from SEED, asks llm-hang about
-each and prints what it said against what is true: each that is not right, then the matrix as the table that docs/verdicts.md
-shows. Without SEED it is the number of the commit: nobody has looked at its situations. Exit status 1 where one was sure and wrong."""
+each and prints what it said against what is true: each that is not right, then the matrix as the table that
+docs/verdicts.md shows. Without SEED it is the number of the commit: nobody has looked at its situations. Exit status 1 where one
+was sure and wrong."""
 
 import os
 import resource
