@@ -15,7 +15,7 @@ from harness.launches import small_program
 AT_ONCE = {
     f"test_{name}.py"
     for name in (
-        "commands cxx_printers frame_filter fuzz gpucore_in_gdb hostile_names kernel_releases kernels_wheel kv_blockpool kv_cxx "
+        "commands cxx_printers frame_filter fuzz gpucore_in_gdb hang_cost hostile_names kernel_releases kernels_wheel kv_blockpool kv_cxx "
         "kv_releases launch launch_triton layout_truth outward private_content pyexc pytensors python_engine_objects "
         "python_expressions python_files python_frames python_gc python_loops python_objects python_subinterpreters "
         "python_trashed rings tensor_expressions tensor_values tensors tensors_damaged torch_headers unwind_oracle"
