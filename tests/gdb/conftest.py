@@ -15,10 +15,11 @@ from harness.launches import small_program
 AT_ONCE = {
     f"test_{name}.py"
     for name in (
-        "commands cxx_printers frame_filter fuzz gpucore_in_gdb hang_cost hostile_names kernel_releases kernels_wheel kv_blockpool kv_cxx "
-        "kv_releases launch launch_triton layout_truth outward private_content pyexc pytensors python_engine_objects "
-        "python_expressions python_files python_frames python_gc python_loops python_objects python_subinterpreters "
-        "python_trashed rings tensor_expressions tensor_values tensors tensors_damaged torch_headers unwind_oracle"
+        "commands cuda_allocator cxx_printers frame_filter fuzz gpucore_in_gdb hang_cost heap hostile_names "
+        "kernel_releases kernels_wheel kv_blockpool kv_cxx kv_releases launch launch_triton layout_truth outward "
+        "private_content pyexc pytasks pytensors python_engine_objects python_expressions python_files python_frames "
+        "python_gc python_loops python_objects python_subinterpreters python_trashed rings tensor_expressions "
+        "tensor_values tensors tensors_damaged torch_headers unwind_oracle"
     ).split()
 }
 assert AT_ONCE <= set(os.listdir(os.path.dirname(os.path.abspath(__file__)))), "AT_ONCE names a file that is not here"
