@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import platform
+import random
 import signal
 import socket
 import subprocess
@@ -16,8 +17,10 @@ from harness.breakpoints import FILE, LINES, OFF, started
 from harness.dap import Dap
 from harness.gdb_run import run_gdb
 from harness.heartbeats import eventually
-from harness.subjects import PYTHONS
+from harness.subjects import PYTHONS, spawned
 from tools.environments import existing
+
+from gdbext.access import ptrace
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 
@@ -245,6 +248,7 @@ open({at!r} + ".end", "w").close()
 """
 INIT = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "gdbext", "init.py")
 OLD = [p for p in PYTHONS if not is_new(p)][-1:]
+ROUNDS = 20
 
 
 def interrupted(gdb_path, subject, tmp_path, seconds, signals, commands):
@@ -322,3 +326,28 @@ def test_a_gdb_that_is_killed_in_the_middle_of_the_call_costs_no_rank(python, gd
         ended(at)
         subject.go_on("run")
         assert subject.tally()["run"] == 300
+
+
+@pytest.mark.parametrize("python", OLD, ids=os.path.basename)
+def test_a_gdb_that_is_killed_at_random_moments_of_injecting_costs_no_rank(python, gdb_path, tmp_path):
+    """From the attach to after the call: before it, at the call's own breakpoint, in the script, on the way back."""
+    at, body = tmp_path / "at", tmp_path / "slow.py"
+    body.write_text(SLOW.format(at=str(at), seconds=0.1))
+    begun = ended_early = 0
+    with started(python, tmp_path) as subject:
+        words = [gdb_path, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-x", INIT, "-ex", f"llm-attach {subject.pid}"]
+        words += ["-ex", "echo attached\\n", "-ex", f"llm-inject -unsafe {body} {subject.pid}"]
+        for _ in range(ROUNDS):
+            at.unlink(missing_ok=True)
+            with spawned(words, ready="attached", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
+                time.sleep(random.random() * 0.8)
+                ended_early += killed.poll() is not None
+            begun += at.exists()
+            eventually(lambda: not ptrace.tracers(subject.pid), "the guard to let go")
+            if at.exists():
+                ended(at)
+                os.unlink(f"{at}.end")
+        subject.go_on("run")
+        assert subject.tally()["run"] == 300  # it lives, and is as it was
+    assert ended_early < ROUNDS, "no gdb was killed: the test shows nothing"
+    print(f"{begun} of {ROUNDS} had begun the script, {ended_early} had ended")
