@@ -4,11 +4,15 @@ import errno
 import gc
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
 from gdbext.access import in_root
 from gdbext.errors import NotFoundError
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 @pytest.fixture(params=["openat2", "by hand"])
@@ -107,3 +111,44 @@ def test_a_name_is_followed_inside_the_root(tmp_path):
     with pytest.raises(NotFoundError, match="too many symbolic links"):
         in_root.resolve(str(root), "/round")
     assert in_root.resolve("", "/any/../thing") == "/any/../thing"
+
+
+TWO_ROOTS = """
+import ctypes, os, sys, time
+from gdbext.access.proc import process_root
+libc = ctypes.CDLL(None, use_errno=True)
+def mounted(kind, what, over, flags):
+    if libc.mount(what, over.encode(), kind, flags, None):
+        sys.exit(f"skip: mount {over}: {os.strerror(ctypes.get_errno())}")
+if libc.unshare(0x20000):
+    sys.exit("skip: unshare: " + os.strerror(ctypes.get_errno()))
+mounted(None, b"none", "/", 0x44000)
+ours, theirs = sys.argv[1:]
+for folder in (ours, theirs):
+    mounted(b"tmpfs", b"none", folder, 0)
+os.mkdir(ours + "/proc")
+mounted(None, b"/proc", ours + "/proc", 0x5000)
+numbers = [os.stat(folder).st_ino for folder in (ours, theirs)]
+reads, writes = os.pipe()
+child = os.fork()
+if not child:
+    os.chroot(theirs)
+    os.write(writes, b"x")
+    time.sleep(600)
+os.read(reads, 1)
+os.chroot(ours)
+print(numbers[0] == numbers[1], process_root(child) == f"/proc/{child}/root", process_root(os.getpid()) == "")
+os.kill(child, 9)
+os.waitpid(child, 0)
+"""
+
+
+def test_roots_of_the_same_number_on_two_devices_are_two(tmp_path):
+    """Every new file system numbers its root alike."""
+    folders = [tmp_path / "ours", tmp_path / "theirs"]
+    for folder in folders:
+        folder.mkdir()
+    done = subprocess.run([sys.executable, "-c", TWO_ROOTS, *folders], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.stderr.startswith("skip: "):
+        pytest.skip("no permission to mount")
+    assert done.stdout == "True True True\n", done.stderr
