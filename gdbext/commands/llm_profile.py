@@ -76,7 +76,7 @@ def _chosen(args: Args) -> dict[str, Any]:
     if args.steps is not None and args.steps < 1:
         raise UsageError("llm-profile: -steps is 1 or more")
     if args.stage and args.steps is None:  # scheduler_components/profiler_manager.py: it adds 1 to a count that is None then
-        raise UsageError("llm-profile: -stage goes with -steps N, of each stage: without it the engine's scheduler dies of an error")
+        raise UsageError("llm-profile: -stage goes with -steps N, of each stage: without it its scheduler dies of an error")
     given = {
         "activities": args.activities and args.activities.upper().split(","),
         "steps": args.steps,
