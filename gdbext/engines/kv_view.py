@@ -9,11 +9,12 @@ import gc
 import math
 import re
 
-from ..access.retry import SECONDS, retry_reading
+from ..access.retry import LASTING_TRIES, SECONDS, retry_reading
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from . import registry
+from .objects import frames_are_whole
 
 arrays, stats, invariants = lazy_module("torch.arrays"), lazy_module("torch.stats"), lazy_module("kvcache.invariants")
 
@@ -106,16 +107,24 @@ class View:
         return self.reader.read(self.rt, None, self._content)  # says what is missing
 
     def _scheduler(self, rt: Runtime) -> Optional[Object]:
-        """The scheduler of a process or None; a process that runs on is looked at again before it is said to have none."""
+        """The scheduler of a process or None; a process that runs on is looked at again before it is said to have none, until
+        all its threads could be read so often."""
+        whole = 0
 
         def find() -> Object:
+            nonlocal whole
             root: Optional[Object] = self.reader.find_scheduler(rt)
             if root is None:
-                raise NotFoundError(f"{rt.target.describe()} has no scheduler in it: name the process that schedules (llm-ranks)")
+                whole += frames_are_whole(rt)
+                error = NotFoundError(
+                    f"{rt.target.describe()} has no scheduler in it: name the process that schedules (llm-ranks)"
+                )
+                error.final = whole >= LASTING_TRIES
+                raise error
             return root
 
         try:
-            return retry_reading(rt.target, find)
+            return retry_reading(rt.target, find, lasting=SECONDS)
         except NotFoundError:
             return None
 

@@ -93,6 +93,11 @@ def settled_frames(rt: Runtime) -> Iterator[List[PyFrame]]:
                 raise
 
 
+def frames_are_whole(rt: Runtime) -> bool:
+    """Whether the frames of every thread can be had: else what is not found in them may be there."""
+    return len(list(settled_frames(rt))) == len(rt.threads()[:MAX_THREADS])
+
+
 def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Optional[Object]:
     """The object that `roots` ({class name: where it leads}) finds from a variable of any frame, the outermost frames first;
     None. It is looked for once until the process may have gone on.
