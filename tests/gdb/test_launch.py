@@ -303,7 +303,7 @@ def test_what_cannot_be_is_one_line(gdb, small):
     for i, word in {
         0: "no process",
         3: "stands at no launch",
-        4: "runs no CPython",
+        4: "no attached process runs",
         5: "no regular expression",
         6: "-trace 0",
         7: "TP7",
