@@ -99,7 +99,6 @@ def _refuse_odd_files(pid: int) -> None:
     target = ProcTarget(pid)
     try:
         names = {target.exe(), *(os.fsdecode(name) for name in library_names(target, read_proc(pid, "auxv")))}
-        names.update(m.path for m in target.mappings() if "x" in m.perms)
     except GdbextError:
         return  # it has ended: the attach says so
     finally:
