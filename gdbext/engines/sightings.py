@@ -80,9 +80,9 @@ class Keeper:
 @dataclasses.dataclass
 class Look:
     """What one process says at one moment. `parts`: which of "frontend", "scheduler", "worker", "detokenizer" it is; `keepers`:
-    by the stage that they serve; `counters`: numbers that grow as it works; `notes`: what could not be read; `version` of the
-    engine; `replica`: its number among several schedulers; `rings`: those that it writes answers to; `transfers`: {request id:
-    where its KV connector has it}; `stopped`: who has stopped it, in words."""
+    by the stage that they serve; `counters`: numbers that grow as it works; `notes`: what could not be read; `replica`: its
+    number among several schedulers; `rings`: those that it writes answers to; `transfers`: {request id: where its KV connector
+    has it}; `stopped`: who has stopped it, in words."""
 
     label: str
     pid: int
@@ -94,7 +94,6 @@ class Look:
     limits: Dict[str, Any] = dataclasses.field(default_factory=dict)
     notes: List[str] = dataclasses.field(default_factory=list)
     engine: str = ""
-    version: str = ""
     replica: Optional[int] = None
     rings: Tuple[str, ...] = ()
     transfers: Dict[str, str] = dataclasses.field(default_factory=dict)

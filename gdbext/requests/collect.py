@@ -158,7 +158,7 @@ def _of_cache(spec: EngineSpec, rt: object, rank: object) -> Look:
     if scheduler is None:
         return found
     cache = spec.kv.read(rt, scheduler)
-    found.parts, found.version, found.limits = ("scheduler",), cache.version, cache.limits
+    found.parts, found.limits = ("scheduler",), cache.limits
     for request in cache.requests:
         stage = RUNNING if request.queue == "running" else QUEUE
         sighting = Sighting(request.request_id, stage, request.status, request=request, ended=request.queue == "finished")

@@ -17,7 +17,7 @@ from .. import shm_rings
 from ..keepers import at_processor, keeper_in, key_of, loop_keeper
 from ..objects import at, has, in_frames, in_tasks, optional, thread_in
 from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
-from .kv import find_scheduler, version
+from .kv import find_scheduler
 from .kv_requests import REASONS, queued, requests_at
 from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
 
@@ -52,7 +52,7 @@ MAX_TRANSFERS = 1000
 
 def look(rt: Runtime, rank: Rank) -> Look:
     """What one process says of its requests. Parts that it does not have are not among `parts`."""
-    found = Look(rank.label, rank.pid, rank.role, engine="vllm", version=version(rt))
+    found = Look(rank.label, rank.pid, rank.role, engine="vllm")
     found.replica = getattr(rank, "ranks", {}).get("dp")
     if rank.role in ("frontend", "api-server", "engine-core"):
         _part(found, "frontend", lambda: _front_end(rt, found))
