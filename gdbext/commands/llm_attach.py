@@ -9,6 +9,7 @@ from ..errors import GdbextError
 from ..render.text import escape, seconds, size
 from ..session.command import Answer, Args, Command, Option, _take_options
 from ..session.gdb_only import require_gdb
+from ..session.process_selection import resolve_processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def _processes(session, what):
-    """`[(pid, label)]` of a WHAT; `GdbextError` for a core file."""
+    """`[(pid, label)]` of a WHAT, or of several with blanks or commas between; `GdbextError` for a core file."""
     found = []
-    for one in session.resolve(what):
+    for one in resolve_processes(session, what):
         if isinstance(one, str):
             raise GdbextError(f"{one} is a core file, not a process: open it with core-file, or add -on to a reading command")
         pid = one if isinstance(one, int) else one.pid
@@ -27,7 +28,7 @@ def _processes(session, what):
 
 
 def _ours(session, attach, what):
-    """`[AttachedProcess]` that a WHAT names, all of them for nothing or "all"."""
+    """`[AttachedProcess]` that a WHAT (or several) names, all of them for nothing or "all"."""
     ours = attach.attached()
     if not ours:
         raise GdbextError("no process is attached by llm-attach")

@@ -50,7 +50,9 @@ def refuse_typos(where: Where, processes: Iterable[Process], others: Iterable[An
 
 def _has(where: Where, pid: int) -> bool:
     try:
-        return bool(where.places(open_runtime(ProcTarget(pid))))
+        rt = open_runtime(ProcTarget(pid))
+        name = os.path.basename(where.file) if where.line is not None else where.function.rpartition(".")[2]
+        return codes.can_name(rt, name) and bool(where.places(rt))
     except GdbextError:
         return False
 

@@ -1,7 +1,7 @@
 """Answers for objects whose own code would have to run: one `Adapter` per family of types, registered by who knows the family.
 
-Those of the standard library are in stdlib_types.py, those of numpy, pydantic and msgspec in thirdparty/; the rooms above
-register theirs (torch).
+Those of the standard library are in stdlib_types.py and stdlib_reprs.py, those of numpy, pydantic and msgspec in thirdparty/; the
+rooms above register theirs (torch).
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ NEIGHBOURS = 1 << 16
 MAX_MAPPING = 1 << 32  # larger anonymous mappings hold tensors; they are left out, and said so
 MAX_CODES = 1_000_000
 MAX_DEPTH = 50
+MAX_PLAIN_NAME = 256  # characters of a function's name that are read together with its neighbours
 MAX_BYTECODE = 1 << 24
 
 
@@ -216,6 +217,19 @@ def instances(rt: Runtime, symbol: str, left_out: list[str]) -> Iterator[tuple[i
     pattern, shift, count = struct.pack("<Q", kind), rt.layout["object.ob_type"], 0
     core = pattern.strip(b"\0")  # its zero bytes would slow the search down several times
     search, before = re.compile(re.escape(core)).finditer, pattern.index(core)
+    for start, data in _private_memory(rt, shift, left_out):
+        for match in search(data):
+            at = match.start() - before
+            if at % 8 == 0 and at >= shift and data[at : at + 8] == pattern:
+                yield start + at - shift, data, at - shift
+                count += 1
+                if count > MAX_CODES:
+                    left_out.append(f"more than {MAX_CODES} code objects")
+                    return
+
+
+def _private_memory(rt: Runtime, overlap: int, left_out: list[str]) -> Iterator[tuple[int, bytes]]:
+    """Yields `(start, data)` of the memory in which Python's objects can lie, in pieces that overlap by so many bytes."""
     for m in rt.target.mappings():
         if (
             m.perms[:2] != "rw"
@@ -230,16 +244,15 @@ def instances(rt: Runtime, symbol: str, left_out: list[str]) -> Iterator[tuple[i
         parts = [(m.start, m.end)] if m.path.startswith("/") else rt.target.populated(m.start, m.end)
         for start, size in ((at, min(CHUNK, end - at)) for begin, end in parts for at in range(begin, end, CHUNK)):
             if start > m.start:  # with the head of an object that the cut went through
-                start, size = start - shift, size + shift
-            data = rt.target.read_partial(start, size)
-            for match in search(data):
-                at = match.start() - before
-                if at % 8 == 0 and at >= shift and data[at : at + 8] == pattern:
-                    yield start + at - shift, data, at - shift
-                    count += 1
-                    if count > MAX_CODES:
-                        left_out.append(f"more than {MAX_CODES} code objects")
-                        return
+                start, size = start - overlap, size + overlap
+            yield start, rt.target.read_partial(start, size)
+
+
+def can_name(rt: Runtime, text: str) -> bool:
+    """Whether some str of the process ends in `text`: false at half the cost of `every` where no code can be called so, or
+    lie in a file of that name. True where text that is not ASCII has to be told apart."""
+    wanted = text.encode() + b"\0"
+    return not text.isascii() or any(wanted in data for _, data in _private_memory(rt, len(wanted), []))
 
 
 def _codes(rt: Runtime, entries: Iterable[tuple[int, int]], name: str | None = None) -> list[Code]:
@@ -342,11 +355,33 @@ def _entries(rt: Runtime, module: str) -> list[tuple[int, int]]:
 def names(rt: Runtime, module: str = "") -> dict[str, set[int]]:
     """{name (co_name): addresses of the texts that say it} of all functions that are loaded, or of those in a module's file."""
     found: dict[str, set[int]] = {}
-    for pointer in {title for _, title in _entries(rt, module)}:
-        text = _string(rt, pointer)
-        if text is not None and not text.startswith("<"):
+    for pointer, text in _texts(rt, {title for _, title in _entries(rt, module)}):
+        if not text.startswith("<"):
             found.setdefault(text, set()).add(pointer)
     return found
+
+
+def _texts(rt: Runtime, pointers: Iterable[int]) -> Iterator[tuple[int, str]]:
+    """Yields `(pointer, text)` of those of many pointers that are a str. Neighbours are read together; what is not ASCII, or is
+    long, is read by itself."""
+    L, start, data = rt.layout, 0, b""
+    kind_at, length_at, state_at, head = L["object.ob_type"], L["ascii.length"], L["ascii.state"], L["ascii.__size"]
+    str_type = rt.target.symbol("PyUnicode_Type", [rt.library])
+    word, half, bits = struct.Struct("<Q").unpack_from, struct.Struct("<I").unpack_from, rt.dialect.string_bits
+    for pointer in sorted(pointers):
+        at = pointer - start
+        if at + head + MAX_PLAIN_NAME > len(data):
+            start, at = pointer, 0
+            data = rt.target.read_partial(start, NEIGHBOURS)
+        if at + head <= len(data) and word(data, at + kind_at)[0] == str_type:
+            (length,) = word(data, at + length_at)
+            text = data[at + head : at + head + length]
+            if length <= MAX_PLAIN_NAME and len(text) == length and bits(half(data, at + state_at)[0]) == (1, True, True):
+                yield pointer, text.decode("latin-1")
+                continue
+        slow = _string(rt, pointer)
+        if slow is not None:
+            yield pointer, slow
 
 
 def qualified(rt: Runtime, module: str, titles: set[int]) -> list[str]:

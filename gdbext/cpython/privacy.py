@@ -81,11 +81,23 @@ def is_content(value: Any, depth: int = 2) -> bool:
     try:
         if value.type.flags & (STR | BYTES) or value.isa("bytearray", "array.array", "int", "float"):
             return True
+        inner = _wrapped(value)
+        if inner is not None and depth:
+            return is_content(inner, depth)
         if value.type.flags & (LIST | TUPLE) and depth:
             return any(is_content(value.item(i), depth - 1) for i in range(min(value.len(), MAX_LOOKED_AT)))
     except GdbextError:
         pass
     return False
+
+
+def _wrapped(value: Object) -> Object | None:
+    """The container that a wrapper is around: vLLM's ConstantList, collections' UserList, UserString and UserDict."""
+    if not value.type.is_heap:
+        return None
+    user = any(base.module == "collections" and base.name.startswith("User") for base in value.type.bases())
+    inner = dict(value.instance_entries()).get("data" if user else "_x")
+    return value.rt.object(inner) if inner else None
 
 
 def counted(value: Any) -> str:
@@ -105,8 +117,8 @@ def content_length(value: Any) -> int:
         if known is not NotImplemented:
             return int(known)
         if value.type.is_heap and not value.type.flags & (LIST | TUPLE | DICT | STR) and not value.isa("array.array"):
-            inner = dict(value.instance_entries()).get("_x")  # vLLM's ConstantList around a list
-            return content_length(value.rt.object(inner)) if inner else 0
+            inner = _wrapped(value)
+            return content_length(inner) if inner is not None else 0
         return value.len()
     except GdbextError:
         return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..access.proc import read_maps, read_proc
 from ..access.retry import retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from . import dialects, stdlib_types, thirdparty  # noqa: F401  (the last two register what they know)
+from . import dialects, stdlib_reprs, stdlib_types, thirdparty  # noqa: F401  (the last three register what they know)
 from . import layout as layouts
 from .frames import Code, PyFrame
 from .objects import Object

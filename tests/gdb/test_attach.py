@@ -48,6 +48,24 @@ def test_attach_stops_the_process_and_detach_tells_what_the_process_saw_itself(g
     assert abs(seen - pause["seconds"]) < 0.3 + 0.5 * seen, (seen, pause)
 
 
+def test_several_processes_are_named_in_one_line(gdb, two):
+    a, b = two
+    run = gdb(
+        [
+            f"llm-attach -json {a.pid},{b.pid}",
+            f"llm-apply {b.pid},{a.pid} python print(gdb.selected_inferior().pid)",
+            f"llm-detach -json {a.pid} {b.pid}",
+            f"llm-attach {a.pid},4194303",
+            "info inferiors",
+        ]
+    )
+    assert [one["pid"] for one in run.json(0)["attached"]] == [a.pid, b.pid]
+    assert all(re.search(rf"^ *{one.pid}$", run.outputs[1], re.M) for one in two)
+    assert [one["pid"] for one in run.json(2)["detached"]] == [a.pid, b.pid]
+    assert "4194303 is no process here" in run.outputs[3] and str(a.pid) not in run.outputs[4]
+    assert a.runs() and b.runs()
+
+
 def test_python_and_native_stack_of_the_attached_process_can_be_read(gdb, one):
     run = gdb([f"llm-attach {one.pid}", "pybt", "bt"])
     assert re.search(r"#0 +beat .*heartbeat.py", run.outputs[1]) and "#1  main" in run.outputs[1]

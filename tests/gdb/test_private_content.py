@@ -50,6 +50,15 @@ ROADS = (
     "pyprint -any kept.remark",
     "pyprint -any kept.remark[1:]",
     "pyprint -any kept.others",
+    "pyprint -any kept.found",
+    "pyprint -any kept.wrapped",
+    "pyprint -any element",
+    "pyprint -any element[1]",
+    "pyprint -any element[1:]",
+    "pyprint -any [e for e in element]",
+    "pyprint -any doc[:]",
+    "pyprint -any doc",
+    "pyprint -any chunk",
 )
 # Roads by which the content is there when it is asked for.
 SHOWN = (
@@ -65,6 +74,15 @@ SHOWN = (
     "pyprint -any ids",
     "pyprint -any kept.remark",
     "pyprint -any kept.others",
+    "pyprint -any kept.found",
+    "pyprint -any kept.wrapped",
+    "pyprint -any element",
+    "pyprint -any element[1]",
+    "pyprint -any element[1:]",
+    "pyprint -any [e for e in element]",
+    "pyprint -any doc[:]",
+    "pyprint -any doc",
+    "pyprint -any chunk",
 )
 
 

@@ -9,7 +9,7 @@ from gdbext.cpython.reprs import FULL, Limits, Repr
 from gdbext.cpython.runtime import open_runtime
 
 # -> how many objects it shows at least, and whether some have a repr of their own
-SUBJECTS = {"py_objects.py": (330, True), "py_library_objects.py": (220, False)}
+SUBJECTS = {"py_objects.py": (330, True), "py_library_objects.py": (280, False)}
 # Texts that only code of the process makes, in some releases: shown as object.__repr__ shows them, and marked.
 MADE_BY_CODE = ()
 

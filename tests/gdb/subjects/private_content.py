@@ -1,8 +1,10 @@
 """A process that has loaded an engine (a FAKE module vllm) and holds a user's prompt and its tokens in every way that
 handlers do. Prints addresses."""
 
+import collections
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -53,12 +55,14 @@ class Kept:
         )
 
 
-def neutral(x, data, line, kwargs, ids, n):
+def neutral(x, data, line, kwargs, ids, n, element, doc, chunk):
     """What says nothing of what it holds: text of one word, bytes of a body, tokens; and text in an attribute of any name."""
     kept = Kept("about " + x)
+    kept.found = re.search(".*", kept.remark)
+    kept.wrapped = collections.UserDict(note=kept.remark)
     while True:
         time.sleep(3600)
-    return kept, data, line, kwargs, ids, n
+    return kept, data, line, kwargs, ids, n, element, doc, chunk
 
 
 def main():
@@ -69,7 +73,8 @@ def main():
     ready.wait()
     secret = request.prompt[6:]
     body, more = json.dumps({"prompt": secret}).encode(), {"request_id": "req-1", "question": request.prompt}
-    words = (secret, body, [secret], more, list(request.prompt_token_ids), input_ids)
+    words = [secret, body, [secret], more, list(request.prompt_token_ids), input_ids]
+    words += [collections.UserList(request.prompt_token_ids), collections.UserString(secret), collections.UserList([secret])]
     del secret, body, more
     sys.modules["vllm"].held = [request.prompt]
     truth = {"pid": os.getpid(), "request": id(request), "prompt": id(request.prompt), "tokens": id(request.prompt_token_ids)}

@@ -1,14 +1,19 @@
 """Records, enums and objects of the standard library, and what Python says of each; see py_cases."""
 
+import argparse
 import calendar
 import collections
+import concurrent.futures
 import dataclasses
 import datetime
 import decimal
 import enum
 import fractions
 import functools
+import ipaddress
 import itertools
+import logging
+import operator
 import pathlib
 import re
 import signal
@@ -264,6 +269,51 @@ twice.acquire()
 add("lock", threading.Lock(), held, reentrant, twice)
 add("descriptors of classes", function.__get__(plain), Plain.__init__, plain.__init__, plain.__init_subclass__, str.maketrans)
 add("staticmethod", staticmethod(function), classmethod(function), property(function).fget)
+
+
+# ---- addresses, wrappers, expressions, getters, loggers, threads
+class Settings(collections.UserDict):
+    pass
+
+
+ip = ipaddress.ip_address
+add("address", ip("0.0.0.0"), ip("10.1.2.3"), ip("255.255.255.255"), ip("::"), ip("fe80::1"), ip("::ffff:1.2.3.4"))
+add("address with a scope", ip("fe80::1%eth0"))
+add("network", ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("2001:db8::/32"), ipaddress.ip_network("1.2.3.4/32"))
+add("interface", ipaddress.ip_interface("10.1.2.3/24"), ipaddress.ip_interface("fe80::1/64"))
+has("attributes of an address", ip("10.1.2.3"), "is_private", "version", "compressed", "packed")
+add("UserDict", collections.UserDict(a=1, b=[2]), collections.UserDict(), Settings({1: "x"}))
+add("UserList", collections.UserList([1, "b"]), collections.UserList(), collections.UserString("text"))
+patterns = [re.compile(p, f) for p, f in (("a+", 0), ("a.b", re.I), (r"\d", re.I | re.M | re.S | re.X), ("x", re.A), ("'", 0))]
+add("pattern", *patterns, re.compile(b"ab"), re.compile(b"x", re.L | re.I), re.compile("y", re.U), re.compile("z" * 300))
+searched = "one two 33 é"
+add("match", re.search("t(w)o", searched), re.match("", searched), re.search(b"b+", b"abbb"), re.search("é", searched))
+add("itemgetter", operator.itemgetter(1), operator.itemgetter("a"), operator.itemgetter(1, "b", (2,)))
+add("attrgetter", operator.attrgetter("a"), operator.attrgetter("a.b.c"), operator.attrgetter("a", "b.c"))
+add("methodcaller", operator.methodcaller("run"), operator.methodcaller("run", 1, "x", key=[2]))
+logging.addLevelName(35, "NOTICE")
+loud, odd, quiet = logging.getLogger("a.loud"), logging.getLogger("a.odd"), logging.getLogger("a.loud.quiet")
+loud.setLevel(35), odd.setLevel(7)
+add("logger", loud, odd, quiet, logging.getLogger(), logging.LoggerAdapter(loud, {}))
+add("handler", logging.NullHandler(), logging.Handler(30), logging.FileHandler("/tmp/never.log", delay=True))
+add("arguments", argparse.Namespace(), argparse.Namespace(model="m", tp=2, names=["a"]))
+
+
+class Worker(threading.Thread):
+    pass
+
+
+stay, gone = Worker(target=time.sleep, args=(3600,), name="stays", daemon=True), threading.Thread(target=int, name="gone")
+stay.start(), gone.start(), gone.join()
+add("thread", threading.Thread(name="new"), stay, gone, threading.main_thread())
+raised, returned, cancelled = (concurrent.futures.Future() for _ in range(3))
+raised.set_exception(KeyError("k")), returned.set_result([1]), cancelled.cancel()
+add("future", concurrent.futures.Future(), raised, returned, cancelled)
+happened = threading.Event()
+happened.set()
+add("event", threading.Event(), happened, threading.Condition(), threading.Condition(threading.Lock()))
+add("semaphore", threading.Semaphore(3), threading.BoundedSemaphore(2))
+add("weak dict", weakref.WeakValueDictionary(), weakref.WeakKeyDictionary())
 
 # ---- typing
 T = typing.TypeVar("T")
