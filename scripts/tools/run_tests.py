@@ -174,7 +174,8 @@ def main(words: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, ended)
     start = time.monotonic()
-    environ = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+    # compiled modules are kept: each pytest, gdb and worker would compile the pack anew
+    environ = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")}
     prepared = Prepared(environ)
     results = []
     for part in parts:
