@@ -2,7 +2,7 @@
 
   lint      formatting, ruff's rules, types: seconds
   unit      no gdb; on all processors at once
-  gdb       a real gdb on real processes and cores; what needs no machine for itself on all processors at once, then the rest
+  gdb       a real gdb on real processes and cores; on all processors at once, then what needs the machine for itself
   engines   real vLLM and SGLang
   gpu       what needs an NVIDIA GPU; skipped, with the reason, where there is none
 
@@ -84,12 +84,14 @@ def words_for(part: str, arguments: list[str]) -> list[str]:
 
 def runs(part: str, arguments: list[str], workers: int) -> list[list[str]]:
     """The pytests of a part, by the arguments that each gets besides: on all processors where tests share no machine-wide state,
-    that is all of unit, and of gdb those marked at_once; the other tests of gdb come after them, one at a time."""
+    that is all of unit, and of gdb those not marked alone, which come after them, one at a time. gdb's tests often wait for a
+    process: there is one worker more than processors."""
     own = any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments)
     if part == "unit" and workers > 1 and not own:
         return [["-n", str(workers), "--dist", "worksteal"]]
     if part == "gdb" and workers > 1 and not arguments:
-        return [["-m", "at_once", "-n", str(workers), "--dist", "loadfile"], ["-m", "not at_once"]]
+        shared = ["-n", str(workers + 1), "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py puts them in order
+        return [["-m", "not alone", *shared], ["-m", "alone"]]
     return [[]]
 
 

@@ -1,5 +1,6 @@
 """For tests with a real gdb: `gdb(commands, …)` runs one and returns what each command said."""
 
+import collections
 import functools
 import os
 import shutil
@@ -10,26 +11,31 @@ from harness.breakpoints import OFF, started
 from harness.gdb_run import fetched, run_gdb
 from harness.launches import small_program
 
-# Files whose tests look at processes and files of their own alone, and at no clock: scripts/test runs several of them at once.
-# What lists the machine's engines, measures a pause or puts a load on the machine is not among them.
-AT_ONCE = {
+# Files whose tests need the machine for themselves, and why; scripts/test runs the others several at once.
+ALONE = {
+    "test_attach.py": "the pause that is said is compared with the pause that the process saw",
+    "test_ranks_live.py": "lists the engines of the machine, and other files start what looks like one",
+}
+# These take long for the number of their tests: several at once ends soonest where nobody begins with one when all else is done.
+LONG = [
     f"test_{name}.py"
     for name in (
-        "commands cuda_allocator cxx_printers frame_filter fuzz gpucore_in_gdb hang_cost heap hostile_names "
-        "kernel_releases kernels_wheel kv_blockpool kv_cxx kv_releases launch launch_triton layout_truth outward "
-        "private_content pyexc pytasks pytensors python_engine_objects python_expressions python_files python_frames "
-        "python_gc python_loops python_objects python_subinterpreters python_trashed rings tensor_expressions "
-        "tensor_values tensors tensors_damaged torch_headers unwind_oracle"
+        "pytensors foreign_programs situations hang answer_fields adversary heap unwind_oracle collectives editor_launches editors "
+        "follow collector kills watch torch_headers launch_triton ray"
     ).split()
-}
-assert AT_ONCE <= set(os.listdir(os.path.dirname(os.path.abspath(__file__)))), "AT_ONCE names a file that is not here"
+]
+assert {*ALONE, *LONG} <= set(os.listdir(os.path.dirname(os.path.abspath(__file__)))), "ALONE or LONG names a file that is not here"
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by -m
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     for item in items:
-        if item.path.name in AT_ONCE:
-            item.add_marker(pytest.mark.at_once)
+        if item.path.name in ALONE:
+            item.add_marker(pytest.mark.alone)
+    if hasattr(config, "workerinput"):
+        count = collections.Counter(item.path.name for item in items)
+        rank = {name: number for number, name in enumerate(LONG)}
+        items.sort(key=lambda item: (rank.get(item.path.name, len(LONG)), -count[item.path.name], item.path.name))
 
 
 @pytest.fixture

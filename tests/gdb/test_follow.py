@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import signal
 import sys
 import time
 
@@ -132,4 +133,6 @@ def test_non_stop_one_rank_stands_while_the_others_run(stands, gdb_path, tmp_pat
         gdb.expect("parent done")
     finally:
         end.write_text("")
-        gdb.close(force=True)
+        gdb.kill(signal.SIGKILL)
+        gdb.wait()
+        gdb.close()
