@@ -20,11 +20,13 @@ ALONE = {
 LONG = [
     f"test_{name}.py"
     for name in (
-        "pytensors foreign_programs situations hang answer_fields adversary heap unwind_oracle collectives editor_launches editors "
-        "follow collector kills watch torch_headers launch_triton ray"
+        "pytensors foreign_programs situations hang answer_fields adversary heap unwind_oracle collectives editor_launches "
+        "editors follow collector kills watch torch_headers launch_triton ray"
     ).split()
 ]
-assert {*ALONE, *LONG} <= set(os.listdir(os.path.dirname(os.path.abspath(__file__)))), "ALONE or LONG names a file that is not here"
+assert {*ALONE, *LONG} <= set(os.listdir(os.path.dirname(os.path.abspath(__file__)))), (
+    "ALONE or LONG names a file that is not here"
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by -m
