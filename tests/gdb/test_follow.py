@@ -14,6 +14,9 @@ from harness.subjects import PYTHONS, SUBJECTS
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 FILE = os.path.join(SUBJECTS, "family.py")
+LINE = ["-nx", "-q"]
+for setting in ("debuginfod enabled off", "auto-load off", "style enabled off", "width 0"):
+    LINE += ["-iex", f"set {setting}"]
 
 # gdb stops everything when one process ends; at a terminal llm-follow goes on by itself, a script does it like this.
 SCRIPT = """
@@ -84,21 +87,9 @@ def test_non_stop_one_rank_stands_while_the_others_run(stands, gdb_path, tmp_pat
         at = tmp_path / f"end.{n}"
         return int(at.read_text()) if at.exists() else -1
 
-    line = [
-        "-nx",
-        "-q",
-        "-iex",
-        "set debuginfod enabled off",
-        "-iex",
-        "set auto-load off",
-        "-iex",
-        "set style enabled off",
-        "-iex",
-        "set width 0",
-    ]
     gdb = pexpect.spawn(
         gdb_path,
-        [*line, "--args", sys.executable, os.path.join(SUBJECTS, "two_children.py"), str(end)],
+        [*LINE, "--args", sys.executable, os.path.join(SUBJECTS, "two_children.py"), str(end)],
         encoding="utf-8",
         timeout=180,
         env={**os.environ, "TERM": "dumb"},
