@@ -58,5 +58,6 @@ setup(
     package_dir={"gdbext.gdbinit": "gdbinit.d"},
     package_data={"gdbext": ["layouts/*.json", "layouts/**/*.json", "kernels/*.json"], "gdbext.gdbinit": ["*.gdb"]},
     entry_points={"console_scripts": ["gdbext=gdbext.__main__:entry"]},
+    data_files=[("share/man/man1", ["docs/gdbext.1"])],
     zip_safe=False,
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
+from . import package
 from .commands import table
 from .errors import GdbextError
 from .render import jsonline
@@ -15,6 +16,7 @@ SETUP = {
     "doctor": "what works on this machine, what does not, and the line that mends it",
     "install": "load gdbext in gdb and cuda-gdb from now on, and get numpy and the rest for gdb's own Python",
     "uninstall": "take that out again",
+    "gdb": "print the line that loads gdbext in gdb; gdbext.pyz unpacks itself first, into [DIR] or a private folder",
     "vscode": (
         "print a launch.json for VS Code: attach to each rank, or start an engine, by gdb, its DAP, Nsight's cuda-gdb or debugpy"
     ),
@@ -22,7 +24,7 @@ SETUP = {
 
 
 def _usage():
-    lines = ["Usage: python -m gdbext COMMAND [ARGUMENT]...", "", "Set-up:"]
+    lines = [f"Usage: {package.how()} COMMAND [ARGUMENT]...", "", "Set-up:"]
     lines += [f"  {name:<14}{text}" for name, text in SETUP.items()]
     lines += ["", "Commands that read, as in gdb (COMMAND --help; -on WHAT names the process, --json gives JSON):"]
     lines += [f"  {c.name:<14}{c.help().splitlines()[0]}" for c in table.load_all() if not c.gdb_only]
@@ -32,11 +34,13 @@ def _usage():
 def _parser(name):
     import argparse
 
-    parser = argparse.ArgumentParser(prog=f"python -m gdbext {name}", description=SETUP[name])
+    parser = argparse.ArgumentParser(prog=f"{package.how()} {name}", description=SETUP[name])
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     if name in ("install", "uninstall"):
         parser.add_argument("--gdbinit", metavar="FILE", help="this init file alone, instead of gdb's and cuda-gdb's own")
         parser.add_argument("--no-wheels", action="store_true", help="leave the packages for gdb's Python alone")
+    if name == "gdb":
+        parser.add_argument("folder", nargs="?", default="", metavar="DIR", help="unpack into this folder (gdbext.pyz)")
     if name == "vscode":
         parser.add_argument(
             "what", nargs="?", default="", metavar="WHAT", help="the ranks: a label, pid or index of llm-ranks (default: all)"
@@ -54,7 +58,7 @@ def _parser(name):
         )
     if name == "install":
         parser.add_argument("--wheels-only", action="store_true", help="no init file, only the packages for gdb's Python")
-    if name != "uninstall":
+    if name not in ("uninstall", "gdb"):
         parser.add_argument("--gdb", metavar="PATH", help="this gdb instead of those on the PATH")
     return parser
 
@@ -81,6 +85,11 @@ def _setup(name, words):
         from .setup import install
 
         found = install.uninstall(options.gdbinit, not options.no_wheels, say)
+    elif name == "gdb":
+        from .setup import unpack
+
+        found = {"source": unpack.init_script(options.folder)}
+        say(f"source {found['source']}")
     else:
         from .setup import gdbs, vscode
 
@@ -120,7 +129,7 @@ def main(words: list[str]) -> int:
             return _setup(name, rest)
         if name not in table.COMMANDS:
             meant = _meant(name)
-            raise GdbextError(f"there is no command {name!r}{meant}; python -m gdbext --help lists them")
+            raise GdbextError(f"there is no command {name!r}{meant}; {package.how()} --help lists them")
         command = table.load(name)
         if rest and rest[0] in ("-h", "--help"):
             print(command.help())

@@ -27,6 +27,8 @@ def lazy_module(name: str) -> ModuleType:
     spec = importlib.util.find_spec(full)
     if spec is None or spec.loader is None:
         raise ImportError(f"there is no module {full}", name=full)
+    if not hasattr(spec.loader, "exec_module"):  # zipimport's before Python 3.10
+        return importlib.import_module(full)
     spec.loader = importlib.util.LazyLoader(spec.loader)
     module = importlib.util.module_from_spec(spec)
     sys.modules[full] = module

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from .. import package
 from ..errors import GdbextError
 from . import collector
 from .guard import find_python
@@ -35,11 +36,10 @@ class Started:
     """A collector in an interpreter of its own: `pid`. `given`: descriptors that it has too."""
 
     def __init__(self, words: Sequence[str], given: Sequence[int] = ()) -> None:
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        command = [find_python(), "-m", MODULE, *words]
-        self.process = subprocess.Popen(command, cwd=root, env=env, text=True, pass_fds=given, **pipes)
+        command = [*package.program(find_python(), MODULE), *words]
+        self.process = subprocess.Popen(command, cwd="/", env=env, text=True, pass_fds=given, **pipes)
         self.pid = self.process.pid
 
     def wait(self, seconds: float) -> tuple[str, str]:

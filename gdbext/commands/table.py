@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ..session.command import Command
 
 
+FOLDER = __name__.rpartition(".")[0]
 COMMANDS = {
     "llm": ("llm", "Llm"),
     "llm-ranks": ("llm_ranks", "LlmRanks"),
@@ -66,7 +67,7 @@ COMMANDS = {
 def load(name: str) -> type[Command]:
     """The `Command` class of a name."""
     module, cls = COMMANDS[name]
-    return getattr(importlib.import_module("." + module, __package__), cls)
+    return getattr(importlib.import_module(f"{FOLDER}.{module}"), cls)
 
 
 def load_all() -> list[type[Command]]:

@@ -7,12 +7,11 @@ breakpoints of `control` are set at what is found here.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import package
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from .frames import CO_OPTIMIZED
 
@@ -110,8 +109,7 @@ _opcodes = {}
 def opcodes(version: tuple[int, int]) -> dict[str, Any]:
     """What layouts/opcodes.json (scripts/make-cpython-opcodes) says of a minor; `LayoutError` where it says nothing."""
     if not _opcodes:
-        with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "opcodes.json")) as f:
-            _opcodes.update(json.load(f))
+        _opcodes.update(package.table("layouts/opcodes.json"))
     name = "{}.{}".format(*version)
     if name not in _opcodes:
         raise LayoutError(

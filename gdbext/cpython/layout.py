@@ -5,23 +5,22 @@ The tables are made by scripts/make-cpython-layouts. Keys are "struct.field", va
 
 from __future__ import annotations
 
-import json
-import os
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import package
 from ..errors import LayoutError
 
 if TYPE_CHECKING:
     from ..access.base import Target
 
-_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "cpython")
+_FOLDER = "layouts/cpython"
 DEBUG_COOKIE = b"xdebugpy"
 
 
 def known() -> list[str]:
     """The versions that there are tables for: ["3.9", …, "3.13t"]."""
-    names = [n[:-5] for n in os.listdir(_FOLDER) if n.endswith(".json")]
+    names = [n[:-5] for n in package.names(_FOLDER) if n.endswith(".json")]
     return sorted(names, key=lambda n: (int(n.rstrip("t").split(".")[1]), n))
 
 
@@ -57,8 +56,7 @@ def load(version: tuple[int, int], free_threaded: bool = False) -> Layout:
     if key not in _tables:
         name = "{}.{}{}".format(*version, "t" if free_threaded else "")
         try:
-            with open(os.path.join(_FOLDER, name + ".json")) as f:
-                table = json.load(f)
+            table = package.table(f"{_FOLDER}/{name}.json")
         except OSError:
             raise LayoutError(
                 f"CPython {name} is not known here (known: {', '.join(known())}); "

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from .spec import EngineSpec
 
-ENGINES: Tuple[EngineSpec, ...] = tuple(importlib.import_module(f"{__package__}.{folder}").ENGINE for folder in FOLDERS)
+FOLDER = __name__.rpartition(".")[0]  # not __package__: zipimport before Python 3.10 sets it later
+ENGINES: Tuple[EngineSpec, ...] = tuple(importlib.import_module(f"{FOLDER}.{folder}").ENGINE for folder in FOLDERS)
 SPECS: Dict[str, EngineSpec] = {spec.name: spec for spec in ENGINES}
 
 

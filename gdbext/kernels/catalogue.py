@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
-import os
 import re
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
+from .. import package
 from ..engines.registry import kernels_of
 from ..errors import GdbextError, NotFoundError
 from . import signatures, stripped
@@ -106,8 +105,7 @@ _loaded = []
 def catalogue() -> Catalogue:
     """The catalogue of catalogue.json, read once."""
     if not _loaded:
-        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "catalogue.json"), encoding="utf-8") as f:
-            _loaded.append(Catalogue(json.load(f)))
+        _loaded.append(Catalogue(package.table("kernels/catalogue.json")))
     return _loaded[0]
 
 

@@ -8,12 +8,11 @@ in, its own objects tell (kernels/triton.py).
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import struct
 from typing import Any, Callable, Sequence
 
+from .. import package
 from ..errors import GdbextError, NotFoundError
 
 MOST = 4096  # bytes of parameters a kernel can have (32764 from CUDA 12.1 on: attention kernels are far below)
@@ -30,9 +29,7 @@ def first_address(major: int) -> int:
 def layouts(rule: str) -> list[Any]:
     """The rows of layouts/flashinfer.json for a rule of kernels/focus.py."""
     if not _loaded:
-        path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "flashinfer.json")
-        with open(path, encoding="utf-8") as f:
-            _loaded.update(json.load(f)["rules"])
+        _loaded.update(package.table("layouts/flashinfer.json")["rules"])
     return _loaded[rule]
 
 

@@ -7,10 +7,10 @@ import re
 import subprocess
 import sys
 
-from .. import wheels
+from .. import package, wheels
 from ..errors import GdbextError
 from . import gdbs, initfile
-from .install import INIT
+from .unpack import init_script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,12 +135,13 @@ def check_gdb(path: str) -> tuple[Optional[gdbs.Gdb], list[Check]]:
                 name + " version", "warning", f"{path} is older than gdb 10.2, the oldest that gdbext is made for", gdbs.GET_GDB
             )
         )
-    loaded = gdbs.run_gdb(path, f"source {INIT}", "help llm-ranks")
+    line = f"source {init_script()}"
+    loaded = gdbs.run_gdb(path, line, "help llm-ranks")
     if loaded.returncode == 0 and "llm-ranks" in loaded.stdout:
-        checks.append(Check(name + " loads gdbext", "ok", f"source {INIT}"))
+        checks.append(Check(name + " loads gdbext", "ok", line))
     else:
         words = (loaded.stderr.strip() or loaded.stdout.strip() or f"exit status {loaded.returncode}").splitlines()
-        checks.append(Check(name + " loads gdbext", bad, f"source {INIT}: {words[-1]}", "report this line as a bug of gdbext"))
+        checks.append(Check(name + " loads gdbext", bad, f"{line}: {words[-1]}", "report this line as a bug of gdbext"))
     folder = wheels.wheels_folder(gdb.python)
     asked = gdbs.run_gdb(
         path,
@@ -166,7 +167,9 @@ def check_init_files() -> Check:
     loading = [p for p in initfile.init_files()[1] if initfile.BEGIN.rstrip(b" >") in (initfile.read(p) or b"")]
     if loading:
         return Check("init file", "ok", "gdbext is loaded by " + ", ".join(loading))
-    return Check("init file", "info", f"no init file loads gdbext; in gdb type: source {INIT}", "python3 -m gdbext install")
+    return Check(
+        "init file", "info", f"no init file loads gdbext; in gdb type: source {init_script()}", "python3 -m gdbext install"
+    )
 
 
 def check_safe_path(gdb: gdbs.Gdb, python: Optional[str] = None) -> Check:
@@ -198,22 +201,16 @@ def check_calls(gdb: gdbs.Gdb) -> Check:
     return Check("calls", "ok", "gdbext calls no function of the process it reads")
 
 
-def layouts(folder: Optional[str] = None) -> dict[str, list[str]]:
-    """{"cpython": [...], "torch": [...]}: the versions that there are layouts for, from the names in gdbext/layouts."""
-    import json
-
-    folder = folder or os.path.join(os.path.dirname(INIT), "layouts")
-    found = {}
-    for kind in ("cpython", "torch"):
-        inside = os.path.join(folder, kind)
-        if os.path.isdir(inside):
-            names = [n[:-5] for n in os.listdir(inside) if re.match(r"\d[\w.]*\.json$", n)]
-        else:
-            text = _file(inside + ".json")
-            rows = json.loads(text) if text else {}
-            names = [n for n in rows.get("rows", rows) if re.match(r"\d", n)]
-        found[kind] = sorted(names, key=lambda n: ([int(x) for x in re.findall(r"\d+", n)], n))
-    return found
+def layouts() -> dict[str, list[str]]:
+    """{"cpython": [...], "torch": [...]}: the versions that there are layouts for, from the tables in gdbext/layouts."""
+    try:
+        found = {
+            "cpython": [n[:-5] for n in package.names("layouts/cpython") if re.match(r"\d[\w.]*\.json$", n)],
+            "torch": list(package.table("layouts/torch.json")["rows"]),
+        }
+    except (OSError, ValueError):
+        return {"cpython": [], "torch": []}
+    return {kind: sorted(names, key=lambda n: ([int(x) for x in re.findall(r"\d+", n)], n)) for kind, names in found.items()}
 
 
 def check_layouts(known: dict[str, list[str]]) -> Check:

@@ -8,13 +8,14 @@ import shutil
 from .. import wheels
 from ..errors import GdbextError
 from . import gdbs, initfile
+from .unpack import init_script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
 
-INIT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "init.py")
+UNPACKED = "unpacked"  # in our data folder: the pack that an archive installed
 
 
 def _targets(gdbinit):
@@ -35,7 +36,7 @@ def install(
     folder, missing}]}` and the reasons why it is partial."""
     files, done, partial = [], [], []
     if with_files:
-        script = initfile.load_script(INIT)
+        script = initfile.load_script(init_script(os.path.join(wheels.data_folder(), UNPACKED)))
         for program, path in _targets(gdbinit):
             changed = initfile.change(path, lambda content: initfile.add_block(content, script, path))
             files.append({"program": program, "path": path, "changed": changed})
@@ -82,7 +83,7 @@ def uninstall(gdbinit: Optional[str] = None, with_wheels: bool = True, say: Call
     data = wheels.data_folder()
     if with_wheels and not gdbinit and os.path.isdir(data):
         for name in sorted(os.listdir(data)):
-            if name.startswith("gdb-python-"):
+            if name.startswith("gdb-python-") or name == UNPACKED:
                 removed.append(os.path.join(data, name))
                 shutil.rmtree(removed[-1], ignore_errors=True)
                 say(f"{removed[-1]}: removed")

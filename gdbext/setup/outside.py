@@ -18,7 +18,7 @@ from ..render.text import one_line
 from ..session.command import UsageError, error_line
 from ..session.session import Session
 from . import gdbs
-from .install import INIT
+from .unpack import init_script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, s
                 "-q",
                 "-batch",
                 "-ex",
-                f"source {INIT}",
+                f"source {init_script()}",
                 "-ex",
                 "python import gdbext.setup.inside; gdbext.setup.inside.main()",
             ],

@@ -15,7 +15,7 @@ from ..access.permission import permission_hint
 from ..commands.llm_inject import attach_configuration
 from ..errors import GdbextError
 from ..session.session import Session
-from .install import INIT
+from .unpack import init_script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,10 +23,18 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 PYTHON = "${command:python.interpreterPath}"  # VS Code fills it in
-COMMANDS = ("gdbext's commands", f"source {INIT}")
-LOAD = [("libraries are loaded as the stacks need them: an engine has hundreds", "set auto-solib-add off"), COMMANDS]
 PORT = 5678  # debugpy's habit; the next rank's is one higher
 CORE = {"id": "core", "type": "promptString", "description": "core file"}
+
+
+def commands() -> tuple[str, str]:
+    """The step of gdb's start that loads the pack: what it is for, and the command."""
+    return "gdbext's commands", f"source {init_script()}"
+
+
+def load() -> list[tuple[str, str]]:
+    """The steps of gdb's start before it attaches to an engine."""
+    return [("libraries are loaded as the stacks need them: an engine has hundreds", "set auto-solib-add off"), commands()]
 
 
 def configurations(gdb: str, cuda_gdb: str, what: str = "", command: Sequence[str] = (), pick: bool = False) -> str:
@@ -62,7 +70,7 @@ def start(gdb: str, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
     if script:
         words, program = (words if python else [program, *words]), PYTHON
     common = {"request": "launch", "args": words, "cwd": "${workspaceFolder}"}
-    dap = ["-i=dap", "-iex", COMMANDS[1]]  # auto-solib-add stays on: gdb finds by it where Python begins in each process
+    dap = ["-i=dap", "-iex", commands()[1]]  # auto-solib-add stays on: gdb finds by it where Python begins in each process
     name = f"gdbext: start {os.path.basename(command[0])}"
     debugpy = {"type": "debugpy", "justMyCode": False, "subProcess": True, **common}
     if python or script:
@@ -74,7 +82,7 @@ def start(gdb: str, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
     else:
         debugpy["program"] = program
     return [
-        {"name": f"{name}, gdb", "stopAtEntry": True, **common, **cppdbg(gdb, program, [COMMANDS])},
+        {"name": f"{name}, gdb", "stopAtEntry": True, **common, **cppdbg(gdb, program, [commands()])},
         {
             "name": f"{name}, gdb's own DAP",
             "type": "gdb",
@@ -89,7 +97,7 @@ def start(gdb: str, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
             "type": "cuda-gdb",
             "program": program,
             "debuggerPath": cuda_gdb,
-            "initCommands": [COMMANDS[1]],
+            "initCommands": [commands()[1]],
             "stopAtEntry": True,
             **common,
             "args": " ".join(map(shlex.quote, words)),
@@ -121,10 +129,10 @@ def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
 
 def attach(gdb: str, cuda_gdb: str, name: str, pid: Optional[int], exe: str, number: int) -> list[dict[str, Any]]:
     """The four configurations of one rank."""
-    commands = [text for _, text in LOAD]
+    first = [text for _, text in load()]
     port = PORT + number
     inject = f"llm-inject -unsafe -port {port} debugpy {name if pid else 'RANK'}"
-    dap = ["-i=dap"] + [word for text in commands for word in ("-iex", text)]
+    dap = ["-i=dap"] + [word for text in first for word in ("-iex", text)]
     return [
         {
             "name": f"gdbext: {name}, gdb",
@@ -148,13 +156,15 @@ def attach(gdb: str, cuda_gdb: str, name: str, pid: Optional[int], exe: str, num
             "processId": str(pid) if pid else "${command:cuda.pickProcess}",
             "program": exe,
             "debuggerPath": cuda_gdb,
-            "initCommands": commands,
+            "initCommands": first,
         },
         {**attach_configuration(name, port), "name": f"gdbext: {name}, debugpy, after {inject}"},
     ]
 
 
-def cppdbg(gdb: str, program: str, setup: Sequence[tuple[str, str]] = LOAD) -> dict[str, Any]:
-    """What every configuration of that type holds. gdb's commands are typed in its debug console after `-exec `."""
-    setup = [{"description": why, "text": text} for why, text in setup]
-    return {"type": "cppdbg", "MIMode": "gdb", "miDebuggerPath": gdb, "program": program, "setupCommands": setup}
+def cppdbg(gdb: str, program: str, setup: Optional[Sequence[tuple[str, str]]] = None) -> dict[str, Any]:
+    """What every configuration of that type holds. gdb's commands are typed in its debug console after `-exec `. `setup`: the
+    steps of gdb's start, `load()` where None."""
+    steps = load() if setup is None else setup
+    setup_commands = [{"description": why, "text": text} for why, text in steps]
+    return {"type": "cppdbg", "MIMode": "gdb", "miDebuggerPath": gdb, "program": program, "setupCommands": setup_commands}

@@ -10,6 +10,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from .. import package
 from ..access.files import open_regular
 from ..errors import GdbextError, NotFoundError
 from ..render.jsonline import expect
@@ -169,11 +170,14 @@ def from_ray(words: Iterable[str]) -> MergedAnswers:
         raise GdbextError(
             "-ray needs the package ray: run it with the engine's own python: PYTHON -m gdbext llm-stacks -ray"
         ) from None
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if package.in_archive():
+        raise GdbextError(
+            f"-ray sends the pack to each node, which needs it unpacked: python3 {package.ROOT} gdb DIR, then run it there"
+        )
     started = not ray.is_initialized()
     try:
         if started:
-            ray.init(address="auto", log_to_driver=False, logging_level="ERROR", runtime_env={"py_modules": [package]})
+            ray.init(address="auto", log_to_driver=False, logging_level="ERROR", runtime_env={"py_modules": [package.FOLDER]})
         nodes = [n for n in ray.nodes() if n["Alive"]]
         asked = []
         for node in nodes:

@@ -11,12 +11,12 @@ A rank whose count lags behind the others' has not come to the collective that t
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import package
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import rtti
 
@@ -182,6 +182,5 @@ _rows = []
 def nccl_rows() -> list[dict[str, Any]]:
     """The layouts of layouts/nccl.json, the newest first."""
     if not _rows:
-        with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "nccl.json")) as f:
-            _rows.extend(row for row in reversed(list(json.load(f).values())) if isinstance(row, dict))
+        _rows.extend(row for row in reversed(list(package.table("layouts/nccl.json").values())) if isinstance(row, dict))
     return _rows

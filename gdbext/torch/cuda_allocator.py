@@ -9,11 +9,10 @@ between them before they are believed. CPU memory has no such counters: torch's 
 
 from __future__ import annotations
 
-import json
-import os
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import package
 from ..errors import LayoutError
 from . import layout, rtti
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from ..access.base import Target
     from ..cpython.runtime import Runtime
 
-_PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "torch_allocator.json")
 SYMBOL = "_ZN3c104cuda20CUDACachingAllocator9allocatorE"  # std::atomic<CUDAAllocator*>
 NATIVE = "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator"
 MAX_DEVICES = 64
@@ -34,8 +32,7 @@ _rows: dict[str, Any] = {}
 def rows() -> dict[str, Any]:
     """{torch minor: offsets in NativeCachingAllocator, DeviceCachingAllocator, DeviceStats and Stat}."""
     if not _rows:
-        with open(_PATH) as f:
-            _rows.update({k: v for k, v in json.load(f).items() if isinstance(v, dict)})
+        _rows.update({k: v for k, v in package.table("layouts/torch_allocator.json").items() if isinstance(v, dict)})
     return _rows
 
 

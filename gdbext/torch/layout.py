@@ -3,18 +3,16 @@ scripts/make-torch-layouts."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from .. import package
 from ..errors import GdbextError, LayoutError, NotFoundError
 
 if TYPE_CHECKING:
     from ..access.base import Target
     from ..cpython.runtime import Runtime
 
-_PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "layouts", "torch.json")
 _OLD_STRING = b"14torchCheckFailEPKcS2_jRKSs"  # c10::detail::torchCheckFail(…, std::string const&) as the old ABI mangles it
 _VERSION_FILES = (
     ("version.py", r"^__version__\s*=\s*['\"]([^'\"]+)"),
@@ -28,8 +26,7 @@ _loaded = {}
 
 def _rows():
     if not _loaded:
-        with open(_PATH) as f:
-            _loaded.update(json.load(f)["rows"])
+        _loaded.update(package.table("layouts/torch.json")["rows"])
     return _loaded
 
 

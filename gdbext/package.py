@@ -1,0 +1,54 @@
+"""The pack as files, in a folder or in one archive (gdbext.pyz): where it lies, its data, how another interpreter loads it."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))  # ROOT/gdbext
+ROOT = os.path.dirname(FOLDER)  # what stands on sys.path for it: a folder, or the archive
+
+
+def in_archive() -> bool:
+    """Whether the pack runs from gdbext.pyz: its files then have no paths that gdb or another program could open."""
+    return not os.path.isdir(FOLDER)
+
+
+def how() -> str:
+    """How this pack is started without gdb, for help and errors."""
+    return f"python3 {os.path.basename(ROOT)}" if in_archive() else "python -m gdbext"
+
+
+def data(name: str) -> bytes:
+    """The bytes of a data file, `name` as in "layouts/torch.json"; `OSError` where there is none."""
+    base = os.path.dirname(
+        __file__
+    )  # as the loader names it, which need not be FOLDER: CPython 3.8 leaves an archive's path relative
+    return bytes(__loader__.get_data(os.path.join(base, *name.split("/"))))  # type: ignore[name-defined]
+
+
+def table(name: str) -> Any:
+    """What a data file of JSON holds; `OSError` where there is none."""
+    import json
+
+    return json.loads(data(name))
+
+
+def names(folder: str) -> list[str]:
+    """The names of the files in a folder of the pack, "layouts/cpython", sorted."""
+    if not in_archive():
+        return sorted(os.listdir(os.path.join(FOLDER, *folder.split("/"))))
+    import zipfile
+
+    inside = f"gdbext/{folder}/"
+    with zipfile.ZipFile(ROOT) as archive:
+        found = [name[len(inside) :] for name in archive.namelist() if name.startswith(inside)]
+    return sorted(name for name in found if name and "/" not in name)
+
+
+def program(python: str, module: str) -> list[str]:
+    """The start of a command line that runs `module.main()` of the pack in another interpreter, from whatever folder."""
+    return [python, "-c", f"import sys; sys.path[0] = sys.argv.pop(1); from {module} import main; sys.exit(main())", ROOT]

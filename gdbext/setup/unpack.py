@@ -1,0 +1,72 @@
+"""`gdbext.pyz` for gdb, which sources files and no archives: the pack unpacked into a folder that nobody else can write."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+import zipfile
+
+from .. import package
+from ..errors import GdbextError
+
+
+def init_script(folder: str = "") -> str:
+    """The path of init.py for gdb's `source`. From an archive it is unpacked first, into `folder` or into one of our own below
+    the temporary folder; what is there already and is equal stays."""
+    if package.in_archive():
+        return os.path.join(_unpacked(folder or _default()), "gdbext", "init.py")
+    return os.path.join(package.FOLDER, "init.py")
+
+
+def _default():
+    return os.path.join(tempfile.gettempdir(), f"gdbext-{os.geteuid()}")
+
+
+def private_folder(path: str) -> str:
+    """Makes a folder that only we can enter, or takes one that is so; `GdbextError` for a link, another's, or an open one."""
+    path, elsewhere = os.path.abspath(path), "; name a folder: python3 gdbext.pyz gdb DIR"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        above = os.stat(os.path.dirname(path))
+        if above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX or above.st_uid not in (os.geteuid(), 0):
+            raise GdbextError(f"{path}: others may rename what lies in the folder above it{elsewhere}")
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        found = os.lstat(path)
+    except OSError as e:
+        raise GdbextError(f"{path}: {e.strerror}{elsewhere}") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise GdbextError(f"{path}: not a folder of ours that nobody else can enter (0700){elsewhere}")
+    return path
+
+
+def _unpacked(folder):
+    """Writes what `folder` lacks of the archive; -> the folder of this very archive in it. Each file is there whole or not at
+    all, so two that unpack at once do no harm."""
+    with open(package.ROOT, "rb") as f:
+        name = hashlib.sha256(f.read()).hexdigest()[:16]
+    inside = private_folder(os.path.join(private_folder(folder), name))
+    try:
+        with zipfile.ZipFile(package.ROOT) as archive:
+            for entry in archive.namelist():
+                if entry.startswith("gdbext/") and ".." not in entry.split("/"):
+                    _write(os.path.join(inside, entry), archive.read(entry))
+    except OSError as e:
+        raise GdbextError(f"{inside}: {e.strerror}; name another folder: python3 gdbext.pyz gdb DIR") from None
+    return inside
+
+
+def _write(path, content):
+    try:
+        with open(path, "rb") as f:
+            if f.read() == content:
+                return
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    handle, new = tempfile.mkstemp(dir=os.path.dirname(path))
+    with os.fdopen(handle, "wb") as f:
+        f.write(content)
+    os.replace(new, path)
