@@ -94,8 +94,6 @@ def test_the_archive_reads_a_process_with_the_oldest_and_the_newest_python(built
             file = str(tmp_path / "snapshot")
             assert ask(python, built["pyz"], "llm-snapshot", str(subject.pid), "-o", file)["snapshots"][0]["file"] == file
             assert ask(python, built["pyz"], "llm-hang", str(subject.pid))["verdict"] in ("idle", "unknown")
-            assert ask(python, built["pyz"], "pyheap", "-on", str(subject.pid))["objects"] > 1000
-            assert ask(python, built["pyz"], "llm-memory", str(subject.pid))["ranks"][0]["parts"]
 
 
 def test_gdb_sources_what_the_archive_unpacks(built, gdb, subject, tmp_path):
