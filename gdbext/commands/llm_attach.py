@@ -51,11 +51,11 @@ def _name(h):
 class LlmAttach(Command):
     """Attach to engine processes, one inferior each, with the shortest pause that gdb can do. They stay stopped.
 
-    WHAT is an index or label of llm-ranks, a pid, or all. What the main thread's stack needs is read before the process is
-    stopped; no other library is read, so that a process with libtorch stands still for a fraction of a second, not for half a
-    minute. -libraries says what to read: main (the default; leaves out files above 100 MB and names them), stacks (whatever
-    the stacks of all threads need), all (as gdb's own attach does), none. A guard process makes everything run on if gdb is
-    killed.
+    WHAT is an index or label of llm-ranks, a pid, several of these (TP0,TP1), or all. What the main thread's stack needs is
+    read before the process is stopped; no other library is read, so that a process with libtorch stands still for a fraction of
+    a second, not for half a minute. -libraries says what to read: main (the default; leaves out files above 100 MB and names
+    them), stacks (whatever the stacks of all threads need), all (as gdb's own attach does), none. A guard process makes
+    everything run on if gdb is killed.
 
         (gdb) llm-attach TP0
         TP0  pid 4242  inferior 1  stopped  (attach took 312.40 ms)
@@ -83,7 +83,7 @@ class LlmAttach(Command):
     def run(self, session: Session, args: Args) -> Answer:
         attach = require_gdb(session, "attach")
         if not args.operand_text:
-            raise GdbextError("which process? an index or label of llm-ranks, a pid, or all")
+            raise GdbextError("which process? an index or label of llm-ranks, a pid, several (TP0,TP1), or all")
         processes = _processes(session, args.operand_text)
         mine = {h.pid for h in attach.attached()}
         fresh = [p for p in processes if p[0] not in mine]

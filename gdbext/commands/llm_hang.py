@@ -31,8 +31,9 @@ class LlmHang(Command):
         TP3 has not come to it: TP3 thread 4245 (MainThread) stands in throttle (limits.py:17), 0 % of a processor
       victims: TP0, TP1, TP2
 
-    Verdicts: lock-cycle, lock-held, gil, collective, kernel (a device kernel), starved, busy, idle, stopped, crashed, startup,
-    unknown. "unknown" is an answer: llm-stacks and llm-locks then show what was read. WHAT as for llm-stacks."""
+    Verdicts: lock-cycle, lock-held, gil, collective, kernel (a device kernel), livelock, loop-blocked, dead-thread,
+    stuck-requests, orphaned, starved, busy, idle, stopped, crashed, startup, unknown. "unknown" is an answer: llm-stacks and
+    llm-locks then show what was read. WHAT as for llm-stacks."""
 
     name = "llm-hang"
     group = "hang"

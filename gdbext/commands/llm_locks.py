@@ -27,10 +27,10 @@ class LlmLocks(Command):
     """Show which thread waits for which lock and who has it: the GIL, pthread mutexes, Python's locks and queues.
 
     asyncio tasks are waiters and owners like threads. Python Lock, RLock, Condition, Semaphore, Event, Barrier, Queue,
-    Thread.join, futures, the import lock and logging's locks are known
-    by the frames and the address that a thread waits on. A plain Lock keeps no owner: it is found by the frame that stands inside
-    its `with`, or between its acquire and its release; else the threads that can reach it are listed. A cycle is said as a
-    sentence, and so is an owner that does not exist in this process, as after a fork.
+    Thread.join, futures, the import lock and logging's locks are known by the frames and the address that a thread waits on. A
+    plain Lock keeps no owner: it is found by the frame that stands inside its `with`, or between its acquire and its release;
+    else the threads that can reach it are listed. A cycle is said as a sentence, and so is an owner that does not exist in this
+    process, as after a fork.
 
       (gdb) llm-locks TP0
       TP0 4242 MainThread  waits for the Lock self.cache_lock in Cache.put (cache.py:88)

@@ -99,6 +99,20 @@ def test_a_condition_names_the_arguments_that_debug_information_knows(gdb, compi
     assert "scale" in {a["name"] for a in said.json(3)["args"]} and "cannot evaluate" not in said.text
 
 
+def test_names_of_arguments_where_the_launch_gives_an_opaque_handle(gdb, compiled):
+    """A handle is no address of a function: the host function whose signature is the kernel's has the names."""
+    code = (
+        "python from gdbext.control import kernel_breakpoints, registers; "
+        "hosts = {a: s for b in kernel_breakpoints.breakpoints() for a, s in b.hosts.items()}; "
+        "signature = next(iter(hosts.values())); "
+        "print('here', [name for name, _, _ in registers.dwarf_parameters(signature, 0x1234, hosts)]); "
+        "print('nowhere', registers.dwarf_parameters(signature, 0x1234, {}))"
+    )
+    said = gdb(["llm-break paged_attention_v1_kernel", "run", "llm-launch -json", code], [compiled["debug"], "-ex", "set args 1"])
+    names = [a["name"] for a in said.json(2)["args"]]
+    assert "scale" in names and f"here {names}" in said.outputs[3] and "nowhere None" in said.outputs[3]
+
+
 @pytest.mark.parametrize("program", ["stripped", "static-stripped"])
 def test_a_stripped_program_that_runs_already(gdb, compiled, program):
     """Its kernels are registered before main: their names, and the launch functions of a runtime that is linked in, come from its

@@ -11,6 +11,7 @@ import sys
 from harness.gdb_run import ROOT
 
 from gdbext.commands import table
+from gdbext.verdict.judge import GRAVITY
 
 PAGES = sorted(glob.glob(os.path.join(ROOT, "*.md")) + glob.glob(os.path.join(ROOT, "docs", "*.md")))
 
@@ -38,6 +39,11 @@ def test_every_command_and_every_recorded_field_is_in_the_json_contract():
                 fields += 1
                 missing += [f"{asked}: {field}" for word in re.findall(r"\w+", field) if word not in words]
     assert fields > 300 and not missing, missing
+
+
+def test_the_help_of_llm_hang_names_every_verdict():
+    text = table.load("llm-hang").help().partition("Verdicts:")[2].partition(". ")[0]
+    assert set(re.findall(r"[a-z][a-z-]+", re.sub(r"\(.*?\)", "", text))) == set(GRAVITY)
 
 
 def anchors(text):
@@ -75,6 +81,26 @@ def test_files_that_the_pages_name_are_there():
                 ):
                     gone.append(f"{os.path.relpath(page, ROOT)}: {path}")
     assert not gone, gone
+
+
+def test_each_row_of_the_guides_says_where_its_command_was_run():
+    """Numbered without a gap; a command that there is, or said to be none; and a test that there is, or "by hand", or
+    "nowhere"."""
+    rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \| (.+) \|$", read("docs", "guides.md"), re.M)
+    assert [int(number) for number, *_ in rows] == list(range(1, len(rows) + 1)) and len(rows) > 100
+    wrong = []
+    for number, _, command, run in rows:
+        cited = re.findall(r"`(tests/[^`]+)`", run)
+        wrong += [f"row {number}: no {path}" for path in cited if not path.endswith(".py") or not holds_a_test(path)]
+        if not cited and not re.search(r"by hand|nowhere|as row \d+", run):
+            wrong.append(f"row {number}: {run!r} says nothing of where")
+        first = [words.split()[0] for words in re.findall(r"`((?:llm|py)[\w-]*[^`]*)`", command)]
+        wrong += [f"row {number}: no command {name}" for name in first if name not in table.COMMANDS and name != "python3"]
+    assert not wrong, wrong
+
+
+def holds_a_test(path):
+    return os.path.exists(os.path.join(ROOT, path)) and re.search(r"^def test_", read(path), re.M)
 
 
 def test_the_readme_is_one_screen():
