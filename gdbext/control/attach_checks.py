@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 D_LOOKS, D_PAUSE = 5, 0.02  # a thread that is in D at each of so many looks, so many seconds apart, will not leave it soon
 SHOWN = 4  # threads by name
+OWN_FILES = ("/proc/self/", "/proc/thread-self/", "/dev/fd/")  # that mean another file in each process
 DELETED = " (deleted)"  # what the kernel writes behind the path of a file that has none any more
 
 
 def check(pid: int, force: bool = False) -> bool:
     """Raises `GdbextError` (one line: what, and what to do) for a process that cannot be attached; returns whether it is in a
-    group-stop. `force`: threads in uninterruptible sleep are no reason."""
+    group-stop. `force`: threads in uninterruptible sleep, FIFOs and devices are no reason."""
     state = ptrace.status(pid)
     if state is None:
         raise NotFoundError(f"process {pid} does not exist (any more): llm-ranks lists those that do")
@@ -51,7 +52,7 @@ def check(pid: int, force: bool = False) -> bool:
         raise NotFoundError(f"process {pid}: {e.strerror}") from None
     if not force:
         _refuse_uninterruptible(pid)
-        _refuse_odd_files(pid)
+    _refuse_odd_files(pid, force)
     return ptrace.is_stopped(pid)
 
 
@@ -93,9 +94,10 @@ def _refuse_uninterruptible(pid: int) -> None:
         )
 
 
-def _refuse_odd_files(pid: int) -> None:
+def _refuse_odd_files(pid: int, force: bool) -> None:
     """gdb opens whatever lies where the process says that its program and libraries are: a FIFO would hold it, a device may do
-    anything."""
+    anything. /proc/self/fd/7, where a program has loaded a library that has no name on the disk, is a file of gdb's own there,
+    such as the pipe that it would read for ever: no reason to attach all the same."""
     target = ProcTarget(pid)
     try:
         names = {target.exe(), *(os.fsdecode(name) for name in library_names(target, read_proc(pid, "auxv")))}
@@ -105,7 +107,11 @@ def _refuse_odd_files(pid: int) -> None:
         target.close()
     for path in sorted(names):
         path = path[: -len(DELETED)] if path.endswith(DELETED) else path
-        for whose in {pid, os.getpid()} if path.startswith("/") else ():
+        which = f"process {pid}: {path!r}, which it names as its program or a library, is"
+        reads = f"llm-stacks and pybt -all -on {pid} read the process without"
+        if path.startswith(OWN_FILES):
+            raise GdbextError(f"{which} another file in each process, and gdb would open, even wait for, one of its own; {reads}")
+        for whose in {pid, os.getpid()} if path.startswith("/") and not force else ():
             try:
                 found = open_in_root(whose, path, os.O_PATH)
             except (OSError, ValueError):
@@ -114,10 +120,7 @@ def _refuse_odd_files(pid: int) -> None:
             os.close(found)
             if not stat.S_ISREG(mode):
                 kind = "a FIFO" if stat.S_ISFIFO(mode) else "no regular file"
-                raise GdbextError(
-                    f"process {pid}: {path!r}, which it names as its program or a library, is {kind}, and gdb would open it; "
-                    f"llm-stacks and llm-bt -on {pid} read the process without, llm-attach -force attaches all the same"
-                )
+                raise GdbextError(f"{which} {kind}, and gdb would open it; {reads}, llm-attach -force attaches all the same")
 
 
 class WayOut:

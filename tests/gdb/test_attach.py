@@ -11,6 +11,7 @@ import time
 
 import pytest
 from harness.heartbeats import ROUNDS, eventually, heartbeats, stop
+from harness.subjects import spawned
 
 from gdbext.access import ptrace
 
@@ -272,6 +273,29 @@ def test_a_process_that_another_traces_is_refused_and_the_tracer_named(gdb, one)
         run = gdb([f"llm-attach {one.pid}"])
     assert f"traced by process {os.getpid()}" in one_line(run.outputs[0])
     assert one.runs()
+
+
+LOADED_FROM_MEMORY = """
+import ctypes, os, sys, time, zlib
+fd = os.memfd_create("made")
+os.write(fd, open(sys.argv[1], "rb").read())
+os.dup2(fd, 5)
+ctypes.CDLL("/proc/self/fd/5")
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_library_that_is_another_file_in_each_process_is_not_opened(gdb, tmp_path):
+    """One without a name on the disk, loaded by way of /proc/self/fd: descriptor 5 of gdb is a pipe, which it would read for
+    ever. The process is well, and what needs no gdb reads it."""
+    library = next(path for path in open("/proc/self/maps").read().split() if "/libc.so" in path or "/libc-" in path)
+    with spawned([sys.executable, "-c", LOADED_FROM_MEMORY, library], ready="up") as one:
+        run = gdb([f"llm-attach {one.pid}", f"llm-attach -force {one.pid}", f"pybt -on {one.pid}", f"llm-stacks {one.pid}"])
+        for text in run.outputs[:2]:
+            assert "'/proc/self/fd/5'" in text and "another file in each process" in text and "\n" not in text, text
+        assert "<module> (<string>:8)" in run.outputs[2] and "<module> (<string>:8)" in run.outputs[3]
+        assert one.poll() is None and not ptrace.is_stopped(one.pid)
 
 
 def test_one_bad_process_among_several_stops_none(gdb, one):

@@ -32,6 +32,19 @@ def test_sglang_titles_with_dp_say_that_they_may_be_display_ranks(proc):
     assert rank.label == "DP1.TP3" and "world" not in rank.ranks and "display" in rank.notes[0]
 
 
+def test_tokenizer_workers_that_start_are_no_schedulers(proc):
+    """As many as old releases have schedulers and detokenizers: the titles beside them, or the command line, tell."""
+    main = proc.add(["/usr/bin/python3", "-m", "sglang.launch_server", "--tokenizer-worker-num", "2"])
+    starting = [proc.add(SPAWN, ppid=main) for _ in range(2)]
+    assert [(r.label, r.pid) for r in proc.ranks() if r.role in ("scheduler", "detokenizer")] == []
+    other = proc.add(["/usr/bin/python3", "-m", "sglang.launch_server"])
+    titled = [proc.add(title=f"sglang::{what}", ppid=other) for what in ("scheduler", "detokenizer")]
+    starting += [proc.add(SPAWN, ppid=other) for _ in range(2)]
+    found = {r.pid: r.role for r in proc.ranks()}
+    assert [pid for pid, role in found.items() if role in ("scheduler", "detokenizer")] == titled
+    assert not any(found.get(pid) in ("scheduler", "detokenizer") for pid in starting)
+
+
 def test_old_sglang_without_titles_by_order_of_start(proc):
     main = proc.add(["/usr/bin/python3", "-m", "sglang.launch_server", "--tp-size", "2"])
     pids = [proc.add(SPAWN, ppid=main) for _ in range(3)]

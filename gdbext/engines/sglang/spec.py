@@ -133,6 +133,9 @@ class Sglang(EngineSpec):
             tp = argument(program[2], "--tensor-parallel-size", "--tp-size", "--tp") or 1
             if len(children) != tp + 1 or (argument(program[2], "--data-parallel-size", "--dp-size", "--dp") or 1) > 1:
                 continue
+            titled = any(r.parent is top and r.rank_source == "title" for r in ranks)
+            if titled or (argument(program[2], "--tokenizer-worker-num") or 1) > 1:
+                continue  # a release with titles: these are its tokenizer workers, which have none yet
             for world, rank in enumerate(children):
                 rank.role = "scheduler" if world < tp else "detokenizer"
                 rank.rank_source = "argv"
