@@ -30,6 +30,7 @@ def origin():
 
 VALUES = ["numpy"]
 PLOTS = ["numpy", "matplotlib"]
+MCP = ["mcp>=2; python_version >= '3.10'"]
 
 setup(
     name="gdbext",
@@ -53,7 +54,7 @@ setup(
         "Topic :: Software Development :: Debuggers",
     ],
     python_requires=">=3.8",
-    extras_require={"values": VALUES, "plots": PLOTS, "highlight": ["pygments"], "all": [*PLOTS, "pygments"]},
+    extras_require={"values": VALUES, "plots": PLOTS, "highlight": ["pygments"], "mcp": MCP, "all": [*PLOTS, "pygments", *MCP]},
     packages=find_packages(include=["gdbext", "gdbext.*"]) + ["gdbext.gdbinit"],
     package_dir={"gdbext.gdbinit": "gdbinit.d"},
     package_data={"gdbext": ["layouts/*.json", "layouts/**/*.json", "kernels/*.json"], "gdbext.gdbinit": ["*.gdb"]},

@@ -17,6 +17,8 @@ SETUP = {
     "install": "load gdbext in gdb and cuda-gdb from now on, and get numpy and the rest for gdb's own Python",
     "uninstall": "take that out again",
     "gdb": "print the line that loads gdbext in gdb; gdbext.pyz unpacks itself first, into [DIR] or a private folder",
+    "mcp": "serve the answers to agents by the Model Context Protocol over stdio: needs pip install 'gdbext[mcp]'",
+    "skill": "write a skill folder, the guide and the commands for an agent with a shell, into DIR",
     "vscode": (
         "print a launch.json for VS Code: attach to each rank, or start an engine, by gdb, its DAP, Nsight's cuda-gdb or debugpy"
     ),
@@ -41,6 +43,10 @@ def _parser(name):
         parser.add_argument("--no-wheels", action="store_true", help="leave the packages for gdb's Python alone")
     if name == "gdb":
         parser.add_argument("folder", nargs="?", default="", metavar="DIR", help="unpack into this folder (gdbext.pyz)")
+    if name == "skill":
+        parser.add_argument("folder", metavar="DIR", help="the folder; made where it is not there")
+    if name == "mcp":
+        parser.add_argument("--limit", type=float, default=60, metavar="S", help="seconds that one answer may take (60)")
     if name == "vscode":
         parser.add_argument(
             "what", nargs="?", default="", metavar="WHAT", help="the ranks: a label, pid or index of llm-ranks (default: all)"
@@ -58,7 +64,7 @@ def _parser(name):
         )
     if name == "install":
         parser.add_argument("--wheels-only", action="store_true", help="no init file, only the packages for gdb's Python")
-    if name not in ("uninstall", "gdb"):
+    if name not in ("uninstall", "gdb", "skill", "mcp"):
         parser.add_argument("--gdb", metavar="PATH", help="this gdb instead of those on the PATH")
     return parser
 
@@ -90,6 +96,16 @@ def _setup(name, words):
 
         found = {"source": unpack.init_script(options.folder)}
         say(f"source {found['source']}")
+    elif name == "skill":
+        from .agents import skill
+
+        found = {"files": skill.write(options.folder)}
+        say("\n".join(found["files"]))
+    elif name == "mcp":
+        from .agents import server
+
+        server.serve(options.limit)
+        return 0
     else:
         from .setup import gdbs, vscode
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .. import package
 from ..errors import GdbextError
-from . import collector
+from . import collector, ptrace
 from .guard import find_python
 
 if TYPE_CHECKING:
@@ -61,13 +61,14 @@ class Forked:
 
     def __init__(self, words: Sequence[str]) -> None:
         self._said, write = os.pipe()
-        self._reaped = False
+        self._reaped, parent = False, os.getpid()
         self.pid = os.fork()
         if self.pid:
             os.close(write)
             return
         status = 1
         try:
+            ptrace.end_with_parent(parent)  # nobody would read what it says; what it holds runs on
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.dup2(write, 1)
             sys.stdout = os.fdopen(1, "w", closefd=False)

@@ -59,6 +59,8 @@ libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_
 libc.process_vm_readv.restype = ctypes.c_ssize_t
 libc.process_vm_readv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
 
+PR_SET_PDEATHSIG = 1  # sys/prctl.h
+
 
 def call(request: int, tid: int, address: int = 0, data: int = 0) -> int:
     """ptrace(2); raises `OSError`."""
@@ -67,6 +69,14 @@ def call(request: int, tid: int, address: int = 0, data: int = 0) -> int:
     if result == -1 and ctypes.get_errno():
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
+
+
+def end_with_parent(parent: int) -> None:
+    """Lets this process be killed when the thread that started it ends (PR_SET_PDEATHSIG of prctl(2)); it ends at once where
+    `parent` is no more."""
+    libc.prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)  # SIGKILL
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 # ---- what /proc says -------------------------------------------------------------------------------------------------

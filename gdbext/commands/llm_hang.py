@@ -36,6 +36,7 @@ class LlmHang(Command):
     llm-locks then show what was read. WHAT as for llm-stacks."""
 
     name = "llm-hang"
+    tool = "why"
     group = "hang"
     operand = "[WHAT...]"
     completion = "what"

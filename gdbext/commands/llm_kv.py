@@ -44,6 +44,7 @@ class LlmKv(Command):
     Reads {kv_releases()}."""
 
     name = "llm-kv"
+    tool = "kv"
     group = "kv"
     standalone = True  # without -on the engine that runs alone here is taken
     operand = "[block N | request ID | free | map | check]"
@@ -51,8 +52,8 @@ class LlmKv(Command):
         Option("ranks", help="check: compare the workers' block tables too"),
         Option("group", "int", "block: of this KV cache group's pool", default=None),
         Option("stats", help="block: NaN, infinities and range of the values per layer"),
-        Option("plot", "str", "map: write a picture to this file", metavar="FILE"),
-        Option("force", help="-plot: overwrite a file that is there"),
+        Option("plot", "str", "map: write a picture to this file", metavar="FILE", for_agents=False),
+        Option("force", help="-plot: overwrite a file that is there", for_agents=False),
         POOL,
         CONTENT,
     )

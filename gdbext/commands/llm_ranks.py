@@ -97,6 +97,7 @@ class LlmRanks(Command):
     """
 
     name = "llm-ranks"
+    tool = "ranks"
     group = "ranks"
     options = (
         Option("engine", sorted(SPECS), "only this engine", metavar="E"),

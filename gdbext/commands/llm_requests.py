@@ -53,6 +53,7 @@ class LlmRequests(Command):
     Reads {kv_releases()}."""
 
     name = "llm-requests"
+    tool = "requests"
     group = "kv"
     standalone = True
     operand = "[WHAT]"

@@ -50,6 +50,7 @@ class LlmStacks(Command):
       python3 -m gdbext llm-stacks -ray"""
 
     name = "llm-stacks"
+    tool = "stacks"
     group = "hang"
     operand = "[WHAT...]"
     completion = "what"
@@ -59,10 +60,16 @@ class LlmStacks(Command):
         Option("samples", "int", "look N times and show who moves in between", 1, "N"),
         Option("interval", "float", "seconds between two looks", 0.5, "S"),
         Option("all", help="also every thread of idle pools, and long runs of frames in full"),
-        Option("html", "str", "write a page with the tree", metavar="F"),
-        Option("folded", "str", "write lines for flame graphs", metavar="F"),
-        Option("merge", "str", "put together the answers (*.json) of many machines instead of looking here", metavar="DIR"),
-        Option("ray", help="look at every node of the Ray cluster"),
+        Option("html", "str", "write a page with the tree", metavar="F", for_agents=False),
+        Option("folded", "str", "write lines for flame graphs", metavar="F", for_agents=False),
+        Option(
+            "merge",
+            "str",
+            "put together the answers (*.json) of many machines instead of looking here",
+            metavar="DIR",
+            for_agents=False,
+        ),
+        Option("ray", help="look at every node of the Ray cluster", for_agents=False),
     )
 
     def run(self, session: Session, args: Args) -> Answer:

@@ -59,13 +59,14 @@ class PyHeap(Command):
     what hangs on a container by the shortest ways from modules and frames. A million objects take about three seconds of CPU."""
 
     name = "pyheap"
+    tool = "heap"
     group = "python"
     options = (
         Option("type", "str", "the instances of this type, and who holds each", metavar="T"),
         Option("path", "str", "the ways from modules and frames to the object at this address", metavar="ADDR"),
-        Option("save", "str", "remember this heap in a file, for -diff", metavar="FILE"),
-        Option("force", help="-save replaces a file that is there"),
-        Option("diff", "str", "what grew since the heap in FILE", metavar="FILE"),
+        Option("save", "str", "remember this heap in a file, for -diff", metavar="FILE", for_agents=False),
+        Option("force", help="-save replaces a file that is there", for_agents=False),
+        Option("diff", "str", "what grew since the heap in FILE", metavar="FILE", for_agents=False),
         Option("watch", "float", "look twice, so many seconds apart: what grew between", metavar="S"),
         Option("all", help="every row, however many"),
     )

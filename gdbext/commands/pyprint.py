@@ -35,6 +35,7 @@ class PyPrint(Command):
     fields below it. What only running code could answer (calls, most properties) is refused by name."""
 
     name = "pyprint"
+    tool = "object"
     group = "python"
     operand = "EXPR"
     completion = "expression"

@@ -77,6 +77,7 @@ class PyTensor(Command):
     gdb's Python (python3 -m gdbext install)."""
 
     name = "pytensor"
+    tool = "tensor"
     group = "tensors"
     operand = "EXPR"
     completion = "expression"
@@ -86,9 +87,15 @@ class PyTensor(Command):
         Option("stats", help="min, max, mean, std (n-1) of the finite values, and how many are NaN, infinite, zero"),
         Option("hist", help="a histogram of the finite values"),
         Option("bins", "int", "bars of the histogram (20)", default=20, metavar="N"),
-        Option("save", "str", "write it to F.npy, F.safetensors or F.pt (which torch.load reads)", metavar="F"),
-        Option("plot", "str", "draw it to F.png: a heat map with NaN and infinities marked, and a histogram", metavar="F"),
-        Option("force", help="-save and -plot replace a file that is there"),
+        Option("save", "str", "write it to F.npy, F.safetensors or F.pt (which torch.load reads)", metavar="F", for_agents=False),
+        Option(
+            "plot",
+            "str",
+            "draw it to F.png: a heat map with NaN and infinities marked, and a histogram",
+            metavar="F",
+            for_agents=False,
+        ),
+        Option("force", help="-save and -plot replace a file that is there", for_agents=False),
         Option(
             "compare",
             "str",

@@ -39,7 +39,8 @@ def error_line(command: str, error: Exception) -> str:
 
 
 class Option:
-    """`-name VALUE`. `kind`: "flag", "int", "float", "str", or a list of allowed words. Repeatable ones collect a list."""
+    """`-name VALUE`. `kind`: "flag", "int", "float", "str", or a list of allowed words. Repeatable ones collect a list.
+    `for_agents`: not for what names or writes files, starts something elsewhere, or shows what users sent."""
 
     def __init__(
         self,
@@ -49,7 +50,10 @@ class Option:
         default: Any = None,
         metavar: str | None = None,
         repeat: bool = False,
+        *,
+        for_agents: bool = True,
     ) -> None:
+        self.for_agents = for_agents
         self.name, self.kind, self.help, self.repeat = name, kind, help, repeat
         self.default = False if kind == "flag" and default is None else ([] if repeat else default)
         self.metavar = metavar or (kind[0].upper() if isinstance(kind, str) else "|".join(kind))
@@ -112,7 +116,7 @@ class Answer:
 
 
 SNAPSHOT_BYTES = 512 << 20  # of private memory in a snapshot, where nobody says otherwise
-CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids")
+CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids", for_agents=False)
 JSON = Option("json", help="one line of JSON instead of text")
 ON = Option("on", "str", "read this process or core instead of the selected one", metavar="WHAT")
 
@@ -130,6 +134,7 @@ class Command:
     resumes = False  # it resumes processes
     repeats = False  # Enter repeats it although it resumes
     standalone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
+    tool = ""  # the name under which agents get it (`python -m gdbext mcp`); "": they do not
     gdb_only = False  # acts on gdb's own inferiors: `python -m gdbext` has no use for it
 
     def run(self, session: Session, args: Args) -> Answer:

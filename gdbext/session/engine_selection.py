@@ -30,7 +30,7 @@ POOL = Option(
     "a Python expression of a Scheduler, KVCacheManager or BlockPool instead of the one that is found",
     metavar="EXPR",
 )
-CONTENT = Option("show-content", help="with token ids of prompts and outputs")
+CONTENT = Option("show-content", help="with token ids of prompts and outputs", for_agents=False)
 
 
 def engine_of(session: Any, target: Target) -> Optional[Engine]:

@@ -41,7 +41,8 @@ MAY = {
     "frame_filters": {"session", "answers", "engines", "stacks", "access", "render"},
     "setup": {"commands", "session", "access", "render", "wheels"},  # runs commands outside gdb
     "init": {"commands", "session", "printers", "functions", "frame_filters", "wheels"},
-    "__main__": {"commands", "setup", "render"},
+    "agents": {"commands", "setup", "session", "access", "render"},  # the same commands for programs
+    "__main__": {"commands", "setup", "agents", "render"},
 }
 MAY_GDB = (
     "init.py",

@@ -1,0 +1,108 @@
+"""`python -m gdbext mcp`: the pack's answers for agents, by the Model Context Protocol over standard input and output.
+
+Each call is a process of its own (look.py) with a time limit, so that nothing that is read stays open or stopped here, and an end
+of the server or of its client at any moment ends what it had begun."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from .. import __version__, package
+from ..errors import GdbextError
+from ..render.text import one_line
+from . import tools
+from .pages import Pages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+LIMIT = 60.0  # seconds of one call
+AT_ONCE = 2  # calls that look at the same time
+MISSING = "mcp needs the package mcp, 2 or newer, in this Python: pip install 'gdbext[mcp]'   (or: pip install 'mcp>=2')"
+INSTRUCTIONS = (
+    "Looks into LLM inference engines (vLLM, SGLang, …) on this machine. Nothing is changed: processes stand still for "
+    "milliseconds at most. Begin with why (why it hangs, with evidence), or ranks (which processes there are; their labels are "
+    "what `on` and `what` name). Answers are at most 8 kB; a longer one ends with the cursor of its next page."
+)
+
+
+class Looks:
+    """Runs calls: `call(tool, arguments)` -> (text, whether it is an error)."""
+
+    def __init__(self, limit: float = LIMIT) -> None:
+        self.limit, self.pages, self._turn = limit, Pages(), asyncio.Semaphore(AT_ONCE)
+
+    async def call(self, tool: str, given: Mapping[str, Any]) -> tuple[str, bool]:
+        try:
+            if given.get(tools.CURSOR):
+                return self.pages.next(str(given[tools.CURSOR])), False
+            command = tools.command_of(tool)
+            words = tools.words_of(command, {k: v for k, v in given.items() if k != tools.CURSOR})
+            async with self._turn:
+                status, out, err = await self._look([command.name, *words])
+        except GdbextError as e:
+            return self.pages.first(one_line(str(e))), True
+        if status not in (0, 3):
+            lines = (err or out).strip().splitlines() or [f"exit status {status}"]
+            return self.pages.first(lines[-1]), True
+        return self.pages.first(out.rstrip("\n")), False
+
+    async def _look(self, words):
+        """-> (exit status, standard output, standard error) of one command; `GdbextError` where it takes too long."""
+        pipe, line = asyncio.subprocess.PIPE, package.program(sys.executable, "gdbext.agents.look")
+        child = await asyncio.create_subprocess_exec(
+            *line, str(os.getpid()), *words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+        try:
+            out, err = await asyncio.wait_for(child.communicate(), self.limit)
+        except asyncio.TimeoutError:
+            raise GdbextError(f"{words[0]}: no answer in {self.limit:g} s; it was ended, and nothing is left stopped") from None
+        finally:
+            if child.returncode is None:  # it took too long, or the client takes its call back
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                await asyncio.shield(child.wait())
+        return child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+
+
+def listed(types: Any) -> list[Any]:
+    """The tools as the SDK's `types` describe them."""
+    hints = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+    return [
+        types.Tool(name=name, description=tools.description(c), input_schema=tools.schema(c), annotations=hints)
+        for name, c in tools.tools().items()
+    ]
+
+
+def serve(limit: float = LIMIT) -> None:
+    """Serves until standard input ends; `GdbextError` where the SDK is missing."""
+    try:
+        import mcp_types as types  # type: ignore[import-not-found,unused-ignore]
+        from mcp.server import Server  # type: ignore[import-not-found,unused-ignore]
+        from mcp.server.stdio import stdio_server  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise GdbextError(MISSING) from None
+
+    async def run():
+        looks, all_tools = Looks(limit), listed(types)
+
+        async def list_tools(context, params):
+            return types.ListToolsResult(tools=all_tools)
+
+        async def call_tool(context, params):
+            text, failed = await looks.call(params.name, params.arguments or {})
+            return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=failed)
+
+        server = Server(
+            "gdbext", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
+        )
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    asyncio.run(run())

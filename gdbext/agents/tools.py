@@ -1,0 +1,91 @@
+"""The tools that agents get: commands that declare `tool`, with what they declare of options and operands. No list of its own."""
+
+from __future__ import annotations
+
+import re
+
+from ..commands import table
+from ..errors import GdbextError
+from ..session.command import Command, Option, UsageError, clean
+from ..setup.outside import line_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+CURSOR = "cursor"
+TYPES = {"flag": "boolean", "int": "integer", "float": "number", "str": "string"}
+OPERANDS = {"what": "which processes: labels, indexes or pids of ranks, core or snapshot files, or all", "operand": "{}"}
+
+
+def tools() -> dict[str, type[Command]]:
+    """{name of the tool: command}"""
+    return {c.tool: c for c in table.load_all() if c.tool}
+
+
+def offered(command: type[Command]) -> list[Option]:
+    """The options that an agent may give: none that writes a file, names one, or shows what users sent."""
+    return [option for option in command.all_options() if option.for_agents]
+
+
+def operand_name(command: type[Command]) -> str:
+    """What the operand is called in a call: "what" for `[WHAT...]`, "expr" for `EXPR`; "" where there is none."""
+    word = re.match(r"\[?([A-Z]+)", command.operand)
+    return word[1].lower() if word else "operand" if command.operand else ""
+
+
+def description(command: type[Command]) -> str:
+    """The first line of the command's help."""
+    return clean(command.__doc__ or "").split("\n")[0]
+
+
+def schema(command: type[Command]) -> dict[str, Any]:
+    """The JSON schema of a call."""
+    properties: dict[str, Any] = {}
+    name = operand_name(command)
+    if name:
+        properties[name] = {"type": "string", "description": OPERANDS.get(name, "{}").format(command.operand)}
+    for option in offered(command):
+        words = isinstance(option.kind, (list, tuple))
+        one: dict[str, Any] = {"type": "string", "enum": list(option.kind)} if words else {"type": TYPES[str(option.kind)]}
+        properties[option.name] = {**one, "description": option.help}
+    properties[CURSOR] = {"type": "string", "description": "the next page of an answer before; nothing else with it"}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def words_of(command: type[Command], given: Mapping[str, Any]) -> list[str]:
+    """The words of the command line that a call stands for. `UsageError` for what the tool does not offer, also where an operand
+    smuggles it in."""
+    known, name, words = {o.name: o for o in offered(command)}, operand_name(command), []
+    for key, value in given.items():
+        option = known.get(key)
+        if key == name:
+            continue
+        if option is None:
+            raise UsageError(f"{command.tool} has no argument {key!r}; it takes {', '.join([name] * bool(name) + list(known))}")
+        if option.kind == "flag":
+            words += ["-" + key] if value else []
+        elif value is not None:
+            words += ["-" + key, str(value)]
+    operand = str(given.get(name) or "") if name else ""
+    if any(ord(c) < 32 for word in [*words, operand] for c in word):
+        raise UsageError(f"{command.tool}: an argument holds a control character")
+    if name and not operand and not command.operand.startswith("["):
+        raise UsageError(f"{command.tool} needs {name}: {command.operand}")
+    words += ["--", operand] if operand else []
+    asked = command.parse(line_of(command, words))
+    for option in command.all_options():
+        if not option.for_agents and getattr(asked, option.key) != option.default:
+            raise UsageError(f"{command.tool}: -{option.name} is not for agents")
+    if command.takes_target and not command.standalone and not asked.on:
+        raise UsageError(f"{command.tool} needs on: a label, index or pid of ranks, or a core file")
+    return words
+
+
+def command_of(tool: str) -> type[Command]:
+    """The command behind a tool; `GdbextError` where there is none."""
+    found = tools()
+    if tool not in found:
+        raise GdbextError(f"there is no tool {tool!r}; there are {', '.join(found)}")
+    return found[tool]

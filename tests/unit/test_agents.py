@@ -1,0 +1,111 @@
+"""What agents get: tools that the commands declare, arguments that cannot reach what is not offered, pages, the skill folder."""
+
+import os
+import re
+
+import pytest
+
+from gdbext.agents import pages, skill, tools
+from gdbext.commands import table
+from gdbext.commands.guide import GUIDE
+from gdbext.errors import GdbextError
+from gdbext.session.command import UsageError
+
+
+def test_the_tools_are_commands_that_read_and_their_schemas_are_small():
+    found = tools.tools()
+    assert list(found) == ["ranks", "object", "tensor", "heap", "kv", "requests", "stacks", "why"]
+    assert not any(c.gdb_only or c.resumes for c in found.values())
+    schemas = [tools.schema(c) for c in found.values()]
+    assert len(str(schemas)) + sum(len(tools.description(c)) for c in found.values()) < 8000
+    for c, schema in zip(found.values(), schemas):
+        assert {o.name for o in c.all_options() if o.for_agents} < set(schema["properties"])
+
+
+@pytest.mark.parametrize(
+    "tool, given, words",
+    [
+        ("ranks", {"verify": True, "engine": "vllm"}, ["-verify", "-engine", "vllm"]),
+        ("why", {}, []),
+        ("why", {"what": "TP0 TP1"}, ["--", "TP0 TP1"]),
+        ("object", {"expr": "-self.x", "on": "TP0", "any": False}, ["-on", "TP0", "--", "-self.x"]),
+        ("heap", {"on": "12", "watch": 1.5}, ["-on", "12", "-watch", "1.5"]),
+        ("kv", {"operand": "block 7"}, ["--", "block 7"]),
+    ],
+)
+def test_a_call_stands_for_a_command_line(tool, given, words):
+    command = tools.command_of(tool)
+    assert tools.words_of(command, given) == words
+    from gdbext.setup.outside import line_of
+
+    asked = command.parse(line_of(command, words))
+    assert all(getattr(asked, key) == value for key, value in given.items() if key not in ("what", "expr", "operand"))
+    assert asked.operand_text == next((given[key] for key in ("what", "expr", "operand") if key in given), "")
+
+
+@pytest.mark.parametrize(
+    "tool, given",
+    [
+        ("tensor", {"expr": "x", "on": "1", "save": "/tmp/x"}),
+        ("tensor", {"expr": "x -save /tmp/x", "on": "1"}),
+        ("object", {"expr": "x --show-content", "on": "1"}),
+        ("object", {"expr": "x", "on": "1", "show-content": True}),
+        ("object", {"expr": "x", "on": "1 -show-content"}),
+        ("stacks", {"what": "all -html /tmp/x"}),
+        ("stacks", {"what": "all\n-html /tmp/x"}),
+        ("heap", {"on": "1", "type": "dict -save /tmp/x", "save": "/tmp/x"}),
+        ("object", {"expr": "x"}),
+        ("object", {"on": "1"}),
+        ("why", {"json": True, "wat": "all"}),
+    ],
+)
+def test_what_is_not_offered_cannot_be_had(tool, given):
+    command = tools.command_of(tool)
+    try:
+        words = tools.words_of(command, given)
+    except UsageError:
+        return
+    from gdbext.setup.outside import line_of
+
+    asked = command.parse(line_of(command, words))  # a value stays a value
+    assert all(getattr(asked, o.key) == o.default for o in command.all_options() if not o.for_agents)
+    assert given["on"] == asked.on
+
+
+def test_a_long_answer_comes_whole_in_bounded_pages():
+    kept = pages.Pages()
+    text = "\n".join(f"line {i} " + "ü" * (i % 90) for i in range(1000)) + "\n" + "x€" * 20000
+    data, page, end, count = text.encode(), kept.first(text), 0, 0
+    while True:
+        count += 1
+        assert len(page.encode()) <= pages.PAGE
+        more = re.search(r'\(bytes (\d+) to (\d+) of (\d+); go on with \{"cursor": "(\d+:\d+)"\}\)$', page)
+        begin, end = (int(more[1]), int(more[2])) if more else (end, len(data))
+        assert page.startswith(data[begin:end].decode())
+        if not more:
+            break
+        assert int(more[3]) == len(data) and more[4].endswith(f":{end}")
+        page = kept.next(more[4])
+    assert end == len(data) and count > len(data) // pages.PAGE
+    assert kept.first("short") == "short"
+    for wrong in ("", "7:0", "1:", "1:99999999", "a:b", "1:-1"):
+        with pytest.raises(GdbextError, match="ask again"):
+            kept.next(wrong)
+
+
+def test_the_skill_folder_has_every_guide_and_every_command_and_replaces_only_itself(tmp_path):
+    folder = str(tmp_path / "skill")
+    paths = skill.write(folder)
+    assert skill.write(folder) == paths
+    with open(os.path.join(folder, "SKILL.md"), encoding="utf-8") as f:
+        text = f.read()
+    assert text.startswith("---\nname: gdbext\ndescription: ")
+    links = re.findall(r"\]\(([\w./-]+)\)", text)
+    assert len(links) == len(GUIDE) + 1 and all(os.path.exists(os.path.join(folder, link)) for link in links)
+    with open(os.path.join(folder, "commands.md"), encoding="utf-8") as f:
+        listed = re.findall(r"^\| `([\w-]+)", f.read(), re.M)
+    assert sorted(listed) == sorted(c.name for c in table.load_all() if not c.gdb_only)
+    (tmp_path / "skill" / "commands.md").write_text("mine")
+    with pytest.raises(GdbextError, match="not written by gdbext skill"):
+        skill.write(folder)
+    assert (tmp_path / "skill" / "commands.md").read_text() == "mine"
