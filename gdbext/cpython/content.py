@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .reprs import Repr
 
 
+_PICKING = ("min", "max", "sum", "next")  # functions whose number is one of many, or can be: sum(x[1:2])
+
+
 def names_in(text: str) -> set[str]:
     """Every name, attribute and key that an expression mentions."""
     tree = parsed(text)
@@ -42,18 +45,22 @@ def shown(repr_: Repr, text: str, value: Any) -> str:
 def is_unnamed(text: str) -> bool:
     """Whether no name in an expression tells what its value is."""
     if last_name(text) or free_names(text):
-        return any(map(says_nothing, _last_names(text)))
+        return any(map(says_nothing, _last_names(parsed(text))))
     return "$py" in text or "0x" in text
 
 
 def _takes_an_item(text: str, private: Set[str]) -> bool:
-    """Whether an expression picks an item by number out of what would be counted as a whole; `len(…)` of it tells no item."""
+    """Whether an expression picks an item, by number or by `max(…)`, out of what would be counted as a whole; `len(…)` of it
+    tells no item."""
     tree = parsed(text)
     todo: list[ast.AST] = [tree] if tree is not None else []
     while todo:
         node = todo.pop()
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "len":
+        called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        if called == "len":
             continue
+        if called in _PICKING and any(n in private or says_nothing(n) for n in _last_names(node) - {called} - _bound_in(node)):
+            return True
         if isinstance(node, ast.Subscript) and not _own_name(node):
             inner: ast.AST = node
             while isinstance(inner, ast.Subscript) and not _own_name(inner):
@@ -65,9 +72,19 @@ def _takes_an_item(text: str, private: Set[str]) -> bool:
     return False
 
 
-def _last_names(text: str) -> set[str]:
+def _bound_in(tree: ast.AST) -> set[str]:
+    """The names that comprehensions in an expression give to the items of what they go through."""
+    return {
+        name.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.comprehension)
+        for name in ast.walk(node.target)
+        if isinstance(name, ast.Name)
+    }
+
+
+def _last_names(tree: ast.AST | None) -> set[str]:
     """Of every path in an expression the name that it ends in: `a.b + c["d"][0]` -> b, d."""
-    tree = parsed(text)
     nodes = list(ast.walk(tree)) if tree is not None else []
     found, inner = [], set()
     for node in nodes:
@@ -83,8 +100,8 @@ def _last_names(text: str) -> set[str]:
 
 
 def _own_name(node: ast.AST) -> str:
-    """The name that a step of a path adds, '' for an index or anything else."""
+    """The name that a step of a path adds, '' for an index, a key that is no name, or anything else."""
     if isinstance(node, ast.Subscript):
         key = getattr(index_node(node), "value", "")
-        return key if isinstance(key, str) else ""
+        return key if isinstance(key, str) and key.isidentifier() else ""
     return str(getattr(node, "attr", "") or getattr(node, "id", ""))

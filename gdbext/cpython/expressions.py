@@ -57,12 +57,13 @@ def parsed(text: str) -> ast.expr | None:
 
 
 def last_name(text: str) -> str:
-    """The name that an expression's value stands under: `x.rid` -> "rid", `d["k"][0]` -> "k"; '' where there is none."""
+    """The name that an expression's value stands under: `x.rid` -> "rid", `d["k"][0]` -> "k", `d["req-1"]` -> "d"; '' where
+    there is none."""
     node: Any = parsed(text)
     while isinstance(node, ast.Subscript):
-        key = index_node(node)
-        if isinstance(getattr(key, "value", None), str):
-            return str(getattr(key, "value", ""))
+        key = getattr(index_node(node), "value", None)
+        if isinstance(key, str) and key.isidentifier():
+            return key
         node = node.value
     return str(getattr(node, "attr", "") or getattr(node, "id", ""))
 

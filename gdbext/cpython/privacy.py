@@ -73,10 +73,10 @@ def is_number(value: Any) -> bool:
 
 
 def is_content(value: Any, depth: int = 2) -> bool:
-    """Whether a value is text or numbers, or a list or tuple of such: what prompts and tokens are made of."""
+    """Whether a value is text or numbers, or a list, tuple, set or deque of such: what prompts and tokens are made of."""
     if not isinstance(value, Object):
-        if isinstance(value, (list, tuple)):
-            return bool(depth) and any(is_content(v, depth - 1) for v in value[:MAX_LOOKED_AT])
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return bool(depth) and any(is_content(v, depth - 1) for v in list(value)[:MAX_LOOKED_AT])
         return isinstance(value, (str, bytes, int, float))
     try:
         if value.type.flags & (STR | BYTES) or value.isa("bytearray", "array.array", "int", "float"):
@@ -86,6 +86,8 @@ def is_content(value: Any, depth: int = 2) -> bool:
             return is_content(inner, depth)
         if value.type.flags & (LIST | TUPLE) and depth:
             return any(is_content(value.item(i), depth - 1) for i in range(min(value.len(), MAX_LOOKED_AT)))
+        if value.isa("set", "frozenset", "collections.deque") and depth:
+            return any(is_content(v, depth - 1) for v in value.elements(MAX_LOOKED_AT))
     except GdbextError:
         pass
     return False

@@ -47,6 +47,7 @@ class Repr:
         self.truncated = self.opaque = self.hidden = self.multiline = False
         self._inside: list[int] = []
         self._spent = 0
+        self._under = ""  # the name that the value at work stands under
 
     def __call__(self, value: Any) -> str:
         """The text of an `Object`, an `Adapter` or a plain Python value."""
@@ -68,7 +69,21 @@ class Repr:
         if name in self.private or self.private and privacy.says_nothing(name) and privacy.is_content(value):
             if privacy.content_length(value):
                 return self.count(value)
-        return self.show(value, depth) if depth else self(value)
+        before, self._under = self._under, name or ""
+        try:
+            return self.show(value, depth) if depth else self(value)
+        finally:
+            self._under = before
+
+    def _key_name(self, key: Any) -> str | None:
+        """The name that a dict's key gives to its value: its own where it is a name, else the dict's (`{"req-1": [7]}`); "_",
+        which says nothing, where that is unknown, or the key is itself what a user may have written."""
+        if not self.private:
+            return None
+        text = None if not privacy.is_text(key) else key if isinstance(key, str) else str(key.string(64))
+        if text is not None and (text.isidentifier() or text in self.private):
+            return text
+        return "_" if text is not None and not privacy.is_word(text) else self._under or "_"
 
     def count(self, value: Any) -> str:
         """What stands for private content."""
@@ -117,8 +132,7 @@ class Repr:
             pairs = list(value.items())[: self.limits.items]
 
             def pair(p: tuple[Any, Any]) -> str:
-                name = p[0] if isinstance(p[0], str) else p[0].string(64) if self.private and privacy.is_text(p[0]) else None
-                return f"{self.show(p[0], depth + 1)}: {self.named(name, p[1], depth + 1)}"
+                return f"{self.show(p[0], depth + 1)}: {self.named(self._key_name(p[0]), p[1], depth + 1)}"
 
             return "{" + self.each(len(value), pairs, pair) + "}"
         if isinstance(value, int) and abs(value) >= _UNPRINTED:
@@ -273,8 +287,7 @@ class Repr:
 
         def show(p: tuple[int, int]) -> str:
             key, held = value.rt.object(p[0]), value.rt.object(p[1])
-            name = key.string(64) if self.private and key.type.flags & STR else None
-            return f"{self.show(key, depth + 1)}{between}{self.named(name, held, depth + 1)}"
+            return f"{self.show(key, depth + 1)}{between}{self.named(self._key_name(key), held, depth + 1)}"
 
         return show
 

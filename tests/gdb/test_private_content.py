@@ -52,6 +52,17 @@ ROADS = (
     "pyprint -any kept.others",
     "pyprint -any kept.found",
     "pyprint -any kept.wrapped",
+    "pyprint -any kept.by_id[7]",
+    "pyprint -any kept.seen",
+    "pyprint -any history",
+    "pyprint -any sorted(history)",
+    "pyprint -any max(t for t in history if t < 990029)",
+    "pyprint -any max(t for t in ids if t < 990029)",
+    "pyprint sum({request:#x}.prompt_token_ids[1:2])",
+    "pyprint min({request:#x}.prompt_token_ids[1], 10**9)",
+    "pyprint -any rest",
+    "pyprint -any last",
+    'pyprint -any last["req-1"]',
     "pyprint -any element",
     "pyprint -any element[1]",
     "pyprint -any element[1:]",
@@ -76,6 +87,17 @@ SHOWN = (
     "pyprint -any kept.others",
     "pyprint -any kept.found",
     "pyprint -any kept.wrapped",
+    "pyprint -any kept.by_id[7]",
+    "pyprint -any kept.seen",
+    "pyprint -any history",
+    "pyprint -any sorted(history)",
+    "pyprint -any max(t for t in history if t < 990029)",
+    "pyprint -any max(t for t in ids if t < 990029)",
+    "pyprint sum({request:#x}.prompt_token_ids[1:2])",
+    "pyprint min({request:#x}.prompt_token_ids[1], 10**9)",
+    "pyprint -any rest",
+    "pyprint -any last",
+    'pyprint -any last["req-1"]',
     "pyprint -any element",
     "pyprint -any element[1]",
     "pyprint -any element[1:]",
@@ -127,6 +149,8 @@ def test_what_is_no_content_is_shown(subject):
     for text in ("[3, 5, 7]", "'/models/llama-3/config.json'", "'torch.float16'", repr(bytes(range(200, 220)))[:-1], "'RUNNING'"):
         assert text in shown
     assert "'req-1'" in ask("pyprint -any kwargs", subject)
+    assert ask("pyprint -any sum(len(t) for t in [kept.block_ids, kept.path])", subject).startswith("30")
+    assert ask("pyprint -any max(kept.block_ids)", subject).startswith("7")
     assert ask("pyprint -any kept.block_ids[1]", subject).startswith("5")
     assert json.loads(ask("pyprint len({request:#x}.prompt_token_ids)", subject, " -json"))["repr"] == "3"
     found = json.loads(ask("pyexc", subject, " -json"))["exceptions"]

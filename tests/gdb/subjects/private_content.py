@@ -55,14 +55,16 @@ class Kept:
         )
 
 
-def neutral(x, data, line, kwargs, ids, n, element, doc, chunk):
+def neutral(x, data, line, kwargs, ids, n, element, doc, chunk, history, rest, last):
     """What says nothing of what it holds: text of one word, bytes of a body, tokens; and text in an attribute of any name."""
     kept = Kept("about " + x)
     kept.found = re.search(".*", kept.remark)
+    kept.by_id = {"tokens of": {"req-1": ids}, 7: {"about " + x: ids}}
+    kept.seen = {"about " + x}
     kept.wrapped = collections.UserDict(note=kept.remark)
     while True:
         time.sleep(3600)
-    return kept, data, line, kwargs, ids, n, element, doc, chunk
+    return kept, data, line, kwargs, ids, n, element, doc, chunk, history, rest, last
 
 
 def main():
@@ -75,6 +77,7 @@ def main():
     body, more = json.dumps({"prompt": secret}).encode(), {"request_id": "req-1", "question": request.prompt}
     words = [secret, body, [secret], more, list(request.prompt_token_ids), input_ids]
     words += [collections.UserList(request.prompt_token_ids), collections.UserString(secret), collections.UserList([secret])]
+    words += [set(words[4]), collections.deque(words[4]), {"req-1": words[4], 7: words[4]}]
     del secret, body, more
     sys.modules["vllm"].held = [request.prompt]
     truth = {"pid": os.getpid(), "request": id(request), "prompt": id(request.prompt), "tokens": id(request.prompt_token_ids)}
