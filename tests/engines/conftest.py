@@ -44,19 +44,23 @@ class Running:
     def __init__(self, folder):
         self.folder, self.name, self.engine = folder, None, None
 
-    def get(self, name, **how):
-        """`how`: arguments of its function in `START`."""
+    def begin(self, name, **how):
+        """Starts it without waiting until it is ready. `how`: arguments of its function in `START`."""
         if self.name == (name, how) and self.engine.alive():
-            return self.engine
+            return
         self.stop()
         if not existing(name):
             pytest.skip(f"no environment for {name}: run scripts/test engines, which makes it")
-        engine = START[name](
+        self.engine = START[name](
             env={"PYTHONPATH": SUBJECT, "GDBEXT_TRUTH": self.folder, "SGLANG_TORCH_PROFILER_DIR": self.folder}, **how
         )
-        self.name, self.engine = (name, how), engine
-        engine.said = engine.wait_ready()
-        return engine
+        self.name, self.engine.said = (name, how), None
+
+    def get(self, name, **how):
+        """The engine, ready."""
+        self.begin(name, **how)
+        self.engine.said = self.engine.said or self.engine.wait_ready()
+        return self.engine
 
     def stop(self):
         if self.engine:
@@ -130,11 +134,12 @@ def truth(running):
 
 
 def pytest_collection_modifyitems(items):
-    """vLLM's tests first, then its replicas', then SGLang's: each engine starts once. What an engine does not survive comes
-    last."""
+    """vLLM's tests first, then its replicas', then SGLang's: each engine starts once. SGLang starts while the tests run that need
+    its modules alone. What an engine does not survive comes last."""
     items.sort(
         key=lambda item: (
             any("sglang" in name for name in (*item.fixturenames, item.name)),
+            "maker" not in item.fixturenames,
             "replicas" in item.fixturenames,
             "sglang_text" in item.fixturenames,
             any(word in item.name for word in ("dead_worker", "ended_task")) or "faulty" in item.fixturenames,

@@ -22,11 +22,14 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 @pytest.fixture(scope="module")
-def maker():
-    """The process that has SGLang imported and makes others of itself."""
+def maker(request):
+    """The process that has SGLang imported and makes others of itself. Where other tests ask for the engine, it starts
+    meanwhile."""
     python = existing("sglang")
     if not python:
         pytest.skip("no environment for sglang: run scripts/test engines, which makes it")
+    if any("sglang" in item.fixturenames for item in request.session.items):
+        request.getfixturevalue("running").begin("sglang")
     environ = _environ(SGLANG_USE_CPU_ENGINE="1", TORCHDYNAMO_DISABLE="1", OMP_NUM_THREADS="1")
     child = subprocess.Popen(
         [python, os.path.join(HERE, "sglang_objects.py")], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

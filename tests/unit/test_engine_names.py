@@ -7,8 +7,6 @@ import ast
 import os
 import re
 
-import pytest
-
 from gdbext.engines import FOLDERS
 from gdbext.engines.registry import ENGINES, SPECS
 
@@ -47,14 +45,17 @@ def texts(tree):
                 yield getattr(node, "lineno", 0), getattr(node, field)
 
 
-@pytest.mark.parametrize("relative", sorted(sources()))
-def test_no_engine_is_named(relative):
-    with open(os.path.join(PACK, relative), encoding="utf-8") as f:
-        source = f.read()
-    if not PATTERN.search(source):
-        return
-    named = [f"{relative}:{line}: {text.strip()[:80]!r}" for line, text in texts(ast.parse(source)) if PATTERN.search(text)]
-    assert not named, f"ask the spec (gdbext/engines/registry.py) instead of naming an engine: {named}"
+def test_no_engine_is_named():
+    files, named = sorted(sources()), []
+    for relative in files:
+        with open(os.path.join(PACK, relative), encoding="utf-8") as f:
+            source = f.read()
+        if PATTERN.search(source):  # also in a comment or a docstring, which may
+            named += [
+                f"{relative}:{line}: {text.strip()[:80]!r}" for line, text in texts(ast.parse(source)) if PATTERN.search(text)
+            ]
+    assert len(files) > 200
+    assert not named, "ask the spec (gdbext/engines/registry.py) instead of naming an engine:\n" + "\n".join(named)
 
 
 def test_names_in_code_are_found():

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FORMATS = ("core", "snapshot", "library", "unwind", "gpucore", "npy", "safetensors", "pt", "merge", "diff")
-FILES = 200  # of each, but for tables of which few kinds of damage are refused
+FILES = 100  # of each, but for tables of which few kinds of damage are refused
 MORE = {"unwind": 400}
 
 

@@ -229,7 +229,7 @@ def test_a_ring_names_the_block_whose_link_leads_back():
     assert found[0] == ("free-list-cycle", order[30]), found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_random_healthy_pools_are_never_flagged_and_random_faults_always_are(data):
     blocks = data.draw(st.integers(2, 200))
@@ -447,6 +447,7 @@ def test_the_picture_shows_who_has_what():
     assert lines == [cells] and per == 1
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.text(alphabet=".oA*", min_size=1, max_size=400), st.integers(1, 40))
 def test_no_used_block_is_hidden_by_a_coarse_picture(cells, limit):
     lines, per = picture.picture(cells, 8, limit)

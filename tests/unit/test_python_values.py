@@ -19,7 +19,7 @@ from gdbext.cpython.reprs import FULL, Limits, Repr
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError, NotFoundError
 
-ROUNDS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+ROUNDS = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +90,9 @@ def test_dicts_after_deletions(target, pairs, gone):
     for key, value in pairs[::2]:
         d[key] = value
     assert shown(target, d) == repr(d)
+    got = runtime(target).object(id(d))
     for key, value in d.items():
-        assert runtime(target).object(id(d)).item(key).plain() == value
+        assert got.item(key).plain() == value
 
 
 @ROUNDS

@@ -12,6 +12,7 @@ from gdbext.setup import initfile
 from gdbext.setup.initfile import BEGIN, END, add_block, remove_block
 
 SCRIPT = initfile.load_script("/some where/gdbext/init.py")
+DRAWN = settings(max_examples=40, deadline=None)  # others at each run
 CONTENT = st.one_of(
     st.binary(max_size=300),
     st.lists(
@@ -21,6 +22,7 @@ CONTENT = st.one_of(
 ).filter(lambda content: b"# >>> gdbext" not in content and b"# <<< gdbext" not in content)
 
 
+@DRAWN
 @given(CONTENT)
 def test_taking_out_gives_back_the_very_bytes(content):
     added = add_block(content, SCRIPT)
@@ -28,12 +30,14 @@ def test_taking_out_gives_back_the_very_bytes(content):
     assert remove_block(added) == content
 
 
+@DRAWN
 @given(CONTENT)
 def test_putting_in_twice_is_putting_in_once(content):
     added = add_block(content, SCRIPT)
     assert add_block(added, SCRIPT) == added
 
 
+@DRAWN
 @given(CONTENT)
 def test_a_moved_gdbext_renews_the_line_where_it_stands(content):
     added = add_block(content, SCRIPT) + b"set width 0\n"
@@ -41,6 +45,7 @@ def test_a_moved_gdbext_renews_the_line_where_it_stands(content):
     assert renewed == added.replace(b"/some where/gdbext/init.py", b"/else/init.py")
 
 
+@DRAWN
 @given(CONTENT, st.sampled_from([b"set height 0\n", b"x", b"\n", b"# >>> mine >>>\r\n"]))
 def test_what_the_user_adds_behind_the_block_stays_a_line_of_its_own(content, more):
     left = remove_block(add_block(content, SCRIPT) + more)
@@ -76,7 +81,7 @@ def test_a_path_that_gdb_cannot_source_is_refused():
         initfile.load_script("/a\nb/init.py")
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(content=CONTENT, mode=st.sampled_from([0o600, 0o644, 0o640, 0o400]))
 def test_mode_links_and_bytes_survive_on_disk(tmp_path_factory, content, mode):
     folder = tmp_path_factory.mktemp("init")
