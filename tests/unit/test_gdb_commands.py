@@ -1,6 +1,7 @@
 """No text becomes a gdb command: every command that the pack executes is a literal, or made by `access.cli_gdb.command`."""
 
 import ast
+import importlib
 import os
 import re
 import sys
@@ -112,9 +113,7 @@ def test_the_rule_sees_what_it_should(text):
 def cli(monkeypatch):
     monkeypatch.setitem(sys.modules, "gdb", types.ModuleType("gdb"))
     monkeypatch.delitem(sys.modules, "gdbext.access.cli_gdb", raising=False)
-    from gdbext.access import cli_gdb
-
-    yield cli_gdb
+    yield importlib.import_module("gdbext.access.cli_gdb")  # anew, also where the package still has the one of another test
     del sys.modules["gdbext.access.cli_gdb"]
 
 
