@@ -12,9 +12,11 @@ from gdbext.engines.registry import ENGINES, SPECS
 
 PACK = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + "/gdbext"
 NAMES = {word for spec in ENGINES for word in (spec.name, spec.display, *spec.packages)}
-HELP = {  # texts for people: the guide's examples; since which release of which engine an invariant holds
+HELP = {  # texts for people: the guide's examples; since which release of which engine an invariant holds; what agents are told
     "commands/guide.py",
     "kvcache/rules.py",
+    "agents/server.py",
+    "agents/skill.py",
 }
 PATTERN = re.compile("|".join(rf"(?<![a-z]){re.escape(name)}(?![a-z])" for name in sorted(NAMES)), re.IGNORECASE)
 
