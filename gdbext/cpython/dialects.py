@@ -317,6 +317,13 @@ class Dialect:
                 continue  # a key that is no str: not an attribute
         return found
 
+    def dict_offset(self, rt: Runtime, info: TypeInfo) -> int:
+        """Where the objects of a class have the word that leads to their dict, counted from the object; its low bit says that it
+        leads to none (3.12). 0 where that differs from object to object."""
+        if info.flags & MANAGED_DICT:
+            return -8 if rt.layout.free_threaded else -24
+        return max(info.dictoffset, 0)
+
     def dict_pointer(self, rt: Runtime, obj: Object) -> int:
         """The address of the instance's dict object, 0 when it has none (yet)."""
         return self._place(rt, obj)[0]

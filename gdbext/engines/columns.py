@@ -243,6 +243,7 @@ class Records:
     def __init__(self, rt: Runtime, addresses: Sequence[int]) -> None:
         self.rt, self.addresses = rt, addresses
         self._keys: Optional[List[int]] = None  # where each object's dict keeps its keys
+        self._whole: Optional[Columns] = None  # of the tables of keys
         self._dicts: Optional[Dict[str, List[int]]] = None
         self.foreign: List[int] = []  # positions of what is another class
         self.columns = None
@@ -299,9 +300,9 @@ class Records:
         Dicts that were filled alike have a key at one and the same place: it is looked for in one of them and proved in the
         others; those where it is not are asked again with one of them, and what is left after `KINDS` times is read one by
         one."""
-        dialect, keys_at = self.rt.dialect, self.rt.layout["dict.ma_keys"]
+        keys_at = self.rt.layout["dict.ma_keys"]
         if self._keys is None:
-            dicts = [dialect.dict_pointer(self.rt, self.rt.object(a)) for a in self.addresses]
+            dicts = self._dict_pointers()
             self._keys = Columns(self.rt.target, dicts, keys_at + 8).words(keys_at) if all(dicts) else []
         if not self._keys:
             return None
@@ -313,7 +314,7 @@ class Records:
             if place is None:
                 break
             key, at = place
-            columns = Columns(self.rt.target, [self._keys[i] for i in left], at + 16)
+            columns = self._tables(left, at + 16)
             elsewhere = {i for i, _ in columns.others(at, key)}
             for i, value in enumerate(columns.words(at + 8)):
                 if i not in elsewhere:
@@ -324,6 +325,22 @@ class Records:
         for i in left:
             found[i] = dict(self.rt.object(self.addresses[i]).instance_entries()).get(name, 0)
         return found
+
+    def _dict_pointers(self) -> List[int]:
+        """The address of each object's dict, 0 where it has none."""
+        at = self.rt.dialect.dict_offset(self.rt, self.type)
+        if self.foreign or not at:
+            return [self.rt.dialect.dict_pointer(self.rt, self.rt.object(a)) for a in self.addresses]
+        words = Columns(self.rt.target, [a + at for a in self.addresses], 8).words(0)
+        return [0 if word & 1 else word for word in words]
+
+    def _tables(self, places: List[int], size: int) -> Columns:
+        """The first `size` bytes of the tables of keys of the objects at some places of the list: read once for all of them."""
+        if len(places) < len(self.addresses):
+            return Columns(self.rt.target, [self._keys[i] for i in places], size)
+        if self._whole is None or self._whole.size < size:
+            self._whole = Columns(self.rt.target, self._keys, size)
+        return self._whole
 
     def _place_of_key(self, number: int, name: str) -> Optional[Tuple[int, int]]:
         """(address of the key, its offset in the table of keys) of a member in the dict of the object at a position, None where

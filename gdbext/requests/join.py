@@ -31,13 +31,14 @@ def join(
     context = _Context(looks, earlier, between)
     found = []
     for request_id, hops in now.items():
-        hops.sort(key=lambda hop: sightings.STAGES.index(hop[1].stage))
+        if len(hops) > 1:
+            hops.sort(key=lambda hop: sightings.STAGES.index(hop[1].stage))
         tracked = Tracked(request_id, hops)
         tracked.external_id = next((s.external_id for _, s in hops if s.external_id), "")
         ages = [s.age for _, s in hops if s.age is not None]
         tracked.age = max(ages) if ages else None
         if before:
-            tracked.moved = any(_marks(hops) != _marks(one.get(request_id, [])) for one in before)
+            tracked.moved = not all(_alike(hops, one.get(request_id, [])) for one in before)
         found.append(tracked)
     found = [t for t in found if not all(s.ended for _, s in t.hops)]
     for tracked in found:
@@ -82,6 +83,9 @@ class _Context:
                 self.seen_before[s.request_id].append(s.stage)
         self.seen_between = {(s.request_id, s.stage) for each in between for look in each for s in look.sightings}
         self.schedulers = [look for look in looks if SCHEDULER in look.parts]
+        self.stand_still = any(look.stopped for look in looks)
+        self._gone_on: Dict[Tuple[int, str], bool] = {}
+        self._debtors: Dict[int, Optional[Look]] = {}
 
     def keepers(self, look: Look, stage: str) -> List[Keeper]:
         """Those that serve a stage of a process, at all looks."""
@@ -100,8 +104,13 @@ class _Context:
     def goes_on(self, look: Look, stage: str) -> bool:
         """Whether the thread that serves a stage got on between the looks, as its variables tell or its turns; or hardly had a
         processor."""
-        both = self.keepers(look, stage)
-        return len(both) > 1 and (_starved(both) or _got_on([one.key for one in both]) or len({one.turns for one in both}) > 1)
+        key = look.pid, stage
+        if key not in self._gone_on:
+            both = self.keepers(look, stage)
+            self._gone_on[key] = len(both) > 1 and (
+                _starved(both) or _got_on([one.key for one in both]) or len({one.turns for one in both}) > 1
+            )
+        return self._gone_on[key]
 
     def drained(self, look: Look, stage: str) -> bool:
         """Whether what was sent to the thread that serves a stage before the first look has been taken in by the second. Front
@@ -125,11 +134,16 @@ class _Context:
 
     def debtor(self, look: Look) -> Optional[Look]:
         """The worker for whose answer a scheduler waits at both looks, while that one waits for the next step."""
-        found = [_debtor(one, each) for each in self.history for one in each if one.pid == look.pid]
-        return found[-1] if len({one.pid if one is not None else 0 for one in found}) == 1 else None
+        if look.pid not in self._debtors:
+            found = [_debtor(one, each) for each in self.history for one in each if one.pid == look.pid]
+            same = len({one.pid if one is not None else 0 for one in found}) == 1
+            self._debtors[look.pid] = found[-1] if same else None
+        return self._debtors[look.pid]
 
     def stopped(self, tracked: Tracked) -> Optional[Look]:
         """The first process on a request's way that was stopped at all looks."""
+        if not self.stand_still:
+            return None
         hops = {look.pid for look, _ in tracked.hops}
         inside = tracked.sighting(*sightings.IN_SCHEDULER)
         for look in self.looks:
@@ -177,6 +191,14 @@ def _gathered(looks: Sequence[Look]) -> Dict[str, List[Tuple[Look, Sighting]]]:
 def _marks(hops: Sequence[Tuple[Look, Sighting]]) -> List[Tuple[object, ...]]:
     """What changes of a request when somebody works on it."""
     return sorted((look.pid, s.stage, s.state, s.progress) for look, s in hops)
+
+
+def _alike(hops: Sequence[Tuple[Look, Sighting]], others: Sequence[Tuple[Look, Sighting]]) -> bool:
+    """Whether nobody worked on a request between two looks."""
+    if len(hops) == len(others) == 1:  # most requests of a long queue
+        (look, s), (other, t) = hops[0], others[0]
+        return s.progress == t.progress and s.stage == t.stage and s.state == t.state and look.pid == other.pid
+    return _marks(hops) == _marks(others)
 
 
 def _steps(looks: Sequence[Look], earlier: Sequence[Look]) -> Set[int]:

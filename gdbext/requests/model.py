@@ -54,7 +54,11 @@ class Tracked:
 
     def sighting(self, *stages: str) -> Optional[Tuple[Look, Sighting]]:
         """The hop at the first of the stages at which it was seen, None."""
-        return next((hop for stage in stages for hop in self.hops if hop[1].stage == stage), None)
+        for stage in stages:
+            for hop in self.hops:
+                if hop[1].stage == stage:
+                    return hop
+        return None
 
     @property
     def request(self) -> Optional[Request]:

@@ -72,6 +72,8 @@ def path_of(frame: Any) -> str:
 def find(frames: Sequence[Any]) -> Wait | None:
     """The outermost wait of the library that the innermost `frames` stand in; None where they stand in none."""
     best = None
+    if frames and last_part(str(frames[0].function)) == "__enter__":
+        return None  # it waits for the lock inside, and has not come to its wait
     for frame in frames[:FRAMES]:
         if not path_of(frame).endswith(LIBRARY):
             break

@@ -112,7 +112,8 @@ class References:
         if obj.isa("module"):
             own = dict(obj.instance_entries())
             return [(f".{name}", rt.object(own[name])) for name in names if name in own]
-        if obj.type.is_heap and not obj.isa("type"):
+        named = obj.type.is_heap or obj.type.builtin_name == "types.SimpleNamespace"
+        if named and not obj.isa("type"):
             found = [(f".{name}", value) for name, value in obj.fields()[:MAX_FIELDS] if isinstance(value, Object)]
             if not obj.isa("list", "tuple", "dict"):
                 return found

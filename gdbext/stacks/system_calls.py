@@ -45,6 +45,7 @@ MAX_FILES = 4096
 HOLDERS_SECONDS = 10.0
 LISTEN = "0A"  # TCP_LISTEN, include/net/tcp_states.h
 ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
+EPHEMERAL = 32768  # the first port that a kernel chooses by itself: ip(7), ip_local_port_range
 
 
 @dataclass
@@ -107,6 +108,8 @@ class Files:
             self._unix_peers = unix_peers()
             for name in ("tcp", "tcp6"):
                 self._read_tcp(name)
+            for name in ("udp", "udp6"):
+                self._read_udp(name)
             self._read_unix()
         return self._sockets.get(inode, Source("other", f"socket:[{inode}]", inode))
 
@@ -125,6 +128,15 @@ class Files:
             else:
                 kind, text = "client", f"its connection to port {remote}"
             self._sockets[inode] = Source(kind, text, inode, [by_ends.get((row[2], row[1]), 0)])
+
+    def _read_udp(self, name: str) -> None:
+        """Datagrams to a port that somebody chose come from whom they like; at one that the kernel chose an answer may be due."""
+        assert self._sockets is not None
+        for row in [line.split() for line in _text(self.pid, f"net/{name}").splitlines()[1:]]:
+            if len(row) > 9:
+                port, remote, inode = int(row[1].rpartition(":")[2], 16), int(row[2].rpartition(":")[2], 16), int(row[9])
+                if not remote and 0 < port < EPHEMERAL:
+                    self._sockets[inode] = Source("listener", f"datagrams to port {port}", inode)
 
     def _read_unix(self) -> None:
         assert self._sockets is not None

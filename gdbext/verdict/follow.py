@@ -125,11 +125,20 @@ def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: frozenset[Node]
     runs = t.works and t.edge is not None and t.edge.kind == "GIL"  # it only asks for its turn
     if t.edge is not None and (t.held_up or not t.advanced) and not runs:
         return _edge(facts, t.edge, seen, False)
-    if t.moved and t.advanced:
+    if t.moved and t.advanced and not _turns_at_rest(t):
         return Outlook("moves", t.node)
     if t.works:
         return Outlook("works" if t.collects or not t.python or not t.sampled else "spins", t.node)
     return _call(facts, f, t, seen)
+
+
+def _turns_at_rest(t: ThreadState) -> bool:
+    """Whether it waits for what nobody owes with a time limit, hardly runs, and begins anew: a server's loop that looks from time to
+    time whether it is to end."""
+    call = t.call
+    if t.edge is not None or call is None or not call.limited or call.name not in ("epoll", "select", "poll"):
+        return False
+    return any(source.kind in OUTSIDE for source in call.sources) and (t.load is None or t.load <= STILL)
 
 
 def _ring(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: frozenset[Node]) -> Outlook:
@@ -262,12 +271,13 @@ def _sources(facts: Sequence[ProcessState], f: ProcessState, node: Node, call: C
 
 
 def peers_of(f: ProcessState, call: Call) -> list[int]:
-    """The pids that have the other end of what a call waits for."""
+    """The pids that have the other end of what a call waits for: of a pipe those that write, or read what the call writes."""
     found = []
     for source in call.sources:
-        inodes = [source.inode] if source.kind == "pipe" else source.peers
-        for inode in inodes:
-            found += [pid for pid, writes in f.peers.get(inode, ()) if pid != f.pid and (writes or source.kind != "pipe")]
+        pipe = source.kind == "pipe"
+        for inode in [source.inode] if pipe else source.peers:
+            ends = f.peers.get(inode, ())
+            found += [pid for pid, writes in ends if pid != f.pid and (not pipe or writes is not (call.name == "write"))]
     return list(dict.fromkeys(found))
 
 

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 
-from . import bench_tensors
+from . import bench_healthy, bench_tensors
 from .engines import START, start_vllm
 from .environments import environment
 from .say import Failed, say
@@ -272,12 +272,16 @@ def main(words):
     )
     parser.add_argument("--share", action="store_true", help="only gdb beside a vLLM that leaves others a share of the machine")
     parser.add_argument("--fuzz", type=int, metavar="N", help="only N damaged files of each format that the pack opens")
+    parser.add_argument("--healthy", type=int, metavar="N", help="only N looks at each engine at full load: is anybody accused?")
+    parser.add_argument("--engine", action="append", choices=list(START), help="of --healthy: only this engine")
     parser.add_argument("--gib", type=float, default=1.0, help="size of the tensor of --tensors")
     args = parser.parse_args(words)
     if args.fuzz:
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         words = [environment("tests"), "-m", "tools.fuzz", str(args.fuzz)]
         return subprocess.run(words, env={**os.environ, "PYTHONPATH": folder}, check=False).returncode
+    if args.healthy:
+        return bench_healthy.main(args.engine, args.healthy)
     gdb = need_gdb()[0]
     if args.tensors:
         bench_tensors.main(gdb, args.gib, args.rounds)

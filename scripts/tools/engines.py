@@ -215,10 +215,10 @@ def start_vllm(tp=2, python=None, env=(), args=(), under=(), replicas=1, config=
     return Engine("vLLM", argv, environ, folder)
 
 
-def start_sglang(tp=2, python=None, env=(), args=(), script="serve_sglang.py"):
+def start_sglang(tp=2, python=None, env=(), args=(), config=None, script="serve_sglang.py"):
     """Real SGLang on CPU, not ready yet; the arguments are as for `start_vllm`."""
     python = python or environment("sglang")
-    folder = _folder("sglang")
+    folder = _folder("sglang", config)
     environ = _environ(SGLANG_USE_CPU_ENGINE="1", TORCHDYNAMO_DISABLE="1", OMP_NUM_THREADS="1", **dict(env))
     if tp > 1:
         environ["SGLANG_CPU_OMP_THREADS_BIND"] = cores_for(tp)

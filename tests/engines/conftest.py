@@ -86,16 +86,26 @@ def sglang(running):
     return running.get("sglang")
 
 
+def _with_faults(running, requests, *args):
+    faults = os.path.join(running.folder, "faults")
+    os.makedirs(faults, exist_ok=True)
+    args = ("--text", "--context", "8192", "--requests", str(requests), "--faults", faults, *args)
+    engine = running.get("sglang", tp=1, args=args)
+    engine.faults = faults
+    return engine
+
+
 @pytest.fixture
 def sglang_text(running):
     """SGLang with a tokenizer, one rank, and requests that bring their faults with them (subject/sglang_faults.py). What a test
     puts in, it takes out again; `faults` is the folder."""
-    faults = os.path.join(running.folder, "faults")
-    os.makedirs(faults, exist_ok=True)
-    args = ("--text", "--context", "8192", "--requests", "2", "--faults", faults)
-    engine = running.get("sglang", tp=1, args=args)
-    engine.faults = faults
-    return engine
+    return _with_faults(running, 2)
+
+
+@pytest.fixture
+def sglang_workers(running):
+    """As `sglang_text`, with two tokenizer workers and their router."""
+    return _with_faults(running, 4, "--workers", "2")
 
 
 @pytest.fixture
@@ -142,6 +152,7 @@ def pytest_collection_modifyitems(items):
             "maker" not in item.fixturenames,
             "replicas" in item.fixturenames,
             "sglang_text" in item.fixturenames,
-            any(word in item.name for word in ("dead_worker", "ended_task")) or "faulty" in item.fixturenames,
+            "sglang_workers" in item.fixturenames,
+            any(word in item.name for word in ("dead_worker", "ended_task", "orphaned")) or "faulty" in item.fixturenames,
         )
     )

@@ -2,10 +2,10 @@
 environment.
 
     serve_sglang.py --model FOLDER --ready FILE --port N [--tp N] [--requests N] [--tokens N] [--context N] [--workers N]
-        [--text] [--faults FOLDER]
+        [--prompt N] [--text] [--faults FOLDER]
 
 --text: with a tokenizer, a word for each token, so that the detokenizer has its part; --workers: tokenizer workers, in processes
-of their own; --faults: see subject/sglang_faults.py.
+of their own; --prompt: prompts and answers of all lengths up to N tokens; --faults: see subject/sglang_faults.py; what a server leaves that ends then lives on.
 
 Writes FILE, one JSON object with the server's pid, once requests are in flight. FILE.tokens holds two 64-bit numbers, the tokens
 and requests answered so far; FILE.finished the ids of the latter. Ends on SIGTERM, and when the server ends."""
@@ -14,6 +14,7 @@ import argparse
 import http.client
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -52,13 +53,18 @@ def stream(port, body, tally, timeout=600):
         connection.close()
 
 
-def keep_asking(port, number, tally):
-    """One request after the other, in a thread of its own; a failed one is tried again after a pause."""
+def keep_asking(port, number, tally, longest):
+    """One request after the other, in a thread of its own; a failed one is tried again after a pause. `longest`: prompts and answers
+    of all lengths up to that, where there is one."""
+    drawn = random.Random(number)
     while True:
+        prompt, length = 32, 300 + 32 * number
+        if longest:
+            prompt, length = drawn.randint(1, longest), drawn.randint(1, longest)
         body = {
             "rid": f"request-{number}-{time.monotonic_ns()}",
-            "input_ids": [5 + (number + i) % 64 for i in range(32)],
-            "sampling_params": {"max_new_tokens": 300 + 32 * number, "ignore_eos": True, "temperature": 0},
+            "input_ids": [5 + (number + i) % 64 for i in range(prompt)],
+            "sampling_params": {"max_new_tokens": length, "ignore_eos": True, "temperature": 0},
         }
         try:
             whole = stream(port, body, tally)
@@ -102,6 +108,7 @@ def arguments():
     parser.add_argument("--tokens", type=int, default=4096, help="size of the KV cache")
     parser.add_argument("--context", type=int, default=512, help="positions of the model")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--prompt", type=int)
     parser.add_argument("--text", action="store_true")
     parser.add_argument("--faults")
     return parser.parse_args()
@@ -148,12 +155,15 @@ def main():
         time.sleep(0.3)
     tally = Tally(options.ready)
     for number in range(options.requests):
-        threading.Thread(target=keep_asking, args=(options.port, number, tally), daemon=True).start()
+        threading.Thread(target=keep_asking, args=(options.port, number, tally, options.prompt), daemon=True).start()
     time.sleep(2)  # until they are in the scheduler
     with open(options.ready + ".new", "w") as f:
         json.dump({"pid": server.pid, "tp": options.tp, "port": options.port}, f)
     os.replace(options.ready + ".new", options.ready)
-    sys.exit(f"the server ended with status {server.wait()}")
+    status = server.wait()
+    while options.faults:
+        time.sleep(1)
+    sys.exit(f"the server ended with status {status}")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
 """A real vLLM with random weights that is never without requests. Started by scripts/tools/engines.py in vLLM's environment.
 
-    serve_vllm.py --model FOLDER --ready FILE [--tp N] [--replicas N] [--requests N] [--rest] [--blocks N]
+    serve_vllm.py --model FOLDER --ready FILE [--tp N] [--replicas N] [--requests N] [--rest] [--blocks N] [--prompt N]
 
 Writes FILE, one JSON object, once requests are in flight; with --rest, once they are done: then nothing more is asked.
 FILE.tokens holds two 64-bit numbers, the tokens and requests answered so far; FILE.finished the ids of the latter. Ends on
 SIGTERM. With --replicas, so many engines (data parallel) have --requests each, and --blocks says how many blocks of 32 tokens
-each has."""
+each has. --prompt: prompts and answers of all lengths up to N tokens, instead of 32 and 160 or more."""
 
 import argparse
 import asyncio
 import itertools
 import json
 import os
+import random
 import signal
 import sys
 
@@ -66,6 +67,7 @@ def main():
     parser.add_argument("--rest", action="store_true")
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--blocks", type=int, help="size of the KV cache")
+    parser.add_argument("--prompt", type=int)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
@@ -77,18 +79,21 @@ def main():
         model=options.model,
         tensor_parallel_size=options.tp,
         num_gpu_blocks_override=options.blocks,
-        **TINY,
+        **{**TINY, "max_model_len": max(TINY["max_model_len"], 2 * (options.prompt or 0))},
     )
     engine = llm.llm_engine
-    names, tally = itertools.count(), Tally(options.ready)
+    names, tally, drawn = itertools.count(), Tally(options.ready), random.Random(1)
 
     def add():
         number = next(names)
         # lengths differ, so that requests end one by one and others are always in flight
+        prompt, length = 32, 160 + 16 * (number % 4)
+        if options.prompt:
+            prompt, length = drawn.randint(1, options.prompt), drawn.randint(1, options.prompt)
         engine.add_request(
             f"request-{number}",
-            {"prompt_token_ids": [5 + (number + i) % 64 for i in range(32)]},
-            SamplingParams(max_tokens=160 + 16 * (number % 4), ignore_eos=True, detokenize=False),
+            {"prompt_token_ids": [5 + (number + i) % 64 for i in range(prompt)]},
+            SamplingParams(max_tokens=length, ignore_eos=True, detokenize=False),
         )
 
     for _ in range(options.requests):

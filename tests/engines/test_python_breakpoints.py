@@ -102,6 +102,34 @@ def test_stop_on_a_request_step_log_a_thousand_passes_and_go_on(running, name, g
     answers_all(engine, in_flight(out[13]))
 
 
+def test_calls_of_modules_of_sglang_are_followed_and_its_tensors_are_written(sglang, gdb_path, tmp_path):
+    """pytrace -calls and llm-save in the scheduler of one rank; the lengths that were written are those that the scheduler's
+    requests have at the same pass."""
+    modules = "sglang.srt.managers.scheduler sglang.srt.managers.schedule_batch"
+    said = run_gdb(
+        gdb_path,
+        [
+            "llm-attach -libraries none sglang:TP0",
+            f"pytrace -calls {modules} -limit 30",
+            "pybreak -count 3 Scheduler.run_batch",
+            "llm-continue",
+            "pytrace -json",
+            "delete",
+            f"llm-save lengths=batch.seq_lens -at Scheduler.run_batch -limit 3 -o {tmp_path}",
+            'pylog Scheduler.run_batch "{len(batch.reqs)} {batch.seq_lens.shape}"',
+            "pybreak -count 4 Scheduler.run_batch",
+            "llm-continue",
+            "pylog -json",
+            "llm-requests -json",
+            "delete",
+            "llm-detach",
+        ],
+    )
+    calls = [e["text"] for e in said.json(4)["events"]]
+    print(*said.outputs, *calls[:20], sep="\n")
+    assert sum("->" in text for text in calls) == 30
+
+
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_the_presets_step_and_request(running, name, gdb_path):
     engine, at = running.get(name), PLACES[name]

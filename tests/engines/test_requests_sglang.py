@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import signal
 
 from harness.answers import answer
 from harness.engines import pid_of
@@ -123,15 +124,21 @@ def test_requests_that_sglang_lost_and_one_that_nobody_waits_for(sglang_text):
         assert held_by(found["zombie"], "scheduler", scheduler) and "nobody waits for it" in found["zombie"]["evidence"][0]
 
 
-def test_the_detokenizer_of_sglang_in_an_endless_loop(sglang_text):
-    detokenizer = pid_of(sglang_text, "sglang::detokenizer")
-    with sent(sglang_text, ("text-loops", 32, 8)):
-        found = steadily(sglang_text, ("text-loops", "behind"), ("request-0", "behind"), ("request-1", "behind"))
-        assert all(held_by(r, "detokenizer", detokenizer, "main") for r in found.values())
-        assert all("loops_for_ever" in r["evidence"][0] for r in found.values())
-        said = hung(sglang_text, ("stuck-requests", "livelock", "loop-blocked"), "detokenizer")
-        assert "text-loops" in {r["request_id"] for r in said["requests"]} and said["requests_stuck"] == len(found)
-    steadily(sglang_text, moving=True)
+def test_an_endless_loop_of_sglang(sglang_text):
+    """Of its detokenizer, its scheduler, and in a callback of its server's event loop, one after the other."""
+    server = sglang_text.said["pid"]
+    for name, label, pid, thread in (
+        ("text-loops", "detokenizer", pid_of(sglang_text, "sglang::detokenizer"), "main"),
+        ("step-loops", "scheduler", pid_of(sglang_text, "sglang::scheduler"), "main"),
+        ("server-loops", "server", server, None),
+    ):
+        with sent(sglang_text, (name, 32, 8)):
+            found = steadily(sglang_text, (name, "behind"), ("request-0", "behind"), ("request-1", "behind"))
+            assert all(held_by(r, label, pid, thread) for r in found.values())
+            assert all("loops_for_ever" in r["evidence"][0] for r in found.values())
+            said = hung(sglang_text, ("stuck-requests", "livelock", "loop-blocked"), label)
+            assert name in {r["request_id"] for r in said["requests"]} and said["requests_stuck"] == len(found)
+        steadily(sglang_text, moving=True)
 
 
 def test_a_prompt_that_is_larger_than_the_pool_of_sglang(sglang_text, tmp_path):
@@ -144,6 +151,47 @@ def test_a_prompt_that_is_larger_than_the_pool_of_sglang(sglang_text, tmp_path):
         once = {r["request_id"]: r["verdict"] for r in answer(f"llm-requests {shot['file']} -json")["requests"]}
         assert once["too-large"] == "never-fits"  # one look is enough
     steadily(sglang_text, moving=True)
+
+
+def test_requests_of_two_tokenizer_workers_are_joined(sglang_workers):
+    workers = {pid for pid, title in sglang_workers.titles().items() if title.startswith("sglang::tokenizer_worker:")}
+    assert len(workers) == 2
+    fronts, moving = set(), 0
+
+    def seen():
+        nonlocal moving
+        for r in requests(sglang_workers).values():
+            assert r["verdict"] not in STUCK, r
+            known = [h["pid"] for h in r["hops"] if h["stage"] == "frontend"]
+            assert len(known) < 2, r
+            fronts.update(known)
+            moving += bool(known) and r["verdict"] == "moving" and r["at"]["label"] == "scheduler"
+        return fronts == workers and moving > 4
+
+    eventually(seen, "requests of both", 120)
+
+
+def test_the_router_of_two_tokenizer_workers_in_an_endless_loop(sglang_workers):
+    with sent(sglang_workers, ("router-loops", 32, 8)):
+        found = steadily(sglang_workers, ("router-loops", "behind"), *((f"request-{n}", "behind") for n in range(4)))
+        assert all(held_by(r, "server", sglang_workers.said["pid"], "router_worker_obj") for r in found.values())
+        assert all("loops_for_ever" in r["evidence"][0] for r in found.values())
+
+
+def test_orphaned_tokenizer_workers_hold_the_port(sglang_workers):
+    """SIGKILL of the server takes scheduler and detokenizer along, which asked the kernel for it; its tokenizer workers live on,
+    and the next start finds its port taken. The last that is done to this engine."""
+    titles = {pid: t for pid, t in sglang_workers.titles().items() if t.startswith("sglang::")}
+    workers = sorted(pid for pid, t in titles.items() if "tokenizer_worker" in t)
+    os.kill(sglang_workers.said["pid"], signal.SIGKILL)
+    eventually(lambda: not (titles.keys() - set(workers)) & set(sglang_workers.pids()), "the end of the server's children")
+    ranks = answer("llm-ranks -json")["ranks"]
+    assert {r["pid"] for r in ranks if r["orphan"]} >= set(workers), ranks
+    said = answer(f"llm-hang {' '.join(map(str, workers))} -json")
+    print(said["verdict"], *said["evidence"], sep="\n    ")
+    assert said["verdict"] == "orphaned" and {c["pid"] for c in said["culprits"]} == set(workers)
+    assert all("of memory" in line for line in said["evidence"])
+    assert all(f":{sglang_workers.said['port']}" in line for line in said["evidence"]), said["evidence"]
 
 
 def test_an_ended_task_of_sglang_that_took_the_answers_in(sglang_text):

@@ -4,7 +4,8 @@ whose environment has $GDBEXT_FAULTS, a folder (serve_sglang.py --faults).
 A request brings its fault with it: the beginning of its id says which. "lost" is dropped by the scheduler as it comes in
 (sglang#33858), of "mute" the scheduler does not send the end to the detokenizer, "zombie" is forgotten by the tokenizer manager
 while the scheduler decodes it (sglang#36333), "too-large" is not checked against the size of the pool, "text-loops" keeps the
-detokenizer in an endless loop, "deaf" ends the task that takes the answers in. A loop ends when the file of the folder that is
+detokenizer in an endless loop, "step-loops" the scheduler, "server-loops" the event loop of a tokenizer manager, "router-loops" that
+of the router of several tokenizer workers; "deaf" ends the task that takes the answers in. A loop ends when the file of the folder that is
 called as the id is removed; what was lost, the tokenizer manager would keep for ever: it forgets it when all requests are
 aborted.
 """
@@ -30,6 +31,8 @@ def scheduler(module):
     def handle_generate_request(self, request, *rest, **more):
         if request.rid.startswith("lost"):
             return None
+        if request.rid.startswith("step-loops"):
+            loops_for_ever(request.rid)
         return original(self, request, *rest, **more)
 
     module.Scheduler.handle_generate_request = handle_generate_request
@@ -61,7 +64,7 @@ def detokenizer_manager(module):
 
 def tokenizer_manager(module):
     manager = module.TokenizerManager
-    answers, abort = manager._handle_batch_output, manager.abort_request
+    answers, abort, send = manager._handle_batch_output, manager.abort_request, manager._send_one_request
 
     async def _handle_batch_output(self, batch):
         if any(rid.startswith("deaf") for rid in batch.rids):
@@ -78,7 +81,25 @@ def tokenizer_manager(module):
         for known in [known for known in self.rid_to_state if abort_all and known.startswith(("lost", "mute"))]:
             self.rid_to_state.pop(known)
 
+    async def _send_one_request(self, request, *rest, **more):
+        if str(request.rid).startswith("server-loops"):
+            loops_for_ever(request.rid)
+        return await send(self, request, *rest, **more)
+
     manager._handle_batch_output, manager.abort_request = _handle_batch_output, abort_request
+    manager._send_one_request = _send_one_request
+
+
+def multi_tokenizer(module):
+    receive = module.async_sock_recv
+
+    async def async_sock_recv(socket, *rest):
+        got = await receive(socket, *rest)
+        if str(getattr(got, "rid", "")).startswith("router-loops"):
+            loops_for_ever(got.rid)
+        return got
+
+    module.async_sock_recv = async_sock_recv
 
 
 PATCHES = {
@@ -86,6 +107,7 @@ PATCHES = {
     "sglang.srt.managers.scheduler_components.output_streamer": output_streamer,
     "sglang.srt.managers.detokenizer_manager": detokenizer_manager,
     "sglang.srt.managers.tokenizer_manager": tokenizer_manager,
+    "sglang.srt.managers.multi_tokenizer_mixin": multi_tokenizer,
 }
 
 
