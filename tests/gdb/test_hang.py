@@ -166,10 +166,14 @@ def test_a_rank_that_waits_for_a_lock(ranks):
 
 
 def test_a_rank_that_keeps_its_gil(ranks):
-    ranks.do("all_reduce", "gil 6", "all_reduce")
+    fifo = ranks.flag("d")
+    ranks.do("all_reduce", f"gil {fifo}", "all_reduce")
+    ranks.expect(1, "keeps")
     record("rank keeps its GIL", "gil", ranks.hang(), [ranks.pids[1]])
     ranks.do("", "all_reduce", "")
-    ranks.meet("d", "all_reduce", "gil", "all_reduce")
+    with open(fifo, "wb") as f:
+        f.write(b"x")
+    ranks.meet("d2", "all_reduce", "gil", "all_reduce")
     ranks.expect(1, "did")
 
 

@@ -76,6 +76,24 @@ def test_who_does_something_else_inside_a_collective_does_not_wait_in_it():
     assert (said.kind, said.culprits) == ("collective", [node("TP1")])
 
 
+def test_who_stands_in_torchs_code_with_one_more_collective_begun_waits_for_those_that_have_not():
+    """As seen on DistributedDataParallel: the backward pass averages gradients, and no frame names a collective."""
+    backward = python("_engine_run_backward", file="/x/torch/autograd/graph.py") + python("train")
+
+    def of(name, frames, begun, **more):
+        return process(name, frames, role="", counts=[Count("gloo group 0", 0, 2, {"": begun})], **more)
+
+    said = judge([of("R0", backward, 9), of("R1", python("nap", "train"), 8, native=SLEEP)])
+    assert (said.kind, said.culprits, said.victims) == ("collective", [node("R1")], ["R0"])
+    for well in (
+        [of("R0", backward, 9), of("R1", python("nap", "train"), 9, native=SLEEP)],
+        [of("R0", python("nap", "train"), 9, native=SLEEP), of("R1", python("nap", "train"), 8, native=SLEEP)],
+        [of("R0", backward, 9, moved=True, advanced=True), of("R1", python("nap", "train"), 8, native=SLEEP)],
+        [of("R0", backward, 9), of("R1", python("train"), 8, moved=True, advanced=True, load=0.9)],
+    ):
+        assert judge(well).kind not in ("collective", "starved", "livelock")
+
+
 def test_when_all_are_there_nobody_is_blamed():
     said = judge([process("TP0", inside()), process("TP1", inside())])
     assert (said.kind, said.culprits) == ("unknown", []) and "every rank" in " ".join(said.evidence)

@@ -120,7 +120,29 @@ def waiting(facts: Sequence[ProcessState]) -> Verdict | None:
         verdict = _of_group(group)
         if verdict is not None:
             return verdict
+    return _begun_unseen(facts)
+
+
+def _begun_unseen(facts: Sequence[ProcessState]) -> Verdict | None:
+    """Ranks that stand in torch's own code without a collective among their frames (a backward pass that averages gradients, say),
+    and have begun one more than others, which have not come to it."""
+    if any(c.moved and c.what.startswith("collectives begun") for f in facts for c in f.counters):
+        return None
+    for group, _, begun in counters(facts):
+        most = max(begun.values())
+        ahead = [(f, f.main) for f in facts if f.main is not None and begun.get(f.name) == most and _waits_in_torch(f.main)]
+        late = [(f, f.main) for f in facts if f.main is not None and begun.get(f.name, most) < most]
+        if ahead and late:
+            seen = [f"{f.name} has begun {most} collectives of {group} and stands in {t.top}" for f, t in ahead]
+            return _outside(seen, late, [f.name for f, _ in ahead])
     return None
+
+
+def _waits_in_torch(t: ThreadState) -> bool:
+    """Whether it stands in C++ code that torch's own Python code has called, for nothing that Python names."""
+    inner = next((f for f in t.frames if f.kind == "python"), None)
+    named = t.edge is not None and t.edge.kind != "condition"
+    return t.still and inner is not None and "/torch/" in inner.file.replace("\\", "/") and not named
 
 
 def _of_group(group: Sequence[ProcessState]) -> Verdict | None:

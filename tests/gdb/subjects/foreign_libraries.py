@@ -141,24 +141,18 @@ def zmq_request(say, hung):
 
 
 def _ranks(say, live):
-    """This process as rank 0 and a child as rank 1; `live(rank, dist)` is what each does."""
+    """This process as rank 0 and a child as rank 1; `live(rank, dist, goes)` is what each does, which calls `goes` once it has begun
+    its fourth step."""
     import torch
     import torch.distributed as dist
 
     path = os.path.join(tempfile.mkdtemp(), "store")
-    read, write = os.pipe()
 
     def begin(rank):
         torch.set_num_threads(1)
         limit = datetime.timedelta(seconds=900)
         dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2, timeout=limit)
-        dist.barrier()
-        if rank:
-            os.write(write, b".")
-        else:
-            os.read(read, 1)
-            say(child)
-        live(rank, dist)
+        live(rank, dist, lambda: rank or say(child))
 
     child = forked(begin, 1)
     begin(0)
@@ -169,12 +163,14 @@ def gradients_of_a_rank_without_data(say, hung):
     """DistributedDataParallel averages gradients in the backward pass; one rank has no more data, and waits for some."""
     import torch
 
-    def train(rank, dist):
+    def train(rank, dist, goes):
         model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
         steps = torch.optim.SGD(model.parameters(), lr=0.01)
         for n in itertools.count():
+            if n == 3:
+                goes()
             if rank:
-                nap(hung and n > 3)
+                nap(hung and n > 2)
             steps.zero_grad()
             model(torch.ones(2, 4) * n).sum().backward()
             steps.step()
@@ -187,11 +183,13 @@ def a_broadcast_whose_source_reads_a_file(say, hung):
     """Rank 1 reads what it is to broadcast from a pipe into which nobody writes."""
     read, write = os.pipe()
 
-    def share(rank, dist):
+    def share(rank, dist, goes):
         for n in itertools.count():
             held = [n]
+            if n == 3:
+                goes()
             if rank:
-                if not hung:
+                if not hung or n < 3:
                     os.write(write, b"x")
                 os.read(read, 1)
                 time.sleep(LATE)

@@ -1,8 +1,9 @@
 """gloo_rank.py RANK WORLD PORT FOLDER: one rank of a torch.distributed gloo group. Reads words from standard input and does each:
 
-all_reduce, barrier, recv N | nap F, spin F, lock F, gil F: stays away in that manner until the file F is there | steps N |
-numbers: prints "numbers" and [name, ranks, number of the last collective] of each group, of a new one of all ranks too. Prints
-"did WORD" after each; "up PID" first; "culprit TID" where another thread is to blame."""
+all_reduce, barrier, recv N | nap F, spin F, lock F: stays away in that manner until the file F is there; gil F: until something is
+written to the FIFO F, prints "keeps" before | steps N | numbers: prints "numbers" and [name, ranks, number of the last collective]
+of each group, of a new one of all ranks too. Prints "did WORD" after each; "up PID" first; "culprit TID" where another thread is to
+blame."""
 
 import ctypes
 import datetime
@@ -49,9 +50,20 @@ def lock(path):
 
 
 def gil(path):
-    threading.Thread(target=lambda: [time.sleep(0.001) for _ in range(20000)], name="other", daemon=True).start()
-    time.sleep(0.2)
-    held_libc.sleep(int(path))
+    """Reads from a FIFO with the GIL held, while another thread asks for it."""
+    os.mkfifo(path)
+    kept, started = os.open(path, os.O_RDWR), threading.Event()
+
+    def ask():
+        started.set()
+        while kept is not None:
+            time.sleep(0.001)
+
+    threading.Thread(target=ask, name="other", daemon=True).start()
+    started.wait()
+    print("keeps", flush=True)
+    held_libc.read(kept, ctypes.create_string_buffer(1), 1)
+    kept = None
 
 
 def steps(count):

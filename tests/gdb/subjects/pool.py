@@ -46,7 +46,8 @@ def other():
 
 def main():
     pool = concurrent.futures.ThreadPoolExecutor(3)
-    for f in [pool.submit(time.sleep, 0.1) for _ in range(3)]:
+    meet = threading.Barrier(3)
+    for f in [pool.submit(meet.wait) for _ in range(3)]:  # each needs a thread of its own
         f.result()
     threading.Thread(target=other, name="<b>evil</b>\x1b[2J;x", daemon=True).start()
     inner(sys.argv[2:] == ["moving"])
