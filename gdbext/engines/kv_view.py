@@ -147,7 +147,8 @@ class View:
         shards = self._siblings("shards")
         for label, target in shards or [(self.target.label or "this process", self.target)]:
             try:
-                found.append(retry_reading(target, functools.partial(self._worker, target, label, num_blocks)))
+                read = functools.partial(self._worker, target, label, num_blocks)
+                found.append(retry_reading(target, read, lasting=SECONDS))
                 self.unstopped(target)
             except GdbextError as e:
                 missing.append(f"{label}: {e}")

@@ -94,8 +94,10 @@ def settled_frames(rt: Runtime) -> Iterator[List[PyFrame]]:
 
 
 def frames_are_whole(rt: Runtime) -> bool:
-    """Whether the frames of every thread can be had: else what is not found in them may be there."""
-    return len(list(settled_frames(rt))) == len(rt.threads()[:MAX_THREADS])
+    """Whether the frames of every thread can be had: else what is not found in them may be there. A main thread between two of
+    them, as it runs on, has none for a moment."""
+    found = list(settled_frames(rt))
+    return len(found) == len(rt.threads()[:MAX_THREADS]) and (rt.target.is_stopped or not found or bool(found[0]))
 
 
 def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Optional[Object]:
