@@ -133,8 +133,8 @@ def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: frozenset[Node]
 
 
 def _turns_at_rest(t: ThreadState) -> bool:
-    """Whether it waits for what nobody owes with a time limit, hardly runs, and begins anew: a server's loop that looks from time to
-    time whether it is to end."""
+    """Whether it waits for what nobody owes with a time limit, hardly runs, and begins anew: a server's loop that looks from time
+    to time whether it is to end."""
     call = t.call
     if t.edge is not None or call is None or not call.limited or call.name not in ("epoll", "select", "poll"):
         return False

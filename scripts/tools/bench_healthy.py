@@ -23,8 +23,8 @@ HOW = {
 
 
 class Looks:
-    """What was said of one engine: `verdicts`: {command: Counter}, `accusations`: [text], `cpu`: {command: [seconds]}, `pause`: the
-    longest of a process."""
+    """What was said of one engine: `verdicts`: {command: Counter}, `accusations`: [text], `cpu`: {command: [seconds]}, `pause`:
+    the longest of a process."""
 
     def __init__(self):
         self.verdicts, self.cpu = collections.defaultdict(collections.Counter), collections.defaultdict(list)

@@ -5,7 +5,8 @@ environment.
         [--prompt N] [--text] [--faults FOLDER]
 
 --text: with a tokenizer, a word for each token, so that the detokenizer has its part; --workers: tokenizer workers, in processes
-of their own; --prompt: prompts and answers of all lengths up to N tokens; --faults: see subject/sglang_faults.py; what a server leaves that ends then lives on.
+of their own; --prompt: prompts and answers of all lengths up to N tokens; --faults: see subject/sglang_faults.py; what a server
+leaves that ends then lives on.
 
 Writes FILE, one JSON object with the server's pid, once requests are in flight. FILE.tokens holds two 64-bit numbers, the tokens
 and requests answered so far; FILE.finished the ids of the latter. Ends on SIGTERM, and when the server ends."""
@@ -54,8 +55,8 @@ def stream(port, body, tally, timeout=600):
 
 
 def keep_asking(port, number, tally, longest):
-    """One request after the other, in a thread of its own; a failed one is tried again after a pause. `longest`: prompts and answers
-    of all lengths up to that, where there is one."""
+    """One request after the other, in a thread of its own; a failed one is tried again after a pause. `longest`: prompts and
+    answers of all lengths up to that, where there is one."""
     drawn = random.Random(number)
     while True:
         prompt, length = 32, 300 + 32 * number

@@ -1,5 +1,5 @@
-"""Servers, pools and pipelines of the standard library and of others' libraries in a hang, and the same programs at work or at rest:
-what is said is right, or "unknown", and who is well is never accused. docs/verdicts.md has the table."""
+"""Servers, pools and pipelines of the standard library and of others' libraries in a hang, and the same programs at work or at
+rest: what is said is right, or "unknown", and who is well is never accused. docs/verdicts.md has the table."""
 
 import json
 import os

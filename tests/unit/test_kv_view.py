@@ -10,10 +10,10 @@ from gdbext.errors import FaultError
 
 
 class Rt:
-    """A FAKE runtime with one thread, whose frames can be had in the looks `whole` says."""
+    """A FAKE runtime with one thread, whose frames can be had in the looks `whole` says; in the others they are `torn`."""
 
-    def __init__(self, whole, stopped=False):
-        self.whole, self.looks = whole, 0
+    def __init__(self, whole, stopped=False, torn=None):
+        self.whole, self.torn, self.looks = whole, torn, 0
         self.target = types.SimpleNamespace(is_stopped=stopped, invalidate=lambda: None, describe=lambda: "process 7")
 
     def threads(self):
@@ -21,8 +21,10 @@ class Rt:
 
     def frames(self, thread):
         if not self.whole(self.looks):
-            raise FaultError(0x10, 8, "torn")
-        return []
+            if self.torn is None:
+                raise FaultError(0x10, 8, "torn")
+            return self.torn
+        return [types.SimpleNamespace(locals=list)]
 
 
 def scheduler(rt, there):
@@ -35,9 +37,10 @@ def scheduler(rt, there):
     return view._scheduler(rt)
 
 
+@pytest.mark.parametrize("torn", [None, []], ids=["unread", "none"])
 @pytest.mark.parametrize("looks", [1, 3, 40])
-def test_a_process_whose_frames_are_torn_is_looked_at_again(looks):
-    assert scheduler(Rt(lambda look: False), lambda look: look >= looks) == "scheduler"
+def test_a_process_whose_frames_are_torn_is_looked_at_again(looks, torn):
+    assert scheduler(Rt(lambda look: False, torn=torn), lambda look: look >= looks) == "scheduler"
 
 
 @pytest.mark.parametrize("torn", [0, 5, 20])

@@ -124,8 +124,8 @@ def waiting(facts: Sequence[ProcessState]) -> Verdict | None:
 
 
 def _begun_unseen(facts: Sequence[ProcessState]) -> Verdict | None:
-    """Ranks that stand in torch's own code without a collective among their frames (a backward pass that averages gradients, say),
-    and have begun one more than others, which have not come to it."""
+    """Ranks that stand in torch's own code without a collective among their frames (a backward pass that averages gradients,
+    say), and have begun one more than others, which have not come to it."""
     if any(c.moved and c.what.startswith("collectives begun") for f in facts for c in f.counters):
         return None
     for group, _, begun in counters(facts):

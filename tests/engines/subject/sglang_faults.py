@@ -4,10 +4,10 @@ whose environment has $GDBEXT_FAULTS, a folder (serve_sglang.py --faults).
 A request brings its fault with it: the beginning of its id says which. "lost" is dropped by the scheduler as it comes in
 (sglang#33858), of "mute" the scheduler does not send the end to the detokenizer, "zombie" is forgotten by the tokenizer manager
 while the scheduler decodes it (sglang#36333), "too-large" is not checked against the size of the pool, "text-loops" keeps the
-detokenizer in an endless loop, "step-loops" the scheduler, "server-loops" the event loop of a tokenizer manager, "router-loops" that
-of the router of several tokenizer workers; "deaf" ends the task that takes the answers in. A loop ends when the file of the folder that is
-called as the id is removed; what was lost, the tokenizer manager would keep for ever: it forgets it when all requests are
-aborted.
+detokenizer in an endless loop, "step-loops" the scheduler, "server-loops" the event loop of a tokenizer manager, "router-loops"
+that of the router of several tokenizer workers; "deaf" ends the task that takes the answers in. A loop ends when the file of the
+folder that is called as the id is removed; what was lost, the tokenizer manager would keep for ever: it forgets it when all
+requests are aborted.
 """
 
 import itertools

@@ -141,8 +141,8 @@ def zmq_request(say, hung):
 
 
 def _ranks(say, live):
-    """This process as rank 0 and a child as rank 1; `live(rank, dist, goes)` is what each does, which calls `goes` once it has begun
-    its fourth step."""
+    """This process as rank 0 and a child as rank 1; `live(rank, dist, goes)` is what each does, which calls `goes` once it has
+    begun its fourth step."""
     import torch
     import torch.distributed as dist
 

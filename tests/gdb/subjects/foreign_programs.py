@@ -1,7 +1,7 @@
-"""foreign_programs.py NAME hung|well: a server, pool or pipeline of the standard library or of another library, whose own code does
-the waiting, brought into a hang, or, of the same program, left at work or at rest. Says {"pids": to look at, "right": verdicts},
-then lives it. -list: {name: {"right": verdicts of the hang, [] where there is none, "libraries": it needs more than the standard
-library}}."""
+"""foreign_programs.py NAME hung|well: a server, pool or pipeline of the standard library or of another library, whose own code
+does the waiting, brought into a hang, or, of the same program, left at work or at rest. Says {"pids": to look at, "right":
+verdicts}, then lives it. -list: {name: {"right": verdicts of the hang, [] where there is none, "libraries": it needs more than the
+standard library}}."""
 
 import contextlib
 import json
@@ -16,8 +16,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def program(*right, libraries=False):
-    """A function of (say, hung) that lives the program; `say(*children)` tells who is to be looked at, besides this process unless
-    `alone` is False."""
+    """A function of (say, hung) that lives the program; `say(*children)` tells who is to be looked at besides this process, or
+    instead of it where `alone` is False."""
 
     def take(function):
         PROGRAMS[function.__name__] = function, right, libraries
