@@ -1,7 +1,7 @@
 """foreign_programs.py NAME hung|well: a server, pool or pipeline of the standard library or of another library, whose own code
 does the waiting, brought into a hang, or, of the same program, left at work or at rest. Says {"pids": to look at, "right":
-verdicts}, then lives it. -list: {name: {"right": verdicts of the hang, [] where there is none, "libraries": it needs more than the
-standard library}}."""
+verdicts}, then lives it. -list: {name: {"right": verdicts of the hang, [] where there is none, "libraries": it needs more than
+the standard library}}."""
 
 import contextlib
 import json

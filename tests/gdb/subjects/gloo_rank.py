@@ -2,8 +2,8 @@
 
 all_reduce, barrier, recv N | nap F, spin F, lock F: stays away in that manner until the file F is there; gil F: until something
 is written to the FIFO F, prints "keeps" before | steps N | numbers: prints "numbers" and [name, ranks, number of the last
-collective] of each group, of a new one of all ranks too. Prints "did WORD" after each; "up PID" first; "culprit TID" where another
-thread is to blame."""
+collective] of each group, of a new one of all ranks too. Prints "did WORD" after each; "up PID" first; "culprit TID" where
+another thread is to blame."""
 
 import ctypes
 import datetime
