@@ -84,11 +84,11 @@ def words_for(part: str, arguments: list[str]) -> list[str]:
 
 def runs(part: str, arguments: list[str], workers: int) -> list[list[str]]:
     """The pytests of a part, by the arguments that each gets besides: on all processors where tests share no machine-wide state,
-    that is all of unit, and of gdb those not marked alone, which come after them, one at a time. gdb's tests often wait for a
-    process: there is one worker more than processors."""
+    that is all of unit, and of gdb those not marked alone, which come after them, one at a time. Tests often wait for a process:
+    there is one worker more than processors."""
     own = any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments)
     if part == "unit" and workers > 1 and not own:
-        return [["-n", str(workers), "--dist", "worksteal"]]
+        return [["-n", str(workers + 1), "--dist", "worksteal"]]
     if part == "gdb" and workers > 1 and not arguments:
         shared = ["-n", str(workers + 1), "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py puts them in order
         return [["-m", "not alone", *shared], ["-m", "alone"]]
