@@ -79,9 +79,7 @@ def _parting(engine: str, views: list[ProcessView]) -> list[dict[str, Any]]:
     for role, group in alike(views).items():
         if len(group) < 2:
             continue
-        root = tree.build(
-            [((v.name, v.main.tid), [f for f in v.main.frames if f.kind == "python"] or v.main.frames) for v in group if v.main]
-        )
+        root = tree.build(_comparable(group))
         said = tree.common(root)
         if said is None or not said[3] and said[1] is not None:
             continue
@@ -99,6 +97,15 @@ def _parting(engine: str, views: list[ProcessView]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _comparable(views: list[ProcessView]) -> list[tuple[tuple[str, int], list[Frame]]]:
+    """The main threads' Python frames; of processes without Python the native ones. A process whose Python frames could not be
+    read, where others' could, is nowhere that could be compared."""
+    mains = [(v, v.main) for v in views if v.main is not None]
+    python = [((v.name, main.tid), [f for f in main.frames if f.kind == "python"]) for v, main in mains]
+    with_python = [stack for stack in python if stack[1]]
+    return with_python or [((v.name, main.tid), main.frames) for v, main in mains]
 
 
 def folded_stacks(views: list[ProcessView]) -> list[tuple[tuple[str, ...], list[Frame]]]:

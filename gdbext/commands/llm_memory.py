@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..access.retry import retry_reading
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape, size, table
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..access.base import Target
+    from ..cpython.runtime import Runtime
     from ..render.text import Style
     from ..session.command import Args
     from ..session.session import Session
+    from ..torch.census import Found
 
 
 class LlmMemory(Command):
@@ -77,9 +80,9 @@ def _rank(session: Session, target: Target, label: str) -> tuple[dict[str, Any],
     try:
         rt = runtimes.open_runtime(target)
         if rt.module("torch") is not None:
-            found = census.live(rt, why)
+            found, why = retry_reading(target, lambda: _tensors(rt))
     except GdbextError as e:
-        why.append(str(e))
+        why.append(f"its CPU tensors are counted with malloc: {e}" + ("" if target.is_stopped else ": it runs on, ask again"))
     rss, parts = resident.parts(target, rt, found)
     gpu = sum({f.tensor.storage: f.tensor.storage_bytes or 0 for f in found if f.tensor.device.startswith("cuda")}.values())
     rows = [{"what": what, "bytes": count} for what, count in parts.items()]
@@ -89,6 +92,11 @@ def _rank(session: Session, target: Target, label: str) -> tuple[dict[str, Any],
     except GdbextError as e:
         why.append(escape(str(e)))
     return row, why
+
+
+def _tensors(rt: Runtime) -> tuple[list[Found], list[str]]:
+    why: list[str] = []
+    return census.live(rt, why), why
 
 
 def _text(rank: dict[str, Any], style: Style) -> str:

@@ -55,7 +55,8 @@ class LlmProfile(Command):
     def run(self, session: Session, args: Args) -> Answer:
         verb, _, what = args.operand_text.partition(" ")
         if verb not in ("start", "stop"):
-            raise UsageError(f"llm-profile: takes start or stop, not {verb!r}")
+            given = f", not {verb!r}" if verb else ""
+            raise UsageError(f"llm-profile: takes start or stop{given}, then a process of the engine: llm-profile start TP0")
         ranks = [r for r in session.resolve(what.strip() or "all") if hasattr(r, "engine")]
         if not ranks:
             raise GdbextError(f"{what.strip() or 'this machine'} has no rank of an engine: see llm-ranks")

@@ -61,7 +61,7 @@ class LlmSnapshot(Command):
 
     def run(self, session: Session, args: Args) -> Answer:
         if not args.operand_text:
-            raise UsageError("llm-snapshot: which process? an index or label of llm-ranks, a pid, or all")
+            raise UsageError("llm-snapshot: which process? an index or label of llm-ranks, a pid, several of these, or all")
         if args.max_bytes < 0:
             raise UsageError("llm-snapshot: -max-bytes is 0 or more")
         found = process_selection.resolve_processes(session, args.operand_text)

@@ -66,7 +66,7 @@ def resolve(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
         raise NotFoundError(
             f"{number} is no process here (it may have ended)"
             + (
-                f", and no index of llm-ranks, which has 0 to {len(ranks) - 1}"
+                f", and no index of llm-ranks, which has {'0 alone' if len(ranks) == 1 else f'0 to {len(ranks) - 1}'}"
                 if ranks
                 else "; llm-ranks lists no engine's process either"
             )

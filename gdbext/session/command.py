@@ -176,11 +176,11 @@ class Command:
         """gdb-style arguments: options first, or after the operand where no bracket or string is open; `--` ends them."""
         options = cls.all_options()
         values = {o.key: (list(o.default) if o.repeat else o.default) for o in options}
-        rest = _take_options(cls.name, line.strip(), options, values, bool(cls.operand))
+        rest = _take_options(cls, line.strip(), options, values, bool(cls.operand))
         for cut in _trailing(rest, options):
             trial = {k: (list(v) if isinstance(v, list) else v) for k, v in values.items()}
             try:
-                if _take_options(cls.name, rest[cut:].strip(), options, trial, False) == "":
+                if _take_options(cls, rest[cut:].strip(), options, trial, False) == "":
                     values, rest = trial, rest[:cut].rstrip()
                     break
             except UsageError:
@@ -207,6 +207,20 @@ def _match(word, options):
     return exact or [o for o in options if name and o.name.startswith(name)]
 
 
+def _unknown(command, word, rest, options):
+    """What to do about an option that a command does not have."""
+    name = word.lstrip("-")
+    if name == "on":
+        what = _word(rest)[0] if rest else "TP0"
+        if "WHAT" in command.operand:
+            return f"the process is an operand here: {command.name} {command.operand}, with {what} for WHAT"
+        return f"it acts on the process that gdb has selected: llm-attach {what}, then {command.name}" if command.gdb_only else ""
+    import difflib  # only here: 10 ms that a start of gdb need not spend
+
+    near = difflib.get_close_matches(name, [o.name for o in options], 3)
+    return f"did you mean {' or '.join('-' + n for n in near)}?" if near else f"it has {', '.join('-' + o.name for o in options)}"
+
+
 def _take_options(command, line, options, values, operand):
     while line.startswith("-"):
         word, rest = _word(line)
@@ -219,14 +233,17 @@ def _take_options(command, line, options, values, operand):
         if len(found) != 1:
             if operand and not found and not re.match(r"--?[A-Za-z][\w-]*$", word):
                 return line  # an operand that starts with a minus sign
-            which = f"ambiguous: {', '.join('-' + o.name for o in found)}" if found else "unknown"
-            raise UsageError(f"{command}: option {word} is {which}; see: help {command}")
+            if found:
+                which = ", ".join("-" + o.name for o in found)
+                raise UsageError(f"{command.name}: option {word} is ambiguous: {which}; see: help {command.name}")
+            mend = "; ".join(filter(None, (_unknown(command, word, rest, options), f"see: help {command.name}")))
+            raise UsageError(f"{command.name}: option {word} is unknown; {mend}")
         option = found[0]
         if option.kind == "flag":
             values[option.key], line = True, rest
             continue
         if not rest:
-            raise UsageError(f"{command}: option -{option.name} needs a value ({option.metavar}); see: help {command}")
+            raise UsageError(f"{command.name}: option -{option.name} needs a value ({option.metavar}); see: help {command.name}")
         word, line = _word(rest)
         value = option.convert(word)
         if option.repeat:

@@ -207,6 +207,23 @@ def test_words_of_the_shell_reach_the_command_as_they_were(words, on, slice_, re
     assert (args.on, args.slice, args.operand_text) == (on, slice_, rest)
 
 
+@pytest.mark.parametrize(
+    "name,line,mend",
+    [
+        ("llm-stacks", "-on TP0", "the process is an operand here: llm-stacks [WHAT...], with TP0 for WHAT"),
+        ("llm-attach", "-on 7 x", "the process is an operand here: llm-attach WHAT, with 7 for WHAT"),
+        ("pybreak", "-on TP1 f.py:3", "llm-attach TP1, then pybreak"),
+        ("pynext", "-on", "llm-attach TP0, then pynext"),
+        ("pytensor", "-stat -stast x", "did you mean -stats"),
+        ("llm-hang", "-q", "it has -wait, -json"),
+    ],
+)
+def test_an_option_that_is_not_there_says_what_to_type(name, line, mend):
+    with pytest.raises(UsageError) as e:
+        table.load(name).parse(line)
+    assert mend in str(e.value) and f"see: help {name}" in str(e.value)
+
+
 def test_a_value_with_both_quotes_is_refused():
     with pytest.raises(UsageError, match="both kinds"):
         outside.line_of(Probe, ["-on", "'a \"b"])

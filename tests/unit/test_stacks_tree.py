@@ -126,6 +126,18 @@ def test_each_engine_has_a_tree_of_its_own():
     assert {heads for heads, _ in stack_tree.folded_stacks(views)} >= {("vllm", "TP0", "main"), ("no engine", "4711", "main")}
 
 
+def test_a_process_whose_python_could_not_be_read_parts_from_nobody():
+    """Its native frames, from _start on, are nowhere that the others' Python frames could be."""
+    views = [process(f"TP{i}", 11 + i, "vllm", 1, "main", "loop", "reduce" if i else "sleep") for i in range(3)]
+    for one in views[:1]:
+        one.threads[0].frames[:] = [Frame("native", "_start", "a.so")]
+    assert stack_tree.stacks_data(views)["common"] == []
+    for one in views[1:]:
+        one.threads[0].frames[:] = [Frame("native", n, "a.so") for n in ("wait", "main" + one.name, "_start")]
+    (part,) = stack_tree.stacks_data(views)["common"]
+    assert part["function"] == "_start" and part["reached"]["ranks"] and part["not_reached"]
+
+
 def test_two_engines_of_one_kind_are_told_apart_and_one_has_no_heading():
     views = [process("TP0", 11, "vllm", 1, "main"), process("TP0", 21, "vllm", 2, "main")]
     assert [name for name, _ in stack_tree.by_engine(views)] == ["vllm (11)", "vllm (21)"]
