@@ -1,28 +1,76 @@
-"""Which permission is missing to read or trace a process, in one line."""
+"""Which permission is missing to read or trace a process, in one line that says how to get it."""
 
 from __future__ import annotations
 
 import os
+import re
+
+SYS_PTRACE = 19  # its bit in a set of capabilities, linux/capability.h
+OUTSIDE = "as that user on the host, or in the engine's own container (kubectl exec, docker exec)"
+ADD = "in a container start it with --cap-add=SYS_PTRACE (kubernetes: securityContext.capabilities.add: [SYS_PTRACE])"
+
+
+class Rights:
+    """What /proc says of this process and of the one that it wants to read. `scope`: kernel.yama.ptrace_scope; `may`: we have
+    SYS_PTRACE; `filtered`: a seccomp filter is on us; `nested`: we are in a user namespace of our own; `user`: whose process it
+    is; `hidden`: the kernel keeps its memory from its own user (it is not dumpable)."""
+
+    def __init__(self, pid: int, proc: str = "/proc") -> None:
+        own = _text(f"{proc}/self/status")
+        self.euid = os.geteuid()
+        self.scope = _text(f"{proc}/sys/kernel/yama/ptrace_scope").strip() or "0"
+        self.may = bool(int(_field(own, "CapEff") or "0", 16) >> SYS_PTRACE & 1)
+        self.filtered = _field(own, "Seccomp") == "2"
+        whole = ["0", "0", "4294967295"]  # the first user namespace; one without a map has an empty one
+        self.nested = os.path.exists(f"{proc}/self/uid_map") and _text(f"{proc}/self/uid_map").split() != whole
+        self.user = _owner(f"{proc}/{pid}")
+        maps = _owner(f"{proc}/{pid}/maps")
+        self.hidden = None not in (self.user, maps) and maps != self.user
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def _field(text: str, name: str) -> str:
+    found = re.search(rf"^{name}:\s*(\S+)", text, re.M)
+    return found[1] if found else ""
+
+
+def _owner(path: str) -> int | None:
+    try:
+        return os.stat(path).st_uid
+    except OSError:
+        return None
 
 
 def permission_hint(pid: int) -> str:
     """The one line that tells how to get the right to read or attach to `pid`, by what /proc says of this machine."""
-    try:
-        with open("/proc/sys/kernel/yama/ptrace_scope") as f:
-            scope = f.read().strip()
-    except OSError:
-        scope = "0"
-    uid = None
-    try:
-        uid = os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        pass
-    if os.geteuid() != 0 and uid not in (None, os.geteuid()):
-        return f"it belongs to user {uid}: run gdb as that user or with sudo"
-    if scope == "3":
+    return hint(Rights(pid))
+
+
+def hint(rights: Rights) -> str:
+    """The line for `rights`; the first that stands in the way, as __ptrace_may_access of the kernel (kernel/ptrace.c) and Yama
+    ask."""
+    if rights.may and rights.filtered and not rights.nested:
+        return (
+            "a seccomp filter stands in the way: docker --security-opt seccomp=unconfined "
+            "(kubernetes: securityContext.seccompProfile.type: Unconfined)"
+        )
+    if rights.nested:
+        return f"this is a user namespace of its own, which has no rights over processes outside: run it {OUTSIDE}"
+    if rights.euid != 0 and rights.user not in (None, rights.euid):
+        return f"it belongs to user {rights.user}: run gdb as that user or with sudo"
+    if rights.scope == "3":
         return "kernel.yama.ptrace_scope is 3: no tracing until a reboot with a lower value"
-    if scope == "2" or (scope == "1" and os.geteuid() != 0):
+    if rights.scope == "2" or (rights.scope == "1" and rights.euid != 0):
         return "run: sudo sysctl kernel.yama.ptrace_scope=0"
-    if os.geteuid() == 0:
-        return "in a container start it with --cap-add=SYS_PTRACE (kubernetes: securityContext.capabilities.add: [SYS_PTRACE])"
+    if rights.euid == 0:
+        return ADD
+    if rights.hidden:
+        return "it hides its memory from its own user (not dumpable, prctl(2)): run it with sudo, or as root with SYS_PTRACE"
     return "run gdb with sudo, or in a container with --cap-add=SYS_PTRACE"

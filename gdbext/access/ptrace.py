@@ -71,6 +71,16 @@ def call(request: int, tid: int, address: int = 0, data: int = 0) -> int:
     return result
 
 
+def ns_pid(pid: int) -> int | None:
+    """A process's pid in its own pid namespace (NSpid of proc(5)'s status); None when it is gone, or the kernel does not tell."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as f:
+            found = [line.split()[1:] for line in f if line.startswith(b"NSpid:")]
+        return int(found[0][-1])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
 def end_with_parent(parent: int) -> None:
     """Lets this process be killed when the thread that started it ends (PR_SET_PDEATHSIG of prctl(2)); it ends at once where
     `parent` is no more."""

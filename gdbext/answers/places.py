@@ -25,9 +25,18 @@ def place(view: ProcessView, thread: ThreadView | None = None) -> dict[str, Any]
         "pid": view.pid,
         "role": role_of(view),
     }
+    inner = getattr(view, "ns_pid", view.pid)
+    if inner != view.pid:
+        data["ns_pid"] = inner
     if thread is not None:
         data["tid"], data["name"] = thread.tid, escape(thread.name)
     return data
+
+
+def named(view: ProcessView) -> str:
+    """`TP0`, or for a process without a label its pid, also in its own pid namespace: `812 (ns 7)`."""
+    inner = getattr(view, "ns_pid", view.pid)
+    return view.name if inner == view.pid or view.name != str(view.pid) else f"{view.name} (ns {inner})"
 
 
 def role_of(view: ProcessView) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from ..answers.places import named
 from ..answers.stack_tree import folded_stacks, html_tree, stacks_data, text_lines
 from ..lazy import lazy_module
 from ..session import process_selection
@@ -117,7 +118,7 @@ class LlmStacks(Command):
             files.write(args.folded, "-folded", "\n".join(tree.folded(folded_stacks(views))) + "\n")
         if args.html:
             files.write(args.html, "-html", html.page("llm-stacks", html_tree(views, data)))
-        names = {view.pid: view.name for view in views}
+        names = {view.pid: named(view) for view in views}
 
         def text(style):
             return "\n".join(text_lines(views, data, names, style, args.all))

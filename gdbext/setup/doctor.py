@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from .. import package, wheels
+from ..access.permission import SYS_PTRACE
 from ..errors import GdbextError
 from . import gdbs, initfile
 from .unpack import init_script
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from ..render.text import Style
 
-SYS_PTRACE = 19  # its bit in the capability sets, capability.h
 ADD_CAPABILITY = (
     "docker run --cap-add=SYS_PTRACE ...   (kubernetes: securityContext.capabilities.add: [SYS_PTRACE]; an old kernel or "
     "profile also needs --security-opt seccomp=unconfined)"

@@ -239,6 +239,7 @@ class ProcessView:
         self.rt: Runtime | None = None
         self.threads: list[ThreadView] = []
         self.live = True
+        self.ns_pid = self.pid  # in its own pid namespace
         try:
             self.rt = open_runtime(target)
         except GdbextError as e:
@@ -269,6 +270,8 @@ def view_of(snapshot: ProcessSnapshot) -> ProcessView:
     view = ProcessView(snapshot.target, snapshot.label, snapshot.rank)
     view.live = bool(snapshot.pauses) or snapshot.target.is_live
     pid = snapshot.pid
+    if view.live and pid is not None:
+        view.ns_pid = ptrace.ns_pid(pid) or pid
     if view.rt is None and snapshot.pauses and pid is not None and ptrace.memory_tid(pid) is None:
         raise NotFoundError(f"{snapshot.name} has ended while it was copied")
     if snapshot.rank is None and not view.label and view.rt is not None:
