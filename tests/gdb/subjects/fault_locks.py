@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 
-from fault_parts import MAIN, held_libc, holding, libc, say
+from fault_parts import MAIN, crossed_mutexes, held_libc, holding, libc, say
 from situation_parts import forever, thread
 
 
@@ -32,15 +32,7 @@ def abba_locks():
 
 
 def abba_mutexes():
-    a, b, meet = (ctypes.c_uint64 * 6)(), (ctypes.c_uint64 * 6)(), threading.Barrier(2)
-
-    def take(x, y):
-        libc.pthread_mutex_lock(x)
-        meet.wait()
-        libc.pthread_mutex_lock(y)
-
-    thread("one", take, a, b)
-    thread("two", take, b, a)
+    crossed_mutexes(thread, "one", "two")
     say("one", "two")
     forever()
 

@@ -29,6 +29,19 @@ def holding(lock, then=forever):
     has.wait()
 
 
+def crossed_mutexes(start, one, two):
+    """Two threads, which `start(name, function, *arguments)` starts: each has a mutex of the C library and wants the other's."""
+    a, b, meet = (ctypes.c_uint64 * 6)(), (ctypes.c_uint64 * 6)(), threading.Barrier(2)
+
+    def take(x, y):
+        libc.pthread_mutex_lock(x)
+        meet.wait()
+        libc.pthread_mutex_lock(y)
+
+    start(one, take, a, b)
+    start(two, take, b, a)
+
+
 def heartbeat():
     def beat():
         beats = 0

@@ -4,7 +4,6 @@
 "candidates": {waiter: [names]}}; then waits.
 """
 
-import ctypes
 import json
 import os
 import queue
@@ -13,8 +12,9 @@ import tempfile
 import threading
 import time
 
+from fault_parts import crossed_mutexes
+
 tids = {}
-libc = ctypes.CDLL(None)
 
 
 def start(name, function, *args):
@@ -79,18 +79,6 @@ class Cache:
             self.first.release()
         finally:
             self.second.release()
-
-
-def mutexes():
-    a, b, meet = (ctypes.c_uint64 * 6)(), (ctypes.c_uint64 * 6)(), threading.Barrier(2)
-
-    def take(x, y):
-        libc.pthread_mutex_lock(x)
-        meet.wait()
-        libc.pthread_mutex_lock(y)
-
-    start("mutex one", take, a, b)
-    start("mutex two", take, b, a)
 
 
 # ---- owners of a plain lock ------------------------------------------------------------------------------------------
@@ -259,7 +247,7 @@ def main():
     cache = Cache()
     start("cache one", cache.one)
     start("cache two", cache.two)
-    mutexes()
+    crossed_mutexes(start, "mutex one", "mutex two")
     plain_with()
     plain_calls()
     taken_and_gone()
