@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..verdict.examine import Examination
 
 requests, snapshots = lazy_module("answers.requests"), lazy_module("stacks.snapshots")
+untraced = lazy_module("stacks.untraced")
 
 STUCK = ("never-fits", "parked", "behind", "lost", "zombie")
 
@@ -44,7 +45,8 @@ GOOD = ("busy", "idle")
 def hang_data(found: Examination) -> dict[str, Any]:
     """The JSON fields; `GdbextError` where nothing at all could be read."""
     seen = found.seen
-    if not any(s.view for s in seen) and not any(f.state in ("Z", "X", "T", "t") for f in found.facts):
+    told = found.untraced or any(s.view for s in seen) or any(f.state in ("Z", "X", "T", "t") for f in found.facts)
+    if not told:
         raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
     by_name = {s.name: s for s in seen}
     nodes = nodes_of([s.view for s in seen if s.view])
@@ -87,6 +89,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "requests_open": len(found.requests) if found.requests is not None else None,
         "requests_stuck": len(stuck) if found.requests is not None else None,
         "requests": [requests.stuck_data(r) for r in stuck],
+        "untraced": found.untraced,
         "ranks_read": sum(s.view is not None for s in seen),
         "ranks_total": len(seen),
         "pauses": snapshots.pauses([s.snapshot for s in seen]),
@@ -102,7 +105,17 @@ def hang_lines(data: dict[str, Any], style: Any, nodes: dict[Any, Any]) -> list[
     moved = [c for c in data["progress"] if c["before"] != c["after"]]
     if moved and data["verdict"] not in GOOD:
         lines.append(style.dim("moved meanwhile: " + "; ".join(f"{c['label']}: {c['what']}" for c in moved[:6])))
+    for one in data["untraced"]:
+        lines += [escape(line) for line in untraced.lines(one)] + _http_lines(one["http"])
     return lines
+
+
+def _http_lines(http: dict[str, Any] | None) -> list[str]:
+    if http is None:
+        return []
+    counted = ", ".join(f"{escape(name)} {value:g}" for name, value in http["metrics"].items())
+    said = f"  its HTTP server on port {http['port']}: /health {http['health']}"
+    return [said + (f"; {counted}" if counted else "; /metrics counts no requests")]
 
 
 def _verdict_lines(one: dict[str, Any], style: Any, nodes: dict[Any, Any], named: bool) -> list[str]:

@@ -99,6 +99,10 @@ class EngineSpec:
     collective_files: Tuple[str, ...] = ()  # ends of the paths of files whose functions communicate with other ranks
     rings: Optional[Rings] = None
 
+    # ---- what it says of itself by HTTP ----
+    port: int = 0  # on which its server listens where nobody names another
+    metrics: str = ""  # pattern of the metrics that count requests
+
     # ---- what llm-kv, llm-requests, llm-break, llm-profile, llm-kernels know of it ----
     kv_module: str = ""  # of its folder: the reader of its KV cache
     kv_releases: str = ""  # the releases whose KV cache was read, in words

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..engines import endpoints
 from ..engines.group import engines_of
 from ..requests import collect, join
-from ..stacks import sampling
+from ..stacks import sampling, untraced
 from .from_samples import facts_of
 from .judge import judge
 
@@ -22,7 +23,8 @@ LONGER = 3.0  # times the first look: for a device that only takes its time
 
 class Examination:
     """`seen`: `[ProcessSamples]`, `verdicts`: the gravest first, `facts` that they were made from, `requests`: `[Tracked]` of all
-    engines, None where there is none, `progress`: what their processes count, at both looks."""
+    engines, None where there is none, `progress`: what their processes count, at both looks; `untraced`: what is known of
+    those that may not be traced."""
 
     def __init__(self, seen: list[ProcessSamples], custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = ()) -> None:
         self.seen = seen
@@ -34,15 +36,18 @@ class Examination:
         self.requests = [r for _, requests, _ in custodies for r in requests] if custodies else None
         self.progress = [c for _, _, counted in custodies for c in counted]
         self.verdicts: list[Verdict] = judge(self.facts)
+        self.untraced: list[dict[str, Any]] = []
 
 
 def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = ()) -> Examination:
     """Samples what `resolve_processes` returned for `seconds` and judges it. A process that waits for its device is sampled a
     second time, `LONGER` times as long, before the verdict says that its kernel does not end."""
     first = _look(found, targets, seconds, words)
+    first.untraced = [{**untraced.data(s), "http": endpoints.of_rank(s.rank)} for s in first.seen if untraced.is_refused(s)]
     if not any(v.kind == "kernel" for v in first.verdicts):
         return first
     second = _look(found, targets, seconds * LONGER, words)
+    second.untraced = first.untraced
     for s, earlier in zip(second.seen, first.seen):
         if s.snapshot is not earlier.snapshot:
             s.snapshot.pauses = earlier.snapshot.pauses + s.snapshot.pauses

@@ -159,6 +159,27 @@ def test_the_right_answer_or_the_line_that_mends_it(place, case):
         assert ask(how, place, pid, "pyprint", "-on", str(named), "wanted")[1]["repr"] == "{'answer': [1, 2, 3]}"
 
 
+SPINS = """
+import ctypes, json, os, threading, time
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+print(json.dumps({"pid": os.getpid()}), flush=True)
+while True:
+    pass
+"""
+
+
+def test_a_process_that_may_not_be_traced_is_told_by_its_clocks(place):
+    with spawned([*USER, PYTHON, "-c", SPINS], ready="{", stdin=subprocess.DEVNULL, preexec_fn=lambda: os.nice(10)) as process:
+        status, said = ask(USER, place, process.pid, "llm-hang", str(process.pid))
+    assert status == 3 and said["verdict"] == "unknown" and "hides its memory" in said["failed"][0]["reason"]
+    (one,) = said["untraced"]
+    main, other = one["threads"]
+    assert (one["pid"], one["state"], one["http"]) == (process.pid, "R", None)
+    assert (main["tid"], main["state"]) == (process.pid, "R") and main["cpu"] > 0 and main["wchan"] is None
+    assert (other["state"], other["cpu"], other["woke"]) == ("S", 0, 0)
+
+
 def test_the_page_has_these_rows():
     with open(os.path.join(ROOT, "docs", "pods.md"), encoding="utf-8") as f:
         table = f.read().partition("| the engine is in | who looks | answer |\n")[2]

@@ -65,6 +65,9 @@ class Sglang(EngineSpec):
     collective_files = COMMUNICATORS
     rings = Rings(holders=("mq_broadcaster",), within=("",), broadcast="")
 
+    port = 30000  # srt/server_args.py
+    metrics = "sglang:num_(?:running|queue)_reqs"  # srt/metrics/collector.py
+
     kv_module = "kv"
     requests_module = "requests"
     kv_releases = "SGLang 0.4.3 to 0.5.23"

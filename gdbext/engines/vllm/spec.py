@@ -74,6 +74,9 @@ class Vllm(EngineSpec):
         broadcast="rpc_broadcast_mq",
     )
 
+    port = 8000  # entrypoints/openai/cli_args.py
+    metrics = "vllm:num_requests_(?:running|waiting)"  # v1/metrics/loggers.py
+
     kv_module = "kv"
     requests_module = "requests"
     kv_releases = "vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6)"

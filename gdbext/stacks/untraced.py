@@ -1,0 +1,63 @@
+"""What /proc tells of a process that may not be traced: states, clocks and wait channels of its threads, between two looks.
+
+proc(5): stat, status, schedstat and comm of a thread may be read by everybody, wchan by who may trace."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ..access.proc import read_proc
+from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from .sampling import ProcessSamples
+
+BUSY = 0.05  # of a processor: a thread that is named
+SHOWN = 8
+STATES = {"R": "runs", "S": "sleeps", "D": "waits in the kernel", "T": "is stopped", "t": "is traced", "Z": "has ended"}
+
+
+def is_refused(s: ProcessSamples) -> bool:
+    """Whether a process could not be read for want of permission, and its clocks could."""
+    return s.view is None and "no permission" in s.why and bool(s.after)
+
+
+def data(s: ProcessSamples) -> dict[str, Any]:
+    """`{label, pid, state, seconds, threads: [{tid, name, state, cpu, woke, wchan}]}`: `cpu` is the share of a processor, `woke`
+    how often it went to sleep between the looks, None for a thread that was not there at the first."""
+    threads = []
+    for tid, clock in sorted(s.after.items()):
+        ran = s.ran(tid)
+        one: dict[str, Any] = {"tid": tid, "name": _text(s.pid, tid, "comm"), "state": clock.state}
+        one["cpu"] = None if ran is None or not s.window else ran / s.window
+        one["woke"] = None if ran is None else s.woke(tid)
+        wait = _text(s.pid, tid, "wchan")
+        threads.append({**one, "wchan": wait if re.fullmatch(r"[a-z_]\w+", wait) else None})
+    return {"label": s.name, "pid": s.pid, "state": s.state, "seconds": s.window, "threads": threads}
+
+
+def _text(pid: int, tid: int, name: str) -> str:
+    try:
+        return read_proc(pid, f"task/{tid}/{name}").decode("utf-8", "replace").strip()
+    except GdbextError:
+        return ""
+
+
+def lines(one: dict[str, Any]) -> list[str]:
+    """`data` in words, not escaped."""
+    threads = one["threads"]
+    busy = [t for t in threads if (t["cpu"] or 0) >= BUSY]
+    woke = [t for t in threads if t not in busy and t["woke"]]
+    still = len(threads) - len(busy) - len(woke)
+    found = [
+        f"{one['label']} may not be traced; this is what /proc tells without, in {one['seconds']:.1f} s: "
+        f"{len(busy)} of {len(threads)} threads at work, {len(woke)} woke and slept, {still} stood still"
+    ]
+    for t in sorted(busy, key=lambda t: -t["cpu"])[:SHOWN]:
+        found.append(f"  {t['tid']} {t['name']}: {t['cpu'] * 100:.0f} % of a processor")
+    main = next((t for t in threads if t["tid"] == one["pid"]), None)
+    if main is not None and main not in busy:
+        where = f" in {main['wchan']}" if main["wchan"] else ""
+        found.append(f"  {main['tid']} {main['name']}, its main thread: {STATES.get(main['state'], main['state'])}{where}")
+    return found
