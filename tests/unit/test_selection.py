@@ -56,7 +56,7 @@ def test_a_label_of_two_engines_is_named_by_engine():
 
 def test_a_number_that_is_nothing_any_more_is_said_so():
     with pytest.raises(
-        NotFoundError, match=r"4194300 is no process here \(it may have ended\), and no index of llm-ranks, which has 0 to 0"
+        NotFoundError, match=r"4194300 is no process here \(it may have ended\), and no index of llm-ranks, which has 0 alone"
     ):
         what.resolve("4194300", [rank(0, "TP0")])
 
