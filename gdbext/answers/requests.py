@@ -126,7 +126,8 @@ def _name(place: Dict[str, Any]) -> str:
 
 def requests_lines(found: Sequence[Dict[str, Any]], counts: Dict[str, int], style: Style) -> List[str]:
     """A table of requests; under it, what keeps those that do not move."""
-    lines = [", ".join(f"{n} {q}" for q, n in counts.items()) or "no requests"]
+    words = {"unlisted": "in no queue that was read"}
+    lines = [", ".join(f"{n} {words.get(q, q)}" for q, n in counts.items()) or "no requests"]
     rows = [
         [
             r["request_id"],

@@ -18,6 +18,8 @@ def escape(text: str, keep: str = "") -> str:
 
     Characters in `keep` (say a newline) stay. Printable text comes back unchanged.
     """
+    if text.isprintable():  # to Python none of those to be escaped is
+        return text
 
     def show(match: re.Match[str]) -> str:
         c = match.group()
@@ -92,7 +94,7 @@ PLAIN = Style(False, 0)
 
 def visible_length(text: str) -> int:
     """The columns that `text` takes: its colours take none."""
-    return len(_ANSI.sub("", text))
+    return len(_ANSI.sub("", text)) if "\x1b" in text else len(text)
 
 
 def table(rows: Sequence[Sequence[str]], head: Sequence[str], style: Style = PLAIN, right: Container[str] = ()) -> str:

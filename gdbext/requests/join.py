@@ -27,7 +27,7 @@ def join(
     """The requests of one engine, in the order of its schedulers' queues. `earlier`: the first of several looks at the same
     processes; `between`: those after it and before the last."""
     now = _gathered(looks)
-    before = [_gathered(one) for one in (earlier, *between)] if earlier is not None else []
+    before = [(_gathered(one), _read(one) ^ _read(looks)) for one in (earlier, *between)] if earlier is not None else []
     context = _Context(looks, earlier, between)
     found = []
     for request_id, hops in now.items():
@@ -38,7 +38,7 @@ def join(
         ages = [s.age for _, s in hops if s.age is not None]
         tracked.age = max(ages) if ages else None
         if before:
-            tracked.moved = not all(_alike(hops, one.get(request_id, [])) for one in before)
+            tracked.moved = not all(_alike(_but(hops, unread), _but(one.get(request_id, []), unread)) for one, unread in before)
         found.append(tracked)
     found = [t for t in found if not all(s.ended for _, s in t.hops)]
     for tracked in found:
@@ -191,6 +191,16 @@ def _gathered(looks: Sequence[Look]) -> Dict[str, List[Tuple[Look, Sighting]]]:
 def _marks(hops: Sequence[Tuple[Look, Sighting]]) -> List[Tuple[object, ...]]:
     """What changes of a request when somebody works on it."""
     return sorted((look.pid, s.stage, s.state, s.progress) for look, s in hops)
+
+
+def _read(looks: Sequence[Look]) -> Set[int]:
+    """The processes that could be read."""
+    return {look.pid for look in looks if look.parts}
+
+
+def _but(hops: Sequence[Tuple[Look, Sighting]], unread: Set[int]) -> Sequence[Tuple[Look, Sighting]]:
+    """Hops but those of processes that one of two looks could not read: what was not seen has not moved."""
+    return [hop for hop in hops if hop[0].pid not in unread] if unread else hops
 
 
 def _alike(hops: Sequence[Tuple[Look, Sighting]], others: Sequence[Tuple[Look, Sighting]]) -> bool:

@@ -63,6 +63,16 @@ def test_nothing_moves_and_the_scheduler_must_act():
     assert "nothing that it schedules moves" in found[0].evidence[0]
 
 
+def test_a_scheduler_that_one_look_could_not_read_moves_nothing():
+    """As seen on SGLang at a load of 13: a prompt that never fits was called moving."""
+    whole, unread = core(waits("a"), runs("b", 3)), Look("EngineCore", 2, "engine-core", notes=["EngineCore: ask again"])
+    for before, now in ((whole, unread), (unread, whole), (unread, unread)):
+        looks = [[front(awaited("a"), awaited("b", n)), one] for n, one in enumerate((before, now))]
+        found = {t.request_id: t for t in join(looks[1], looks[0])}
+        assert not found["a"].moved and found["a"].verdict not in (MOVING, LOST, ZOMBIE), found
+        assert found["b"].moved and found["b"].verdict == MOVING  # its front end has another token
+
+
 def test_a_request_that_never_fits_and_those_behind_it():
     big = waits("big", never_fits=True, waits_for="9 blocks for its 270 tokens, where there are 7 in all")
     look = [front(awaited("a"), awaited("big"), awaited("z")), core(runs("a"), big, waits("z"))]
