@@ -23,12 +23,13 @@ It will happen again:          llm-watch -after 60 -o DIR   captures before the 
     dead-thread                somebody waits for a thread that has ended: its name, and for what
     stuck-requests             no thread is stuck, requests are: each with its place, its holder and what it waits for
     unknown                    what was seen does not tell; the evidence says what each thread waits for
-  llm-requests                 every request over all processes that know it: where it is, since when, who must act. Of vLLM 0.32:
-  cmpl-after-0-ac6c537c behind: EngineCore's thread process_input_sockets takes nothing in: it stands in touch_for_ever
-    (vllm_faults.py:72); who must act: EngineCore thread 7966 (process_input_sockets)
-  cmpl-poison-0-bc14c8ce lost: EngineCore's thread process_input_sockets, which takes requests in, has ended
-  cmpl-large-0-af3d4116 never-fits: EngineCore: 10 blocks for its 300 tokens, where there are 8 in all
-  cmpl-after-0-8784eb3c behind: it waits behind cmpl-large-0-af3d4116, which never fits
+  llm-requests                 every request over all processes that know it: where it is, since when, who must act.
+                               Of SGLang 0.5.23 with two tokenizer workers:
+  request                   verdict  at                  state
+  request-0-45530102415898  behind   tokenizer-worker    awaited
+  router-loops              behind   tokenizer-worker#2  awaited
+  router-loops behind: server's task router_worker_obj takes no further messages: it stands in loops_for_ever
+    (sglang_faults.py:25); who must act: server thread 17378 (router_worker_obj)
   llm-request ID               the whole way of one of them; -sampling adds its parameters
   llm-locks                    who waits for whom; asyncio tasks and their locks too
   pytasks -on server           what each task of a front end awaits (llm-ranks lists what it is called)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 
+from ..access.retry import retry
 from ..cpython import tasks
 from ..errors import GdbextError, LayoutError, NotFoundError
 from ..torch.tensor_impl import is_tensor, read_tensor
@@ -11,7 +12,7 @@ from .columns import integers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Collection, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+    from typing import Any, Callable, Collection, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
     from ..cpython.frames import PyFrame
     from ..cpython.objects import Object
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 MAX_THREADS = 256
 MAX_NUMBERS = 1 << 28
 MAX_TOKENS_SHOWN = 4096
+MOMENT = 0.5  # seconds for which frames of a process that runs on are read again
 
 
 # ---- attributes ----------------------------------------------------------------------------------------------------------
@@ -110,6 +112,22 @@ def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Optional[Object]:
         lambda: next((found for frames in settled_frames(rt) for found in _among(reversed(frames), roots)), None),
     )
     return found
+
+
+def sought(rt: Runtime, find: Callable[[Runtime], Optional[Object]]) -> Optional[Object]:
+    """What `find` finds in frames, None. Frames of a thread that runs on are torn now and then: it is looked for again for
+    `MOMENT`, which costs less than to read all else anew."""
+
+    def read() -> Object:
+        found = find(rt)
+        if found is None:
+            raise NotFoundError("no frame holds it")
+        return found
+
+    try:
+        return retry(read, lambda: not rt.target.is_stopped, rt.target.invalidate, seconds=MOMENT, lasting=MOMENT)
+    except NotFoundError:
+        return None
 
 
 def needed_in_frames(rt: Runtime, roots: Mapping[str, str], missing: str) -> Object:

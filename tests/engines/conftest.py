@@ -153,6 +153,6 @@ def pytest_collection_modifyitems(items):
             "replicas" in item.fixturenames,
             "sglang_text" in item.fixturenames,
             "sglang_workers" in item.fixturenames,
-            any(word in item.name for word in ("dead_worker", "ended_task", "orphaned")) or "faulty" in item.fixturenames,
+            any(word in item.name for word in ("dead_worker", "ended_task")) or "faulty" in item.fixturenames,
         )
     )

@@ -5,8 +5,7 @@ environment.
         [--prompt N] [--text] [--faults FOLDER]
 
 --text: with a tokenizer, a word for each token, so that the detokenizer has its part; --workers: tokenizer workers, in processes
-of their own; --prompt: prompts and answers of all lengths up to N tokens; --faults: see subject/sglang_faults.py; what a server
-leaves that ends then lives on.
+of their own; --prompt: prompts and answers of all lengths up to N tokens; --faults: see subject/sglang_faults.py.
 
 Writes FILE, one JSON object with the server's pid, once requests are in flight. FILE.tokens holds two 64-bit numbers, the tokens
 and requests answered so far; FILE.finished the ids of the latter. Ends on SIGTERM, and when the server ends."""
@@ -161,10 +160,7 @@ def main():
     with open(options.ready + ".new", "w") as f:
         json.dump({"pid": server.pid, "tp": options.tp, "port": options.port}, f)
     os.replace(options.ready + ".new", options.ready)
-    status = server.wait()
-    while options.faults:
-        time.sleep(1)
-    sys.exit(f"the server ended with status {status}")
+    sys.exit(f"the server ended with status {server.wait()}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 steps, a thousand logged passes, the presets; afterwards the engine answers every request that was in flight."""
 
 import json
-import os
 import re
 import time
 
@@ -101,34 +100,6 @@ def test_stop_on_a_request_step_log_a_thousand_passes_and_go_on(running, name, g
     with ptrace.Stopped(pid) as stopped:
         assert stopped.threads and not any(ptrace.clear_debug_registers(t) for t in stopped.threads)
     answers_all(engine, in_flight(out[13]))
-
-
-def test_calls_of_a_module_of_sglang_are_followed_and_its_tensors_are_written(sglang, gdb_path, tmp_path):
-    """pytrace -calls and llm-save in the scheduler of one rank: as many lengths are written as the batch of the same pass has
-    requests."""
-    said = run_gdb(
-        gdb_path,
-        [
-            "llm-attach -libraries none sglang:TP0",
-            "pytrace -calls sglang.srt.managers.scheduler -limit 12",
-            "pybreak -count 2 Scheduler.run_batch",
-            "llm-continue",
-            "delete",
-            f"llm-save lengths=batch.seq_lens -at Scheduler.run_batch -limit 2 -o {tmp_path}",
-            'pylog Scheduler.run_batch "{len(batch.reqs)}"',
-            "pybreak -count 3 Scheduler.run_batch",
-            "llm-continue",
-            "pylog -json",
-            "delete",
-            "llm-detach",
-        ],
-    )
-    calls = re.findall(r"^[\d:.]+ TP0 \d+ scheduler\.py:\d+ +-> (\S+)\(", said.outputs[3], re.M)
-    assert len(calls) == 12 and "Scheduler.process_batch_result" in calls, said.outputs[3]
-    saved = re.findall(r"lengths = batch\.seq_lens: \[(\d+)\] int64, (\d+) bytes in (\S+)$", said.outputs[8], re.M)
-    assert len(saved) == 2 and [n for n, _, _ in saved] == [e["text"] for e in said.json(9)["events"]][:2], said.outputs[8:10]
-    assert all(os.path.getsize(path) == int(size) and path.startswith(str(tmp_path)) for _, size, path in saved)
-    assert said.status == 0, said.text[-500:]
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang"])

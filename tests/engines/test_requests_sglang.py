@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import os
-import signal
 
 from harness.answers import answer
 from harness.engines import pid_of
@@ -176,22 +175,6 @@ def test_the_router_of_two_tokenizer_workers_in_an_endless_loop(sglang_workers):
         found = steadily(sglang_workers, ("router-loops", "behind"), *((f"request-{n}", "behind") for n in range(4)))
         assert all(held_by(r, "server", sglang_workers.said["pid"], "router_worker_obj") for r in found.values())
         assert all("loops_for_ever" in r["evidence"][0] for r in found.values())
-
-
-def test_orphaned_tokenizer_workers_hold_the_port(sglang_workers):
-    """SIGKILL of the server takes scheduler and detokenizer along, which asked the kernel for it; its tokenizer workers live on,
-    and the next start finds its port taken. The last that is done to this engine."""
-    titles = {pid: t for pid, t in sglang_workers.titles().items() if t.startswith("sglang::")}
-    workers = sorted(pid for pid, t in titles.items() if "tokenizer_worker" in t)
-    os.kill(sglang_workers.said["pid"], signal.SIGKILL)
-    eventually(lambda: not (titles.keys() - set(workers)) & set(sglang_workers.pids()), "the end of the server's children")
-    ranks = answer("llm-ranks -json")["ranks"]
-    assert {r["pid"] for r in ranks if r["orphan"]} >= set(workers), ranks
-    said = answer(f"llm-hang {' '.join(map(str, workers))} -json")
-    print(said["verdict"], *said["evidence"], sep="\n    ")
-    assert said["verdict"] == "orphaned" and {c["pid"] for c in said["culprits"]} == set(workers)
-    assert all("of memory" in line for line in said["evidence"])
-    assert all(f":{sglang_workers.said['port']}" in line for line in said["evidence"]), said["evidence"]
 
 
 def test_an_ended_task_of_sglang_that_took_the_answers_in(sglang_text):

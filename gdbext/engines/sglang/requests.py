@@ -12,7 +12,7 @@ from ...kvcache import waiting
 from ...kvcache.model import Request
 from ..columns import Records, lengths, strings
 from ..keepers import keeper_in, loop_keeper
-from ..objects import at, first_integer, has, in_frames, in_tasks, optional, path
+from ..objects import at, first_integer, has, in_frames, in_tasks, optional, path, sought
 from ..sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
 from .kv import find_scheduler
 from .paths import FIELDS, MAX_REQUESTS
@@ -150,7 +150,7 @@ def _manager(rt: Runtime) -> Optional[Object]:
 
 def _scheduler(rt: Runtime, found: Look) -> bool:
     """The scheduler's queues and batches. Ranks of one tensor-parallel group have the same requests."""
-    scheduler = find_scheduler(rt)
+    scheduler = sought(rt, find_scheduler)
     if scheduler is None:
         return False
     found.counters["forward passes"] = optional(scheduler, "forward_ct", default=0)
