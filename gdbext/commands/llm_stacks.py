@@ -21,6 +21,9 @@ MAX_SAMPLES = 1000
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     from ..session.command import Args
     from ..session.session import Session
 
@@ -100,7 +103,10 @@ class LlmStacks(Command):
         return self._answer(args, views, data, partial)
 
     def _many(self, args):
-        merged = cluster.from_folder(args.merge) if args.merge else cluster.from_ray((args.operand_text or "all").split())
+        ray = (args.operand_text or "all").split()
+        return self._merged(args, cluster.from_folder(args.merge) if args.merge else cluster.from_ray(ray))
+
+    def _merged(self, args, merged):
         data = {
             **stacks_data(merged.processes),
             "ranks_read": len(merged.processes),
@@ -110,6 +116,14 @@ class LlmStacks(Command):
             "hosts": len({p.host for p in merged.processes}),
         }
         return self._answer(args, merged.processes, data, merged.partial)
+
+    def merge(self, args: Args, answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
+        """The answers of other machines (setup/nodes.py), `(node, answer)` each, as one tree."""
+        merged = cluster.MergedAnswers()
+        for node, answer in answers:
+            merged.add(answer, node)
+        merged.failed += failed
+        return self._merged(args, merged.finish())
 
     def _answer(self, args, views, data, partial):
         if data["failed"]:

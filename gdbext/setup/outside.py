@@ -17,7 +17,7 @@ from ..render import jsonline
 from ..render.text import one_line
 from ..session.command import UsageError, error_line
 from ..session.session import Session
-from . import gdbs
+from . import gdbs, nodes
 from .unpack import init_script
 
 TYPE_CHECKING = False
@@ -132,10 +132,30 @@ def run(name: str, words: Sequence[str]) -> int:
     """One command of the table, printed. -> exit status."""
     command = table.load(name)
     try:
+        planned = nodes.plan(words) if any(":" in word or word.find("pod/") >= 0 for word in words) else []
+        if planned:
+            status, out, err = on_nodes(command, words, planned)
+            return shown(status, out, err)
         line = line_of(command, words)
         status, out, err = in_gdb(name, line) if needs_gdb(command, line) else perform(command, line, Session())
     except GdbextError as e:
         status, out, err = failure(name, e, any(w in ("-json", "--json") for w in words))
+    return shown(status, out, err)
+
+
+def on_nodes(command: type[Command], words: Sequence[str], planned: Sequence[tuple[str, list[str]]]) -> tuple[int, str, str]:
+    """Runs the command on other machines (nodes.py). -> as `perform`."""
+    args = command.parse(line_of(command, words))
+    for option in command.all_options():
+        if not option.for_agents and option.name != "show-content" and getattr(args, option.key) != option.default:
+            raise UsageError(f"{command.name}: -{option.name} is for this machine, not for another")
+    answer = nodes.run(command, args, planned)
+    text = answer.json(command.name) if args.json else answer.to_text(Session().style())
+    return (PARTIAL if answer.partial else OK), text, ""
+
+
+def shown(status: int, out: str, err: str) -> int:
+    """Prints what a command said. -> exit status."""
     if out:
         print(out)
     if err:

@@ -1,0 +1,137 @@
+"""Commands on other machines: `-on TP0@ssh:HOST`, `llm-stacks pod/NS/NAME slurm:JOB`. kubectl, ssh and srun as the user has them
+carry the pack there, into memory alone, and run it; what they answer is put together here.
+
+Everything is a list of words: no shell of ours sees a name, and ssh, which joins its words for the shell there, gets them
+quoted."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import re
+import shlex
+import subprocess
+
+from ..errors import GdbextError
+from ..session.command import Answer
+from . import archive
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ..session.command import Args, Command
+
+NAME = r"[A-Za-z0-9][\w.-]*"
+NODE = re.compile(rf"(?:(?P<what>.*?)@)?(?P<node>pod/{NAME}/{NAME}(?:/{NAME})?|ssh:(?:{NAME}@)?{NAME}|slurm:\d[\w.+]*)")
+LIMIT = 120.0  # seconds for a node
+AT_ONCE = 32
+# Reads the pack from standard input into memory and becomes it: nothing is written to a disk there.
+START = (
+    "import os, sys\n"
+    "size, data = int(sys.argv[1]), b''\n"
+    "while len(data) < size:\n"
+    "    part = sys.stdin.buffer.read(size - len(data))\n"
+    "    if not part: sys.exit('the pack did not arrive whole')\n"
+    "    data += part\n"
+    "f = os.memfd_create('gdbext.pyz', 0)\n"
+    "open(f, 'wb', closefd=False).write(data)\n"
+    "os.execv(sys.executable, [sys.executable, '/proc/self/fd/%d' % f] + sys.argv[2:])\n"
+)
+
+
+def plan(words: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """[(node, the command's words there)] for a command line that names nodes; [] for one that names none. `GdbextError` where it
+    names both a node and something else in one word."""
+    found = {}
+    for number, word in enumerate(words):
+        whole = NODE.fullmatch(word)
+        if whole:
+            found[number] = whole
+        elif re.search(r"(?:^|[@,=])(?:pod/|ssh:|slurm:)\S", word) and " " not in word:
+            raise GdbextError(
+                f"{word!r} names no node: [WHAT@]pod/NAMESPACE/NAME[/CONTAINER], ssh:[USER@]HOST or slurm:JOB, one a word"
+            )
+    planned = []
+    for number, node in found.items():
+        there: list[str] = []
+        for other, word in enumerate(words):
+            if other == number and node["what"]:
+                there.append(word[: len(node["what"])])
+            elif other in found:
+                if there and there[-1].lstrip("-") == "on":
+                    there.pop()
+            else:
+                there.append(word)
+        planned.append((node["node"], there))
+    return planned
+
+
+def command_line(node: str, words: Sequence[str]) -> list[str]:
+    """The program and its words that run `words` on a node, with what it reads as its standard input."""
+    kind = re.match(r"pod|ssh|slurm", node)
+    if kind is None:
+        raise GdbextError(f"{node}: no node")
+    if kind[0] == "pod":
+        _, namespace, name, *container = node.split("/")
+        return ["kubectl", "exec", "-i", "-n", namespace, name, *(["-c", *container] if container else []), "--", *words]
+    if kind[0] == "ssh":
+        quoted = " ".join(shlex.quote(word) for word in words)
+        return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--", node[len("ssh:") :], quoted]
+    job = node[len("slurm:") :]
+    return ["srun", "--overlap", f"--jobid={job}", "--ntasks-per-node=1", "--label", *words]
+
+
+def ask(node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT) -> list[tuple[str, str]]:
+    """[(name, text)] of a node's answers, of a job's one for each task; `GdbextError` where there is none."""
+    line = command_line(node, ["python3", "-c", START, str(len(pack)), *words])
+    try:
+        done = subprocess.run(line, input=pack, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise GdbextError(f"no answer in {limit:g} s") from None
+    except OSError as e:
+        raise GdbextError(f"{line[0]}: {e.strerror}") from None
+    text = done.stdout.decode("utf-8", "replace")
+    parts: dict[str, list[str]] = {}
+    for row in text.splitlines():
+        task = re.match(r"\s*(\d+): ?", row) if node.startswith("slurm:") else None
+        parts.setdefault(f"{node} task {task[1]}" if task else node, []).append(row[task.end() :] if task else row)
+    if not parts or done.returncode not in (0, 3) and not text.startswith("{"):
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"{line[0]}: exit status {done.returncode}"]
+        raise GdbextError(said[-1])
+    return [(name, "\n".join(rows)) for name, rows in parts.items()]
+
+
+def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[str]]]) -> Answer:
+    """The answers of all nodes as one: merged by the command where it knows how, else beside each other. A node that does not
+    answer is named in `failed`; `GdbextError` where none does."""
+    merge, answers, failed = getattr(command, "merge", None), [], []
+    pack, as_json = archive.made(), args.json or merge is not None
+    with concurrent.futures.ThreadPoolExecutor(min(AT_ONCE, len(planned))) as pool:
+        asked = []
+        for node, words in planned:
+            words = [w for w in words if w not in ("-json", "--json")]
+            asked.append((node, pool.submit(ask, node, [command.name, *["--json"] * as_json, *words], pack)))
+        for node, one in asked:
+            try:
+                answers += [(name, json.loads(text) if as_json else text) for name, text in one.result()]
+            except GdbextError as e:
+                failed.append({"label": node, "pid": None, "reason": str(e)})
+            except ValueError:
+                failed.append({"label": node, "pid": None, "reason": "what it answered is no answer of gdbext"})
+    if not answers:
+        raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
+    if merge is not None:
+        return merge(command(), args, answers, failed)
+    return beside(answers, failed)
+
+
+def beside(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
+    """Answers that are not merged: `{nodes: [{node, answer}], failed}`, as text one after the other."""
+    partial = [f"{f['label']}: {f['reason']}" for f in failed]
+
+    def text(style):
+        return "\n".join(style.title(name) + "\n" + said for name, said in answers)
+
+    return Answer({"nodes": [{"node": name, "answer": said} for name, said in answers], "failed": failed}, text, partial)

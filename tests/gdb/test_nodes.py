@@ -1,0 +1,109 @@
+"""Commands on other machines, with stand-ins of kubectl, ssh and srun that run what they are given here."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from harness.gdb_run import ROOT
+from harness.subjects import spawned
+
+from gdbext.errors import GdbextError
+from gdbext.setup import nodes
+
+SUBJECT = "import time\nwanted = 'it is'\ndef waiting_here():\n    print('{}', flush=True)\n    time.sleep(600)\nwaiting_here()\n"
+# FAKE programs: each keeps the words that it was started with.
+FAKES = {
+    "kubectl": 'while [ "$1" != "--" ]; do shift; done\nshift\nexec "$@"\n',
+    "ssh": 'while [ "$1" != "--" ]; do shift; done\n[ "$2" = dead ] && { echo "connect to host dead: No route" >&2; exit 255; }\n'
+    '[ "$2" = mute ] && { echo "Welcome to mute"; exit 0; }\nexec sh -c "$3"\n',
+    "srun": 'while [ "$1" != "--label" ]; do shift; done\nshift\n"$@" | sed "s/^/1: /"\n',
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder for the PATH."""
+    folder = tmp_path_factory.mktemp("bin")
+    for name, text in FAKES.items():
+        (folder / name).write_text(
+            f'#!/bin/sh\nfor word in "$@"; do printf "%s\\n" "$word" >> {folder}/{name}.words; done\n' + text
+        )
+        (folder / name).chmod(0o755)
+    os.symlink(sys.executable, str(folder / "python3"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def subject():
+    with spawned([sys.executable, "-c", SUBJECT], ready="{") as process:
+        yield process
+
+
+def gdbext(place, *words):
+    env = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "gdbext", *words]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+
+
+def test_the_answers_of_all_nodes_are_one_tree_and_who_fails_is_named(place, subject):
+    pid = subject.pid
+    named = [f"{pid}@pod/prod/vllm-0/engine", f"{pid}@ssh:me@gpu17", f"{pid}@slurm:4711", "ssh:dead", "ssh:mute"]
+    done = gdbext(place, "llm-stacks", *named, "--json")
+    said = json.loads(done.stdout)
+    assert done.returncode == 3 and said["ranks_read"] == 3, done.stderr
+    assert {f["label"]: f["reason"] for f in said["failed"]} == {
+        "ssh:dead": "connect to host dead: No route",
+        "ssh:mute": "what it answered is no answer of gdbext",
+    }
+    (group,) = [g for g in said["groups"] if any(f["function"] == "waiting_here" for f in g["frames"])]
+    assert [m["pid"] for m in group["members"]] == [pid] * 3
+    words = (place / "kubectl.words").read_text().split("\n")
+    assert words[:9] == ["exec", "-i", "-n", "prod", "vllm-0", "-c", "engine", "--", "python3"]
+
+
+def test_an_expression_goes_through_no_shell(place, subject):
+    expression = "wanted + ' $HOME `id` \"; echo no'"
+    for node in ("ssh:gpu17", "pod/a/b"):
+        done = gdbext(place, "pyprint", "-on", f"{subject.pid}@{node}", expression)
+        assert done.stdout.startswith(f"{node}\n'it is $HOME `id` \"; echo no'\n"), done.stdout + done.stderr
+
+
+def test_without_any_answer_it_is_an_error(place):
+    done = gdbext(place, "llm-hang", "ssh:dead")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "llm-hang: ssh:dead: connect to host dead: No route\n")
+
+
+def test_options_that_write_files_are_refused(place):
+    done = gdbext(place, "llm-stacks", "-html", "/tmp/x", "ssh:gpu17")
+    assert done.returncode == 1 and "-html is for this machine" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words, planned",
+    [
+        (["all"], []),
+        (["-on", "TP0", "vllm.parallel_state:_TP.rank"], []),
+        (["ssh:a"], [("ssh:a", [])]),
+        (["ssh:a", "TP1@ssh:u@b", "-all"], [("ssh:a", ["-all"]), ("ssh:u@b", ["TP1", "-all"])]),
+        (["-on", "TP0@pod/n/p", "x"], [("pod/n/p", ["-on", "TP0", "x"])]),
+        (["-on", "slurm:12", "check"], [("slurm:12", ["check"])]),
+    ],
+)
+def test_each_node_gets_its_own_words(words, planned):
+    assert nodes.plan(words) == planned
+
+
+@pytest.mark.parametrize(
+    "word", ["ssh:-oProxyCommand=id", "pod/-n/x", "ssh:a,ssh:b", "slurm:x", "pod/a", "TP0@ssh:a;b", "ssh:$(id)"]
+)
+def test_names_that_are_none_are_refused(word):
+    with pytest.raises(GdbextError, match="names no node"):
+        nodes.plan([word])
+
+
+def test_a_node_that_takes_too_long_is_given_up(place, monkeypatch):
+    monkeypatch.setattr(nodes, "command_line", lambda node, words: ["sleep", "60"])
+    with pytest.raises(GdbextError, match="no answer in 0.1 s"):
+        nodes.ask("ssh:a", [], b"", 0.1)
