@@ -20,14 +20,13 @@ ALONE = {
 # These take long for the number of their tests: several at once ends soonest where nobody begins with one when all else is done.
 LONG = [
     f"test_{name}.py"
-    for name in (
-        "pytensors foreign_programs situations answer_fields adversary heap unwind_oracle collectives editor_launches "
-        "editors follow collector kills watch torch_headers launch_triton ray"
-    ).split()
+    for name in """
+    pytensors inject pybreak pycatch foreign_programs situations answer_fields adversary heap unwind_oracle collectives
+    editor_launches editors follow collector kills watch torch_headers launch_triton ray presets hostile_text gil_states install
+    """.split()
 ]
-assert {*ALONE, *LONG} <= set(os.listdir(os.path.dirname(os.path.abspath(__file__)))), (
-    "ALONE or LONG names a file that is not here"
-)
+HERE = set(os.listdir(os.path.dirname(os.path.abspath(__file__))))
+assert {*ALONE, *LONG} <= HERE, "ALONE or LONG names a file that is not here"
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by -m
