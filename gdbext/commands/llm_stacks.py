@@ -6,6 +6,7 @@ import time
 
 from ..answers.places import named
 from ..answers.stack_tree import folded_stacks, html_tree, stacks_data, text_lines
+from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
@@ -120,9 +121,12 @@ class LlmStacks(Command):
     def merge(self, args: Args, answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """The answers of other machines (setup/nodes.py), `(node, answer)` each, as one tree."""
         merged = cluster.MergedAnswers()
-        for node, answer in answers:
-            merged.add(answer, node)
         merged.failed += failed
+        for node, answer in answers:
+            try:
+                merged.add(answer, node)
+            except GdbextError as e:
+                merged.failed.append({"label": node, "pid": None, "reason": str(e)})
         return self._merged(args, merged.finish())
 
     def _answer(self, args, views, data, partial):

@@ -138,3 +138,14 @@ def test_the_command_line_that_a_launcher_carries(tmp_path, root):
         check=True,
     )
     assert json.loads(done.stdout)["schema"] == "llm-stacks/1" and json.loads(done.stdout)["ranks_read"] == 2
+
+
+def test_a_node_with_a_strange_answer_is_named_and_the_others_stand():
+    command = table.load("llm-stacks")
+    answer = command().merge(
+        command.parse("ssh:a ssh:b"), [("ssh:a", node(0)), ("ssh:b", {"schema": "llm-kv/1"}), ("ssh:c", [])], []
+    )
+    assert answer.data["ranks_read"] == node(0)["ranks_read"]
+    assert {f["label"]: f["reason"] for f in answer.data["failed"]} == {
+        name: f"{name}: no answer of llm-stacks -json" for name in ("ssh:b", "ssh:c")
+    }
