@@ -186,8 +186,8 @@ class Collection:
         return got
 
     def _add_read_only(self, maps: Sequence[Mapping]) -> None:
-        """Read-only pages cannot change: no stop is needed for them. The head of each file and its notes tell which file it
-        was."""
+        """Read-only pages cannot change: no stop is needed for them. The head of each file, and its notes or symbols, tell which
+        file it was."""
         writable = Writable(maps)
         for page in self.wanted:
             if page not in writable:
@@ -195,7 +195,7 @@ class Collection:
         for m in maps:
             if m.offset == 0 and m.path.startswith("/") and "w" not in m.perms and "r" in m.perms:
                 self._add(m.start, PAGE)
-                for address, size in identity.note_ranges(self.live, m.start):
+                for address, size in identity.proof_ranges(self.live, m.start):
                     self._add(address, size)
 
     def _add(self, address: int, size: int) -> None:
@@ -256,6 +256,7 @@ class Collection:
             environ = read_proc(self.tid, "environ").split(b"\0")
         except GdbextError:
             environ = []
+        environ += secrets.moved_environment(self.live)
         area = secrets.kernel_area(stat, self.stop.maps)
         if area is None:
             self.partial.append("where its command line and environment lie is not known: they may be in the snapshot")

@@ -1,5 +1,5 @@
 """Whether a file on this machine is the one that a process has mapped: by build-id, else by the parts that the loader maps of
-every file.
+every file, its first symbols among them.
 
 Sources: System V ABI chapter 5 (program headers, dynamic section), the GNU build-id note. Symbols and unwind tables of another
 build give wrong functions as sure, so a file counts only when something in the process's own memory agrees with it.
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from .model import Memory
 
 SAME, OTHER, UNKNOWN = "same", "other", "unknown"
-DT_NULL, DT_DEBUG = 0, 21
+DT_NULL, DT_SYMTAB, DT_DEBUG = 0, 6, 21
 MAX_HEADERS = 128
 MAX_NOTES = 1 << 16
 MAX_TAGS = 256
+SYMBOLS = 1 << 14  # bytes of a file's dynamic symbols that are compared
 
 
 class MappedHead:
@@ -57,11 +58,27 @@ class MappedHead:
                     return description.hex()
         return ""
 
+    def symbols(self) -> list[tuple[int, int]]:
+        """`[(address, size)]` of the beginning of the dynamic symbols, at most `SYMBOLS` bytes; [] where there are none. The
+        loader of glibc has put addresses into the dynamic section."""
+        for kind, _, _, vaddr, _, size, *_ in self.segments:
+            if kind != elf_format.PT_DYNAMIC:
+                continue
+            tags = struct.iter_unpack("<QQ", self.memory.read_own(self.bias + vaddr, 16 * min(size // 16, MAX_TAGS)))
+            found = next((value for tag, value in tags if tag == DT_SYMTAB), 0)
+            at = found - self.bias if found >= self.bias else found
+            for load, _, _, start, _, length, *_ in self.segments:
+                if load == elf_format.PT_LOAD and start <= at < start + length:
+                    return [(self.bias + at, min(SYMBOLS, start + length - at))]
+        return []
 
-def note_ranges(memory: Memory, base: int) -> list[tuple[int, int]]:
-    """`[(address, size)]` of the notes of a file that is mapped at `base`; [] where no ELF file is."""
+
+def proof_ranges(memory: Memory, base: int) -> list[tuple[int, int]]:
+    """`[(address, size)]` of what `compare` looks at, beside the first page and what is writable, of a file that is mapped at
+    `base`: its notes, and without a build-id its symbols; [] where no ELF file is."""
     try:
-        return MappedHead(memory, base).notes()
+        head = MappedHead(memory, base)
+        return head.notes() + ([] if head.build_id() else head.symbols())
     except GdbextError:
         return []
 
@@ -86,7 +103,17 @@ def compare(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
     if file.data[:64] != head.header or file.data[start : start + len(head.table)] != head.table:
         return OTHER, f"{file.path}: not the file that is mapped (it begins otherwise than in {memory.describe()})"
     verdict, why = _by_dynamic(file, memory, base)
+    if verdict != OTHER and not _has_symbols_of(file, head):
+        verdict, why = OTHER, f"{file.path}: not the file that is mapped (its symbols differ from {memory.describe()}'s)"
     return (OTHER, why) if verdict == OTHER else (SAME, "")
+
+
+def _has_symbols_of(file: Elf, head: MappedHead) -> bool:
+    """Whether a file's first symbols are those that are mapped; a core that does not hold them says nothing against it."""
+    try:
+        return all(file.at(address - head.bias, size) == head.memory.read_own(address, size) for address, size in head.symbols())
+    except GdbextError:
+        return True
 
 
 def _by_dynamic(file: Elf, memory: Memory, base: int) -> tuple[str, str]:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..errors import GdbextError
 from .model import PAGE
 
 if TYPE_CHECKING:
     from typing import Iterable, Iterator, MutableMapping
 
+    from .base import Target
     from .model import Mapping
 
 ARG_START = 45  # fields of /proc/PID/stat behind the name, from `state` as 0
+MAX_VARIABLES = 10_000
 MIN_VALUE, MAX_VALUE = 6, 16 << 10  # bytes: shorter ones would blank words that mean nothing
 SECRET = re.compile(
     rb"(?<![a-z])token(?![a-z])|secret|passw|passphrase|credential|api[_-]?key|access[_-]?key|private[_-]?key|_key$", re.I
@@ -29,6 +32,22 @@ def kernel_area(stat: bytes, maps: Iterable[Mapping]) -> tuple[int, int] | None:
     start = int(fields[ARG_START]) if len(fields) > ARG_START else 0
     mapping = next((m for m in maps if start and m.start <= start < m.end), None)
     return (start, mapping.end) if mapping else None
+
+
+def moved_environment(target: Target) -> list[bytes]:
+    """The NAME=VALUE strings that the C library's `environ` leads to; those read before an error. A program that writes a title
+    (setproctitle, as the engines do) writes it over the kernel's strings, and keeps the environment elsewhere."""
+    found: list[bytes] = []
+    try:
+        at = target.u64(target.symbol("environ"))
+        while len(found) < MAX_VARIABLES:
+            pointer = target.u64(at + 8 * len(found))
+            if not pointer:
+                break
+            found.append(target.cstring(pointer, 2 * MAX_VALUE))
+    except GdbextError:
+        pass
+    return found
 
 
 def values(argv: Iterable[bytes], environ: Iterable[bytes]) -> set[bytes]:

@@ -201,6 +201,31 @@ wait(os.environ["HF_TOKEN"], sys.argv[2])
 """
 
 
+TITLED = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None)
+kept = [ctypes.create_string_buffer(k + b"=" + v) for k, v in os.environb.items()]
+moved = (ctypes.c_char_p * (len(kept) + 1))(*[ctypes.cast(one, ctypes.c_char_p) for one in kept], None)
+ctypes.c_void_p.in_dll(libc, "environ").value = ctypes.addressof(moved)
+start, end = map(int, open("/proc/self/stat").read().rpartition(")")[2].split()[47:49])
+ctypes.memset(start, 0, end - start)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_program_that_wrote_its_title_over_its_environment_keeps_its_secrets_to_itself(tmp_path):
+    """As setproctitle does it, in every process of an engine: the kernel's strings are gone, copies of them are not."""
+    token = "-".join(["hf", "titled", "0123456789", str(os.getpid())])
+    with spawned([sys.executable, "-c", TITLED], ready="up", env={**os.environ, "HF_TOKEN": token}) as one:
+        with open(f"/proc/{one.pid}/environ", "rb") as f:
+            assert token.encode() not in f.read()
+        file = answer(f"llm-snapshot {one.pid} -o {tmp_path}/titled -json")["snapshots"][0]["file"]
+        with open(file, "rb") as f:
+            data = f.read()
+        assert b"HF_TOKEN" in data and token.encode() not in data
+
+
 @pytest.mark.parametrize("limit", ["-max-bytes 0", ""])
 def test_a_snapshot_holds_no_command_line_no_environment_and_no_secret_of_them(tmp_path, limit):
     """A token of the environment and an API key of the command line, wherever the process keeps copies of them."""

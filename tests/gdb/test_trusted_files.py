@@ -85,6 +85,32 @@ def test_another_build_at_the_same_path_is_refused_by_name(library, tmp_path, fl
         process.communicate()
 
 
+def test_a_file_that_differs_in_nothing_but_its_symbols_is_another(library, tmp_path):
+    """Without a build-id, with the same headers and tables of the same size at the same places: two functions of one length have
+    changed their names. In a snapshot, and live where another file system's file has come over the path."""
+    flags = ("-Wl,--build-id=none", "-fno-ident")
+    twin = "__attribute__((noinline)) int {}(void) {{ for (;;) pause(); }}".format
+    built(library, "inside", twin("beside"), flags=flags)
+    built(tmp_path / "new.so", "beside", twin("inside"), flags=flags)
+    assert os.path.getsize(library) == os.path.getsize(tmp_path / "new.so")
+    process = waiting(library)
+    try:
+        file = str(tmp_path / "snapshot")
+        collect(process.pid, file, READER)
+        assert native(CoreFileTarget(file)) == ([("inside", True), ("entry", True)], [])
+        live = ProcTarget(process.pid)
+        (module,) = [m for m in live.modules() if m.name == "libfoo.so"]
+        module.file = str(tmp_path / "new.so")
+        assert module.symbol("inside") and not module.elf.has_static_symbols  # made out of what is mapped
+        os.replace(tmp_path / "new.so", library)
+        frames, partial = native(CoreFileTarget(file))
+        assert not any(function for function, _ in frames)
+        assert any("its symbols differ" in reason and str(library) in reason for reason in partial)
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_file_that_nothing_vouches_for_makes_frames_unreliable(library, tmp_path, monkeypatch):
     process = waiting(library)
     try:
