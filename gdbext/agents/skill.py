@@ -64,7 +64,7 @@ def pages() -> dict[str, str]:
             parts.append(f"\n## {title}\n\n| command | does |\n| --- | --- |\n")
         for c in here:
             usage = f"{c.name} {c.operand}".strip().replace("|", "\\|")
-            parts.append(f"| `{usage}` | {clean(c.__doc__ or '').splitlines()[0]} |\n".replace("||", "|"))
+            parts.append(f"| `{usage}` | {clean(c.__doc__ or '').splitlines()[0]} |\n")
     found["commands.md"] = "".join(parts)
     return found
 
