@@ -59,6 +59,11 @@ class ThreadState:
         return self.load is not None and self.load > STILL and (wanted or 0.0) > RUNS
 
     @property
+    def denied(self) -> bool:
+        """Whether it wants a processor and hardly had one: what it would do is not known."""
+        return self.load is not None and self.load <= STILL and (self.state == "R" or (self.wanted or 0.0) > RUNS)
+
+    @property
     def still(self) -> bool:
         """Whether it neither moved nor ran."""
         return not self.moved and not self.works

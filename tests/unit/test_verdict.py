@@ -94,6 +94,13 @@ def test_who_stands_in_torchs_code_with_one_more_collective_begun_waits_for_thos
         assert judge(well).kind not in ("collective", "starved", "livelock")
 
 
+def test_who_has_a_lock_and_wants_a_processor_in_vain_is_not_accused_of_keeping_it():
+    for state, more, kind in (("S", {}, "lock-held"), ("R", {}, "unknown"), ("S", {"wanted": 0.9}, "unknown")):
+        one = process("7", python("take"), role="", edge=Edge(node("7"), "the Lock x", "Lock", ("7", 8)))
+        add(one, 8, "keeper", state=state, **more)
+        assert judge([one]).kind == kind, state
+
+
 def test_when_all_are_there_nobody_is_blamed():
     said = judge([process("TP0", inside()), process("TP1", inside())])
     assert (said.kind, said.culprits) == ("unknown", []) and "every rank" in " ".join(said.evidence)

@@ -76,7 +76,7 @@ def _kept(facts: Sequence[ProcessState], edges: list[Edge], node: Node, helper: 
     owner = thread_of(facts, end) if last.owner is not None else None
     if last.owner is not None and moves(facts, end):
         return None  # it is at work and may only be slow
-    if owner is not None and (owner.victim or owner.works):
+    if owner is not None and (owner.victim or owner.works or owner.denied):
         return None  # who has it waits for other ranks; one that works without moving anything is another rule's
     if owner is not None and helper and not owner.still:
         return None
