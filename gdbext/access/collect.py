@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -70,6 +71,7 @@ class Forked:
         try:
             ptrace.end_with_parent(parent)  # nobody would read what it says; what it holds runs on
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            gc.disable()  # it ends in seconds: a collection would walk, and so copy, all that it was forked with
             os.dup2(write, 1)
             sys.stdout = os.fdopen(1, "w", closefd=False)
             status = collector.main(words)

@@ -40,8 +40,14 @@ def parse_maps(text: str) -> list[Mapping]:
 def read_proc(pid: int, name: str) -> bytes:
     """Bytes of /proc/PID/NAME; `NotFoundError` when the process is gone, `GdbextError` when it may not be read."""
     try:
-        with open(f"/proc/{pid}/{name}", "rb") as f:
-            return f.read()
+        file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)  # no file object: a look at many threads reads thousands
+        try:
+            parts = [os.read(file, 1 << 16)]
+            while parts[-1]:
+                parts.append(os.read(file, 1 << 16))
+        finally:
+            os.close(file)
+        return b"".join(parts)
     except PermissionError:
         raise GdbextError(f"process {pid}: no permission to read its {name}; {permission_hint(pid)}") from None
     except (FileNotFoundError, ProcessLookupError):
@@ -73,15 +79,23 @@ def task_ids(pid: int) -> list[int]:
 def list_threads(pid: int) -> list[Thread]:
     """The threads of a live process from /proc, by tid; no registers."""
     found = []
+    nested = True  # in a pid namespace below ours, with other numbers: one thread tells it of all
     for tid in task_ids(pid):
         try:
             stat = read_proc(pid, f"task/{tid}/stat").decode("utf-8", "replace")
-            own = next((line for line in read_proc(pid, f"task/{tid}/status").splitlines() if line.startswith(b"NSpid:")), b"")
+            own = _ids(pid, tid) if nested else [tid]
         except GdbextError:
             continue  # it ended while we looked
+        nested = len(own) > 1
         name, _, rest = stat.partition("(")[2].rpartition(")")
-        found.append(Thread(tid, name, (rest.split() or ["?"])[0], ns_tid=int(own.split()[-1]) if own else tid))
+        found.append(Thread(tid, name, (rest.split() or ["?"])[0], ns_tid=own[-1]))
     return found
+
+
+def _ids(pid: int, tid: int) -> list[int]:
+    """The numbers of a thread: ours, then those of the pid namespaces below ours that it is in."""
+    lines = read_proc(pid, f"task/{tid}/status").splitlines()
+    return next(([int(n) for n in line.split()[1:]] for line in lines if line.startswith(b"NSpid:")), [tid])
 
 
 def boot_id() -> str:

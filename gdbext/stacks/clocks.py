@@ -19,22 +19,24 @@ if TYPE_CHECKING:
 
 @dataclass
 class Clock:
-    """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `sleeps`: times it went to sleep
-    of itself, `state`."""
+    """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `state`, `sleeps`: times it went to
+    sleep of itself, -1 where it was not counted, `exact`: whether `run` counts nanoseconds, not ticks."""
 
     run: float
     queued: float
-    sleeps: int
     state: str
+    sleeps: int = -1
+    exact: bool = True
 
     @property
     def mark(self) -> tuple[float, int]:
         """Equal in two samples if the thread did nothing between them."""
-        return self.run, self.sleeps
+        return self.run, 0 if self.exact else self.sleeps
 
 
-def clocks(pid: int) -> dict[int, Clock]:
-    """{tid: Clock}; {} where the process is gone."""
+def clocks(pid: int, sleeps: bool = False) -> dict[int, Clock]:
+    """{tid: Clock}; {} where the process is gone. `sleeps`: with the count of them, which costs as much as all the rest, and is
+    taken in any case where the kernel's other clock has ticks only."""
     found: dict[int, Clock] = {}
     try:
         tids = os.listdir(f"/proc/{pid}/task")
@@ -43,16 +45,20 @@ def clocks(pid: int) -> dict[int, Clock]:
     for tid in tids:
         try:
             stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
-            status = read_proc(pid, f"task/{tid}/status")
+            exact = True
             try:
                 run, queued = (int(n) / 1e9 for n in read_proc(pid, f"task/{tid}/schedstat").split()[:2])
             except (GdbextError, ValueError):
-                queued, run = 0.0, (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-            sleeps = next((int(line.split()[1]) for line in status.splitlines() if line.startswith(b"voluntary_ctxt")), 0)
-            found[int(tid)] = Clock(run, queued, sleeps, stat[0].decode())
+                exact, queued, run = False, 0.0, (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+            found[int(tid)] = Clock(run, queued, stat[0].decode(), _sleeps(pid, tid) if sleeps or not exact else -1, exact)
         except (GdbextError, IndexError, ValueError):
             continue  # it ended while we looked
     return found
+
+
+def _sleeps(pid: int, tid: str) -> int:
+    lines = read_proc(pid, f"task/{tid}/status").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"voluntary_ctxt")), 0)
 
 
 def state_of(pid: int) -> str:

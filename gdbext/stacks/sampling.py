@@ -173,7 +173,7 @@ def _watch(live: list[ProcessSamples], runtimes: dict[int, Runtime], seconds: fl
     spent = {pid: cpu_of(pid) for pids in families.values() for pid in pids}
     last: dict[int, dict[int, Clock]] = {}
     for s in live:
-        s.before = last[s.pid] = clocks(s.pid)
+        s.before = last[s.pid] = clocks(s.pid, sleeps=True)
     for number in range(STACK_LOOKS):
         for s in live:
             rt = runtimes.get(s.pid)
@@ -195,7 +195,7 @@ def _watch(live: list[ProcessSamples], runtimes: dict[int, Runtime], seconds: fl
         rt = runtimes.get(s.pid)
         if rt is not None:
             _last_look(s, rt)
-        s.after = clocks(s.pid)
+        s.after = clocks(s.pid, sleeps=True)
         s.window = time.monotonic() - began
         s.children = {pid: cpu_of(pid) - spent[pid] for pid in families[s.pid] if state_of(pid) not in ("", "Z", "X")}
 
