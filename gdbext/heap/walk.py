@@ -28,7 +28,9 @@ def walk(rt: Runtime, numpy: Any = None) -> Heap:
         numpy = load_numpy()
     heap = Heap(rt, numpy or None)
     if gc.collecting(rt):
-        heap.partial.append("a garbage collection is under way: objects that it looks at are not listed")
+        heap.partial.append(
+            "a garbage collection is under way: what it has set aside at this moment is left out, or counted as not tracked"
+        )
     work: Any = VectorWalk(heap) if numpy else ScalarWalk(heap)
     block = work.tracked()
     bad = sum(shape is None for shape in heap.shapes.values())

@@ -152,6 +152,37 @@ def test_leaks_are_found_by_their_paths(python):
         assert growth.compare(before, census) == []
 
 
+COLLECTS = """
+import gc
+class Item:
+    __slots__ = ("before", "own", "__weakref__")
+    def __init__(self, before):
+        self.before, self.own = before, [before]
+items = tuple([Item(i) for i in range(20000)])  # the tuple stands behind what it holds: a collection sets all of it aside first
+gc.collect()
+print("ready", flush=True)
+while True:
+    gc.collect()
+"""
+
+
+@pytest.mark.parametrize("python", sorted({PYTHONS[0], PYTHONS[len(PYTHONS) // 2], PYTHONS[-1]}))
+def test_a_copy_made_during_a_collection_has_every_object(python, tmp_path):
+    path, seen = str(tmp_path / "snapshot"), 0
+    with spawned([python, "-c", COLLECTS], ready="ready") as process:
+        for _ in range(4):
+            collect(process.pid, path, "gdbext.stacks.prefetch", heap=512 << 20)
+            rt = open_runtime(CoreFileTarget(path))
+            census = Census(rt, [])
+            count, _, held, _ = by_type(census)["__main__.Item"]
+            assert count + held == 20000
+            state = Collector(rt, census.heap)
+            if state.collecting:
+                seen += 1
+                assert state.tid == process.pid and "collection is under way" in "".join(census.heap.partial)
+    assert seen
+
+
 def pack(*words):
     done = subprocess.run(
         [sys.executable, "-m", "gdbext", *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120
