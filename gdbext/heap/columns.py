@@ -12,12 +12,13 @@ from .shapes import HEAD, counted
 from .words import PAGE, TOP, Vector, distinct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from .model import Heap
     from .shapes import Shape
     from .words import Columns
 
+MAX_WORDS = 1 << 20  # of objects' bodies that are gathered before they are looked at
 MAX_PENDING = 1 << 21  # references to objects that the collector does not track, before these are looked at
 
 
@@ -62,18 +63,28 @@ class VectorWalk:
 
     def follow(self, block: range) -> range:
         """Measures the nodes of `block`, the last ones added, and adds what they hold; -> the nodes that are new."""
-        np = self.np
         addresses, types = self.columns["addresses"][-1], self.columns["types"][-1]
         pending, count = [(self.known[:0], self.known[:0])], 0
-        for nodes, shape, c in self._groups(addresses, types):
-            self.columns["sizes"][-1][nodes] = np.maximum(shape.size(c), 0)
-            self.columns["lengths"][-1][nodes] = shape.length(c)
-            for owners, words in self._references(shape, c):
-                pending.append(self._resolve(block.start + nodes[owners], words & ~3 if shape.tagged else words))
-                count += len(pending[-1][0])
-                if count > MAX_PENDING:
-                    pending, count = [self._settle(pending)[:2]], 0
+        for sources, words in self._references(self._measured(block, addresses, types)):
+            pending.append(self._resolve(sources, words))
+            count += len(pending[-1][0])
+            if count > MAX_PENDING:
+                pending, count = [self._settle(pending)[:2]], 0
         return self._new(*self._settle(pending))
+
+    def _measured(self, block: range, addresses: Any, types: Any) -> Iterator[tuple[Any, Shape, Columns]]:
+        """Yields (nodes, `Shape`, `Columns`) of the objects of one type in one neighbourhood, once their sizes are noted."""
+        sizes, lengths = self.columns["sizes"][-1], self.columns["lengths"][-1]
+        for places, shape, c in self._groups(addresses, types):
+            sizes[places], lengths[places] = self._sizes(shape, c), shape.length(c)
+            yield block.start + places, shape, c
+
+    def _sizes(self, shape: Shape, c: Columns) -> Any:
+        """Bytes of each object; 0 of one that says it takes more than there is memory: it changed while it was read."""
+        sizes = shape.size(c)
+        wrong = (sizes < 0) | (sizes > self.reader.total)
+        self.heap.torn += int(wrong.sum())
+        return self.np.where(wrong, 0, sizes)
 
     def _groups(self, addresses: Any, types: Any) -> Iterator[tuple[Any, Shape, Columns]]:
         """Yields (places in `addresses`, `Shape`, `Columns`) of the objects of one type in one neighbourhood."""
@@ -89,26 +100,45 @@ class VectorWalk:
                     mine = np.sort(order[start:end])
                     yield part.start + mine, shape, self.reader.columns(at[mine], shape.need, -HEAD)
 
-    def _references(self, shape: Shape, c: Columns) -> Iterator[tuple[Any, Any]]:
-        """Yields (place in the group of each word's owner, words that may be references)."""
+    def _references(self, groups: Iterable[tuple[Any, Shape, Columns]]) -> Iterator[tuple[Any, Any]]:
+        """Yields (node of each word's owner, words that may be references), of many groups at once: an engine has thousands of
+        types, most with a few objects."""
+        words: list[tuple[Any, Any]] = []
+        tables: dict[tuple[int, tuple[int, ...], int], list[tuple[Any, Any, Any]]] = {}
+        count = 0
+        for nodes, shape, c in groups:
+            mask = ~3 if shape.tagged else ~0
+            words += [(nodes, c.word(offset) & mask) for offset in range(*shape.body, 8)]
+            for table in shape.tables(c):
+                key = table.step, table.picks, mask
+                tables.setdefault(key, []).append((nodes, table.start, table.count * table.step))
+            if shape.kind == "deque":
+                words += self._items(nodes, shape, c)
+            count += len(nodes) * (1 + len(range(*shape.body, 8)))
+            if count > MAX_WORDS:
+                yield from self._gathered(words, tables)
+                words, tables, count = [], {}, 0
+        yield from self._gathered(words, tables)
+
+    def _gathered(self, words: list[Any], tables: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
         np = self.np
-        everyone = np.arange(len(c.at))
-        for offset in range(*shape.body, 8):
-            yield everyone, c.word(offset)
-        for table in shape.tables(c):
-            for owners, inside, words in self.reader.runs(table.start, table.count * table.step):
-                if table.step == 1:
-                    yield owners, words
-                else:
-                    keep = np.isin(inside % table.step, table.picks)
-                    yield owners[keep], words[keep]
-        if shape.kind == "deque":
-            for i in np.flatnonzero(c.word(shape.var)).tolist():
-                try:
-                    words = np.array(self.heap.rt.object(int(c.at[i])).element_addresses(), dtype=np.int64)
-                except GdbextError:
-                    continue  # damaged, or changed while it is read
-                yield np.full(len(words), i), words
+        if words:
+            yield tuple(np.concatenate(column) for column in zip(*words))
+        for (step, picks, mask), parts in tables.items():
+            nodes, starts, counts = (np.concatenate(column) for column in zip(*parts))
+            for owners, inside, found in self.reader.runs(starts, counts):
+                keep = slice(None) if step == 1 else np.isin(inside % step, picks)
+                yield nodes[owners[keep]], found[keep] & mask
+
+    def _items(self, nodes: Any, shape: Shape, c: Columns) -> Iterator[tuple[Any, Any]]:
+        """What deques hold: their blocks are chains."""
+        np = self.np
+        for i in np.flatnonzero(c.word(shape.var)).tolist():
+            try:
+                words = np.array(self.heap.rt.object(int(c.at[i])).element_addresses(), dtype=np.int64)
+            except GdbextError:
+                continue  # damaged, or changed while it is read
+            yield np.full(len(words), nodes[i]), words
 
     # ---- references --------------------------------------------------------------------------------------------------
     def _lookup(self, words: Any) -> Any:
@@ -172,7 +202,7 @@ class VectorWalk:
         np, heap = self.np, self.heap
         sizes = np.zeros(len(words), dtype=np.int64)
         for places, shape, c in self._groups(words, kinds):
-            own = sizes[places] = np.maximum(shape.size(c), 0)
+            own = sizes[places] = self._sizes(shape, c)
             total = heap.leaves.setdefault(shape.info.address, [0, 0])
             total[0] += len(places)
             total[1] += int(own.sum())

@@ -21,7 +21,8 @@ class Heap:
 
     `addresses`, `types` (addresses of types), `sizes` (bytes), `lengths` (-1: no container), `leaf_bytes` (of leaves that a node
     holds first): by node; `tracked`: how many nodes the collector tracks; `generations`: objects in each, the frozen ones last;
-    `sources`, `targets`: nodes of each reference; `leaves`: `{type: [count, bytes]}`; `numpy`: None where these are lists."""
+    `sources`, `targets`: nodes of each reference; `leaves`: `{type: [count, bytes]}`; `torn`: objects whose size makes no sense;
+    `numpy`: None where these are lists."""
 
     def __init__(self, rt: Runtime, numpy: Any) -> None:
         self.rt, self.numpy = rt, numpy
@@ -32,7 +33,7 @@ class Heap:
         self.leaf_bytes: Any = []
         self.sources: Any = []
         self.targets: Any = []
-        self.tracked = 0
+        self.tracked = self.torn = 0
         self.generations = [0] * GENERATIONS
         self.leaves: dict[int, list[int]] = {}
         self.shapes: dict[int, Shape | None] = {}

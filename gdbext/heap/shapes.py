@@ -109,7 +109,7 @@ def _kind(rt: Runtime, info: TypeInfo) -> str:
             return kind
     if flags & DICT:
         return "odict" if "collections.OrderedDict" in names else "dict"
-    if "frame" in names and rt.version < (3, 11):
+    if "frame" in names:
         return "frame"
     for name, kind in (
         ("frozendict", "dict"),
@@ -154,19 +154,26 @@ def _capacity(rt: Runtime, info: TypeInfo) -> int:
 
 
 # ---- sizes -----------------------------------------------------------------------------------------------------------
-def _frame_words(s: Shape, c: Columns) -> Any:
-    """Words that a generator's own frame has for variables and stack (3.11+: it lies in the generator)."""
+def _frame_words(s: Shape, frame: Columns, at: int) -> tuple[Any, Any]:
+    """Words that the interpreter's frame at byte `at` of each record has for variables, and for its stack."""
     L = s.layout
     key = "iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"
-    code = c.follow(c.word(L["gen.gi_iframe"] + L[key]) & ~7, L["code.__size"])
-    words = code.u32(L["code.co_nlocalsplus"]) + code.u32(L["code.co_stacksize"])
-    return words * (words < 1 << 24)
+    code = frame.follow(frame.word(at + L[key]) & ~7, L["code.__size"])
+    variables, stack = code.u32(L["code.co_nlocalsplus"]), code.u32(L["code.co_stacksize"])
+    good = variables + stack < 1 << 24
+    return variables * good, stack * good
+
+
+def _interpreter_frame(s: Shape, c: Columns) -> Columns:
+    """What a frame object stands for: inside it once its function has returned."""
+    return c.follow(c.word(s.layout["frameobj.f_frame"]), s.layout["iframe.localsplus"])
 
 
 def _generator_size(s: Shape, c: Columns) -> Any:
     if "gen.gi_iframe" not in s.layout:
         return _object_size(s, c)
-    return s.layout["gen.gi_iframe"] + s.layout["iframe.localsplus"] + 8 * _frame_words(s, c)
+    variables, stack = _frame_words(s, c, s.layout["gen.gi_iframe"])
+    return s.layout["gen.gi_iframe"] + s.layout["iframe.localsplus"] + 8 * (variables + stack)
 
 
 def _object_size(s: Shape, c: Columns) -> Any:
@@ -177,7 +184,10 @@ def _object_size(s: Shape, c: Columns) -> Any:
 
 
 def _frame_size(s: Shape, c: Columns) -> Any:
-    """Until 3.10: the first of the variables counts as one of the fields."""
+    """Until 3.10 the first of the variables counts as one of the fields."""
+    if "frameobj.f_frame" in s.layout:
+        variables, stack = _frame_words(s, _interpreter_frame(s, c), 0)
+        return s.info.basicsize + 8 * (variables + stack)
     count = c.word(s.var)
     return s.info.basicsize + 8 * (count - (count > 0))
 
@@ -401,12 +411,20 @@ def _set_tables(s: Shape, c: Columns) -> list[Table]:
 def _generator_tables(s: Shape, c: Columns) -> list[Table]:
     if "gen.gi_iframe" not in s.layout:
         return []
-    start = s.layout["gen.gi_iframe"] + s.layout["iframe.localsplus"]
-    return [Table(c.at + start, _frame_words(s, c))]
+    at = s.layout["gen.gi_iframe"]
+    return [Table(c.at + at + s.layout["iframe.localsplus"], sum(_frame_words(s, c, at)))]
+
+
+def _frame_tables(s: Shape, c: Columns) -> list[Table]:
+    if "frameobj.f_frame" not in s.layout:
+        return [Table(c.at + s.info.basicsize, abs(c.word(s.var)))]
+    frame = _interpreter_frame(s, c)
+    return [Table(frame.at + s.layout["iframe.localsplus"], _frame_words(s, frame, 0)[0])]
 
 
 _TABLES = {
     "generator": _generator_tables,
+    "frame": _frame_tables,
     "dict": _dict_tables,
     "odict": _dict_tables,
     "type": _type_tables,

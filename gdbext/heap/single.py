@@ -60,11 +60,19 @@ class ScalarWalk:
             shape = heap.shape(heap.types[node])
             assert shape is not None
             c = self.reader.record(heap.addresses[node], shape.need, -HEAD)
-            heap.sizes[node], heap.lengths[node] = max(0, int(shape.size(c))), int(shape.length(c))
+            heap.sizes[node], heap.lengths[node] = self._size(shape, c), int(shape.length(c))
             for word in set(self._references(shape, c)):
                 if word & 7 == 0 and PAGE <= word < TOP and word not in self.seen:
                     self._reach(node, word, metatypes)
         return range(first, len(heap.addresses))
+
+    def _size(self, shape: Shape, c: Columns) -> int:
+        """Bytes of an object; 0 of one that says it takes more than there is memory: it changed while it was read."""
+        size = int(shape.size(c))
+        if 0 <= size <= self.reader.total:
+            return size
+        self.heap.torn += 1
+        return 0
 
     def _references(self, shape: Shape, c: Columns) -> Iterator[int]:
         mask = ~3 if shape.tagged else ~0
@@ -96,7 +104,7 @@ class ScalarWalk:
                 return
             if shape.leaf:
                 self.seen.add(address)
-                size = max(0, int(shape.size(self.reader.record(address, shape.need, -HEAD))))
+                size = self._size(shape, self.reader.record(address, shape.need, -HEAD))
                 total = heap.leaves.setdefault(kind, [0, 0])
                 total[0] += 1
                 total[1] += size

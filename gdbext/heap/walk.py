@@ -41,4 +41,6 @@ def walk(rt: Runtime, numpy: Any = None) -> Heap:
             break
         block = work.follow(block)
     work.finish()
+    if heap.torn:
+        heap.partial.append(f"{heap.torn} objects changed while they were read: their sizes are not counted")
     return heap

@@ -36,6 +36,11 @@ def load_numpy() -> Any:
     return numpy
 
 
+def mapped_bytes(target: Target) -> int:
+    """The bytes of all mappings: no object can take more."""
+    return sum(m.end - m.start for m in target.mappings() if m.end <= TOP)
+
+
 class Columns:
     """Records of the same length: `at`, their addresses, and the words at a byte offset of each; arrays, or plain ints for one
     record."""
@@ -69,6 +74,7 @@ class Scalar:
 
     def __init__(self, target: Target) -> None:
         self.target, self.windows = target, Windows(target)
+        self.total = mapped_bytes(target)
 
     def _bytes(self, address: int, size: int) -> bytes:
         blob, inside = self.windows.window(address >> WINDOW), address & MASK
@@ -97,6 +103,7 @@ class Vector:
 
     def __init__(self, target: Target, numpy: Any) -> None:
         self.target, self.numpy = target, numpy
+        self.total = mapped_bytes(target)
         self._held = numpy.full(SLOTS, -1, dtype=numpy.int64)
         self._data = numpy.zeros((SLOTS + 1) << WINDOW, dtype=numpy.uint8)
         maps = [(m.start, m.end) for m in target.mappings() if m.end <= TOP]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Clock:
-    """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `state`, `sleeps`: times it went to
-    sleep of itself, -1 where it was not counted, `exact`: whether `run` counts nanoseconds, not ticks."""
+    """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `state`, `sleeps`: times it went
+    to sleep of itself, -1 where it was not counted, `exact`: whether `run` counts nanoseconds, not ticks."""
 
     run: float
     queued: float

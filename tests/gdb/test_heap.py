@@ -21,7 +21,9 @@ from gdbext.heap.walk import walk
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FORKED = {"_thread.RLock"}  # the child of a fork makes one of its own
-EXACT = set("list tuple dict set frozenset type function collections.deque collections.OrderedDict generator coroutine".split())
+EXACT = set(
+    "list tuple dict set frozenset type function collections.deque collections.OrderedDict generator coroutine frame".split()
+)
 
 
 def frames_of(rt):

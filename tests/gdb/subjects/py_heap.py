@@ -87,6 +87,14 @@ async def coroutine(value):
     await asyncio.sleep(value)
 
 
+def failed(value):
+    here = [value]
+    try:
+        raise KeyError(here)
+    except KeyError as e:
+        return e
+
+
 def grown(kind, count):
     made = kind()
     for i in range(count):
@@ -132,6 +140,7 @@ MAKERS = [
     lambda n: ["é" * n, "€" * n, "\U0001f600" * n, "a" * n, 1 << (40 * n), -n, n + 0.5, complex(n, 1)],
     lambda n: decimal.Decimal(n),
     lambda n: ValueError([n]),
+    failed,
     lambda n: weakref.ref(Plain.__dict__["__weakref__"].__objclass__),
     lambda n: [range(n), slice(n, n), iter([n]), iter({n: n}), {n: n}.keys(), types.MethodType(closure(n), n)],
 ]
