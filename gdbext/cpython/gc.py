@@ -22,6 +22,7 @@ MAX_OBJECTS = 200_000_000
 WINDOW = 16  # log2 of the bytes read at once
 MAX_WINDOWS = 2048  # kept: 128 MiB
 STRETCH = 1 << 16  # objects that are handed out at once
+TRIES = 12  # at one stretch of a list that changes
 
 
 class Windows:
@@ -84,36 +85,74 @@ def tracked(rt: Runtime) -> Iterator[tuple[int, int]]:
 def stretches(rt: Runtime, head: int, windows: Windows) -> Iterator[tuple[list[int], list[int]]]:
     """Yields ([addresses], [their types' addresses]) of the objects of the list that begins at `head`, about 0.3 us each.
 
-    `LayoutError` where it does not close, `FaultError` where it leads out of memory.
-    """
+    `LayoutError` where it does not close, `FaultError` where it leads out of memory. In a process that runs on each stretch is
+    compared with what the memory says afterwards, and walked again where an object came or went meanwhile; objects may then be
+    given twice."""
+    next_at, runs_on = rt.layout["gc.head._gc_next"], not rt.target.is_stopped
+    before, at = head, rt.target.u64(head + next_at) & ~3
+    count, length, mark, marked = 0, 64, 0, 0  # Brent's search for a cycle that does not lead through the head
+    tries = 0
+    while at != head:
+        if count >= marked:
+            mark, marked = at, 2 * count
+        try:
+            addresses, kinds, following = _stretch(rt, head, windows, at, mark, length)
+            if runs_on:
+                _compare(rt, head, windows, addresses, following)
+            if following == mark or count + len(addresses) > MAX_OBJECTS:
+                raise LayoutError(f"the garbage collector's list at {head:#x} does not come back to its head")
+        except (LayoutError, FaultError):
+            tries += 1
+            if not runs_on or tries > TRIES:
+                raise
+            length, mark = max(64, length >> 2), 0
+            _forget(rt, windows)
+            if tries % 4 == 0:  # the object before this stretch was freed too: from the beginning
+                before, count, marked = head, 0, 0
+            at = rt.target.u64(before + next_at) & ~3
+            continue
+        count, length, tries = count + len(addresses), min(2 * length, STRETCH), 0
+        before, at = addresses[-1] - rt.layout["gc.head.__size"], following
+        yield addresses, kinds
+
+
+def _forget(rt: Runtime, windows: Windows) -> None:
+    windows.clear()
+    rt.target.drop_pages()
+
+
+def _stretch(rt: Runtime, head: int, windows: Windows, at: int, mark: int, length: int) -> tuple[list[int], list[int], int]:
+    """-> (addresses, types, what follows) of at most `length` objects from the one whose links are at `at`."""
     L = rt.layout
     head_size, next_at, type_at = L["gc.head.__size"], L["gc.head._gc_next"], L["gc.head.__size"] + L["object.ob_type"]
     next_word, type_word, mask = next_at >> 3, type_at >> 3, (1 << WINDOW) - 1
     last = (1 << WINDOW - 3) - type_word  # the first word of an object that goes on in the next window
-    known, at = windows.known, rt.target.u64(head + next_at) & ~3
-    count, length, mark, marked = 0, 64, 0, 0  # Brent's search for a cycle that does not lead through the head
-    while at != head:
-        if count >= marked:
-            mark, marked = at, 2 * count
-        addresses: list[int] = []
-        kinds: list[int] = []
-        for _ in range(length):
-            words, place = known.get(at >> WINDOW), (at & mask) >> 3
-            if words is None:
-                if at < 4096:
-                    raise LayoutError(f"the garbage collector's list at {head:#x} leads to {at:#x}")
-                words = windows.words(at >> WINDOW)
-            addresses.append(at + head_size)
-            if words and place < last and not at & 7:
-                kinds.append(words[place + type_word])
-                at = words[place + next_word] & ~3
-            else:
-                kinds.append(rt.target.u64(at + type_at))
-                at = rt.target.u64(at + next_at) & ~3
-            if at == head or at == mark:
-                break
-        count += len(addresses)
-        if at == mark or count > MAX_OBJECTS:
-            raise LayoutError(f"the garbage collector's list at {head:#x} does not come back to its head")
-        length = min(2 * length, STRETCH)
-        yield addresses, kinds
+    known = windows.known
+    addresses: list[int] = []
+    kinds: list[int] = []
+    for _ in range(length):
+        words, place = known.get(at >> WINDOW), (at & mask) >> 3
+        if words is None:
+            if at < 4096:
+                raise LayoutError(f"the garbage collector's list at {head:#x} leads to {at:#x}")
+            words = windows.words(at >> WINDOW)
+        addresses.append(at + head_size)
+        if words and place < last and not at & 7:
+            kinds.append(words[place + type_word])
+            at = words[place + next_word] & ~3
+        else:
+            kinds.append(rt.target.u64(at + type_at))
+            at = rt.target.u64(at + next_at) & ~3
+        if at == head or at == mark:
+            break
+    return addresses, kinds, at
+
+
+def _compare(rt: Runtime, head: int, windows: Windows, addresses: list[int], following: int) -> None:
+    """`LayoutError` where the memory says by now that these objects do not follow each other in the list at `head`."""
+    _forget(rt, windows)
+    own = rt.layout["gc.head.__size"]
+    others = {h + own for h in rings(rt)} - {head + own}
+    again = _stretch(rt, head, windows, addresses[0] - own, 0, len(addresses))
+    if again[0] != addresses or again[2] != following or not others.isdisjoint(addresses):
+        raise LayoutError(f"the garbage collector's list at {head:#x} changes while it is read")

@@ -46,7 +46,8 @@ class VectorWalk:
         windows.clear()
         found, types = np.frombuffer(addresses, dtype="<i8"), np.frombuffer(kinds, dtype="<i8")
         order = np.argsort(found, kind="stable")
-        heap.tracked = len(found)
+        order = order[np.diff(found[order], prepend=-1) != 0]
+        heap.tracked = len(order)
         for kind in distinct(np, types).tolist():
             heap.shape(kind)  # metatypes are among these
         return self._add(found[order], types[order])

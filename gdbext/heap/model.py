@@ -55,9 +55,10 @@ class Heap:
     def name(self, kind: int) -> str:
         """A type's full name; builtins without their module, as Python prints them."""
         shape = self.shape(kind)
-        if shape is None:
-            return f"? {kind:#x}"
-        name = shape.info.full_name
+        try:
+            name = shape.info.full_name if shape is not None else f"? {kind:#x}"
+        except GdbextError:
+            name = f"? {kind:#x}"
         return name[9:] if name.startswith("builtins.") else name
 
 

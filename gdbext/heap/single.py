@@ -37,7 +37,7 @@ class ScalarWalk:
                 found += zip(addresses, kinds)
                 heap.generations[generation] += len(addresses)
         for address, kind in sorted(found):
-            if heap.shape(kind) is not None:
+            if address not in self.index and heap.shape(kind) is not None:
                 self._add(address, kind)
         heap.tracked = len(heap.addresses)
         return range(heap.tracked)

@@ -30,7 +30,7 @@ def tensor_addresses(rt: Runtime) -> list[int]:
             wanted = known[kind] = _inherits(rt, kind, base)
         if wanted:
             found.append(address)
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _base_type(rt):

@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 from harness.subjects import PYTHONS, kernel_core, running, spawned, unlimited_core
 
 from gdbext.access.collect import collect
+from gdbext.access.proc import ProcTarget
+from gdbext.access.retry import retry_reading
 from gdbext.access.snapshot import CoreFileTarget
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
@@ -183,6 +186,33 @@ def test_a_copy_made_during_a_collection_has_every_object(python, tmp_path):
                 seen += 1
                 assert state.tid == process.pid and "collection is under way" in "".join(census.heap.partial)
     assert seen
+
+
+CHURNS = """
+import gc, random
+gc.disable()
+class Item:
+    pass
+class Other:
+    pass
+items = [Item() for _ in range(30000)]
+others = [[Other() for _ in range(50)] for _ in range(200)]
+gc.collect()
+print("ready", flush=True)
+while True:
+    others[random.randrange(200)] = [Other() for _ in range(random.randrange(90))]
+"""
+
+
+@pytest.mark.parametrize("python", sorted({PYTHONS[0], PYTHONS[-1]}))
+def test_objects_that_stay_are_counted_while_others_come_and_go(python):
+    with spawned([python, "-c", CHURNS], ready="ready") as process:
+        for _ in range(3):
+            target = ProcTarget(process.pid)
+            heap = retry_reading(target, partial(walk, open_runtime(target)))
+            kinds = heap.types[: heap.tracked]
+            assert sum(int((kinds == kind).sum()) for kind in set(kinds.tolist()) if heap.name(kind) == "__main__.Item") == 30000
+            target.close()
 
 
 def pack(*words):
