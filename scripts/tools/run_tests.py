@@ -1,8 +1,8 @@
 """Runs the tests: all parts, or the ones named. What follows goes to pytest, for instance -k EXPR or -x.
 
   lint      formatting, ruff's rules, types: seconds
-  unit      no gdb; on all processors at once
-  gdb       a real gdb on real processes and cores; on all processors at once, then what needs the machine for itself
+  unit      no other process; on all processors at once
+  gdb       real processes, cores, files of all kinds and gdbs; on all processors at once, then what needs the machine for itself
   engines   real vLLM and SGLang
   gpu       what needs an NVIDIA GPU; skipped, with the reason, where there is none
 
@@ -89,7 +89,7 @@ def runs(part: str, arguments: list[str], workers: int) -> list[list[str]]:
     there is one worker more than processors."""
     own = any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments)
     if part == "unit" and workers > 1 and not own:
-        return [["-n", str(workers + 1), "--dist", "worksteal"]]
+        return [["-n", str(workers + 1), "--dist", "loadfile"]]
     if part == "gdb" and workers > 1 and not arguments:
         shared = ["-n", str(workers + 1), "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py puts them in order
         return [["-m", "not alone", *shared], ["-m", "alone"]]

@@ -32,9 +32,9 @@ def test_every_cycle_once(pairs, expected):
 
 
 def test_a_long_chain_and_a_long_ring():
-    ring = [(i, i + 1) for i in range(20000)]
+    ring = [(i, i + 1) for i in range(5000)]
     assert cycles(edges(*ring)) == []
-    assert [len(c) for c in cycles(edges(*ring, (20000, 0)))] == [20001]
+    assert [len(c) for c in cycles(edges(*ring, (5000, 0)))] == [5001]
 
 
 def test_against_brute_force():

@@ -44,6 +44,7 @@ import resource, struct, sys
 from gdbext.access import elf
 from gdbext.errors import GdbextError
 path, bomb = sys.argv[1:]
+elf.NOTE_SECONDS = 0.5
 def head(phoff=64, phentsize=56, phnum=0, shoff=0, shnum=0, strndx=0, kind=3):
     fields = struct.pack("<HHIQQQIHHHHHH", kind, 62, 1, 0, phoff, shoff, 0, 64, phentsize, phnum, 64, shnum, strndx)
     return b"\\x7fELF\\x02\\x01\\x01" + bytes(9) + fields
