@@ -24,9 +24,7 @@ def how() -> str:
 
 def data(name: str) -> bytes:
     """The bytes of a data file, `name` as in "layouts/torch.json"; `OSError` where there is none."""
-    base = os.path.dirname(
-        __file__
-    )  # as the loader names it, which need not be FOLDER: CPython 3.8 leaves an archive's path relative
+    base = os.path.dirname(__file__)  # as the loader names it: CPython 3.8 leaves an archive's path relative
     return bytes(__loader__.get_data(os.path.join(base, *name.split("/"))))  # type: ignore[name-defined]
 
 

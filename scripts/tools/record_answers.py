@@ -35,6 +35,8 @@ LIVE = (
     "llm-snapshot {pid} -o {folder}/again.core",
     "pythreads -samples 5 -on {pid}",
     "llm-kernels -on {pid}",
+    "llm-memory {pid}",
+    "pyheap -on {pid}",
 )
 BOTH = (
     "pybt -on {on}",
