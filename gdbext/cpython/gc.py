@@ -22,7 +22,7 @@ MAX_OBJECTS = 200_000_000
 WINDOW = 16  # log2 of the bytes read at once
 MAX_WINDOWS = 2048  # kept: 128 MiB
 STRETCH = 1 << 16  # objects that are handed out at once
-TRIES = 12  # at one stretch of a list that changes
+TRIES, RESTARTS = 4, 8  # at one stretch of a list that changes, and at the list
 
 
 class Windows:
@@ -91,7 +91,7 @@ def stretches(rt: Runtime, head: int, windows: Windows) -> Iterator[tuple[list[i
     next_at, runs_on = rt.layout["gc.head._gc_next"], not rt.target.is_stopped
     before, at = head, rt.target.u64(head + next_at) & ~3
     count, length, mark, marked = 0, 64, 0, 0  # Brent's search for a cycle that does not lead through the head
-    tries = 0
+    tries = restarts = 0
     while at != head:
         if count >= marked:
             mark, marked = at, 2 * count
@@ -103,12 +103,12 @@ def stretches(rt: Runtime, head: int, windows: Windows) -> Iterator[tuple[list[i
                 raise LayoutError(f"the garbage collector's list at {head:#x} does not come back to its head")
         except (LayoutError, FaultError):
             tries += 1
-            if not runs_on or tries > TRIES:
+            if not runs_on or restarts == RESTARTS:
                 raise
             length, mark = max(64, length >> 2), 0
             _forget(rt, windows)
-            if tries % 4 == 0:  # the object before this stretch was freed too: from the beginning
-                before, count, marked = head, 0, 0
+            if tries % TRIES == 0:  # the object before this stretch was freed too: from the beginning
+                before, count, marked, restarts = head, 0, 0, restarts + 1
             at = rt.target.u64(before + next_at) & ~3
             continue
         count, length, tries = count + len(addresses), min(2 * length, STRETCH), 0

@@ -39,10 +39,12 @@ class VectorWalk:
         np, heap, windows = self.np, self.heap, gc.Windows(self.heap.rt.target)
         addresses, kinds = array("q"), array("q")
         for generation, head in ring_numbers(heap.rt):
+            begin = len(addresses)
             for some, of in gc.stretches(heap.rt, head, windows):
                 addresses.extend(some)
                 kinds.extend(of)
-                heap.generations[generation] += len(some)
+            own = len(addresses) - begin
+            heap.generations[generation] += own if heap.rt.target.is_stopped else len(set(addresses[begin:]))
         windows.clear()
         found, types = np.frombuffer(addresses, dtype="<i8"), np.frombuffer(kinds, dtype="<i8")
         order = np.argsort(found, kind="stable")

@@ -33,9 +33,10 @@ class ScalarWalk:
         """Lists the tracked objects; -> their nodes."""
         heap, found = self.heap, []
         for generation, head in ring_numbers(heap.rt):
+            begin = len(found)
             for addresses, kinds in gc.stretches(heap.rt, head, self.reader.windows):
                 found += zip(addresses, kinds)
-                heap.generations[generation] += len(addresses)
+            heap.generations[generation] += len({address for address, _ in found[begin:]})
         for address, kind in sorted(found):
             if address not in self.index and heap.shape(kind) is not None:
                 self._add(address, kind)

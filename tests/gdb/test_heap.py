@@ -234,7 +234,7 @@ def test_the_command_saves_compares_and_finds_ways(tmp_path):
         data = json.loads(pack("pyheap", "-on", on, "-diff", saved, "--json")[1])
         assert data["growth"][0]["owner"] == "__main__:answers" and data["partial"] == ["unstopped"]
         assert data["growth"][0]["after"] - data["growth"][0]["before"] == 1000
-        instances = json.loads(pack("pyheap", "-on", on, "-type", "Response", "--json")[1])["instances"]
+        instances = json.loads(pack("pyheap", "-on", on, "-type", "Response", "-all", "--json")[1])["instances"]
         held = next(i for i in instances if i["owner"] == "__main__:answers[7]")
         ways = json.loads(pack("pyheap", "-on", on, "-path", held["address"], "--json")[1])["paths"]
         assert [(w["holder"], w["owner"]) for w in ways] == [("list", "__main__:answers[7]")]
