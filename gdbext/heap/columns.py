@@ -44,7 +44,9 @@ class VectorWalk:
                 addresses.extend(some)
                 kinds.extend(of)
             own = len(addresses) - begin
-            heap.generations[generation] += own if heap.rt.target.is_stopped else len(set(addresses[begin:]))
+            heap.generations[generation] += (
+                own if heap.rt.target.is_stopped else len(distinct(np, np.frombuffer(addresses[begin:], dtype="<i8")))
+            )
         windows.clear()
         found, types = np.frombuffer(addresses, dtype="<i8"), np.frombuffer(kinds, dtype="<i8")
         order = np.argsort(found, kind="stable")
