@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cpython import gc
 from ..errors import GdbextError
-from .model import ring_numbers
+from .model import ring_numbers, stretches
 from .shapes import HEAD, counted
 from .words import PAGE, TOP, Vector, distinct
 
@@ -40,7 +40,7 @@ class VectorWalk:
         addresses, kinds = array("q"), array("q")
         for generation, head in ring_numbers(heap.rt):
             begin = len(addresses)
-            for some, of in gc.stretches(heap.rt, head, windows):
+            for some, of in stretches(heap, generation, head, windows):
                 addresses.extend(some)
                 kinds.extend(of)
             own = len(addresses) - begin

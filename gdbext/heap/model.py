@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..cpython import gc
 from ..cpython.types import TYPE
-from ..errors import GdbextError
+from ..errors import FaultError, GdbextError, LayoutError
 from .shapes import Shape
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..cpython.runtime import Runtime
 
 GENERATIONS = 4  # three, and the frozen one
@@ -60,6 +62,16 @@ class Heap:
         except GdbextError:
             name = f"? {kind:#x}"
         return name[9:] if name.startswith("builtins.") else name
+
+
+def stretches(heap: Heap, generation: int, head: int, windows: gc.Windows) -> Iterator[tuple[list[int], list[int]]]:
+    """As `gc.stretches`; of a process that runs on, what could be read of its youngest objects where they come and go faster."""
+    try:
+        yield from gc.stretches(heap.rt, head, windows)
+    except (LayoutError, FaultError):
+        if generation or heap.rt.target.is_stopped:
+            raise
+        heap.partial.append("the youngest objects come and go faster than they can be read: some may be missing")
 
 
 def ring_numbers(rt: Runtime) -> list[tuple[int, int]]:

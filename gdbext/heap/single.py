@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from ..cpython import gc
 from ..errors import GdbextError
-from .model import ring_numbers
+from .model import ring_numbers, stretches
 from .shapes import HEAD, counted
 from .words import MAX_TABLE, PAGE, TOP, Scalar
 
@@ -34,7 +33,7 @@ class ScalarWalk:
         heap, found = self.heap, []
         for generation, head in ring_numbers(heap.rt):
             begin = len(found)
-            for addresses, kinds in gc.stretches(heap.rt, head, self.reader.windows):
+            for addresses, kinds in stretches(heap, generation, head, self.reader.windows):
                 found += zip(addresses, kinds)
             heap.generations[generation] += len({address for address, _ in found[begin:]})
         for address, kind in sorted(found):
