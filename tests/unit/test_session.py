@@ -1,7 +1,6 @@
 """A session ties labels, indices and pids to processes, not to numbers that the kernel gives out again."""
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -59,8 +58,9 @@ def test_a_process_is_opened_anew_when_its_pid_is_given_out_again(engine, monkey
 
 
 def test_a_process_that_execs_is_read_as_what_it_is_now():
-    code = "import os, sys; input(); os.execv(sys.executable, [sys.executable, '-c', 'print(1, flush=True); input()'])"
-    with spawned([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+    again = "print(1, flush=True); input()"
+    code = f"import os, sys; print(0, flush=True); input(); os.execv(sys.executable, [sys.executable, '-c', '{again}'])"
+    with spawned([sys.executable, "-c", code], ready="0") as process:
         session = Session()
         before = session.open(process.pid)
         assert before.read(before.modules()[0].base, 4) == b"\x7fELF"
