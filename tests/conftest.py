@@ -5,7 +5,8 @@ GDBEXT_TEST_TORCH_PYTHON  one that has torch and vLLM
 GDBEXT_TEST_GDB           gdbs with Python, ':' between them, the default first
 GDBEXT_TEST_PYTHONS       interpreters 3.9 to the newest here, one of each minor, ':' between them
 GDBEXT_DATA               where gdbext keeps the wheels for gdb's Python
-GDBEXT_TEST_COUNTS        a file for what came of the run: {"passed": N, "failed": N, "skipped": {reason: N}}
+GDBEXT_TEST_COUNTS        a file for what came of the run: {"passed": N, "failures": {test: why}, "skipped":
+                          {reason: N}}
 """
 
 import collections
@@ -86,6 +87,13 @@ def pytest_terminal_summary(terminalreporter):
         return
     stats = terminalreporter.stats
     reasons = collections.Counter(r.longrepr[2].partition("Skipped: ")[2] or r.longrepr[2] for r in stats.get("skipped", ()))
+    failures = {r.nodeid: _why(r) for r in (*stats.get("failed", ()), *stats.get("error", ()))}
     with open(path, "w") as f:
-        failed = len(stats.get("failed", ())) + len(stats.get("error", ()))
-        json.dump({"passed": len(stats.get("passed", ())), "failed": failed, "skipped": reasons}, f)
+        json.dump({"passed": len(stats.get("passed", ())), "failures": failures, "skipped": reasons}, f)
+
+
+def _why(report):
+    """Where a test failed and with what, in at most ten lines."""
+    where = getattr(report.longrepr, "reprcrash", None)
+    lines = (where.message if where else str(report.longrepr)).splitlines()[:10]
+    return "\n".join([f"{where.path}:{where.lineno}" if where else "", *(line[:300] for line in lines)]).strip()

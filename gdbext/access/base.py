@@ -27,6 +27,10 @@ MAX_IMAGE = 1 << 30
 MAX_CACHED_PAGES = 16384
 
 
+_U64 = struct.Struct("<Q").unpack_from
+_lasting: dict[int, dict[object, Any]] = {}  # by pid
+
+
 class Target:
     """Bytes and registers of one process, live, dead or made up. See the module's docstring."""
 
@@ -45,6 +49,7 @@ class Target:
         self._pages: dict[int, bytes | None] = {}
         self._caches: dict[object, Any] = {}
         self._cache_epoch: object = None
+        self._lasting: dict[object, Any] = {}
 
     # ---- what a backend implements -------------------------------------------------------------------------------
     def _read(self, address: int, size: int) -> bytes:
@@ -115,6 +120,11 @@ class Target:
         found: T = caches[key]
         return found
 
+    @property
+    def lasting(self) -> dict[object, Any]:
+        """What outlives epochs, and is one for all copies of a process: who keeps something here proves it anew at each use."""
+        return _lasting.setdefault(self.pid, self._lasting) if self.pid else self._lasting
+
     def invalidate(self) -> None:
         """Drops every cache: what is read next comes from the process."""
         self._cache_epoch = object()
@@ -182,6 +192,10 @@ class Target:
             address, size = address + step, size - step
         return b"".join(parts)
 
+    def read_into(self, address: int, view: memoryview) -> None:
+        """Fills `view` with the bytes from `address` on; `FaultError` where any of them cannot be read."""
+        view[:] = self.read(address, len(view))
+
     def populated(self, start: int, end: int) -> list[tuple[int, int]]:
         """`[(start, end)]`: the parts of an anonymous mapping that may hold something; the rest was never touched."""
         return [(start, end)]
@@ -195,6 +209,11 @@ class Target:
             except FaultError:
                 found.append(None)
         return found
+
+    def gather(self, addresses: Sequence[int], size: int) -> memoryview | None:
+        """`size` bytes at each of many addresses, one after the other, in a few system calls; None where the backend cannot, or
+        any of them cannot be read."""
+        return None
 
     def read_device(self, ranges: Iterable[tuple[int, int]]) -> list[bytes | None]:
         """As `read_many`, in the GPU's memory; `GdbextError` where this debugger cannot read it."""
@@ -223,8 +242,12 @@ class Target:
 
     def u64(self, address: int) -> int:
         """An unsigned 64-bit number, or a pointer."""
-        found: int = struct.unpack("<Q", self.read(address, 8))[0]
-        return found
+        if self._cache_epoch == self.epoch:  # as in `read`, without a copy: most of what is read are pointers
+            known = self._pages.get(address & -PAGE)
+            start = address & PAGE - 1
+            if known is not None and start + 8 <= len(known):
+                return int(_U64(known, start)[0])
+        return int(_U64(self.read(address, 8))[0])
 
     def i64(self, address: int) -> int:
         """A signed 64-bit number."""
@@ -352,6 +375,10 @@ class Target:
     def threads(self) -> list[Thread]:
         """The operating-system threads."""
         return self.cached("threads", self._threads)
+
+    def own_tids(self) -> dict[int, int]:
+        """{thread id as the process itself sees it, in its pid namespace: as we see it}."""
+        return {th.ns_tid: th.tid for th in self.threads()}
 
 
 class _Run:

@@ -22,10 +22,10 @@ import time
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError, NotFoundError
-from . import core_writer, identity, ptrace, resident, secrets
-from .model import PAGE, Mapping
+from . import core_writer, identity, loaded, ptrace, resident, secrets
+from .model import PAGE, Mapping, Thread
 from .proc import ProcTarget, boot_id, parse_maps, read_maps, read_proc
-from .working_set import MAX_PAGES, Copy, Recorder, library_names
+from .working_set import MAX_PAGES, Copy, Recorder
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Iterator, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .base import Target
 
     Reader = Callable[[Target], str]
+    Kept = Callable[[Target], tuple[list[bytes], list[bytes], set[bytes]]]
 
 ROUNDS = 4
 PREFETCHES = 6  # before each of them at most
@@ -71,10 +72,11 @@ class Collection:
     """One process being copied. `collect()` does it; `write(path)` makes a snapshot of it.
 
     `read(target)` reads what the copy has to hold beside registers and stacks and returns the first error, or ''; `heap`: bytes
-    of other private memory that are copied too; `timeout`: seconds that a thread may take to stop."""
+    of other private memory that are copied too; `timeout`: seconds that a thread may take to stop; `kept(target)` gives what the
+    program itself keeps of (command line, environment, other secrets)."""
 
-    def __init__(self, pid: int, read: Reader, *, heap: int = 0, timeout: float = 1.0) -> None:
-        self.pid, self.read, self.heap = pid, read, heap
+    def __init__(self, pid: int, read: Reader, *, heap: int = 0, timeout: float = 1.0, kept: Kept | None = None) -> None:
+        self.pid, self.read, self.heap, self.kept = pid, read, heap, kept
         if ptrace.status(pid) is None:
             raise NotFoundError(f"process {pid} does not exist (any more)")
         self.tid = ptrace.memory_tid(pid) or 0  # a thread that has the memory: the main one may have ended
@@ -97,7 +99,7 @@ class Collection:
     # ---- collecting ----------------------------------------------------------------------------------------------
     def collect(self) -> None:
         """Fills `stop`, `pauses` and `partial` in."""
-        library_names(self.recorder, self.auxv)  # they let gdb name the libraries in the snapshot
+        loaded.library_names(self.recorder.read, self.auxv)  # they let gdb name the libraries in the snapshot
         self._prefetch()
         for m in self.maps:
             if m.path == "[vdso]":
@@ -151,9 +153,11 @@ class Collection:
         self.maps = stop.maps
         if walker is not None:
             stop.memory.update(walker.copies)
-        copy = Copy(self.live, stop.memory, stop.maps, stop.registers)
+        self.live.invalidate()
+        self.threads.update((t.tid, t) for t in self.live.threads())  # some were born since
+        copy = Copy(self.live, stop.memory, stop.maps, [self.threads.get(tid) or Thread(tid) for tid in sorted(stop.registers)])
         error = self.read(copy)
-        library_names(copy, self.auxv)
+        loaded.library_names(copy.read, self.auxv)
         return copy, error
 
     def _stop_and_copy(self, pages: set[int], walker: Recorder | None) -> Stop:
@@ -257,12 +261,14 @@ class Collection:
         except GdbextError:
             environ = []
         environ += secrets.moved_environment(self.live)
+        words, variables, others = self.kept(self.live) if self.kept is not None else ([], [], set())
         area = secrets.kernel_area(stat, self.stop.maps)
         if area is None:
             self.partial.append("where its command line and environment lie is not known: they may be in the snapshot")
         else:
             secrets.blank(self.stop.memory, *area)
-        secrets.redact(self.stop.memory, secrets.values(argv, environ))
+        found = secrets.values(argv, environ) | secrets.values(words, variables) | {s for s in others if secrets.is_worth(s)}
+        secrets.redact(self.stop.memory, found)
         return argv[0].decode("utf-8", "surrogateescape").split(" ")[0]
 
     def _note(self, label: str) -> dict[str, Any]:
@@ -365,10 +371,12 @@ def take(
 ) -> dict[str, Any]:
     """Takes a snapshot of `pid` into `path`, from this process; -> `{"pid", "file", "bytes", "pauses", "partial", "threads"}`.
 
-    `reader`: the module whose `read(target, *words)` reads what the copy has to hold beside registers and stacks; `heap`: bytes
-    of other private memory that are copied too, see `resident.select`."""
-    read = importlib.import_module(reader).read
-    collection = Collection(pid, lambda target: str(read(target, *words)), heap=heap, timeout=timeout)
+    `reader`: the module whose `read(target, *words)` reads what the copy has to hold beside registers and stacks, and whose
+    `kept_secrets(target)`, where it has one, gives what the program keeps of its command line and environment; `heap`: bytes of
+    other private memory that are copied too, see `resident.select`."""
+    module = importlib.import_module(reader)
+    kept = getattr(module, "kept_secrets", None)
+    collection = Collection(pid, lambda target: str(module.read(target, *words)), heap=heap, timeout=timeout, kept=kept)
     need_disk(path, collection.select_heap())
     collection.collect()
     size = collection.write(path, label)

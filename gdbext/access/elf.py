@@ -38,7 +38,7 @@ MAX_TAGS = 4096
 MAX_NAME = 65536
 NEAR = 4096  # bytes behind a symbol without a size that are still taken for its function
 NOTE_SECONDS = 5.0  # that reading a file's notes may take
-SEARCH_SECONDS = 20.0  # that searches by address may take in one file, all together
+SEARCH_SECONDS = 20.0  # of a processor that searches by address may take in one file, all together
 
 _open_files: dict[tuple[str, int, int, int, int], Elf] = {}
 
@@ -405,14 +405,14 @@ class Elf:
         return self._places[vaddr]
 
     def _around(self, vaddr: int) -> tuple[str, int]:
-        began, best, place = time.monotonic(), 0, -1
+        began, best, place = time.thread_time(), 0, -1
         for values, offset, str_offset in self._values():
             for index, value in enumerate(values):
                 if best < value <= vaddr:
                     name, info, _, shndx, _, size = self._symbol(offset, index)
                     if shndx and info & 15 in FUNCTION_TYPES and (vaddr < value + size or not size and vaddr - value < NEAR):
                         best, place = value, str_offset + name
-        self._searched += time.monotonic() - began
+        self._searched += time.thread_time() - began
         text = self.string(place) if place >= 0 else ""
         return (text, best) if text else ("", 0)
 

@@ -1,5 +1,5 @@
 """Whether a file on this machine is the one that a process has mapped: by build-id, else by the parts that the loader maps of
-every file, its first symbols among them.
+every file, its first symbols, their names and the beginning of its code among them.
 
 Sources: System V ABI chapter 5 (program headers, dynamic section), the GNU build-id note. Symbols and unwind tables of another
 build give wrong functions as sure, so a file counts only when something in the process's own memory agrees with it.
@@ -14,15 +14,20 @@ from ..errors import GdbextError
 from . import elf as elf_format
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .elf import Elf
     from .model import Memory
 
 SAME, OTHER, UNKNOWN = "same", "other", "unknown"
-DT_NULL, DT_SYMTAB, DT_DEBUG = 0, 6, 21
+PF_X, PF_W = 1, 2
 MAX_HEADERS = 128
 MAX_NOTES = 1 << 16
 MAX_TAGS = 256
-SYMBOLS = 1 << 14  # bytes of a file's dynamic symbols that are compared
+SAMPLE = 1 << 14  # bytes of a file's dynamic symbols, their names and its code that a snapshot keeps
+COMPARED = 1 << 18  # bytes of each part that cannot change that are compared, where they are there
+STEP = 1 << 12  # bytes at a time, of a part that is not there as a whole
+BREAKPOINT = 0xCC  # int3: what a debugger has put into code
 
 
 class MappedHead:
@@ -58,27 +63,46 @@ class MappedHead:
                     return description.hex()
         return ""
 
-    def symbols(self) -> list[tuple[int, int]]:
-        """`[(address, size)]` of the beginning of the dynamic symbols, at most `SYMBOLS` bytes; [] where there are none. The
-        loader of glibc has put addresses into the dynamic section."""
+    def samples(self) -> list[tuple[int, int]]:
+        """`[(address, size)]` of the beginning of the dynamic symbols, of their names and of the code, at most `SAMPLE` bytes of
+        each. The loader of glibc has put addresses into the dynamic section."""
+        fixed = [s for s in self.segments if s[0] == elf_format.PT_LOAD and not s[1] & PF_W]
+        found = [(self.bias + s[3], min(SAMPLE, s[5])) for s in fixed if s[1] & PF_X]
         for kind, _, _, vaddr, _, size, *_ in self.segments:
             if kind != elf_format.PT_DYNAMIC:
                 continue
-            tags = struct.iter_unpack("<QQ", self.memory.read_own(self.bias + vaddr, 16 * min(size // 16, MAX_TAGS)))
-            found = next((value for tag, value in tags if tag == DT_SYMTAB), 0)
-            at = found - self.bias if found >= self.bias else found
-            for load, _, _, start, _, length, *_ in self.segments:
-                if load == elf_format.PT_LOAD and start <= at < start + length:
-                    return [(self.bias + at, min(SYMBOLS, start + length - at))]
-        return []
+            tags = dict(struct.iter_unpack("<QQ", self.memory.read_own(self.bias + vaddr, 16 * min(size // 16, MAX_TAGS))))
+            for value in (tags.get(elf_format.DT_SYMTAB, 0), tags.get(elf_format.DT_STRTAB, 0)):
+                at = value - self.bias if value >= self.bias else value
+                inside = next((s for s in fixed if value and s[3] <= at < s[3] + s[5]), None)
+                if inside is not None:
+                    found.append((self.bias + at, min(SAMPLE, inside[3] + inside[5] - at)))
+        return found
+
+    def fixed_pages(self) -> Iterator[tuple[int, bytes]]:
+        """(address, content) of the first `COMPARED` bytes of each part that nobody may write, as far as they are there."""
+        for kind, flags, _, vaddr, _, size, *_ in self.segments:
+            if kind != elf_format.PT_LOAD or flags & PF_W:
+                continue
+            start = self.bias + vaddr
+            try:
+                yield start, self.memory.read_own(start, min(size, COMPARED))
+                continue
+            except GdbextError:
+                pass  # a core that holds some pages of it
+            for at in range(start, start + min(size, COMPARED), STEP):
+                try:
+                    yield at, self.memory.read_own(at, min(STEP, start + size - at))
+                except GdbextError:
+                    continue
 
 
 def proof_ranges(memory: Memory, base: int) -> list[tuple[int, int]]:
     """`[(address, size)]` of what `compare` looks at, beside the first page and what is writable, of a file that is mapped at
-    `base`: its notes, and without a build-id its symbols; [] where no ELF file is."""
+    `base`: its notes, and without a build-id its symbols and code; [] where no ELF file is."""
     try:
         head = MappedHead(memory, base)
-        return head.notes() + ([] if head.build_id() else head.symbols())
+        return head.notes() + ([] if head.build_id() else head.samples())
     except GdbextError:
         return []
 
@@ -103,17 +127,22 @@ def compare(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
     if file.data[:64] != head.header or file.data[start : start + len(head.table)] != head.table:
         return OTHER, f"{file.path}: not the file that is mapped (it begins otherwise than in {memory.describe()})"
     verdict, why = _by_dynamic(file, memory, base)
-    if verdict != OTHER and not _has_symbols_of(file, head):
-        verdict, why = OTHER, f"{file.path}: not the file that is mapped (its symbols differ from {memory.describe()}'s)"
+    if verdict != OTHER and not _has_content_of(file, head):
+        verdict, why = (
+            OTHER,
+            f"{file.path}: not the file that is mapped (its symbols or its code differ from {memory.describe()}'s)",
+        )
     return (OTHER, why) if verdict == OTHER else (SAME, "")
 
 
-def _has_symbols_of(file: Elf, head: MappedHead) -> bool:
-    """Whether a file's first symbols are those that are mapped; a core that does not hold them says nothing against it."""
-    try:
-        return all(file.at(address - head.bias, size) == head.memory.read_own(address, size) for address, size in head.symbols())
-    except GdbextError:
-        return True
+def _has_content_of(file: Elf, head: MappedHead) -> bool:
+    """Whether what nobody may write is in a file as it is mapped, but for a debugger's breakpoints. What a core does not hold
+    says nothing against it."""
+    for address, mapped in head.fixed_pages():
+        own = file.at(address - head.bias, len(mapped))
+        if own is None or own != mapped and any(a != b and b != BREAKPOINT for a, b in zip(own, mapped)):
+            return False
+    return True
 
 
 def _by_dynamic(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
@@ -131,8 +160,8 @@ def _by_dynamic(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
     except GdbextError:
         return UNKNOWN, unknown
     for (tag, value), (other, found) in zip(struct.iter_unpack("<QQ", own), struct.iter_unpack("<QQ", mapped)):
-        if tag != other or (tag != DT_DEBUG and found not in (value, value + bias & (1 << 64) - 1)):
+        if tag != other or (tag != elf_format.DT_DEBUG and found not in (value, value + bias & (1 << 64) - 1)):
             return OTHER, f"{file.path}: not the file that is mapped (its dynamic section differs from {memory.describe()}'s)"
-        if tag == DT_NULL:
+        if tag == elf_format.DT_NULL:
             break
     return SAME, ""

@@ -51,6 +51,17 @@ def resolve(root: str, path: str) -> str:
     return names.path()
 
 
+def is_of_who_opens(path: str, root: str = "") -> bool:
+    """Whether a path leads, by whatever links and spelling, through /proc/self or /proc/thread-self, and so to another file in
+    each process that opens it. `root`: the root folder that its links end in, as for `resolve`."""
+    names = _OwnNames(root.rstrip("/"))
+    try:
+        _walk(path, names)
+    except OSError:
+        pass
+    return names.met
+
+
 def open_in_root(pid: int, path: str, flags: int = os.O_RDONLY) -> int:
     """A descriptor of what `path` is to process `pid`. Raises `OSError`. A FIFO or device is opened like any file: pass
     O_NONBLOCK and look at fstat."""
@@ -136,6 +147,16 @@ class _Names:
 
     def to_root(self) -> None:
         del self.names[1:]
+
+
+class _OwnNames(_Names):
+    """A walk by names that tells whether it has `met` /proc/self or /proc/thread-self."""
+
+    met = False
+
+    def enter(self, name: str) -> str | None:
+        self.met |= self.names == ["", "proc"] and name in ("self", "thread-self")
+        return super().enter(name)
 
 
 class _Descriptors:

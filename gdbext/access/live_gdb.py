@@ -36,6 +36,17 @@ for _event in ("stop", "cont", "exited", "memory_changed", "register_changed", "
         getattr(gdb.events, _event).connect(_changed)
 
 
+def select_inferior(inferior: Any) -> None:
+    """Selects an inferior, and a thread of it where it has one.
+
+    By that thread: gdb's `inferior N` prints where it went also where its output is taken as text (gdb 12 to 18)."""
+    threads = inferior.threads()
+    if threads:
+        threads[0].switch()
+    else:
+        gdb.execute(command("inferior {}", inferior.num), to_string=True)
+
+
 class selected:
     """Selects an inferior or thread for a `with` block and gives back what was selected before: inferior, thread and frame."""
 
@@ -50,13 +61,13 @@ class selected:
         except gdb.error:
             self.was_frame = None
         if self.inferior is not None and self.inferior != self.was_inferior:
-            gdb.execute(command("inferior {}", self.inferior.num), to_string=True)
+            select_inferior(self.inferior)
         if self.thread is not None and self.thread.is_valid():
             self.thread.switch()
 
     def __exit__(self, *error: object) -> None:
         if self.was_inferior.is_valid() and gdb.selected_inferior() != self.was_inferior:
-            gdb.execute(command("inferior {}", self.was_inferior.num), to_string=True)
+            select_inferior(self.was_inferior)
         if self.was_thread and self.was_thread.is_valid():  # not "is not None": the None of cuda-gdb 11.8 is another
             if gdb.selected_thread() != self.was_thread:
                 self.was_thread.switch()

@@ -11,12 +11,15 @@ import re
 from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, NotFoundError
+from ..lazy import lazy_module
 from .base import Target
 from .model import Mapping, Thread
 from .permission import permission_hint
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    from typing import BinaryIO, Sequence
+
+ptrace = lazy_module("access.ptrace")
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _THERE = bytes(i >> 6 != 0 for i in range(256))  # the upper byte of a pagemap entry: in memory, or in swap
@@ -52,6 +55,20 @@ def read_proc(pid: int, name: str) -> bytes:
         raise GdbextError(f"process {pid}: no permission to read its {name}; {permission_hint(pid)}") from None
     except (FileNotFoundError, ProcessLookupError):
         raise NotFoundError(f"process {pid} does not exist (any more)") from None
+
+
+def status_field(text: bytes, name: bytes) -> bytes:
+    """The value of a field in the text of /proc/PID/status, b"" where it has none."""
+    at = text.find(b"\n" + name + b":\t")  # none of interest comes first
+    return text[at : text.find(b"\n", at + 1)].partition(b"\t")[2] if at >= 0 else b""
+
+
+def resident_bytes(pid: int) -> int:
+    """Bytes of memory that a process has resident, 0 where it is gone."""
+    try:
+        return int(read_proc(pid, "statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (GdbextError, IndexError, ValueError):
+        return 0
 
 
 def read_maps(pid: int) -> tuple[str, int]:
@@ -94,8 +111,7 @@ def list_threads(pid: int) -> list[Thread]:
 
 def _ids(pid: int, tid: int) -> list[int]:
     """The numbers of a thread: ours, then those of the pid namespaces below ours that it is in."""
-    lines = read_proc(pid, f"task/{tid}/status").splitlines()
-    return next(([int(n) for n in line.split()[1:]] for line in lines if line.startswith(b"NSpid:")), [tid])
+    return [int(n) for n in status_field(read_proc(pid, f"task/{tid}/status"), b"NSpid").split()] or [tid]
 
 
 def boot_id() -> str:
@@ -178,6 +194,11 @@ class ProcTarget(Target):
             done += len(chunk)
         return b"".join(parts)
 
+    def gather(self, addresses: Sequence[int], size: int) -> memoryview | None:
+        """By process_vm_readv(2), which some containers forbid."""
+        found: memoryview | None = ptrace.gather(self._memory_tid(), addresses, size)
+        return found
+
     def populated(self, start: int, end: int) -> list[tuple[int, int]]:
         """By /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst): pages in memory or swapped out. Short gaps are passed
         over."""
@@ -201,6 +222,11 @@ class ProcTarget(Target):
 
     def _threads(self) -> list[Thread]:
         return list_threads(self.pid)
+
+    def own_tids(self) -> dict[int, int]:
+        """As `Target.own_tids`. Without a file for each thread where it runs in our pid namespace: samplers ask often."""
+        tids = task_ids(self.pid)
+        return super().own_tids() if tids and len(_ids(self.pid, tids[0])) > 1 else {tid: tid for tid in tids}
 
     def argv(self) -> list[str]:
         """The words of /proc/PID/cmdline."""

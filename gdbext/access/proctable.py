@@ -12,6 +12,8 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from .proc import status_field
+
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, TypeVar
 
@@ -200,8 +202,7 @@ class Process:
         """Its pid in every pid namespace, ours first and its own last."""
 
         def read() -> list[int]:
-            found = re.search(rb"^NSpid:([\t 0-9]+)$", self._file("status", b""), re.M)
-            return [int(n) for n in found.group(1).split()] if found and found.group(1).split() else [self.pid]
+            return [int(n) for n in status_field(self._file("status", b""), b"NSpid").split()] or [self.pid]
 
         return self._once("ns_pids", read)
 

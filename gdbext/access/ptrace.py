@@ -7,6 +7,7 @@ and a process in a group-stop (state T) stays in it. Numbers: Linux include/uapi
 
 from __future__ import annotations
 
+import array
 import ctypes
 import errno
 import mmap
@@ -21,7 +22,7 @@ from ..errors import GdbextError, NotFoundError
 from .permission import permission_hint
 
 if TYPE_CHECKING:
-    from typing import Any, Iterable
+    from typing import Any, Iterable, Sequence
 
 PEEKUSER, POKEUSER, CONT, DETACH = 3, 6, 7, 17
 GETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4206, 0x4207
@@ -33,6 +34,7 @@ DEBUGREG_OFFSET = 848  # struct user (x86-64): u_debugreg
 IOV_MAX = 1024
 MAX_CALL = 0x7FFFF000  # bytes that Linux copies in one call
 FIRST_LOOK, LOOK_AGAIN = 0.001, 0.005  # seconds after which threads that do not stop are asked whether they sleep uninterruptibly
+LASTING = 0.5  # seconds: a tracer that holds a process for longer is no reader that passes by
 
 # Order of the general registers in NT_PRSTATUS: struct user_regs_struct (x86-64), struct user_pt_regs (aarch64).
 REGISTERS = {
@@ -128,20 +130,37 @@ def thread_state(pid: int, tid: int) -> str:
         return ""
 
 
-def stopped_by(pid: int) -> str:
-    """Who has stopped a process, in words: "a signal", "process 17 (gdb), which traces it"; '' where its main thread is not
-    stopped."""
-    found = status(pid)
-    if found is None or found["state"] not in "Tt":
-        return ""
-    if not found["tracer"]:
+def lasting_stops(pids: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """{pid: `status`} of the processes whose main thread is stopped, by a signal or by a tracer.
+
+    A tracer counts where the same one still holds it after `LASTING`, and whenever it was asked in between: another reader, such
+    as this pack's own collector, holds a process for milliseconds. One wait serves all of them."""
+    found = {pid: s for pid in pids for s in [status(pid)] if s is not None and s["state"] in "Tt"}
+    deadline = time.monotonic() + LASTING
+    while any(s["tracer"] for s in found.values()) and time.monotonic() < deadline:
+        time.sleep(LOOK_AGAIN)
+        for pid in [pid for pid, s in found.items() if s["tracer"]]:
+            now = status(pid)
+            if now is None or (now["state"], now["tracer"]) != (found[pid]["state"], found[pid]["tracer"]):
+                del found[pid]
+    return found
+
+
+def stopped_by(pids: Iterable[int]) -> dict[int, str]:
+    """{pid: who has stopped it, in words} of the processes that are stopped for longer (`lasting_stops`): "a signal", "process 17
+    (gdb), which traces it"."""
+    return {pid: _stopper(s["tracer"]) for pid, s in lasting_stops(pids).items()}
+
+
+def _stopper(tracer: int) -> str:
+    if not tracer:
         return "a signal"
     try:
-        with open(f"/proc/{found['tracer']}/comm", encoding="utf-8", errors="replace") as f:
+        with open(f"/proc/{tracer}/comm", encoding="utf-8", errors="replace") as f:
             name = f.read().strip()
     except OSError:  # it has just ended, or is of another pid namespace
         name = "?"
-    return f"process {found['tracer']} ({name}), which traces it"
+    return f"process {tracer} ({name}), which traces it"
 
 
 def thread_cpu(pid: int, tid: int) -> float | None:
@@ -194,7 +213,7 @@ class Stopped:
     `threads`: tids that stand still. `stray`: tids that did not stop, since they sleep uninterruptibly in the kernel (state D) or
     took longer than `timeout`; nobody waits for a thread in state D. They stay seized: `release_stray()` lets go of those that
     have come round, the end of this process of the rest. `seconds`: how long the process stood still, from the first interrupt to
-    the last detach."""
+    the last detach. Another tracer, which may be a reader that passes by, is given `LASTING` to go."""
 
     def __init__(self, pid: int, timeout: float = 1.0) -> None:
         self.pid, self.timeout = pid, timeout
@@ -207,7 +226,7 @@ class Stopped:
     def __enter__(self) -> Stopped:
         try:
             self.release_stray()
-            self._seize_new()  # seizing alone does not stop: the pause begins with the first interrupt
+            self._seize_new(time.monotonic() + LASTING)  # seizing alone does not stop: the pause begins with the first interrupt
             if not self._seized:
                 raise NotFoundError(f"process {self.pid} does not exist (any more)")
             self._began = time.monotonic()
@@ -226,24 +245,33 @@ class Stopped:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def _seize_new(self) -> set[int]:
+    def _seize_new(self, patience: float = 0.0) -> set[int]:
+        """Seizes the threads that are not yet. `patience`: until when another tracer may let go of them."""
         fresh = set()
         for tid in tids(self.pid):
-            if tid in self._seized:
-                continue
+            if tid not in self._seized and self._seize(tid, patience):
+                fresh.add(tid)
+                self._seized.add(tid)
+        return fresh
+
+    def _seize(self, tid: int, patience: float) -> bool:
+        free = False  # it was refused where nobody traced it: who did may just have gone
+        while True:
             try:
                 call(SEIZE, tid)
             except OSError as e:
                 state = status(self.pid, tid)
                 if e.errno == errno.ESRCH or state is None or state["state"] in "ZX":
-                    continue  # it ended while we looked
+                    return False  # it ended while we looked
+                if time.monotonic() < patience and not free:
+                    time.sleep(LOOK_AGAIN)
+                    free = not state["tracer"]
+                    continue
                 if state["tracer"]:
                     text = f"process {self.pid} is already traced by process {state['tracer']}: detach that first"
                     raise GdbextError(text) from None
                 raise GdbextError(f"process {self.pid}: no permission to stop it; {permission_hint(self.pid)}") from None
-            fresh.add(tid)
-            self._seized.add(tid)
-        return fresh
+            return True
 
     def _interrupt(self, tid: int) -> None:
         try:
@@ -419,3 +447,24 @@ def read_ranges(pid: int, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
     buffer = ReadBuffer(ranges)
     buffer.read(pid)
     return [bytes(data) for _, data in buffer.pieces()]
+
+
+def gather(tid: int, addresses: Sequence[int], size: int) -> memoryview | None:
+    """`size` bytes at each address, one after the other, from the memory of a thread: process_vm_readv, 1,024 addresses a call.
+    None where any of them cannot be read."""
+    remote = array.array("Q", bytes(16 * len(addresses)))  # struct iovec: base, length
+    try:
+        remote[0::2], remote[1::2] = array.array("Q", addresses), array.array("Q", [size]) * len(addresses)
+    except OverflowError:
+        return None
+    found = bytearray(size * len(addresses))
+    if not found:
+        return memoryview(found)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(found))
+    for first in range(0, len(addresses), IOV_MAX):
+        count = min(IOV_MAX, len(addresses) - first)
+        local = _Iovec(base + first * size, count * size)
+        theirs = remote.buffer_info()[0] + 16 * first
+        if libc.process_vm_readv(tid, ctypes.byref(local), 1, theirs, count, 0) != count * size:
+            return None
+    return memoryview(found)

@@ -8,17 +8,19 @@ from ..errors import GdbextError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Optional, Tuple, Type, TypeVar
+    from typing import Callable, Dict, Hashable, Optional, Tuple, Type, TypeVar
 
     from .base import Target
 
     T = TypeVar("T")
+    K = TypeVar("K", bound=Hashable)
 
 SECONDS = 5.0  # no read is repeated for longer, where that was time for TRIES; of nested reads the outermost one's time counts
 TRIES = 5  # on a machine at full load one read may take seconds: so many it may always have, in at most SLOWER times as long
 SLOWER = 4
 LASTING = 0.3  # an error that has said the same for so long, and LASTING_TRIES times, does not come of a race
 LASTING_TRIES = 8
+READINGS = 4  # of a number that is counted, until two agree
 _PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 
 _deadline: Optional[float] = None  # of the outermost `retry` that is at work
@@ -67,3 +69,21 @@ def retry(
 def retry_reading(target: Target, read: Callable[[], T], seconds: float = SECONDS, lasting: float = LASTING) -> T:
     """`retry` for what is read of one process: once where it is stopped, else again, each time without what was cached of it."""
     return retry(read, lambda: not target.is_stopped, target.invalidate, seconds, lasting)
+
+
+def settled_counts(target: Target, read: Callable[[], Dict[K, int]], most: int) -> Dict[K, int]:
+    """`read()`, what a process counts, each number by its key. Of a process that runs on only the numbers on which two readings,
+    one after the other, agree, the second at most `most` beyond the first: the object that holds a number may have gone while
+    it was read, and another be in its place, which would look like progress, or like none."""
+    before = read()
+    if target.is_stopped:
+        return before
+    settled: Dict[K, int] = {}
+    for _ in range(READINGS):
+        target.drop_pages()
+        now = read()
+        settled.update((key, n) for key, n in now.items() if key in before and 0 <= n - before[key] <= most)
+        if settled.keys() >= now.keys() | before.keys():
+            break
+        before = now
+    return settled

@@ -25,6 +25,8 @@ SECRET = re.compile(
     rb"(?<![a-z])token(?![a-z])|secret|passw|passphrase|credential|api[_-]?key|access[_-]?key|private[_-]?key|_key$", re.I
 )
 
+_LIBC = re.compile(r"libc[.-]|ld-musl")
+
 
 def kernel_area(stat: bytes, maps: Iterable[Mapping]) -> tuple[int, int] | None:
     """(start, end) of the strings that the kernel put above the main thread's stack; None where /proc/PID/stat does not say."""
@@ -39,7 +41,10 @@ def moved_environment(target: Target) -> list[bytes]:
     (setproctitle, as the engines do) writes it over the kernel's strings, and keeps the environment elsewhere."""
     found: list[bytes] = []
     try:
-        at = target.u64(target.symbol("environ"))
+        modules = target.modules()
+        # the program's own, where the linker has copied it there, else the C library's: of hundreds of files no other has one
+        likely = [m for i, m in enumerate(modules) if not i or _LIBC.match(m.name)]
+        at = target.u64(target.symbol("environ", likely + modules))
         while len(found) < MAX_VARIABLES:
             pointer = target.u64(at + 8 * len(found))
             if not pointer:
@@ -65,7 +70,12 @@ def values(argv: Iterable[bytes], environ: Iterable[bytes]) -> set[bytes]:
             option = word
         elif SECRET.search(option):
             found.add(word)
-    return {value for value in found if MIN_VALUE <= len(value) <= MAX_VALUE}
+    return set(filter(is_worth, found))
+
+
+def is_worth(value: bytes) -> bool:
+    """Whether a value is long enough to be a secret, and to be looked for."""
+    return MIN_VALUE <= len(value) <= MAX_VALUE
 
 
 def blank(memory: MutableMapping[int, bytes], start: int, end: int) -> None:

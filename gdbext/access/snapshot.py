@@ -13,7 +13,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, NotFoundError
-from . import elf, files, identity, ptrace
+from . import elf, files, identity, loaded, ptrace
 from .base import Target
 from .core_writer import NOTE, NOTE_TYPE, PR_PID, PR_REGISTERS, PSINFO_ARGS, PSINFO_NAME, PSINFO_SIZE, VERSION
 from .model import DELETED, PAGE, Mapping, Thread
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_PATH = 1 << 20
 MAX_STACK_TOP = 4 << 20
-AT_EXECFN = 31
+SYSROOT = "GDBEXT_SYSROOT"  # of the environment: where the files of another machine or container lie, as gdb's `set sysroot`
 SIGINFO_SIZE = 24  # of the 128 bytes: number, errno, code, then the sender's pid or the address
 ADDRESSED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 FATAL = (*ADDRESSED, signal.SIGABRT, signal.SIGSYS)
@@ -107,10 +107,13 @@ class CoreFileTarget(Target):
         return f"{self.kind} of process {self.pid}" if self.path.startswith("/proc/self/fd/") else f"{self.kind} {self.path}"
 
     def root(self) -> str:
-        """The root folder of the process that a snapshot was taken of, as long as that process lives on this machine.
+        """$GDBEXT_SYSROOT, else the root folder of the process that a snapshot was taken of, as long as that process lives on
+        this machine.
 
         The file only says which process it was; the folder's name is made here. '' for what lived in our own root, and for a
         core."""
+        if os.environ.get(SYSROOT, "").strip("/"):
+            return os.environ[SYSROOT].rstrip("/")
         told = self.note.get("root")
         if not isinstance(told, dict) or told.get("boot") != boot_id():
             return ""
@@ -132,12 +135,33 @@ class CoreFileTarget(Target):
             at, left = at + len(data), left - len(data)
         return b"".join(parts)
 
+    def read_into(self, address: int, view: memoryview) -> None:
+        """As `Target.read_into`; what lies in one segment is copied once."""
+        s, size = self._segment_at(address), len(view)
+        if s is None or address + size > s.vaddr + s.filesz:
+            super().read_into(address, view)
+        elif os.preadv(self._bytes.fileno(), [view], s.offset + address - s.vaddr) < size:
+            raise FaultError(address, size, f"the core {self.path} is cut short")
+
     def read_own(self, address: int, size: int) -> bytes:
         """As `read`, but nothing of the files that were mapped."""
         s = self._segment_at(address)
         if s is None or address + size > s.vaddr + s.filesz:
             raise FaultError(address, size, f"not in the {self.kind}")
         return self._read(address, size)
+
+    def populated(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Without the parts of writable segments that the file leaves out."""
+        found, at = [], start
+        for s in self._loads[max(0, bisect.bisect_right(self._starts, start) - 1) :]:
+            if s.vaddr >= end:
+                break
+            low, high = max(at, s.vaddr + s.filesz), min(end, s.vaddr + s.memsz)
+            if s.flags & 2 and low < high:
+                if at < low:
+                    found.append((at, low))
+                at = high
+        return [*found, (at, end)] if at < end else found
 
     def _segment_at(self, address: int) -> elf.Segment | None:
         i = bisect.bisect_right(self._starts, address) - 1
@@ -215,7 +239,7 @@ class CoreFileTarget(Target):
                 return parse_maps(maps)
             except ValueError:
                 raise GdbextError(f"{self.path}: its GDBEXT note is damaged") from None
-        mapped = sorted(self.file.mapped_files())
+        mapped = sorted(self.file.mapped_files() or loaded.mapped_files(self, self._auxv))
         starts = [f[0] for f in mapped]
         found = []
         for s in self._loads:
@@ -287,8 +311,7 @@ class CoreFileTarget(Target):
         missing = GdbextError(f"{self.describe()}: its command line is not in it")
         stack = next((m for m in self.mappings() if m.path == "[stack]"), None)
         if stack is None and self._auxv:
-            pointers = dict(struct.iter_unpack("<QQ", self._auxv[: len(self._auxv) // 16 * 16]))
-            stack = self.mapping_at(pointers.get(AT_EXECFN, 0))  # a string at the top of the stack
+            stack = self.mapping_at(loaded.auxiliary(self._auxv).get(loaded.AT_EXECFN, 0))  # a string at the top of the stack
         if stack is None or not self._auxv:
             raise missing
         pieces, low = [], stack.end  # its top: the pages below may never have been used, and are then not in the file

@@ -3,26 +3,20 @@ the copy."""
 
 from __future__ import annotations
 
-import struct
 import time
 from typing import TYPE_CHECKING
 
-from ..errors import FaultError, GdbextError
+from ..errors import FaultError
 from .base import Target
 from .model import PAGE, ReadLog
 from .proc import ProcTarget
 
 if TYPE_CHECKING:
-    from typing import Iterable
+    from typing import Sequence
 
     from .model import Mapping, Thread
 
 MAX_PAGES = 1 << 14
-MAX_LIBRARIES = 4096
-MAX_TAGS = 256
-AT_PHDR, AT_PHENT, AT_PHNUM = 3, 4, 5
-PT_DYNAMIC, PT_PHDR = 2, 6
-DT_NULL, DT_DEBUG = 0, 21
 
 
 def pages_of(address: int, size: int) -> range:
@@ -44,6 +38,9 @@ class Recorder(ProcTarget):
         self.deadline: float | None = None
         self.copies: dict[int, bytes] = {}
 
+    def gather(self, addresses: Sequence[int], size: int) -> None:
+        """None: each page that is read is to be known."""
+
     def _read(self, address: int, size: int) -> bytes:
         if len(self.read_log.pages) > self.limit or (self.deadline and time.monotonic() > self.deadline):
             raise FaultError(address, size, "enough for one snapshot")
@@ -63,10 +60,10 @@ class Copy(Target):
     kind = "snapshot"
     read_log: ReadLog
 
-    def __init__(self, live: ProcTarget, memory: dict[int, bytes], maps: list[Mapping], tids: Iterable[int]) -> None:
+    def __init__(self, live: ProcTarget, memory: dict[int, bytes], maps: list[Mapping], stopped: Sequence[Thread]) -> None:
         super().__init__()
         self.pid, self.arch = live.pid, live.arch
-        self.live, self.memory, self.maps, self.tids = live, memory, maps, set(tids)
+        self.live, self.memory, self.maps, self.stopped = live, memory, maps, stopped
         self.read_log = ReadLog(of_copy=True)
 
     def _read(self, address: int, size: int) -> bytes:
@@ -92,7 +89,7 @@ class Copy(Target):
         return self.maps
 
     def _threads(self) -> list[Thread]:
-        return [t for t in self.live.threads() if t.tid in self.tids]
+        return list(self.stopped)  # also those that have ended since
 
     def root(self) -> str:
         """The process's root folder."""
@@ -105,44 +102,3 @@ class Copy(Target):
     def argv(self) -> list[str]:
         """As the process's."""
         return self.live.argv()
-
-
-def library_names(target: Target, auxv: bytes) -> list[bytes]:
-    """The paths in the dynamic loader's list, which gdb opens; '' for the program.
-
-    A static program has none, nor has one that is just loading: gdb then names fewer libraries, the stacks are there all the
-    same. Source: System V ABI, glibc <link.h>."""
-    names: list[bytes] = []
-    try:
-        aux = dict(struct.iter_unpack("<QQ", auxv[: len(auxv) // 16 * 16]))
-        link = _link_map(target, aux[AT_PHDR], aux[AT_PHENT], aux[AT_PHNUM])
-        seen: set[int] = set()
-        while link and link not in seen and len(seen) < MAX_LIBRARIES:
-            seen.add(link)
-            _, name, dynamic, following = target.words(link, 4)
-            names.append(target.cstring(name))
-            target.read(dynamic, 16)
-            link = following
-    except (GdbextError, KeyError, struct.error):
-        pass
-    return names
-
-
-def _link_map(target: Target, headers: int, size: int, count: int) -> int:
-    """The address of the first `struct link_map`, 0 where the program has none."""
-    base = dynamic = 0
-    for i in range(min(count, 64)):
-        kind, _, _, vaddr = struct.unpack_from("<IIQQ", target.read(headers + i * size, size))
-        if kind == PT_PHDR:
-            base = headers - vaddr
-        elif kind == PT_DYNAMIC:
-            dynamic = vaddr
-    if not dynamic:
-        return 0
-    for i in range(MAX_TAGS):
-        tag, value = target.words(base + dynamic + 16 * i, 2)
-        if tag == DT_DEBUG:
-            return target.words(value, 2)[1]
-        if tag == DT_NULL:
-            break
-    return 0

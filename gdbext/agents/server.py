@@ -47,10 +47,10 @@ class Looks:
             async with self._turn:
                 status, out, err = await self._look([command.name, *words])
         except GdbextError as e:
-            return self.pages.first(one_line(str(e))), True
+            return self.pages.first(tools.in_tools(one_line(str(e)))), True
         if status not in (0, 3):
             lines = (err or out).strip().splitlines() or [f"exit status {status}"]
-            return self.pages.first(lines[-1]), True
+            return self.pages.first(tools.in_tools(lines[-1])), True
         return self.pages.first(out.rstrip("\n")), False
 
     async def _look(self, words):
@@ -105,4 +105,15 @@ def serve(limit: float = LIMIT) -> None:
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
-    asyncio.run(run())
+    try:
+        asyncio.run(run())
+    except BaseException as e:  # what its task groups raise is of several classes, by Python's version
+        if not _is_gone(e):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what was not written yet has no reader
+
+
+def _is_gone(error: BaseException) -> bool:
+    """Whether all that was raised is that the client has ended."""
+    inner = getattr(error, "exceptions", None)
+    return all(map(_is_gone, inner)) if inner else isinstance(error, ConnectionError)

@@ -6,6 +6,7 @@ import re
 
 from ..commands import table
 from ..errors import GdbextError
+from ..session import nodes
 from ..session.command import Command, Option, UsageError, clean
 from ..setup.outside import line_of
 
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 
 CURSOR = "cursor"
 TYPES = {"flag": "boolean", "int": "integer", "float": "number", "str": "string"}
-OPERANDS = {"what": "which processes: labels, indexes or pids of ranks, core or snapshot files, or all", "operand": "{}"}
+OPERANDS = {
+    "what": "which processes: labels or indexes of ranks, pids of any Python, core or snapshot files; all engines without",
+    "expr": "Python that reading can answer: names of the frame, self.a[0].b, package.module:NAME.a, len(x), x.isnan().any()",
+    "operand": "{}",
+}
+ON = "the process, needed but by kv and requests: a label or index of ranks, the pid of any Python, or a core file"
 
 
 def tools() -> dict[str, type[Command]]:
@@ -40,6 +46,13 @@ def description(command: type[Command]) -> str:
     return clean(command.__doc__ or "").split("\n")[0]
 
 
+def in_tools(text: str) -> str:
+    """An error's text with the tools' names where it names their commands: agents know no others."""
+    for tool, command in tools().items():
+        text = re.sub(rf"(?<![\w-]){command.name}(?![\w-])", tool, text)
+    return text
+
+
 def schema(command: type[Command]) -> dict[str, Any]:
     """The JSON schema of a call."""
     properties: dict[str, Any] = {}
@@ -49,7 +62,7 @@ def schema(command: type[Command]) -> dict[str, Any]:
     for option in offered(command):
         words = isinstance(option.kind, (list, tuple))
         one: dict[str, Any] = {"type": "string", "enum": list(option.kind)} if words else {"type": TYPES[str(option.kind)]}
-        properties[option.name] = {**one, "description": option.help}
+        properties[option.name] = {**one, "description": ON if option.name == "on" else option.help}
     properties[CURSOR] = {"type": "string", "description": "the next page of an answer before; nothing else with it"}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
@@ -71,6 +84,8 @@ def words_of(command: type[Command], given: Mapping[str, Any]) -> list[str]:
     operand = str(given.get(name) or "") if name else ""
     if any(ord(c) < 32 for word in [*words, operand] for c in word):
         raise UsageError(f"{command.tool}: an argument holds a control character")
+    if nodes.plan([*words, operand]):
+        raise UsageError(f"{command.tool} looks at this machine alone: run the server on the other one")
     if name and not operand and not command.operand.startswith("["):
         raise UsageError(f"{command.tool} needs {name}: {command.operand}")
     words += ["--", operand] if operand else []

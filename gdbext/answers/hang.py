@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 requests, snapshots = lazy_module("answers.requests"), lazy_module("stacks.snapshots")
 untraced = lazy_module("stacks.untraced")
+nccl_ras, shm_files = lazy_module("engines.nccl_ras"), lazy_module("engines.shm_files")
 
 STUCK = ("never-fits", "parked", "behind", "lost", "zombie")
 
@@ -106,7 +107,8 @@ def hang_lines(data: dict[str, Any], style: Any, nodes: dict[Any, Any]) -> list[
     if moved and data["verdict"] not in GOOD:
         lines.append(style.dim("moved meanwhile: " + "; ".join(f"{c['label']}: {c['what']}" for c in moved[:6])))
     for one in data["untraced"]:
-        lines += [escape(line) for line in untraced.lines(one)] + _http_lines(one["http"])
+        told = untraced.lines(one) + shm_files.lines(one["rings"]) + (nccl_ras.lines(one["ras"]) if one["ras"] else [])
+        lines += [escape(line) for line in told] + _http_lines(one["http"])
     return lines
 
 

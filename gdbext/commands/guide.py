@@ -55,8 +55,17 @@ A CUDA core:                   llm-gpucore FILE   without a GPU""",
   llm-break 1: GPUModelRunner._sample at /…/vllm/v1/worker/gpu_model_runner.py:3443, TP0 thread 12784 "VLLM::Worker_TP", hit 1
     (logits holds 1536 NaN, 0 infinite of 3072)
   pytensor logits -stats       how many, what the finite values are; half of them, as here: one of two ranks
+  llm-continue                 from then on it stops at the first module of a step that returns a NaN, with its inputs
+  llm-break -layers nan        the same from the first step on, in any torch program: about 1 ms for each call of a module
+  (gdb) llm-break -layers nan
+  llm-break 1: NaN in a module's output  (2 debug registers)
+  (gdb) continue
+  llm-break 1: layers.1.0 (Linear) returned 5 NaN of 320 ([5, 64] float32), thread 7872, hit 1
+    (none of its inputs holds a NaN)
+    (without: args[0] [5, 64] float32)
+  pyprint self.weight          what that module has; pytensor -stats args[0]
+  llm-layers                   what every module of a step returns: NaN, infinities, range, hash
   pytensors -nan               the first live tensor that holds one, -all for each: weights, buffers, KV
-  pybreak gpu_model_runner.py:4242 if …   further up, until the first layer that makes it; -rank R on one rank
 Tensors on a GPU are read in cuda-gdb; in plain gdb the answer says so.""",
     "tokens": """Wrong tokens, although nothing fails.
   llm-requests -show-content   what the scheduler thinks each request is
@@ -66,6 +75,11 @@ Tensors on a GPU are read in cuda-gdb; in plain gdb the answer says so.""",
   (gdb) llm-continue
   EngineCore 21913 scheduler.py:592  4 'request-58-ad8f0232' 178
   EngineCore 21913 scheduler.py:592  4 'request-58-ad8f0232' 179
+  llm-layers -save -o a.jsonl  what each module of a step returned, on every attached rank (eager engines), and later, or on
+                               another rank, release or backend, for the same tokens, -o b.jsonl
+  llm-layers -compare a.jsonl b.jsonl           the first module that differs beyond what its dtype explains
+  first difference: layers.1.0 (Linear): by up to 0.0163, relatively 0.00998, most at [0, 14]
+  llm-layers -compare a-TP0.jsonl,a-TP1.jsonl one.jsonl   two ranks against one: sharded layers are put together
   pytensor -compare FILE EXPR  a tensor of two runs or two ranks beside each other""",
     "request": """One request: where is it, and what happens to it.
   llm-requests                 its state, and what blocks it
@@ -82,7 +96,7 @@ The others wait meanwhile: llm-detach, or delete and llm-continue, before their 
     "memory": """Memory grows, or runs out.
   llm-memory                   where each rank's resident memory is: Python, malloc, tensors, shared memory, libraries, files;
                                for each GPU what torch's allocator has given out, keeps, and how often it ran out
-  pyheap -save FILE            remembers the Python heap; frozen objects too, nothing runs in the process
+  pyheap -save FILE            remembers the Python heap, frozen objects too; the process stands still while it is copied
   pyheap -diff FILE            later: what grew since, by path, the largest growth first; -watch 60 does both
   more   length or count      bytes  type  owner
   +2000     1000 -> 3000  +441.2 KiB  dict  __main__:eng.reqs
@@ -101,6 +115,9 @@ The others wait meanwhile: llm-detach, or delete and llm-continue, before their 
   llm-hang all                 busy: who is at work, how far each rank came between two looks; a thread that starves the others
   llm-stacks all -samples 200 -folded FILE   where the time goes, without a profiler and without a restart: lines for flame graphs
   pythreads -samples 50        who holds the GIL for how long, who waits for it
+  llm-top all                  live: what each rank does, its GIL, CPU, memory; requests, tokens a second, blocks of each engine
+  llm-record all -for 30 -o slow.json.gz    what every rank did when, unstopped, on one time base: open the file in Perfetto
+  llm-record all -for 30 -o slow.record     the recording itself; later: llm-record -read slow.record -from 12 -to 14 -o part.html
   llm-profile start TP0        the engine's own profiler (torch's traces); stop ends it and names the files
   (gdb) llm-profile start sglang:TP0 -activities CPU,GPU -steps 10 -o /tmp/traces
   pytrace FUNCTION             each call with its arguments and result, nobody edits the engine

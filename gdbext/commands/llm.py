@@ -20,6 +20,7 @@ GROUPS = (
     ("kv", "KV cache"),
     ("kernels", "Kernels"),
     ("hang", "Hangs and snapshots"),
+    ("time", "Time: what each rank did"),
 )
 
 

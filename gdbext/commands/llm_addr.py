@@ -10,7 +10,7 @@ from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..session.command import CONTENT, Answer, Command, Option, UsageError
 from ..session.engine_selection import POOL, view_of
-from ..session.evaluation import hidden_names
+from ..session.evaluation import gdb_address, hidden_names
 
 answers = lazy_module("answers.addresses")
 
@@ -31,6 +31,7 @@ class LlmAddr(Command):
       (gdb) llm-addr 0x7f2b4c0a1200
       0x7f2b4c0a1200: KV cache, TP0 layer 3, k, block 17, slot 5, head 2, element 8
         request-7: place 1 of its table, token 133
+      (gdb) llm-addr $rdi+8                                 a register, or one of gdb's variables
       (gdb) llm-addr -kv layer=3,block=17,slot=5,head=2     the other way: where it lies, on every rank
 
     An address of a worker is looked up in the selected process first, then in its siblings. On a core only that process is there.
@@ -49,9 +50,7 @@ class LlmAddr(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if args.kv is not None:
             return self.reverse(session, args)
-        if not re.fullmatch(r"0x[0-9a-fA-F]{1,16}|[0-9]{1,20}", args.operand_text):
-            raise UsageError("llm-addr: give one address, such as: llm-addr 0x7f2b4c0a1200")
-        address = int(args.operand_text, 0)
+        address = self.address(session, args)
         target = session.target(args.on)
         partial = session.partial(target)
         data: dict[str, Any] = {"address": Address(address), "kind": "unmapped"}
@@ -73,6 +72,18 @@ class LlmAddr(Command):
         elif address >= 1 << 63:
             data["kind"] = "kernel"
         return Answer(data, lambda style: "\n".join(answers.address_lines(address, data, style)), partial)
+
+    @staticmethod
+    def address(session: Session, args: Args) -> int:
+        """The address that is asked for: a number, or in gdb a register or convenience variable and what is added to it."""
+        text = args.operand_text
+        if re.fullmatch(r"0x[0-9a-fA-F]{1,16}|[0-9]{1,20}", text):
+            return int(text, 0)
+        if not re.fullmatch(r"\$\w*(\s*[+-]\s*(0x[0-9a-fA-F]{1,16}|[0-9]{1,20}))?", text):
+            raise UsageError("llm-addr: give one address, such as: llm-addr 0x7f2b4c0a1200, llm-addr $sp or llm-addr $rdi+8")
+        if args.on:
+            raise UsageError(f"llm-addr: {text} is of the thread that is selected in gdb: give a number with -on")
+        return gdb_address(session, text)
 
     def reverse(self, session: Session, args: Args) -> Answer:
         """Where a layer's block lies."""

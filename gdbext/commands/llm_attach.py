@@ -109,10 +109,11 @@ class LlmAttach(Command):
                 for h in done
             ]
         }
-        return Answer(data, lambda style: _attached_text(done, style), partial)
+        several = len(attach.attached()) > 1
+        return Answer(data, lambda style: _attached_text(done, several, style), partial)
 
 
-def _attached_text(done, style):
+def _attached_text(done, several, style):
     width = max(len(_name(h)) for h in done)
     lines = []
     for h in done:
@@ -129,6 +130,8 @@ def _attached_text(done, style):
                 style.dim(f"  thread {number}: in gdb's own bt, frames from #{level} on are not to be believed: {escape(why)}")
             )
     lines.append(("it stands" if len(done) == 1 else "they stand") + " still until llm-continue or llm-detach")
+    if several:
+        lines.append("gdb's own continue resumes the selected process alone; llm-continue resumes all that are attached")
     return "\n".join(lines)
 
 

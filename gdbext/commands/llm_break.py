@@ -10,6 +10,7 @@ from ..errors import NotFoundError
 from ..lazy import lazy_module
 from ..session.command import Answer, Command, Option, UsageError
 from ..session.gdb_only import labels_of_attached, require_gdb
+from ..session.optional_packages import need
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class LlmBreak(Command):
       (gdb) llm-break paged-attention                     whatever this engine computes attention with
       (gdb) llm-break paged_attention_v1_kernel if grid.y > 1 and args[4] == 8
       (gdb) llm-break request req-7      when that request was computed for the first time, and when it is freed
-      (gdb) llm-break nan                when logits hold NaN or an infinity
+      (gdb) llm-break nan                when logits hold NaN or an infinity; after that, at the first module with a NaN
+      (gdb) llm-break -layers nan        at the first module of a step that returns a NaN, with its inputs; any torch program
       (gdb) llm-break oom                when blocks are taken back from a request, or an OutOfMemoryError is raised; also: step
       (gdb) llm-break -trace 20 reshape_and_cache_flash_kernel      log 20 launches, stop at none
       (gdb) continue
@@ -54,6 +56,7 @@ class LlmBreak(Command):
     options = (
         Option("rank", "str", "in this attached process instead of the selected one", metavar="R"),
         Option("trace", "int", "log N launches and go on instead of stopping", metavar="N"),
+        Option("layers", help="with nan: look at what each torch.nn.Module returns, from now on (about 1 ms for each call)"),
         Option("host", help="in cuda-gdb: at the launch, as in plain gdb, instead of in the kernel"),
         Option("delete", help="take NAME (or everything) away"),
     )
@@ -67,6 +70,7 @@ class LlmBreak(Command):
         if args.delete:
             return _delete(kernel_breakpoints, name)
         if not name:
+            kernel_breakpoints.sweep()
             rows = breakpoint_rows(kernel_breakpoints.breakpoints())
             presets = [p.data() for p in require_gdb(session, "pybreak").listed() if p.command == "llm-break"]
             found = [b for r in rows for b in r["breakpoints"]] + [{**p, "kernel": None, "where": "host"} for p in presets]
@@ -76,6 +80,8 @@ class LlmBreak(Command):
                 return "\n".join(lines) or "no llm-break is set"
 
             return Answer({"breakpoints": found, "set": rows}, text)
+        if args.layers and name != "nan":
+            raise UsageError("llm-break: -layers goes with nan: llm-break -layers nan")
         if name.partition(" ")[0] in RESERVED:
             return _preset(session, args, name, condition)
         _check(args, name, condition)
@@ -112,7 +118,12 @@ def _check(args: Args, name: str, condition: str) -> None:
 
 def _preset(session: Session, args: Args, name: str, condition: str) -> Answer:
     """What the reserved names stand for: Python breakpoints, control/presets.py."""
-    found = require_gdb(session, "presets").place(labels_of_attached(session), name, condition, args.rank or "")
+    presets, labels = require_gdb(session, "presets"), labels_of_attached(session)
+    if args.layers:
+        need("numpy", "llm-break -layers")
+        found = presets.place_in_modules(labels, condition, args.rank or "")
+    else:
+        found = presets.place(labels, name, condition, args.rank or "")
     rows = [p.data() for p in found]
     return Answer(
         {"breakpoints": [{**r, "kernel": None, "where": "host"} for r in rows]},
@@ -130,6 +141,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _delete(kernel_breakpoints, name: str) -> Answer:
+    kernel_breakpoints.sweep()
     found = kernel_breakpoints.breakpoints()
     gone = [one for one in found if not name or one.name == name]
     if name and not gone:

@@ -10,8 +10,9 @@ from ..session.command import Answer, Command, Option, UsageError
 from ..session.engine_selection import CONTENT, POOL, view_of
 from ..session.optional_packages import need
 
-kv_view, shapes, lines, plots = (
+kv_view, kv_deep, shapes, lines, plots = (
     lazy_module("engines.kv_view"),
+    lazy_module("engines.kv_deep"),
     lazy_module("answers.kv"),
     lazy_module("answers.kv_text"),
     lazy_module("kvcache.plot"),
@@ -37,6 +38,9 @@ class LlmKv(Command):
       (gdb) llm-kv map                   one cell per block: who has it
       (gdb) llm-kv check -ranks          every invariant; with -ranks also the workers' tables against the scheduler's
 
+    check recomputes each block's hash from its request's tokens, as the release does; with -deep it also reads the blocks'
+    values: NaN in reserved and in computed blocks, copies of one prefix that differ, ranks that should hold the same.
+
     Works in the scheduler's process (vLLM: EngineCore), in a worker (the scheduler is then read as its sibling) and on cores of
     either. `used`: owned by requests or pinned; `cached`: named by the prefix cache, free or not. A stop in the middle of an
     update is said (mid-update); what it explains is not called corruption.
@@ -50,6 +54,7 @@ class LlmKv(Command):
     operand = "[block N | request ID | free | map | check]"
     options = (
         Option("ranks", help="check: compare the workers' block tables too"),
+        Option("deep", help="check: read the blocks' values: NaN, copies of one prefix, ranks with the same heads"),
         Option("group", "int", "block: of this KV cache group's pool", default=None),
         Option("stats", help="block: NaN, infinities and range of the values per layer"),
         Option("plot", "str", "map: write a picture to this file", metavar="FILE", for_agents=False),
@@ -142,7 +147,11 @@ class LlmKv(Command):
 
     def check(self, session: Session, args: Args, view: View, rest: str) -> Answer:
         """Every invariant."""
-        report, cache, workers, view = kv_view.check(view, lambda: view_of(session, args), args.ranks)
+        if args.deep:
+            need("numpy", "-deep")
+        report, cache, workers, view = kv_view.check(
+            view, lambda: view_of(session, args), args.ranks, kv_deep.read if args.deep else None
+        )
         data: dict[str, Any] = shapes.check_data(report, cache, workers)
         partial = list(view.partial)
         if report.transient:

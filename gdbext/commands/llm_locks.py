@@ -57,7 +57,8 @@ class LlmLocks(Command):
             found, why = locks.find(view)
             tasks = async_waits.read(view.name, view.rt, view.threads) if view.rt is not None else async_waits.AsyncState()
             edges += found + [task.edge for task in tasks.tasks if task.edge is not None]
-            partial += why + [f"{view.name}: {reason}" for reason in tasks.partial]
+            partial += [f"{view.name} thread {tid}: {reason}" if tid else f"{view.name}: {reason}" for tid, reason in why.items()]
+            partial += [f"{view.name}: {reason}" for reason in tasks.partial]
         ipc_locks.resolve(views, edges)
         nodes = nodes_of(views)
         cycles = waits.cycles(edges)
@@ -77,6 +78,7 @@ class LlmLocks(Command):
         def text(style):
             lines = edge_lines(edges, nodes, style)
             lines += [style.bad("CYCLE: ") + c["sentence"] for c in data["cycles"]]
-            return "\n".join((lines or ["no thread waits for a lock"]) + closing(data, names, style))
+            none = "no thread that could be read waits for a lock" if partial or failed else "no thread waits for a lock"
+            return "\n".join((lines or [none]) + closing(data, names, style))
 
         return Answer(data, text, partial)

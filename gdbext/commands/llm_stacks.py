@@ -19,6 +19,8 @@ snapshots, cluster, threads, tree = (
 )
 files, html = lazy_module("render.files"), lazy_module("render.html")
 MAX_SAMPLES = 1000
+ENOUGH = 2  # looks, which show who moves
+PATIENCE, PER_LOOK = 30.0, 1.0  # seconds that all looks may take on a machine at full load, and each of them more
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ class LlmStacks(Command):
       pauses: TP0 1.21 ms, …
 
     WHAT is all (the default), or ranks, pids and snapshot files, separated by blanks. Where only some answer, the others are
-    named with the reason. -samples N looks N times and names the threads that moved between two looks and those that did not.
+    named with the reason. -samples N looks N times and names the threads that moved between two looks and those that did
+    not; on a machine too busy for it, fewer times, and says so.
     -html F writes one page that needs no network, -folded F one line per thread for flame graphs.
 
     Many machines: run it on each with what you run the engine with, and put the answers together; or let Ray do both:
@@ -83,16 +86,23 @@ class LlmStacks(Command):
         if args.merge or args.ray:
             return self._many(args)
         found = process_selection.resolve_processes(session, args.operand_text)
-        movement, pauses = tree.Movement(), {}
+        movement, pauses, looks = tree.Movement(), {}, 0
+        limit = PATIENCE + args.samples * (args.interval + PER_LOOK)
+        ends = time.monotonic() + limit
         for number in range(args.samples):
             if number:
                 time.sleep(args.interval)
+            if number >= ENOUGH and time.monotonic() > ends:
+                break
+            looks += 1
             taken = snapshots.take_snapshots(found, session.targets)
             views, partial, failed = snapshots.read_all(taken)
             movement.add(views)
             for one in snapshots.pauses(taken):
                 pauses.setdefault(one["pid"], []).append(one["seconds"])
-            data = stacks_data(views)
+        if looks < args.samples:
+            partial.append(f"{looks} of {args.samples} looks: this machine was too busy for more in {limit:.0f} s")
+        data = stacks_data(views)
         data.update(
             ranks_read=len(views),
             ranks_total=len(taken),
@@ -119,7 +129,7 @@ class LlmStacks(Command):
         return self._answer(args, merged.processes, data, merged.partial)
 
     def merge(self, args: Args, answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
-        """The answers of other machines (setup/nodes.py), `(node, answer)` each, as one tree."""
+        """The answers of other machines (session/nodes.py), `(node, answer)` each, as one tree."""
         merged = cluster.MergedAnswers()
         merged.failed += failed
         for node, answer in answers:

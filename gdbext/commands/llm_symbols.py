@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..session.command import Args
     from ..session.session import Session
 
-libraries, stuck_open = lazy_module("access.libraries"), lazy_module("access.stuck_open")
+stuck_open = lazy_module("access.stuck_open")
 
 
 class LlmSymbols(Command):
@@ -39,6 +39,8 @@ class LlmSymbols(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not session.in_gdb:
             raise GdbextError("this command works inside gdb: source gdbext/init.py there")
+        from ..access import libraries  # it needs gdb: a lazy module would be loaded by whoever looks through sys.modules
+
         session.target()  # one line where no process is selected
         wanted = args.operand_text
         chosen = [path for path in libraries.loaded() if wanted in path]

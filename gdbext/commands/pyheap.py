@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
-from ..errors import GdbextError
+from ..errors import FaultError, GdbextError, LayoutError
 from ..lazy import lazy_module
 from ..render import jsonline
 from ..render.jsonline import Address
 from ..render.text import escape, seconds, size, table
 from ..session.command import Answer, Command, Option, UsageError
-from ..session.evaluation import all_frames
 
-listing, growth, collector, files, opened_files = (
+listing, growth, collector, model, files, opened_files, snapshots, runtimes, frames, places = (
     lazy_module("heap.listing"),
     lazy_module("heap.growth"),
     lazy_module("heap.collector"),
+    lazy_module("heap.model"),
     lazy_module("render.files"),
     lazy_module("access.files"),
+    lazy_module("stacks.snapshots"),
+    lazy_module("cpython.runtime"),
+    lazy_module("session.evaluation"),
+    lazy_module("answers.places"),
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ..access.base import Target
     from ..cpython.referrers import Path
     from ..heap.growth import Look, Row
     from ..heap.listing import Census, Container
@@ -32,6 +38,8 @@ if TYPE_CHECKING:
     from ..session.command import Args
     from ..session.session import Session
 
+COPIED = 2 << 30  # bytes of private memory; blocks that malloc mapped by themselves, tensors say, are the first to stay out
+COPIES = 3  # of one process, where pages that its objects lie in were not copied
 SHOWN, LISTED = 15, 200  # rows of text without -all; containers and instances in JSON
 LOOK = {"process": str, "complete": bool, "types": [list], "containers": [list]}
 
@@ -56,7 +64,11 @@ class PyHeap(Command):
     objects hold that it does not track: texts, numbers, code. Nothing is called; bytes are those of sys.getsizeof ("~" before
     those of types that count more than their fields there). "312/700 2/10 1/10" are the collector's three counters, each with the
     number at which its generation is collected next. Of a tracked type `count` is gc.get_objects()'s. "held in all" is
-    what hangs on a container by the shortest ways from modules and frames. A million objects take about three seconds of CPU."""
+    what hangs on a container by the shortest ways from modules and frames.
+
+    A process that runs is copied in one short stop, and the copy is read ("stood still" says how long it took). With -unstopped,
+    or where it cannot be copied, it is read while it runs: objects that come and go meanwhile may be missing. Either way the look
+    ends after -deadline seconds, and says what it has not read by then; a million objects take about two seconds of CPU."""
 
     name = "pyheap"
     tool = "heap"
@@ -69,18 +81,23 @@ class PyHeap(Command):
         Option("diff", "str", "what grew since the heap in FILE", metavar="FILE", for_agents=False),
         Option("watch", "float", "look twice, so many seconds apart: what grew between", metavar="S"),
         Option("all", help="every row, however many"),
+        Option("unstopped", help="read the process while it runs, without a copy"),
+        Option("deadline", "float", "how many seconds one look may take", 120.0, "S"),
     )
 
     def run(self, session: Session, args: Args) -> Answer:
         if sum(x is not None for x in (args.diff, args.watch)) > 1:
             raise UsageError("pyheap: -diff and -watch exclude each other")
-        target, before = session.target(args.on), None
+        if not 1 <= args.deadline <= 86400:
+            raise UsageError("pyheap: -deadline is 1 to 86400 seconds")
+        before, moments = None, []
         if args.watch is not None:
-            before = _first_look(session, args)
+            before = _first_look(session, args, moments)
         elif args.diff is not None:
             before = load_look(args.diff)
-        census = _census(session, args)
-        partial = session.partial(target) + census.heap.partial
+        moments.append(_Moment(session, args))
+        target, census = moments[-1].target, moments[-1].census
+        partial = moments[-1].partial + census.heap.partial
         data = _answer(census)
         parts = [lambda style: _types_text(data, args, style), lambda style: _containers_text(data, args, style)]
         if args.type is not None:
@@ -99,19 +116,68 @@ class PyHeap(Command):
             parts = [lambda style: _growth_text(data, args, style)]
         if args.save is not None:
             data["saved"] = _save(args.save, growth.look(census, _process(target)), args.force)
-        return Answer(data, lambda style: "\n".join([part(style) for part in parts] + [_totals(data)]), partial)
+        stood = sum(moment.pause for moment in moments)
+        data["pauses"] = [{"pid": target.pid, "seconds": stood}] if stood else []
+        data["failed"] = []
+        parts += [lambda style: _totals(data), lambda style: "\n".join(places.closing(data, {}, style))]
+        return Answer(data, lambda style: "\n".join(filter(None, (part(style) for part in parts))), partial)
 
 
-def _census(session, args) -> Census:
-    rt = session.runtime(args.on)
-    return listing.Census(rt, all_frames(session, rt, args.on))
+class _Moment:
+    """One look: `census`, of what stands still, or of a copy of what runs, made in one short stop of `pause` seconds, or of what
+    runs; `target`, `partial`."""
+
+    def __init__(self, session: Session, args: Args) -> None:
+        began, self.pause = time.monotonic(), 0.0
+        self.target: Target = session.target(args.on)
+        self.partial: list[str] = session.partial(self.target)
+        copied = not self.target.is_stopped and not args.unstopped
+        for left in range(COPIES, 0, -1):
+            if copied:
+                self._copy(args)
+                session.moving = not self.target.is_stopped
+            seconds = max(1.0, args.deadline - (time.monotonic() - began))
+            try:
+                self.census: Census = self._census(session, args, seconds)
+                return
+            except (FaultError, LayoutError):
+                if not self.pause or left == 1 or time.monotonic() - began > args.deadline:
+                    raise  # else memory came into use between the choice of what is copied and the stop: once more
+
+    def _census(self, session: Session, args: Args, seconds: float) -> Census:
+        clock = model.Clock(seconds, lambda line: print(f"pyheap: {line}", file=sys.stderr, flush=True))
+        rt = runtimes.open_runtime(self.target) if self.pause else session.runtime(args.on)
+        found = [(f, False) for f in _frames(rt)] if self.pause else frames.all_frames(session, rt, args.on)
+        return listing.Census(rt, found, clock=clock)
+
+    def _copy(self, args: Args) -> None:
+        snap = snapshots.ProcessSnapshot("", self.target.pid)
+        snapshots.collect([snap], None, heap=COPIED, seconds=args.deadline)
+        if snap.target is None:
+            self.partial.append(f"read while it runs, for no copy could be made: {snap.reason}")
+        else:
+            self.target, self.pause = snap.target, self.pause + sum(snap.pauses)
+            self.partial = [reason.replace(" (-max-bytes)", " of the copy") for reason in snap.partial]
 
 
-def _first_look(session: Session, args: Args) -> Look:
+def _frames(rt: Any) -> list[Any]:
+    found = []
+    for thread in rt.threads():
+        try:
+            found += rt.frames(thread)
+        except GdbextError:
+            continue
+    return found
+
+
+def _first_look(session: Session, args: Args, moments: list[_Moment]) -> Look:
     target = session.target(args.on)
     if target.is_stopped:
         raise GdbextError("-watch needs a process that runs: name it by -on PID while gdb does not hold it stopped")
-    before = growth.look(_census(session, args), _process(target))
+    moment = _Moment(session, args)
+    before = growth.look(moment.census, _process(target))
+    moment.census = moment.target = None  # a heap's worth of memory
+    moments.append(moment)
     time.sleep(max(0.0, min(args.watch, 3600.0)))
     target.invalidate()
     return before
@@ -166,7 +232,7 @@ def _container(census: Census, c: Container) -> dict[str, Any]:
 
 def _instance(census: Census, node: int) -> dict[str, Any]:
     heap = census.heap
-    row = {"address": Address(int(heap.addresses[node])), "type": escape(heap.name(int(heap.types[node])))}
+    row = {"address": Address(int(heap.addresses[node])), "type": escape(heap.name(heap.kind(node)))}
     return {**row, "bytes": int(heap.sizes[node]), "retained": int(census.retained[node]), **_owner(census.owner(node))}
 
 

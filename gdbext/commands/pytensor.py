@@ -72,6 +72,7 @@ class PyTensor(Command):
         first at [0, 17]: 0.5 against 0.25
         largest difference 0.25 at [0, 17], relative 1, 8388608 ulps
       (gdb) pytensor self.w -compare TP1:self.w
+      (gdb) pytensor self.w -stats -compare TP0:self.w -on all      each rank's, against that of one
 
     Statistics are in float64 over all elements, or the slice's; a tensor of any size is read in small pieces. They need numpy in
     gdb's Python (python3 -m gdbext install)."""
@@ -115,6 +116,9 @@ class PyTensor(Command):
             raise GdbextError("give an expression or an address, such as: pytensor kv_cache")
         if args.py and args.cxx:
             raise GdbextError("-py and -cxx exclude each other")
+        several = session.resolve(args.on) if args.on else []
+        if len(several) > 1:
+            return self.on_each(session, args, several)
         found = tensor_of(session, args)
         tensor, rt = found.tensor, found.rt
         whole = tensor
@@ -157,6 +161,28 @@ class PyTensor(Command):
             return "\n".join([tensor_header(tensor, how, style)] + values)
 
         return Answer(data, people, partial)
+
+    def on_each(self, session: Session, args: Args, several: list[Any]) -> Answer:
+        """The same of every process that -on names, one after the other; `GdbextError` where none has it."""
+        if args.save or args.plot:
+            raise GdbextError("-save and -plot write one file: name one process with -on")
+        answers, partial = [], []
+        for one in several:
+            label = escape(getattr(one, "label", str(one)))
+            try:
+                answers.append((label, self.run(session, Args({**vars(args), "on": str(one.pid)}, args.operand_text))))
+            except GdbextError as e:
+                partial.append(f"{label}: {e}")
+        if not answers:
+            raise GdbextError("; ".join(partial))
+        for label, answer in answers:
+            partial += [why if why == "unstopped" else f"{label}: {why}" for why in answer.partial]
+
+        def people(style: Style) -> str:
+            texts = [(label, a.text(style) if callable(a.text) else a.text) for label, a in answers]
+            return "\n".join(f"{style.title(label)}: {text}" for label, text in texts)
+
+        return Answer({"ranks": [{"label": label, **answer.data} for label, answer in answers]}, people, partial)
 
     def work(self, args: Args, tensor: Tensor, data: dict[str, Any], partial: list[str]) -> list[Callable[[Style], str]]:
         """What the options ask for beside the repr, into `data` -> [function of `Style` that shows it]."""

@@ -17,10 +17,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ..render.text import Style
     from ..session.command import Args
     from ..session.session import Session
 
 
+selection, weights = lazy_module("session.engine_selection"), lazy_module("engines.rank_weights")
 census, arrays, statistics, files, opened_files = (
     lazy_module("torch.census"),
     lazy_module("torch.arrays"),
@@ -128,7 +130,8 @@ class PyTensors(Command):
       self.runner.kv_caches[0]                  [2, 128, 8, 64]     bfloat16  cpu        1.0 GiB
       self.runner.model.embed_tokens.weight     [32000, 512]        bfloat16  cpu       31.2 MiB
       2 tensors, 1.0 GiB in 2 storages on cpu
-      (gdb) pytensors -nan                  the first that holds a NaN; with -all, every one
+      (gdb) pytensors -nan                  the first that holds a NaN; with -all, every one; -on all: on every rank
+      (gdb) pytensors -ranks                parameters and buffers that all ranks should have alike, compared by hash
       (gdb) pytensors -save before.json     and later
       (gdb) pytensors -diff before.json     what grew meanwhile
 
@@ -140,6 +143,7 @@ class PyTensors(Command):
     group = "tensors"
     options = (
         Option("nan", help="those that hold a NaN: the first found, or all with -all and in JSON"),
+        Option("ranks", help="compare what every rank of the engine should have alike: norms, buffers, replicated layers"),
         Option("all", help="every row, however many"),
         Option("sort", tuple(SORTS), "by this, bytes first", default="bytes", metavar="S"),
         Option("min-bytes", "int", "only tensors of at least N bytes", default=0, metavar="N"),
@@ -150,8 +154,12 @@ class PyTensors(Command):
     )
 
     def run(self, session: Session, args: Args) -> Answer:
-        if args.nan:
-            need("numpy", "-nan")
+        if args.nan or args.ranks:
+            need("numpy", "-nan" if args.nan else "-ranks")
+        if args.ranks:
+            return _ranks(session, args)
+        if args.nan and args.on and len(session.resolve(args.on)) > 1:
+            return self.nan_on_ranks(session, args)
         rt = session.runtime(args.on)
         before = load_listing(args.diff) if args.diff else None
         partial = session.partial(rt.target)
@@ -192,6 +200,27 @@ class PyTensors(Command):
 
         return Answer(data, people, partial)
 
+    def nan_on_ranks(self, session: Session, args: Args) -> Answer:
+        """-nan on every process that -on names: one answer, each row with its rank."""
+        rows, partial, total = [], [], 0
+        for one in session.resolve(args.on):
+            label = getattr(one, "label", str(one))
+            args.on = str(getattr(one, "pid", one))
+            try:
+                answer = self.run(session, args)
+            except GdbextError as e:
+                partial.append(f"{label}: {e}")
+                continue
+            rows += [{"rank": escape(label), **row} for row in answer.data["tensors"]]
+            partial += [why if why == "unstopped" else f"{label}: {why}" for why in answer.partial]
+            total += answer.data["total_bytes"]
+
+        def text(style: Style) -> str:
+            cells = [[row["rank"], *_cells(row, style)] for row in rows]
+            return table(cells, ["rank", *HEAD], style, right=("bytes",)) if rows else "no tensor holds a NaN on any rank"
+
+        return Answer({"tensors": rows, "total_bytes": total}, text, partial)
+
     @staticmethod
     def with_nan(found: list[Any], every: bool, partial: list[str]) -> tuple[list[Any], dict[int, int]]:
         """-> ([Found], {address: how many NaN})"""
@@ -207,6 +236,46 @@ class PyTensors(Command):
         if failed:
             partial.append(f"{len(failed)} tensors' values cannot be read, the first: {failed[0]}")
         return kept, counts
+
+
+def _ranks(session: Session, args: Args) -> Answer:
+    """Weights that should be the same on every rank of the engine of the process that is named or selected."""
+    partial: list[str] = []
+    held = []
+    engines, _ = selection.engines_for(session, args.on)
+    for rank in [rank for engine in engines for rank in engine.shards()]:
+        try:
+            target = session.open(rank)
+            partial += session.partial(target)
+            held.append((rank.label, weights.of_process(session.runtime(str(rank.pid)))))
+        except GdbextError as e:
+            partial.append(f"{rank.label}: {e}")
+    if not held:
+        raise GdbextError("no rank's model can be read: " + ("; ".join(partial) or "no engine runs here"))
+    rows = weights.different(held)
+    labels, count = [label for label, _ in held], len({path for _, tensors in held for path in tensors})
+
+    def text(style: Style) -> str:
+        if not rows:
+            return f"{count} parameters and buffers are the same on {', '.join(map(escape, labels))}"
+        head = [style.bad(f"{len(rows)} of {count} parameters and buffers differ, the first: {_odd(rows[0])}")]
+        cells = [
+            [style.name(escape(row["path"])), r["label"], str(list(r["shape"])), r["dtype"], *map(_number, (r["min"], r["max"]))]
+            + [_number(r["mean"]), r["hash"][:12]]
+            for row in (rows if args.all else rows[:SHOWN])
+            for r in row["ranks"]
+        ]
+        return "\n".join(head + [table(cells, ["path", "rank", "shape", "dtype", "min", "max", "mean", "hash"], style)])
+
+    return Answer({"ranks": labels, "compared": count, "different": rows}, text, partial)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _odd(row: dict[str, Any]) -> str:
+    return f"{escape(row['path'])} on {', '.join(map(escape, row['odd']))}"
 
 
 def _say_sharers(rows):

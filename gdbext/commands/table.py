@@ -43,6 +43,7 @@ COMMANDS = {
     "pylog": ("pylog", "PyLog"),
     "pytrace": ("pylog", "PyTrace"),
     "llm-save": ("pylog", "LlmSave"),
+    "llm-layers": ("llm_layers", "LlmLayers"),
     "llm-kv": ("llm_kv", "LlmKv"),
     "llm-requests": ("llm_requests", "LlmRequests"),
     "llm-request": ("llm_requests", "LlmRequest"),
@@ -61,6 +62,8 @@ COMMANDS = {
     "llm-hang": ("llm_hang", "LlmHang"),
     "llm-watch": ("llm_watch", "LlmWatch"),
     "llm-report": ("llm_report", "LlmReport"),
+    "llm-record": ("llm_record", "LlmRecord"),
+    "llm-top": ("llm_top", "LlmTop"),
 }
 
 

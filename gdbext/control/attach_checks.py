@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
@@ -11,18 +12,18 @@ import time
 from typing import TYPE_CHECKING
 
 from ..access import ptrace
-from ..access.in_root import open_in_root
+from ..access.in_root import is_of_who_opens, open_in_root
+from ..access.loaded import library_names
 from ..access.permission import permission_hint
-from ..access.proc import ProcTarget, read_proc
-from ..access.working_set import library_names
+from ..access.proc import ProcTarget, process_root, read_proc
 from ..errors import GdbextError, NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 D_LOOKS, D_PAUSE = 5, 0.02  # a thread that is in D at each of so many looks, so many seconds apart, will not leave it soon
 SHOWN = 4  # threads by name
-OWN_FILES = ("/proc/self/", "/proc/thread-self/", "/dev/fd/")  # that mean another file in each process
 DELETED = " (deleted)"  # what the kernel writes behind the path of a file that has none any more
 
 
@@ -100,27 +101,38 @@ def _refuse_odd_files(pid: int, force: bool) -> None:
     such as the pipe that it would read for ever: no reason to attach all the same."""
     target = ProcTarget(pid)
     try:
-        names = {target.exe(), *(os.fsdecode(name) for name in library_names(target, read_proc(pid, "auxv")))}
+        names = {target.exe(), *(os.fsdecode(name) for name in library_names(target.read, read_proc(pid, "auxv")))}
+        root = process_root(pid)
     except GdbextError:
         return  # it has ended: the attach says so
     finally:
         target.close()
     for path in sorted(names):
         path = path[: -len(DELETED)] if path.endswith(DELETED) else path
+        if not path:
+            continue
         which = f"process {pid}: {path!r}, which it names as its program or a library, is"
         reads = f"llm-stacks and pybt -all -on {pid} read the process without"
-        if path.startswith(OWN_FILES):
+        here = os.path.join(os.getcwd(), path)  # gdb's folder, where it looks for what has no whole path
+        if is_of_who_opens(here) or root and is_of_who_opens(path, root):
             raise GdbextError(f"{which} another file in each process, and gdb would open, even wait for, one of its own; {reads}")
-        for whose in {pid, os.getpid()} if path.startswith("/") and not force else ():
-            try:
-                found = open_in_root(whose, path, os.O_PATH)
-            except (OSError, ValueError):
-                continue  # gdb does without it
-            mode = os.fstat(found).st_mode
-            os.close(found)
+        for mode in () if force else _modes(pid, path):
             if not stat.S_ISREG(mode):
                 kind = "a FIFO" if stat.S_ISFIFO(mode) else "no regular file"
                 raise GdbextError(f"{which} {kind}, and gdb would open it; {reads}, llm-attach -force attaches all the same")
+
+
+def _modes(pid: int, path: str) -> Iterator[int]:
+    """`st_mode` of what lies at a path for the process, and for gdb, which follows links of /proc/PID/fd as well; nothing of what
+    is not there: gdb does without it."""
+    with contextlib.suppress(OSError, ValueError):
+        yield os.stat(path).st_mode
+    with contextlib.suppress(OSError, ValueError):
+        found = open_in_root(pid, path, os.O_PATH)
+        try:
+            yield os.fstat(found).st_mode
+        finally:
+            os.close(found)
 
 
 class WayOut:

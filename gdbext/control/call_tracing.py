@@ -22,7 +22,7 @@ from ..render.text import escape
 from ..render.text import seconds as duration
 from .frame_values import result
 from .hw_breakpoints import READ_ERRORS, Process, WordWatchpoint, sweep
-from .pybreak import text_of
+from .pybreak import result_text
 from .pylog import Spoken, arguments_text, record
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class CallTrace(Spoken):
         opcode, argument = rt.target.read(codes.bytecode(frame.code) + max(frame.raw.lasti, 0), 2)
         if opcode in known["return_value"] or opcode in known["return_const"]:
             value = result(frame, argument if opcode in known["return_const"] else None)
-            return " = " + text_of(stop.process, frame.code.name, value, self.pace.show_content)
+            return " = " + result_text(stop.process, frame.code.name, value, self.pace.show_content)
         return " is suspended" if frame.code.flags & SUSPENDS else " is left by an exception"
 
     def _say(self, stop: StopContext, code: Code, text: str, more: dict[str, Any] | None = None) -> None:

@@ -36,3 +36,11 @@ def result(frame: PyFrame, constant: int | None) -> Any:
     if not value:
         raise GdbextError("its result is a small number kept in a tagged word" if raw else "its result is not on the stack")
     return rt.object(value)
+
+
+def first_variable(frame: PyFrame, address: int = 0) -> int:
+    """The address of the object in the first variable (`self` of a method) of a frame, or of the frame at `address` of the same
+    thread; 0 where it is not set."""
+    rt, L = frame.rt, frame.rt.layout
+    at = L["iframe.localsplus"] if "iframe.localsplus" in L else L["frameobj.f_localsplus"]
+    return rt.dialect.untag(rt.target.u64((address or frame.address) + at))

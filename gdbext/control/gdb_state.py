@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from ..access import libraries
 from ..access.cli_gdb import command
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterator
 
 # Settings that a command of ours changes while it works, and puts back before it returns; those a gdb does not know are left out.
 QUIET = {
@@ -87,6 +88,20 @@ class QuietGdb:
                     self.frame.select()
             except gdb.error:
                 pass  # the thread runs by now, or its stack is another: there is no frame to go back to
+
+
+@contextlib.contextmanager
+def every_thread_runs() -> Iterator[None]:
+    """A `with` block in which a resumed process runs with all its threads, whatever scheduler-locking says."""
+    locking = str(gdb.parameter("scheduler-locking"))
+    try:
+        if locking != "off":
+            gdb.execute("set scheduler-locking off", to_string=True)
+        yield
+    finally:
+        if locking != "off":
+            with contextlib.suppress(gdb.error):  # gdb takes it while a process lives only
+                gdb.execute(command("set scheduler-locking {}", locking), to_string=True)
 
 
 class BlockSigint:

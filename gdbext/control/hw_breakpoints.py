@@ -30,7 +30,7 @@ from . import attached_processes, inferior_breakpoints
 from .events import listen
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
 REGISTERS = 4
 MACHINES = ("x86_64",)
@@ -66,12 +66,25 @@ def _has_front_end():
 FRONT_END = _has_front_end()
 
 
+# What a process keeps while it runs: which torch it has, the classes of vtables (in its libraries' files) and of tensors.
+LASTING = ("torch layout", "rtti", "tensor class")
+
+
 class StopMemory(ProcTarget):
     """A process's memory while one of its threads is in a breakpoint's `stop()`: `epoch` ends with the next one."""
 
     def __init__(self, pid, label=""):
         super().__init__(pid, label)
         self.count = 0
+        self._kept = {}  # not `lasting`, which is the pid's: after an exec the process is another program, with a view of its own
+
+    def cached(self, key: object, make: Callable[[], Any]) -> Any:
+        """`make()` once per `epoch`; what is `LASTING` once for all: it would cost each stop tens of milliseconds."""
+        if (key[0] if isinstance(key, tuple) else key) not in LASTING:
+            return super().cached(key, make)
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
 
     @property
     def epoch(self) -> int:
@@ -294,6 +307,9 @@ class HardwareBreakpoint(gdb.Breakpoint):
             return bool(self.reached())
         except READ_ERRORS as e:
             return self.failed(e)
+        except KeyboardInterrupt:  # gdb would print an exception's name and nothing else
+            note("stopped by Ctrl-C")
+            return True
 
     def failed(self, error: Exception) -> bool:
         """Handles a read that failed inside stop(): the thread stops, and the stop gives the reason."""
@@ -357,13 +373,10 @@ class WordWatchpoint(HardwareBreakpoint):
         return found is not None and self.hit(found)
 
 
-def need_hardware_breakpoints() -> None:
-    """Raises `GdbextError` in a gdb whose Python has watchpoints only."""
+def need_hardware_breakpoints(without: str = "nothing can wait for an import: set it when the module is loaded") -> None:
+    """Raises `GdbextError` in a gdb whose Python has watchpoints only; `without`: what that means for the user."""
     if not hasattr(gdb, "BP_HARDWARE_BREAKPOINT"):
-        raise GdbextError(
-            "this gdb cannot set hardware breakpoints from Python (gdb 12 can), so nothing can wait for an import: set it when "
-            "the module is loaded"
-        )
+        raise GdbextError(f"this gdb cannot set hardware breakpoints from Python (gdb 12 can), so {without}")
 
 
 class FunctionBreakpoint(HardwareBreakpoint):

@@ -9,10 +9,7 @@ own.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -23,12 +20,14 @@ from ..cpython import layout as layouts
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError, LayoutError
 from . import guarded_call, pystep
-from .hw_breakpoints import FRONT_END, REGISTERS, Process
+from .cudagdb import has_working_none
+from .hw_breakpoints import REGISTERS, Process
 from .injected_scripts import script
 from .shared_folder import SharedTempDir
+from .time_limit import interrupted_after, unreported_stop
 
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Iterator
+    from typing import Any, Iterable
 
     from ..cpython.runtime import Runtime
 
@@ -116,31 +115,13 @@ def _wait(folder: SharedTempDir, timeout: float) -> dict[str, Any] | None:
 
 
 # ---- earlier ---------------------------------------------------------------------------------------------------------
-@contextlib.contextmanager
-def unreported_stop() -> Iterator[None]:
-    """Keeps gdb from printing a stop inside the block ("Program received signal SIGINT", a frame), which the command tells in its
-    own words.
-
-    `to_string` does not, nor does the log: gdb writes such a report past both. Its standard output leads nowhere meanwhile. Where
-    a front end reads its records there (MI, DAP), or the TUI draws on it, the report stays.
-    """
-    if FRONT_END or "not active" not in gdb.execute("info win", to_string=True):
-        yield
-        return
-    gdb.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 1)
-        yield
-    finally:
-        gdb.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
-
-
 def _by_call(target: ProcTarget, inferior: Any, folder: SharedTempDir, timeout: float) -> dict[str, Any]:
     guarded_call.check_calls()
+    if not has_working_none():
+        raise GdbextError(
+            "this cuda-gdb's Python is broken (its None is not Python's own, as in Debian's 11.8): no call can be made in the "
+            "process; gdb can"
+        )
     process = Process.of(inferior)
     rt = process.rt
     main, run_string = rt.threads()[0], _address(process, "PyRun_SimpleString")
@@ -155,13 +136,8 @@ def _by_call(target: ProcTarget, inferior: Any, folder: SharedTempDir, timeout: 
     if not run.hw_breakpoints:
         process.need(1, "llm-inject")
         raise GdbextError(f"process {inferior.pid}: its main thread runs no Python")
-    ended = threading.Event()
-    threading.Thread(target=_stop_after, args=(timeout, ended), daemon=True).start()
-    try:
-        with unreported_stop():
-            done = run.go()
-    finally:
-        ended.set()
+    with interrupted_after(timeout), unreported_stop():
+        done = run.go()
     if done is None:
         raise GdbextError(
             f"process {inferior.pid}: its main thread ran no line of Python in {timeout:g} s: it is stuck in C, or waits (llm-bt "
@@ -179,12 +155,6 @@ def _by_call(target: ProcTarget, inferior: Any, folder: SharedTempDir, timeout: 
         "waits": "it has not ended yet, and goes on whenever the process runs, attached or not; it tells in "
         f"{folder.here('result')}",
     }
-
-
-def _stop_after(timeout: float, ended: threading.Event) -> None:
-    """SIGINT to gdb itself, as Ctrl-C sends it, when nothing was reached in time."""
-    if not ended.wait(timeout):
-        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _address(process: Process, name: str) -> int:

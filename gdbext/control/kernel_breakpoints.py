@@ -46,6 +46,7 @@ _DRIVER = re.compile(r"lib(cuda|amdhip64)\.so|triton[^/]*\.so")
 class _State:
     breakpoints: list[KernelBreakpoint] = []
     last = None  # (tid, `KernelBreakpoint`, `Launch`) of the last stop of ours
+    gone: list[Any] = []  # breakpoints of gdb that belonged to one the user has deleted
 
 
 class KernelBreakpoint:
@@ -400,8 +401,15 @@ def breakpoints() -> list[KernelBreakpoint]:
 
 def add(breakpoint: KernelBreakpoint) -> None:
     """Registers a breakpoint for the events of its process: new libraries, its end, another process in the same inferior."""
+    sweep()
     _State.breakpoints.append(breakpoint)
-    listen(exited=_on_exit, new_thread=_on_thread, new_objfile=_on_library, breakpoint_deleted=_on_deleted)
+    listen(
+        exited=_on_exit,
+        new_thread=_on_thread,
+        new_objfile=_on_library,
+        breakpoint_deleted=_on_deleted,
+        before_prompt=sweep,
+    )
 
 
 def last_stop() -> Launch | None:
@@ -423,7 +431,17 @@ def _on_deleted(breakpoint: Any) -> None:
         if breakpoint in one.numbered:
             one.numbered.remove(breakpoint)
             if not one.numbered:
-                one.delete()
+                _State.breakpoints.remove(one)
+                one.disable()
+                _State.gone += one.internal + one.device  # gdb walks its list now: it would go on at a deleted one, and crash
+
+
+def sweep(_: Any = None) -> None:
+    """Deletes what belonged to breakpoints that the user has deleted. It must not run inside an event of gdb's deleting."""
+    while _State.gone:
+        breakpoint = _State.gone.pop()
+        if breakpoint.is_valid():
+            breakpoint.delete()
 
 
 def _on_library(event: Any) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import array
+import importlib.util
 from typing import TYPE_CHECKING
 
 from ..cpython.expressions import evaluate
 from ..cpython.objects import Object
 from ..engines import presets as data
 from ..errors import GdbextError
+from ..lazy import lazy_module
 from ..render.text import escape
 from . import follow, hw_breakpoints, pybreak, pycatch
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from ..cpython.codes import BytecodeLocation
     from ..cpython.runtime import Runtime
     from .hw_breakpoints import StopContext
+    from .module_nan import ModuleNanBreakpoint
 
+module_nan = lazy_module("control.module_nan")
 MAX_ELEMENTS = 1 << 24
 # dtype name -> (array type code, mask of the exponent): all its bits set is an infinity or NaN
 EXPONENTS = {
@@ -48,6 +52,7 @@ class NanBreakpoint(pybreak.PyBreakpoint):
     def __init__(self, where, expression, condition, rank):
         super().__init__("llm-break", where, condition, 1, rank)
         self.expression = expression
+        self.modules: ModuleNanBreakpoint | None = None  # wakes once the tensor held a NaN
 
     def reached(self, stop: StopContext, place: BytecodeLocation) -> bool:
         if self.condition and not self.holds(stop):
@@ -64,6 +69,8 @@ class NanBreakpoint(pybreak.PyBreakpoint):
             return False
         self.hits += 1
         hw_breakpoints.note(f"{self.expression} holds {bad}")
+        if self.modules is not None and not bad.startswith("0 NaN"):
+            hw_breakpoints.note(self.modules.wake(stop))
         return self.act(stop, place)
 
 
@@ -113,13 +120,32 @@ def points(rt: Runtime, name: str, condition: str = "", rank: str = "") -> Seque
             PresetBreakpoint(pybreak.Where(f), condition, rank, False) for f, _ in functions
         ]
     if word == "nan":
-        return [NanBreakpoint(pybreak.Where(f), expression, condition, rank) for f, expression in known.nan]
+        return _nan(known.nan, condition, rank)
     found = []
     for function, own in getattr(known, word):
         own = own.format(id=repr(which))
         both = f"({own}) and ({condition})" if own and condition else own or condition
         found.append(PresetBreakpoint(pybreak.Where(function), both, rank, word == "request"))
     return found
+
+
+def _nan(places: Sequence[tuple[str, str]], condition: str, rank: str) -> list[pybreak.PyBreakpoint]:
+    """Where logits are about to be used, and every module once they held a NaN. numpy reads the modules' outputs: without it they
+    are left out."""
+    found = [NanBreakpoint(pybreak.Where(f), expression, condition, rank) for f, expression in places]
+    if importlib.util.find_spec("numpy") is None:
+        return [*found]
+    inside = module_nan.ModuleNanBreakpoint("", rank, dormant=True)
+    for point in found:
+        point.modules = inside
+    return [*found, inside]
+
+
+def place_in_modules(labels: dict[int, str], condition: str = "", rank: str = "") -> Sequence[pybreak.PyBreakpoint]:
+    """Looks at every module's output in every attached process, at once; -> `[PyBreakpoint]`."""
+    point = module_nan.ModuleNanBreakpoint(condition, rank)
+    point.set_in(follow.processes(labels, rank))
+    return [point]
 
 
 def place(labels: dict[int, str], name: str, condition: str = "", rank: str = "") -> Sequence[pybreak.PyBreakpoint]:

@@ -15,7 +15,7 @@ import gdb
 
 from ..access.cli_gdb import silently
 from ..cpython import codes
-from ..cpython.content import shown
+from ..cpython.content import shown, shown_result
 from ..cpython.expressions import condition
 from ..cpython.reprs import SHORT, Repr
 from ..errors import GdbextError, NotFoundError
@@ -210,6 +210,11 @@ def where_text(stop: StopContext, place: BytecodeLocation) -> str:
 def text_of(process: Process, expression: str, value: Any, show_content: bool = False) -> str:
     """A value for one line of a log; private content is counted unless `show_content`."""
     return escape(shown(Repr(SHORT, process.private(show_content)), expression, value))
+
+
+def result_text(process: Process, function: str, value: Any, show_content: bool = False) -> str:
+    """What a function has returned, for one line of a log; private content is counted unless `show_content`."""
+    return escape(shown_result(Repr(SHORT, process.private(show_content)), function, value))
 
 
 # ---- gdb's list of breakpoints ---------------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ class Catchpoint(pybreak.PyBreakpoint):
 
     def set_in(self, processes: list[Process]) -> None:
         """Takes a number and sets its breakpoints; takes all back where that fails."""
+        hw_breakpoints.need_hardware_breakpoints("it cannot stop where exceptions are raised: pybreak a line of the handler")
         for process in processes:
             process.need(len(self.functions), f"pycatch {self.where.text}".strip())
         self.register(

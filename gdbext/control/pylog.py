@@ -21,7 +21,7 @@ from ..render.text import escape
 from ..render.text import seconds as duration
 from .frame_values import arguments, result
 from .hw_breakpoints import READ_ERRORS, REGISTERS, BytecodeWatchpoint
-from .pybreak import PyBreakpoint, text_of
+from .pybreak import PyBreakpoint, result_text, text_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -97,6 +97,7 @@ class Pace:
     ) -> None:
         self.as_json, self.limit, self.every, self.seconds, self.show_content = as_json, limit, every, seconds, show_content
         self.passes = self.said = 0
+        self.ended = False
         self.began: float | None = None
 
     def due(self) -> bool:
@@ -113,6 +114,18 @@ class Pace:
         """Whether the limit is reached."""
         late = self.seconds and self.began is not None and time.monotonic() - self.began >= self.seconds
         return bool(self.limit and self.said >= self.limit or late)
+
+    def end(self, title: str) -> None:
+        """Prints once that the limit is reached: nothing stops there, so without it the process would run on in silence. As JSON
+        each line is an event, and this is none."""
+        if self.ended or self.as_json:
+            return
+        self.ended = True
+        which = f"{self.limit} lines" if self.limit and self.said >= self.limit else f"{self.seconds:g} s"
+        gdb.write(
+            f"{title}: over after {which}: {self.said} of {self.passes} passes told; the process runs on (Ctrl-C stops it)\n"
+        )
+        gdb.flush()
 
 
 class Spoken(PyBreakpoint):
@@ -138,6 +151,7 @@ class Spoken(PyBreakpoint):
         for hardware in self.hw_breakpoints:
             if hardware.alive:
                 hardware.end(disarm=True)
+        self.pace.end(self.title)
 
     def text_of(self, stop: StopContext, expression: str) -> str:
         """The value of an expression in the frame that is about to run, or why there is none, in angle brackets."""
@@ -226,7 +240,7 @@ class Tracepoint(Spoken):
                 break
         seconds = time.monotonic() - began
         try:
-            text = text_of(stop.process, place.code.name, result(stop.frame, constant), self.pace.show_content)
+            text = result_text(stop.process, place.code.name, result(stop.frame, constant), self.pace.show_content)
         except READ_ERRORS as e:
             text = f"<{escape(str(e))}>"
         line = "  " * len(frames) + f"<- {escape(place.code.qualname)} = {text}  ({duration(seconds)})"

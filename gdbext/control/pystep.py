@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import gdb
 
 from ..access import live_gdb
-from ..access.cli_gdb import command
 from ..cpython import codes
 from ..cpython.frames import PyFrame
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
 from . import hw_breakpoints
 from .frame_values import result
+from .gdb_state import every_thread_runs
 from .hw_breakpoints import READ_ERRORS, REGISTERS, BytecodeWatchpoint, Process, StopContext, WordWatchpoint
-from .pybreak import text_of
+from .pybreak import result_text
 
 if TYPE_CHECKING:
     from typing import Any, Callable
@@ -62,7 +62,7 @@ class Run:
             def hit(stop: StopContext, constant: int | None = constant) -> bool:
                 if stop.frame.address == left.address:
                     try:
-                        self.returned = text_of(stop.process, code.name, result(stop.frame, constant))
+                        self.returned = result_text(stop.process, code.name, result(stop.frame, constant))
                     except READ_ERRORS:
                         self.returned = None
                 return False
@@ -78,14 +78,10 @@ class Run:
     def go(self) -> StopContext | None:
         """Resumes all threads until one of them ends it, something else stops the process, or it is gone; -> `StopContext` or
         None."""
-        locking = gdb.parameter("scheduler-locking")
         try:
-            if locking != "off":
-                gdb.execute("set scheduler-locking off", to_string=True)
-            gdb.execute("continue")
+            with every_thread_runs():
+                gdb.execute("continue")
         finally:
-            if locking != "off":
-                gdb.execute(command("set scheduler-locking {}", locking), to_string=True)
             for breakpoint in self.hw_breakpoints:
                 breakpoint.end(disarm=breakpoint.is_valid())
             self.hw_breakpoints = []
@@ -280,7 +276,7 @@ def text(stop: StopContext) -> str:
     frame = stop.frame
     head = f"{escape(frame.function)} at {escape(frame.file)}:{frame.line}, thread {stop.tid}"
     source = source_line(stop.process.view, frame.file, frame.line)
-    return head + (f"\n{frame.line}\t{escape(source)}" if source is not None else "")
+    return head if source is None else f"{head}\n{frame.line}\t" + escape(source, keep="\t")
 
 
 def source_line(target: Any, path: str, number: int) -> str | None:

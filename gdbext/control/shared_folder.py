@@ -10,6 +10,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from ..access.in_root import open_in_root
+from ..access.proc import read_proc, status_field
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
@@ -98,12 +99,9 @@ class SharedTempDir:
 
 def _ids(pid: int) -> tuple[int, int]:
     """(user, group) with which a process opens files (proc(5): status, the last number of Uid and Gid)."""
-    found = {}
-    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as f:
-        for line in f:
-            if line.startswith(("Uid:", "Gid:")):
-                found[line[:3]] = int(line.split()[-1])
-    return found["Uid"], found["Gid"]
+    text = read_proc(pid, "status")
+    user, group = (int(status_field(text, name).split()[-1]) for name in (b"Uid", b"Gid"))
+    return user, group
 
 
 def _check_tmp(pid: int, fd: int, user: int) -> None:

@@ -179,8 +179,9 @@ def _code(printer: Repr, value: Object, depth: int) -> str:
 
 def _partial(printer: Repr, value: Object, depth: int) -> str:
     fn, args, kw = _words(value, "partial", ("fn", "args", "kw"))
-    shown = [printer.show(fn, depth + 1)] + [printer.show(a, depth + 1) for a in args.elements(printer.limits.items)]
-    shown += [f"{k.string(MAX_TEXT)}={printer.show(v, depth + 1)}" for k, v in kw.items(printer.limits.items)]
+    shown = [printer.show(fn, depth + 1)] + [printer.named("args", a, depth + 1) for a in args.elements(printer.limits.items)]
+    keywords = [(k.string(MAX_TEXT), v) for k, v in kw.items(printer.limits.items)]
+    shown += [f"{name}={printer.named(name, v, depth + 1)}" for name, v in keywords]
     info = value.type
     named = info.raw_name if not info.is_python else info.full_name if value.rt.version >= (3, 13) else info.name
     return f"{named}({', '.join(shown)})"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from ..errors import GdbextError
 from .expressions import free_names, index_node, last_name, parsed
-from .privacy import content_length, is_content, is_number, says_nothing
+from .objects import Object
+from .privacy import content_length, is_content, is_number, is_secret, is_text, says_nothing
+from .types import TUPLE
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -33,13 +36,32 @@ def names_in(text: str) -> set[str]:
 
 def shown(repr_: Repr, text: str, value: Any) -> str:
     """The text of the value of an expression. Content is counted where the expression mentions one of the private names of
-    `repr_`, and where no name tells what it is: at an address, behind `$py`, under a name that says nothing."""
+    `repr_` or that of a secret, and where no name tells what it is: at an address, behind `$py`, under a name that says
+    nothing."""
     if repr_.private and content_length(value):
-        if names_in(text) & repr_.private or is_unnamed(text) and is_content(value):
+        names = names_in(text)
+        if names & repr_.private or any(is_secret(name, value) for name in names) or is_unnamed(text) and is_content(value):
             return repr_.count(value)
-    if repr_.private and is_number(value) and _takes_an_item(text, repr_.private):
+    if repr_.private and (is_number(value) or isinstance(value, dict)) and _takes_an_item(text, repr_.private):
         return repr_.count(value)  # one token of many
     return repr_.named(last_name(text), value)
+
+
+def shown_result(repr_: Repr, function: str, value: Any) -> str:
+    """The text of what a function has returned. The name of a function does not tell what it gives: lists of numbers are counted
+    as under a name that says nothing; one value, or a few of them as a tuple, are shown as under the function's name."""
+    return shown(repr_, function if is_text(value) or is_number(value) or _is_record(value) else "result", value)
+
+
+def _is_record(value: Any) -> bool:
+    """Whether a value is a tuple of at most four numbers, texts, bools and Nones."""
+    try:
+        if not isinstance(value, Object) or not value.type.flags & TUPLE or value.len() > 4:
+            return False
+        items = [value.item(i) for i in range(value.len())]
+        return all(is_text(item) or item.isa("int", "float", "NoneType") for item in items)
+    except GdbextError:
+        return False
 
 
 def is_unnamed(text: str) -> bool:

@@ -15,7 +15,7 @@ from .objects import MAX_ITEMS
 from .types import INLINE_VALUES, MANAGED_DICT, MAX_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from .objects import Object
     from .runtime import Runtime
@@ -73,6 +73,26 @@ def _dict_entries(
         pairs = zip(names, words[skip + 1 :: step // 8])
     found = [(k, v) for k, v in pairs if k and v]
     return found if len(found) <= limit else found[:limit]
+
+
+def named(rt: Runtime, pairs: Iterable[tuple[int, int]], wanted: Collection[str] | None = None) -> list[tuple[str, int]]:
+    """`[(key address, value address)]` -> `[(name, value address)]` of the keys that are texts; of those in `wanted` alone, where
+    it is given: the others of thousands are known by their lengths."""
+    found = []
+    names: dict[int, str] = rt.target.cached("attribute names", dict)  # instances of a class have the same keys
+    lengths = None if wanted is None else set(map(len, wanted))
+    for key, value in pairs:
+        try:
+            name = names.get(key)
+            if name is None:
+                if lengths is not None and rt.target.u64(key + rt.layout["ascii.length"]) not in lengths:
+                    continue
+                name = names[key] = rt.object(key).string(MAX_NAME)
+        except GdbextError:
+            continue  # a key that is no str: not an attribute
+        if wanted is None or name in wanted:
+            found.append((name, value))
+    return found
 
 
 def _order_before(rt: Runtime, values: int, count: int) -> list[int]:
@@ -303,19 +323,9 @@ class Dialect:
             return rt.object(pointer).dict_entries()
         return self.dict_entries(rt, _cached_keys(rt, obj.type), values, MAX_ITEMS) if values else []
 
-    def instance_entries(self, rt: Runtime, obj: Object) -> list[tuple[str, int]]:
-        """`[(name, value address)]`"""
-        found = []
-        names: dict[int, str] = rt.target.cached("attribute names", dict)  # instances of a class have the same keys
-        for key, value in self.instance_pairs(rt, obj):
-            try:
-                name = names.get(key)
-                if name is None:
-                    name = names[key] = rt.object(key).string(MAX_NAME)
-                found.append((name, value))
-            except GdbextError:
-                continue  # a key that is no str: not an attribute
-        return found
+    def instance_entries(self, rt: Runtime, obj: Object, wanted: Collection[str] | None = None) -> list[tuple[str, int]]:
+        """`[(name, value address)]` of an instance's own attributes, as `named`."""
+        return named(rt, self.instance_pairs(rt, obj), wanted)
 
     def dict_offset(self, rt: Runtime, info: TypeInfo) -> int:
         """Where the objects of a class have the word that leads to their dict, counted from the object; its low bit says that it

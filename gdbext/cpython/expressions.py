@@ -168,7 +168,7 @@ class Evaluator:
             raise GdbextError(f"{module}:{name} needs a process with Python")
         contents = self.rt.module(module)
         if contents is None:
-            close = difflib.get_close_matches(module, list(self.rt.modules()), 3)
+            close = difflib.get_close_matches(module, [m for m in self.rt.modules() if m != module], 3)
             hint = f"; did you mean {', '.join(close)}?" if close else ""
             raise NotFoundError(f"no module {module} is imported there{hint}")
         try:

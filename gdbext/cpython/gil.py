@@ -14,13 +14,12 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from ..access.model import PAGE
+from ..access.model import PAGE, Thread
 from ..access.proc import read_proc
 from ..errors import FaultError, GdbextError
 
 if TYPE_CHECKING:
     from ..access.base import Target
-    from ..access.model import Thread
     from .runtime import PyThread, Runtime
 
 FUTEX = {"x86-64": 202, "aarch64": 98}
@@ -136,8 +135,7 @@ def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
             f"detach, then add -on {target.pid or 'PID'}"
         )
     found, began = Samples(), time.monotonic()
-    threads = {th.tid: th for th in target.threads()}
-    known = [(py, threads[py.tid]) for py in rt.threads() if py.tid in threads]
+    known = [(py, Thread(py.tid)) for py in rt.threads() if py.tid]  # that it runs needs no more: not a file for each thread
     tids = {py.address: py.tid for py in rt.threads()}
     interps = sorted({py.interp for py, _ in known})
     for _ in range(count):

@@ -1,9 +1,10 @@
-"""What may be a user's prompt or tokens, told by the value itself and by how little its name says.
+"""What may be a user's prompt or tokens, told by the value itself and by how little its name says; and what is a secret.
 
-In a process of an engine three things are counted instead of shown, unless somebody asks for content: what stands under a name
+In a process of an engine four things are counted instead of shown, unless somebody asks for content: what stands under a name
 that engines give to content (their specs' `sensitive`); text and integers under a name that says nothing (`x`, `data`, `line`);
-and any text, wherever it lies, that does not look like a word of the program: an identifier, a number, a path, an address, a
-digest. Text under a name that only programs give (`__doc__`, `_fmt`) is shown, whatever it looks like.
+keys and passwords, told by their names (`authkey`, `HF_TOKEN`) or their type; and any text, wherever it lies, that does not look
+like a word of the program: an identifier, a number, a path, an address, a digest. Text under a name that only programs give
+(`__doc__`, `_fmt`) is shown, whatever it looks like.
 """
 
 from __future__ import annotations
@@ -21,12 +22,20 @@ MAX_WORD = 128  # characters of the longest word of a program: a path, an addres
 _WORD = re.compile(r"[A-Za-z0-9_.:/@+=,~#%&*|^$<>()\[\]-]*")
 _DIGESTS = frozenset((16, 20, 28, 32, 36, 48, 64))  # bytes of a hash, with or without the number of a KV group
 _SAYS_NOTHING = frozenset(
-    "_ a1 a2 answer arg args argument buf buffer chat chunk chunks cur current data dialog doc docs document documents "
-    "element elements first history ids inp input inputs item items kwargs last left line lines message msg new obj object "
-    "old out output outputs param params part parts prev previous query question raw rep reply req request res resp "
-    "response rest result results ret right s1 s2 sentence seq seqs sequence sequences string strings temp tmp token tokens "
-    "turn turns val value values word words".split()
+    "answer arg argument arr array buf buffer char chat chunk cur current data dialog doc document elem element first found "
+    "history hit ids inp input it item kwarg last left line list lst match message msg new obj object old out output pair param "
+    "part piece prev previous query question raw rep reply req request res resp response rest result ret right sentence seq "
+    "sequence str string temp tmp tok token tup tuple turn txt val value word".split()
 )
+# Variables, attributes, keys, options and variables of the environment by which processes and users know each other.
+_SECRET = re.compile(
+    r"secret|passw|passphrase|credential|cookie|authorization|(auth|api|access|private|hmac|master|signing|encryption)[_-]?key"
+    r"|(auth|api|access|bearer|hf|refresh|csrf|jwt)[_-]?token(?![a-z])",
+    re.I,
+)
+_OF_ENVIRONMENT = re.compile(r"[A-Z0-9_]*(TOKEN|_KEY)S?")
+_SECRET_TYPE = "AuthenticationString"  # multiprocessing's
+_VIEWS = frozenset(f"{of}_{what}" for of in ("dict", "odict") for what in ("keys", "values", "items"))
 # Documentation, names of code, formats of logs, names of devices: with spaces, and yet nobody's prompt.
 PROGRAM_TEXT = frozenset(
     "__doc__ __name__ __qualname__ __module__ __file__ __version__ _fmt fmt _datefmt datefmt log_format _description usage "
@@ -36,7 +45,23 @@ PROGRAM_TEXT = frozenset(
 
 def says_nothing(name: str | None) -> bool:
     """Whether a name leaves open what stands under it."""
-    return bool(name) and (len(name or "") == 1 or (name or "").strip("_").lower() in _SAYS_NOTHING)
+    if not name:
+        return False
+    bare = name.strip("_").lower().rstrip("0123456789")  # x1, vals
+    return len(bare) <= 1 or bare in _SAYS_NOTHING or bare.endswith("s") and bare[:-1] in _SAYS_NOTHING
+
+
+def is_secret_name(name: str | None) -> bool:
+    """Whether a name says that a key, a password or the like stands under it."""
+    return bool(name) and bool(_SECRET.search(name or "") or _OF_ENVIRONMENT.fullmatch(name or ""))
+
+
+def is_secret(name: str | None, value: Any) -> bool:
+    """Whether text, bytes or a container of such is a secret: by its type, or by the name that it stands under."""
+    if isinstance(value, Object) and value.type.flags & BYTES and value.type.is_heap:
+        if any(base.name == _SECRET_TYPE for base in value.type.bases()):
+            return True
+    return is_secret_name(name) and not is_number(value) and is_content(value) and bool(content_length(value))
 
 
 def is_word(text: str) -> bool:
@@ -72,8 +97,9 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def is_content(value: Any, depth: int = 2) -> bool:
-    """Whether a value is text or numbers, or a list, tuple, set or deque of such: what prompts and tokens are made of."""
+def is_content(value: Any, depth: int = 4) -> bool:
+    """Whether a value is text or numbers, or a list, tuple, set, deque or array of such, or a dict that counts such: what prompts
+    and tokens are made of."""
     if not isinstance(value, Object):
         if isinstance(value, (list, tuple, set, frozenset)):
             return bool(depth) and any(is_content(v, depth - 1) for v in list(value)[:MAX_LOOKED_AT])
@@ -84,13 +110,48 @@ def is_content(value: Any, depth: int = 2) -> bool:
         inner = _wrapped(value)
         if inner is not None and depth:
             return is_content(inner, depth)
+        shown = parts(value)
+        if shown is not None:
+            return bool(depth) and any(is_content(one, depth - 1) for one in shown)
         if value.type.flags & (LIST | TUPLE) and depth:
             return any(is_content(value.item(i), depth - 1) for i in range(min(value.len(), MAX_LOOKED_AT)))
         if value.isa("set", "frozenset", "collections.deque") and depth:
             return any(is_content(v, depth - 1) for v in value.elements(MAX_LOOKED_AT))
+        if value.type.flags & DICT:
+            pairs = value.items(MAX_LOOKED_AT)
+            return bool(pairs) and all(is_number(one) for pair in pairs for one in pair)
+        return value.isa("numpy.ndarray")
     except GdbextError:
         pass
     return False
+
+
+def parts(value: Object) -> list[Any] | None:
+    """What the repr of an object that is no container shows of others, `MAX_LOOKED_AT` of them at most: the members of a dict's
+    view, the bounds of a slice or a range, a complex number's, the text of a match; None of any other type."""
+    kind, rt = value.type.builtin_name, value.rt
+    if kind in _VIEWS:
+        which = (0,) if kind.endswith("keys") else (1,) if kind.endswith("values") else (0, 1)
+        return [rt.object(pair[i]) for pair in _viewed(value).ordered_entries(MAX_LOOKED_AT) for i in which]
+    if kind == "slice":
+        bounds = [rt.object(rt.target.u64(value.address + rt.layout[f"slice.{key}"])) for key in ("start", "stop", "step")]
+        return [bound for bound in bounds if not bound.is_none()]
+    if kind == "range":
+        bounds = value.range()
+        return [bounds.start, bounds.stop]
+    if kind == "complex":
+        number = value.complex()
+        return [number.real, number.imag]
+    if kind == "re.Match":
+        return [value.attr("string")]
+    if kind == "itertools.repeat":
+        return [_viewed(value)]
+    return None
+
+
+def _viewed(value: Object) -> Object:
+    """What the word behind an object's head points to: the dict of a view."""
+    return value.rt.object(value.rt.target.u64(value.address + value.rt.layout["object.__size"]))
 
 
 def _wrapped(value: Object) -> Object | None:
@@ -112,13 +173,16 @@ def counted(value: Any) -> str:
 def content_length(value: Any) -> int:
     """How many characters or items a str, bytes, container or array holds; 0 for anything else."""
     if not isinstance(value, Object):
-        return len(value) if isinstance(value, (str, bytes, list, tuple, dict)) else 0
+        return len(value) if isinstance(value, (str, bytes, list, tuple, dict, set, frozenset)) else 0
     try:
         adapter = value.adapter
         known = adapter.length() if adapter is not None else NotImplemented
         if known is not NotImplemented:
             return int(known)
-        if value.type.is_heap and not value.type.flags & (LIST | TUPLE | DICT | STR) and not value.isa("array.array"):
+        shown = parts(value)
+        if shown is not None:
+            return int(_viewed(value).len()) if value.type.builtin_name in _VIEWS else len(shown)
+        if value.type.is_heap and not value.type.flags & (LIST | TUPLE | DICT | STR | BYTES) and not value.isa("array.array"):
             inner = _wrapped(value)
             return content_length(inner) if inner is not None else 0
         return value.len()

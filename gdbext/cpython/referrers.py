@@ -111,7 +111,7 @@ def module_roots(rt: Runtime, last: Collection[str] = ("torch", "numpy", "sympy"
         if not all(part.isidentifier() for part in name.split(".")):
             continue
         try:
-            contents = rt.module(name)
+            contents = rt.module_dict(modules[name])
             pairs = contents.dict_entries(MAX_WIDE) if contents is not None else ()
         except GdbextError:
             continue

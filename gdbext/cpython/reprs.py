@@ -69,6 +69,8 @@ class Repr:
         if name in self.private or self.private and privacy.says_nothing(name) and privacy.is_content(value):
             if privacy.content_length(value):
                 return self.count(value)
+        if self.private and privacy.is_secret(name, value):
+            return self.count(value)
         before, self._under = self._under, name or ""
         try:
             return self.show(value, depth) if depth else self(value)
@@ -84,6 +86,10 @@ class Repr:
         if text is not None and (text.isidentifier() or text in self.private):
             return text
         return "_" if text is not None and not privacy.is_word(text) else self._under or "_"
+
+    def under_key(self, key: Any, value: Any, depth: int) -> str:
+        """The text of the value of a dict's key."""
+        return self.named(self._key_name(key), value, depth)
 
     def count(self, value: Any) -> str:
         """What stands for private content."""
@@ -182,7 +188,7 @@ class Repr:
             return python_reprs.show_class(value)
         if flags & EXCEPTION:
             args = value.rt.object(value.rt.target.u64(value.address + value.rt.layout["exc.args"]))
-            return f"{value.type.name}({self.members(args, depth)})"
+            return f"{value.type.name}({self.members(args, depth, 'args')})"
         for name, show in builtin_reprs.BY_NAME.items():
             if value.isa(name):
                 return show(self, value, depth)
@@ -214,7 +220,7 @@ class Repr:
 
     def bytes(self, value: Object) -> str:
         """The repr of bytes or a bytearray."""
-        if self.private and not privacy.are_words(value.raw_bytes(privacy.MAX_WORD + 1)):
+        if self.private and (not privacy.are_words(value.raw_bytes(privacy.MAX_WORD + 1)) or privacy.is_secret(None, value)):
             return self.count(value)
         raw = value.raw_bytes(self.limits.string)
         text = repr(raw)
@@ -250,14 +256,22 @@ class Repr:
 
         return f"{name}({self.each(len(pairs), pairs, field)})"
 
-    def members(self, value: Object, depth: int) -> str:
-        """What stands between the brackets of a list, tuple, set or deque."""
+    def members(self, value: Object, depth: int, name: str | None = None) -> str:
+        """What stands between the brackets of a list, tuple, set or deque; `name`: what each member stands under, where it has a
+        name of its own."""
         if depth >= self.limits.depth and value.len():
             self.truncated = True
             return "..."
         count = value.len()
         addresses = value.element_addresses(min(count, self.limits.items))
-        return self.each(count, addresses, lambda a: self.show(value.rt.object(a), depth + 1) if a else "<NULL>")
+
+        def show(address: int) -> str:
+            if not address:
+                return "<NULL>"
+            held = value.rt.object(address)
+            return self.show(held, depth + 1) if name is None else self.named(name, held, depth + 1)
+
+        return self.each(count, addresses, show)
 
     def _tuple(self, value: Object, depth: int) -> str:
         inner = self.members(value, depth)

@@ -143,7 +143,7 @@ class Runtime:
     def _os_tids(self) -> dict[int, int]:
         """{tid as the process sees it: tid as we see it}; {} where the backend has no thread list."""
         try:
-            return {th.ns_tid: th.tid for th in self.target.threads()}
+            return self.target.own_tids()
         except GdbextError:
             return {}
 
@@ -255,12 +255,16 @@ class Runtime:
         """The `Object` of sys.modules[name], or None. Only names of the same length are read: there are thousands."""
 
         def by_length() -> Any:
+            pairs = self.object(self._modules_address(self.interpreters()[0])).dict_entries()
+            before = self.target.lasting.get("lengths of modules' names", {})  # a name and a module that both stay are the same
+            lengths = {pair: before[pair] for pair in pairs if pair in before}
+            new = [pair for pair in pairs if pair not in lengths]
+            words = self.target.read_many([(key + self.layout["ascii.length"], 8) for key, _ in new])
+            lengths.update((pair, int.from_bytes(word, "little")) for pair, word in zip(new, words) if word)
+            self.target.lasting["lengths of modules' names"] = lengths
             found = {}
-            for key, value in self.object(self._modules_address(self.interpreters()[0])).dict_entries():
-                try:
-                    found.setdefault(self.target.u64(key + self.layout["ascii.length"]), []).append((key, value))
-                except FaultError:
-                    continue
+            for pair, length in lengths.items():
+                found.setdefault(length, []).append(pair)
             return found
 
         for key, value in self.target.cached("python modules by length", by_length).get(len(name), ()):
@@ -278,9 +282,13 @@ class Runtime:
     def module(self, name: str) -> Object | None:
         """The dict of an imported module as an `Object`, or None."""
         found = self._imported(name)
-        if found is None or not found.isa("module"):
+        return None if found is None else self.module_dict(found)
+
+    def module_dict(self, module: Object) -> Object | None:
+        """The dict of a module as an `Object`, None of what is no module."""
+        if not module.isa("module"):
             return None
-        return self.object(self.target.u64(found.address + self.layout["module.md_dict"]))
+        return self.object(self.target.u64(module.address + self.layout["module.md_dict"]))
 
     def release(self, modules: Iterable[str]) -> str:
         """`__version__` of the first of these modules that has one as a str, '' when none does."""

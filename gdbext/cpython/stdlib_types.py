@@ -7,11 +7,7 @@ Modules/_zoneinfo.c. Importing it registers them with `adapters`.
 from __future__ import annotations
 
 import datetime
-import decimal
-import fractions
-import pathlib
 import struct
-import uuid
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError, LayoutError
@@ -20,6 +16,10 @@ from .objects import Object
 from .types import TYPE
 
 if TYPE_CHECKING:
+    import decimal
+    import fractions
+    import pathlib
+    import uuid
     from collections.abc import Sequence
 
     from .reprs import Repr
@@ -37,6 +37,8 @@ class PathAdapter(PlainAdapter):
     )
 
     def make(self) -> pathlib.PurePath:
+        import pathlib  # as those below: milliseconds each, and most processes hold none that is asked for
+
         obj = self.object
         assert obj is not None
         held = dict(obj.fields())
@@ -61,6 +63,8 @@ class DecimalAdapter(PlainAdapter):
     methods = frozenset(("as_tuple", "is_nan", "is_finite", "is_infinite", "is_zero", "is_signed", "adjusted"))
 
     def make(self) -> decimal.Decimal:
+        import decimal
+
         obj = self.object
         assert obj is not None
         t, at = obj.rt.target, obj.address + obj.rt.layout["object.__size"] + 8
@@ -88,6 +92,8 @@ class FractionAdapter(PlainAdapter):
     reprs = ("fractions.Fraction",)
 
     def make(self) -> fractions.Fraction:
+        import fractions
+
         obj = self.object
         assert obj is not None
         held = dict(obj.fields())
@@ -103,6 +109,8 @@ class UuidAdapter(PlainAdapter):
     reprs = ("uuid.UUID",)
 
     def make(self) -> uuid.UUID:
+        import uuid
+
         obj = self.object
         assert obj is not None
         return uuid.UUID(int=dict(obj.fields())["int"].integer())

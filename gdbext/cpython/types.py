@@ -134,17 +134,27 @@ class TypeInfo:
         """`{name: address}` of the class's own dict; {} where it is not to be found."""
 
         def read() -> Any:
-            address, found = self.dict_address or self._static_dict(), {}
-            if not address:
-                return {}
-            for key, value in self.rt.object(address).dict_entries():
+            found, names = {}, self.rt.target.cached("names of attributes", dict)  # classes share them
+            for key, value in self.entries:
                 try:
-                    found[self.rt.object(key).string(MAX_NAME)] = value
+                    if key not in names:
+                        names[key] = self.rt.object(key).string(MAX_NAME)
+                    found[names[key]] = value
                 except GdbextError:
                     continue
             return found
 
         return self._memo("namespace", read)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """[(address of the name, address of the value)] of the class's own dict; [] where it is not to be found."""
+
+        def read() -> Any:
+            address = self.dict_address or self._static_dict()
+            return list(self.rt.object(address).dict_entries()) if address else []
+
+        return self._memo("entries", read)
 
     def _static_dict(self) -> int:
         """3.12+: types that C code defines statically keep their dict with the interpreter (pycore_typeobject.h): tp_subclasses

@@ -140,8 +140,12 @@ class DictView(Adapter):
         self.type_name = ("odict_" if held.isa("collections.OrderedDict") else "dict_") + kind
 
     def text(self, printer: Repr, depth: int) -> str:
-        shown = self.members(printer.limits.items)
-        return f"{self.type_name}([{printer.each(self.held.len(), shown, lambda v: printer.show(v, depth + 1))}])"
+        if self.kind != "values":
+            shown = self.members(printer.limits.items)
+            return f"{self.type_name}([{printer.each(self.held.len(), shown, lambda v: printer.show(v, depth + 1))}])"
+        pairs = self.held.items(printer.limits.items)  # a value stands under its key
+        inner = printer.each(self.held.len(), pairs, lambda p: printer.under_key(p[0], p[1], depth + 1))
+        return f"{self.type_name}([{inner}])"
 
     def length(self) -> int:
         return self.held.len()

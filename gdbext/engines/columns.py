@@ -12,6 +12,7 @@ import itertools
 import operator
 from itertools import chain, compress, repeat
 
+from ..cpython.dialects import named
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 
 TYPE_CHECKING = False
@@ -40,8 +41,12 @@ class Columns:
 
     def __init__(self, target: Target, addresses: Sequence[int], size: int) -> None:
         self.target, self.addresses, self.size = target, addresses, size
-        self.runs = _runs(addresses)
-        self.pieces = _pieces(target, self.runs, size)
+        gathered = target.gather(addresses, size) if not size % 8 and _are_scattered(addresses) else None
+        if gathered is not None:  # their copies lie one after the other
+            self.runs, self.pieces = [(0, len(addresses), size)], [(0, gathered.cast("Q"))]
+        else:
+            self.runs = _runs(addresses)
+            self.pieces = _pieces(target, self.runs, size)
 
     def words(self, offset: int) -> List[int]:
         """The 64-bit word at `offset` of each, in order."""
@@ -81,6 +86,14 @@ class Columns:
                 found += [(i, word) for i, word in enumerate(words, at) if word != value]
             at += count
         return found
+
+
+def _are_scattered(addresses: Sequence[int]) -> bool:
+    """Whether objects lie all over the heap: their runs would be nearly as many as they are."""
+    if len(addresses) <= FEW or functools.reduce(operator.or_, addresses) & 7:
+        return False
+    differences = list(map(operator.sub, addresses[1:], addresses))
+    return sum(map(operator.ne, differences, differences[1:])) > len(addresses) // 4
 
 
 def _runs(addresses: Sequence[int]) -> List[Run]:
@@ -177,9 +190,10 @@ class Places:
 def integers(rt: Runtime, pointers: Sequence[int]) -> List[int]:
     """The plain ints (bools too) that object addresses lead to, in order. `GdbextError` for another type."""
     L = rt.layout
-    few = set(pointers) if len(set(pointers[:8192])) < 4096 else ()
-    if 0 < len(few) < 4096 or not pointers:
-        known = {p: rt.object(p).integer(max_digits=SMALL) for p in few}
+    distinct = set(pointers)
+    if len(distinct) <= max(FEW, len(pointers) // 2):  # small ints are shared, and so are those of requests that are alike
+        few = list(distinct)
+        known = dict(zip(few, (rt.object(p).integer(max_digits=SMALL) for p in few) if len(few) <= FEW else integers(rt, few)))
         return list(map(known.__getitem__, pointers))
     tagged = "long.long_value.lv_tag" in L
     head = L["long.long_value.lv_tag"] if tagged else L["varobj.ob_size"]
@@ -300,15 +314,15 @@ class Records:
         Dicts that were filled alike have a key at one and the same place: it is looked for in one of them and proved in the
         others; those where it is not are asked again with one of them, and what is left after `KINDS` times is read one by
         one."""
-        keys_at = self.rt.layout["dict.ma_keys"]
         if self._keys is None:
-            dicts = self._dict_pointers()
-            self._keys = Columns(self.rt.target, dicts, keys_at + 8).words(keys_at) if all(dicts) else []
-        if not self._keys:
-            return None
+            self._keys = self._key_tables()
         found = [0] * len(self.addresses)
+        left = [i for i, keys in enumerate(self._keys) if keys]
+        alone = [i for i, keys in enumerate(self._keys) if not keys]
         strangers = set(self.foreign)
-        left = [i for i in range(len(self.addresses)) if i not in strangers]
+        alone = [i for i in alone if i not in strangers] if strangers else alone
+        if not left or len(alone) > FEW:
+            return None
         for _ in range(KINDS):
             place = self._place_of_key(left[len(left) // 2], name) if left else None
             if place is None:
@@ -322,17 +336,26 @@ class Records:
             left = [left[i] for i in sorted(elsewhere)]
         if len(left) > FEW:
             return None  # tables that share their keys (3.9, 3.10) keep the values elsewhere
-        for i in left:
+        for i in left + alone:
             found[i] = dict(self.rt.object(self.addresses[i]).instance_entries()).get(name, 0)
         return found
 
-    def _dict_pointers(self) -> List[int]:
-        """The address of each object's dict, 0 where it has none."""
-        at = self.rt.dialect.dict_offset(self.rt, self.type)
-        if self.foreign or not at:
-            return [self.rt.dialect.dict_pointer(self.rt, self.rt.object(a)) for a in self.addresses]
-        words = Columns(self.rt.target, [a + at for a in self.addresses], 8).words(0)
-        return [0 if word & 1 else word for word in words]
+    def _key_tables(self) -> List[int]:
+        """The address of the table of keys of each object's dict, 0 where it has none, or is of another class."""
+        at, keys_at = self.rt.dialect.dict_offset(self.rt, self.type), self.rt.layout["dict.ma_keys"]
+        strangers = set(self.foreign)
+        own = [i for i in range(len(self.addresses)) if i not in strangers] if strangers else range(len(self.addresses))
+        if at:
+            words = Columns(self.rt.target, [self.addresses[i] + at for i in own], 8).words(0)
+            dicts = [0 if word & 1 else word for word in words]
+        else:
+            dicts = [self.rt.dialect.dict_pointer(self.rt, self.rt.object(self.addresses[i])) for i in own]
+        held = [(i, pointer) for i, pointer in zip(own, dicts) if pointer]
+        found = [0] * len(self.addresses)
+        keys = Columns(self.rt.target, [pointer for _, pointer in held], keys_at + 8).words(keys_at) if held else []
+        for (i, _), word in zip(held, keys):
+            found[i] = word
+        return found
 
     def _tables(self, places: List[int], size: int) -> Columns:
         """The first `size` bytes of the tables of keys of the objects at some places of the list: read once for all of them."""
@@ -346,7 +369,7 @@ class Records:
         """(address of the key, its offset in the table of keys) of a member in the dict of the object at a position, None where
         it has none."""
         pairs = self.rt.dialect.instance_pairs(self.rt, self.rt.object(self.addresses[number]))
-        pair = next((p for p in pairs if self.rt.object(p[0]).string(MAX_NAME) == name), None)
+        pair = next((p for p in pairs if dict(named(self.rt, [p], (name,)))), None)
         if pair is None or not self._keys:
             return None
         table = self.rt.target.read_partial(self._keys[number], MAX_KEYS)

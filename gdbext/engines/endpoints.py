@@ -50,6 +50,15 @@ def listeners(pid: int | str, proc: str = "/proc") -> set[tuple[int, int, str]]:
     return found
 
 
+def listens(pid: int, port: int, proc: str = "/proc") -> bool:
+    """Whether somebody of a process's user listens on `port` in its network namespace, which is ours too."""
+    try:
+        user = os.stat(f"{proc}/{pid}").st_uid
+    except OSError:
+        return False
+    return any((number, owner) == (port, user) for number, owner, _ in listeners("self", proc) & listeners(pid, proc))
+
+
 def of_rank(rank: Rank | None) -> dict[str, Any] | None:
     """What `ask` gives of the server that an engine's process is; None for every other process."""
     spec = spec_of(rank.engine) if rank is not None and rank.role in SERVERS else None
@@ -61,11 +70,7 @@ def of_rank(rank: Rank | None) -> dict[str, Any] | None:
 def ask(pid: int, port: int, pattern: str, proc: str = "/proc") -> dict[str, Any] | None:
     """`{port, health, metrics: {name: value}}`, `health`: the status or what went wrong; None where nobody of the process's user
     listens on `port` here. `pattern`: of the metrics that tell of requests."""
-    try:
-        user = os.stat(f"{proc}/{pid}").st_uid
-    except OSError:
-        return None
-    if not any((number, owner) == (port, user) for number, owner, _ in listeners("self", proc) & listeners(pid, proc)):
+    if not listens(pid, port, proc):
         return None
     health, _ = get(port, "/health")
     status, text = get(port, "/metrics")

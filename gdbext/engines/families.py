@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .registry import SPECS
-from .search import could_have_started
+from .search import could_have_started, is_init
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def mark(ranks: Dict[int, Rank], table: ProcTable) -> None:
         if process.single and rank.parent is not None and rank.parent.process.cmdline == process.cmdline and rank.prefix:
             _inherited(rank)
         if rank.role in ORPHANS and rank.parent is None and (rank.origin in ("title", "comm") or process.is_spawned):
-            if parent is None or parent.pid <= 1:
+            if parent is None or is_init(parent):
                 rank.mark("orphan", "its parent is gone")
             elif not could_have_started(parent, process):
                 rank.mark("orphan", f"its parent {parent.pid} ({parent.comm}) is no engine's")

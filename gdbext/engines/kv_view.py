@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import gc
 import math
 import re
 
@@ -14,23 +12,27 @@ from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from . import registry
+from .batches import uncollected
 from .objects import frames_are_whole
 
 arrays, stats, invariants = lazy_module("torch.arrays"), lazy_module("torch.stats"), lazy_module("kvcache.invariants")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, List, Optional, Tuple
+    from typing import Any, Callable, List, Optional, Tuple, TypeVar
 
     from ..access.base import Target
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
     from ..kvcache.addresses import Layer, Part
     from ..kvcache.invariants import Report
-    from ..kvcache.model import Cache, Worker
+    from ..kvcache.model import Cache, ValueFault, Worker
     from ..torch.tensor import Tensor
     from .group import Engine
     from .spec import EngineSpec
+
+    T = TypeVar("T")
+    Values = Callable[[Cache, List[Worker], List[str]], List[ValueFault]]
 
 CHECKS = 4  # a process that runs is read again until what looks broken is seen each time
 
@@ -57,16 +59,21 @@ def scheduler_of(rt: Runtime) -> Optional[Object]:
     return spec_of(rt).kv.find_scheduler(rt) if has_engine(rt) else None
 
 
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without garbage collection: it would look through a million new tuples again and again, and none of them is garbage."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+def _sought_in_frames(rt: Runtime, find: Callable[[], T]) -> T:
+    """`find()`, which looks into frames: again where a process runs on and it is not found, until all its threads could be read
+    so often that it is not in them."""
+    whole = 0
+
+    def read() -> T:
+        nonlocal whole
+        try:
+            return find()
+        except NotFoundError as e:
+            whole += frames_are_whole(rt)
+            e.final = e.final or whole >= LASTING_TRIES
+            raise
+
+    return retry_reading(rt.target, read, lasting=SECONDS)
 
 
 class View:
@@ -107,24 +114,16 @@ class View:
         return self.reader.read(self.rt, None, self._content)  # says what is missing
 
     def _scheduler(self, rt: Runtime) -> Optional[Object]:
-        """The scheduler of a process or None; a process that runs on is looked at again before it is said to have none, until
-        all its threads could be read so often."""
-        whole = 0
+        """The scheduler of a process or None."""
 
         def find() -> Object:
-            nonlocal whole
             root: Optional[Object] = self.reader.find_scheduler(rt)
             if root is None:
-                whole += frames_are_whole(rt)
-                error = NotFoundError(
-                    f"{rt.target.describe()} has no scheduler in it: name the process that schedules (llm-ranks)"
-                )
-                error.final = whole >= LASTING_TRIES
-                raise error
+                raise NotFoundError(f"{rt.target.describe()} has no scheduler in it: name the process that schedules (llm-ranks)")
             return root
 
         try:
-            return retry_reading(rt.target, find, lasting=SECONDS)
+            return _sought_in_frames(rt, find)
         except NotFoundError:
             return None
 
@@ -132,7 +131,7 @@ class View:
         """The cache of a scheduler, which stays where it is."""
 
         def read() -> Cache:
-            with _uncollected():
+            with uncollected():
                 return self.reader.read(rt, root, self._content)
 
         cache = retry_reading(rt.target, read, lasting=SECONDS)
@@ -147,8 +146,8 @@ class View:
         shards = self._siblings("shards")
         for label, target in shards or [(self.target.label or "this process", self.target)]:
             try:
-                read = functools.partial(self._worker, target, label, num_blocks)
-                found.append(retry_reading(target, read, lasting=SECONDS))
+                rt = open_runtime(target)
+                found.append(_sought_in_frames(rt, functools.partial(self.reader.read_worker, rt, label, num_blocks)))
                 self.unstopped(target)
             except GdbextError as e:
                 missing.append(f"{label}: {e}")
@@ -157,10 +156,6 @@ class View:
         elif missing:
             self.partial += missing
         return found
-
-    def _worker(self, target: Target, label: str, num_blocks: Optional[int]) -> Worker:
-        worker: Worker = self.reader.read_worker(open_runtime(target), label, num_blocks)
-        return worker
 
     def unstopped(self, target: Target) -> None:
         """Notes in `partial` that a process is read while it runs."""
@@ -189,26 +184,29 @@ def block_stats(layer: Layer, block: int) -> dict[str, Any]:
         return {"why": str(e)}
 
 
-def check(view: Any, view_again: Callable[[], Any], ranks: bool) -> Tuple[Report, Cache, List[Worker], Any]:
-    """Checks the invariants of a view's cache, and with `ranks` the workers' tables -> (report, cache, workers, the view read
-    last).
+def check(
+    view: Any, view_again: Callable[[], Any], ranks: bool, values: Optional[Values] = None
+) -> Tuple[Report, Cache, List[Worker], Any]:
+    """Checks the invariants of a view's cache, with `ranks` the workers' tables, with `values` (kv_deep.read) what is in the
+    blocks -> (report, cache, workers, the view read last).
 
     A process that runs on is read again, up to `CHECKS` times: a fault that is not seen each time was a change under the
     reader."""
-    report, cache, workers = _checked(view, ranks)
+    report, cache, workers = _checked(view, ranks, values)
     for _ in range(CHECKS if "unstopped" in view.partial else 0):
         if not report.violations:
             break
         view, before = view_again(), {v.key for v in report.violations}
-        report, cache, workers = _checked(view, ranks)
+        report, cache, workers = _checked(view, ranks, values)
         report.violations = [v for v in report.violations if v.key in before]
     return report, cache, workers, view
 
 
-def _checked(view: Any, ranks: bool) -> Tuple[Report, Cache, List[Worker]]:
+def _checked(view: Any, ranks: bool, values: Optional[Values]) -> Tuple[Report, Cache, List[Worker]]:
     cache = view.cache()
-    workers = view.workers(cache.pools[0].size) if ranks else []
-    return invariants.check(cache, workers), cache, workers
+    workers = view.workers(cache.pools[0].size) if ranks or values else []
+    found = None if values is None else values(cache, workers, view.partial)
+    return invariants.check(cache, workers if ranks else [], found), cache, workers
 
 
 class NativeView:

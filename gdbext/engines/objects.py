@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 
-from ..access.retry import retry
+from ..access.retry import retry, settled_counts
 from ..cpython import tasks
 from ..errors import GdbextError, LayoutError, NotFoundError
 from ..torch.tensor_impl import is_tensor, read_tensor
@@ -12,7 +12,7 @@ from .columns import integers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Collection, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+    from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
     from ..cpython.frames import PyFrame
     from ..cpython.objects import Object
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MAX_THREADS = 256
 MAX_NUMBERS = 1 << 28
+MAX_STEPS = 8  # of a scheduler that may lie between two readings of its counter, one after the other
 MAX_TOKENS_SHOWN = 4096
 MOMENT = 0.5  # seconds for which frames of a process that runs on are read again
 
@@ -82,6 +83,16 @@ def first_integer(obj: Object, places: Places) -> Optional[int]:
         if value is not None:
             return int(value)
     return None
+
+
+def counted(rt: Runtime, obj: Object, names: Mapping[str, str]) -> Dict[str, int]:
+    """What an object counts, `names`: {in words: attribute}, as `settled_counts`; without what it lacks."""
+
+    def read() -> Dict[str, int]:
+        values = ((what, optional(obj, name)) for what, name in names.items())
+        return {what: value for what, value in values if isinstance(value, int)}
+
+    return settled_counts(rt.target, read, MAX_STEPS)
 
 
 # ---- frames --------------------------------------------------------------------------------------------------------------

@@ -79,6 +79,11 @@ class Rank:
         return "orphan" in self.marks
 
     @property
+    def is_left(self) -> bool:
+        """Whether it, or what started it, is an orphan: nobody can reach it any more."""
+        return self.orphan or self.parent is not None and self.parent.is_left
+
+    @property
     def stopped(self) -> bool:
         return "stopped" in self.marks
 

@@ -55,6 +55,11 @@ def collective_files() -> Tuple[str, ...]:
     return tuple(dict.fromkeys(name for spec in ENGINES for name in spec.collective_files))
 
 
+def spins_in(function: str, file: str) -> bool:
+    """Whether a process of any engine runs in a circle in this function until another rank has something for it."""
+    return any(function == name and file.endswith(end) for spec in ENGINES for name, end in spec.spins)
+
+
 def owner_of(file: str) -> Optional[EngineSpec]:
     """The engine that a source file belongs to, None for another program's."""
     return next((spec for spec in ENGINES if spec.owns(file)), None)

@@ -35,6 +35,11 @@ def could_have_started(parent: Process, process: Process) -> bool:
     return not parent.rss < LARGE <= process.rss
 
 
+def is_init(process: Process) -> bool:
+    """Whether it is the init that orphans end at. In a container pid 1 may be the engine's own server, a Python."""
+    return process.pid <= 1 and not process.is_python
+
+
 class Search:
     """The engine processes found so far (`ranks`, by pid), and the kinds of evidence, to be asked in the order of `survey`.
     `partial`: why that may not be all; `hidden`: how many large processes could not be looked into."""
@@ -114,7 +119,7 @@ class Search:
         spec = SPECS[rank.engine]
         role = spec.parent_roles.get(rank.role)
         parent = self.table.parent(rank.process)
-        if role is None or parent is None or parent.pid <= 1 or parent.pid in self.ranks or parent.state in "ZX":
+        if role is None or parent is None or is_init(parent) or parent.pid in self.ranks or parent.state in "ZX":
             return []
         if rank.unconfirmed and rank.prefix:
             return []  # a title of someone else's, perhaps: its parent is nobody yet
@@ -165,9 +170,9 @@ class Search:
             ranks = environ_ranks(spec, process.environ)
             parent = self.table.parent(process)
             spawned = process.is_spawned or (parent is not None and parent.cmdline == process.cmdline and parent.is_python)
-            if spawned and parent is not None and parent.pid > 1 and parent.is_python and parent.pid not in self.ranks:
+            if spawned and parent is not None and parent.is_python and parent.pid not in self.ranks:
                 up = self.table.parent(parent)
-                top = parent if not (parent.is_spawned and up is not None and up.pid > 1 and up.is_python) else up
+                top = parent if not (parent.is_spawned and up is not None and up.is_python) else up
                 if top.pid not in self.ranks:
                     role = "engine-core" if top.is_spawned else "frontend"
                     self.relate(
@@ -273,7 +278,7 @@ class Search:
                     rank.label_ranks
                     and any(r.label_ranks and r.role == rank.role and r.process.pgrp == rank.process.pgrp for r in relatives)
                 )
-                or (rank.role == "engine-core" and parent is not None and parent.pid > 1 and parent.is_python)
+                or (rank.role == "engine-core" and parent is not None and parent.is_python)
             ):
                 if rank.title_is_comm:
                     confirmed.append(rank)

@@ -97,6 +97,7 @@ class EngineSpec:
     starting: str = ""  # functions in which a process starts up
     answering: str = ""  # functions in which a process waits for another one's answer
     collective_files: Tuple[str, ...] = ()  # ends of the paths of files whose functions communicate with other ranks
+    spins: Tuple[Tuple[str, str], ...] = ()  # (function, end of its file's path) that run in a circle until another rank comes
     rings: Optional[Rings] = None
 
     # ---- what it says of itself by HTTP ----
@@ -113,6 +114,8 @@ class EngineSpec:
     sensitive: FrozenSet[str] = frozenset()  # names under which it keeps users' prompts and tokens
     presets: Optional[Presets] = None
     profiler: Optional[Profiler] = None
+    compile_marks: Tuple[str, ...] = ()  # attributes of a module that are False where the engine compiles its calls
+    eager: str = ""  # what to start it with so that each module is called from Python
     kernels: str = ""  # its word in the catalogue of kernels, where it has some of its own in Triton
 
     # ---- recognising ----
@@ -175,8 +178,8 @@ class EngineSpec:
     @property
     def kv(self) -> Optional[ModuleType]:
         """The reader of its KV cache, or None. Of a Python engine a module with `find_scheduler(rt)`, `read(rt, scheduler,
-        content)` -> `Cache` and `read_worker(rt, label, num_blocks)` -> `Worker`; of a C++ engine (`kv_classes`) one with
-        `read(found)`."""
+        content)` -> `Cache`, `read_worker(rt, label, num_blocks)` -> `Worker` and, where it is known, `find_model(rt)` -> the
+        model that the process calls, or None; of a C++ engine (`kv_classes`) one with `read(found)`."""
         return self._module(self.kv_module)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from ..access.proc import read_proc, status_field
 from ..errors import GdbextError, NotFoundError
 from .rank import label_parts
 from .registry import SPECS
@@ -24,9 +25,8 @@ def _thread_group(number: int) -> Optional[int]:
     """The pid of the process that `number` (a pid or tid) belongs to; None when there is none. /proc shows threads by number
     too."""
     try:
-        with open(f"/proc/{number}/status") as f:
-            return int(re.search(r"^Tgid:\s*([0-9]+)", f.read(), re.M).group(1))
-    except (OSError, AttributeError, ValueError):
+        return int(status_field(read_proc(number, "status"), b"Tgid"))
+    except (GdbextError, ValueError):
         return None
 
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..cpython import gc
 from ..errors import GdbextError
+from .marks import PAGE, TOP, Numbers, Places, Seen, distinct, give_back
 from .model import ring_numbers, stretches
+from .rings import Rings
 from .shapes import HEAD, counted
-from .words import PAGE, TOP, Vector, distinct
+from .words import FEW_SLOTS, SLOTS, Vector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
     from .shapes import Shape
     from .words import Columns
 
-MAX_WORDS = 1 << 20  # of objects' bodies that are gathered before they are looked at
+MAX_WORDS = 1 << 19  # of objects' bodies that are gathered before they are looked at
+MAX_TABLES = 1 << 20  # whose contents are read at once, in the order of addresses
+MANY = 3 << 20  # objects that leave less memory for windows
+MAX_LENGTH = (1 << 31) - 1  # of a container
 MAX_PENDING = 1 << 21  # references to objects that the collector does not track, before these are looked at
 
 
@@ -28,61 +33,101 @@ class VectorWalk:
     def __init__(self, heap: Heap) -> None:
         self.heap, self.np = heap, heap.numpy
         self.reader = Vector(heap.rt.target, heap.numpy)
-        self.blocks: list[tuple[int, Any]] = []  # (first node, sorted addresses)
-        self.columns: dict[str, list[Any]] = {name: [] for name in ("addresses", "types", "sizes", "lengths", "leaf_bytes")}
+        self.columns: dict[str, list[Any]] = {name: [] for name in ("addresses", "types", "sizes", "lengths")}
         self.edges: list[tuple[Any, Any]] = []
-        self.known = self.np.zeros(0, dtype=self.np.int64)  # addresses that are leaves, or no objects, sorted
+        self.heap.numbers = Numbers(self.np)
+        self._forms = self.np.zeros(0, dtype=self.np.int32)  # by number of a type
+        self.seen = Seen(self.np)  # leaves, and addresses where no object is
+        self._places: list[tuple[Places, Any]] = []  # of the tracked objects, and of the other nodes with their numbers
 
     # ---- nodes -------------------------------------------------------------------------------------------------------
     def tracked(self) -> range:
         """Lists the tracked objects; -> their nodes."""
+        np, heap = self.np, self.heap
+        found, types = self._lists() if heap.rt.target.is_stopped else self._changing_lists()
+        heap.tracked = len(found)
+        give_back()
+        self.reader.slots = SLOTS if len(found) < MANY else FEW_SLOTS
+        forms = self._form_numbers(types)  # metatypes are among these
+        heap.strange = len(distinct(np, types[forms == 0]))
+        del forms
+        self._places = [(Places(np, found), None)]
+        return self._add(found, types)
+
+    def _lists(self) -> tuple[Any, Any]:
+        """-> (addresses, numbers of types) of what the lists of a process that stands still hold, sorted."""
+        np, heap = self.np, self.heap
+        numbered = ring_numbers(heap.rt)
+        rings = Rings(heap, self.reader, [head for _, head in numbered])
+        chosen = np.zeros(len(rings.addresses), dtype=bool)
+        apart: list[tuple[int, int]] = []
+        for number, (generation, head) in enumerate(numbered):
+            own = rings.ring(number)
+            if own is None:
+                apart.append((generation, head))
+            else:
+                heap.generations[generation] += len(own)
+                chosen[own] = True
+        found, types = rings.addresses[chosen], rings.types[chosen]
+        del rings, chosen
+        return self._sorted(*self._followed(apart, found, types)) if apart else (found, types)
+
+    def _changing_lists(self) -> tuple[Any, Any]:
+        """As `_lists`, of a process that runs on."""
+        np = self.np
+        empty = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
+        return self._sorted(*self._followed(ring_numbers(self.heap.rt), *empty))
+
+    def _followed(self, numbered: list[tuple[int, int]], found: Any, types: Any) -> tuple[Any, Any]:
+        """Adds the objects of lists that are followed one by one."""
         np, heap, windows = self.np, self.heap, gc.Windows(self.heap.rt.target)
         addresses, kinds = array("q"), array("q")
-        for generation, head in ring_numbers(heap.rt):
+        for generation, head in numbered:
             begin = len(addresses)
             for some, of in stretches(heap, generation, head, windows):
                 addresses.extend(some)
                 kinds.extend(of)
-            own = len(addresses) - begin
-            heap.generations[generation] += (
-                own if heap.rt.target.is_stopped else len(distinct(np, np.frombuffer(addresses[begin:], dtype="<i8")))
-            )
-        windows.clear()
-        found, types = np.frombuffer(addresses, dtype="<i8"), np.frombuffer(kinds, dtype="<i8")
+            heap.generations[generation] += len(distinct(np, np.frombuffer(addresses[begin:], dtype="<i8")))
+        return (
+            np.concatenate([found, np.frombuffer(addresses, dtype="<i8")]),
+            np.concatenate([types, heap.numbers.of(np.frombuffer(kinds, dtype="<i8"))]),
+        )
+
+    def _sorted(self, found: Any, types: Any) -> tuple[Any, Any]:
+        """Each object once."""
+        np = self.np
         order = np.argsort(found, kind="stable")
         order = order[np.diff(found[order], prepend=-1) != 0]
-        heap.tracked = len(order)
-        for kind in distinct(np, types).tolist():
-            heap.shape(kind)  # metatypes are among these
-        return self._add(found[order], types[order])
+        return found[order], types[order]
 
     def _add(self, addresses: Any, types: Any) -> range:
         np = self.np
-        first = sum(len(a) for _, a in self.blocks)
-        self.blocks.append((first, addresses))
+        first = sum(map(len, self.columns["addresses"]))
         for name, column in (("addresses", addresses), ("types", types)):
             self.columns[name].append(column)
-        for name, empty in (("sizes", 0), ("lengths", -1), ("leaf_bytes", 0)):
-            self.columns[name].append(np.full(len(addresses), empty, dtype=np.int64))
+        for name, empty, dtype in (("sizes", 0, np.int64), ("lengths", -1, np.int32)):
+            self.columns[name].append(np.full(len(addresses), empty, dtype=dtype))
         return range(first, first + len(addresses))
 
     def follow(self, block: range) -> range:
         """Measures the nodes of `block`, the last ones added, and adds what they hold; -> the nodes that are new."""
         addresses, types = self.columns["addresses"][-1], self.columns["types"][-1]
-        pending, count = [(self.known[:0], self.known[:0])], 0
+        pending, count = [(self.np.zeros(0, dtype=self.np.int32), addresses[:0])], 0
         for sources, words in self._references(self._measured(block, addresses, types)):
             pending.append(self._resolve(sources, words))
             count += len(pending[-1][0])
             if count > MAX_PENDING:
                 pending, count = [self._settle(pending)[:2]], 0
+                give_back()
         return self._new(*self._settle(pending))
 
     def _measured(self, block: range, addresses: Any, types: Any) -> Iterator[tuple[Any, Shape, Columns]]:
         """Yields (nodes, `Shape`, `Columns`) of the objects of one type in one neighbourhood, once their sizes are noted."""
         sizes, lengths = self.columns["sizes"][-1], self.columns["lengths"][-1]
         for places, shape, c in self._groups(addresses, types):
-            sizes[places], lengths[places] = self._sizes(shape, c), shape.length(c)
-            yield block.start + places, shape, c
+            sizes[places] = self._sizes(shape, c)
+            lengths[places] = self.np.minimum(shape.length(c), MAX_LENGTH)
+            yield (block.start + places).astype(self.np.int32), shape, c
 
     def _sizes(self, shape: Shape, c: Columns) -> Any:
         """Bytes of each object; 0 of one that says it takes more than there is memory: it changed while it was read."""
@@ -92,48 +137,68 @@ class VectorWalk:
         return self.np.where(wrong, 0, sizes)
 
     def _groups(self, addresses: Any, types: Any) -> Iterator[tuple[Any, Shape, Columns]]:
-        """Yields (places in `addresses`, `Shape`, `Columns`) of the objects of one type in one neighbourhood."""
+        """Yields (places in `addresses`, `Shape`, `Columns`) of the objects of one form in one neighbourhood."""
         np = self.np
         for part in self.reader.batches(addresses):
-            kinds, inverse = np.unique(types[part], return_inverse=True)
-            shapes = [self.heap.shape(kind) for kind in kinds.tolist()]
-            at = addresses[part]
-            order = np.argsort(inverse, kind="stable")
-            ends = np.cumsum(np.bincount(inverse, minlength=len(kinds))).tolist()
-            for shape, start, end in zip(shapes, [0, *ends], ends):
-                if shape is not None:
-                    mine = np.sort(order[start:end])
+            if self.heap.clock.late("reading objects", part.start, len(addresses)):
+                self.heap.unread += len(addresses) - part.start
+                return
+            forms, at = self._form_numbers(types[part]), addresses[part]
+            order = np.argsort(forms, kind="stable")
+            ends = np.cumsum(np.bincount(forms, minlength=len(self.heap.forms) + 1)).tolist()
+            for shape, start, end in zip(self.heap.forms, ends, ends[1:]):
+                if start < end:
+                    mine = order[start:end]
                     yield part.start + mine, shape, self.reader.columns(at[mine], shape.need, -HEAD)
+
+    def _form_numbers(self, types: Any) -> Any:
+        """1 + the number of the form of each type, 0 where there is none; 16 bits, which numpy sorts in one go."""
+        np = self.np
+        new = self.heap.numbers.values[len(self._forms) :]
+        if new:
+            more = np.array([1 + self.heap.form(kind) if kind else 0 for kind in new], dtype=np.int32)
+            self._forms = np.concatenate([self._forms, more])
+        forms = self._forms[types]
+        return forms.astype(np.uint16) if len(self.heap.forms) < 1 << 16 else forms
 
     def _references(self, groups: Iterable[tuple[Any, Shape, Columns]]) -> Iterator[tuple[Any, Any]]:
         """Yields (node of each word's owner, words that may be references), of many groups at once: an engine has thousands of
         types, most with a few objects."""
+        np = self.np
         words: list[tuple[Any, Any]] = []
         tables: dict[tuple[int, tuple[int, ...], int], list[tuple[Any, Any, Any]]] = {}
-        count = 0
+        count = held = 0
         for nodes, shape, c in groups:
             mask = ~3 if shape.tagged else ~0
-            words += [(nodes, c.word(offset) & mask) for offset in range(*shape.body, 8)]
+            found = [c.word(offset) & mask for offset in range(*shape.body, 8)] + [word & mask for word in shape.pointers(c)]
+            words += [(nodes, column) for column in found]
+            count += len(nodes) * len(found)
             for table in shape.tables(c):
-                key = table.step, table.picks, mask
-                tables.setdefault(key, []).append((nodes, table.start, table.count * table.step))
+                some = np.flatnonzero(table.count > 0)
+                if len(some):
+                    parts = tables.setdefault((table.step, table.picks, mask), [])
+                    parts.append((nodes[some], table.start[some], table.count[some]))
+                    held += len(some)
             if shape.kind == "deque":
                 words += self._items(nodes, shape, c)
-            count += len(nodes) * (1 + len(range(*shape.body, 8)))
             if count > MAX_WORDS:
-                yield from self._gathered(words, tables)
-                words, tables, count = [], {}, 0
-        yield from self._gathered(words, tables)
-
-    def _gathered(self, words: list[Any], tables: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        np = self.np
+                yield tuple(np.concatenate(column) for column in zip(*words))
+                words, count = [], 0
+            if held > MAX_TABLES:
+                yield from self._contents(tables)
+                held = 0
         if words:
             yield tuple(np.concatenate(column) for column in zip(*words))
-        for (step, picks, mask), parts in tables.items():
+        yield from self._contents(tables)
+
+    def _contents(self, tables: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+        """Yields (owners, words) of what stands in `tables`, which it empties."""
+        np = self.np
+        while tables:
+            (step, picks, mask), parts = tables.popitem()
             nodes, starts, counts = (np.concatenate(column) for column in zip(*parts))
-            for owners, inside, found in self.reader.runs(starts, counts):
-                keep = slice(None) if step == 1 else np.isin(inside % step, picks)
-                yield nodes[owners[keep]], found[keep] & mask
+            for owners, found in self.reader.runs(starts, counts, step, picks):
+                yield nodes[owners], found & mask
 
     def _items(self, nodes: Any, shape: Shape, c: Columns) -> Iterator[tuple[Any, Any]]:
         """What deques hold: their blocks are chains."""
@@ -143,95 +208,118 @@ class VectorWalk:
                 words = np.array(self.heap.rt.object(int(c.at[i])).element_addresses(), dtype=np.int64)
             except GdbextError:
                 continue  # damaged, or changed while it is read
-            yield np.full(len(words), nodes[i]), words
+            yield np.full(len(words), nodes[i], dtype=np.int32), words
 
     # ---- references --------------------------------------------------------------------------------------------------
-    def _lookup(self, words: Any) -> Any:
-        """The nodes at these addresses, -1 where none is."""
-        np = self.np
-        nodes = np.full(len(words), -1, dtype=np.int64)
-        for first, addresses in self.blocks:
-            if len(addresses):
-                place = np.minimum(np.searchsorted(addresses, words), len(addresses) - 1)
-                hit = addresses[place] == words
-                nodes[hit] = first + place[hit]
-        return nodes
-
     def _resolve(self, sources: Any, words: Any) -> tuple[Any, Any]:
-        """Keeps the references to nodes; -> (sources, words) of the others, each word once."""
+        """Keeps the references to nodes; -> (sources, words) of those that may be to other objects."""
         np = self.np
-        good = (words & 7 == 0) & (words >= PAGE) & (words < TOP)
+        good = (words & 7 == 0) & ((words - PAGE).view(np.uint64) < TOP - PAGE)
         sources, words = sources[good], words[good]
-        unique, inverse = np.unique(words, return_inverse=True)
-        targets = self._lookup(unique)[inverse]
-        hit = targets >= 0
-        if hit.any():
-            self.edges.append((sources[hit].astype(np.int32), targets[hit].astype(np.int32)))
-        away = ~hit & self.reader.mapped(unique)[inverse]
-        sources, words = sources[away], words[away]
-        if len(self.known) and len(words):
-            place = np.minimum(np.searchsorted(self.known, words), len(self.known) - 1)
-            new = self.known[place] != words
-            sources, words = sources[new], words[new]
-        return sources, words
+        for places, nodes in self._places:
+            targets = places.find(words)
+            hit = targets >= 0
+            self.edges.append((sources[hit], targets[hit] if nodes is None else nodes[targets[hit]]))
+            sources, words = sources[~hit], words[~hit]
+        new = ~self.seen.of(words)
+        sources, words = sources[new], words[new]
+        there = self.reader.mapped(words)
+        return sources[there], words[there]
 
     def _settle(self, pending: list[tuple[Any, Any]]) -> tuple[Any, Any, Any]:
-        """Counts the leaves among what `pending` refers to; -> (sources, words, types) of the references to objects that hold
-        others."""
+        """Counts the leaves among what `pending` refers to; -> (sources, words, numbers of types) of the references to objects
+        that hold others, sorted by words."""
         np, heap = self.np, self.heap
         sources, words = np.concatenate([s for s, _ in pending]), np.concatenate([w for _, w in pending])
-        unique, first, inverse = np.unique(words, return_index=True, return_inverse=True)
-        kinds = self._object_types(unique)
-        leaf = np.zeros(len(unique), dtype=bool)
-        for kind in distinct(np, kinds).tolist():
-            shape = heap.shape(kind) if kind else None
-            if shape is None:
-                kinds[kinds == kind] = 0
-            elif shape.leaf:
-                leaf |= kinds == kind
-        self._count(sources[first[leaf]], unique[leaf], kinds[leaf])
-        self.known = distinct(np, np.concatenate([self.known, unique[leaf | (kinds == 0)]]))
-        keep = ((kinds != 0) & ~leaf)[inverse]
-        return sources[keep], words[keep], kinds[inverse][keep]
+        pending.clear()
+        order = np.argsort(words)
+        sources, words = sources[order], words[order]
+        starts = np.flatnonzero(np.diff(words, prepend=-1))
+        if not len(starts):
+            return sources, words, sources
+        unique, first = words[starts], np.minimum.reduceat(sources, starts)
+        holds, types = np.zeros(len(unique), dtype=bool), np.zeros(len(unique), dtype=np.int32)
+        for part in self.reader.batches(unique):
+            own = types[part] = self._object_types(unique[part])
+            forms = self._form_numbers(own)
+            leaf = np.array([False, *(shape.leaf for shape in heap.forms)])[forms]
+            self._count(first[part][leaf], unique[part][leaf], own[leaf])
+            holds[part] = (forms > 0) & ~leaf
+        self.seen.add(unique[~holds])
+        length = np.diff(starts, append=len(words))
+        keep = np.repeat(holds, length)
+        return sources[keep], words[keep], np.repeat(types[holds], length[holds])
 
-    def _new(self, sources: Any, words: Any, kinds: Any) -> range:
-        """Adds the objects at `words` as nodes."""
+    def _new(self, sources: Any, words: Any, types: Any) -> range:
+        """Adds the objects at `words`, sorted, as nodes."""
         np = self.np
-        unique, first, inverse = np.unique(words, return_index=True, return_inverse=True)
-        block = self._add(unique, kinds[first])
-        if len(block):
-            self.edges.append((sources.astype(np.int32), (block.start + inverse).astype(np.int32)))
+        starts = np.flatnonzero(np.diff(words, prepend=-1))
+        block = self._add(words[starts], types[starts])
+        if not len(block):
+            return block
+        nodes = np.arange(block.start, block.stop, dtype=np.int32)
+        self.edges.append((sources, np.repeat(nodes, np.diff(starts, append=len(words)))))
+        others = np.concatenate(self.columns["addresses"][1:])
+        order = np.argsort(others)
+        tracked = len(self.columns["addresses"][0])
+        self._places[1:] = [(Places(np, others[order]), (tracked + order).astype(np.int32))]
         return block
 
-    def _count(self, sources: Any, words: Any, kinds: Any) -> None:
+    def _count(self, sources: Any, words: Any, types: Any) -> None:
         np, heap = self.np, self.heap
         sizes = np.zeros(len(words), dtype=np.int64)
-        for places, shape, c in self._groups(words, kinds):
-            own = sizes[places] = self._sizes(shape, c)
-            total = heap.leaves.setdefault(shape.info.address, [0, 0])
-            total[0] += len(places)
-            total[1] += int(own.sum())
-        for (first, addresses), column in zip(self.blocks, self.columns["leaf_bytes"]):
-            here = (sources >= first) & (sources < first + len(addresses))
-            np.add.at(column, sources[here] - first, sizes[here])
+        for places, shape, c in self._groups(words, types):
+            sizes[places] = self._sizes(shape, c)
+        counts, total_bytes = np.bincount(types), np.bincount(types, sizes)
+        for number in np.flatnonzero(counts).tolist():
+            total = heap.leaves.setdefault(heap.numbers.values[number], [0, 0])
+            total[0] += int(counts[number])
+            total[1] += int(total_bytes[number])
+        heap.leaf_bytes.append((sources, sizes.astype(np.int32) if not len(sizes) or sizes.max() < 1 << 31 else sizes))
 
     def _object_types(self, words: Any) -> Any:
-        """The type of the object at each address, 0 where none is."""
+        """The number of the type of the object at each address; that of 0, which is no type, where none is."""
         np, L = self.np, self.heap.rt.layout
         head = self.reader.record(words, L["object.__size"])
         kinds = head.word(L["object.ob_type"])
         good = counted(self.heap.rt, head.word(0)) & (kinds & 7 == 0) & (kinds >= PAGE) & (kinds < TOP)
-        unique, inverse = np.unique(np.where(good, kinds, 0), return_inverse=True)
+        kinds = np.where(good, kinds, 0)
+        unique = distinct(np, kinds)
         meta = self.reader.record(unique, L["object.__size"]).word(L["object.ob_type"])
-        return np.where(np.isin(meta, np.array(self.heap.metatypes(), dtype=np.int64)), unique, 0)[inverse]
+        types = np.where(np.isin(meta, np.array(self.heap.metatypes(), dtype=np.int64)), unique, 0)
+        return self.heap.numbers.of(types)[np.searchsorted(unique, kinds)]
 
     def finish(self) -> None:
         """Puts the blocks together."""
-        np, heap = self.np, self.heap
+        heap = self.heap
         for name, parts in self.columns.items():
-            setattr(heap, name, np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64))
+            setattr(heap, name, parts[0] if sum(map(len, parts[1:])) == 0 else self.np.concatenate(parts))
             parts.clear()
-        empty = np.zeros(0, dtype=np.int32)
-        heap.sources = np.concatenate([empty, *(s for s, _ in self.edges)])
-        heap.targets = np.concatenate([empty, *(t for _, t in self.edges)])
-        self.edges.clear()
+        del self.reader, self.seen, self._places
+        give_back()
+        heap.begin, heap.targets = self._graph(len(heap.addresses))
+
+    def _graph(self, count: int) -> tuple[Any, Any]:
+        """`Heap.begin` and `Heap.targets`."""
+        np = self.np
+        self.edges.reverse()
+        total = sum(len(sources) for sources, _ in self.edges)
+        begin = np.zeros(count + 1, dtype=np.int32 if total < 1 << 31 else np.int64)
+        for sources, _ in self.edges:
+            if len(sources):
+                least = int(sources.min())
+                counts = np.bincount(sources - least)
+                begin[least + 1 : least + 1 + len(counts)] += counts.astype(begin.dtype)
+        np.cumsum(begin, out=begin)
+        at, targets = begin[:-1].copy(), np.empty(total, dtype=np.int32)
+        while self.edges:
+            sources, found = self.edges.pop()
+            if len(sources):
+                order = np.argsort(sources, kind="stable")
+                sources = sources[order]
+                starts = np.flatnonzero(np.diff(sources, prepend=-1))
+                length = np.diff(starts, append=len(sources))
+                targets[np.repeat(at[sources[starts]] - starts, length) + np.arange(len(sources))] = found[order]
+                at[sources[starts]] += length
+        give_back()
+        return begin, targets

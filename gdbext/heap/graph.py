@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import TYPE_CHECKING, Any
+
+from .marks import give_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -10,6 +13,7 @@ if TYPE_CHECKING:
     from .model import Heap
 
 ROOT, UNREACHED = -1, -2
+AT_ONCE = 1 << 18  # nodes of a level
 FEW = 48  # nodes of a level that are cheaper one by one
 
 
@@ -19,17 +23,12 @@ class Ways:
     def __init__(self, heap: Heap, roots: Iterable[int]) -> None:
         self.heap, self.np = heap, heap.numpy
         count = len(heap.addresses)
-        self._begin: Any
+        self._begin, self._targets, self._slots = heap.begin, heap.targets, None
         if self.np is None:
             self.parents: Any = [UNREACHED] * count
-            self._lists: list[list[int]] = [[] for _ in range(count)]
-            for source, target in zip(heap.sources, heap.targets):
-                self._lists[source].append(target)
         else:
-            np = self.np
-            self.parents = np.full(count, UNREACHED, dtype=np.int64)
-            self._begin = np.concatenate([[0], np.cumsum(np.bincount(heap.sources, minlength=count))])
-            self._targets = heap.targets[np.argsort(heap.sources, kind="stable")]
+            self.parents = self.np.full(count, UNREACHED, dtype=self.np.int32)
+            self._slots = self.np.zeros(count, dtype=self.np.int32)
         level = []
         for root in roots:
             if self.parents[root] == UNREACHED:
@@ -39,27 +38,36 @@ class Ways:
         while len(level):
             self.levels.append(level)
             level = self._next(level)
-        self._lists = []
+        if self.np is not None:
+            self._slots = None
+            give_back()
 
     def _next(self, level: Any) -> Any:
         if self.np is None or len(level) < FEW:
             return self._next_singly(level)
         np, begin = self.np, self._begin
-        level = np.asarray(level)
-        start, length = begin[level], begin[level + 1] - begin[level]
-        total = int(length.sum())
-        index = np.arange(total) + np.repeat(start - (np.cumsum(length) - length), length)
-        targets = self._targets[index]
-        new = self.parents[targets] == UNREACHED
-        found, first = np.unique(targets[new], return_index=True)
-        self.parents[found] = np.repeat(level, length)[new][first]
+        level, parts = np.asarray(level, dtype=np.int32), []
+        for some in np.array_split(level, len(level) // AT_ONCE + 1):
+            start, length = begin[some].astype(np.int64), begin[some + 1] - begin[some]
+            index = np.repeat(start - (np.cumsum(length) - length), length)
+            index += np.arange(len(index))
+            targets = self._targets[index]
+            new = np.flatnonzero(self.parents[targets] == UNREACHED)
+            targets, places = targets[new], np.arange(len(new), dtype=np.int32)
+            self._slots[targets[::-1]] = places[::-1]  # of several that lead to the same one the first remains
+            first = self._slots[targets] == places
+            self.parents[targets[first]] = np.repeat(some, length)[new[first]]
+            parts.append(targets[first])
+        found = np.concatenate(parts)
+        parts.clear()
+        found.sort()
         return found
 
     def _next_singly(self, level: Any) -> list[int]:
         found, parents = [], self.parents
         for node in level if isinstance(level, list) else level.tolist():
-            targets = self._lists[node] if self.np is None else self._targets[self._begin[node] : self._begin[node + 1]].tolist()
-            for target in targets:
+            targets = self._targets[self._begin[node] : self._begin[node + 1]]
+            for target in targets if isinstance(targets, list) else targets.tolist():
                 if parents[target] == UNREACHED:
                     parents[target] = node
                     found.append(target)
@@ -75,15 +83,16 @@ class Ways:
         return found[::-1] if at == ROOT else []
 
     def gather(self, weights: Sequence[int]) -> Any:
-        """The sum of `weights` over each node and all that hangs on it."""
+        """The sum of `weights` over each node and all that hangs on it; with numpy it is put in their place."""
         np = self.np
-        total = list(weights) if np is None else np.array(weights)
+        total = list(weights) if np is None else np.asarray(weights)
         for level in reversed(self.levels[1:]):
             if np is None or len(level) < FEW:
                 for node in level if isinstance(level, list) else level.tolist():
                     total[self.parents[node]] += total[node]
             else:
-                np.add.at(total, self.parents[level], total[level])
+                for some in np.array_split(level, len(level) // AT_ONCE + 1):
+                    np.add.at(total, self.parents[some], total[some])
         return total
 
     def below(self, marked: Iterable[int]) -> Any:
@@ -108,7 +117,9 @@ class Ways:
 
     def holders(self, node: int) -> list[int]:
         """The nodes that refer to `node`."""
-        heap = self.heap
+        begin, targets = self._begin, self._targets
         if self.np is None:
-            return sorted({s for s, t in zip(heap.sources, heap.targets) if t == node})
-        return sorted(set(heap.sources[heap.targets == node].tolist()))
+            places = [place for place, target in enumerate(targets) if target == node]
+        else:
+            places = self.np.flatnonzero(targets == node).tolist()
+        return sorted({bisect.bisect_right(begin, place) - 1 for place in places})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .graph import ROOT, UNREACHED
 from .listing import Container
+from .marks import TOP
 
 if TYPE_CHECKING:
     from ..cpython import referrers
@@ -44,9 +45,7 @@ def look(census: Census, process: str) -> Look:
     """What is worth remembering of a heap."""
     nodes = census.container_nodes()
     complete = len(nodes) <= MAX_KEPT
-    if not complete:
-        nodes = sorted(nodes, key=lambda node: -int(census.retained[node]))[:MAX_KEPT]
-    kept = (Container(census, node) for node in nodes)
+    kept = (Container(census, node) for node in census.largest(nodes, census.retained, MAX_KEPT))
     types = {s.name: (s.count + s.held, s.bytes + s.held_bytes) for s in census.types()}
     return Look({c.address: (c.type, c.length, c.retained) for c in kept}, types, complete, process)
 
@@ -67,7 +66,7 @@ def compare(before: Look, census: Census) -> list[Row]:
 def _containers(before: Look, census: Census) -> list[tuple[Container, int, int]]:
     """[(container, length before, retained before)] by growth."""
     known, new = [], []
-    for node in census.container_nodes():
+    for node in _changed(before, census):
         length = int(census.heap.lengths[node])
         old = before.containers.get(int(census.heap.addresses[node]))
         if old is not None and length <= old[1]:
@@ -84,6 +83,20 @@ def _containers(before: Look, census: Census) -> list[tuple[Container, int, int]
     alike = collections.Counter(entry[0].type for entry in top)
     top = [entry for entry in top if alike[entry[0].type] <= MAX_ALIKE]
     return sorted([*known, *top], key=lambda entry: -(entry[0].retained - entry[2]))
+
+
+def _changed(before: Look, census: Census) -> list[int]:
+    """The containers that may have grown: with numpy without those that are as long as they were, or new and short."""
+    heap, np, nodes = census.heap, census.heap.numpy, census.container_nodes()
+    if np is None:
+        return list(nodes)
+    known = np.array(sorted((a, length) for a, (_, length, _) in before.containers.items() if a < TOP), dtype=np.int64)
+    addresses, lengths = known.reshape(-1, 2).T
+    addresses, lengths = np.append(addresses, TOP), np.append(lengths, 0)
+    place = np.searchsorted(addresses, heap.addresses[nodes])
+    old = addresses[place] == heap.addresses[nodes]
+    changed: list[int] = nodes[np.where(old, heap.lengths[nodes] > lengths[place], heap.lengths[nodes] >= MIN_NEW)].tolist()
+    return changed
 
 
 def _types(before: Look, census: Census, grown: list[int]) -> list[Row]:
@@ -109,11 +122,7 @@ def _types(before: Look, census: Census, grown: list[int]) -> list[Row]:
 
 def _instances(census: Census, kinds: set[int], under: Any) -> list[int]:
     """The nodes of these types that hang on no container that grew."""
-    heap, np = census.heap, census.heap.numpy
-    if np is None:
-        return [i for i, kind in enumerate(heap.types) if kind in kinds and not under[i]]
-    found: list[int] = np.flatnonzero(np.isin(heap.types, list(kinds)) & ~under).tolist()
-    return found
+    return [node for node in census.heap.of_kinds(kinds) if not under[node]]
 
 
 def _holder(census: Census, kinds: set[int], nodes: list[int], more: int) -> referrers.Path | None:
@@ -133,8 +142,8 @@ def _holder(census: Census, kinds: set[int], nodes: list[int], more: int) -> ref
     )  # two ways may share them: then the one with more
     for level in reversed(ways.levels):
         for node in level if isinstance(level, list) else level[total[level] >= least].tolist():
-            if total[node] >= least and (int(heap.types[node]) not in kinds or ways.parents[node] == ROOT):
+            if total[node] >= least and (heap.kind(node) not in kinds or ways.parents[node] == ROOT):
                 chain = ways.chain(node)
-                first = next((i for i, n in enumerate(chain) if int(heap.types[n]) in kinds), len(chain))
+                first = next((i for i, n in enumerate(chain) if heap.kind(n) in kinds), len(chain))
                 return census.names.write(chain[: first + 1])  # of a chain of such objects the first
     return None

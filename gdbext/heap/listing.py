@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..cpython import referrers
     from ..cpython.frames import PyFrame
     from ..cpython.runtime import Runtime
-    from .model import Heap
+    from .model import Clock, Heap
 
 
 class Sum:
@@ -36,20 +36,20 @@ class Container:
     def __init__(self, census: Census, node: int) -> None:
         heap = census.heap
         self.node, self.address = node, int(heap.addresses[node])
-        self.type, self.length, self.bytes = heap.name(int(heap.types[node])), int(heap.lengths[node]), int(heap.sizes[node])
+        self.type, self.length, self.bytes = heap.name(heap.kind(node)), int(heap.lengths[node]), int(heap.sizes[node])
         self.retained = int(census.retained[node])
 
 
 class Census:
     """A heap with the ways to its objects. `frames`: [(PyFrame, whether it is selected)] whose variables are roots too."""
 
-    def __init__(self, rt: Runtime, frames: Sequence[tuple[PyFrame, bool]], numpy: Any = None) -> None:
-        self.heap: Heap = walk(rt, numpy)
+    def __init__(
+        self, rt: Runtime, frames: Sequence[tuple[PyFrame, bool]], numpy: Any = None, clock: Clock | None = None
+    ) -> None:
+        self.heap: Heap = walk(rt, numpy, clock)
         self.names = Names(self.heap, all_roots(rt, frames))
         self.ways = Ways(self.heap, list(self.names.roots))
-        heap = self.heap
-        own = heap.sizes + heap.leaf_bytes if heap.numpy else [a + b for a, b in zip(heap.sizes, heap.leaf_bytes)]
-        self.retained = self.ways.gather(own)
+        self.retained = self.ways.gather(self.heap.weights())
 
     def types(self) -> list[Sum]:
         """`[Sum]` by bytes, the largest first; types of the same name count as one."""
@@ -75,29 +75,36 @@ class Census:
                     own[0], own[1] = own[0] + 1, own[1] + size
                 yield from ((kind, held, count, size) for kind, (count, size) in sums.items())
                 continue
-            kinds, inverse = np.unique(heap.types[part], return_inverse=True)
-            sizes = np.zeros(len(kinds), dtype=np.int64)
-            np.add.at(sizes, inverse, heap.sizes[part])
-            counts = np.bincount(inverse, minlength=len(kinds))
-            yield from ((k, held, n, s) for k, n, s in zip(kinds.tolist(), counts.tolist(), sizes.tolist()))
+            counts, sizes = heap.counts(part)
+            found = np.flatnonzero(counts).tolist()
+            yield from ((heap.numbers.values[i], held, int(counts[i]), int(sizes[i])) for i in found)
         yield from ((kind, True, count, size) for kind, (count, size) in heap.leaves.items())
 
-    def container_nodes(self) -> list[int]:
-        """The nodes of all containers."""
+    def container_nodes(self) -> Any:
+        """The nodes of all containers; with numpy an array."""
         lengths = self.heap.lengths
         if self.heap.numpy is None:
             return [i for i, length in enumerate(lengths) if length >= 0]
-        found: list[int] = self.heap.numpy.flatnonzero(lengths >= 0).tolist()
-        return found
+        return self.heap.numpy.flatnonzero(lengths >= 0)
 
     def containers(self, limit: int) -> list[Container]:
         """The `limit` containers with the most bytes of their own."""
-        nodes, heap = self.container_nodes(), self.heap
-        if heap.numpy is not None:
-            top = heap.numpy.lexsort((heap.addresses[nodes], -heap.sizes[nodes]))[:limit]
-            nodes = [nodes[i] for i in top.tolist()]
-        nodes = sorted(nodes, key=lambda node: (-int(heap.sizes[node]), int(heap.addresses[node])))[:limit]
-        return [Container(self, node) for node in nodes]
+        heap = self.heap
+        nodes = self.largest(self.container_nodes(), heap.sizes, limit)
+        return [Container(self, node) for node in sorted(nodes, key=lambda n: (-int(heap.sizes[n]), int(heap.addresses[n])))]
+
+    def largest(self, nodes: Any, weights: Any, limit: int) -> list[int]:
+        """The `limit` of `nodes` that weigh most, of equal ones those with the smallest addresses."""
+        heap, np = self.heap, self.heap.numpy
+        if np is not None:
+            if len(nodes) > limit:
+                own = weights[nodes]
+                least = np.partition(own, len(own) - limit)[len(own) - limit]
+                some, more = nodes[own == least], nodes[own > least]
+                nodes = np.concatenate([more, some[np.argsort(heap.addresses[some])][: limit - len(more)]])
+            found: list[int] = nodes.tolist()
+            return found
+        return sorted(nodes, key=lambda node: (-int(weights[node]), int(heap.addresses[node])))[:limit]
 
     def owner(self, node: int) -> referrers.Path | None:
         """The shortest way to a node; None where none leads there."""
@@ -106,16 +113,13 @@ class Census:
     def instances(self, name: str) -> list[int]:
         """The nodes of a type's instances, the largest first. `name`: its full name or its last part; `NotFoundError`."""
         heap = self.heap
-        wanted = {k for k in {*map(int, heap.types)} if name in (heap.name(k), heap.name(k).rpartition(".")[2])}
+        kinds = set(heap.types) if heap.numpy is None else {heap.numbers.values[i] for i in heap.numpy.unique(heap.types)}
+        wanted = {k for k in kinds if name in (heap.name(k), heap.name(k).rpartition(".")[2])}
         if not wanted:
             leaf = any(name in (heap.name(k), heap.name(k).rpartition(".")[2]) for k in heap.leaves)
             why = "its objects hold nothing and are counted only" if leaf else "no object of it is found"
             raise NotFoundError(f"-type {name}: {why}")
-        if heap.numpy is None:
-            found = [i for i, kind in enumerate(heap.types) if kind in wanted]
-        else:
-            found = heap.numpy.flatnonzero(heap.numpy.isin(heap.types, list(wanted))).tolist()
-        return sorted(found, key=lambda node: (-int(self.retained[node]), node))
+        return sorted(heap.of_kinds(wanted), key=lambda node: (-int(self.retained[node]), node))
 
     def ways_to(self, address: int, limit: int) -> list[tuple[str, referrers.Path | None]]:
         """`[(type of the holder, path)]` of at most `limit` ways to the object at `address`, one for each holder, the shortest
@@ -133,6 +137,6 @@ class Census:
             if node in chain:  # a cycle back to itself
                 continue
             path = self.names.write([*chain, node]) if chain else None
-            kind = self.heap.name(int(self.heap.types[holder]))
+            kind = self.heap.name(self.heap.kind(holder))
             found.append((len(chain) + 1 if chain else 1 << 30, kind, path))
         return [(kind, path) for _, kind, path in sorted(found, key=lambda f: f[0])[:limit]]

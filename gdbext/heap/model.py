@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from ..cpython import gc
@@ -10,35 +11,58 @@ from ..errors import FaultError, GdbextError, LayoutError
 from .shapes import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from ..cpython.runtime import Runtime
 
+TELL_EVERY = 5.0  # seconds
 GENERATIONS = 4  # three, and the frozen one
+
+
+class Clock:
+    """How long a look may take, in seconds, and who is told how far it is: `say`, called with a line of text."""
+
+    def __init__(self, seconds: float | None = None, say: Callable[[str], None] | None = None) -> None:
+        self._began = self._told = time.monotonic()
+        self._end = None if seconds is None else self._began + seconds
+        self.seconds, self._say = seconds, say
+
+    def late(self, doing: str = "", done: int = 0, of: int = 0) -> bool:
+        """Whether the time is over; tells now and then what is done."""
+        now = time.monotonic()
+        if doing and self._say is not None and now - self._told >= TELL_EVERY:
+            self._told = now
+            self._say(f"{doing}: {done:,}{f' of {of:,}' if of else ''} after {now - self._began:.0f} s")
+        return self._end is not None and now >= self._end
 
 
 class Heap:
     """What a walk found. Nodes are the tracked objects, by address, then what they hold and is not tracked but holds references
     itself; leaves (texts, numbers) are counted alone.
 
-    `addresses`, `types` (addresses of types), `sizes` (bytes), `lengths` (-1: no container), `leaf_bytes` (of leaves that a node
-    holds first): by node; `tracked`: how many nodes the collector tracks; `generations`: objects in each, the frozen ones last;
-    `sources`, `targets`: nodes of each reference; `leaves`: `{type: [count, bytes]}`; `torn`: objects whose size makes no sense;
-    `numpy`: None where these are lists."""
+    By node: `addresses`, `types` (their addresses, with numpy their `numbers`), `sizes` (bytes), `lengths` (-1: no container),
+    `leaf_bytes` (of leaves that a node holds first; with numpy pairs of nodes and bytes). `tracked`: how many nodes the collector
+    tracks; `generations`: objects in each, the frozen ones last; `targets`: the nodes that node `i` refers to, from `begin[i]` to
+    `begin[i + 1]`; `leaves`: `{type: [count, bytes]}`; `torn`: objects whose size makes no sense; `unread`: how many there was no
+    time for; `strange`: types of tracked objects that cannot be read; `numpy`: None where these are lists."""
 
-    def __init__(self, rt: Runtime, numpy: Any) -> None:
-        self.rt, self.numpy = rt, numpy
+    def __init__(self, rt: Runtime, numpy: Any, clock: Clock | None = None) -> None:
+        self.rt, self.numpy, self.clock = rt, numpy, clock or Clock()
+        self.unread = self.strange = 0
         self.addresses: Any = []
         self.types: Any = []
         self.sizes: Any = []
         self.lengths: Any = []
         self.leaf_bytes: Any = []
-        self.sources: Any = []
+        self.begin: Any = [0]
         self.targets: Any = []
+        self.numbers: Any = None  # with numpy: of types
         self.tracked = self.torn = 0
         self.generations = [0] * GENERATIONS
         self.leaves: dict[int, list[int]] = {}
         self.shapes: dict[int, Shape | None] = {}
+        self.forms: list[Shape] = []
+        self._forms: dict[tuple[object, ...], int] = {}
         self.partial: list[str] = []
 
     def shape(self, kind: int) -> Shape | None:
@@ -49,6 +73,44 @@ class Heap:
             except GdbextError:
                 self.shapes[kind] = None
         return self.shapes[kind]
+
+    def form(self, kind: int) -> int:
+        """The number, in `forms`, of the first `Shape` that measures and follows objects as that of this type does: classes are
+        thousands, forms are dozens. -1 where no type can be read."""
+        shape = self.shape(kind)
+        if shape is None:
+            return -1
+        number = self._forms.setdefault(shape.form, len(self.forms))
+        if number == len(self.forms):
+            self.forms.append(shape)
+        return number
+
+    def counts(self, part: slice) -> tuple[Any, Any]:
+        """With numpy: how many of these nodes are of each type of `numbers`, and their bytes."""
+        np = self.numpy
+        return np.bincount(self.types[part]), np.bincount(self.types[part], self.sizes[part])
+
+    def weights(self) -> Any:
+        """The bytes of each node with the leaves that it holds first."""
+        np = self.numpy
+        if np is None:
+            return [own + held for own, held in zip(self.sizes, self.leaf_bytes)]
+        found = self.sizes.copy()
+        for nodes, sizes in self.leaf_bytes:
+            np.add.at(found, nodes, sizes)
+        return found
+
+    def kind(self, node: int) -> int:
+        """The address of a node's type."""
+        return int(self.types[node]) if self.numpy is None else self.numbers.values[self.types[node]]
+
+    def of_kinds(self, kinds: Collection[int]) -> list[int]:
+        """The nodes of these types, given by address."""
+        if self.numpy is None:
+            return [node for node, kind in enumerate(self.types) if kind in kinds]
+        wanted = self.numpy.array([kind in kinds for kind in self.numbers.values], dtype=bool)
+        found: list[int] = self.numpy.flatnonzero(wanted[self.types]).tolist()
+        return found
 
     def metatypes(self) -> list[int]:
         """The types whose instances are types."""
@@ -66,8 +128,14 @@ class Heap:
 
 def stretches(heap: Heap, generation: int, head: int, windows: gc.Windows) -> Iterator[tuple[list[int], list[int]]]:
     """As `gc.stretches`; of a process that runs on, what could be read of its youngest objects where they come and go faster."""
+    count = 0
     try:
-        yield from gc.stretches(heap.rt, head, windows)
+        for found in gc.stretches(heap.rt, head, windows):
+            yield found
+            count += len(found[0])
+            if heap.clock.late("listing objects", count):
+                heap.partial.append(f"not all objects could be listed in {heap.clock.seconds:g} s (-deadline)")
+                return
     except (LayoutError, FaultError):
         if generation or heap.rt.target.is_stopped:
             raise

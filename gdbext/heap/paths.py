@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..cpython import referrers
 from ..cpython.types import DICT, LIST, MEMBER_OBJECT, TUPLE, TYPE
 from ..errors import FaultError, GdbextError
-from .words import TOP
+from .marks import TOP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +38,8 @@ FIELDS = {
 def all_roots(rt: Runtime, frames: Sequence[tuple[PyFrame, bool]]) -> list[referrers.Root]:
     """Where ways begin: every module's globals, `__main__`'s first, then the variables of `frames`: [(PyFrame, selected)]."""
     roots: list[referrers.Root] = list(referrers.module_roots(rt))
-    for name in rt.modules():
-        contents = rt.module(name)
+    for name, module in rt.modules().items():
+        contents = rt.module_dict(module)
         if contents is not None:
             roots.append(referrers.Root(f"({contents.address:#x})", contents.address, shown=f"{name}.__dict__"))
     return roots + referrers.frame_roots(frames)
@@ -59,12 +59,17 @@ class Names:
 
     def _index(self, addresses: list[int]) -> list[int]:
         wanted, found = {a for a in addresses if a < TOP}, {}
-        np = self.heap.numpy
+        np, known, tracked = self.heap.numpy, self.heap.addresses, self.heap.tracked
         if np is None:
-            found = {a: i for i, a in enumerate(self.heap.addresses) if a in wanted}
+            found = {a: i for i, a in enumerate(known) if a in wanted}
         else:
-            held = np.isin(self.heap.addresses, np.array(sorted(wanted), dtype=np.int64))
-            found = {int(self.heap.addresses[i]): int(i) for i in np.flatnonzero(held)}
+            asked = np.array(sorted(wanted), dtype=np.int64)
+            for first, part, order in ((0, known[:tracked], None), (tracked, known[tracked:], np.argsort(known[tracked:]))):
+                place = np.searchsorted(part, asked, sorter=order)
+                inside = place < len(part)
+                nodes = place[inside] if order is None else order[place[inside]]
+                same = part[nodes] == asked[inside]
+                found.update(zip(asked[inside][same].tolist(), (first + nodes[same]).tolist()))
         return [found.get(a, -1) for a in addresses]
 
     def node(self, address: int) -> int:
@@ -90,7 +95,7 @@ class Names:
             step = self._step(parent, child)
             if step is None:
                 text, namespace = f"({int(self.heap.addresses[child]):#x})", False
-                shown += f".<{self.heap.name(int(self.heap.types[child])).rpartition('.')[2]}>"
+                shown += f".<{self.heap.name(self.heap.kind(child)).rpartition('.')[2]}>"
                 continue
             if step == NAMESPACE:
                 namespace = True

@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from ..access import ptrace
-from ..access.proc import read_proc
+from ..access.proc import read_proc, resident_bytes
 from ..access.resident import IS_MMAPPED, SIZE_BITS
 from ..errors import GdbextError
 
@@ -54,14 +54,6 @@ def pieces(pid: int) -> list[Piece]:
     return found
 
 
-def resident_bytes(pid: int) -> int:
-    """VmRSS of a live process, in bytes."""
-    for line in read_proc(pid, "status").decode("utf-8", "replace").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * KIB
-    raise GdbextError(f"process {pid} has no memory of its own (any more)")
-
-
 def parts(target: Target, rt: Runtime | None, tensors: Sequence[Found] = ()) -> tuple[int, dict[str, int]]:
     """-> (RSS, `{what: resident bytes}`). `rt`: None for a process without Python; `tensors`: whose CPU storages count apart."""
     if not target.is_live or not target.pid:
@@ -86,7 +78,10 @@ def parts(target: Target, rt: Runtime | None, tensors: Sequence[Found] = ()) -> 
             _add(total, "pymalloc: free", free)
             left -= used + free
         _add(total, _what(target, piece, stacks), left)
-    return resident_bytes(target.pid), {what: size for what, size in sorted(total.items(), key=lambda t: -t[1]) if size}
+    rss = resident_bytes(target.pid)
+    if not rss:
+        raise GdbextError(f"process {target.pid} has no memory of its own (any more)")
+    return rss, {what: size for what, size in sorted(total.items(), key=lambda t: -t[1]) if size}
 
 
 def _add(total: dict[str, int], what: str, size: int) -> None:

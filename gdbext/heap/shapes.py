@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cpython.objects import DEQUE_BLOCK
 from ..cpython.types import BYTES, DICT, HEAPTYPE, INLINE_VALUES, LIST, LONG, MANAGED_DICT, STR, TUPLE, TYPE
+from ..errors import GdbextError
 
 if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
@@ -41,8 +42,8 @@ class Table:
 
 
 class Shape:
-    """How the objects of one type are measured and followed. `leaf`: they hold no references; `exact`: `size` gives what
-    `sys.getsizeof` gives; `body`: the byte offsets between which references may lie; `need`: bytes to read of each object."""
+    """How the objects of one type are measured and followed. `leaf`: they hold no references; `body`: the byte offsets between
+    which references may lie; `need`: bytes to read of each object."""
 
     def __init__(self, rt: Runtime, info: TypeInfo) -> None:
         self.rt, self.info, self.layout = rt, info, rt.layout
@@ -53,7 +54,6 @@ class Shape:
         self.head = _presize(rt, flags)
         self.var = 16 if "object.ob_refcnt" not in rt.layout else rt.layout["varobj.ob_size"]
         self.need = max(min(info.basicsize, MAX_BODY), _NEEDS.get(self.kind, 0), self.var + 8)
-        self.exact = self.kind != "object" or _sizeof_known(info)
         first = rt.layout["varobj.__size"] if info.itemsize else rt.layout["object.__size"]
         self.body = (first, first) if self.leaf else (first, min(info.basicsize, MAX_BODY) & ~7)
         if not self.leaf and self.kind in ("set", "dict", "list", "bytearray"):
@@ -63,7 +63,23 @@ class Shape:
         if flags & INLINE_VALUES and rt.version >= (3, 13) and not self.leaf:
             self.inline = rt.layout["dictvalues.values"] + 8 * _capacity(rt, info)
             self.need = max(self.need, info.basicsize + self.inline)
+        self.room = _capacity(rt, info) if flags & MANAGED_DICT and rt.version in ((3, 11), (3, 12)) else 0
         self.tagged = rt.version >= (3, 14) and (self.kind == "generator" or info.builtin_name == "frame")
+
+    @property
+    def exact(self) -> bool:
+        """Whether `size` gives what `sys.getsizeof` gives."""
+        try:
+            return self.kind != "object" or _sizeof_known(self.rt, self.info)
+        except GdbextError:
+            return False
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """All that `size`, `length` and `tables` go by: types that have the same are measured and followed together."""
+        i = self.info
+        own = (self.kind, self.leaf, self.head, self.need, self.body, self.inline, self.room, self.tagged)
+        return (*own, i.basicsize, i.itemsize, i.dictoffset, i.flags & MANAGED_DICT)
 
     def size(self, c: Columns) -> Any:
         """What `sys.getsizeof` gives, for one object or a column of them."""
@@ -74,11 +90,21 @@ class Shape:
         key = _LENGTHS.get(self.kind)
         return c.word(self.var if key == "" else self.layout[key]) if key is not None else -1 + 0 * c.at
 
+    def pointers(self, c: Columns) -> list[Any]:
+        """References that lie at a fixed place, before an object or behind its body."""
+        if self.leaf:
+            return []
+        found = _managed_dict(self, c)
+        if self.inline:
+            first = self.info.basicsize + self.layout["dictvalues.values"]
+            found += [c.word(offset) for offset in range(first, self.info.basicsize + self.inline, 8)]
+        return found
+
     def tables(self, c: Columns) -> list[Table]:
         """Where the references outside the body lie."""
         if self.leaf:
             return []
-        found = _managed(self, c)
+        found = _managed_values(self, c)
         make = _TABLES.get(self.kind)
         if make is not None:
             found += make(self, c)
@@ -87,9 +113,6 @@ class Shape:
         if self.info.dictoffset < 0 and self.rt.version < (3, 12):  # behind the elements
             length = self.info.basicsize + self.info.itemsize * abs(c.word(self.var))
             found.append(Table(c.at + ((length + 7) & ~7) + self.info.dictoffset, 1 + 0 * c.at))
-        if self.inline:
-            start = c.at + self.info.basicsize + self.layout["dictvalues.values"]
-            found.append(Table(start, (self.inline - self.layout["dictvalues.values"]) // 8 + 0 * c.at))
         return found
 
 
@@ -129,9 +152,16 @@ def _kind(rt: Runtime, info: TypeInfo) -> str:
     return "object"
 
 
-def _sizeof_known(info: TypeInfo) -> bool:
-    """Whether no class of the MRO but `object` has a `__sizeof__` of its own."""
-    return all(base.raw_name == "object" or OWN_SIZE not in base.namespace for base in info.bases())
+def _sizeof_known(rt: Runtime, info: TypeInfo) -> bool:
+    """Whether no class of the MRO but `object` has a `__sizeof__` of its own. Names of attributes are interned: it is asked for
+    the very str that `object` has."""
+
+    def find() -> int:
+        root = next(base for base in info.bases() if base.raw_name == "object")
+        return next((key for key, _ in root.entries if rt.object(key).equals(OWN_SIZE)), 0)
+
+    name = rt.target.cached("the name __sizeof__", find)
+    return all(base.raw_name == "object" or all(key != name for key, _ in base.entries) for base in info.bases())
 
 
 def _presize(rt: Runtime, flags: int) -> int:
@@ -358,18 +388,23 @@ _NEEDS = {"generator": 192, "str": 80, "type": 960, "ndarray": 96, "int": 32, "a
 
 
 # ---- references ------------------------------------------------------------------------------------------------------
-def _managed(s: Shape, c: Columns) -> list[Table]:
-    """References of an instance whose attributes stand in a dict or an array that a word before it leads to."""
+def _managed_dict(s: Shape, c: Columns) -> list[Any]:
+    """The word before an instance that leads to the dict of its attributes, where it has one."""
     if not s.info.flags & MANAGED_DICT or s.rt.version < (3, 11):
         return []
-    room = _capacity(s.rt, s.info)
-    if s.rt.version == (3, 11):
-        return [Table(c.at - 24, 1 + 0 * c.at), Table(c.word(-32), room + 0 * c.at)]
     if s.rt.version == (3, 12):
-        word = c.word(-24)
-        tagged = word & 1
-        return [Table(c.at - 24, 1 - tagged), Table((word + 1) * tagged, room * tagged)]
-    return [Table(c.at - (8 if s.layout.free_threaded else 24), 1 + 0 * c.at)]
+        return [c.word(-24) * (1 - (c.word(-24) & 1))]
+    return [c.word(-8 if s.layout.free_threaded else -24)]
+
+
+def _managed_values(s: Shape, c: Columns) -> list[Table]:
+    """The attributes of an instance where they stand in an array that a word before it leads to."""
+    if not s.info.flags & MANAGED_DICT or s.rt.version not in ((3, 11), (3, 12)):
+        return []
+    if s.rt.version == (3, 11):
+        return [Table(c.word(-32), s.room + 0 * c.at)]
+    tagged = c.word(-24) & 1
+    return [Table((c.word(-24) + 1) * tagged, s.room * tagged)]
 
 
 def _keys_table(s: Shape, keys: Any, values: Any, c: Columns) -> list[Table]:

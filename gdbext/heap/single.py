@@ -6,9 +6,10 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
+from .marks import PAGE, TOP
 from .model import ring_numbers, stretches
 from .shapes import HEAD, counted
-from .words import MAX_TABLE, PAGE, TOP, Scalar
+from .words import MAX_TABLE, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,7 @@ class ScalarWalk:
         for address, kind in sorted(found):
             if address not in self.index and heap.shape(kind) is not None:
                 self._add(address, kind)
+        heap.strange = sum(heap.shape(kind) is None for kind in {kind for _, kind in found})
         heap.tracked = len(heap.addresses)
         return range(heap.tracked)
 
@@ -57,6 +59,9 @@ class ScalarWalk:
         heap, first = self.heap, len(self.heap.addresses)
         metatypes = set(heap.metatypes())
         for node in block:
+            if not node & 1023 and heap.clock.late("reading objects", node, len(heap.addresses)):
+                heap.unread += block.stop - node
+                break
             shape = heap.shape(heap.types[node])
             assert shape is not None
             c = self.reader.record(heap.addresses[node], shape.need, -HEAD)
@@ -64,6 +69,7 @@ class ScalarWalk:
             for word in set(self._references(shape, c)):
                 if word & 7 == 0 and PAGE <= word < TOP and word not in self.seen:
                     self._reach(node, word, metatypes)
+            heap.begin.append(len(heap.targets))
         return range(first, len(heap.addresses))
 
     def _size(self, shape: Shape, c: Columns) -> int:
@@ -78,6 +84,8 @@ class ScalarWalk:
         mask = ~3 if shape.tagged else ~0
         for offset in range(*shape.body, 8):
             yield c.word(offset) & mask
+        for word in shape.pointers(c):
+            yield word & mask
         for table in shape.tables(c):
             total = table.count * table.step
             if not 0 < table.count < MAX_TABLE or table.start & 7:
@@ -111,7 +119,6 @@ class ScalarWalk:
                 heap.leaf_bytes[node] += size
                 return
             target = self._add(address, kind)
-        heap.sources.append(node)
         heap.targets.append(target)
 
     def _object(self, address: int, metatypes: set[int]) -> int:
@@ -125,4 +132,6 @@ class ScalarWalk:
         return kind if meta in metatypes else 0
 
     def finish(self) -> None:
-        """Nothing is left to do."""
+        """Nodes that there was no time for refer to nothing."""
+        heap = self.heap
+        heap.begin += [len(heap.targets)] * (len(heap.addresses) + 1 - len(heap.begin))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cpython import gc
 from .columns import VectorWalk
-from .model import Heap
+from .model import Clock, Heap
 from .single import ScalarWalk
 from .words import load_numpy
 
@@ -21,26 +21,30 @@ if TYPE_CHECKING:
 MAX_ROUNDS = 60  # tuples that nothing tracks, each in the next one
 
 
-def walk(rt: Runtime, numpy: Any = None) -> Heap:
-    """The `Heap` of a process, read with numpy where it is (`numpy=False`: without). `LayoutError`, `FaultError` where the
-    collector's lists do not hold together."""
+def walk(rt: Runtime, numpy: Any = None, clock: Clock | None = None) -> Heap:
+    """The `Heap` of a process, read with numpy where it is (`numpy=False`: without), as far as `clock` leaves time: what is
+    missing is in `partial`. `LayoutError`, `FaultError` where the collector's lists do not hold together."""
     if numpy is None:
         numpy = load_numpy()
-    heap = Heap(rt, numpy or None)
+    heap = Heap(rt, numpy or None, clock)
     if gc.collecting(rt):
         heap.partial.append(
             "a garbage collection is under way: what it has set aside at this moment is left out, or counted as not tracked"
         )
     work: Any = VectorWalk(heap) if numpy else ScalarWalk(heap)
     block = work.tracked()
-    bad = sum(shape is None for shape in heap.shapes.values())
-    if bad:
-        heap.partial.append(f"objects of {bad} types that cannot be read are left out")
+    if heap.strange:
+        heap.partial.append(f"objects of {heap.strange} types that cannot be read are left out")
     for _ in range(MAX_ROUNDS):
-        if not len(block):
+        if not len(block) or heap.unread:
             break
         block = work.follow(block)
     work.finish()
+    if heap.unread:
+        heap.partial.append(
+            f"{heap.unread} objects were not read in {heap.clock.seconds:g} s (-deadline): what they hold is missing"
+        )
     if heap.torn:
-        heap.partial.append(f"{heap.torn} objects changed while they were read: their sizes are not counted")
+        why = "are no objects, or damaged" if rt.target.is_stopped else "changed while they were read"
+        heap.partial.append(f"{heap.torn} objects {why}: their sizes are not counted")
     return heap

@@ -6,24 +6,25 @@ meets a few. Columns are int64, addresses lie below 2**47.
 
 from __future__ import annotations
 
+import bisect
 import struct
 from typing import TYPE_CHECKING, Any
 
 from ..cpython.gc import WINDOW, Windows
 from ..errors import FaultError
+from .marks import PAGE, TOP, Sparse, distinct, runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..access.base import Target
 
-PAGE = 4096
 MASK = (1 << WINDOW) - 1
-SLOTS = 1024  # windows that are held, a power of two: 64 MiB
-MAX_WINDOWS = SLOTS // 2  # that one request for records touches
+SLOTS, FEW_SLOTS = 2048, 512  # windows that are held: 144 MiB, and 36 MiB where many objects take the memory
+TAIL = 8192  # bytes of the next window that are held behind each one
+ROW = (1 << WINDOW) + TAIL
 MAX_TABLE = 1 << 27  # entries of one table; a bigger count is damage
-TOP = 1 << 47
-LARGE = 8192  # words of a run that is read by itself
+LARGE = TAIL // 8  # words of a run that is read by itself
 CHUNK = 3 << 18  # words of runs that are handed out at once; a multiple of every table's step
 
 
@@ -98,18 +99,24 @@ class Scalar:
 
 class Vector:
     """Reads many records at once into numpy's arrays: what they touch is read window by window and held, as objects and what
-    belongs to them lie near each other. A window's slot is its number modulo `SLOTS`, so that windows that follow each other in
-    memory do so here; behind the last slot stands a copy of the first."""
+    belongs to them lie near each other. Behind each window stands the beginning of the next one, so that a record lies in one
+    piece; the windows that were wanted least lately make room for others, where there are more than `slots`."""
 
     def __init__(self, target: Target, numpy: Any) -> None:
+        np = numpy
         self.target, self.numpy = target, numpy
-        self.total = mapped_bytes(target)
-        self._held = numpy.full(SLOTS, -1, dtype=numpy.int64)
-        self._data = numpy.zeros((SLOTS + 1) << WINDOW, dtype=numpy.uint8)
+        self.total, self.slots = mapped_bytes(target), FEW_SLOTS
+        self._held, self._wanted, self._clock = np.full(SLOTS, -1, dtype=np.int64), np.zeros(SLOTS, dtype=np.int64), 0
+        self._slots = Sparse(np, WINDOW)
+        self._data = np.zeros((SLOTS, ROW), dtype=np.uint8)
+        self._words = self._data.reshape(-1).view("<i8")
         maps = [(m.start, m.end) for m in target.mappings() if m.end <= TOP]
+        if target.is_stopped:
+            maps = [span for start, end in maps for span in target.populated(start, end)]
         joined = [i for i, (start, _) in enumerate(maps) if not i or maps[i - 1][1] != start]
-        self._starts = numpy.array([maps[i][0] for i in joined], dtype=numpy.int64)
-        self._ends = numpy.array([maps[i - 1][1] for i in [*joined, len(maps)][1:]], dtype=numpy.int64)
+        self._spans = [(maps[i][0], maps[end - 1][1]) for i, end in zip(joined, [*joined, len(maps)][1:])]
+        self._starts = np.array([start for start, _ in self._spans], dtype=np.int64)
+        self._ends = np.array([end for _, end in self._spans], dtype=np.int64)
 
     def mapped(self, addresses: Any) -> Any:
         """Which of these addresses lie in the process's memory."""
@@ -119,64 +126,71 @@ class Vector:
         place = np.searchsorted(self._starts, addresses, side="right") - 1
         return (place >= 0) & (addresses < self._ends[place])
 
+    def touches(self, starts: Any, size: int) -> Any:
+        """Which of the ranges of `size` bytes from `starts` on have memory in them."""
+        np = self.numpy
+        place = np.searchsorted(self._ends, starts, side="right")
+        return np.append(self._starts, TOP)[place] < starts + size
+
     def batches(self, addresses: Any) -> Iterator[slice]:
         """Slices of sorted `addresses` whose records lie in so few windows that they can be held at once."""
         np, count = self.numpy, len(addresses)
         cuts = np.flatnonzero(np.diff(addresses >> WINDOW)) + 1
-        starts = [0, *cuts[MAX_WINDOWS - 1 :: MAX_WINDOWS].tolist(), count]
+        starts = [0, *cuts[self.slots - 1 :: self.slots].tolist(), count]
         for start, end in zip(starts, starts[1:]):
-            for first in range(start, end, 1 << 19):
-                yield slice(first, min(end, first + (1 << 19)))
+            for first in range(start, end, 1 << 18):
+                yield slice(first, min(end, first + (1 << 18)))
 
-    def image(self, first: Any, last: Any) -> _Image:
-        """The memory that records from `first` to `last` (columns of addresses) lie in, until the next image is asked for."""
+    def _places(self, addresses: Any) -> Any:
+        """Indexes into the words that are held, of addresses that lie in at most `slots` windows."""
         np = self.numpy
-        ids = distinct(np, np.concatenate([_runs(np, first >> WINDOW), _runs(np, last >> WINDOW)]))
-        slots = ids & (SLOTS - 1)
-        if len(ids) > SLOTS or len(distinct(np, slots)) < len(ids):
-            return _Image(np, self._apart(ids), ids)
-        missing = ids[self._held[slots] != ids]
-        self._held[missing & (SLOTS - 1)] = missing
-        self._fill(self._data, missing, missing & (SLOTS - 1))
+        ids = distinct(np, runs_of(np, addresses >> WINDOW))
+        slots = self._slots.of(ids)
+        self._clock += 1
+        self._wanted[slots[slots >= 0]] = self._clock
+        missing = ids[slots < 0]
         if len(missing):
-            self._data[SLOTS << WINDOW :] = self._data[: 1 << WINDOW]
-        return _Image(np, self._data, None)
+            own = np.argsort(self._wanted[: self.slots], kind="stable")[: len(missing)]
+            former = self._held[own]
+            self._slots.put(former[former >= 0], -1)
+            self._held[own], self._wanted[own] = missing, self._clock
+            self._slots.put(missing, own)
+            for slot, number in zip(own.tolist(), missing.tolist()):
+                self.read_into(self._data[slot], number << WINDOW, ROW)
+        return self._slots.of(addresses >> WINDOW).astype(np.int64) * (ROW >> 3) + ((addresses & MASK) >> 3)
 
-    def _apart(self, ids: Any) -> Any:
-        """These windows one behind the other, where two of them have the same slot."""
-        np = self.numpy
-        data = np.empty(len(ids) << WINDOW, dtype=np.uint8)
-        self._fill(data, ids, np.arange(len(ids)))
-        return data
-
-    def _fill(self, data: Any, ids: Any, slots: Any) -> None:
-        """Reads the windows `ids` to their `slots`, those that follow each other at once."""
-        np = self.numpy
-        cuts = np.flatnonzero((np.diff(ids) != 1) | (np.diff(slots) != 1)) + 1
-        for start, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(ids)]):
-            if end > start:
-                place, size = int(slots[start]) << WINDOW, (end - start) << WINDOW
-                data[place : place + size] = 0
-                self.read_into(data[place : place + size], int(ids[start]) << WINDOW, size)
+    def _records(self, addresses: Any, count: int) -> Any:
+        """`count` words from each address on, one row for each place in them."""
+        places = self._places(addresses)
+        found = self.numpy.empty((count, len(places)), dtype=self.numpy.int64)
+        for i in range(count):
+            self.numpy.take(self._words, places, out=found[i], mode="clip")
+            places += 1
+        return found
 
     def read_into(self, data: Any, address: int, size: int) -> None:
-        """Reads what there is of `size` bytes into `data`; what cannot be read stays as it is."""
-        np = self.numpy
-        i = int(np.searchsorted(self._ends, address, side="right"))
-        while i < len(self._starts) and self._starts[i] < address + size:
-            start, end = max(address, int(self._starts[i])), min(address + size, int(self._ends[i]))
-            self._read_mapped(data[start - address : end - address], start, end - start)
+        """Reads `size` bytes into `data`; what cannot be read is 0."""
+        spans, view = self._spans, memoryview(data)
+        i = max(bisect.bisect_right(spans, (address, TOP)) - 1, 0)
+        if i == len(spans) or not spans[i][0] <= address <= spans[i][1] - size:
+            data[:size] = 0
+        while i < len(spans) and spans[i][0] < address + size:
+            start, end = max(address, spans[i][0]), min(address + size, spans[i][1])
+            if start < end:
+                self._read_mapped(view[start - address : end - address], start, end - start)
             i += 1
 
-    def _read_mapped(self, data: Any, address: int, size: int) -> None:
+    def _read_mapped(self, view: memoryview, address: int, size: int) -> None:
         """As `read_into`, of one mapping: where a part of it cannot be read, in ever smaller steps."""
         try:
-            data[:] = self.numpy.frombuffer(self.target.read(address, size), dtype=self.numpy.uint8)
+            self.target.read_into(address, view)
         except FaultError:
             step = 1 << WINDOW if size > 1 << WINDOW else PAGE
-            if size > PAGE:
+            if size <= PAGE:
+                view[:] = bytes(size)
+            else:
                 for at in range(0, size, step):
-                    self._read_mapped(data[at : at + step], address + at, min(step, size - at))
+                    self._read_mapped(view[at : at + step], address + at, min(step, size - at))
 
     def record(self, addresses: Any, size: int, base: int = 0) -> Columns:
         """`Columns` of the records from `addresses + base` to `addresses + size`, in any order."""
@@ -185,34 +199,35 @@ class Vector:
         good = np.where(_plausible(addresses), addresses, 0)
         order = None
         if len(good) > 1 and not (good[1:] >= good[:-1]).all():
-            order = np.argsort(good, kind="stable")
+            order = np.argsort(good)
             good = good[order]
         out = np.zeros((count, len(good)), dtype=np.int64)
         first = int(np.searchsorted(good, 1))  # those that are no address read as zeros
         for part in self.batches(good[first:]):
             at = good[first:][part] + base
             place = slice(first + part.start, first + part.stop)
-            out[:, place if order is None else order[place]] = self.image(at, at + 8 * count - 1).records(at, count)
+            out[:, place if order is None else order[place]] = self._records(at, count)
         return Columns(addresses, out, self.record, base)
 
     def columns(self, addresses: Any, size: int, base: int) -> Columns:
         """As `record`, of sorted addresses of objects in one batch."""
-        at, count = addresses + base, (size - base + 7) >> 3
-        return Columns(addresses, self.image(at, at + 8 * count - 1).records(at, count), self.record, base)
+        return Columns(addresses, self._records(addresses + base, (size - base + 7) >> 3), self.record, base)
 
-    def runs(self, starts: Any, counts: Any) -> Iterator[tuple[Any, Any, Any]]:
-        """Yields (index of the run that each word is of, its place in the run, the word) of runs of `counts` words from `starts`
-        on, run by run in the order of their addresses."""
+    def runs(self, starts: Any, counts: Any, step: int = 1, picks: tuple[int, ...] = (0,)) -> Iterator[tuple[Any, Any]]:
+        """Yields (index of the run that each word is of, the word) of runs of `counts` records of `step` words from `starts` on,
+        run by run in the order of their addresses; of each record the words that `picks` names."""
         np = self.numpy
-        counts = np.where(_plausible(starts) & (counts > 0) & (counts < 3 * MAX_TABLE), counts, 0)
+        counts = np.where(_plausible(starts) & (counts > 0) & (counts < MAX_TABLE), counts, 0)
         index = np.flatnonzero(counts)
-        index = index[np.argsort(starts[index], kind="stable")]
-        large = counts[index] > LARGE
+        index = index[np.argsort(starts[index])]
+        large = counts[index] * step > LARGE
         for i in index[large].tolist():
-            for at in range(0, int(counts[i]), CHUNK):
-                size = 8 * min(CHUNK, int(counts[i]) - at)
-                words = np.frombuffer(_readable(self.target, int(starts[i]) + 8 * at, size), dtype="<i8")
-                yield np.full(len(words), i, dtype=np.int64), np.arange(at, at + len(words)), words
+            total = int(counts[i]) * step
+            for at in range(0, total, CHUNK):
+                words = np.frombuffer(_readable(self.target, int(starts[i]) + 8 * at, 8 * min(CHUNK, total - at)), dtype="<i8")
+                for pick in picks:
+                    found = words[pick::step]
+                    yield np.full(len(found), i, dtype=np.int64), found
         index = index[~large]
         for part in self.batches(starts[index]):
             mine = index[part]
@@ -220,28 +235,18 @@ class Vector:
             cuts = np.searchsorted(ends, np.arange(CHUNK, int(ends[-1]) + CHUNK, CHUNK)) + 1 if len(mine) else ()
             for first, last in zip([0, *cuts], cuts):
                 if first < last:
-                    yield self._small(mine[first:last], starts, counts)
+                    yield from self._small(mine[first:last], starts, counts, step, picks)
 
-    def _small(self, mine: Any, starts: Any, counts: Any) -> tuple[Any, Any, Any]:
+    def _small(self, mine: Any, starts: Any, counts: Any, step: int, picks: tuple[int, ...]) -> Iterator[tuple[Any, Any]]:
         np = self.numpy
-        begin, length = starts[mine], counts[mine]
-        image = self.image(begin, begin + 8 * length - 1)
+        length = counts[mine]
         ends = np.cumsum(length)
-        inside = np.arange(int(ends[-1])) - np.repeat(ends - length, length)
-        return np.repeat(mine, length), inside, image.words[np.repeat(image.places(begin), length) + inside]
-
-
-def _runs(np: Any, values: Any) -> Any:
-    """`values` without those that equal the one before: most of a nearly sorted column's."""
-    keep = np.empty(len(values), dtype=bool)
-    keep[:1] = True
-    np.not_equal(values[1:], values[:-1], out=keep[1:])
-    return values[keep]
-
-
-def distinct(np: Any, values: Any) -> Any:
-    """The different `values`, sorted. np.unique does it through a hash table, which takes ten times as long for addresses."""
-    return _runs(np, np.sort(values))
+        places = np.repeat(self._places(starts[mine]) - step * (ends - length), length)
+        places += np.arange(0, step * len(places), step)
+        owners = np.repeat(mine, length)
+        found = [self._words[places + pick] for pick in picks]  # all at once: who takes the first may read other windows in
+        for words in found:
+            yield owners, words
 
 
 def _plausible(addresses: Any) -> Any:
@@ -255,21 +260,3 @@ def _readable(target: Target, address: int, size: int) -> bytes:
     except FaultError:
         blob = target.read_partial(address, size)
         return blob[: len(blob) & ~7]
-
-
-class _Image:
-    """The windows that some records lie in: in their slots, or (`ids`) one behind the other."""
-
-    def __init__(self, np: Any, data: Any, ids: Any) -> None:
-        self.np, self.words, self.ids = np, data.view("<i8"), ids
-
-    def records(self, addresses: Any, count: int) -> Any:
-        """`count` words from each address on, one row for each place."""
-        place = self.places(addresses)
-        return self.words[place + self.np.arange(count)[:, None]]
-
-    def places(self, addresses: Any) -> Any:
-        """Indexes into `words` of addresses that lie in these windows."""
-        number = addresses >> WINDOW
-        where = number & (SLOTS - 1) if self.ids is None else self.np.searchsorted(self.ids, number)
-        return (where << (WINDOW - 3)) + ((addresses & MASK) >> 3)

@@ -286,6 +286,30 @@ class Worker:
 
 
 @dataclasses.dataclass
+class TokenHashes:
+    """What block hashes say, against the tokens that they stand for. `function`: by which they were recomputed, '' where their
+    function is not known (`why`); `wrong`: `[(request id, block or None, detail)]`; `left_out`: requests that have more than
+    tokens in their hashes; `unread`: requests that changed under the reader."""
+
+    function: str = ""
+    checked: int = 0
+    wrong: List[Tuple[str, Optional[int], str]] = dataclasses.field(default_factory=list)
+    left_out: int = 0
+    unread: int = 0
+    why: str = ""
+
+
+@dataclasses.dataclass
+class ValueFault:
+    """What the values in a block break: the rule, whose memory it is, the block, the detail."""
+
+    rule: Rule
+    rank: str
+    block: int
+    detail: str
+
+
+@dataclasses.dataclass
 class Cache:
     """All of it. `mid_update`: '' or the place where the engine stands in the middle of changing it."""
 
@@ -299,6 +323,7 @@ class Cache:
     limits: Dict[str, Any] = dataclasses.field(default_factory=dict)
     notes: List[str] = dataclasses.field(default_factory=list)
     queues: bool = True  # the scheduler's request lists were read
+    token_hashes: Optional[Callable[[], TokenHashes]] = None  # recomputes every hash: for a check alone
     rows: Optional[Dict[str, Any]] = None  # request rows of a pool of rows: {"size", "free": [...], "first"}
 
     def group(self, number: int) -> Optional[Group]:

@@ -22,6 +22,13 @@ def refuse_existing(path: str, option: str, force: bool) -> None:
         raise GdbextError(f"{option} {path}: the file is there already; -force replaces it")
 
 
+def refuse_folder(path: str, option: str) -> None:
+    """`GdbextError` where nothing can be written beside `path`; asked before work that takes long is done."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        raise GdbextError(f"{option} {path}: {folder} is no folder that can be written to: name another file")
+
+
 def new_folder(parent: str, name: str, option: str) -> str:
     """Makes a folder `name` (`name`-2, ... where that is taken) that only we can enter, in `parent`, which is made where it is
     missing; -> its path. One that is there already is never used: somebody else may have made it.

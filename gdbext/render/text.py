@@ -35,11 +35,11 @@ _OWN_COLOUR = re.compile(r"(\x1b\[(?:1|2|3[1-6])?m)")
 
 
 def escape_output(text: str, coloured: bool = False) -> str:
-    """Text of several lines as it may go to a terminal: everything but its newlines, and `Style`'s own colours where it is
-    `coloured`, escaped."""
+    """Text of several lines as it may go to a terminal: everything but its newlines and tabs (source lines have them), and
+    `Style`'s own colours where it is `coloured`, escaped."""
     if not coloured:
-        return escape(text, keep="\n")
-    return "".join(part if i % 2 else escape(part, keep="\n") for i, part in enumerate(_OWN_COLOUR.split(text)))
+        return escape(text, keep="\n\t")
+    return "".join(part if i % 2 else escape(part, keep="\n\t") for i, part in enumerate(_OWN_COLOUR.split(text)))
 
 
 def one_line(text: str, limit: int = MAX_LINE) -> str:
@@ -102,8 +102,9 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str], style: Style = PLA
 
     Columns that are empty in every row are left out. The last column is never padded.
     """
-    used = [i for i in range(len(head)) if any(visible_length(r[i]) for r in rows)]
-    widths = {i: max([len(head[i])] + [visible_length(r[i]) for r in rows]) for i in used}
+    columns = [[r[i] for r in rows] for i in range(len(head))]
+    used = [i for i, cells in enumerate(columns) if any(visible_length(c) for c in cells)]
+    widths = {i: max([len(head[i]), *(map(visible_length, columns[i]))]) for i in used}
 
     def line(cells: Sequence[str], paint: Callable[[str], str] = lambda t: t) -> str:
         parts = []
@@ -115,7 +116,10 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str], style: Style = PLA
                 parts.append(paint(cells[i]) + (pad if i != used[-1] else ""))
         return "  ".join(parts).rstrip()
 
-    return "\n".join([line(head, style.title)] + [line(r) for r in rows])
+    # Thousands of rows without colour are laid out by `format` alone.
+    plain = "  ".join(f"{{{i}:{'>' if head[i] in right else '<'}{widths[i]}}}" for i in used).format
+    lines = (line(r) if "\x1b" in "".join(r) else plain(*r).rstrip() for r in rows)
+    return "\n".join([line(head, style.title), *lines])
 
 
 def size(count: float) -> str:

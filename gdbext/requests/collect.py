@@ -11,6 +11,7 @@ from ..access.ptrace import stopped_by
 from ..access.retry import retry_reading
 from ..cpython.runtime import open_runtime
 from ..engines import registry
+from ..engines.batches import uncollected
 from ..engines.sightings import IN_SCHEDULER, QUEUE, RUNNING, Look, Sighting
 from ..errors import GdbextError, NotFoundError
 from . import join as joining
@@ -112,7 +113,7 @@ def _runs(engine: Engine) -> bool:
 
 def looks_at(engine: Engine) -> Tuple[List[Look], List[str]]:
     """A look at each process of the engine, and why those are not all."""
-    found, partial = [], []
+    found, running, partial = [], [], []
     for rank in engine.alive():
         if engine.spec is None or rank.role == "coordinator":
             continue
@@ -123,12 +124,14 @@ def looks_at(engine: Engine) -> Tuple[List[Look], List[str]]:
             look = Look(rank.label, rank.pid, rank.role, notes=[f"{rank.label}: {e}"])
         else:
             if not target.is_stopped:
-                look.stopped = stopped_by(rank.pid)
+                running.append(look)
                 partial += [] if "unstopped" in partial else ["unstopped"]
-            if look.stopped:
-                partial.append(f"{rank.label} (pid {rank.pid}) is stopped by {look.stopped}: nothing moves there meanwhile")
         found.append(look)
         partial += look.notes
+    stops = stopped_by([look.pid for look in running])
+    for look in (look for look in running if look.pid in stops):
+        look.stopped = stops[look.pid]
+        partial.append(f"{look.label} (pid {look.pid}) is stopped by {look.stopped}: nothing moves there meanwhile")
     return found, partial
 
 
@@ -146,7 +149,8 @@ def _look_at(spec: EngineSpec, target: Target, rank: object, schedules: bool = F
         return found
 
     try:
-        return retry_reading(target, read, READ)
+        with uncollected():
+            return retry_reading(target, read, READ)
     except GdbextError as e:
         return Look(rank.label, rank.pid, rank.role, notes=[str(e)])  # type: ignore[attr-defined]
 

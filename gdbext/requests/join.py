@@ -205,10 +205,12 @@ def _but(hops: Sequence[Tuple[Look, Sighting]], unread: Set[int]) -> Sequence[Tu
 
 def _alike(hops: Sequence[Tuple[Look, Sighting]], others: Sequence[Tuple[Look, Sighting]]) -> bool:
     """Whether nobody worked on a request between two looks."""
-    if len(hops) == len(others) == 1:  # most requests of a long queue
-        (look, s), (other, t) = hops[0], others[0]
-        return s.progress == t.progress and s.stage == t.stage and s.state == t.state and look.pid == other.pid
-    return _marks(hops) == _marks(others)
+    if len(hops) != len(others):
+        return False
+    for (look, s), (other, t) in zip(hops, others):
+        if s.progress != t.progress or s.stage != t.stage or s.state != t.state or look.pid != other.pid:
+            return _marks(hops) == _marks(others)  # in another order perhaps
+    return True
 
 
 def _steps(looks: Sequence[Look], earlier: Sequence[Look]) -> Set[int]:
@@ -319,11 +321,11 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
     working = [(one, stage) for one, stage in steps if context.goes_on(one, stage)]
     if working:  # a long step, or a loop that comes to no end: two looks do not tell
         one, stage = working[0]
-        tracked.evidence.append(f"no step of {look.label} has ended; {one.label} goes on in {one.keepers[stage].stands}")
+        tracked.evidence.append(f"no step of {look.label} has ended; {one.label} goes on in {_stands(one, stage)}")
         return
     if sighting.tid is not None and context.at_work(look, stage):
         tracked.verdict, tracked.holder = model.BEHIND, tracked.at
-        tracked.evidence.append(f"{look.label} has it ({sighting.state}), which stands in {look.keepers[stage].stands}")
+        tracked.evidence.append(f"{look.label} has it ({sighting.state}), which stands in {_stands(look, stage)}")
         return
     debtor = context.debtor(look)
     if debtor is not None and stage in sightings.IN_SCHEDULER:
@@ -336,12 +338,18 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
     tracked.evidence.append(f"{look.label} has it ({sighting.state}) and nothing that it schedules moves: {name} must act")
 
 
+def _stands(look: Look, stage: str) -> str:
+    """Where the thread stands that moves a stage's requests on; at this look it may not have been read."""
+    keeper = look.keepers.get(stage)
+    return keeper.stands if keeper is not None and keeper.stands else "a place that was not read"
+
+
 def _unanswered(tracked: Tracked, look: Look, sighting: Sighting, debtor: Look) -> None:
     """Its scheduler waits for a worker's answer, and that one for the next step."""
     tracked.verdict = model.LOST if sighting.stage == sightings.RUNNING else model.BEHIND
     tracked.holder = _place(debtor, sightings.WORKER)
     tracked.evidence.append(
-        f"{look.label} waits for the answer of {debtor.label} in {look.keepers[sightings.RUNNING].stands}; that one waits for "
+        f"{look.label} waits for the answer of {debtor.label} in {_stands(look, sightings.RUNNING)}; that one waits for "
         "the next step, and nothing is unread in their ring: the answer was lost between them"
     )
 

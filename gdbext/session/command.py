@@ -148,7 +148,12 @@ class Command:
             session.moving = False
             return self.run(session, args)
 
-        return retry(run, lambda: session.moving, errors=(FaultError, LayoutError, NotFoundError))
+        try:
+            return retry(run, lambda: session.moving, errors=(FaultError, LayoutError, NotFoundError))
+        except (FaultError, LayoutError) as e:
+            if session.moving and not e.final:  # each time something else
+                raise GdbextError(f"{e}; the process runs on and changes while it is read: ask again, or llm-attach it") from None
+            raise
 
     def complete(self, session: Session, text: str) -> list[str]:
         """Further words for the operand."""

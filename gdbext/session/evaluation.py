@@ -114,11 +114,16 @@ def runtime_or_none(session: Session, on: str | None = None) -> Runtime | None:
         return None
 
 
+def gdb_address(session: Session, text: str) -> int:
+    """The address that a C or C++ expression means to gdb: registers and convenience variables too."""
+    if not hasattr(session, "gdb_value"):
+        raise GdbextError(f"{text}: C++ expressions need gdb: run this inside gdb, or give an address")
+    return locate.address_of(session.gdb_value(text)) & (1 << 64) - 1
+
+
 def _from_gdb(session: Session, args: Args) -> NamedTensor:
     """A C++ expression: a pointer to or the number of an address, or an at::Tensor itself."""
-    if not hasattr(session, "gdb_value"):
-        raise GdbextError(f"{args.operand_text}: C++ expressions need gdb: run this inside gdb, or give an address")
-    address, rt = locate.address_of(session.gdb_value(args.operand_text)), runtime_or_none(session, args.on)
+    address, rt = gdb_address(session, args.operand_text), runtime_or_none(session, args.on)
     tensor, what = locate.at_address(session.target(args.on), rt, address)
     return NamedTensor(tensor, "C++, " + what, rt)
 

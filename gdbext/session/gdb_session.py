@@ -7,6 +7,7 @@ import os
 import gdb
 
 from ..errors import GdbextError
+from ..lazy import lazy_module
 from ..render.text import Style, one_line
 from .command import error_line
 from .session import Session
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ..access.base import Target
     from .command import Command
 
+
+nodes = lazy_module("session.nodes")
 
 _CLASSES = {"python": gdb.COMMAND_STACK, "tensors": gdb.COMMAND_DATA, "ranks": gdb.COMMAND_STATUS}
 _CHUNK = 8192
@@ -186,7 +189,8 @@ def run(command: type[Command], line: str) -> None:
     """Parses, runs and prints one command; every expected failure leaves as `gdb.GdbError`, one line."""
     try:
         args = command.parse(line)
-        answer = command().answer(session, args)
+        planned = nodes.of_line(command, args) if "pod/" in line or "ssh:" in line or "slurm:" in line else []
+        answer = nodes.run(command, args, planned) if planned else command().answer(session, args)
         text = answer.json(command.name) if args.json else answer.to_text(session.style())
     except (GdbextError, gdb.MemoryError) as e:
         raise gdb.GdbError(error_line(command.name, e)) from None

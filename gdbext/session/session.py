@@ -42,6 +42,8 @@ def register_adapters() -> None:
     adapters.register(("torch.device",), lambda obj: torch_adapter.Device.of_object(obj))
     adapters.register(("torch.Size",), lambda obj: torch_adapter.Size.of_object(obj))
     adapters.register(("torch.nn.modules.module.Module",), lambda obj: torch_adapter.ModuleAdapter(obj))
+    containers = [f"torch.nn.modules.container.{name}" for name in ("Sequential", "ModuleList", "ModuleDict")]
+    adapters.register(containers, lambda obj: torch_adapter.ContainerAdapter(obj))
 
 
 class Session:
@@ -184,7 +186,9 @@ class Session:
 
     # ---- printing ------------------------------------------------------------------------------------------------
     def style(self) -> Style:
+        if not sys.stdout.isatty():
+            return Style(False)
         import shutil
 
-        width = shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
-        return Style(sys.stdout.isatty() and "NO_COLOR" not in os.environ, width)
+        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+        return Style(not plain, shutil.get_terminal_size((0, 0)).columns)

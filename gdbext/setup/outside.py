@@ -5,20 +5,16 @@ is that of the last command only and its output may carry warnings."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
-import tempfile
 
 from ..commands import table
 from ..errors import GdbextError
+from ..lazy import lazy_module
 from ..render import jsonline
 from ..render.text import one_line
 from ..session.command import UsageError, error_line
 from ..session.session import Session
-from . import gdbs, nodes
-from .unpack import init_script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +23,9 @@ if TYPE_CHECKING:
 
     from ..session.command import Command
 
+
+# What a command that reads here does without: their own imports cost as much CPU as llm-ranks' whole look.
+gdbs, nodes, unpack = lazy_module("setup.gdbs"), lazy_module("session.nodes"), lazy_module("setup.unpack")
 
 OK, ERROR, PARTIAL = 0, 1, 3
 
@@ -96,6 +95,10 @@ def needs_gdb(command: type[Command], line: str) -> bool:
 
 def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, str]:
     """Runs the command in a gdb of its own. -> as `perform`."""
+    import json
+    import subprocess
+    import tempfile
+
     program = gdbs.need(gdb)
     with tempfile.TemporaryDirectory(prefix="gdbext-") as folder:
         result = os.path.join(folder, "result")
@@ -109,7 +112,7 @@ def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, s
                 "-q",
                 "-batch",
                 "-ex",
-                f"source {init_script()}",
+                f"source {unpack.init_script()}",
                 "-ex",
                 "python import gdbext.setup.inside; gdbext.setup.inside.main()",
             ],
@@ -144,11 +147,8 @@ def run(name: str, words: Sequence[str]) -> int:
 
 
 def on_nodes(command: type[Command], words: Sequence[str], planned: Sequence[tuple[str, list[str]]]) -> tuple[int, str, str]:
-    """Runs the command on other machines (nodes.py). -> as `perform`."""
+    """Runs the command on other machines (session/nodes.py). -> as `perform`."""
     args = command.parse(line_of(command, words))
-    for option in command.all_options():
-        if not option.for_agents and option.name != "show-content" and getattr(args, option.key) != option.default:
-            raise UsageError(f"{command.name}: -{option.name} is for this machine, not for another")
     answer = nodes.run(command, args, planned)
     text = answer.json(command.name) if args.json else answer.to_text(Session().style())
     return (PARTIAL if answer.partial else OK), text, ""

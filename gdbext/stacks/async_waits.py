@@ -101,12 +101,11 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
         found.tasks.append(state)
     _edges(found, rt, threads)
     try:
-        loops = event_loops(rt, max_timers=MAX_TIMERS)
+        states = _loop_states(rt, tasks, now)
     except GdbextError as e:
         found.partial.append(f"event loops: {e}")
         return found
-    for loop in sorted(loops, key=lambda one: one.address):
-        turning = _loop_state(loop, tasks, now)
+    for turning in states:
         turning.main = nodes.get(_main_task(turning, threads))
         found.loops.append(turning)
     return found
@@ -221,6 +220,19 @@ def _descriptor(task: TaskState) -> int:
 
 
 # ---- a loop ----------------------------------------------------------------------------------------------------------
+def _loop_states(rt: Runtime, tasks: list[Any], now: float | None) -> list[LoopState]:
+    """The loops, by address. A timer that is late in a process that runs on is read again: what stood for it may have been freed
+    under the reader."""
+    states = [_loop_state(loop, tasks, now) for loop in event_loops(rt, max_timers=MAX_TIMERS)]
+    if any(state.late for state in states) and not rt.target.is_stopped:
+        rt.target.drop_pages()
+        again = {loop.address: _loop_state(loop, tasks, now) for loop in event_loops(rt, max_timers=MAX_TIMERS)}
+        for state in states:
+            other = again.get(state.address, LoopState(state.address, state.tid))
+            state.late, state.overdue = min(state.late, other.late), min(state.overdue, other.overdue)
+    return sorted(states, key=lambda state: state.address)
+
+
 def _loop_state(loop: EventLoop, tasks: list[Any], now: float | None) -> LoopState:
     state = LoopState(loop.address, loop.tid or 0, turns=loop.turns)
     mine = [t for t in tasks if t.loop == loop.address]

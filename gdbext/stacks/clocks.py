@@ -10,7 +10,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..access.proc import read_proc
+from ..access.proc import read_proc, status_field
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class Clock:
         return self.run, 0 if self.exact else self.sleeps
 
 
-def clocks(pid: int, sleeps: bool = False) -> dict[int, Clock]:
+def clocks(pid: int, sleeps: bool = False, states: bool = True) -> dict[int, Clock]:
     """{tid: Clock}; {} where the process is gone. `sleeps`: with the count of them, which costs as much as all the rest, and is
-    taken in any case where the kernel's other clock has ticks only."""
+    taken in any case where the kernel's other clock has ticks only; `states`: False where "" will do, which saves a file each."""
     found: dict[int, Clock] = {}
     try:
         tids = os.listdir(f"/proc/{pid}/task")
@@ -44,12 +44,14 @@ def clocks(pid: int, sleeps: bool = False) -> dict[int, Clock]:
         return found
     for tid in tids:
         try:
-            stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
-            exact = True
+            run, queued, exact = 0.0, 0.0, True
             try:
                 run, queued = (int(n) / 1e9 for n in read_proc(pid, f"task/{tid}/schedstat").split()[:2])
             except (GdbextError, ValueError):
-                exact, queued, run = False, 0.0, (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+                exact = False
+            stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split() if states or not exact else [b""]
+            if not exact:
+                run = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
             found[int(tid)] = Clock(run, queued, stat[0].decode(), _sleeps(pid, tid) if sleeps or not exact else -1, exact)
         except (GdbextError, IndexError, ValueError):
             continue  # it ended while we looked
@@ -57,8 +59,7 @@ def clocks(pid: int, sleeps: bool = False) -> dict[int, Clock]:
 
 
 def _sleeps(pid: int, tid: str) -> int:
-    lines = read_proc(pid, f"task/{tid}/status").splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith(b"voluntary_ctxt")), 0)
+    return int(status_field(read_proc(pid, f"task/{tid}/status"), b"voluntary_ctxt_switches") or 0)
 
 
 def state_of(pid: int) -> str:

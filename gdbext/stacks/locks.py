@@ -10,9 +10,10 @@ import re
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..access.model import PAGE
+from ..access.snapshot import CoreFileTarget
 from ..cpython import gil, lock_objects, locks
 from ..cpython.objects import Object
-from ..errors import GdbextError
+from ..errors import FaultError, GdbextError
 from . import ipc_locks
 from .python_waits import LIBRARY, ORPHANED, edge_of, import_owner, last_part, number, path_of, text
 from .python_waits import find as find_wait
@@ -150,7 +151,7 @@ class Finder:
 
     def __init__(self, view: ProcessView) -> None:
         self.view, self.rt, self.target = view, view.rt, view.target
-        self.partial: list[str] = []
+        self.partial: dict[int, str] = {}
         self.references = References(view.rt)
         self.reachable = Reachable(self.references, view.threads)
         self.holders = Holders(list(view.threads))
@@ -163,7 +164,9 @@ class Finder:
             try:
                 edge = self._edge(thread)
             except GdbextError as e:
-                self.partial.append(f"{self.view.name} thread {thread.tid}: {e}")
+                late = isinstance(e, FaultError) and isinstance(self.target, CoreFileTarget)
+                came = "what it waits for, if it waits, is not in the copy, as it had just come there" if late else str(e)
+                self.partial[thread.tid] = came
                 continue
             if edge is not None:
                 found.append(edge)
@@ -477,9 +480,9 @@ class Finder:
         return edge
 
 
-def find(view: ProcessView) -> tuple[list[Edge], list[str]]:
-    """-> (the edges of a process, reasons why there may be more)"""
+def find(view: ProcessView) -> tuple[list[Edge], dict[int, str]]:
+    """-> (the edges of a process, {tid: why its edge is not known}; 0 for all of them)"""
     if view.rt is None and not view.threads:
-        return [], [f"{view.name}: no thread could be read"]
+        return [], {0: "no thread could be read"}
     finder = Finder(view)
     return finder.edges(), finder.partial

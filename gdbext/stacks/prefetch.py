@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..cpython import kept_secrets as secrets
 from ..cpython import prefetch, resolution
 from ..cpython.objects import Object
 from ..cpython.reprs import NORMAL, Repr
@@ -43,6 +44,11 @@ def read(target: Target, *words: str) -> str:
         with log.optional():
             return error or (_more(view, words) if words else "")
     return error or _more(view, words)
+
+
+def kept_secrets(target: Target) -> tuple[list[bytes], list[bytes], set[bytes]]:
+    """What the program itself keeps of its (command line, environment), and other secrets."""
+    return secrets.read(target)
 
 
 def _more(view: ProcessView, words: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from ..cpython import dialects
 from ..cpython.objects import Object
 from ..errors import GdbextError
 
@@ -67,10 +68,10 @@ class References:
             self._globals[key] = []  # what cannot be read names nothing
             names = self._names(frame)
             try:
-                held = [(k.string(200), v) for k, v in frame.globals().items()] if names else []
+                held = dialects.named(self.rt, frame.globals().dict_entries(), names) if names else []
             except GdbextError:
                 held = []
-            wanted = [(name, value) for name, value in held if name in names and isinstance(value, Object)]
+            wanted = [(name, self.rt.object(value)) for name, value in held]
             self._globals[key] = self._expand(wanted, names)
         return self._globals[key]
 
@@ -110,8 +111,7 @@ class References:
     def _read_children(self, obj: Any, names: frozenset[str]) -> list[tuple[str, Any]]:
         rt = self.rt
         if obj.isa("module"):
-            own = dict(obj.instance_entries())
-            return [(f".{name}", rt.object(own[name])) for name in names if name in own]
+            return [(f".{name}", rt.object(value)) for name, value in rt.dialect.instance_entries(rt, obj, names)]
         named = obj.type.is_heap or obj.type.builtin_name == "types.SimpleNamespace"
         if named and not obj.isa("type"):
             found = [(f".{name}", value) for name, value in obj.fields()[:MAX_FIELDS] if isinstance(value, Object)]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..access.proctable import ProcTable
+from ..access.ptrace import lasting_stops
+from ..access.retry import settled_counts
 from ..access.snapshot import CoreFileTarget
 from ..cpython import event_loops, gil
 from ..cpython.runtime import open_runtime
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 GIL_LOOKS = 12
 STACK_LOOKS = 6
 MAX_QUEUES = 256  # whose counts are compared
+MAX_TURNS = 1 << 20  # items through a queue between two readings of its count, one after the other
 MAX_LOOKED = 64  # threads of a process whose stacks are compared from look to look, of those that ran at all
 
 
@@ -54,7 +57,8 @@ class ProcessSamples:
     of its torch.distributed group or None, `calls`: {tid: system call}, `tasks`: its asyncio at the last look, `counters` of
     progress, `children`: {pid: seconds that it ran in the window} of its descendants, `ancestors`: pids, `ended`: how it has
     ended, `ended_children`: [(pid, what)] that it has not asked about, `rings`, `counts`: of collectives, `holders`: {inode:
-    [(pid, writes)]}."""
+    [(pid, writes)]}, `clients`: connections to its event loops, `unread`: of these and of its listeners those on
+    which something waited to be read or accepted at both looks."""
 
     snapshot: Any
     view: Any = None
@@ -82,6 +86,8 @@ class ProcessSamples:
     died: tuple[int, str] | None = None  # of a core: (tid, the signal) of the thread whose error ended it
     waited: bool = False  # its main thread stood at a look in a wait that others end
     holders: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)
+    clients: int = 0
+    unread: int = 0
     first: dict[Any, Any] = field(default_factory=dict)  # what was counted at the first look
 
     @property
@@ -130,8 +136,10 @@ def sample(
     live = [s for s, one in zip(seen, found) if not isinstance(one, str) and targets.attached(one) is None]
     runtimes = _open(live, targets, table)
     _watch(live, runtimes, seconds, table)
-    for s, snap in zip(seen, snapshots.take_snapshots(found, targets, words)):
-        _read_copy(s, snap, s in live)
+    taken = snapshots.take_snapshots(found, targets, words)
+    stops = lasting_stops([s.pid for s in live])
+    for s, snap in zip(seen, taken):
+        _read_copy(s, snap, s in live, s.pid in stops)
     views = [s.view for s in seen if s.view is not None]
     ipc_locks.resolve(views, [e for s in seen for e in s.edges])
     wanted = {s.pid: _inodes(s) for s in live}
@@ -179,14 +187,16 @@ def _watch(live: list[ProcessSamples], runtimes: dict[int, Runtime], seconds: fl
             rt = runtimes.get(s.pid)
             if rt is None:
                 continue
-            now = clocks(s.pid) if number else s.before
+            now = clocks(s.pid, states=False) if number else s.before  # who has not run since stands where it stood
             active = {tid for tid, c in now.items() if tid == s.pid or c.state == "R" or c.mark != _mark(last[s.pid], tid)}
             last[s.pid] = now
             _python_stacks(s, rt, active)
             s.waited = s.waited or system_calls.waits_for_others(s.pid, rt.target.arch)
             if number == 0:
-                s.first = _counts(s, rt)
+                s.first = {**_settled(rt)}
                 s.first["tasks"] = async_waits.keys(rt)
+                if s.first["tasks"]:
+                    s.first["unread"] = _unread(system_calls.Files(s.pid).watched())
             _gil(s, rt)
         left = began + seconds * (number + 1) / STACK_LOOKS - time.monotonic()
         if left > 0:
@@ -207,7 +217,7 @@ def _mark(known: dict[int, Clock], tid: int) -> Any:
 def _last_look(s: ProcessSamples, rt: Runtime) -> None:
     """What is compared with the first look, and what tells what threads and tasks wait for."""
     rt.target.invalidate()
-    counted = _counts(s, rt)
+    counted = _settled(rt)
     for key, before in s.first.items():
         if key in counted and key != "tasks":
             s.counters.append(Counter(s.name, s.pid, key[0] if isinstance(key, tuple) else str(key), before, counted[key]))
@@ -220,6 +230,10 @@ def _last_look(s: ProcessSamples, rt: Runtime) -> None:
         for task in s.tasks.tasks:
             if task.descriptor >= 0:
                 task.call = system_calls.Call("recv", [files.source(task.descriptor)])
+        if s.tasks.loops:
+            watched = files.watched()
+            s.clients = len({source.inode for source in watched if source.kind == "served" and source.tcp})
+            s.unread = len(_unread(watched) & s.first.get("unread", set()))
     except GdbextError as e:
         s.partial.append(str(e))
         return
@@ -232,10 +246,19 @@ def _last_look(s: ProcessSamples, rt: Runtime) -> None:
         s.counters.append(Counter(s.name, s.pid, "asyncio tasks that went on or ended", 0, len(changed) + gone))
 
 
-def _counts(s: ProcessSamples, rt: Runtime) -> dict[Any, Any]:
-    """{(what, address): count} of the queues that threads stand at and the loops that run: each end of a deque that changes
+def _unread(watched: Sequence[system_calls.Source]) -> set[int]:
+    """The inodes of those on which something waits."""
+    return {source.inode for source in watched if source.unread}
+
+
+def _settled(rt: Runtime) -> dict[Any, int]:
+    return settled_counts(rt.target, lambda: _counts(rt), MAX_TURNS)
+
+
+def _counts(rt: Runtime) -> dict[Any, int]:
+    """{(what, address): count} of the queues that threads stand at, of collectives and of rings: each end of a deque that changes
     counts."""
-    found: dict[Any, Any] = {}
+    found: dict[Any, int] = {}
     try:
         for py in rt.threads()[:MAX_QUEUES]:
             for frame in rt.frames(py)[:8]:
@@ -255,11 +278,11 @@ def _counts(s: ProcessSamples, rt: Runtime) -> dict[Any, Any]:
     return found
 
 
-def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
-    """Takes in what the copy of a process says."""
+def _read_copy(s: ProcessSamples, snap: Any, live: bool, stopped: bool) -> None:
+    """Takes in what the copy of a process says. `stopped`: something holds it for longer than another reader would."""
     s.snapshot = snap
     now = state_of(s.pid) if live else ""
-    s.state = now or s.state
+    s.state = "S" if now in ("T", "t") and not stopped else now or s.state
     if live and not now:
         s.state = "X"  # it was there when we began
     if snap.target is None:
@@ -268,7 +291,7 @@ def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
     try:
         s.view = threads.view_of(snap)
         s.edges, why = locks.find(s.view)
-        s.partial += s.view.partial + snap.partial + why
+        s.partial += s.view.partial + snap.partial
         if s.view.rt is not None:
             s.rings, s.counts = shm_rings.find(s.view.rt), collectives.find(s.view.rt)
             s.world = threads.world(s.view.rt)
@@ -280,6 +303,8 @@ def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
         for th in s.view.threads:
             if th.python and th.tid in s.stacks:
                 s.stacks[th.tid].append(stack_key(th.python))
+        # of a thread that gets on it is no matter where it would have waited at that moment
+        s.partial += [f"thread {tid}: {reason}" if tid else reason for tid, reason in why.items() if not s.moved(tid)]
     except GdbextError as e:
         s.why = str(e)
 

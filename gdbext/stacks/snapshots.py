@@ -88,9 +88,10 @@ def collect(
     heap: int = 0,
     *,
     reader: str = READER,
+    seconds: float = TIMEOUT,
 ) -> None:
     """Fills `taken` in: `paths[i]` is where the i-th copy goes; without `paths` each copy is opened, and has no name that
-    anybody could find. Several collectors run at once, as many as there are processors."""
+    anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`."""
     waiting = [
         (snap, snap.pid, number)
         for number, snap in enumerate(taken)
@@ -107,7 +108,7 @@ def collect(
                 running.append((snap, Running(pid, place, reader, snap.label, words, heap=heap), file))
             snap, work, file = running.pop(0)
             try:
-                result = work.finish(TIMEOUT)
+                result = work.finish(seconds)
                 snap.pauses, snap.partial, snap.file, snap.bytes = result.pauses, result.partial, result.file, result.bytes
                 snap.target = CoreFileTarget(result.file, snap.label) if file is not None else True
                 if file is not None:

@@ -6,6 +6,7 @@ Sources: proc(5) (/proc/PID/task/TID/syscall, fd, fdinfo, net/tcp, net/unix), th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -52,12 +53,15 @@ EPHEMERAL = 32768  # the first port that a kernel chooses by itself: ip(7), ip_l
 class Source:
     """A file that a thread waits for: `kind` "listener", "served" (a connection that a client opened to this machine), "client"
     (one that this process opened), "unix" (a connected socket of which the other end is not known), "pipe", "terminal", "event"
-    (an eventfd, a timer, inotify), "file" or "other"; `text` for people; `inode`; `peers`: pids that have the other end."""
+    (an eventfd, a timer, inotify), "file" or "other"; `text` for people; `inode`; `peers`: pids that have the other end;
+    `unread`: bytes of a TCP connection that nobody has read, connections that nobody has accepted of a listener; `tcp`."""
 
     kind: str
     text: str
     inode: int = 0
     peers: list[int] = field(default_factory=list)
+    unread: int = 0
+    tcp: bool = False
 
 
 @dataclass
@@ -102,6 +106,21 @@ class Files:
             return Source("file", link)
         return Source("pipe" if _is_fifo(self.pid, descriptor) else "file", link)
 
+    def watched_by(self, epoll: int) -> list[Source]:
+        """What an epoll file watches."""
+        info = _text(self.pid, f"fdinfo/{epoll}")
+        return [self.source(int(n)) for n in re.findall(r"^tfd:\s*(\d+)", info, re.M)[:MAX_FILES]]
+
+    def watched(self) -> list[Source]:
+        """What all epoll files of the process watch: all that its event loops wait for."""
+        found: list[Source] = []
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{self.pid}/fd"):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    if os.readlink(f"/proc/{self.pid}/fd/{fd}") == "anon_inode:[eventpoll]":
+                        found += self.watched_by(int(fd))
+        return found
+
     def _socket(self, inode: int) -> Source:
         if self._sockets is None:
             self._sockets = {}
@@ -127,7 +146,8 @@ class Files:
                 kind, text = "served", f"a client's connection to port {port}"
             else:
                 kind, text = "client", f"its connection to port {remote}"
-            self._sockets[inode] = Source(kind, text, inode, [by_ends.get((row[2], row[1]), 0)])
+            unread = int(row[4].partition(":")[2] or "0", 16)  # tx_queue:rx_queue
+            self._sockets[inode] = Source(kind, text, inode, [by_ends.get((row[2], row[1]), 0)], unread, True)
 
     def _read_udp(self, name: str) -> None:
         """Datagrams to a port that somebody chose come from whom they like; at one that the kernel chose an answer may be due."""
@@ -150,6 +170,11 @@ class Files:
                 text = f"connections to {name}" if listener else f"a Unix socket {name}".strip()
                 peer = self._unix_peers.get(inode, 0)
                 self._sockets[inode] = Source(kind, text, inode, [peer] if peer else [])
+
+
+def family(number: int, arch: str) -> str:
+    """The family of a system call by its number ("poll" for ppoll too), '' for one that is not told apart here."""
+    return _NUMBERS[arch].get(number, "")
 
 
 def unix_peers() -> dict[int, int]:
@@ -264,9 +289,7 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
             call.name = "nanosleep"  # how Python before 3.11 sleeps
     elif name == "epoll":
         call.limited = words[3] & 0xFFFFFFFF not in (0xFFFFFFFF,) if number != 441 else bool(words[3])
-        info = _text(files.pid, f"fdinfo/{words[0] & 0xFFFFFFFF}")
-        descriptors = [int(n) for n in re.findall(r"^tfd:\s*(\d+)", info, re.M)][:MAX_FILES]
-        call.sources = [files.source(fd) for fd in descriptors]
+        call.sources = files.watched_by(words[0] & 0xFFFFFFFF)
     elif name == "wait":
         call.peers = _awaited(files.pid, words, number in (247, 95))
     return call

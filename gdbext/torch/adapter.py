@@ -214,7 +214,9 @@ class TensorAdapter(Adapter):
 
     def text(self, printer: Repr, depth: int) -> str:
         if self.object is None and not depth and not self.tensor.unavailable:
-            return reprs.tensor_repr(self.tensor, reprs.options_in(self.tensor.target))
+            text = reprs.tensor_repr(self.tensor, reprs.options_in(self.tensor.target))
+            printer.multiline = printer.multiline or "\n" in text
+            return text
         return self.tensor.one_line()
 
     def attribute(self, name: str) -> Any:
@@ -429,3 +431,35 @@ class ModuleAdapter(Adapter):
                 if held is not None:
                     return held
         return NotImplemented
+
+
+class ContainerAdapter(ModuleAdapter):
+    """torch.nn.Sequential, ModuleList and ModuleDict: their items are those of `_modules`, in its order or by its keys
+    (torch/nn/modules/container.py). A subclass with a method of its own is left alone."""
+
+    NAMES = tuple("torch.nn.modules.container." + name for name in ("Sequential", "ModuleList", "ModuleDict"))
+
+    def _held(self, method: str) -> list[tuple[str, Object]] | None:
+        obj = self.object
+        assert obj is not None
+        owner, own = next((base for base in obj.type.bases() if method in base.namespace), None), dict(obj.instance_entries())
+        if owner is None or owner.full_name not in self.NAMES or "_modules" not in own:
+            return None
+        return [(key.string(1000), module) for key, module in obj.rt.object(own["_modules"]).items()]
+
+    def item(self, key: Any) -> Any:
+        held = self._held("__getitem__")
+        if held is None or isinstance(key, bool):
+            return NotImplemented
+        if isinstance(key, str):
+            return next((module for name, module in held if name == key), NotImplemented)
+        return held[key][1] if isinstance(key, int) else NotImplemented
+
+    def length(self) -> Any:
+        held = self._held("__len__")
+        return NotImplemented if held is None else len(held)
+
+    def members(self, limit: int) -> Any:
+        held = self._held("__iter__")
+        by_name = any(base.full_name == self.NAMES[2] for base in self.object.type.bases()) if self.object is not None else True
+        return NotImplemented if held is None or by_name else [module for _, module in held[:limit]]

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Callable, Iterator
 
 from ..cpython import gc, referrers
-from ..errors import FaultError, GdbextError, LayoutError
+from ..errors import FaultError, GdbextError
 from . import layout as layouts
 from .tensor_impl import TENSOR_BASES, read_tensor
 
@@ -82,7 +82,7 @@ def live(rt: Runtime, partial: list[str]) -> list[Found]:
     for address in addresses:
         try:
             found.append(Found(read_tensor(rt, address)))
-        except (FaultError, LayoutError) as e:
+        except GdbextError as e:  # of a running process also an object that has come where a tensor was
             bad.append(str(e))
     if bad:
         partial.append(f"{len(bad)} of {len(addresses)} tensors cannot be read, the first: {bad[0]}")

@@ -89,14 +89,8 @@ def save(tensor: Tensor, path: str, force: bool = False) -> tuple[int, str]:
         raise GdbextError(f"-save {path}: the file's name must end in {', '.join(KINDS)}")
     if tensor.layout.startswith("sparse_"):
         raise GdbextError(f"-save {path}: a {tensor.layout} tensor has several parts, which are not saved here")
-    source = arrays.of_tensor(tensor)
-    if arrays.resolved(tensor):
-        dtype, read = source.dtype, source.read
-    else:
-        read = source.numbers
-        box = next(iter(source.boxes()), None)
-        dtype = dtypes.DTYPES[read(box).dtype.name if box is not None else "float32" if tensor.quantizer else source.dtype.name]
-    source = arrays.Source(source.shape, dtype, source.name, read, source.order)
+    source = stored_source(tensor)
+    dtype = source.dtype
     write = {".npy": _write_npy, ".safetensors": _write_safetensors, ".pt": _write_pt}[kind]
     known = {".npy": _NPY, ".safetensors": _SAFETENSORS, ".pt": dtypes.DTYPES}[kind]
     if dtype.name not in known:
@@ -105,6 +99,18 @@ def save(tensor: Tensor, path: str, force: bool = False) -> tuple[int, str]:
     with writing(path, "-save", force) as f:
         write(f, source)
         return f.seek(0, os.SEEK_END), "torch." + dtype.name
+
+
+def stored_source(tensor: Tensor) -> arrays.Source:
+    """The `Source` of a tensor's values as they are written: conjugate and negative views resolved, quantized ones as float32."""
+    source = arrays.of_tensor(tensor)
+    if arrays.resolved(tensor):
+        dtype, read = source.dtype, source.read
+    else:
+        read = source.numbers
+        box = next(iter(source.boxes()), None)
+        dtype = dtypes.DTYPES[read(box).dtype.name if box is not None else "float32" if tensor.quantizer else source.dtype.name]
+    return arrays.Source(source.shape, dtype, source.name, read, source.order)
 
 
 def _write_npy(f: IO[bytes], source: arrays.Source) -> None:
@@ -116,12 +122,26 @@ def _write_npy(f: IO[bytes], source: arrays.Source) -> None:
 
 
 def _write_safetensors(f: IO[bytes], source: arrays.Source) -> None:
-    size = source.numel * source.dtype.itemsize
-    entry = {"dtype": _SAFETENSORS[source.dtype.name], "shape": list(source.shape), "data_offsets": [0, size]}
-    header = json.dumps({"tensor": entry}).encode()
-    header += b" " * (-len(header) % 8)
-    f.write(struct.pack("<Q", len(header)) + header)
+    f.write(safetensors_header([("tensor", source.dtype, source.shape)]))
     _write_rows(f, source)
+
+
+def safetensors_header(entries: Sequence[tuple[str, DType, Sequence[int]]]) -> bytes:
+    """What a .safetensors file of `[(name, dtype, shape)]` begins with; their elements follow, row-major, one tensor after the
+    other. Each dtype is one that `has_safetensors` knows."""
+    head, at = {}, 0
+    for name, dtype, shape in entries:
+        end = at + math.prod(shape) * dtype.itemsize
+        head[name] = {"dtype": _SAFETENSORS[dtype.name], "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    header = json.dumps(head).encode()
+    header += b" " * (-len(header) % 8)
+    return struct.pack("<Q", len(header)) + header
+
+
+def has_safetensors(dtype: DType) -> bool:
+    """Whether a .safetensors file can hold this dtype."""
+    return dtype.name in _SAFETENSORS
 
 
 def _write_rows(f: IO[bytes], source: arrays.Source) -> None:

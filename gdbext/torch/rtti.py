@@ -84,21 +84,23 @@ def class_hierarchy(target: Target, address: int) -> tuple[list[str], Mapping]:
     there: freed memory, or no such object.
     """
     vptr = target.u64(address)
-    mapping = target.mapping_at(vptr)
-    if mapping is None or not mapping.path.startswith("/") or vptr % 8:
-        raise LayoutError(f"no C++ object with a vtable at {address:#x} (its first word is {vptr:#x}): freed, or not an object")
 
-    def read():
+    def read() -> tuple[list[str], Mapping]:
+        mapping = target.mapping_at(vptr)
+        if mapping is None or not mapping.path.startswith("/") or vptr % 8:
+            raise LayoutError(
+                f"no C++ object with a vtable at {address:#x} (its first word is {vptr:#x}): freed, or not an object"
+            )
         try:
             top, info = struct.unpack("<qQ", _bytes(target, vptr - 16, 16))
-            return _names(target, info) if top == 0 else []
+            names = _names(target, info) if top == 0 else []
         except FaultError:
-            return []
+            names = []
+        if not names:
+            raise LayoutError(f"the word at {address:#x} points into {mapping.path}, but not at a vtable with type information")
+        return names, mapping
 
-    names = target.cached(("rtti", vptr), read)
-    if not names:
-        raise LayoutError(f"the word at {address:#x} points into {mapping.path}, but not at a vtable with type information")
-    return names, mapping
+    return target.cached(("rtti", vptr), read)
 
 
 def _names(target, info):

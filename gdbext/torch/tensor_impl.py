@@ -297,8 +297,9 @@ def _describe_python(t: Tensor, obj: Object) -> None:
     """Class, parameter-ness and what only Python attributes tell."""
     info = obj.type
     t.address, t.type = obj.address, info.name
-    names = [(b.module, b.name) for b in info.bases()]
-    t.own_repr = _own_repr(info)
+    names, t.own_repr = t.target.cached(
+        ("tensor class", info.address), lambda: ([(b.module, b.name) for b in info.bases()], _own_repr(info))
+    )
     t.plain = names[0] in (("torch", "Tensor"), ("torch.nn.parameter", "Parameter"))
     t.is_parameter = ("torch.nn.parameter", "Parameter") in names
     t.counts_as_parameter = t.is_parameter or (not t.plain and is_flagged_parameter(obj))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..engines import endpoints
+from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
 from ..requests import collect, join
 from ..stacks import sampling, untraced
@@ -43,7 +43,7 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
     """Samples what `resolve_processes` returned for `seconds` and judges it. A process that waits for its device is sampled a
     second time, `LONGER` times as long, before the verdict says that its kernel does not end."""
     first = _look(found, targets, seconds, words)
-    first.untraced = [{**untraced.data(s), "http": endpoints.of_rank(s.rank)} for s in first.seen if untraced.is_refused(s)]
+    first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
     if not any(v.kind == "kernel" for v in first.verdicts):
         return first
     second = _look(found, targets, seconds * LONGER, words)
@@ -52,6 +52,17 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
         if s.snapshot is not earlier.snapshot:
             s.snapshot.pauses = earlier.snapshot.pauses + s.snapshot.pauses
     return second
+
+
+def _untraced(refused: Sequence[ProcessSamples]) -> list[dict[str, Any]]:
+    """What is told of processes that may not be traced. A ring, and the job's NCCL, stand at the first process that has them."""
+    rings, ras = shm_files.of_processes([s.pid for s in refused]), None
+    told = []
+    for s in refused:
+        own = ras is None and nccl_ras.ask(s.pid) or None
+        ras = ras or own
+        told.append({**untraced.data(s), "http": endpoints.of_rank(s.rank), "rings": rings[s.pid], "ras": own})
+    return told
 
 
 def _look(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> Examination:

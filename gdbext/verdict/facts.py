@@ -65,8 +65,8 @@ class ThreadState:
 
     @property
     def still(self) -> bool:
-        """Whether it neither moved nor ran."""
-        return not self.moved and not self.works
+        """Whether it neither moved nor ran, nor was kept from it by a machine that had no processor for it."""
+        return not self.moved and not self.works and not self.denied
 
     @property
     def collects(self) -> bool:
@@ -169,7 +169,8 @@ class ProcessState:
     `counters`: of progress, `rings`, `shared`: names of its shared memory, `counts` of collectives, `children`: {pid: seconds it
     ran}, `dead_children`: [(pid, what)], `ended`: how it has ended, `died`: (tid, signal) of the thread whose
     error ended it, of a core, `peers`: {inode: [(pid, writes)]}, `requests`: of its engine
-    (`requests.model.Tracked`), None where they are not known."""
+    (`requests.model.Tracked`), None where they are not known, `clients`: connections that clients have to its event loops,
+    `unread`: on how many of them something waits."""
 
     name: str
     role: str = ""
@@ -196,6 +197,8 @@ class ProcessState:
     peers: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)
     orphan: str = ""
     requests: list[Any] | None = None
+    clients: int = 0
+    unread: int = 0
 
     @property
     def main(self) -> ThreadState | None:

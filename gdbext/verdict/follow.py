@@ -129,6 +129,8 @@ def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: frozenset[Node]
         return Outlook("moves", t.node)
     if t.works:
         return Outlook("works" if t.collects or not t.python or not t.sampled else "spins", t.node)
+    if t.denied:
+        return Outlook("unknown", t.node)
     return _call(facts, f, t, seen)
 
 
@@ -247,6 +249,8 @@ def _call(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: 
         return Outlook("ticks" if t.woke > 0 else "sleeps", t.node)
     if call.name == "wait":
         return _pids(facts, call.peers, f, seen)
+    if call.name in ("pause", "sigwait"):  # anybody sends signals; where a child may owe one, only that no request is open tells
+        return Outlook("rests" if not f.children or f.requests == [] else "unknown", t.node)
     return _sources(facts, f, t.node, call, seen)
 
 

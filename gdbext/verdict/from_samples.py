@@ -31,7 +31,12 @@ def facts_of(s: ProcessSamples) -> ProcessState:
         dead_children=s.ended_children,
         peers=s.holders,
         counters=s.counters,
+        clients=s.clients,
+        unread=s.unread,
     )
+    if rank is not None and getattr(rank, "is_left", False):
+        why = "its parent is gone" if rank.orphan else f"its parent {rank.ppid} is an orphan"
+        facts.orphan = why + (f"; it holds {held}" if (held := holds(s)) else "")
     if s.view is None:
         return facts
     edges = {e.waiter: e for e in s.edges}
@@ -40,8 +45,6 @@ def facts_of(s: ProcessSamples) -> ProcessState:
     facts.shared = {m.path.split(" ")[0][len(SHM) :] for m in s.view.target.mappings() if m.path.startswith(SHM)}
     facts.tasks, facts.loops, facts.moved_tasks = s.tasks.tasks, s.tasks.loops, s.moved_tasks
     facts.gil_hog = _unreleased_gil(s, facts.threads)
-    if rank is not None and getattr(rank, "orphan", False):
-        facts.orphan = "its parent is gone" + (f"; it holds {held}" if (held := holds(s)) else "")
     return facts
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 
-from ..access.proc import read_proc
+from ..access.proc import read_proc, resident_bytes
 from ..errors import GdbextError
 from ..render.text import size
 from ..stacks.system_calls import Files
@@ -21,9 +21,9 @@ def of_process(pid: int) -> str:
     """In words; '' where nothing can be seen."""
     parts = []
     try:
-        rss = re.search(rb"VmRSS:\s+(\d+) kB", read_proc(pid, "status"))
+        rss = resident_bytes(pid)
         if rss:
-            parts.append(f"{size(int(rss.group(1)) << 10)} of memory")
+            parts.append(f"{size(rss)} of memory")
         maps = read_proc(pid, "maps").decode("utf-8", "replace")
         shared = sorted(set(re.findall(r"(/dev/shm/\S+)$", maps, re.M)))
         if shared:

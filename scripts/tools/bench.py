@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 
-from . import bench_healthy, bench_tensors
+from . import bench_agents, bench_healthy, bench_heap, bench_record, bench_tensors
 from .engines import START, start_vllm
 from .environments import environment
 from .say import Failed, say
@@ -270,9 +270,14 @@ def main(words):
     parser.add_argument(
         "--pybreak", action="store_true", help="only what an armed Python breakpoint costs vLLM and SGLang at work"
     )
+    parser.add_argument("--heap", type=int, metavar="N", help="only a look at a Python heap of N objects")
     parser.add_argument("--share", action="store_true", help="only gdb beside a vLLM that leaves others a share of the machine")
     parser.add_argument("--fuzz", type=int, metavar="N", help="only N damaged files of each format that the pack opens")
+    parser.add_argument("--mcp-kills", type=int, metavar="N", help="only N clients of `mcp` killed at random moments")
     parser.add_argument("--healthy", type=int, metavar="N", help="only N looks at each engine at full load: is anybody accused?")
+    parser.add_argument(
+        "--record", choices=("all", "shares", "cost", "stalls"), help="only llm-record, beside py-spy record and what was planted"
+    )
     parser.add_argument("--engine", action="append", choices=list(START), help="of --healthy: only this engine")
     parser.add_argument("--gib", type=float, default=1.0, help="size of the tensor of --tensors")
     args = parser.parse_args(words)
@@ -280,8 +285,17 @@ def main(words):
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         words = [environment("tests"), "-m", "tools.fuzz", str(args.fuzz)]
         return subprocess.run(words, env={**os.environ, "PYTHONPATH": folder}, check=False).returncode
+    if args.mcp_kills:
+        folders = [os.path.join(bench_agents.ROOT, name) for name in ("", "scripts", "tests")]
+        words = [environment("tests"), "-m", "tools.bench_agents", str(args.mcp_kills)]
+        return subprocess.run(words, env={**os.environ, "PYTHONPATH": ":".join(folders)}, check=False).returncode
+    if args.record:
+        bench_record.main(args.rounds, args.record)
+        return 0
     if args.healthy:
         return bench_healthy.main(args.engine, args.healthy)
+    if args.heap:
+        return bench_heap.main(measure, table, args.heap, args.rounds)
     gdb = need_gdb()[0]
     if args.tensors:
         bench_tensors.main(gdb, args.gib, args.rounds)

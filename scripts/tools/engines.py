@@ -183,6 +183,13 @@ def _folder(name, config=None):
     return folder
 
 
+def _kept_cache(python, folder):
+    """Where vLLM keeps what it finds out about its model classes, in a process of its own that imports all of vLLM: beside the
+    environment, or in `folder` where that may not be written."""
+    above = os.path.dirname(os.path.dirname(os.path.abspath(python)))
+    return os.path.join(above if os.access(above, os.W_OK) else folder, "vllm-cache")
+
+
 def start_vllm(tp=2, python=None, env=(), args=(), under=(), replicas=1, config=None, script="serve_vllm.py"):
     """Real vLLM on CPU, not ready yet. `env`: more environment variables, `args`: more arguments for serve_vllm.py, `under`:
     words of a program that starts it, `replicas`: how many engines share the requests (data parallel), `config`: another model's
@@ -194,7 +201,7 @@ def start_vllm(tp=2, python=None, env=(), args=(), under=(), replicas=1, config=
         VLLM_CPU_OMP_THREADS_BIND=cores_for(tp * replicas),
         VLLM_NO_USAGE_STATS="1",
         TORCHDYNAMO_DISABLE="1",  # it would want a C++ compiler
-        VLLM_CACHE_ROOT=os.path.join(folder, "cache"),
+        VLLM_CACHE_ROOT=_kept_cache(python, folder),
         VLLM_CONFIG_ROOT=os.path.join(folder, "config"),
         **dict(env),
     )

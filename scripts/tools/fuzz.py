@@ -6,6 +6,7 @@ names the seed: `python -m tools.fuzz 1 --format core --seed SEED` makes that fi
 """
 
 import argparse
+import gzip
 import io
 import json
 import os
@@ -31,6 +32,11 @@ from gdbext.cpython.runtime import open_runtime  # noqa: E402
 from gdbext.errors import GdbextError  # noqa: E402
 from gdbext.kernels import gpucore  # noqa: E402
 from gdbext.stacks import cluster  # noqa: E402
+from gdbext.timeline import flame, formats, page  # noqa: E402
+from gdbext.timeline import store as recordings  # noqa: E402
+from gdbext.timeline.recording import Changes, ProcessTrack, Recording, ThreadTrack  # noqa: E402
+from gdbext.timeline.stalls import find as find_stalls  # noqa: E402
+from gdbext.timeline.steps import slowest  # noqa: E402
 from gdbext.torch import files as tensor_files  # noqa: E402
 
 CPU_SECONDS = 5
@@ -180,6 +186,27 @@ def _diff(folder):
     return json.dumps({"schema": "pytensors/1", "tensors": [row, {**row, "address": "0x2000"}], "total_bytes": 48}).encode()
 
 
+def _record(folder):
+    rec = Recording(10.0, 1.0)
+    outer = rec.tree.child(0, rec.tree.frame("step", "/src/loop.py", 10))
+    nodes = [outer, rec.tree.child(outer, rec.tree.frame("work", "/src/model.py", 20))]
+    process = ProcessTrack("TP0", 100)
+    for look in range(10):
+        process.begins.append(look / 10)
+        process.ends.append(look / 10)
+    process.threads = [ThreadTrack(100, "MainThread"), ThreadTrack(101, "other")]
+    for thread in process.threads:
+        for look in range(0, 10, 2):
+            thread.add(look, nodes[look % 4 // 2], look % 3)
+    process.gil, process.gc = Changes([(0, 0), (6, -1)]), Changes([(0, 0), (3, 1), (4, 0)])
+    process.kept = [(0, 6, 0)]
+    process.counters, process.finish, rec.seconds, rec.processes = {"x": [(0.0, 1.0)]}, 1.0, 1.0, [process]
+    path = os.path.join(folder, "whole.record")
+    recordings.write(path, rec)
+    with gzip.open(path) as f:
+        return f.read()
+
+
 # ---- readers ---------------------------------------------------------------------------------------------------------
 def _read_core(path):
     target = CoreFileTarget(path)
@@ -255,6 +282,16 @@ def _read_diff(path):
     difference(rows, rows)
 
 
+def _read_record(path):
+    packed = path + ".record"
+    with open(path, "rb") as f, gzip.open(packed, "wb", 1) as g:
+        g.write(f.read())
+    rec = recordings.read(packed)
+    stalls = find_stalls(rec)
+    "".join(formats.chrome_text(rec, stalls)), formats.speedscope(rec), page.page(rec, stalls), slowest(rec, 3)
+    flame.folded(flame.stacks(rec.cut(0.2, 0.7)))
+
+
 FORMATS = {
     "core": (lambda folder: _core(folder, None), _read_core, "x.core"),
     "snapshot": (_snapshot, _read_core, "x.core"),
@@ -266,6 +303,7 @@ FORMATS = {
     "pt": (_pt, _read_tensor, "x.pt"),
     "merge": (_merge, _read_merge, "x.json"),
     "diff": (_diff, _read_diff, "x.json"),
+    "record": (_record, _read_record, "x.json"),
 }
 
 
@@ -341,7 +379,7 @@ def fuzz(name, count, seed):
         for number in range(seed, seed + count):
             chance = random.Random(f"{name} {number}")
             with open(path, "wb") as f:
-                f.write(damaged_json(whole, chance) if name in ("merge", "diff") else damaged(whole, chance, tables))
+                f.write(damaged_json(whole, chance) if name in ("merge", "diff", "record") else damaged(whole, chance, tables))
             began = time.process_time()
             signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
             try:

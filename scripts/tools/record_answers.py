@@ -37,6 +37,8 @@ LIVE = (
     "llm-kernels -on {pid}",
     "llm-memory {pid}",
     "pyheap -on {pid}",
+    "llm-top -once -interval 0.2 {pid}",
+    "llm-record -for 0.2 -o {folder}/a.record {pid}",
 )
 BOTH = (
     "pybt -on {on}",

@@ -7,8 +7,8 @@
   gpu       what needs an NVIDIA GPU; skipped, with the reason, where there is none
 
 Makes the environments that the parts need in the user's cache folder, gets gdb when it is missing, and runs one pytest for each
-part. At the end it says why tests were skipped, and what this machine could not get. The last line alone counts: N passed, N
-failed, N skipped. The exit status is that of the first part that failed."""
+part. At the end it says why tests were skipped, what this machine could not get, and what failed. The last line alone counts: N
+passed, N failed, N skipped. The exit status is that of the first part that failed."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 
 from . import lint
@@ -31,12 +32,13 @@ NO_TESTS = 5  # pytest's exit status
 
 
 class Part:
-    """What came of one part: counts of tests (of checks in lint), {reason: how many were skipped for it}, seconds, exit
-    status."""
+    """What came of one part: how many tests (checks in lint) passed and failed, {test: why it failed}, {reason: how many were
+    skipped for it}, seconds, exit status."""
 
     def __init__(self, name: str, status: int, seconds: float, counts: dict) -> None:
         self.name, self.status, self.seconds = name, status, seconds
-        self.passed, self.failed = counts.get("passed", 0), counts.get("failed", 0)
+        self.failures = counts.get("failures", {})
+        self.passed, self.failed = counts.get("passed", 0), counts.get("failed", len(self.failures))
         self.reasons = collections.Counter(counts.get("skipped", {}))
         if status not in (0, 1, NO_TESTS) and not self.failed:
             self.failed = 1  # it ended before it could count
@@ -85,11 +87,11 @@ def words_for(part: str, arguments: list[str]) -> list[str]:
 
 def runs(part: str, arguments: list[str], workers: int) -> list[list[str]]:
     """The pytests of a part, by the arguments that each gets besides: on all processors where tests share no machine-wide state,
-    that is all of unit, and of gdb those not marked alone, which come after them, one at a time. Tests often wait for a process:
-    there is one worker more than processors."""
+    that is all of unit, and of gdb those not marked alone, which come after them, one at a time. Tests of gdb often wait for a
+    process: there is one worker more than processors."""
     own = any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments)
     if part == "unit" and workers > 1 and not own:
-        return [["-n", str(workers + 1), "--dist", "loadfile"]]
+        return [["-n", str(workers), "--dist", "loadfile"]]
     if part == "gdb" and workers > 1 and not arguments:
         shared = ["-n", str(workers + 1), "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py puts them in order
         return [["-m", "not alone", *shared], ["-m", "alone"]]
@@ -102,6 +104,7 @@ def joined(parts: list[Part]) -> Part:
     counts = {
         "passed": sum(part.passed for part in parts),
         "failed": sum(part.failed for part in parts),
+        "failures": {test: why for part in parts for test, why in part.failures.items()},
         "skipped": sum((part.reasons for part in parts), collections.Counter()),
     }
     return Part(parts[0].name, next(filter(None, statuses), 0), sum(part.seconds for part in parts), counts)
@@ -115,7 +118,7 @@ def run_part(part: str, arguments: list[str], environ: dict[str, str]) -> Part:
 
 def run_pytest(part: str, more: list[str], arguments: list[str], environ: dict[str, str]) -> Part:
     """One pytest, whose output goes through. Its tests/conftest.py writes the counts into the file GDBEXT_TEST_COUNTS."""
-    words = ["-ra", "--color=no", *more, *words_for(part, arguments)]
+    words = ["-ra", "--color=no", "--durations=20", "--durations-min=10", *more, *words_for(part, arguments)]
     say(f"\n==== {part}: pytest {' '.join(words)}")
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gdbext-test-") as folder:
@@ -154,7 +157,8 @@ def run_lint(environ: dict[str, str], parts: list[str]) -> Part:
 
 
 def report(results: list[Part], missing: dict[str, str], seconds: float) -> None:
-    """The closing lines: why tests were skipped, what could not be had, each part, and last the counts of all."""
+    """The closing lines: why tests were skipped, what could not be had, what failed and why, each part, and last the counts of
+    all."""
     say("")
     reasons = sum((part.reasons for part in results), collections.Counter())
     if reasons:
@@ -165,6 +169,10 @@ def report(results: list[Part], missing: dict[str, str], seconds: float) -> None
         say("not here, so not tested:")
         for what, why in missing.items():
             say(f"        {what}: {why}")
+    for part in results:
+        for test, why in part.failures.items():
+            say(f"failed: {test}")
+            say(textwrap.indent(why, "        "))
     for part in results:
         say(part.line())
     say(f"{seconds:.0f} s in all")

@@ -144,15 +144,17 @@ def truth(running):
 
 
 def pytest_collection_modifyitems(items):
-    """vLLM's tests first, then its replicas', then SGLang's: each engine starts once. SGLang starts while the tests run that need
-    its modules alone. What an engine does not survive comes last."""
+    """vLLM's tests first, then those of vLLM started otherwise, then SGLang's: each engine starts once. SGLang starts while the
+    tests run that need its modules alone. What an engine does not survive comes last."""
     items.sort(
         key=lambda item: (
             any("sglang" in name for name in (*item.fixturenames, item.name)),
             "maker" not in item.fixturenames,
             "replicas" in item.fixturenames,
+            "served" in item.fixturenames,
+            item.path.name == "test_layers.py",
             "sglang_text" in item.fixturenames,
             "sglang_workers" in item.fixturenames,
-            any(word in item.name for word in ("dead_worker", "ended_task")) or "faulty" in item.fixturenames,
+            any(word in item.name for word in ("dead_worker", "ended_task")),
         )
     )

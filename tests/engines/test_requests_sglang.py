@@ -152,10 +152,15 @@ def test_a_prompt_that_is_larger_than_the_pool_of_sglang(sglang_text, tmp_path):
     steadily(sglang_text, moving=True)
 
 
+def tokenizer_workers(engine):
+    """Their pids, by their titles."""
+    return {pid for pid, title in engine.titles().items() if title.startswith("sglang::tokenizer_worker:")}
+
+
 def test_requests_of_two_tokenizer_workers_are_joined(sglang_workers):
-    workers = {pid for pid, title in sglang_workers.titles().items() if title.startswith("sglang::tokenizer_worker:")}
-    assert len(workers) == 2
     fronts, moving = set(), 0
+    eventually(lambda: len(tokenizer_workers(sglang_workers)) == 2, "the second worker: the first may answer before it is there")
+    workers = tokenizer_workers(sglang_workers)
 
     def seen():
         nonlocal moving

@@ -14,6 +14,8 @@ from harness.heartbeats import ROUNDS, eventually, heartbeats, stop
 from harness.subjects import spawned
 
 from gdbext.access import ptrace
+from gdbext.control import attach_checks
+from gdbext.errors import GdbextError
 
 
 @pytest.fixture
@@ -296,6 +298,39 @@ def test_a_library_that_is_another_file_in_each_process_is_not_opened(gdb, tmp_p
             assert "'/proc/self/fd/5'" in text and "another file in each process" in text and "\n" not in text, text
         assert "<module> (<string>:8)" in run.outputs[2] and "<module> (<string>:8)" in run.outputs[3]
         assert one.poll() is None and not ptrace.is_stopped(one.pid)
+
+
+OWN_FILE = "another file in each process"
+
+
+@pytest.mark.parametrize(
+    "path, then, said",
+    [
+        ("/proc/./self//fd/5", "", OWN_FILE),
+        ("//proc/self/fd/5", "", OWN_FILE),
+        ("/proc/thread-self/fd/5", "", OWN_FILE),
+        ("/dev/stdin", "", OWN_FILE),
+        ("{link}", "", OWN_FILE),
+        ("/proc/{pid}/fd/5", "os.dup2(os.pipe()[0], 5)", "a FIFO"),
+        ("/proc/{pid}/fd/5", "", None),
+    ],
+)
+def test_a_library_of_a_descriptor_is_known_by_whatever_name(path, then, said, tmp_path):
+    """Other spellings and links of /proc/self/fd; and the process's own descriptors by its pid, which gdb may open where they
+    are files."""
+    library = next(path for path in open("/proc/self/maps").read().split() if "/libc.so" in path or "/libc-" in path)
+    link = tmp_path / "lib.so"
+    link.symlink_to("/dev/fd/5")
+    name = path.replace("{link}", str(link)).replace("{pid}", "%d' % os.getpid() + '")
+    code = LOADED_FROM_MEMORY.replace('ctypes.CDLL("/proc/self/fd/5")', f"ctypes.CDLL('{name}')\n{then}")
+    with spawned(
+        [sys.executable, "-c", code.replace("os.dup2(fd, 5)", "os.dup2(fd, 5); os.dup2(fd, 0)"), library], ready="up"
+    ) as one:
+        if said is None:
+            assert attach_checks.check(one.pid) is False
+            return
+        with pytest.raises(GdbextError, match=said):
+            attach_checks.check(one.pid)
 
 
 def test_one_bad_process_among_several_stops_none(gdb, one):

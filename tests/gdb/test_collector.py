@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 from harness.heartbeats import asleep, busy, eventually, heartbeats, stop
 from harness.subjects import spawned
 
-from gdbext.access import ptrace
+from gdbext.access import elf, ptrace
 from gdbext.access.collect import collect
 from gdbext.access.snapshot import CoreFileTarget
 from gdbext.cpython.runtime import open_runtime
@@ -162,6 +163,19 @@ def test_a_core_that_gdb_wrote_gives_the_same_stacks_command_line_and_environmen
     with open(f"/proc/{pid}/environ", "rb") as f:
         environ = dict(e.decode("utf-8", "surrogateescape").partition("=")[::2] for e in f.read().split(b"\0") if b"=" in e)
     assert t.environ() == environ
+
+
+def test_a_core_without_a_list_of_files_has_them_from_the_loaders(parked, gcore):
+    """qemu's user mode writes such cores. Here the note is made another's."""
+    whole = gcore.read_bytes()
+    listed = {m.path for m in CoreFileTarget(str(gcore)).modules()}
+    at = whole.index(struct.pack("<I", elf.NT_FILE) + b"CORE\0")
+    gcore.write_bytes(whole[:at] + bytes(4) + whole[at + 4 :])
+    t = CoreFileTarget(str(gcore))
+    assert not t.file.mapped_files() and len(listed) > 2
+    found = {os.path.realpath(m.path) for m in t.modules()}  # the loader was told of links
+    assert found == {path for path in listed if os.path.isabs(path)}
+    assert {tid: stack[: len(parked[1][tid])] for tid, stack in python_stacks(t).items()} == parked[1]
 
 
 def test_a_truncated_core_is_a_clear_error_at_every_length(gcore, tmp_path):

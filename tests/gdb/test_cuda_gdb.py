@@ -213,7 +213,17 @@ def test_what_reads_memory_works_on_a_live_process_too(cuda_gdb, tmp_path):
     )
     with spawned([sys.executable, str(script)], ready="ready") as process:
         said = cuda_gdb(
-            ["pybt -json", "pyprint word", "llm-kernels", "llm-bt", "llm-launch", "llm-break paged-attention"],
+            [
+                "pybt -json",
+                "pyprint word",
+                "llm-kernels",
+                "llm-bt",
+                "llm-launch",
+                "llm-break paged-attention",
+                "pycatch KeyError",
+                "llm-locks",
+                f"llm-inject -unsafe faulthandler {process.pid}",
+            ],
             ["-p", str(process.pid)],
             before=["set auto-solib-add off"],
         )
@@ -221,3 +231,9 @@ def test_what_reads_memory_works_on_a_live_process_too(cuda_gdb, tmp_path):
         assert said.outputs[1] == "['a', {'k': 2.5}]" and "no attention kernel" in said.outputs[2] and "outer" in said.outputs[3]
         for i in (4, 5):  # these need frames: where this cuda-gdb's are broken it says so, elsewhere they find nothing to do
             assert said.outputs[i].count("\n") == 0 and "Unwinder" not in said.outputs[i]
+        if "cannot set hardware breakpoints" in said.outputs[6]:  # gdb 10 and 11; it is no import that could not be waited for
+            assert "pybreak a line of the handler" in said.outputs[6] and "import" not in said.outputs[6]
+            assert "no thread that could be read waits for a lock" in said.outputs[7]
+            assert "no call can be made" in said.outputs[8] and said.outputs[8].count("\n") == 0
+        else:
+            assert said.outputs[6].startswith("pycatch 1: KeyError"), said.outputs[6]

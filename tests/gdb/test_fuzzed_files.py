@@ -8,7 +8,7 @@ import sys
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FORMATS = ("core", "snapshot", "library", "unwind", "gpucore", "npy", "safetensors", "pt", "merge", "diff")
+FORMATS = ("core", "snapshot", "library", "unwind", "gpucore", "npy", "safetensors", "pt", "merge", "diff", "record")
 FILES = 100  # of each, but for tables of which few kinds of damage are refused
 MORE = {"unwind": 400}
 

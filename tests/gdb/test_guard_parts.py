@@ -1,6 +1,7 @@
 """The guard's and the collector's parts, on processes as plain as can be."""
 
 import contextlib
+import ctypes
 import mmap
 import os
 import signal
@@ -63,10 +64,62 @@ def test_a_second_tracer_is_named(sleeper):
     assert f"already traced by process {os.getpid()}" in done.stderr
 
 
+HOLD = """
+import sys, time
+from gdbext.access import ptrace
+for _ in range(int(sys.argv[2])):
+    with ptrace.Stopped(int(sys.argv[1])):
+        print("held", flush=True)
+        time.sleep(float(sys.argv[3]))
+    time.sleep(0.1)
+print("gone", flush=True)
+sys.stdin.read()
+"""
+
+
+def held(pid, times, seconds):
+    """A process that holds another, so many times for so many seconds; it has begun to."""
+    command = [sys.executable, "-c", HOLD, str(pid), str(times), str(seconds)]
+    found = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert found.stdout.readline() == "held\n"
+    return found
+
+
+@pytest.mark.parametrize("times, seconds", [(1, 0.1), (8, 0.05)])
+def test_a_reader_that_passes_by_has_stopped_nobody_and_is_waited_for(sleeper, times, seconds):
+    other = held(sleeper.pid, times, seconds)
+    assert ptrace.status(sleeper.pid)["tracer"] == other.pid
+    assert ptrace.stopped_by([sleeper.pid]) == {}
+    with ptrace.Stopped(sleeper.pid) as stopped:
+        assert set(stopped.threads) == {sleeper.pid}
+    other.communicate()
+
+
+def test_a_tracer_that_stays_and_a_signal_are_named(sleeper):
+    other = held(sleeper.pid, 1, 60)
+    stopper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    os.kill(stopper.pid, signal.SIGSTOP)
+    assert within(lambda: ptrace.is_stopped(stopper.pid))
+    found = ptrace.stopped_by([sleeper.pid, stopper.pid, os.getpid()])
+    assert found.pop(stopper.pid) == "a signal"
+    assert set(found) == {sleeper.pid} and f"process {other.pid} (" in found[sleeper.pid]
+    for one in (other, stopper):
+        one.kill()
+        one.communicate()
+
+
+def test_many_objects_are_gathered_as_they_are_read_one_by_one_and_none_where_one_is_missing():
+    area = mmap.mmap(-1, 64 * 4096)
+    area.write(os.urandom(64 * 4096))
+    base = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    places = [base + 16 * ((7919 * i) % 16000) for i in range(3000)]
+    assert bytes(ptrace.gather(os.getpid(), places, 24)) == b"".join(ptrace.read_ranges(os.getpid(), [(a, 24) for a in places]))
+    assert ptrace.gather(os.getpid(), [*places, 8], 24) is None and ptrace.gather(os.getpid(), [1 << 64], 8) is None
+
+
 def test_read_ranges_gives_what_can_be_read_and_nothing_else():
     area = mmap.mmap(-1, 3 * 4096)
     area.write(b"\x07" * (3 * 4096))
-    import ctypes
 
     base = ctypes.addressof(ctypes.c_char.from_buffer(area))
     libc = ctypes.CDLL(None)

@@ -8,7 +8,7 @@ import pytest
 from harness.answers import answer, run
 from harness.gdb_run import run_gdb
 from harness.hangs import Ranks, fault
-from harness.heartbeats import asleep, eventually
+from harness.heartbeats import eventually
 
 from gdbext.access import ptrace
 
@@ -235,7 +235,8 @@ def test_a_dead_rank(ranks):
 def test_startup_that_waits_for_a_rank(torch_python, tmp_path):
     group = Ranks(torch_python, 1, 2, tmp_path)
     try:
-        asleep(*group.pids)
-        record("startup waits for a rank", "startup", group.hang(), ["R1"])
+        said = {}
+        eventually(lambda: said.update(group.hang()) or said["verdict"] == "startup", "a rank that waits for the other")
+        record("startup waits for a rank", "startup", said, ["R1"])
     finally:
         group.close()

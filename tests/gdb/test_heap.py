@@ -8,6 +8,7 @@ import time
 from functools import partial
 
 import pytest
+from harness.answers import answer
 from harness.subjects import PYTHONS, kernel_core, running, spawned, unlimited_core
 
 from gdbext.access.collect import collect
@@ -17,10 +18,12 @@ from gdbext.access.snapshot import CoreFileTarget
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
-from gdbext.heap import growth, resident
+from gdbext.heap import growth, model, resident
 from gdbext.heap.collector import Collector
 from gdbext.heap.listing import Census
+from gdbext.heap.model import Clock
 from gdbext.heap.walk import walk
+from gdbext.stacks import snapshots
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FORKED = {"_thread.RLock"}  # the child of a fork makes one of its own
@@ -103,7 +106,24 @@ def test_without_numpy_the_answer_is_the_same():
         assert [(c.address, c.length, c.bytes) for c in fast.containers(5)] == [
             (c.address, c.length, c.bytes) for c in plain.containers(5)
         ]
+        for c in fast.containers(20):
+            ways = [sorted(str(kind) for kind, _ in census.ways_to(c.address, 1000)) for census in (fast, plain)]
+            assert ways[0] == ways[1]
         assert sum(p >= -1 for p in plain.ways.parents) == int((fast.ways.parents >= -1).sum())
+        for numpy in (None, False):
+            cut = Census(rt, [], numpy, Clock(0.0))
+            assert cut.types() and cut.heap.unread and "(-deadline)" in "".join(cut.heap.partial)
+
+
+def test_who_waits_is_told_how_far_a_look_is(monkeypatch):
+    monkeypatch.setattr(model, "TELL_EVERY", 0.0)
+    with running(PYTHONS[0], "py_leaks.py") as (target, _):
+        asleep(target)
+        for numpy in (None, False):
+            said = []
+            walk(open_runtime(target), numpy, Clock(60.0, said.append))
+            assert any(line.startswith("listing objects: ") for line in said)
+            assert any(line.startswith("reading objects: ") for line in said)
 
 
 def test_a_core_and_a_snapshot_say_the_same(tmp_path):
@@ -210,8 +230,8 @@ def test_objects_that_stay_are_counted_while_others_come_and_go(python):
         for _ in range(3):
             target = ProcTarget(process.pid)
             heap = retry_reading(target, partial(walk, open_runtime(target)))
-            kinds = heap.types[: heap.tracked]
-            assert sum(int((kinds == kind).sum()) for kind in set(kinds.tolist()) if heap.name(kind) == "__main__.Item") == 30000
+            kinds = [kind for kind in heap.shapes if heap.name(kind) == "__main__.Item"]
+            assert sum(node < heap.tracked for node in heap.of_kinds(kinds)) == 30000
             target.close()
 
 
@@ -225,14 +245,18 @@ def pack(*words):
 def test_the_command_saves_compares_and_finds_ways(tmp_path):
     with running(PYTHONS[0], "py_leaks.py") as (target, _):
         on, saved = str(target.pid), str(tmp_path / "before.json")
+        asleep(target)
         code, said, _ = pack("pyheap", "-on", on, "-save", saved)
-        assert code == 3 and "held in all" in said and "frozen" in said
+        assert code == 0 and "held in all" in said and "frozen" in said and "stood still" in said, said
         for _ in range(2):
             target.process.stdin.write("list\n")
             target.process.stdin.flush()
             target.process.stdout.readline()
         data = json.loads(pack("pyheap", "-on", on, "-diff", saved, "--json")[1])
-        assert data["growth"][0]["owner"] == "__main__:answers" and data["partial"] == ["unstopped"]
+        assert data["growth"][0]["owner"] == "__main__:answers" and data["partial"] == []
+        assert [p["pid"] for p in data["pauses"]] == [target.pid] and 0 < data["pauses"][0]["seconds"] < 60
+        again = json.loads(pack("pyheap", "-on", on, "-diff", saved, "-unstopped", "--json")[1])
+        assert again["growth"] == data["growth"] and (again["partial"], again["pauses"]) == (["unstopped"], [])
         assert data["growth"][0]["after"] - data["growth"][0]["before"] == 1000
         instances = json.loads(pack("pyheap", "-on", on, "-type", "Response", "-all", "--json")[1])["instances"]
         held = next(i for i in instances if i["owner"] == "__main__:answers[7]")
@@ -246,6 +270,35 @@ def test_the_command_saves_compares_and_finds_ways(tmp_path):
         ):
             code, _, error = pack("pyheap", "-on", on, *words)
             assert code == 1 and message in error and error.count("\n") == 1, error
+
+
+def test_a_copy_that_lacks_what_objects_lie_in_is_made_again(monkeypatch):
+    taken, complete, collects = [], 1, snapshots.collect
+
+    def without_heap(found, paths, *, heap, seconds):
+        """As if all private memory had come into use after it was chosen what is copied."""
+        taken.append(heap)
+        collects(found, paths, heap=heap if len(taken) > complete else 0, seconds=seconds)
+
+    with running(PYTHONS[0], "py_leaks.py") as (target, _):
+        asleep(target)
+        monkeypatch.setattr(snapshots, "collect", without_heap)
+        told = answer(f"pyheap -on {target.pid} -json")
+        assert len(taken) == 2 and told["partial"] == [] and told["pauses"]
+        assert told["tracked"] == walk(open_runtime(target)).tracked
+        taken, complete = [], 9
+        with pytest.raises(GdbextError):
+            answer(f"pyheap -on {target.pid} -json")
+        assert len(taken) == 3
+
+
+def test_a_look_that_takes_too_long_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr(model, "Clock", lambda seconds, say: Clock(0.0))
+    with running(PYTHONS[0], "py_leaks.py") as (target, _):
+        asleep(target)
+        for more in ("", " -unstopped"):
+            told = answer(f"pyheap -on {target.pid}{more} -json")
+            assert told["types"] and "(-deadline)" in "".join(told["partial"]), told["partial"]
 
 
 def test_a_ring_that_is_damaged_is_an_error():

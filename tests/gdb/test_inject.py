@@ -248,7 +248,7 @@ open({at!r} + ".end", "w").close()
 """
 INIT = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "gdbext", "init.py")
 OLD = [p for p in PYTHONS if not is_new(p)][-1:]
-ROUNDS = 20
+ROUNDS = 12
 
 
 def interrupted(gdb_path, subject, tmp_path, seconds, signals, commands):

@@ -104,6 +104,8 @@ def test_bad_input_gives_one_clear_line(subject, gdb_path):
         "llm-kv -pool pools": "is no Scheduler",
         "llm-kv -pool pools['used'].blocks[1]": "is no Scheduler",
         "llm-addr zork": "give one address",
+        "llm-addr $pc + f()": "give one address",
+        "llm-addr $nobody_set_it": "neither a tensor nor an address",
         "llm-addr -kv layer=x": "none of",
         "llm-kv check extra": "takes nothing",
     }
@@ -111,3 +113,13 @@ def test_bad_input_gives_one_clear_line(subject, gdb_path):
     for (command, wanted), output in zip(bad.items(), said.outputs):
         assert wanted in output and output.count("\n") == 0, f"{command}: {output}"
     assert said.json()["kind"] == "unmapped" and "Traceback" not in said.text
+
+
+def test_an_address_may_be_a_register_or_a_variable_of_gdbs(gdb_path, subject):
+    asked = ["$sp", "$sp + 8", "$pc", "$here"]
+    truth = 'python print([int(gdb.parse_and_eval("(unsigned long)" + e)) for e in ("$sp", "$sp+8", "$pc", "$here")])'
+    lines = ["set $here = (char *)$sp + 16", truth, *(f"llm-addr {text} -json" for text in asked)]
+    said = run_gdb(gdb_path, lines, ["-p", str(subject[0])], before=["set auto-solib-add off"])
+    found = [json.loads(text) for text in said.outputs[2:]]
+    assert [int(one["address"], 0) for one in found] == json.loads(said.outputs[1])
+    assert "stack" in found[0]["mapping"]["path"] and "x" in found[2]["mapping"]["perms"]

@@ -19,6 +19,7 @@ from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
 from gdbext.engines.sglang import kv as sglang_kv
 from gdbext.engines.vllm import kv as vllm_kv
+from gdbext.engines.vllm import kv_hashes
 from gdbext.kvcache import invariants, model
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
@@ -84,6 +85,19 @@ def test_a_release_reads_as_it_says_of_itself(torch_python, version):
             waiting[0].blocked_by.startswith("blocks: needs")
             and waiting[1].blocked_by == f"queue: behind {waiting[0].request_id}"
         )
+
+
+@pytest.mark.parametrize("version", ["0.10.2", "0.11.2", "0.24.0", "installed"])
+@pytest.mark.parametrize("kind", ["keys", "stale"])
+def test_hashes_of_requests_with_a_salt_or_an_adapter(torch_python, installed, version, kind):
+    folder, version = installed if version == "installed" else (release("vllm", version), version)
+    with running(torch_python, "vllm_release.py", folder, version, kind) as said:
+        target = ProcTarget(said["pid"])
+        rt = open_runtime(target)
+        found = kv_hashes.check(rt, vllm_kv.read(rt))
+        target.close()
+    assert (found.function, found.left_out, found.unread, found.why) == ("sha256", 0, 0, "") and found.checked > 10
+    assert {name for name, _, _ in found.wrong} == ({"req-d"} if kind == "stale" else set()), found.wrong
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from harness.gdb_run import fetched
-from harness.launches import build
+from harness.launches import build, small_program
 from harness.subjects import SUBJECTS, spawned
 
 WANTED = {"paged_attention_v1_kernel", "paged_attention_v2_kernel", "flash_fwd_kernel"}  # paged-attention, of those in paged.cu
@@ -111,6 +111,17 @@ def test_names_of_arguments_where_the_launch_gives_an_opaque_handle(gdb, compile
     said = gdb(["llm-break paged_attention_v1_kernel", "run", "llm-launch -json", code], [compiled["debug"], "-ex", "set args 1"])
     names = [a["name"] for a in said.json(2)["args"]]
     assert "scale" in names and f"here {names}" in said.outputs[3] and "nowhere None" in said.outputs[3]
+
+
+def test_delete_takes_no_other_breakpoint_away_while_gdb_walks_its_list(gdb, tmp_path):
+    """gdb 13 crashed at `delete` in a vLLM worker: the internal breakpoints were deleted as the last numbered one was."""
+    note = "python gone = []; gdb.events.breakpoint_deleted.connect(lambda b: gone.append(b.number))"
+    name, shown = "llm-break paged-attention", "python print(gone)"
+    program = [small_program(tmp_path), "-ex", f"set args {tmp_path}/libkernels.so"]
+    said = gdb(["catch syscall write", "run", name, note, "delete", shown, name, shown], program)
+    walking, later = (json.loads(said.outputs[i].splitlines()[-1]) for i in (5, 7))
+    assert walking == [1, 2, 3], said.text
+    assert any(number < 0 for number in later), said.text
 
 
 @pytest.mark.parametrize("program", ["stripped", "static-stripped"])
@@ -285,18 +296,19 @@ def test_deleting_takes_the_hidden_parts_too(gdb, small):
             "llm-break -delete x",
             "llm-break paged_attention_v1_kernel",
             "delete",
+            "llm-break",
             "maint info breakpoints",
             "continue",
         ],
         [small],
     )
     hidden = said.json(2)["breakpoints"][0]["address"][2:]
-    for i in (4, 9):
+    for i in (4, 10):  # after delete they go with the next prompt or llm-break
         assert hidden not in said.outputs[i] and "paged_attention" not in said.outputs[i]
     assert (
         said.outputs[5] == "no llm-break is set"
         and "no llm-break x is set" in said.outputs[6]
-        and '{"end": true}' in said.outputs[10]
+        and '{"end": true}' in said.outputs[11]
     )
 
 

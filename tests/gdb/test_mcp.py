@@ -17,11 +17,11 @@ import pytest
 from harness.gdb_run import ROOT
 from harness.hangs import fault
 from harness.heartbeats import ROUNDS, eventually, heartbeats
+from harness.mcp_calls import client, has_sdk
 from harness.subjects import spawned
 
 from gdbext.access import ptrace
 
-CLIENT = os.path.join(ROOT, "tests", "harness", "mcp_client.py")
 ROWS = "import time\nrows = list(range(99999))\nprint('{}', flush=True)\ntime.sleep(600)\n"
 # The calls alone, without the SDK: how it is killed is the point.
 CALLS = """
@@ -42,24 +42,9 @@ asyncio.run(main())
 @pytest.fixture(scope="module")
 def sdk_python(torch_python):
     """An interpreter that has the SDK."""
-    if subprocess.run([torch_python, "-c", "import mcp, mcp_types"], stderr=subprocess.DEVNULL).returncode:
+    if not has_sdk(torch_python):
         pytest.skip("no environment with the package mcp")
     return torch_python
-
-
-@contextlib.contextmanager
-def client(python, limit=60):
-    """-> (the tools, function: tool, arguments -> (text, whether it failed), the client's process)"""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    with spawned([python, CLIENT, ROOT, str(limit)], ready="[", env=env) as process:
-
-        def call(tool, **arguments):
-            process.stdin.write(json.dumps([tool, arguments]) + "\n")
-            process.stdin.flush()
-            said = json.loads(process.stdout.readline())
-            return said["text"], said["failed"]
-
-        yield json.loads(process.said), call, process
 
 
 def server_of(process):
@@ -113,7 +98,7 @@ def test_an_agent_finds_a_deadlock_and_reads_its_objects(sdk_python):
 def test_a_call_that_takes_too_long_is_ended_and_said(sdk_python, tmp_path):
     with heartbeats(tmp_path, 1) as (one,), client(sdk_python, limit=0.2) as (_, call, process):
         text, failed = call("stacks", what=str(one.pid), samples=100)
-        assert failed and text == "llm-stacks: no answer in 0.2 s; it was ended, and nothing is left stopped"
+        assert failed and text == "stacks: no answer in 0.2 s; it was ended, and nothing is left stopped"
         assert untouched(one.pid) and one.runs() and not looks_of(server_of(process))
 
 

@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from harness.gdb_run import ROOT
+from harness.gdb_run import ROOT, run_gdb
 from harness.subjects import spawned
 
 from gdbext.errors import GdbextError
-from gdbext.setup import nodes
+from gdbext.session import nodes
 
 SUBJECT = "import time\nwanted = 'it is'\ndef waiting_here():\n    print('{}', flush=True)\n    time.sleep(600)\nwaiting_here()\n"
 # FAKE programs: each keeps the words that it was started with.
@@ -68,6 +68,25 @@ def test_an_expression_goes_through_no_shell(place, subject):
     for node in ("ssh:gpu17", "pod/a/b"):
         done = gdbext(place, "pyprint", "-on", f"{subject.pid}@{node}", expression)
         assert done.stdout.startswith(f"{node}\n'it is $HOME `id` \"; echo no'\n"), done.stdout + done.stderr
+
+
+def test_in_gdb_nodes_are_named_as_outside_and_their_answers_are_merged(place, subject, gdb_path):
+    env, pid = {"PATH": f"{place}:{os.environ['PATH']}"}, subject.pid
+    said = run_gdb(
+        gdb_path,
+        [
+            f"llm-stacks {pid}@ssh:gpu17 {pid}@pod/prod/vllm-0 ssh:dead -json",
+            f"pyprint -on {pid}@ssh:gpu17 wanted + ' \"x y\"'",
+            f"pyprint -on {pid} wanted + ' ssh:gpu17'",
+            "llm-attach ssh:gpu17",
+            "llm-stacks -html /tmp/x ssh:gpu17",
+        ],
+        env=env,
+    ).outputs
+    merged = json.loads(said[0])
+    assert merged["ranks_read"] == 2 and [f["label"] for f in merged["failed"]] == ["ssh:dead"]
+    assert "ssh:gpu17\n'it is \"x y\"'" in said[1] and "'it is ssh:gpu17'" in said[2]
+    assert "llm-attach acts on gdb's own inferiors" in said[3] and "-html is for this machine" in said[4]
 
 
 def test_without_any_answer_it_is_an_error(place):

@@ -96,6 +96,18 @@ def test_the_archive_reads_a_process_with_the_oldest_and_the_newest_python(built
             assert ask(python, built["pyz"], "llm-hang", str(subject.pid))["verdict"] in ("idle", "unknown")
 
 
+def test_the_archive_records_and_shows_what_runs_with_every_python(built, subject, pythons, tmp_path):
+    for number, python in enumerate(pythons):
+        file = str(tmp_path / f"{number}.record")
+        said = ask(python, built["pyz"], "llm-record", "-for", "0.3", "-o", file, str(subject.pid))
+        assert said["samples"] and said["functions"][0]["function"].startswith("<module>"), python
+        (row,) = ask(python, built["pyz"], "llm-top", "-once", "-interval", "0.2", str(subject.pid))["ranks"]
+        assert (row["pid"], row["function"]) == (subject.pid, "<module>"), python
+    for number, python in enumerate(pythons):  # what one has written the others read
+        file = str(tmp_path / f"{len(pythons) - 1 - number}.record")
+        assert ask(python, built["pyz"], "llm-record", "-read", file)["processes"][0]["pid"] == subject.pid, python
+
+
 def test_gdb_sources_what_the_archive_unpacks(built, gdb, subject, tmp_path):
     done = subprocess.run(
         [sys.executable, "-I", "-S", built["pyz"], "gdb", str(tmp_path / "mine")], capture_output=True, text=True

@@ -50,6 +50,28 @@ def test_step_request_and_nan(subject, gdb_path):
     assert "llm-requests lists the ids" in said.outputs[13]
 
 
+def test_after_nan_in_the_logits_the_first_module_that_returns_one_is_named(subject, gdb_path):
+    commands = [
+        f"llm-attach -libraries none {subject}",
+        "llm-break nan",
+        "llm-continue",
+        "llm-continue",
+        "llm-continue",
+        "pybreak -json",
+        "llm-break -layers step",
+        "llm-detach",
+    ]
+    said = run_gdb(gdb_path, commands, timeout=90)
+    if "llm-break 2" not in said.outputs[1]:
+        pytest.skip("this gdb's Python has no numpy: scripts/test installs it")
+    assert "llm-break 2: NaN in a module's output (once the logits held one)  (0 debug registers)" in said.outputs[1]
+    assert "logits holds 1 NaN" in said.outputs[2] and "from now on llm-break 2 stops at the first module" in said.outputs[2]
+    assert "llm-break 2: 1.0 (Poison) returned 4 NaN of 4 ([2, 2] float32), thread" in said.outputs[3], said.text
+    assert "none of its inputs holds a NaN" in said.outputs[3] and "without: args[0] [2, 2] float32" in said.outputs[3]
+    assert "llm-break 2: 1.0 (Poison) returned" in said.outputs[4] or "GPUModelRunner._sample" in said.outputs[4]
+    assert "-layers goes with nan" in said.outputs[6]
+
+
 def test_oom_stops_where_blocks_are_taken_back_and_where_the_exception_is_raised(subject, gdb_path):
     commands = [
         f"llm-attach -libraries none {subject}",

@@ -34,6 +34,15 @@ BOTH = (
     "pyprint -any doc[:]",
     "pyprint -any doc",
     "pyprint -any chunk",
+    "pyprint -any obj",
+    "pyprint -any list(obj)",
+    "pyprint -any val",
+    "pyprint -any msg",
+    "pyprint -any left",
+    "pyprint -any left[0][0][0][1]",
+    "pyprint -any set(ids)",
+    "pyprint -any {{t for t in ids}}",
+    'pyprint -any {{"a": ids[1]}}',
 )
 ROADS = (
     "pyprint {prompt:#x}",
@@ -125,6 +134,25 @@ def test_content_is_counted_without_the_option(subject, line):
 @pytest.mark.parametrize("line", SHOWN)
 def test_content_is_shown_with_the_option(subject, line):
     assert holds(ask(line, subject, " -show-content"), subject)
+
+
+HANDED_ON = "vals arr item pair seq out res match it tmp2 prompt prompts".split()
+KEYS = ["api_key", "config", "config['authkey']", "config['HF_TOKEN'][:]", "[config['authkey']]", "config['passwords'][0]"]
+
+
+def hidden(text, truth):
+    return not holds(text, truth) and not any(key in text for key in truth["keys"])
+
+
+def test_no_type_hands_on_what_is_private(subject):
+    """Views of dicts, slices, ranges, complex numbers, matches and the like, and keys by their names: counted in each listing, by
+    name and in a list, and shown with the option."""
+    for line in ("pybt -all -locals", "llm-bt -all -locals", "pyprint {auth:#x}", "pyprint [{auth:#x}]", "llm-addr {auth:#x}"):
+        assert hidden(ask(line, subject), subject), line
+    for name in HANDED_ON + KEYS:
+        text = ask(f"pyprint -any {name}", subject)
+        assert hidden(text, subject) and "-show-content" in text, (name, text)
+        assert not hidden(ask(f"pyprint -any {name}", subject, " -show-content"), subject), name
 
 
 def test_what_is_no_content_is_shown(subject):

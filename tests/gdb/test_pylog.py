@@ -6,6 +6,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 from harness.breakpoints import FILE, OFF, started
@@ -46,6 +47,8 @@ def test_nothing_is_said_after_its_time_and_the_register_is_free_again(session):
         ['pylog -for 0.000001 work "{number}"', "pybreak finished", "@run", "continue", "pybreak -json"], tally=False
     )
     assert len(re.findall(r"breakpoints\.py:\d+  \d+$", said.outputs[3], re.M)) == 1
+    over = re.findall("^pylog 1: over after .*", said.outputs[3], re.M)  # else it would run on in silence, with no prompt
+    assert over == ["pylog 1: over after 1e-06 s: 1 of 1 passes told; the process runs on (Ctrl-C stops it)"]
     assert said.json(4)["breakpoints"][0]["hits"] <= 2
 
 
@@ -106,6 +109,7 @@ def test_the_budget_of_followed_calls_and_names_of_modules(session):
     calls = [e["text"] for e in said.json(6)["events"]]
     assert sum("->" in text for text in calls) == 6 and len(calls) <= 12
     assert tally["run"] == 300
+    assert said.outputs[5].count("pytrace 1: over after 6 lines: 6 of 6 passes told") == 1
 
 
 def test_tensors_are_written_at_each_pass_and_torch_reads_them(gdb_path, torch_python, tmp_path):
@@ -124,7 +128,7 @@ def test_tensors_are_written_at_each_pass_and_torch_reads_them(gdb_path, torch_p
         )
     assert "(1 debug register)" in said.outputs[0], said.text
     assert sorted(os.listdir(folder)) == sorted(f"{name}-{one.pid}-00000{n}.pt" for name in ("h", "rows") for n in (1, 2, 3))
-    assert said.text.count("it is no tensor") == 3
+    assert said.text.count("it is no tensor") == 3 and "llm-save 1: over after 3 lines: 3 of 7 passes told" in said.text
     code = (
         "import sys, torch\n"
         "for i, n in enumerate((0, 3, 6), 1):\n"
@@ -132,6 +136,43 @@ def test_tensors_are_written_at_each_pass_and_torch_reads_them(gdb_path, torch_p
         "    assert torch.equal(h, torch.full((2, 3), float(n))) and torch.equal(rows, torch.arange(n + 1))\n"
     )
     subprocess.run([torch_python, "-c", code, folder, str(one.pid)], check=True)
+
+
+RETURNS = """
+import sys, types
+sys.modules["vllm"] = types.ModuleType("vllm")
+def stopped(): return ([990017], False)
+def cached(): return {"req-1": [990017]}
+def drawn(): return {990017}
+def counts(): return (4, 0)
+def status(): return "RUNNING"
+def all_of_them():
+    return [stopped(), cached(), drawn(), counts(), status()]
+print("ready", flush=True)
+sys.stdin.readline()
+all_of_them()
+sys.stdin.readline()
+"""
+
+
+def test_tokens_that_a_function_returns_are_counted(gdb_path, tmp_path):
+    """In an engine's process: vLLM's Scheduler._update_request_with_output returned ([817], False), a user's token."""
+    program = tmp_path / "returns.py"
+    program.write_text(RETURNS)
+    said = []
+    for more in ("", " -show-content"):
+        with spawned([sys.executable, program], ready="ready") as one:
+            commands = [
+                f"pytrace -limit 12{more} -calls __main__",
+                f"shell echo > /proc/{one.pid}/fd/0",
+                "pybreak status",
+                "continue",
+            ]
+            said.append(run_gdb(gdb_path, [*commands, "pyfinish"], ["-p", str(one.pid)], timeout=60, before=OFF))
+    hidden, shown = (one.text for one in said)
+    assert "990017" not in hidden and hidden.count("private: -show-content") == 3, hidden
+    assert "counts = (4, 0)" in hidden and "returned 'RUNNING'" in hidden, hidden
+    assert shown.count("990017") == 3, shown
 
 
 def test_a_folder_of_somebody_elses_is_refused(gdb_path, tmp_path):

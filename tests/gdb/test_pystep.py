@@ -42,6 +42,7 @@ def test_pystep_and_pynext_go_line_by_line_as_settrace_does(python, gdb_path, tm
         commands += [subject.tell("step"), "continue"] + ["pynext"] * (len(nexts) - 1) + ["pynext", "delete"]
         said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=40, before=OFF)
     assert places(said.outputs[2 : 2 + len(steps)]) == steps
+    assert re.search(r"^\d+\t +\S", said.outputs[3], re.M) and "\\t" not in said.text  # the source line, as gdb's next prints it
     at = 2 + len(steps) + 1
     assert places(said.outputs[at : at + len(nexts)]) == nexts
     assert places(said.outputs[at + len(nexts) : at + len(nexts) + 1])[0][0] == "main"

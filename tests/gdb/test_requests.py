@@ -29,6 +29,9 @@ def test_every_place_of_a_vllm_request_is_read():
     assert {stage for _, stage in seen} == {"frontend", "running", "queue", "input"}
     assert sum(stage == "queue" for _, stage in seen) == said["waiting"] + 4
     assert seen["r0", "running"].progress == (40, 9, 0) and seen["r0", "frontend"].external_id == "r0"
+    front = [seen[name, "frontend"] for name in ("r0", "remote")]
+    assert [(s.progress, s.state) for s in front] == [((9, False), "answered, not read yet"), ((0, True), "awaited")]
+    assert all(5 <= s.age < 3000 for s in front)
     assert seen["remote", "queue"].parked and seen["too-large", "queue"].never_fits and not seen["w2999", "queue"].never_fits
     assert seen["queued-in", "input"].state == "input queue" and seen["in-hands", "input"].tid == look.keepers["input"].tid
     assert "preprocess_add_request" in look.keepers["input"].stands and look.keepers["output"].tid is None
@@ -61,7 +64,7 @@ def test_who_has_stopped_an_engine_is_said():
         with Stopped(target.pid):
             traced = collect.collect(One(target), 0.1)
         os.kill(target.pid, signal.SIGSTOP)
-        while not stopped_by(target.pid):
+        while not stopped_by([target.pid]):
             time.sleep(0.01)
         stopped = collect.collect(One(target), 0.1)
         os.kill(target.pid, signal.SIGCONT)

@@ -226,6 +226,75 @@ def test_a_program_that_wrote_its_title_over_its_environment_keeps_its_secrets_t
         assert b"HF_TOKEN" in data and token.encode() not in data
 
 
+RETITLED = """
+import ctypes, mmap, os, struct, sys, time
+with open("/proc/self/stat") as f:
+    fields = [0] + [int(n) for n in f.read().rpartition(")")[2].split()[1:]]
+start, end, _, last = fields[45:49]
+if sys.argv[1] == "over":  # a title of so many bytes over the kernel's strings, as setproctitle writes it
+    ctypes.memset(start, 0, end - start)
+    ctypes.memset(start, 84, min(int(sys.argv[2]), last - start - 1))
+else:  # prctl_mm_map (linux/prctl.h): the kernel is told that the command line lies elsewhere
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.sbrk.restype = ctypes.c_void_p
+    room = mmap.mmap(-1, 4096)
+    room[:6] = b"TITLE\\0"
+    at = ctypes.addressof(ctypes.c_char.from_buffer(room))
+    code, data, stack = fields[23:25], fields[42:45], fields[25]
+    new = struct.pack("<12QII", *code, *data[:2], data[2], libc.sbrk(0), stack, at, at + 6, at + 6, at + 6, 0, 0, 2**32 - 1)
+    if libc.prctl(35, 14, new, len(new), 0):  # PR_SET_MM, PR_SET_MM_MAP
+        sys.exit(print("not allowed", flush=True))
+with open("/proc/self/cmdline", "rb") as f:
+    assert b"--api-key" not in f.read()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", [("over", "1"), ("over", "20"), ("over", "3000"), ("told", "0")], ids="-".join)
+def test_a_title_over_the_command_line_leaves_its_secrets_out_of_a_snapshot(tmp_path, how):
+    """Titles shorter and longer than the words, and one that the kernel is told of: sys.argv still holds the words."""
+    key = "-".join(["sk", "titled", "0123456789", str(os.getpid())])
+    with spawned([sys.executable, "-c", RETITLED, *how, "--api-key", key], ready="") as one:
+        if "not allowed" in one.said:
+            pytest.skip("this user may not move its command line (PR_SET_MM)")
+        file = answer(f"llm-snapshot {one.pid} -o {tmp_path}/shot -json")["snapshots"][0]["file"]
+    with open(file, "rb") as f:
+        data = f.read()
+    assert b"--api-key" in data and not any(form in data for form in (key.encode(), key.encode("utf-32-le")))
+
+
+CHILDREN = """
+import multiprocessing, os, sys, time
+def work(queue):
+    queue.put((os.getpid(), multiprocessing.current_process().authkey.hex()))
+    time.sleep(600)
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    queue = context.Queue()
+    context.Process(target=work, args=(queue,), daemon=True).start()
+    print(*queue.get(), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_child_keeps_its_parents_command_line_and_key_out_of_a_snapshot(tmp_path, method):
+    """A spawned child has its parent's sys.argv, which was never in a command line of its own, and the key by which the
+    processes know each other."""
+    key = "-".join(["sk", "child", "0123456789", str(os.getpid())])
+    program = tmp_path / "program.py"
+    program.write_text(CHILDREN)
+    with spawned([sys.executable, str(program), method, "--api-key", key], ready="") as one:
+        pid, authkey = one.said.split()
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            assert (key.encode() in f.read()) is (method == "fork")
+        file = answer(f"llm-snapshot {pid} -o {tmp_path}/shot -json")["snapshots"][0]["file"]
+    with open(file, "rb") as f:
+        data = f.read()
+    assert b"--api-key" in data and not any(one in data for one in (key.encode(), bytes.fromhex(authkey)))
+
+
 @pytest.mark.parametrize("limit", ["-max-bytes 0", ""])
 def test_a_snapshot_holds_no_command_line_no_environment_and_no_secret_of_them(tmp_path, limit):
     """A token of the environment and an API key of the command line, wherever the process keeps copies of them."""

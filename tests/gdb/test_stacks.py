@@ -11,6 +11,8 @@ from harness.heartbeats import eventually, heartbeats
 from harness.pools import pools
 from harness.subjects import PYTHONS
 
+from gdbext.commands import llm_stacks
+
 
 def functions(group):
     return [f["function"].rpartition(".")[2] for f in group["frames"] if f["kind"] == "python"]
@@ -66,6 +68,15 @@ def test_samples_show_who_moves():
         said = answer(f"llm-stacks {still['pid']} {moving['pid']} -samples 6 -interval 0.07 -json")
         moved = {m["pid"] for m in said["samples"]["moved"]}
         assert moving["pid"] in moved and still["pid"] not in moved and said["samples"]["still"] >= 9
+
+
+def test_a_machine_too_busy_for_so_many_looks_ends_them_in_time(monkeypatch):
+    monkeypatch.setattr(llm_stacks, "PATIENCE", 0.0)
+    monkeypatch.setattr(llm_stacks, "PER_LOOK", 0.0)
+    with pools("b moving") as (moving,):
+        said = answer(f"llm-stacks {moving['pid']} -samples 500 -interval 0 -json")
+    assert any(reason.startswith("2 of 500 looks") for reason in said["partial"])
+    assert len(said["groups"]) and "moved" in said["samples"]
 
 
 def test_where_the_main_threads_part_is_said():

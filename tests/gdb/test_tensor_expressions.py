@@ -110,6 +110,7 @@ def test_a_breakpoint_stops_at_the_first_layer_whose_input_has_nan(gdb_path, tor
                 f"shell echo > /proc/{one.pid}/fd/0",
                 "continue",
                 "pyprint self.number, hidden_states.shape[0], hidden_states[0][2].isnan().any()",
+                "pyprint hidden_states[0:2]",
             ],
             ["-p", str(one.pid)],
             timeout=100,
@@ -117,3 +118,5 @@ def test_a_breakpoint_stops_at_the_first_layer_whose_input_has_nan(gdb_path, tor
         )
     assert "(1 debug register)" in said.outputs[0] and "hit 1" in said.outputs[2], said.text
     assert said.outputs[3].startswith("(4, 2, tensor(True)")
+    rows = said.outputs[4].splitlines()  # a tensor of two rows takes two lines, as Python prints it
+    assert len(rows) == 2 and rows[0] == "tensor([[1., 1., nan, 1.]," and "\\n" not in said.outputs[4], said.outputs[4]

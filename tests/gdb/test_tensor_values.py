@@ -4,12 +4,15 @@ import json
 import math
 import re
 import subprocess
+import types
 
 import pytest
 from harness.tensors import LAZY, ask
 from harness.tensors import tensors as running
 
+from gdbext.commands.pytensor import PyTensor
 from gdbext.errors import GdbextError
+from gdbext.session.session import Session
 from gdbext.torch import files, stats
 from gdbext.torch.arrays import of_tensor
 
@@ -292,3 +295,22 @@ def test_a_picture_is_drawn_or_the_line_that_installs_matplotlib_is_said(subject
     assert answer.data["plot"] == path
     with open(path, "rb") as f:
         assert f.read(8) == b"\x89PNG\r\n\x1a\n"
+
+
+def test_several_processes_are_each_asked_and_one_that_has_it_not_is_said(subject, monkeypatch):
+    """FAKE: `-on both` names the subject twice and a process without Python, as `-on all` names an engine's."""
+    named = [types.SimpleNamespace(label=label, pid=pid) for label, pid in (("A", subject.pid), ("B", subject.pid), ("C", 1))]
+    resolve = Session.resolve
+    monkeypatch.setattr(Session, "resolve", lambda self, what: named if what == "both" else resolve(self, what))
+
+    def asked(line):
+        return PyTensor().answer(Session(), PyTensor.parse(line + " -on both"))
+
+    answer = asked("-stats -compare tensors['complex'] tensors['conj']")
+    assert [rank["label"] for rank in answer.data["ranks"]] == ["A", "B"]
+    alone = ask(subject, "-stats -compare tensors['complex'] tensors['conj']").data
+    for rank in answer.data["ranks"]:
+        assert (rank["stats"], rank["compare"]) == (alone["stats"], alone["compare"]) and rank["compare"]["different"] == 12
+    assert [why.partition(":")[0] for why in answer.partial if ":" in why] == ["C"] and answer.to_text().startswith("A: ")
+    with pytest.raises(GdbextError, match="write one file"):
+        asked("-save /tmp/x.npy tensors['conj']")

@@ -12,7 +12,7 @@ from harness.answers import answer
 from harness.heartbeats import asleep
 from harness.subjects import spawned
 
-from gdbext.access import files, in_root
+from gdbext.access import elf, files, identity, in_root, ptrace
 from gdbext.access.collect import collect
 from gdbext.access.proc import ProcTarget, process_root
 from gdbext.access.snapshot import CoreFileTarget
@@ -105,7 +105,48 @@ def test_a_file_that_differs_in_nothing_but_its_symbols_is_another(library, tmp_
         os.replace(tmp_path / "new.so", library)
         frames, partial = native(CoreFileTarget(file))
         assert not any(function for function, _ in frames)
-        assert any("its symbols differ" in reason and str(library) in reason for reason in partial)
+        assert any("its symbols or its code differ" in reason and str(library) in reason for reason in partial)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+SAME_TABLES = """
+#include <unistd.h>
+__attribute__((noinline)) static int one(int n) { for (;;) { pause(); if (n == %d) return 1; } }
+__attribute__((noinline)) int %s(int n) { return one(n) + %s; }
+"""
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [((1, "entry", "1"), (1, "retry", "1")), ((1, "entry", "1"), (2, "entry", "1")), ((1, "entry", "1"), (1, "entry", "2"))],
+    ids=["a name", "a number in a function", "code alone"],
+)
+def test_a_file_that_differs_in_names_or_in_code_alone_is_another(tmp_path, old, new):
+    """Without a build-id; headers, dynamic section and symbol tables are the same byte for byte, but for names of one length or
+    a number in the code. A debugger's breakpoints make no other file of it."""
+    library, other = tmp_path / "libfoo.so", tmp_path / "new.so"
+    for path, words in ((library, old), (other, new)):
+        flags = ["-O1", "-shared", "-fPIC", "-fno-ident", "-Wl,--build-id=none", "-Wl,--hash-style=sysv"]
+        subprocess.run(["gcc", *flags, "-x", "c", "-", "-o", str(path)], input=(SAME_TABLES % words).encode(), check=True)
+    assert os.path.getsize(library) == os.path.getsize(other)
+    process = waiting(library)
+    try:
+        file = str(tmp_path / "snapshot")
+        collect(process.pid, file, READER)
+        module = next(m for m in ProcTarget(process.pid).modules() if m.name == "libfoo.so")
+        for path, verdict in ((library, identity.SAME), (other, identity.OTHER)):
+            for memory in (ProcTarget(process.pid), CoreFileTarget(file)):
+                assert identity.compare(elf.open_elf(str(path)), memory, module.base)[0] == verdict, (path, memory.kind)
+        with ptrace.Stopped(process.pid), open(f"/proc/{process.pid}/mem", "r+b", buffering=0) as memory:
+            memory.seek(module.base + elf.open_elf(str(library)).symbol("entry"))
+            memory.write(b"\xcc")
+        assert identity.compare(elf.open_elf(str(library)), ProcTarget(process.pid), module.base)[0] == identity.SAME
+        os.replace(other, library)
+        frames, partial = native(CoreFileTarget(file))
+        assert not any(function for function, _ in frames)
+        assert any("its symbols or its code differ" in reason for reason in partial)
     finally:
         process.kill()
         process.communicate()

@@ -37,7 +37,7 @@ def test_a_hang_is_captured_with_a_report_and_snapshots(tmp_path):
 @pytest.mark.parametrize("scenario", ["idle_queue", "slow_but_moving"])
 def test_what_idles_or_works_is_let_alone(scenario, tmp_path):
     with fault(scenario) as (pid, _):
-        said = answer(f"llm-watch {pid} -after 0.4 -poll 0.1 -for 2.5 -o {tmp_path} -json")
+        said = answer(f"llm-watch {pid} -after 2 -poll 0.2 -for 7 -o {tmp_path} -json")
         assert not said["captured"] and said["file"] is None and os.listdir(tmp_path) == []
         assert all(look["verdict"] in ("idle", "busy") for look in said["looks"])
         assert bool(said["looks"]) == (scenario == "idle_queue") and len(said["looks"]) < 4

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from gdbext.agents import pages, skill, tools
+from gdbext.agents import pages, server, skill, tools
 from gdbext.commands import table
 from gdbext.commands.guide import GUIDE
 from gdbext.errors import GdbextError
@@ -43,6 +43,14 @@ def test_a_call_stands_for_a_command_line(tool, given, words):
     assert asked.operand_text == next((given[key] for key in ("what", "expr", "operand") if key in given), "")
 
 
+@pytest.mark.parametrize("given", [{"on": "ssh:host"}, {"on": "TP0@pod/ns/name"}, {"on": "slurm:12"}])
+def test_other_machines_are_not_reached(given):
+    with pytest.raises(GdbextError, match="this machine alone"):
+        tools.words_of(tools.command_of("object"), {"expr": "self", **given})
+    with pytest.raises(GdbextError, match="this machine alone"):
+        tools.words_of(tools.command_of("why"), {"what": "ssh:host"})
+
+
 @pytest.mark.parametrize(
     "tool, given",
     [
@@ -70,6 +78,21 @@ def test_what_is_not_offered_cannot_be_had(tool, given):
     asked = command.parse(line_of(command, words))  # a value stays a value
     assert all(getattr(asked, o.key) == o.default for o in command.all_options() if not o.for_agents)
     assert given["on"] == asked.on
+
+
+def test_errors_name_the_tools_not_their_commands():
+    said = tools.in_tools("llm-hang: no engine process is running here: name pids, labels of llm-ranks, or snapshot files")
+    assert said == "why: no engine process is running here: name pids, labels of ranks, or snapshot files"
+    assert tools.in_tools("pytensors and llm-kv-x are none of pytensor") == "pytensors and llm-kv-x are none of tensor"
+
+
+def test_a_client_that_has_gone_is_told_from_other_errors():
+    class Several(Exception):
+        def __init__(self, *errors):
+            self.exceptions = errors
+
+    assert server._is_gone(Several(BrokenPipeError(), Several(ConnectionResetError())))
+    assert not server._is_gone(Several(BrokenPipeError(), ValueError())) and not server._is_gone(KeyboardInterrupt())
 
 
 def test_a_long_answer_comes_whole_in_bounded_pages():

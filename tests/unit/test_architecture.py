@@ -30,12 +30,14 @@ MAY = {
     "requests": {"cpython", "access", "kvcache", "engines"},
     "kernels": READING | {"engines"},
     "stacks": READING | {"engines"},
+    "timeline": {"cpython", "access", "render", "stacks", "engines"},
     "verdict": {"access", "render", "engines", "requests", "stacks"},
     "control": READING | {"engines", "kernels"},
-    "answers": READING | {"heap", "kvcache", "engines", "requests", "kernels", "stacks", "verdict", "control"},
-    "session": READING | {"engines", "control", "wheels"},
+    "answers": READING | {"heap", "kvcache", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control"},
+    "archive": set(),
+    "session": READING | {"engines", "control", "wheels", "archive"},
     "commands": READING
-    | {"heap", "kvcache", "engines", "requests", "kernels", "stacks", "verdict", "control", "answers", "session"},
+    | {"heap", "kvcache", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control", "answers", "session"},
     "printers": {"session", "torch", "render"},
     "functions": {"session", "torch", "render"},
     "frame_filters": {"session", "answers", "engines", "stacks", "access", "render"},
@@ -307,6 +309,22 @@ def test_what_is_asked_of_a_module_is_in_it():
         "names that their modules do not have",
         (f"{relative}:{line}: {module} has no {name}" for relative, line, module, name in questions if not has(module, name)),
     )
+
+
+def test_what_scripts_and_tests_import_of_the_pack_is_in_it():
+    wrong, count = [], 0
+    for name in project_files():
+        if not name.startswith(("scripts/", "tests/")) or not name.endswith(".py"):
+            continue
+        with open(os.path.join(ROOT, name), encoding="utf-8") as f:
+            text = f.read()
+        for node in ast.walk(ast.parse(text)) if "from gdbext" in text else ():
+            if isinstance(node, ast.ImportFrom) and not node.level and node.module.split(".")[0] == "gdbext":
+                count += len(node.names)
+                missing = [alias.name for alias in node.names if not has(node.module, alias.name)]
+                wrong += [f"{name}:{node.lineno}: {node.module} has no {one}" for one in missing]
+    assert count > 500
+    none_of("names that their modules do not have", wrong)
 
 
 # ---- size, annotations, words ------------------------------------------------------------------------------------------

@@ -46,6 +46,29 @@ def test_what_proc_says_is_read(tmp_path):
     assert found.may and found.filtered and not found.nested and found.scope == "0" and found.user is None and not found.hidden
 
 
+LOWER = "run: sudo sysctl kernel.yama.ptrace_scope=0"
+
+
+@pytest.mark.parametrize(
+    "euid, asked",
+    [
+        (1000, {"0": "run gdb with sudo, or in a container", "1": LOWER, "2": LOWER, "3": "until a reboot"}),
+        (0, {"0": permission.ADD, "1": permission.ADD, "2": LOWER, "3": "until a reboot"}),
+    ],
+)
+def test_yamas_setting_is_read(tmp_path, monkeypatch, euid, asked):
+    """A FAKE of /proc/sys/kernel/yama, which a kernel may lack and few may set. Values: Yama.rst of the kernel's admin
+    guide."""
+    monkeypatch.setattr(permission.os, "geteuid", lambda: euid)
+    monkeypatch.setattr(permission, "_owner", lambda path: euid)
+    made(tmp_path, "CapEff:\t0000000000000000\nSeccomp:\t0\n")
+    (tmp_path / "sys" / "kernel" / "yama").mkdir(parents=True)
+    for scope, said in asked.items():
+        (tmp_path / "sys" / "kernel" / "yama" / "ptrace_scope").write_text(scope + "\n")
+        rights = permission.Rights(7, str(tmp_path))
+        assert rights.scope == scope and said in permission.hint(rights)
+
+
 @pytest.mark.parametrize("uid_map, nested", [("0 0 4294967295", False), ("0 100000 65536\n", True), ("", True)])
 def test_a_user_namespace_is_seen_by_its_map(tmp_path, uid_map, nested):
     assert made(tmp_path, "", uid_map).nested is nested

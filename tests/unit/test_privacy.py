@@ -46,13 +46,13 @@ def test_what_a_person_may_have_written_is_counted(text):
     assert Repr().named("note", text) == repr(text)  # in a process that is no engine's, or with -show-content
 
 
-@pytest.mark.parametrize("name", ["prompt", "x", "_data", "args", "tokens", "Q"])
+@pytest.mark.parametrize("name", ["prompt", "x", "_data", "args", "tokens", "Q", "vals", "x12", "Arrs", "toks_"])
 def test_under_these_names_words_and_numbers_are_counted_too(name):
     for value in ("word", [1, 2], ("a",), [["b"]], b"word"):
         assert "private" in Repr(private=PRIVATE).named(name, value)
 
 
-@pytest.mark.parametrize("name", ["block_ids", "request_id", "status", "model", "shape", "dtype", "slots"])
+@pytest.mark.parametrize("name", ["block_ids", "request_id", "status", "model", "shape", "dtype", "slots", "key", "bus", "ranks"])
 def test_under_names_that_say_something_they_are_shown(name):
     assert Repr(private=PRIVATE).named(name, [1, 2]) == "[1, 2]" and Repr(private=PRIVATE).named(name, "word") == "'word'"
 
@@ -71,3 +71,16 @@ def test_text_that_only_programs_have_is_shown_with_its_spaces():
 def test_digests_are_no_text():
     assert "private" not in Repr(private=PRIVATE).named("block_hash", bytes(range(200, 232)))
     assert "private" in Repr(private=PRIVATE).named("block_hash", bytes(range(200, 231)))
+
+
+SECRET_NAMES = "authkey auth_key api_key OPENAI_API_KEY HF_TOKEN hf_token password _passwd client_secret Authorization SSL_KEY"
+
+
+def test_keys_are_counted_by_their_names_and_what_only_sounds_alike_is_shown():
+    for name in SECRET_NAMES.split():
+        for value in ("sk-word", b"sk-word", ["sk-word"]):
+            assert "private" in Repr(private=PRIVATE).named(name, value), name
+            assert "private" not in Repr().named(name, value)
+    for name in ("block_key", "cache_keys", "eos_token_id", "keyword", "monkey", "num_tokens"):
+        assert Repr(private=PRIVATE).named(name, "word") == "'word'", name
+    assert Repr(private=PRIVATE).named("num_secrets", 5) == "5" and Repr(private=PRIVATE).named("api_key", None) == "None"

@@ -105,6 +105,18 @@ def test_the_server_as_pid_1_of_a_container_leaves_no_orphans(proc):
     assert [(r.label, r.orphan) for r in proc.ranks()] == [("server", False), ("EngineCore", False)]
 
 
+def test_a_script_as_pid_1_of_a_container_is_the_front_end_of_what_it_started(proc):
+    proc.add(["/usr/bin/python3", "/app/serve.py"], pid=1, ppid=0)
+    proc.add(title="VLLM::EngineCore", ppid=1)
+    assert [(r.label, r.orphan) for r in proc.ranks()] == [("frontend", False), ("EngineCore", False)]
+
+
+def test_what_a_small_python_as_pid_1_has_adopted_is_an_orphan(proc):
+    proc.add(["/usr/bin/python3", "/app/supervise.py"], pid=1, ppid=0, rss=12 * MIB)
+    proc.add(title="VLLM::EngineCore", ppid=1, rss=600 * MIB)
+    assert [(r.label, r.orphan) for r in proc.ranks()] == [("EngineCore", True)]
+
+
 def test_stopped_and_traced_are_marked(proc):
     core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
     proc.add(title="VLLM::Worker_TP0", ppid=core, state="T")

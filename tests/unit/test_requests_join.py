@@ -63,6 +63,18 @@ def test_nothing_moves_and_the_scheduler_must_act():
     assert "nothing that it schedules moves" in found[0].evidence[0]
 
 
+def test_a_thread_that_the_last_look_did_not_find_goes_on_all_the_same():
+    """As seen on a vLLM at a load of 13: its evidence asked where that thread stands."""
+    looks = [[core(runs("a", 3), waits("b"))] for _ in range(3)]
+    for number, (one,) in enumerate(looks):
+        for stage in (QUEUE, RUNNING):
+            one.keepers[stage] = Keeper("main", MAIN, "step", turns=number)
+    for stage in (QUEUE, RUNNING):
+        del looks[2][0].keepers[stage]
+    for found in join(looks[2], looks[0], [looks[1]]):
+        assert found.verdict == "" and "goes on in a place that was not read" in found.evidence[0], found
+
+
 def test_a_scheduler_that_one_look_could_not_read_moves_nothing():
     """As seen on SGLang at a load of 13: a prompt that never fits was called moving."""
     whole, unread = core(waits("a"), runs("b", 3)), Look("EngineCore", 2, "engine-core", notes=["EngineCore: ask again"])

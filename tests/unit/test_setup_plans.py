@@ -116,7 +116,7 @@ def part(name, status, **counts):
 def test_the_last_line_counts_all_parts_and_why_tests_were_skipped_stands_before_it(capsys):
     results = [
         part("lint", 0, passed=3),
-        part("unit", 1, passed=10, failed=2, skipped={"no GPU": 1}),
+        part("unit", 1, passed=10, failures={"test_a": "x.py:3\nE 1 != 2", "test_b": "no"}, skipped={"no GPU": 1}),
         part("gdb", 0, passed=5, skipped={"no GPU": 2, "no gdb speaks DAP": 4}),
         part("gpu", run_tests.NO_TESTS),
     ]
@@ -127,6 +127,8 @@ def test_the_last_line_counts_all_parts_and_why_tests_were_skipped_stands_before
         ["4", "no gdb speaks DAP"],
         ["3", "no GPU"],
     ]
+    first = lines.index("failed: test_a")
+    assert lines[first + 1 : first + 5] == ["        x.py:3", "        E 1 != 2", "failed: test_b", "        no"]
     assert "        CPython 3.10: no such package" in lines and "gpu      no tests" in lines
 
 
@@ -136,7 +138,7 @@ def test_a_part_that_ended_before_it_could_count_is_a_failure():
 
 
 def test_what_needs_no_machine_for_itself_runs_on_all_processors_and_not_where_one_looks_on():
-    assert run_tests.runs("unit", ["-k", "x"], 4) == [["-n", "5", "--dist", "loadfile"]]
+    assert run_tests.runs("unit", ["-k", "x"], 4) == [["-n", "4", "--dist", "loadfile"]]
     shared = ["-m", "not alone", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
     assert run_tests.runs("gdb", [], 2) == [shared, ["-m", "alone"]]
     for part_name, arguments, workers in (

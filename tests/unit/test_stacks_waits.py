@@ -2,10 +2,13 @@
 
 import random
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from gdbext.cpython.event_loops import EventLoop
 from gdbext.cpython.locks import handler_depth
+from gdbext.stacks import async_waits
 from gdbext.stacks.waits import Edge, cycles, root, sentence
 
 
@@ -88,3 +91,22 @@ def test_the_exception_table_is_read_as_python_reads_it():
         for offset in range(0, len(code.co_code), 2):
             assert handler_depth(code.co_exceptiontable, offset) == truth(code, offset)
     assert handler_depth(b"\xff\xff\xff", 0) == 0 and handler_depth(b"", 10) == 0
+
+
+def test_a_timer_of_memory_that_was_freed_under_the_reader_is_not_late(monkeypatch):
+    def loop(*whens):
+        found = EventLoop(0x1000, "asyncio.unix_events._UnixSelectorEventLoop", 7)
+        found.timers = [SimpleNamespace(when=when, cancelled=False) for when in whens]
+        return found
+
+    readings = []
+    monkeypatch.setattr(async_waits, "event_loops", lambda rt, max_timers: [readings.pop(0)])
+    rt = SimpleNamespace(target=SimpleNamespace(is_stopped=False, drop_pages=lambda: None))
+    for first, second, late in (
+        ((0.0, 105.0), (105.0,), (0, 0.0)),
+        ((0.0, 98.0), (98.0,), (1, 2.0)),
+        ((98.0,), (98.0,), (1, 2.0)),
+    ):
+        readings[:] = [loop(*first), loop(*second)]
+        (state,) = async_waits._loop_states(rt, [], 100.0)
+        assert (state.late, state.overdue) == late and not readings

@@ -6,6 +6,7 @@ import pytest
 
 from gdbext.answers import hang
 from gdbext.engines.shm_rings import Ring
+from gdbext.stacks.async_waits import LoopState, TaskState
 from gdbext.stacks.system_calls import Call, Source
 from gdbext.stacks.threads import Frame
 from gdbext.stacks.waits import Edge
@@ -149,13 +150,18 @@ def test_who_keeps_the_gil_is_the_culprit_with_and_without_waiters():
         Edge(("a", 7), "the GIL", "GIL", node("a")),
     )
     assert (judge([gil_hog]).kind, judge([gil_hog]).culprits) == ("gil", [node("a")])
-    quiet = judge(
-        [
-            process("EngineCore", python("call"), READ, role="engine-core", holds=True),
-            process("TP0", python("acquire_read"), SLEEP),
-        ]
-    )
-    assert (quiet.kind, quiet.culprits) == ("gil", [node("EngineCore")])
+    gil_hog.threads[0].native = ("_PyEval_EvalFrameDefault", "main")  # bytecode gives it back: who asks had no processor
+    assert judge([gil_hog]).kind == "unknown"
+    both = [
+        process("EngineCore", python("call"), READ, role="engine-core", holds=True),
+        process("TP0", python("acquire_read"), SLEEP),
+    ]
+    assert (judge(both).kind, judge(both).culprits) == ("gil", [node("EngineCore")])
+    holder = both[0].threads[0]
+    holder.state = "R"  # it wants a processor, which a machine at full load or a quota does not give it
+    assert judge(both).kind != "gil"
+    holder.state, holder.frames = "S", [Frame("native", "gc_collect_main", "libpython"), *python("collect")]
+    assert judge(both).kind != "gil"
 
 
 def test_a_lock_whose_owner_nobody_knows_blames_nobody():
@@ -217,6 +223,8 @@ def test_a_child_that_failed_is_named_with_its_pid():
 def test_ranks_that_are_missing_are_named_by_rank():
     said = judge([process("R0", inside(), role="", world=(0, 3)), process("R2", inside(), role="", world=(2, 3))])
     assert (said.kind, said.culprits) == ("collective", [("R1", None)])
+    core = judge([process("R0", inside(), role="", world=(0, 2), load=None)])  # that of a rank at work is the same
+    assert (core.kind, core.culprits) == ("unknown", []) and any("R1 were not" in line for line in core.evidence)
     starting = [Frame("python", "_create_c10d_store", "rendezvous.py", 1), *python("init_process_group", file=C10D)]
     said = judge([process("R0", starting, role="", world=(0, 2))])
     assert (said.kind, said.culprits) == ("startup", [("R1", None)])
@@ -237,6 +245,53 @@ def test_engine_processes_rest_in_one_place_only():
     stuck = judge([process("EngineCore", python("read", "schedule"), READ, role="engine-core"), *rest[1:]])
     assert (stuck.kind, stuck.culprits) == ("starved", [node("EngineCore")])
     assert judge([process("scheduler", python("read", "schedule"), READ, role="scheduler")]).kind == "unknown"
+
+
+@pytest.mark.parametrize("name", ["pause", "sigwait"])
+def test_who_waits_for_a_signal_rests_unless_a_child_may_owe_it(name):
+    front = process("api", python("serve"), role="frontend", call=Call(name))
+    assert judge([front]).kind == "idle"
+    front.children = {7: 0.0}
+    assert judge([front]).kind == "unknown"
+    front.requests = []  # of the engine, all are known: none is open
+    assert judge([front]).kind == "idle"
+    front.requests = [
+        SimpleNamespace(verdict="parked", sure=False, holder=None, request_id="a", at=None, waits_for="", age=1, evidence=[])
+    ]
+    assert judge([front]).kind == "stuck-requests"
+
+
+def test_a_server_that_looks_at_the_time_rests_where_its_engine_has_no_request():
+    server = process("api", python("run"), role="api-server", call=Call("epoll", [Source("event", "eventfd")]))
+    server.loops = [LoopState(1, node("api")[1], main=("api", "t1"))]
+    edge = Edge(("api", "t1"), "the end of task t2", "task", candidates=[("api", "t2")])
+    server.tasks = [
+        TaskState(("api", "t1"), "t1", "waiting", 1, edge=edge),
+        TaskState(("api", "t2"), "t2", "waiting", 1, kind="sleep"),
+    ]
+    assert judge([server]).kind == "unknown"
+    server.requests = []
+    assert judge([server]).kind == "idle"
+    server.moved_tasks = {("api", "t2")}  # its timer came by between the looks
+    assert judge([server]).kind == "idle"
+    server.loops[0].main = None
+    server.threads[0].call, server.threads[0].woke = Call("nanosleep"), 9  # a thread that sleeps over and over is no timer's task
+    assert judge([server]).kind == "unknown"
+
+
+@pytest.mark.parametrize("how", [{"clients": 1}, {"unread": 1}])
+def test_a_loop_that_one_callback_keeps_while_clients_wait(how):
+    def server(call, load=0.0, **more):
+        found = process("api", python("handle", "run"), role="api-server", call=Call(call), load=load)
+        found.loops = [LoopState(1, node("api")[1])]
+        for name, value in more.items():
+            setattr(found, name, value)
+        return found
+
+    said = judge([server("nanosleep", **how)])
+    assert (said.kind, said.culprits) == ("loop-blocked", [node("api")])
+    assert judge([server("nanosleep")]).kind == "unknown" == judge([server("epoll", **how)]).kind
+    assert (judge([server("read", load=0.9, wanted=0.9, **how)]).kind == "loop-blocked") is ("unread" in how)
 
 
 def test_a_worker_that_the_core_waits_for():

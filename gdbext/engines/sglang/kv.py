@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..objects import in_frames, needed_in_frames
 from . import kv_scheduler, kv_worker
-from .paths import ROOTS
+from .paths import MODELS, ROOTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,11 @@ def version(rt: Runtime) -> str:
 def find_scheduler(rt: Runtime) -> Optional[Object]:
     """The Scheduler that a frame holds, or None."""
     return in_frames(rt, ROOTS)
+
+
+def find_model(rt: Runtime) -> Optional[Object]:
+    """What the process's model runner calls: the model, or what is around it; None."""
+    return in_frames(rt, MODELS)
 
 
 def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> Cache:

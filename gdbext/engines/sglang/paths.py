@@ -2,6 +2,7 @@
 memory_pool_host.py, pool_host/base.py, unified_cache/unified_tree_core.py, managers/schedule_batch.py)."""
 
 ROOTS = {"Scheduler": ""}
+MODELS = {"Scheduler": "tp_worker.model_runner.model|tp_worker.worker.model_runner.model"}  # since 0.5.9 | before
 # a request's fields: (first release, where), the newest first
 FIELDS = {
     "row": (("0.5.23", "kv.req_pool_idx"), ("0.3.6", "req_pool_idx")),

@@ -12,7 +12,7 @@ from ...kvcache import waiting
 from ...kvcache.model import Request
 from ..columns import Records, lengths, strings
 from ..keepers import keeper_in, loop_keeper
-from ..objects import at, first_integer, has, in_frames, in_tasks, optional, path, sought
+from ..objects import at, counted, first_integer, has, in_frames, in_tasks, optional, path, sought
 from ..sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
 from .kv import find_scheduler
 from .paths import FIELDS, MAX_REQUESTS
@@ -153,9 +153,9 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     scheduler = sought(rt, find_scheduler)
     if scheduler is None:
         return False
-    found.counters["forward passes"] = optional(scheduler, "forward_ct", default=0)
+    found.counters.update(counted(rt, scheduler, {"forward passes": "forward_ct"}))
     main = keeper_in(rt, "main", LOOPS[0], _schedules_nothing)
-    main.turns = found.counters["forward passes"]
+    main.turns = found.counters.get("forward passes")
     found.keepers.update(dict.fromkeys((INPUT, QUEUE, RUNNING), main))
     paused = bool(optional(scheduler, "_engine_paused", "boolean", False))
     total = optional(scheduler, "max_total_num_tokens")

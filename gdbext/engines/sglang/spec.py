@@ -93,6 +93,7 @@ class Sglang(EngineSpec):
         # ProfileReq, srt/managers/io_struct.py
         {"activities": "activities", "steps": "num_steps", "o": "output_dir", "stage": "profile_by_stage"},
     )
+    eager = "--disable-cuda-graph (and without --enable-torch-compile)"
     kernels = "sglang"
 
     def match_title(self, title: str) -> Optional[Match]:

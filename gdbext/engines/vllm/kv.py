@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import NotFoundError
-from ..objects import in_frames, needed_in_frames
+from ..objects import at, in_frames, needed_in_frames
 from . import kv_scheduler, kv_v0, kv_worker
 from .paths import ROOTS, WORKER_ROOTS
 
@@ -24,6 +24,12 @@ def version(rt: Runtime) -> str:
 def find_scheduler(rt: Runtime) -> Optional[Object]:
     """The Scheduler of the process, or None: an EngineCore's in the frame of its loop, else any that a frame holds."""
     return in_frames(rt, ROOTS)
+
+
+def find_model(rt: Runtime) -> Optional[Object]:
+    """What the process's model runner calls: the model, or what is around it; None."""
+    runner = in_frames(rt, WORKER_ROOTS)
+    return None if runner is None else at(runner, "model")
 
 
 def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> Cache:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 
+from ...errors import NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request
 from ..columns import Records, floats, lengths, strings
@@ -80,6 +81,8 @@ def requests_at(rt: Runtime, addresses: List[int]) -> List[Request]:
     if not addresses:
         return []
     records = Records(rt, addresses)
+    if records.foreign and not rt.target.is_stopped:
+        raise NotFoundError("its requests change while they are read")
     now = time.time() if rt.target.is_live else None
     prompt, computed, preempted = (
         records.integers(name, 0) if records.has(name) else [0] * len(addresses)

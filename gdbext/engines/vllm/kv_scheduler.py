@@ -6,6 +6,7 @@ from __future__ import annotations
 from ...errors import GdbextError
 from ...kvcache.model import DANGLING, Cache, Group, Request
 from ..objects import has, is_set, optional, path, updating
+from . import kv_hashes
 from .kv_pool import read_pool
 from .kv_requests import explain_waits, requests_of
 from .paths import FOLDERS, KINDS, MAX_REQUESTS, READING, SPEC_FIELDS, UPDATING, known
@@ -56,6 +57,8 @@ def read(rt: Runtime, root: Object, version: str, content: bool) -> Cache:
         _limits(cache, scheduler)
         explain_waits(cache)
     _stats(cache, manager)
+    if scheduler is not None and any(pool.has_hash_map for pool in cache.pools):
+        cache.token_hashes = lambda: kv_hashes.check(rt, cache)
     for g in groups:
         if g.kind == "mamba":
             cache.pools[g.pool].may_pin = cache.pools[g.pool].may_pin or "mamba states"

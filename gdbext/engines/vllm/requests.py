@@ -14,8 +14,10 @@ from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request
 from .. import shm_rings
+from ..batches import read_in_batches
+from ..columns import Records, floats, strings
 from ..keepers import at_processor, keeper_in, key_of, loop_keeper
-from ..objects import at, has, in_frames, in_tasks, optional, thread_in
+from ..objects import at, counted, has, in_frames, in_tasks, optional, thread_in
 from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from .kv import find_scheduler
 from .kv_requests import REASONS, queued, requests_at
@@ -23,7 +25,7 @@ from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Set, Tuple
 
     from ...cpython.frames import PyFrame
     from ...cpython.objects import Object
@@ -88,21 +90,46 @@ def _front_end(rt: Runtime, found: Look) -> bool:
         sent = at(client, "engine_core.reqs_in_flight")  # data parallel: the engine that it was sent to
         pairs = sent.items(MAX_REQUESTS) if sent is not None else []
         given = {name.string(1000): int.from_bytes(number.raw_bytes(8), "little") for name, number in pairs}
-    now = time.time() if rt.target.is_live else None
-    for key, state in processor.attr("request_states").items(MAX_REQUESTS):
-        stats = at(state, "stats")
-        generated = optional(stats, "num_generation_tokens", default=0) if stats is not None else 0
-        arrival = optional(stats, "arrival_time", "floating") if stats is not None else None
-        queue = at(state, "queue")
-        unread = queue is not None and at(queue, "output") is not None
-        sighting = Sighting(key.string(1000), FRONTEND, "answered, not read yet" if unread else "awaited")
-        sighting.external_id = optional(state, "external_req_id", "string", "") or ""
-        sighting.progress = (generated, optional(state, "is_prefilling", "boolean", False))
+    states = processor.attr("request_states")
+    rt.target.drop_pages()
+    listed = states.dict_entries(MAX_REQUESTS)
+    for sighting in read_in_batches(rt, listed, lambda: states.dict_entries(MAX_REQUESTS), lambda some: _awaited(rt, some)):
         sighting.replica = given.get(sighting.request_id)
-        if now is not None and arrival and 0 < arrival <= now + 3600:
-            sighting.age = max(0.0, now - arrival)
         found.sightings.append(sighting)
     return True
+
+
+def _awaited(rt: Runtime, entries: List[Tuple[int, int]]) -> List[Sighting]:
+    """The requests of an output processor's `request_states`, thousands in one go. `entries`: addresses of ids and states."""
+    states = Records(rt, [state for _, state in entries])
+    if entries and (states.type.name != "RequestState" or states.foreign):
+        raise NotFoundError("its requests change while they are read")  # what was their table is another dict's by now
+    stats, queues, externals = (_members(rt, states, name) for name in ("stats", "queue", "external_req_id"))
+    prefills = states.integers("is_prefilling", 0) if states.has("is_prefilling") else []
+    generated = stats.integers("num_generation_tokens", 0) if stats.has("num_generation_tokens") else []
+    arrivals = floats(rt, stats.column("arrival_time")) if stats.has("arrival_time") else []
+    outputs = queues.column("output") if queues.has("output") else []
+    empty = {address for address in set(outputs) if rt.object(address).is_none()}
+    users = strings(rt, externals.addresses, 1000)
+    now, found = time.time() if rt.target.is_live else None, []
+    for i, name in enumerate(strings(rt, [key for key, _ in entries], 1000)):
+        unread = bool(outputs) and outputs[i] not in empty
+        sighting = Sighting(name, FRONTEND, "answered, not read yet" if unread else "awaited")
+        sighting.external_id = users[i] if users else ""
+        sighting.progress = (generated[i] if generated else 0, bool(prefills and prefills[i]))
+        if now is not None and arrivals and 0 < arrivals[i] <= now + 3600:
+            sighting.age = max(0.0, now - arrivals[i])
+        found.append(sighting)
+    return found
+
+
+def _members(rt: Runtime, states: Records, name: str) -> Records:
+    """The objects that a member of all holds; none where a release lacks it, or where it is None in some."""
+    held = Records(rt, states.column(name) if states.has(name) else [])
+    kinds = {rt.object(held.addresses[i]).type_name for i in held.foreign} | ({held.type.name} if held.addresses else set())
+    if len(kinds) > 1 and "NoneType" not in kinds:
+        raise NotFoundError("its requests change while they are read")
+    return held if len(kinds) == 1 and "NoneType" not in kinds else Records(rt, [])
 
 
 def _output_handler(rt: Runtime, client: Object) -> Tuple[Keeper, Keeper]:
@@ -127,17 +154,19 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     running = scheduler.attr("running").element_addresses(MAX_REQUESTS)
     waiting = [a for name in WAITING if has(scheduler, name) for a in queued(rt, scheduler.attr(name))]
     rest = [a for _, a in scheduler.attr("requests").dict_entries(MAX_REQUESTS)]
-    listed, stages = [], {}
+    stages: Dict[int, str] = {}
     for stage, addresses in ((RUNNING, running), (QUEUE, waiting), ("", rest)):
         for address in addresses:
-            if address not in stages:
-                stages[address] = stage
-                listed.append(address)
-    for address, request in zip(listed, requests_at(rt, listed)):
-        _scheduled(found, request, stages[address], total, block_size)
+            stages.setdefault(address, stage)
+
+    def members() -> Set[int]:
+        return {a for _, a in scheduler.attr("requests").dict_entries(MAX_REQUESTS)}
+
+    for request in read_in_batches(rt, list(stages), members, lambda some: requests_at(rt, some)):
+        _scheduled(found, request, stages[request.address], total, block_size)
     _parked(rt, found, scheduler)
     _transfers(rt, found)
-    found.counters["scheduler steps"] = optional(scheduler, "current_step", default=0)
+    found.counters.update(counted(rt, scheduler, {"scheduler steps": "current_step"}))
     core = in_frames(rt, CORES)
     if core is not None:
         _around(rt, found, core)

@@ -60,6 +60,7 @@ class Vllm(EngineSpec):
     resting = {
         "engine-core": "_process_input_queue|_get_input|wait_for_input|_recv_inputs?",
         "worker": "acquire_read|dequeue|recv_multipart|_recv",
+        "coordinator": "process_input_socket",  # v1/engine/coordinator.py
     }
     # v1/engine/utils.py, v1/worker/*_worker.py, model_executor/model_loader, v1/executor/multiproc_executor.py
     starting = (
@@ -68,6 +69,7 @@ class Vllm(EngineSpec):
     )
     answering = "get_response|collective_rpc|wait_for_response|_wait_for_response"  # v1/executor/multiproc_executor.py
     collective_files = (*COMMUNICATORS, "shm_object_storage.py")
+    spins = (("sched_yield", "/vllm/distributed/utils.py"),)
     rings = Rings(
         holders=("rpc_broadcast_mq", "worker_response_mq", "response_mqs", "mq_broadcaster"),
         within=("", "model_executor", "executor"),
@@ -108,6 +110,8 @@ class Vllm(EngineSpec):
         "(before 0.13: VLLM_TORCH_PROFILER_DIR=DIR in its environment)",
         {"steps": "max_iterations"},  # StartProfileRequest, entrypoints/serve/profile/api_router.py of 0.32
     )
+    compile_marks = ("do_not_compile",)  # compilation/decorators.py
+    eager = "--enforce-eager"
     kernels = "vllm"
 
     def match_title(self, title: str) -> Optional[Match]:

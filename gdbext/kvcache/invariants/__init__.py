@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import Iterable
 
-from ..model import Cache, Pool, Worker
-from ..rules import RULES, Rule
+from ..model import Cache, Pool, ValueFault, Worker
+from ..rules import BLOCK_NAN, PREFIX_COPY, RANK_COPY, RESERVED_NAN, RULES, Rule
 from . import free_queue, prefix, references, slots, tables, worker_tables
 from .findings import LIMIT, Findings, Report, Violation, fold
 
 __all__ = ["LIMIT", "RULES", "Report", "Rule", "Violation", "check"]
 
 
-def check(cache: Cache, workers: Iterable[Worker] = ()) -> Report:
-    """Checks every rule that applies to what was read. `workers`: the ranks whose tables are compared with the scheduler's."""
+def check(cache: Cache, workers: Iterable[Worker] = (), values: Iterable[ValueFault] | None = None) -> Report:
+    """Checks every rule that applies to what was read. `workers`: the ranks whose tables are compared with the scheduler's;
+    `values`: what the blocks' values break, None where nobody looked at them."""
     found = Findings()
     held: dict[str, int] = {}
     blocks = 0
@@ -27,8 +28,16 @@ def check(cache: Cache, workers: Iterable[Worker] = ()) -> Report:
         blocks += pool.size if pool.count < pool.size else pool.count
         found.pool = pool.name
         _check_pool(found, cache, number, pool, held)
+    found.pool = cache.pools[0].name if len(cache.pools) == 1 else ""
+    prefix.check_tokens(found, cache)
     for worker in workers:
         worker_tables.check(found, cache, worker)
+    if values is not None:
+        found.checks(RESERVED_NAN, BLOCK_NAN, PREFIX_COPY, RANK_COPY)
+        for fault in values:
+            found.rank = fault.rank
+            found.add(fault.rule, fault.detail, fault.block)
+        found.rank = ""
     leading = fold(found.violations)
     transient: list[Violation] = []
     if cache.mid_update:

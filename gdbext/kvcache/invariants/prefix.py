@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..model import Pool, Tree, TreeNode
-from ..rules import HASH_ENTRY, HASH_MISSING, TREE_KEY, TREE_LINK, TREE_LOCK, TREE_SIZE, TREE_TWICE
+from ..model import Cache, Pool, Tree, TreeNode
+from ..rules import HASH_ENTRY, HASH_MISSING, HASH_TOKENS, TREE_KEY, TREE_LINK, TREE_LOCK, TREE_SIZE, TREE_TWICE
 from .findings import Findings
 
 
@@ -32,6 +32,24 @@ def check_hashes(found: Findings, pool: Pool) -> None:
         if token and token not in named.get(i, ()) and i not in pool.reserved:
             carried = f"block {i} carries the hash {pool.hash_text(token)}"
             found.add(HASH_MISSING, f"{carried}, which the prefix map does not give for it", i)
+
+
+def check_tokens(found: Findings, cache: Cache) -> None:
+    """Checks that requests' and blocks' hashes are those of their tokens."""
+    if cache.token_hashes is None:
+        return
+    hashes = cache.token_hashes()
+    if hashes.why:
+        cache.notes.append(hashes.why)
+    if hashes.left_out:
+        cache.notes.append(f"{hashes.left_out} requests have more than tokens in their hashes, which were not recomputed")
+    if hashes.unread:
+        cache.notes.append(f"{hashes.unread} requests changed while their tokens were read: their hashes were not recomputed")
+    if not hashes.checked:
+        return
+    found.checks(HASH_TOKENS)
+    for request_id, block, detail in hashes.wrong:
+        found.add(HASH_TOKENS, detail, block, request_id)
 
 
 def check_tree(found: Findings, tree: Tree) -> None:

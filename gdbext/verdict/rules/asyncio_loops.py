@@ -10,17 +10,19 @@ from ..words import describe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..facts import ProcessState
+    from ..facts import ProcessState, ThreadState
 
 LATE = 0.5  # seconds by which a timer of a loop that turns may be late on a machine at full load
 
 
 def blocked(facts: Sequence[ProcessState]) -> Verdict | None:
-    """A loop's thread stands in one callback or task for the whole while, and others of the loop could run."""
+    """A loop's thread stands in one callback or task for the whole while, and others of the loop could run, or clients of it
+    wait: what they sent lies unread, or the thread does nothing while they are connected."""
     for f in facts:
         for loop in f.loops:
             t = next((t for t in f.threads if t.node[1] == loop.tid), None)
-            if t is None or not loop.ready and loop.overdue < LATE:
+            waits = loop.ready or loop.overdue >= LATE or f.unread
+            if t is None or not waits and not (f.clients and _does_nothing(t)):
                 continue
             if t.call is not None and t.call.name in ("epoll", "select", "poll") and not loop.running:
                 continue  # it waits in its selector
@@ -32,6 +34,15 @@ def blocked(facts: Sequence[ProcessState]) -> Verdict | None:
             if loop.ready:
                 evidence.append(f"{loop.ready} that could run wait{'s' if loop.ready == 1 else ''}")
             if loop.late:
-                evidence.append(f"{loop.late} timers are due; the first for {loop.overdue:.1f} s")
+                evidence.append(f"{loop.late} timer{'s are' if loop.late > 1 else ' is'} due; the first for {loop.overdue:.1f} s")
+            if f.unread:
+                evidence.append(f"on {f.unread} of its connections something waits to be read or accepted")
+            elif f.clients:
+                evidence.append(f"{f.clients} connection{'s' if f.clients > 1 else ''} of clients to it")
             return Verdict("loop-blocked", [t.node], evidence, [f.name])
     return None
+
+
+def _does_nothing(t: ThreadState) -> bool:
+    """Whether it stands, in something else than the wait for a turn."""
+    return t.still and (t.edge is None or t.edge.kind != "GIL")

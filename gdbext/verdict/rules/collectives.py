@@ -171,6 +171,8 @@ def _of_group(group: Sequence[ProcessState]) -> Verdict | None:
     if absent and group[0].world:
         names = tree.rank_set([f"R{r}" for r in absent])
         line = f"{len(group)} of {group[0].world[1]} ranks were looked at; {names} were not: dead, elsewhere, or not named here"
+        if all(t.load is None for _, t in inside):  # cores
+            return Verdict("unknown", [], [*seen, line, "one look at each: a rank at work stands there as well"])
         return Verdict("collective", [(f"R{r}", None) for r in absent], [*seen, line], victims)
     return _different(group, ops, seen, victims)
 

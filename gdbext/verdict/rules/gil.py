@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def not_released(facts: Sequence[ProcessState]) -> Verdict | None:
     """A thread had the GIL in every sample while others asked for it and never got it. A garbage collection is no such case: it
-    keeps the GIL for its whole run and gives it back."""
+    keeps the GIL for its whole run and gives it back. Nor is who runs bytecode, which gives it back when it is asked: then the
+    machine had no processor for who asks."""
     for f in facts:
         if not f.gil_hog:
             continue
@@ -28,6 +29,8 @@ def not_released(facts: Sequence[ProcessState]) -> Verdict | None:
         if way and way[-1].kind in LOCKS:
             return None  # it holds the GIL and waits for a lock itself: the lock's owner is the culprit
         native = next((n for n in holder.native if n), "")
+        if native.startswith("_PyEval_EvalFrame"):
+            continue
         many = f"{len(waiters)} threads wait" if len(waiters) != 1 else "1 thread waits"
         return Verdict(
             "gil",
@@ -46,12 +49,13 @@ def not_released(facts: Sequence[ProcessState]) -> Verdict | None:
 
 
 def held_while_blocked(facts: Sequence[ProcessState]) -> Verdict | None:
-    """A thread had the GIL in every sample and did not run: it blocks in a call that does not release the GIL."""
+    """A thread had the GIL in every sample and did not run: it blocks in a call that does not release the GIL. Who wants a
+    processor in vain, and a garbage collection, do not block."""
     found = [
         (f, t)
         for f in facts
         for t in f.threads
-        if t.holds and not t.moved and t.load is not None and t.load < STILL and not t.victim
+        if t.holds and not t.moved and t.load is not None and t.load < STILL and not (t.victim or t.denied or t.collects)
     ]
     if not found:
         return None

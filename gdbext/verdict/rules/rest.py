@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..facts import Verdict, thread_of
+from ..facts import Verdict, task_of, thread_of
 from ..follow import outlook, owed
 from ..words import name_of
 from . import requests
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def idle(facts: Sequence[ProcessState]) -> Verdict | None:
-    """Every main thread rests: its wait can be ended from outside. No other thread and no task waits for one that cannot come."""
+    """Every main thread rests: its wait can be ended from outside. No other thread and no task waits for one that cannot come.
+
+    Of an engine whose requests are known, none of them open, a server's task that looks at the time over and over rests too."""
     nodes = roots(facts)
     known = requests.custody(facts)
     if not nodes or known:
@@ -32,9 +34,11 @@ def idle(facts: Sequence[ProcessState]) -> Verdict | None:
             nodes = [n for n in nodes if n != f.main.node]
     for node in nodes:
         found = outlook(facts, node)
-        if found.kind != "rests":
+        turns = known is not None and found.kind in ("ticks", "moves") and task_of(facts, found.culprit) is not None
+        if found.kind != "rests" and not turns:
             return None
-        evidence.append(f"{name_of(facts, node)} waits for input from outside" + (f": {found.way[-1]}" if found.way else ""))
+        does = "waits for input from outside" if found.kind == "rests" else "looks at the time, and nothing is asked of it"
+        evidence.append(f"{name_of(facts, node)} {does}" + (f": {found.way[-1]}" if found.way else ""))
     if known is not None:  # what an engine owes is its requests: helpers that wait for each other are its own affair
         return Verdict("idle", [], [*evidence, "nothing is owed"])
     others = [t.node for f in facts for t in f.threads[1:] if _counts(t)] + [t.node for f in facts for t in f.tasks]

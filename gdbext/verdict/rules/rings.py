@@ -74,8 +74,8 @@ def _full(facts: Sequence[ProcessState]) -> Verdict | None:
         main = writer[0].main
         if main.stands_in(shm_rings.waits_to_write_in):
             late = [readers[i][0] for i in writer[1].full if i in readers and readers[i][0].main]
-            if any(f.main.moved or f.main.works for f in late):
-                continue  # they come to read it
+            if not all(f.main.still and f.main.woke <= 1 for f in late):
+                continue  # they come to read it, or may on a machine that leaves them little
             unknown = [(f"reader {i}", None) for i in writer[1].full if i not in readers]
             return _starved(late, facts, [describe(main)], unknown)
     return None

@@ -4,6 +4,8 @@ to $GDBEXT_TRUTH/PID.json and stands still until one byte comes from the fifo $G
 Where it holds a scheduler or KV tensors of vLLM or SGLang, it writes what those say of the KV cache to $GDBEXT_TRUTH/PID.kv.json
 first.
 
+A file $GDBEXT_TRUTH/PID.do is run before, once, with `frame`: how tests plant faults.
+
 Nothing moves in between: the main thread keeps the GIL from the moment it looks until the byte comes, because it writes and waits
 through ctypes.PyDLL, which does not let go of it.
 """
@@ -110,12 +112,21 @@ def sglang_scheduler(scheduler):
     }
 
 
+def do(frame):
+    path = os.path.join(FOLDER, f"{os.getpid()}.do")
+    if os.path.exists(path):
+        with open(path) as f:
+            exec(f.read(), {"frame": frame})
+        os.remove(path)
+
+
 def tell(number, frame):
     import ctypes
     import json
     import threading
     import time
 
+    do(frame)
     libc = ctypes.PyDLL(None)
     folder, pid = FOLDER.encode(), os.getpid()
     new, said, go = (folder + b"/%d.%s" % (pid, kind) for kind in (b"new", b"json", b"go"))

@@ -5,6 +5,7 @@ import asyncio
 import datetime
 import itertools
 import os
+import socket
 import subprocess
 import tempfile
 import time
@@ -26,7 +27,7 @@ def _client(port, *paths):
         time.sleep(0.5)
 
 
-def _uvicorn(say, hung, loop):
+def _uvicorn(say, hung, loop, paths=("/work", "/ping"), takes=0.0):
     import fastapi
     import uvicorn
 
@@ -36,6 +37,7 @@ def _uvicorn(say, hung, loop):
     async def work():
         if hung:
             time.sleep(1000)
+        time.sleep(takes)
         await asyncio.sleep(LATE)
 
     @app.get("/ping")
@@ -47,7 +49,7 @@ def _uvicorn(say, hung, loop):
         serving = asyncio.ensure_future(server.serve())
         while not server.started:
             await asyncio.sleep(LATE)
-        _client(server.servers[0].sockets[0].getsockname()[1], "/work", "/ping")
+        _client(server.servers[0].sockets[0].getsockname()[1], *paths)
         say()
         await serving
 
@@ -68,6 +70,47 @@ def fastapi_handler(say, hung):
 @program("loop-blocked", libraries=True)
 def fastapi_handler_on_uvloop(say, hung):
     _uvicorn(say, hung, "uvloop")
+
+
+@program("loop-blocked", libraries=True)
+def the_only_client_of_fastapi(say, hung):
+    """Nothing else of the loop is due, and nothing lies unread."""
+    _uvicorn(say, hung, "asyncio", ["/work"])
+
+
+@program("loop-blocked", libraries=True)
+def the_only_client_of_fastapi_on_uvloop(say, hung):
+    """As before; well, each answer keeps the loop for a while."""
+    _uvicorn(say, hung, "uvloop", ["/work"], takes=0.3)
+
+
+@program("loop-blocked", libraries=True)
+def clients_that_nobody_reads_on_uvloop(say, hung):
+    """Two more have come since the handler sleeps; well, they have had their answers and stay connected."""
+    import uvloop
+
+    async def answer(reader, writer):
+        while await reader.readline():
+            writer.write(b"done\n")
+
+    def ask(port):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(b"work\n")
+            connection.recv(5)
+            time.sleep(1000)
+
+    async def main():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        children = [forked(ask, port)]
+        await asyncio.sleep(1)
+        if hung:
+            asyncio.get_running_loop().call_soon(time.sleep, 1000)
+            children += [forked(ask, port) for _ in range(2)]
+        say()
+        await server.serve_forever()
+
+    uvloop.run(main())
 
 
 @program("loop-blocked", "starved", libraries=True)

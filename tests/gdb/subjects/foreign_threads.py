@@ -5,6 +5,8 @@ import concurrent.futures
 import ctypes
 import hashlib
 import itertools
+import json
+import json.scanner
 import logging
 import logging.handlers
 import os
@@ -221,6 +223,48 @@ def future_of_a_loop(say, hung):
 
     say()
     concurrent.futures.ThreadPoolExecutor(1).submit(work).result()
+
+
+@program()
+def queens_in_bytecode(say, hung):
+    """A search in bytecode beside threads that ask for the GIL all the time: it gives it back when it is asked."""
+
+    def place(row, columns, sums, differences):
+        found = 0
+        for c in range(9):
+            if c not in columns and row + c not in sums and row - c not in differences:
+                found += row == 8 or place(row + 1, columns | {c}, sums | {row + c}, differences | {row - c})
+        return found
+
+    def ask():
+        while True:
+            time.sleep(0.001)
+
+    for _ in range(4):
+        begin(ask)
+    say()
+    for _ in itertools.count():
+        place(0, frozenset(), frozenset(), frozenset())
+
+
+@program()
+def json_read_in_bytecode(say, hung):
+    """A thread decodes JSON with the decoder that is written in Python; the main thread takes what is done."""
+    text = json.dumps({f"k{n}": [n, str(n) * 9, None, {"deeper": n / 7}] for n in range(300)})
+    decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: sorted(dict(pairs), key=lambda k: len(k)))
+    decoder.parse_object, decoder.scan_once = json.decoder.JSONObject, None
+    decoder.scan_once = json.scanner.py_make_scanner(decoder)
+    turns = queue.Queue()
+
+    def decode():
+        while True:
+            decoder.decode(text)
+            turns.put(1)
+
+    begin(decode)
+    say()
+    for _ in itertools.count():
+        turns.get()
 
 
 @program("kernel")

@@ -104,6 +104,23 @@ def evicted_but_mapped(s):
     return ["hash-entry", block.block_id, None]
 
 
+def token_changed(s):
+    """A token of a request changed after its block was hashed."""
+    s.requests["req-a"]._all_token_ids[20] += 1
+    return ["hash-tokens", None, "req-a"]
+
+
+def stale_hash(s):
+    """A block with the hash of what was in it before: it and the prefix map agree, its tokens are others."""
+    mapped = pool(s).cached_block_hash_to_block
+    mapped = getattr(mapped, "_cache", mapped)
+    block = next(b for b in owner(s).req_to_blocks["req-a"][::-1] if b._block_hash is not None and b.ref_cnt == 1)
+    stale = bytes([block._block_hash[0] ^ 255]) + block._block_hash[1:]
+    mapped[stale] = mapped.pop(block._block_hash)
+    block._block_hash = stale
+    return ["hash-tokens", block.block_id, "req-a"]
+
+
 FAULTS = [
     block_in_two_requests,
     block_twice_in_a_table,
@@ -117,6 +134,8 @@ FAULTS = [
     null_block_given_out,
     double_free,
     evicted_but_mapped,
+    token_changed,
+    stale_hash,
 ]
 
 

@@ -90,7 +90,7 @@ def sha256(value):
 
 
 def sha256_bytes(value):
-    return hashlib.sha256(pickle.dumps(value)).digest()
+    return hashlib.sha256(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)).digest()
 
 
 def cdiv(a, b):

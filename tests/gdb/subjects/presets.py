@@ -39,6 +39,16 @@ class Scheduler:
         return status
 
 
+class Poison(torch.nn.Module):
+    """Returns a NaN in every fifth step and the one after it."""
+
+    step = 0
+
+    def forward(self, x):
+        self.step += 1
+        return x * float("nan") if self.step % 5 in (0, 1) and self.step > 1 else x
+
+
 class GPUModelRunner:
     def _sample(self, logits):
         best = logits.argmax()
@@ -47,9 +57,11 @@ class GPUModelRunner:
 
 def main():
     print(json.dumps({"pid": os.getpid()}), flush=True)
+    model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Sequential(Poison()))
     scheduler, runner, step = Scheduler(), GPUModelRunner(), 0
     while True:
         step += 1
+        model(torch.ones(2, 2))
         output = scheduler.schedule()
         scheduler.update_from_output(output)
         logits = torch.ones(2, 8)

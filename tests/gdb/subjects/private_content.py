@@ -2,7 +2,10 @@
 handlers do. Prints addresses."""
 
 import collections
+import functools
+import itertools
 import json
+import multiprocessing
 import os
 import re
 import sys
@@ -55,16 +58,30 @@ class Kept:
         )
 
 
-def neutral(x, data, line, kwargs, ids, n, element, doc, chunk, history, rest, last):
+def handed_on(request, auth, api_key):
+    """What the repr of types that are no containers shows of others, under names that say nothing; and keys by their names."""
+    text, tokens = request.prompt[6:], request.prompt_token_ids
+    old, new = dict.fromkeys(tokens, 1), dict.fromkeys(tokens, text)
+    vals, arr, item, pair = list(tokens), old.keys(), new.values(), old.items()
+    seq, out, res = slice(tokens[1], None), range(tokens[1], tokens[2]), complex(tokens[1], 0)
+    match, it, tmp2 = re.match(".*", text), itertools.repeat(text), itertools.repeat(tokens)
+    prompt, prompts = re.match(".*", text), old.keys()
+    config = {"authkey": auth, "HF_TOKEN": api_key, "passwords": [api_key]}
+    del old, new
+    while True:
+        time.sleep(3600)
+    return vals, arr, item, pair, seq, out, res, match, it, tmp2, prompt, prompts, config
+
+
+def neutral(x, data, line, kwargs, ids, n, element, doc, chunk, history, rest, last, obj, val, msg, left, then):
     """What says nothing of what it holds: text of one word, bytes of a body, tokens; and text in an attribute of any name."""
     kept = Kept("about " + x)
     kept.found = re.search(".*", kept.remark)
     kept.by_id = {"tokens of": {"req-1": ids}, 7: {"about " + x: ids}}
     kept.seen = {"about " + x}
     kept.wrapped = collections.UserDict(note=kept.remark)
-    while True:
-        time.sleep(3600)
-    return kept, data, line, kwargs, ids, n, element, doc, chunk, history, rest, last
+    then()
+    return kept, data, line, kwargs, ids, n, element, doc, chunk, history, rest, last, obj, val, msg, left
 
 
 def main():
@@ -78,7 +95,15 @@ def main():
     words = [secret, body, [secret], more, list(request.prompt_token_ids), input_ids]
     words += [collections.UserList(request.prompt_token_ids), collections.UserString(secret), collections.UserList([secret])]
     words += [set(words[4]), collections.deque(words[4]), {"req-1": words[4], 7: words[4]}]
+    words += [
+        collections.Counter(words[4]),
+        functools.partial(print, words[4], secret),
+        ValueError("bad", secret),
+        [[[words[4]]]],
+    ]
     del secret, body, more
+    auth, key = multiprocessing.current_process().authkey, "sk-Key-of-a-user"
+    words.append(functools.partial(handed_on, request, auth, key))
     sys.modules["vllm"].held = [request.prompt]
     truth = {"pid": os.getpid(), "request": id(request), "prompt": id(request.prompt), "tokens": id(request.prompt_token_ids)}
     truth.update(
@@ -87,9 +112,11 @@ def main():
         secret=request.prompt[6:],
         token=request.prompt_token_ids[1],
         handler=thread.native_id,
+        auth=id(auth),
+        keys=[repr(bytes(auth))[2:-1], key],
     )
     print(json.dumps(truth), flush=True)
-    del truth
+    del truth, auth, key
     neutral(*words)
 
 

@@ -1,7 +1,8 @@
 """STAND-INS of vLLM's front end and engine core in one process, named as vLLM 0.32 names them: requests at every place of
 their way.
 
-requests_vllm.py COUNT      COUNT requests wait in the scheduler. Says where it has put which, then waits.
+requests_vllm.py COUNT [work]      COUNT requests wait in the scheduler. Says where it has put which, then waits; with "work" it
+makes a step, and gives r0 a token, every 20 ms, and its input thread does not spin.
 """
 
 import collections
@@ -36,9 +37,21 @@ class Request:
             setattr(self, f"other_{n}", None)
 
 
+class RequestStateStats:
+    def __init__(self, tokens):
+        self.num_generation_tokens, self.arrival_time = tokens, time.time() - 5
+
+
+class RequestOutputCollector:
+    def __init__(self, output):
+        self.output = output
+
+
 class RequestState:
     def __init__(self, request_id):
-        self.external_req_id, self.is_prefilling, self.stats, self.queue = request_id, True, None, None
+        self.external_req_id, self.is_prefilling = request_id, request_id != "r0"
+        self.stats = RequestStateStats(9 if request_id == "r0" else 0)
+        self.queue = RequestOutputCollector(object() if request_id == "r0" else None)
 
 
 class OutputProcessor:
@@ -82,6 +95,10 @@ class EngineCoreProc:
 
     def run_busy_loop(self, processor):
         print(json.dumps(SAID), flush=True)
+        while "work" in sys.argv:
+            time.sleep(0.02)
+            self.scheduler.current_step += 1
+            self.scheduler.running[0]._output_token_ids.append(7)
         threading.Event().wait()
 
 
@@ -96,7 +113,8 @@ def _create_grammar(request):
 
 def preprocess_add_request(request):
     while request:
-        pass
+        if "work" in sys.argv:
+            time.sleep(0.02)
 
 
 count = int(sys.argv[1])

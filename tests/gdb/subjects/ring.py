@@ -7,7 +7,7 @@ import time
 
 from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
 
-CHUNKS = 4
+CHUNKS = 10
 
 
 class Worker:
@@ -25,7 +25,7 @@ class Worker:
 
 
 def main():
-    queue = MessageQueue(2, 2, max_chunk_bytes=1024, max_chunks=CHUNKS)
+    queue = MessageQueue(2, 2, max_chunk_bytes=1 << 20, max_chunks=CHUNKS)
     readers = []
     for rank, count in enumerate((None, 1)):
         pid = os.fork()

@@ -38,6 +38,12 @@ x.itemsize
 x.nbytes
 x.requires_grad
 weight.requires_grad
+len(layers)
+layers[2].in_features
+layers[-3].weight.shape
+listed[1][0].out_features
+named["first"].weight.shape
+[m.bias.shape for m in [named["first"]]]
 x.is_cuda
 meta.device
 meta.is_meta
@@ -161,6 +167,8 @@ def main():
     conj = cplx.conj()
     torch.manual_seed(1)
     module = torch.nn.Linear(2, 3)
+    layers = torch.nn.Sequential(module, torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    listed, named = torch.nn.ModuleList([module, layers]), torch.nn.ModuleDict({"first": module})
     weight, parameter = module.weight, torch.nn.Parameter(torch.tensor([[1.5, -2.0], [0.25, 8.0]]))
     meta = torch.empty(5, 6, device="meta")
     sub = torch.tensor([1.0, 2.0]).as_subclass(Sub)
@@ -191,6 +199,8 @@ def main():
         expanded,
         conj,
         weight,
+        listed,
+        named,
         parameter,
         meta,
         sub,

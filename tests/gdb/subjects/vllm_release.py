@@ -1,7 +1,9 @@
 """A vLLM release's own Scheduler, KVCacheManager and Requests at work: shared prefixes, decoding, a preemption, an abort; then it
 waits.
 
-  vllm_release.py FOLDER VERSION [GROUPS]      GROUPS: full | none (no prefix caching) | hybrid | mamba | pools (0.32 on)
+  vllm_release.py FOLDER VERSION [GROUPS]      GROUPS: full | none (no prefix caching) | hybrid | mamba | pools (0.32 on) |
+                                               keys (one request has a cache salt, one a LoRA adapter) | stale (and the salt
+                                               is another since its blocks were hashed)
 
 Says what is true of its objects by following them itself.
 """
@@ -115,7 +117,7 @@ def scheduler_of(version, kind):
     return scheduler
 
 
-def request_of(name, tokens):
+def request_of(name, tokens, **extra):
     from vllm.v1.core import kv_cache_utils
     from vllm.v1.request import Request
 
@@ -142,6 +144,7 @@ def request_of(name, tokens):
         arrival_time=time.time(),
         block_hasher=hasher,
         inputs=inputs,
+        **extra,
     )
 
 
@@ -173,10 +176,10 @@ def takes_list(request):
     )
 
 
-def story(scheduler):
+def story(scheduler, kind="full"):
     from vllm.v1.core import kv_cache_utils
 
-    if hasattr(kv_cache_utils, "init_none_hash"):
+    if hasattr(kv_cache_utils, "init_none_hash") and not hasattr(kv_cache_utils, "NONE_HASH"):  # once in a process, as engines do
         kv_cache_utils.init_none_hash(older_engine.sha256_bytes)
     prefix = list(range(100, 132))  # two blocks that all share
     for name, own in (("a", 20), ("b", 40), ("c", 8)):
@@ -187,8 +190,12 @@ def story(scheduler):
     from vllm.v1.request import RequestStatus
 
     scheduler.finish_requests("req-b", RequestStatus.FINISHED_ABORTED)
+    extra = {}
+    if kind in ("keys", "stale"):
+        adapter = Config(lora_name="adapter", lora_path="/adapters/one", lora_int_id=3, adapter_id=3)
+        extra = {"d": {"cache_salt": "salt"}, "e": {"lora_request": adapter}}
     for name, own in (("d", 70), ("e", 80), ("f", 150)):
-        scheduler.add_request(request_of(f"req-{name}", prefix + [ord(name)] * own))
+        scheduler.add_request(request_of(f"req-{name}", prefix + [ord(name)] * own, **extra.get(name, {})))
     for _ in range(60):  # more than the pool holds: some are preempted, some wait
         step(scheduler)
         if any(r.status.name == "PREEMPTED" for r in scheduler.waiting):
@@ -247,7 +254,9 @@ def main():
     folder, version, kind = sys.argv[1], sys.argv[2], (sys.argv[3:] or ["full"])[0]
     older_engine.use(folder, version)
     scheduler = scheduler_of(version, kind)
-    story(scheduler)
+    story(scheduler, kind)
+    if kind == "stale":
+        next(r for r in [*scheduler.running, *scheduler.waiting] if r.cache_salt).cache_salt = "other"
     print(json.dumps({"pid": os.getpid(), **truth(scheduler)}), flush=True)
     while True:
         time.sleep(1000)

@@ -1,4 +1,4 @@
-"""The pack as the bytes of one archive, gdbext.pyz: scripts/make-pyz writes it, nodes.py sends it."""
+"""The pack as the bytes of one archive, gdbext.pyz: scripts/make-pyz writes it, session/nodes.py sends it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import os
 import zipfile
 
-from .. import package
+from . import package
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,22 +6,21 @@ quoted."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import json
 import re
 import shlex
 import subprocess
 
+from .. import archive
 from ..errors import GdbextError
-from ..session.command import Answer
-from . import archive
+from .command import Answer, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from ..session.command import Args, Command
+    from .command import Args, Command
 
 NAME = r"[A-Za-z0-9][\w.-]*"
 NODE = re.compile(rf"(?:(?P<what>.*?)@)?(?P<node>pod/{NAME}/{NAME}(?:/{NAME})?|ssh:(?:{NAME}@)?{NAME}|slurm:\d[\w.+]*)")
@@ -103,9 +102,35 @@ def ask(node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT) -> l
     return [(name, "\n".join(rows)) for name, rows in parts.items()]
 
 
+def of_line(command: type[Command], args: Args) -> list[tuple[str, list[str]]]:
+    """`plan` of a line that was typed in gdb, where an expression is not cut into words: nodes stand in -on, or among the
+    operand's names of processes."""
+    operands = args.operand_text.split() if command.completion == "what" else [args.operand_text] * bool(args.operand_text)
+    if not (
+        NODE.fullmatch(args.on or "")
+        if command.takes_target
+        else command.completion == "what" and any(map(NODE.fullmatch, operands))
+    ):
+        return []
+    words: list[str] = []
+    for option in command.all_options():
+        value = getattr(args, option.key)
+        if value != option.default:
+            for one in value if option.repeat else [value]:
+                words += ["-" + option.name] if option.kind == "flag" else ["-" + option.name, str(one)]
+    return plan([*words, *operands])
+
+
 def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[str]]]) -> Answer:
     """The answers of all nodes as one: merged by the command where it knows how, else beside each other. A node that does not
     answer is named in `failed`; `GdbextError` where none does."""
+    if command.gdb_only or command.resumes:
+        raise UsageError(f"{command.name} acts on gdb's own inferiors: run gdb there   (gdbext.pyz gdb prints what it sources)")
+    for option in command.all_options():
+        if not option.for_agents and option.name != "show-content" and getattr(args, option.key) != option.default:
+            raise UsageError(f"{command.name}: -{option.name} is for this machine, not for another")
+    import concurrent.futures
+
     merge, answers, failed = getattr(command, "merge", None), [], []
     pack, as_json = archive.made(), args.json or merge is not None
     with concurrent.futures.ThreadPoolExecutor(min(AT_ONCE, len(planned))) as pool:

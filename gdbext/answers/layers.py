@@ -1,0 +1,110 @@
+"""What `llm-layers` recorded, as rows of JSON and as text."""
+
+from __future__ import annotations
+
+from ..render.text import escape, table
+from ..render.text import seconds as duration
+from .tensors import number_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..render.text import Style
+
+HEAD = ["module", "type", "output", "shape", "dtype", "NaN", "inf", "min", "max", "mean", "hash"]
+SHOWN_HASH = 12
+
+
+def name_of(row: dict[str, Any]) -> str:
+    """ "layers.3.mlp", "layers.3.mlp (2nd call)", "layers.3.mlp[0]": the module and which of its tensors."""
+    path = row["path"] or "(the model)"
+    return path + (f" call {row['call'] + 1}" if row["call"] else "") + row["output"]
+
+
+def cells(row: dict[str, Any], style: Style) -> list[str]:
+    """A row of the table."""
+    known = row["hash"] is not None
+    numbers = [number_text(row[k]) if known and row[k] is not None else "" for k in ("min", "max", "mean")]
+    counts = [style.bad(str(row[k])) if row[k] else "" for k in ("nan", "inf")]
+    shape = "" if row["shape"] is None else str(list(row["shape"]))
+    path = row["path"] or "(the model)"
+    return [
+        style.name(escape(path)) + (f" call {row['call'] + 1}" if row["call"] else ""),
+        escape(row["type"]),
+        escape(row["output"]),
+        shape,
+        row["dtype"] or "",
+        *counts,
+        *numbers,
+        row["hash"][:SHOWN_HASH] if known else escape(row.get("why") or "no tensor"),
+    ]
+
+
+def rank_text(rank: dict[str, Any], rows: list[dict[str, Any]], style: Style) -> str:
+    """One process's step."""
+    head = f"{escape(rank['label'])}: " if rank["label"] else ""
+    if not rank["calls"]:
+        return f"{head}no module returned"
+    title = (
+        f"{head}step of {escape(rank['root'])}: {rank['calls']} calls of {rank['called']} of {rank['modules']} modules, "
+        f"{len(rows)} outputs, in {duration(rank['seconds'])}; reading took {duration(rank['reading'] / max(1, rank['calls']))} "
+        "of each call"
+    )
+    lines = [style.title(title), table([cells(row, style) for row in rows], HEAD, style, right=("NaN", "inf"))]
+    first = next((row for row in rows if row["nan"]), None)
+    if first is not None:
+        lines.append(style.bad(f"first NaN: {escape(name_of(first))} ({first['type']})"))
+    lines += [f"written: {escape(path)}" for path in rank["files"]]
+    return "\n".join(lines)
+
+
+DIFFERENCES = ["module", "type", "output", "differs by", "relative", "at", ""]
+
+
+def comparison_text(found: dict[str, Any], every: bool, style: Style) -> str:
+    """Two records side by side: the first difference, and what else differs."""
+    rows, first = found["rows"], found["first"]
+    other = [row for row in rows if not row["equal"]]
+    lines = []
+    if first is None:
+        explained = f"; {len(other)} differ in bits, within what their dtypes explain" if other else ", bit by bit"
+        lines.append(f"no difference in {len(rows)} outputs{explained}")
+    else:
+        lines.append(style.bad(f"first difference: {escape(name_of(first))} ({escape(first['type'])}): {_how(first)}"))
+        before = next((row for row in other if row is not first), None)
+        if before is not None and rows.index(before) < rows.index(first):
+            lines.append(f"before it: {escape(name_of(before))} differs within what its dtype explains ({_how(before)})")
+    shown = rows if every else other
+    if shown:
+        lines.append(table([_difference(row, style) for row in shown], DIFFERENCES, style, right=("differs by", "relative")))
+    if first is not None:
+        lines.append(f"{sum(row['different'] for row in rows)} of {len(rows)} outputs differ")
+    return "\n".join(lines)
+
+
+def _how(row: dict[str, Any]) -> str:
+    parts = [] if row.get("rank") is None else [f"on rank {row['rank']}"]
+    if row["max_abs_diff"] is not None:
+        parts.append(f"by up to {number_text(row['max_abs_diff'])}")
+    if row["relative"] is not None:
+        parts.append(f"relatively {number_text(row['relative'])}")
+    if row["index"] is not None:
+        parts.append(f"most at {list(row['index'])}")
+    if row.get("nan_different"):
+        parts.append(f"{row['nan_different']} NaN against numbers")
+    if row["why"]:
+        parts.append(escape(row["why"]))
+    return ", ".join(parts)
+
+
+def _difference(row: dict[str, Any], style: Style) -> list[str]:
+    return [
+        style.name(escape(row["path"] or "(the model)")) + (f" call {row['call'] + 1}" if row["call"] else ""),
+        escape(row["type"]),
+        escape(row["output"]),
+        "" if row["max_abs_diff"] is None else number_text(row["max_abs_diff"]),
+        "" if row["relative"] is None else number_text(row["relative"]),
+        "" if row["index"] is None else str(list(row["index"])),
+        escape(row["why"]) if row["why"] else "equal" if row["equal"] else style.bad("differs") if row["different"] else "",
+    ]

@@ -1,0 +1,215 @@
+"""llm-top: what each rank does now."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from ..errors import GdbextError
+from ..lazy import lazy_module
+from ..session import process_selection
+from ..session.command import SNAPSHOT_BYTES, Answer, Command, Option, UsageError
+
+answers = lazy_module("answers.top")
+live, proc, meter = lazy_module("timeline.live"), lazy_module("access.proc"), lazy_module("requests.meter")
+groups, targets = lazy_module("engines.group"), lazy_module("engines.targets")
+styles = lazy_module("render.text")
+screens, snapshots, prefetch = lazy_module("session.screen"), lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..requests.meter import EngineMeter
+    from ..session.command import Args
+    from ..session.screen import Screen
+    from ..session.session import Session
+    from ..timeline.live import Live
+
+KEYS = "q quit  s sort  up/down choose  enter stack  w snapshot"
+SORTS = ("order", "cpu", "rss", "gil")
+
+
+class LlmTop(Command):
+    """Show live what each rank does and what each engine gets done, from memory, without stopping anything.
+
+      (gdb) llm-top -once
+      vllm  4 running, 12 waiting  812 tokens/s  203 steps/s  KV 61 %  oldest: req-7, 0.2 s
+      label       pid    state    in                               part   GIL  waits   CPU      RSS
+      EngineCore  21913  running  Scheduler.schedule (scheduler.py)  38 %  71 %    2 %  0.98  1.2 GiB
+      TP0         21950  poll     acquire_read (shm_broadcast.py)    91 %   4 %    0 %  0.31  2.1 GiB
+
+    Every process is looked at 20 times a second; a frame tells of the last -interval seconds. state, in: what the main thread did
+    for most of the time, and the innermost Python function where; part: of the time. GIL: the part in which the main thread held
+    it; waits: the longest that some thread waited for it. CPU: processors used. An engine's requests, tokens, blocks and its
+    oldest request without progress are read from its scheduler, not from /metrics; steps are counted by the engine where it
+    counts, else by the request that gets on fastest.
+
+    Keys: q ends, s sorts by CPU, memory, GIL, the arrows choose a rank, Enter opens its stack, w writes a snapshot of it into the
+    current folder (a pause of milliseconds). On a terminal that cannot move its cursor (TERM=dumb) frames stand below each other.
+    -once prints one frame; -json prints a line for each frame, -frames N of them."""
+
+    name = "llm-top"
+    group = "time"
+    operand = "[WHAT...]"
+    completion = "what"
+    takes_target = False
+    standalone = True
+    options = (
+        Option("once", help="print one frame"),
+        Option("interval", "float", "seconds that a frame tells of", 1.0, "S"),
+        Option("frames", "int", "end after so many frames", None, "N"),
+        Option("sort", list(SORTS), "the order of the ranks", "order"),
+    )
+
+    def run(self, session: Session, args: Args) -> Answer:
+        if not 0.05 <= args.interval <= 3600 or args.frames is not None and args.frames < 1:
+            raise UsageError("llm-top: -interval is 0.05 to 3600 seconds, -frames at least 1")
+        found = process_selection.resolve_processes(session, args.operand_text)
+        failed = [_refused(session, one) for one in found]
+        watched = [one for one, why in zip(found, failed) if why is None]
+        if not watched:
+            raise GdbextError(str(next(f["reason"] for f in failed if f)))
+        ranks = live.Live([(proc.ProcTarget(_pid(one), _label(one)), _label(one)) for one in watched])
+        ranks.failed += [f for f in failed if f]
+        opened = targets.Targets()  # of no debugger: what runs is read through /proc
+        engines = [one for one in watched if hasattr(one, "family")]
+        meters = [meter.EngineMeter(e) for e in groups.engines_of(engines, opened.of) if e.spec is not None]
+        view = _View(ranks, meters, args)
+        try:
+            if args.once or args.json:
+                return view.stream(1 if args.once else args.frames)
+            with screens.Screen(own_signals=not session.in_gdb) as screen:
+                view.interact(screen, session.style() if screen.moves else styles.Style(False))
+        except KeyboardInterrupt:
+            pass
+        finally:
+            ranks.close()
+        return Answer(view.data, "") if view.data else Answer({"ranks": [], "engines": [], "requests": []}, "")
+
+
+def _pid(one: Any) -> Any:
+    return getattr(one, "pid", one)
+
+
+def _label(one: Any) -> str:
+    return getattr(one, "label", "") or str(_pid(one))
+
+
+def _refused(session: Session, one: Any) -> dict[str, Any] | None:
+    """Why a process is not watched; None where it is."""
+    attached = session.targets.attached(one)
+    if isinstance(one, str):
+        return {"label": one, "pid": None, "reason": "a core does not move"}
+    if attached is not None and attached.is_stopped:
+        return {"label": _label(one), "pid": _pid(one), "reason": "gdb holds it stopped: llm-continue or llm-detach first"}
+    return None
+
+
+class _View:
+    """The frames. `data`: the last one."""
+
+    def __init__(self, ranks: Live, meters: list[EngineMeter], args: Args) -> None:
+        self.ranks, self.meters, self.args = ranks, meters, args
+        self.sort, self.opened, self.said = args.sort, False, ""
+        self.chosen: int | None = None  # the pid of a rank: rows change their places
+        self.data: dict[str, Any] = {}
+        self.partial: list[str] = []
+        self.rows: list[Any] = []
+        self.readings: list[Any] = []
+
+    def take(self, meanwhile: Any) -> None:
+        """One more frame."""
+        if not self.readings:
+            self.readings = [m.read() for m in self.meters]  # rates need two
+        rows = self.ranks.frame(self.args.interval, meanwhile)
+        self.readings = [m.read() for m in self.meters]
+        self.rows = answers.sorted_rows(rows, self.sort)
+        self.data, self.partial = answers.frame_data(self.rows, self.readings, self.ranks.failed)
+
+    def answer(self) -> Answer:
+        return Answer(self.data, lambda style: "\n".join(answers.frame_lines(self.rows, self.readings, style)), self.partial)
+
+    def stream(self, frames: int | None) -> Answer:
+        """Prints a line for each frame; the last one is the answer."""
+        number = 0
+        while True:
+            try:
+                self.take(_pause)
+            except KeyboardInterrupt:
+                return self.answer()
+            number += 1
+            if number == frames:
+                return self.answer()
+            try:
+                print(self.answer().json(LlmTop.name), flush=True)
+            except BrokenPipeError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on
+                return self.answer()
+
+    def interact(self, screen: Screen, style: Any) -> None:
+        """Shows frames until q is pressed."""
+        number = 0
+        while self.args.frames is None or number < self.args.frames:
+            over = []
+
+            def meanwhile(left: float) -> bool:
+                key = screen.key(left)
+                if key:
+                    over.append(self.press(key))
+                    self.draw(screen, style)
+                return True in over
+
+            self.take(meanwhile)
+            if True in over:
+                return
+            number += 1
+            self.draw(screen, style)
+
+    def draw(self, screen: Screen, style: Any) -> None:
+        if not self.rows:
+            return
+        columns, lines = screen.size()
+        shown = answers.frame_lines(self.rows, self.readings, style, self.place())
+        if self.opened:
+            shown += ["", *answers.stack_lines(self.rows[self.place()], lines - len(shown) - 4)]
+        shown += ["", style.dim(self.said or f"{KEYS}  (sorted by {self.sort})")]
+        screen.show([answers.cut(line, columns) for line in shown], style.enabled)
+
+    def place(self) -> int:
+        """The number of the chosen rank's row; 0 where none is chosen, or it is no longer shown."""
+        return next((i for i, row in enumerate(self.rows) if row.pid == self.chosen), 0)
+
+    def press(self, key: str) -> bool:
+        """-> whether that ends the view."""
+        self.said = ""
+        if key in ("q", "Q"):
+            return True
+        if key == "s":
+            self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
+            self.rows = answers.sorted_rows(self.rows, self.sort)
+        elif key in ("up", "k", "down", "j") and self.rows:
+            self.chosen = self.rows[(self.place() + (1 if key in ("down", "j") else -1)) % len(self.rows)].pid
+        elif key in ("enter", "o") and self.rows:
+            self.opened, self.chosen = not self.opened, self.rows[self.place()].pid
+        elif key == "w" and self.rows:
+            self.chosen = self.rows[self.place()].pid
+            self.said = self.snapshot(self.chosen)
+        return False
+
+    @staticmethod
+    def snapshot(pid: int) -> str:
+        """Writes a snapshot of one process into the current folder; -> what came of it."""
+        shots = snapshots.snapshots_of([pid])
+        name = f"{pid}-{time.strftime('%H%M%S')}.core"
+        try:
+            snapshots.collect(shots, [name], [prefetch.KV], SNAPSHOT_BYTES)
+        except (GdbextError, OSError) as e:
+            return f"no snapshot of {pid}: {e}"
+        return f"snapshot: {name}" if shots[0].target is not None else f"no snapshot of {pid}: {shots[0].reason}"
+
+
+def _pause(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False

@@ -1,0 +1,213 @@
+"""One step of a model, module by module: a stop where each call of a torch.nn.Module is about to return to its caller, in every
+process that is followed. Nothing is written; the debug registers are free again when the step is over, however it ends.
+
+Every call of a module ends in a return of `Module._wrapped_call_impl`, whose frame has the module as its first variable and what
+it returns on its stack. A step is one call of the outermost module. Calls that had begun before are no part of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import gdb
+
+from ..access import live_gdb
+from ..cpython import codes
+from ..errors import GdbextError
+from ..torch import modules
+from . import attached_processes, gdb_state, hw_breakpoints, resuming, time_limit
+from .frame_values import first_variable, result
+from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Sequence
+
+    from ..cpython.objects import Object
+    from ..torch.modules import Node
+    from .hw_breakpoints import Process, StopContext
+
+
+class Call(NamedTuple):
+    """A module that is about to return: its `Node`, how often it had returned in this step, what it returns, and the stop."""
+
+    node: Node
+    number: int
+    value: Any
+    stop: StopContext
+
+
+class Thread:
+    """A thread that calls modules. `root_frame`: the frame of the outermost call that it is in, 0 outside of one."""
+
+    def __init__(self) -> None:
+        self.root_frame = 0
+        self.counts: dict[int, int] = {}
+
+
+class Recorder:
+    """Follows one process to the end of its `step`th step. `keep(call)` is asked at each return of that step, inside stop().
+
+    `root`: the address of the outermost module, 0 where it is to be found: then it is the first one that is called anew, has
+    modules below it, and is called by no other. `started(nodes)` is told the tree of modules once it is known."""
+
+    def __init__(
+        self, process: Process, step: int, keep: Callable[[Call], None], started: Callable[[dict[int, Node]], None], root: int = 0
+    ) -> None:
+        self.process, self.step, self.keep, self.started, self.root = process, step, keep, started, root
+        self.nodes: dict[int, Node] = {}
+        self.threads: dict[int, Thread] = {}
+        self.before: set[tuple[int, int]] = set()  # (tid, frame) of the calls that had begun before
+        self.steps = self.stops = self.calls = 0
+        self.seconds = 0.0  # that threads stood still for reading, of the step that is recorded
+        self.began = self.ended = 0.0  # when the first module of that step returned, and the outermost one
+        self.root_tid = 0
+        self.done = False
+        self.hw_breakpoints: list[BytecodeWatchpoint] = []
+
+    def arm(self) -> None:
+        """Sets a watchpoint on each return. `GdbextError` where too few registers are free."""
+        rt = self.process.rt
+        code = modules.call_code(rt)
+        if not code.variables or code.variables[0][0] != "self" or code.variables[0][1] & (0x40 | 0x80):
+            raise GdbextError("this torch's Module calls its modules in a way that is not known here")
+        self.code = code.address
+        places = codes.returns(code)
+        offsets = {place.offset for place, _ in places}
+        for thread in rt.threads():
+            for frame in rt.dialect.walk(rt, thread.address):
+                stands = live_gdb.pending_offsets.get((self.process.pid, frame.address))
+                if frame.code == self.code and stands not in offsets:  # one that stands at its return does not come by again
+                    self.before.add((thread.tid, frame.address))
+        self.process.need(len(places), "llm-layers")
+        for place, constant in places:
+            hit = lambda stop, constant=constant: self.returns(stop, constant)  # noqa: E731
+            self.hw_breakpoints.append(BytecodeWatchpoint(self.process, place, "llm-layers", hit))
+
+    def disarm(self) -> None:
+        """Ends its watchpoints; gdb's own are deleted at the next `sweep`."""
+        for breakpoint in self.hw_breakpoints:
+            if breakpoint.alive:
+                breakpoint.end(disarm=breakpoint.is_valid())
+        self.hw_breakpoints = []
+
+    # ---- inside stop() -------------------------------------------------------------------------------------------
+    def returns(self, stop: StopContext, constant: int | None) -> bool:
+        """A module's call is about to return in some thread. -> whether the step is over."""
+        began = time.perf_counter()
+        self.stops += 1
+        thread = self.threads.setdefault(stop.tid, Thread())
+        try:
+            if not thread.root_frame and not self.enters(stop, thread):
+                return False
+            module = first_variable(stop.frame)
+            if self.steps + 1 == self.step:
+                self.began = self.began or began
+                self.calls += 1
+                self.one_call(stop, thread, module, constant)
+        finally:
+            if self.began:
+                self.seconds += time.perf_counter() - began
+        if stop.frame.address != thread.root_frame:
+            return False
+        thread.root_frame = 0
+        thread.counts = {}
+        self.steps += 1
+        if self.steps < self.step:
+            return False
+        self.done, self.ended = True, time.perf_counter()
+        hw_breakpoints.note_offset(stop)
+        return True
+
+    def enters(self, stop: StopContext, thread: Thread) -> bool:
+        """Whether a return is of a call inside a new call of the outermost module; notes that call's frame."""
+        rt = stop.process.rt
+        outer = outermost_call(stop)
+        if (stop.tid, outer) in self.before:
+            if outer == stop.frame.address:
+                self.before.discard((stop.tid, outer))
+            return False
+        root = rt.object(first_variable(stop.frame, outer))
+        if self.root and root.address != self.root or self.root_tid not in (0, stop.tid):
+            return False
+        if not self.nodes:
+            nodes = modules.tree(root)
+            if len(nodes) < 2 and not self.root:
+                return False  # a loss function, say
+            self.root, self.nodes, self.root_tid = root.address, nodes, stop.tid
+            self.started(nodes)
+        thread.root_frame = outer
+        return True
+
+    def one_call(self, stop: StopContext, thread: Thread, address: int, constant: int | None) -> None:
+        node = self.nodes.get(address)
+        if node is None:  # no attribute of the model holds it
+            node = modules.Node(address, f"<{address:#x}>", stop.process.rt.object(address).type_name, 0)
+        number = thread.counts.get(address, 0)
+        thread.counts[address] = number + 1
+        try:
+            value: Object | str = result(stop.frame, constant)
+        except READ_ERRORS as e:
+            value = str(e)
+        self.keep(Call(node, number, value, stop))
+
+
+def say(text: str) -> None:
+    """Prints a line while the process still runs."""
+    gdb.write(text + "\n")
+    gdb.flush()
+
+
+def outermost_call(stop: StopContext) -> int:
+    """The address of the frame of the outermost call of a module that a thread is in, which stands in one."""
+    rt = stop.process.rt
+    return [f for f in rt.dialect.walk(rt, stop.tstate) if f.code == stop.frame.raw.code][-1].address
+
+
+class Recording:
+    """The recorders of all processes that are followed. It stops when the last of them is through its step."""
+
+    def __init__(self, recorders: Sequence[Recorder]) -> None:
+        self.recorders = list(recorders)
+
+    def go(self, seconds: float) -> str:
+        """Resumes everything until all are through. -> "" or why they are not: what ended the step before its end."""
+        try:
+            for recorder in self.recorders:
+                with gdb_state.QuietGdb():
+                    recorder.arm()
+                for breakpoint in recorder.hw_breakpoints:
+                    breakpoint.hit = self._ending(recorder, breakpoint.hit)
+            with time_limit.interrupted_after(seconds) as limit:
+                _resume()
+        finally:
+            for recorder in self.recorders:
+                recorder.disarm()
+            hw_breakpoints.sweep()
+        if all(r.done for r in self.recorders):
+            return ""
+        ended = [r.process.name for r in self.recorders if not r.process.inferior.is_valid() or not r.process.inferior.pid]
+        if ended:
+            return f"{', '.join(ended)} ended before the step did"
+        if limit.expired:
+            return f"no step came to its end in {seconds:g} s"
+        return "the process stopped for another reason before the step had ended"
+
+    def _ending(self, recorder: Recorder, hit: Callable[[StopContext], bool]) -> Callable[[StopContext], bool]:
+        def at_return(stop: StopContext) -> bool:
+            if recorder.done or not hit(stop):
+                return False
+            recorder.disarm()
+            return all(r.done for r in self.recorders)
+
+        return at_return
+
+
+def _resume() -> None:
+    """Lets all attached processes run until something stops them."""
+    with gdb_state.every_thread_runs(), contextlib.suppress(KeyboardInterrupt):
+        if attached_processes.attached():
+            resuming.resume()
+        else:
+            gdb.execute("continue")

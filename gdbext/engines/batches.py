@@ -1,0 +1,79 @@
+"""Thousands of requests of a process that runs on, read a batch at a time: only what changed meanwhile is read again."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+
+from ..access.retry import retry
+from ..errors import GdbextError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Collection, Hashable, Iterator, List, Sequence, Tuple, TypeVar
+
+    from ..cpython.runtime import Runtime
+
+    M = TypeVar("M", bound=Hashable)
+    T = TypeVar("T")
+
+SMALLEST, LARGEST = 128, 2048  # members of a batch: the first ones are those that are served and leave, so they are read soonest
+PARTS = 4  # that a batch is read in which changed under the reader
+MOMENT = 0.5  # seconds for which one member is read again
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection: it would look through a million new tuples again and again, and none of them is garbage."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def read_in_batches(
+    rt: Runtime, listed: Sequence[M], members: Callable[[], Collection[M]], read: Callable[[List[M]], List[T]]
+) -> List[T]:
+    """What `read` makes of `listed`, in that order, without those that have left while they were read: they cannot be read, and
+    are no longer among the `members`. One that cannot be read and is still there is an error."""
+    if rt.target.is_stopped:
+        return read(list(listed))
+    found: List[T] = []
+    torn: List[Tuple[int, M]] = []  # where in `found` each belongs
+
+    def there(batch: Sequence[M]) -> List[M]:
+        rt.target.drop_pages()
+        now = set(members())
+        return [one for one in batch if one in now]
+
+    first, size = 0, SMALLEST
+    while first < len(listed):
+        batch = list(listed[first : first + size])
+        first, size = first + size, min(2 * size, LARGEST)
+        try:
+            found += read(batch)
+        except GdbextError:
+            _read_parts(rt, there(batch), read, found, torn)
+    left = set(there([one for _, one in torn])) if torn else set()
+    for at, one in reversed(torn):
+        if one in left:
+            found[at:at] = retry(lambda one=one: read([one]), lambda: True, rt.target.drop_pages, seconds=MOMENT)  # type: ignore[misc]
+    return found
+
+
+def _read_parts(
+    rt: Runtime, batch: List[M], read: Callable[[List[M]], List[T]], found: List[T], torn: List[Tuple[int, M]]
+) -> None:
+    try:
+        found += read(batch)
+    except GdbextError:
+        if len(batch) == 1:
+            torn.append((len(found), batch[0]))
+            return
+        rt.target.drop_pages()
+        size = -(-len(batch) // PARTS)
+        for first in range(0, len(batch), size):
+            _read_parts(rt, batch[first : first + size], read, found, torn)

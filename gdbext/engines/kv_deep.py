@@ -1,0 +1,123 @@
+"""What the values of KV blocks say: `llm-kv check -deep`. Needs numpy.
+
+Reserved blocks are never written, or written with what nobody reads: a NaN in one of them reaches attention through masked
+positions all the same (0 times NaN is NaN). Blocks of one hash stand for the same tokens, and ranks that hold the same heads
+(fewer KV heads than ranks) for the same numbers. A block is looked at where all its slots are computed."""
+
+from __future__ import annotations
+
+from ..errors import GdbextError
+from ..kvcache.model import ValueFault
+from ..kvcache.rules import BLOCK_NAN, PREFIX_COPY, RANK_COPY, RESERVED_NAN
+from ..torch import arrays, layer_compare, stats
+from .kv_view import block_values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Iterator, List, Sequence, Tuple
+
+    from ..kvcache.addresses import Layer, Part
+    from ..kvcache.model import Cache, Worker
+
+MAX_BLOCKS = 2048  # in use that are looked at
+SAMPLES = 64  # pairs of blocks that tell whether two ranks hold the same
+
+
+def read(cache: Cache, workers: Sequence[Worker], notes: List[str]) -> List[ValueFault]:
+    """`[ValueFault]` of the values of all blocks that count. `notes`: what could not be looked at."""
+    found: List[ValueFault] = []
+    blocks = _computed(cache)
+    count = sum(map(len, blocks.values()))
+    for worker in workers:
+        try:
+            found += _of_worker(cache, worker, blocks)
+        except GdbextError as e:
+            notes.append(f"{worker.rank}: its blocks' values cannot be read: {e}")
+    for i, one in enumerate(workers):
+        for other in workers[i + 1 :]:
+            found += _of_pair(one, other, blocks)
+    if count >= MAX_BLOCKS:
+        notes.append(f"the values of {MAX_BLOCKS} blocks were looked at, of those in use")
+    return found
+
+
+def _computed(cache: Cache) -> Dict[int, List[int]]:
+    """{group: [blocks]} whose every slot is computed, of requests' tables; the first `MAX_BLOCKS`."""
+    found: Dict[int, Dict[int, None]] = {}
+    count = 0
+    for request in cache.requests:
+        for group in cache.groups:
+            if group.kind not in ("full", "mla") or not group.block_size:
+                continue
+            pool = cache.pools[group.pool]
+            whole = (request.computed_tokens or 0) // group.block_size
+            for block in request.blocks.get(group.id, ())[:whole]:
+                if count < MAX_BLOCKS and pool.valid(block) and block not in pool.reserved:
+                    own = found.setdefault(group.id, {})
+                    count += block not in own
+                    own[block] = None
+    return {group: list(blocks) for group, blocks in found.items()}
+
+
+def _parts(worker: Worker, group: int) -> Iterator[Tuple[Layer, Part]]:
+    for layer in worker.layers:
+        if layer.group == group:
+            for part in layer.parts:
+                yield layer, part
+
+
+def _of_worker(cache: Cache, worker: Worker, blocks: Dict[int, List[int]]) -> Iterator[ValueFault]:
+    for group in cache.groups:
+        pool = cache.pools[group.pool]
+        copies = [[b for b in same if pool.valid(b)] for _, same in pool.hash_map if len(same) > 1]
+        for layer, part in _parts(worker, group.id):
+            where = f"{worker.rank}: layer {layer.index} {part.name}"
+            for rule, looked_at in ((RESERVED_NAN, list(pool.reserved)), (BLOCK_NAN, blocks.get(group.id, []))):
+                for block in looked_at:
+                    if part.dims["block"][0] <= block * layer.ratio:
+                        continue
+                    source = arrays.of_tensor(block_values(layer, part, block))
+                    if stats.has_nan(source):
+                        count = stats.statistics(source)[0]["nan"]
+                        yield ValueFault(rule, worker.rank, block, f"{where} of block {block} has {count} NaN of {source.numel}")
+            for same in copies:
+                for other in same[1:]:
+                    why = _apart(layer, part, same[0], layer, part, other)
+                    if why:
+                        detail = f"{where}: blocks {same[0]} and {other} have one hash and differ {why}"
+                        yield ValueFault(PREFIX_COPY, worker.rank, other, detail)
+
+
+def _of_pair(one: Worker, other: Worker, blocks: Dict[int, List[int]]) -> List[ValueFault]:
+    """Where two ranks that hold the same differ. They do where most of `SAMPLES` blocks are equal, and not all zeros."""
+    pairs = []
+    for group, numbers in blocks.items():
+        mine, others = list(_parts(one, group)), list(_parts(other, group))
+        if [(la.index, p.name) for la, p in mine] == [(la.index, p.name) for la, p in others]:
+            pairs += [(a, b, block) for a, b in zip(mine, others) for block in numbers]
+    every = max(1, len(pairs) // SAMPLES)
+    try:
+        alike = [not _apart(*a, block, *b, block) for a, b, block in pairs[::every] if not _is_zero(*a, block)]
+        if not alike or 2 * sum(alike) <= len(alike):
+            return []
+        found = []
+        for a, b, block in pairs:
+            why = _apart(*a, block, *b, block)
+            if why:
+                where = f"layer {a[0].index} {a[1].name} of block {block}"
+                found.append(ValueFault(RANK_COPY, other.rank, block, f"{where} differs {why} on {one.rank} and {other.rank}"))
+        return found
+    except GdbextError:
+        return []  # told of the rank itself
+
+
+def _is_zero(layer: Layer, part: Part, block: int) -> bool:
+    source = arrays.of_tensor(block_values(layer, part, block))
+    return all(not source.read(box).any() for box in source.boxes())
+
+
+def _apart(layer: Layer, part: Part, block: int, layer2: Layer, part2: Part, block2: int) -> str:
+    """ "relatively 0.5" for two blocks that differ beyond what their dtype explains, "" for others."""
+    a, b = (arrays.of_tensor(block_values(*one)) for one in ((layer, part, block), (layer2, part2, block2)))
+    found = layer_compare.difference(a, b)
+    return f"relatively {found['relative']:.3g}" if found["different"] else ""

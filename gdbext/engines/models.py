@@ -1,0 +1,102 @@
+"""The model of an engine's process: the outermost torch.nn.Module, how its linear layers are cut over ranks, and how the engine
+is started so that each module is called from Python."""
+
+from __future__ import annotations
+
+from ..errors import GdbextError
+from ..torch import modules
+from . import registry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence
+
+    from ..cpython.objects import Object
+    from ..cpython.runtime import Runtime
+    from .spec import EngineSpec
+
+ROWS = "RowParallelLinear"  # puts the ranks' parts together again
+COLUMNS = "ColumnParallelLinear"  # and what derives from it (Merged..., QKV...): its output is cut in the last dimension
+WRAPPED = ("runnable", "model", "module", "_orig_mod")  # where what is around a model keeps it
+MAX_PARTS = 64
+
+
+def spec_of(rt: Runtime) -> Optional[EngineSpec]:
+    """The engine whose package a process has imported, None for another program."""
+    return next((spec for spec in registry.ENGINES if spec.packages and rt.has_module(spec.packages)), None)
+
+
+def model_of(rt: Runtime) -> Optional[Object]:
+    """The model that an engine's process calls, as its frames lead to it; None for another program or where no frame does."""
+    spec = spec_of(rt)
+    find = getattr(spec.kv, "find_model", None) if spec is not None else None
+    return find(rt) if find is not None else None
+
+
+def inner_model(model: Object) -> Optional[Object]:
+    """The torch.nn.Module in what an engine calls: itself, or what lies in a wrapper (of CUDA graphs, say); None."""
+    for _ in range(4):
+        if modules.is_module(model):
+            return model
+        own = dict(model.instance_entries())
+        name = next((name for name in WRAPPED if name in own), None)
+        if name is None:
+            return None
+        model = model.rt.object(own[name])
+    return None
+
+
+def eager_advice(spec: Optional[EngineSpec]) -> str:
+    """How to start an engine so that all modules are called from Python, in words."""
+    if spec is None or not spec.eager:
+        return "without torch.compile and CUDA graphs"
+    return f"with {spec.eager}"
+
+
+def shard_of(module: Object) -> Optional[Dict[str, Any]]:
+    """How a layer's output is cut over the ranks of tensor parallelism: {dim, parts: [sizes of a rank's parts in that dimension],
+    copies: how many neighbouring ranks have the same of every part but the first}; None where each rank has the whole."""
+    if not any(base.name == COLUMNS for base in module.type.bases()):
+        return None
+    own = dict(module.instance_entries())
+    rt = module.rt
+
+    def number(name: str, default: int) -> int:
+        return rt.object(own[name]).integer() if name in own else default
+
+    try:
+        if number("tp_size", 1) < 2 or number("gather_output", 0):
+            return None
+        parts = [n.integer() for n in rt.object(own["output_partition_sizes"]).elements(MAX_PARTS)]
+        return {"dim": -1, "parts": parts, "copies": number("num_kv_head_replicas", 1)}
+    except (GdbextError, KeyError):
+        return None
+
+
+class Cuts:
+    """Follows a step's returns and says of each output how it is cut over the ranks. Between a layer that cuts its output and the
+    row-parallel one beside it that puts the ranks' results together, what their siblings return (an activation, attention) is cut
+    in its last dimension too."""
+
+    def __init__(self, rt: Runtime, nodes: Dict[int, modules.Node]) -> None:
+        self.shards = {a: shard for a in nodes for shard in [shard_of(rt.object(a))] if shard is not None}
+        self.ends = {a for a in nodes if self.shards and any(b.name == ROWS for b in rt.object(a).type.bases())}
+        self.within = ""  # the path of the module whose parts return cut outputs just now, with a dot behind it
+
+    def of(self, node: modules.Node, shape: Optional[Sequence[int]]) -> Optional[Dict[str, Any]]:
+        """The `shard` of an output of this shape, None where each rank has the whole."""
+        known = self.shards.get(node.address)
+        if known is not None:
+            self.within = node.path.rpartition(".")[0] + "."
+            return known
+        if node.address in self.ends or not node.shared and not node.path.startswith(self.within):
+            self.within = ""
+        if not self.within or not shape:
+            return None
+        return {"dim": -1, "parts": [shape[-1]], "copies": 1}
+
+
+def compiled(rt: Runtime, nodes: Dict[int, modules.Node]) -> List[str]:
+    """Paths of the modules of a tree whose calls a compiler took over."""
+    spec = spec_of(rt)
+    return modules.compiled(rt, nodes, spec.compile_marks if spec else ())

@@ -1,0 +1,134 @@
+"""What NCCL's RAS says of the communicators of a job whose processes may not be read: on this machine alone, and only where
+somebody of the engine's user listens on its port in this network namespace.
+
+The protocol, lines of text: src/ras/client.cc and client_support.cc of NCCL 2.24 to 2.30. JSON (`SET FORMAT json`) came with
+2.29; before that the answer is text for people, of which `Errors` and `Warnings` are taken.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GdbextError
+from .endpoints import listens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PORT = 28028  # NCCL_RAS_CLIENT_PORT
+GATHER = 2  # seconds that NCCL may wait for the other processes of the job
+SECONDS = 5.0  # for the whole answer
+MOST = 4 << 20  # bytes
+SHOWN = 8  # ranks, and lines
+
+
+def ask(pid: int, proc: str = "/proc", port: int = PORT) -> dict[str, Any] | None:
+    """`{port, nccl, communicators, said: [text], error}` of the job that `pid` belongs to; None where nobody of its user listens
+    here. `error`: what went wrong, else None."""
+    if not listens(pid, port, proc):
+        return None
+    found: dict[str, Any] = {"port": port, "nccl": None, "communicators": None, "said": [], "error": None}
+    try:
+        text, is_json = _asked(port)
+        found.update(_of_json(text) if is_json else _of_text(text))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, GdbextError) as e:
+        found["error"] = "no answer in %g s" % SECONDS if isinstance(e, TimeoutError) else str(e) or type(e).__name__
+    return found
+
+
+def _asked(port):
+    """-> (the status that the server on `port` gives, whether it is JSON)"""
+    end = time.monotonic() + SECONDS
+    with socket.create_connection(("127.0.0.1", port), SECONDS) as server:
+        kept = b""
+
+        def more():
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            server.settimeout(left)
+            return server.recv(1 << 16)
+
+        def answer(line):
+            nonlocal kept
+            server.sendall(line)
+            while b"\n" not in kept and len(kept) < 4096:
+                part = more()
+                if not part:
+                    raise GdbextError("it closed the connection")
+                kept += part
+            said, _, kept = kept.partition(b"\n")
+            return said.decode("utf-8", "replace")
+
+        said = answer(b"CLIENT PROTOCOL 2\n")
+        if not said.upper().startswith("SERVER PROTOCOL "):
+            raise GdbextError(f"no RAS of NCCL: it said {said[:60]!r}")
+        answer(b"TIMEOUT %d\n" % GATHER)
+        is_json = answer(b"SET FORMAT json\n") == "OK"
+        server.sendall(b"STATUS\n")
+        while len(kept) < MOST:
+            part = more()
+            if not part:
+                return kept.decode("utf-8", "replace"), is_json
+            kept += part
+    raise GdbextError(f"its answer is longer than {MOST} bytes")
+
+
+def _of_json(text):
+    status = json.loads(text)
+    said: list[str] = []
+    for one in status["communicators"]:
+        said += _of_communicator(one)
+    return {"nccl": str(status["nccl_version"]), "communicators": len(status["communicators"]), "said": said}
+
+
+def _of_communicator(one):
+    """What stands out in a communicator: ranks that do not answer, that report an error, and that lag behind in a collective."""
+    title = f"communicator {one['hash']} of {int(one['size'])} ranks"
+    said = []
+    for rank in one["missing_ranks"]:
+        state = "is considered dead" if rank["status"]["considered_dead"] else "does not answer"
+        said.append(f"{title}: rank {int(rank['rank'])} (pid {int(rank['pid'])} on {rank['host']}) {state}")
+    for rank in one["ranks"]:
+        status = rank["status"]
+        if status["init_state"] or status["async_error"]:
+            what = f"error {int(status['async_error'] or status['init_state'])} (ncclResult_t)"
+            said.append(f"{title}: rank {int(rank['rank'])} (pid {int(rank['pid'])} on {rank['host']}) reports {what}")
+    for operation in sorted({name for rank in one["ranks"] for name in rank["collective_counts"]}):
+        counts = [(int(rank["collective_counts"].get(operation, 0)), rank) for rank in one["ranks"]]
+        most = max(count for count, _ in counts)
+        late = [(count, rank) for count, rank in counts if count < most]
+        if late:
+            named = _named(f"rank {int(r['rank'])} (pid {int(r['pid'])} on {r['host']}) {count}" for count, r in late)
+            said.append(f"{title}: {operation} was launched {most} times by {len(counts) - len(late)} of its ranks, by {named}")
+    return said
+
+
+def _named(words: Iterable[str]) -> str:
+    words = list(words)
+    return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
+
+
+def _of_text(text):
+    found, taken = {"nccl": None, "communicators": None, "said": []}, False
+    for line in text.splitlines():
+        if line.startswith("NCCL version "):
+            found["nccl"] = line.split()[2]
+        elif line.strip() in ("Errors", "Warnings"):
+            taken = True
+        elif taken and line.strip() and not line.startswith("==="):
+            found["said"].append(line.strip())
+    return found
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """`ask`'s answer in words, not escaped."""
+    title = f"  NCCL's RAS on port {found['port']}"
+    if found["error"]:
+        return [f"{title}: {found['error']}"]
+    said = found["said"] or ["no rank stands out in any communicator"]
+    more = [f"    and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
+    return [f"{title} (NCCL {found['nccl']}):", *("    " + line for line in said[:SHOWN]), *more]

@@ -1,0 +1,68 @@
+"""Parameters and buffers that every rank of an engine has whole, compared by hash: a rank with other weights. Needs numpy.
+
+Norms, replicated layers, tables of rotary embeddings, the bias of a row-parallel layer are the same on every rank of tensor
+parallelism; the weights of layers that are cut over the ranks are left out, by their classes' names."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..errors import GdbextError
+from ..torch import layer_records, modules
+from ..torch.tensor_impl import is_tensor, read_tensor
+from .models import inner_model, model_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Tuple
+
+    from ..cpython.objects import Object
+    from ..cpython.runtime import Runtime
+
+CUT = ("ColumnParallelLinear", "RowParallelLinear", "VocabParallelEmbedding", "FusedMoE")  # and what derives from them
+WHOLE_IN_CUT = {"RowParallelLinear": ("bias",)}
+
+
+def of_process(rt: Runtime) -> Dict[str, Dict[str, Any]]:
+    """{path: {shape, dtype, hash, min, max, mean, …}} of the whole tensors of the model that a process calls. `GdbextError` where
+    no frame leads to one."""
+    model = model_of(rt)
+    inner = inner_model(model) if model is not None else None
+    if inner is None:
+        raise GdbextError(f"{rt.target.describe()}: no frame of it leads to a model just now")
+    return of_model(inner)
+
+
+def of_model(model: Object) -> Dict[str, Dict[str, Any]]:
+    """As `of_process`, of a torch.nn.Module."""
+    rt, found = model.rt, {}
+    for node in modules.tree(model).values():
+        module = rt.object(node.address)
+        cut = next((b.name for b in module.type.bases() if b.name in CUT), "")
+        own = dict(module.instance_entries())
+        for table in ("_parameters", "_buffers"):
+            held = rt.object(own[table]).items() if table in own else []
+            for key, value in held:
+                name = key.string(1000)
+                if is_tensor(value) and (not cut or name in WHOLE_IN_CUT.get(cut, ())):
+                    path = f"{node.path}.{name}" if node.path else name
+                    found[path] = layer_records.measure(read_tensor(rt, value.address))
+    return found
+
+
+def different(ranks: List[Tuple[str, Dict[str, Dict[str, Any]]]]) -> List[Dict[str, Any]]:
+    """[{path, odd: [labels], ranks: [{label, shape, dtype, hash, min, max, mean}]}] of the tensors that are not the same on all
+    ranks that have them; `odd`: those that differ from most, all where no two are alike."""
+    found = []
+    paths: Dict[str, None] = {}
+    for _, tensors in ranks:
+        paths.update(dict.fromkeys(tensors))
+    for path in paths:
+        held = [(label, tensors[path]) for label, tensors in ranks if path in tensors and tensors[path]["hash"] is not None]
+        counts = Counter(fact["hash"] for _, fact in held)
+        if len(counts) < 2:
+            continue
+        (most, count), (_, next_count) = counts.most_common(2)
+        odd = [label for label, fact in held if count == next_count or fact["hash"] != most]
+        found.append({"path": path, "odd": odd, "ranks": [{"label": label, **fact} for label, fact in held]})
+    return found

@@ -1,0 +1,178 @@
+"""The collector's lists of a process that stands still, all of their objects at once, with numpy.
+
+A list of ten million objects takes seconds to follow one by one. Here the memory that the lists lie in is read once, in large
+pieces, and everything in it that may be a tracked object is found: three words that fit, and a type that is one. What follows
+what is then looked up from many places at the same time, and believed only where it leads from a list's head through all of its
+objects back to the head, as following it one by one does. A list where it does not is left to cpython/gc.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..cpython.types import TYPE
+from .marks import CHUNK, Places
+from .shapes import counted
+from .words import PAGE, TOP, distinct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .model import Heap
+    from .words import Vector
+
+GRAIN = 4  # log2 of the alignment of tracked objects
+GRAINS = 1 << CHUNK - GRAIN
+BATCH = 16  # chunks that are read at once
+SPREAD = 32  # objects for each place that is followed from
+
+
+class Rings:
+    """The lists that begin at `heads`: `addresses` of what may be tracked objects, sorted, and the numbers of their `types`."""
+
+    def __init__(self, heap: Heap, reader: Vector, heads: Sequence[int]) -> None:
+        self.heap, self.rt, self.reader, self.np, self.heads = heap, heap.rt, reader, reader.numpy, list(heads)
+        L, np = self.rt.layout, self.np
+        self._own, self._next = L["gc.head.__size"], L["gc.head._gc_next"] >> 3
+        self._count, self._type = self._own >> 3, (self._own + L["object.ob_type"]) >> 3
+        self._types = self._judged = np.zeros(0, dtype=np.int64)
+        self._parts: dict[int, list[Any]] = {}  # by chunk: addresses of the links, what is next, numbers of types
+        self._scan()
+        self.types = self._column(2, np.zeros(0, dtype=np.int32))
+        self.addresses = self._column(0, np.zeros(0, dtype=np.int64))
+        self._places = Places(np, self.addresses)
+        self.addresses += self._own
+        self._following = self._resolve(self._column(1, np.zeros(0, dtype=np.int64)))
+        self._owners, self._ends = self._segments()
+
+    def _column(self, number: int, empty: Any) -> Any:
+        """One column of all chunks, in the order of addresses, and nowhere else any more."""
+        found = self.np.concatenate([empty, *(self._parts[chunk][number] for chunk in sorted(self._parts))])
+        for part in self._parts.values():
+            part[number] = None
+        return found
+
+    # ---- what may be an object ---------------------------------------------------------------------------------------
+    def _scan(self) -> None:
+        """Reads the chunks that the lists lead to."""
+        np = self.np
+        first = np.array([self._first(head) for head in self.heads], dtype=np.int64)
+        done: Any = np.zeros(0, dtype=np.int64)
+        wanted = distinct(np, first[self.reader.mapped(first)] >> CHUNK)
+        room = (1 << CHUNK - 3) + self._type + 1
+        data = np.empty((BATCH, room), dtype=np.int64)
+        while len(wanted):
+            more = [wanted[:0]]
+            for at in range(0, len(wanted), BATCH):
+                if self.heap.clock.late("looking for objects: MiB", len(self._parts)):
+                    return
+                some = wanted[at : at + BATCH].tolist()
+                for row, chunk in enumerate(some):
+                    self.reader.read_into(data[row].view(np.uint8), chunk << CHUNK, 8 * room)
+                more.append(self._note(some, [self._candidates(data[row], chunk) for row, chunk in enumerate(some)]))
+            done = np.sort(np.concatenate([done, wanted]))
+            wanted = distinct(np, np.concatenate(more))
+            wanted = wanted[~np.isin(wanted, done)]
+
+    def _first(self, head: int) -> int:
+        return self.rt.target.u64(head + 8 * self._next) & ~3
+
+    def _candidates(self, words: Any, chunk: int) -> tuple[Any, Any, Any]:
+        """(addresses of the links, what is next, types) of what may be tracked objects in one chunk."""
+        np, count = self.np, 2 * GRAINS
+        following = words[self._next : self._next + count : 2]
+        index = np.flatnonzero((following - PAGE).view(np.uint64) < TOP - PAGE)
+        places = 2 * index
+        kinds = words[places + self._type]
+        good = counted(self.rt, words[places + self._count]) & (kinds & 7 == 0) & (kinds >= PAGE) & (kinds < TOP)
+        index, kinds = index[good], kinds[good]
+        following = following[index] & ~3
+        good = (following & ((1 << GRAIN) - 1) == 0) | np.isin(following, self.heads)
+        return (chunk << CHUNK) + (index[good] << GRAIN), following[good], kinds[good]
+
+    def _note(self, chunks: list[int], parts: list[tuple[Any, Any, Any]]) -> Any:
+        """Keeps those whose type is one; -> the chunks that they lead to."""
+        np = self.np
+        lead = []
+        types = self._which_are_types(distinct(np, np.concatenate([kinds for _, _, kinds in parts])))
+        for chunk, part in zip(chunks, parts):
+            good = np.isin(part[2], types)
+            self._parts[chunk] = [part[0][good], part[1][good], self.heap.numbers.of(part[2][good])]
+            lead.append(distinct(np, self._parts[chunk][1] >> CHUNK))
+        found = distinct(np, np.concatenate(lead))
+        return found[self.reader.touches(found << CHUNK, 1 << CHUNK)]
+
+    def _which_are_types(self, addresses: Any) -> Any:
+        """Those of sorted addresses where a type stands: the type of its type makes types too."""
+        np, L = self.np, self.rt.layout
+        new = addresses[~np.isin(addresses, self._judged)]
+        new = new[self.reader.mapped(new)]
+        if len(new):
+            self._judged = np.concatenate([self._judged, new])
+            size, type_at, flags_at = L["type.__size"], L["object.ob_type"], L["type.tp_flags"]
+            meta = self.reader.record(new, L["object.__size"]).word(type_at)
+            unique = distinct(np, meta)
+            unique = unique[self.reader.mapped(unique)]
+            own = self.reader.record(unique, size)
+            unique, again = unique[own.word(flags_at) & TYPE != 0], own.word(type_at)[own.word(flags_at) & TYPE != 0]
+            makes = self.reader.mapped(again) & (self.reader.record(again, size).word(flags_at) & TYPE != 0)
+            self._types = np.concatenate([self._types, new[np.isin(meta, unique[makes])]])
+        return self._types
+
+    # ---- what follows what -------------------------------------------------------------------------------------------
+    def _resolve(self, following: Any) -> Any:
+        """The index of each one's next; -1 where none is known, -2 - i of the head i. Of several that lead to the same one
+        only that counts to which it leads back."""
+        np = self.np
+        found = self._places.find(following)
+        for i, head in enumerate(self.heads):
+            found[following == head] = -2 - i
+        doubt = np.flatnonzero(np.bincount(found[found >= 0], minlength=len(found)) > 1)
+        if len(doubt):
+            before = self.reader.record(self.addresses[doubt] - self._own, self._own).word(8 - 8 * self._next) & ~3
+            wrong = np.flatnonzero(np.isin(found, doubt))
+            back = before[np.searchsorted(doubt, found[wrong])]
+            found[wrong[back != self.addresses[wrong] - self._own]] = -1
+        return found
+
+    def _segments(self) -> tuple[Any, Any]:
+        """Follows the lists from a part of the objects at once; -> (number of the place that leads to each object, what stands
+        at the end of each place's part)."""
+        np, following = self.np, self._following
+        count = len(following)
+        first = self._places.find(np.array([self._first(head) for head in self.heads], dtype=np.int64))
+        scattered = (np.arange(count, dtype=np.uint32) * np.uint32(0x9E3779B1)) < (1 << 32) // SPREAD
+        scattered[first[first >= 0]] = True
+        starts = np.flatnonzero(scattered)
+        owners = np.full(count, -1, dtype=np.int32)
+        ends = np.full(len(starts), -1, dtype=np.int32)
+        own, at = np.arange(len(starts), dtype=np.int32), starts
+        owners[starts] = own
+        while len(own):
+            at = following[at]
+            inside = np.maximum(at, 0)
+            on = (at >= 0) & ~scattered[inside] & (owners[inside] < 0)
+            ends[own[~on]] = at[~on]
+            own, at = own[on], at[on]
+            owners[at] = own
+        self._numbers = np.full(count, -1, dtype=np.int32)
+        self._numbers[starts] = np.arange(len(starts), dtype=np.int32)
+        self._begin = first
+        return owners, ends
+
+    def ring(self, number: int) -> Any:
+        """Indexes of the objects of one list, None where it does not lead back to its head."""
+        np, closed = self.np, -2 - number
+        if self._first(self.heads[number]) == self.heads[number]:
+            return np.zeros(0, dtype=np.int64)
+        at, chosen = int(self._begin[number]), np.zeros(len(self._ends), dtype=bool)
+        ends, numbers = self._ends, self._numbers
+        while at >= 0:
+            part = int(numbers[at])
+            if part < 0 or chosen[part]:
+                return None
+            chosen[part] = True
+            at = int(ends[part])
+        if at != closed:
+            return None
+        return np.flatnonzero(chosen[self._owners] & (self._owners >= 0))

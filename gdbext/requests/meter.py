@@ -1,0 +1,196 @@
+"""How much an engine does, from its memory: requests, tokens a second, blocks, and who has waited longest; read again and again
+without stopping it."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..access.retry import retry_reading
+from ..cpython.runtime import open_runtime
+from ..engines import kv_view, shm_rings
+from ..engines.group import SCHEDULERS
+from ..engines.sightings import IN_SCHEDULER, RUNNING
+from ..errors import GdbextError
+from .collect import looks_at
+from .join import marks
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+    from ..engines.group import Engine
+    from ..engines.sightings import Look
+
+READ = 0.5  # seconds for the blocks of one scheduler that runs on
+SHARE = 20  # the blocks are read so many times as rarely as that takes
+
+
+@dataclasses.dataclass
+class Reading:
+    """One engine at one time. `running`, `waiting`: requests in the scheduler; `tokens_per_second` given out since the reading
+    before, None at the first; `steps`: {pid: steps a second} by the engine's own counters; where it keeps none `step_rate` is
+    that of the request that got on fastest; `blocks`, `free`: of its KV cache, None where they were not read; `oldest`: (request,
+    seconds without progress) of the one that has stood longest; `partial`: why it is not all; `counted`: {(pid, what): number},
+    what its processes count themselves, as steps, and how many messages in a ring of its shared memory the slowest reader has not
+    read."""
+
+    engine: str
+    labels: List[str]
+    running: int = 0
+    waiting: int = 0
+    tokens_per_second: Optional[float] = None
+    step_rate: Optional[float] = None
+    steps: Dict[int, float] = dataclasses.field(default_factory=dict)
+    blocks: Optional[int] = None
+    free: Optional[int] = None
+    oldest: Optional[Tuple[str, float]] = None
+    partial: List[str] = dataclasses.field(default_factory=list)
+    counted: Dict[Tuple[int, str], int] = dataclasses.field(default_factory=dict)
+
+
+class EngineMeter:
+    """Reads one engine."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
+        self._engine, self._clock = engine, clock
+        self._at: Optional[float] = None
+        self._tokens: Dict[str, int] = {}  # of each request, at the reading before
+        self._counters: Dict[Tuple[int, str], int] = {}
+        self._known: Dict[str, Tuple[Any, float]] = {}  # request: (its marks, since when)
+        self._blocks: Tuple[Optional[int], Optional[int]] = (None, None)
+        self._blocks_due = 0.0
+
+    def read(self) -> Reading:
+        """A `Reading`; what cannot be read is missing in it."""
+        looks, partial = looks_at(self._engine)
+        now = self._clock()
+        found = Reading(self._engine.name, self._engine.labels(), partial=[p for p in partial if p != "unstopped"])
+        tokens, counters = _tokens(looks), {(look.pid, what): n for look in looks for what, n in look.counters.items()}
+        for look in looks:
+            for sighting in look.sightings:
+                if sighting.stage in IN_SCHEDULER and not sighting.ended:
+                    found.running += sighting.stage == RUNNING
+                    found.waiting += sighting.stage != RUNNING
+        if self._at is not None and now > self._at:
+            self._rates(found, tokens, counters, now - self._at)
+        self._at, self._tokens, self._counters = now, tokens, counters
+        found.counted = {**counters, **self._rings()}
+        seen = marks(looks)
+        self._known = {
+            name: self._known[name] if name in self._known and self._known[name][0] == mark else (mark, now)
+            for name, mark in seen.items()
+        }
+        if self._known:
+            name, (_, since) = min(self._known.items(), key=lambda item: item[1][1])
+            found.oldest = name, now - since
+        if now >= self._blocks_due:
+            self._blocks = self._read_blocks(found.partial)
+            self._blocks_due = now + SHARE * (self._clock() - now)
+        found.blocks, found.free = self._blocks
+        return found
+
+    def _rates(self, found: Reading, tokens: Dict[str, int], counters: Dict[Tuple[int, str], int], passed: float) -> None:
+        grown = {name: n - self._tokens.get(name, 0) for name, n in tokens.items()}
+        found.tokens_per_second = sum(n for n in grown.values() if n > 0) / passed
+        for key, value in counters.items():
+            if key in self._counters:
+                found.steps[key[0]] = max(found.steps.get(key[0], 0.0), (value - self._counters[key]) / passed)
+        fastest = max((n for name, n in grown.items() if name in self._tokens), default=0) / passed
+        if fastest > 0:  # a counter that stands while answers grow counts something else
+            found.steps = {pid: rate for pid, rate in found.steps.items() if rate > 0}
+        found.step_rate = max(found.steps.values(), default=fastest)
+
+    def _rings(self) -> Dict[Tuple[int, str], int]:
+        """What lies unread in the rings that the schedulers hold; those that cannot be read are left out."""
+        found = {}
+        for rank in self._engine.with_role(*SCHEDULERS):
+            try:
+                target = self._engine.target(rank)
+                rings = retry_reading(target, lambda t=target: shm_rings.find(open_runtime(t)), READ)  # type: ignore[misc]
+            except GdbextError:
+                continue
+            for ring in rings:
+                found[rank.pid, f"unread in ring {ring.held or ring.name}"] = max(ring.unread, default=0)
+        return found
+
+    def _read_blocks(self, partial: List[str]) -> Tuple[Optional[int], Optional[int]]:
+        blocks = free = None
+        for rank in self._engine.with_role(*SCHEDULERS):
+            try:
+                target = self._engine.target(rank)
+                cache = retry_reading(target, lambda t=target: kv_view.View(t, self._engine).cache(), READ)  # type: ignore[misc]
+            except GdbextError as e:
+                partial.append(f"{rank.label}: blocks not read: {e}")
+                continue
+            for pool in cache.pools[:1]:
+                if pool.num_free is not None or pool.free_ids is not None:
+                    blocks = (blocks or 0) + pool.size
+                    free = (free or 0) + (pool.num_free if pool.num_free is not None else len(pool.free_ids or ()))
+        return blocks, free
+
+
+class Beside:
+    """`with Beside(engines) as beside:` reads engines in a thread of its own while the block does something else, each about once
+    a second, and more rarely where that takes long. `readings`: [(seconds on the monotonic clock, engine, Reading)]; `notes`: why
+    an engine was not read on."""
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self.readings: List[Tuple[float, Engine, Reading]] = []
+        self.notes: List[str] = []
+        self._meters = [(engine, EngineMeter(engine)) for engine in engines if engine.spec is not None]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gdbext engines", daemon=True)
+
+    def __enter__(self) -> Beside:
+        if self._meters:
+            self._switch = sys.getswitchinterval()
+            sys.setswitchinterval(0.0005)  # the other thread looks a hundred times a second
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._meters:
+            self._over.set()
+            self._thread.join()
+            sys.setswitchinterval(self._switch)
+
+    def _run(self) -> None:
+        wait = 0.0
+        while not self._over.wait(wait):
+            began = time.thread_time()
+            for one in list(self._meters):
+                try:
+                    found = one[1].read()
+                    self.readings.append((time.monotonic(), one[0], found))
+                except GdbextError as e:
+                    self._meters.remove(one)
+                    self.notes.append(f"{one[0].name}: its counters end early: {e}")
+            wait = max(1.0, SHARE * (time.thread_time() - began))
+
+
+def counters(reading: Reading) -> Dict[str, float]:
+    """The numbers of a reading by name, without those that are not known."""
+    known = {
+        "requests running": reading.running,
+        "requests waiting": reading.waiting,
+        "tokens a second": reading.tokens_per_second,
+        "steps a second": reading.step_rate,
+        "free blocks": reading.free,
+        "seconds without progress": reading.oldest[1] if reading.oldest is not None else None,
+    }
+    return {name: float(value) for name, value in known.items() if value is not None}
+
+
+def _tokens(looks: List[Look]) -> Dict[str, int]:
+    """{request: tokens of its answer so far}, by the scheduler."""
+    found: Dict[str, int] = {}
+    for look in looks:
+        for sighting in look.sightings:
+            if sighting.stage in IN_SCHEDULER:
+                count = sighting.request.output_tokens if sighting.request is not None else sighting.tokens
+                if count is not None:
+                    found[sighting.request_id] = max(found.get(sighting.request_id, 0), count)
+    return found

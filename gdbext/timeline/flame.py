@@ -1,0 +1,113 @@
+"""Time by stack: how long threads stood where, over a whole recording, as a tree; and the difference of two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import GdbextError
+from ..render.text import escape
+from .recording import DROPPED, RUNNING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .recording import Frame, Recording
+
+
+class Node:
+    """A call in a flame graph: `seconds` in it and what it calls, `before` the same in the recording that it is compared with."""
+
+    __slots__ = ("name", "seconds", "before", "children")
+
+    def __init__(self, name: str) -> None:
+        self.name, self.seconds, self.before = name, 0.0, 0.0
+        self.children: dict[str, Node] = {}
+
+    def child(self, name: str) -> Node:
+        """The node of a call of this name, made where there was none."""
+        found = self.children.get(name)
+        if found is None:
+            found = self.children[name] = Node(name)
+        return found
+
+
+def frame_name(frame: Frame) -> str:
+    """`function (file.py)`: equal wherever in the function the thread stands."""
+    return f"{escape(frame.function)} ({escape(frame.file.rpartition('/')[2])})"
+
+
+def stacks(rec: Recording, cpu: bool = False) -> dict[tuple[str, ...], float]:
+    """{(process, thread, calls from the outermost): seconds}. `cpu`: only while the thread ran. Every look counts alike: one
+    after which the recorder got no processor for long says no more than another."""
+    names: dict[int, tuple[str, ...]] = {0: ()}
+    found: dict[tuple[str, ...], float] = {}
+    for process in rec.processes:
+        each = (process.finish - process.time_of(0)) / len(process.begins) if process.begins else 0.0
+        for thread in process.threads:
+            spent: dict[int, float] = {}
+            for run in process.runs(thread):
+                if run.node != DROPPED and (run.state == RUNNING or not cpu):
+                    spent[run.node] = spent.get(run.node, 0.0) + each * run.looks
+            head = (escape(process.label), escape(thread.name or str(thread.tid)))
+            for node, seconds in spent.items():
+                if node not in names:
+                    names[node] = tuple(frame_name(f) for f in rec.tree.stack(node))
+                key = head + names[node]
+                found[key] = found.get(key, 0.0) + seconds
+    return found
+
+
+def tree(own: dict[tuple[str, ...], float], before: dict[tuple[str, ...], float] | None = None) -> Node:
+    """The calls of `stacks` as a tree."""
+    root = Node("all")
+    for which in (own, before or {}):
+        for path, seconds in which.items():
+            node = root
+            for name in ("", *path):
+                node = node.child(name) if name else node
+                if which is own:
+                    node.seconds += seconds
+                else:
+                    node.before += seconds
+    return root
+
+
+def functions(own: Iterable[tuple[tuple[str, ...], float]]) -> list[tuple[str, float, float]]:
+    """[(function, seconds in it itself, seconds in it and what it calls)], the most first. The first two names of a path, process
+    and thread, are no functions."""
+    itself: dict[str, float] = {}
+    within: dict[str, float] = {}
+    for path, seconds in own:
+        if len(path) > 2:
+            itself[path[-1]] = itself.get(path[-1], 0.0) + seconds
+            for name in set(path[2:]):
+                within[name] = within.get(name, 0.0) + seconds
+    return sorted(((name, itself.get(name, 0.0), total) for name, total in within.items()), key=lambda row: (-row[1], -row[2]))
+
+
+def folded(own: dict[tuple[str, ...], float]) -> str:
+    """Collapsed stacks: `a;b;c COUNT` a line, COUNT in milliseconds."""
+    lines = [";".join(name.replace(";", ",") for name in path) + f" {round(1000 * s)}" for path, s in sorted(own.items())]
+    return "\n".join(line for line in lines if not line.endswith(" 0")) + "\n"
+
+
+def folded_difference(own: dict[tuple[str, ...], float], before: dict[tuple[str, ...], float]) -> str:
+    """Collapsed stacks of two recordings: `a;b;c BEFORE AFTER` a line, in milliseconds (what difffolded.pl writes)."""
+    lines = []
+    for path in sorted(set(own) | set(before)):
+        old, new = round(1000 * before.get(path, 0.0)), round(1000 * own.get(path, 0.0))
+        if old or new:
+            lines.append(";".join(name.replace(";", ",") for name in path) + f" {old} {new}")
+    return "\n".join(lines) + "\n"
+
+
+def parse_folded(text: str) -> dict[tuple[str, ...], float]:
+    """What `folded` wrote. `GdbextError` for another text."""
+    found: dict[tuple[str, ...], float] = {}
+    for line in text.splitlines():
+        path, _, count = line.rpartition(" ")
+        if not path or not (count.isascii() and count.isdigit() and len(count) < 16):
+            raise GdbextError(f"no line of collapsed stacks: {line[:100]!r}")
+        names = tuple(path.split(";"))
+        found[names] = found.get(names, 0.0) + int(count) / 1000
+    return found

@@ -1,0 +1,337 @@
+"""The Python stack of a thread that runs on, read in one bulk read, as a node of a tree that all stacks share.
+
+Since CPython 3.11 most frames lie one behind the other in the chunk of memory that `_PyThreadState.datastack_chunk` names
+(Python/pystate.c, push_chunk), which is read whole; frames of generators, entries from C and the frame objects of 3.9 and 3.10
+lie elsewhere, and are read with it at the places where they were last. The pointer to the innermost frame is read first and last:
+where more than one call or return lies between the two, or the chain leads somewhere that is no frame, the stack is torn. One
+call or return is none: the frames below stayed what they are, and to refuse it would count short calls too rarely.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from ..access.ptrace import IOV_MAX
+from ..cpython.dialects import OWNED_BY_GENERATOR
+from ..cpython.frames import Code
+from ..errors import FaultError, GdbextError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..access.bulk import BulkReader
+    from ..cpython.runtime import Runtime
+    from .recording import StackTree
+
+TRIES = 16  # at one stack in one look
+MAX_DEPTH = 4000
+MAX_HINTS = 160  # places outside the chunk that are read with it
+MAX_WINDOW = 1 << 20  # bytes of a chunk
+SLACK = 1024  # bytes above the top of the chunk that are read too: the thread runs on
+MAX_SPARE = 1 << 15  # bytes above the top: a stack that was deep need not be read whole for ever
+MAX_CODES = 100_000
+MAX_KNOWN = 1_000_000  # words of the chains of which the node is remembered: about 40 MiB
+_OWNED_BY_C = 3
+
+
+class TornError(GdbextError):
+    """A stack that changed while it was read."""
+
+
+class GoneError(TornError):
+    """The state of a thread that has ended."""
+
+
+class Codes:
+    """The code objects of one process by address. One that was freed, with another in its place, is found by `changed`."""
+
+    def __init__(self, rt: Runtime, bulk: BulkReader, tree: StackTree) -> None:
+        self._rt, self._bulk, self._tree = rt, bulk, tree
+        L = rt.layout
+        self._fields = [L["object.ob_type"], L["code.co_filename"], L["code.co_name"], L[rt.dialect.table_key]]
+        self._size = max(*self._fields, L["code.co_firstlineno"]) + 8
+        self._first, self._code_at = L["code.co_firstlineno"], L.get("code.co_code_adaptive")
+        self._traceable = L.get("code._co_firsttraceable")
+        self._length = L["varobj.ob_size"]
+        self._scale = 2 if rt.version == (3, 10) else 1
+        self._known: dict[int, _Entry] = {}
+        self.used: set[int] = set()  # since `changed` was asked last
+
+    def frame(self, address: int, at: int, owner: int) -> int:
+        """The number in the tree of the frame of the code object at `address` that stands at `at`; -1 for one that Python does
+        not show yet. `TornError` where no code object is there, or `at` lies outside it."""
+        entry = self._known.get(address)
+        if entry is None:
+            if len(self._known) >= MAX_CODES:
+                self._known.clear()
+                self.used.clear()
+            entry = self._known[address] = self._load(address)
+        self.used.add(address)
+        number = entry.frames.get(at)
+        if number is not None:
+            return number if number >= 0 or owner != OWNED_BY_GENERATOR else self._number(entry, at, owner)
+        return self._number(entry, at, owner)
+
+    def _number(self, entry: _Entry, at: int, owner: int) -> int:
+        lasti = at - entry.start if self._code_at is not None else _signed(at & 0xFFFFFFFF) * self._scale
+        if not -2 <= lasti <= entry.size:
+            if not self._rt.layout.free_threaded:  # those may run a copy of the code that belongs to the thread
+                raise TornError("an instruction outside its code")
+            lasti = entry.first_shown
+        if lasti < entry.first_shown and owner != OWNED_BY_GENERATOR:
+            entry.frames[at] = -1
+            return -1
+        try:
+            line = entry.code.line(lasti)
+        except GdbextError:
+            raise TornError("a line table that changed") from None
+        number = self._tree.frame(entry.code.qualname, entry.code.file, line or 0)
+        if lasti >= entry.first_shown:
+            entry.frames[at] = number
+        return number
+
+    def _load(self, address: int) -> _Entry:
+        self._rt.target.drop_pages()
+        try:
+            before = self._key(self._bulk.read(address, self._size))
+            code = Code(self._rt, address)
+            code.table  # noqa: B018  (read now: it belongs to this code object)
+            size, shown = 1 << 24, 0
+            if self._code_at is not None:
+                size = 2 * self._rt.target.u64(address + self._length)
+            if self._traceable is not None:
+                shown = 2 * self._rt.target.i32(address + self._traceable)
+            after = self._key(self._bulk.read(address, self._size))
+        except (GdbextError, UnicodeError) as e:
+            raise TornError(str(e)) from None
+        if before != after:
+            raise TornError("a code object that changed")
+        return _Entry(code, before, size, shown, address + (self._code_at or 0))
+
+    def _key(self, head: bytes) -> bytes:
+        return b"".join([head[at : at + 8] for at in self._fields] + [head[self._first : self._first + 4]])
+
+    def changed(self) -> set[int]:
+        """Addresses of code objects, of those used since this was asked last, in whose place something else is now. They are
+        forgotten."""
+        used = list(self.used)
+        self.used = set()
+        found = set()
+        for i in range(0, len(used), IOV_MAX):
+            part = used[i : i + IOV_MAX]
+            try:
+                data = self._bulk.read_ranges([n for a in part for n in (a, self._size)], self._size * len(part))
+                heads = [data[k * self._size : (k + 1) * self._size] for k in range(len(part))]
+            except FaultError:
+                heads = [self._head(a) for a in part]
+            found |= {a for a, head in zip(part, heads) if not head or self._key(head) != self._known[a].key}
+        for address in found:
+            del self._known[address]
+        return found
+
+    def _head(self, address: int) -> bytes:
+        try:
+            return self._bulk.read(address, self._size)
+        except FaultError:
+            return b""
+
+
+class _Entry:
+    __slots__ = ("code", "key", "size", "first_shown", "start", "frames")
+
+    def __init__(self, code: Code, key: bytes, size: int, first_shown: int, start: int) -> None:
+        self.code, self.key, self.size, self.first_shown, self.start = code, key, size, first_shown, start
+        self.frames: dict[int, int] = {}  # by instruction; -1: not shown
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word & 1 << 31 else word
+
+
+class ThreadPlaces:
+    """Where the stack of one thread was last: what the next bulk read takes."""
+
+    def __init__(self, tstate: int, ident: int) -> None:
+        self.tstate, self.ident = tstate, ident  # ident: the pthread id in the thread's state
+        self.cframe = 0
+        self.window = (0, 0)  # of the chunk: first address, first after it
+        self.hints: dict[int, int] = {}  # address: offset in what is read
+        self.ranges: list[int] = []
+        self.total = 0
+
+
+class StackReader:
+    """Reads the stacks of one process's threads. `torn` counts reads that did not hold together; each was thrown away."""
+
+    def __init__(self, rt: Runtime, bulk: BulkReader, tree: StackTree) -> None:
+        L = rt.layout
+        self.codes, self._bulk, self._tree = Codes(rt, bulk, tree), bulk, tree
+        self.torn = 0
+        self._known: dict[Any, int] = {}
+        self._known_words = 0
+        self._head_size = L["tstate.__size"]
+        self._id_at = L["tstate.thread_id"]
+        self._cframe_at = L["tstate.cframe"] if "cframe.current_frame" in L else None
+        self._objects = "frameobj.f_lasti" in L
+        self._chunk_at = L.get("tstate.datastack_chunk")
+        if self._objects:
+            self._start_at = L["tstate.frame"]
+            fields = [L["frameobj.f_code"], L["frameobj.f_back"], L["frameobj.f_lasti"], 0]
+            self._size = (max(fields) + 15) & ~7
+        else:
+            self._start_at = L["cframe.current_frame"] if self._cframe_at is not None else L["tstate.current_frame"]
+            code = L["iframe.f_executable"] if "iframe.f_executable" in L else L["iframe.f_code"]
+            at = L["iframe.instr_ptr"] if "iframe.instr_ptr" in L else L["iframe.prev_instr"]
+            fields = [code, L["iframe.previous"], at, L["iframe.owner"]]
+            self._size = (L["iframe.__size"] + 7) & ~7
+        self._code_word, self._back_word, self._at_word = (n // 8 for n in fields[:3])
+        self._owner_at = fields[3]
+        self._frame = struct.Struct(f"<{self._size // 8}Q").unpack_from
+        self._untag = ~rt.dialect.tag_mask
+        self._word = struct.Struct("<Q").unpack_from
+
+    def read(self, places: ThreadPlaces) -> int:
+        """The node of a thread's stack, 0 where it runs no Python. `TornError` where none of `TRIES` reads held together."""
+        for _ in range(TRIES):
+            try:
+                return self._attempt(places)
+            except GoneError:
+                raise
+            except TornError:
+                self.torn += 1
+            except FaultError:
+                self.torn += 1
+                places.hints, places.ranges = {}, []
+        raise TornError("the stack changes faster than it can be read")
+
+    def forget(self) -> set[int]:
+        """Checks the code objects that were used; -> those that are others now. Their chains are forgotten."""
+        changed = self.codes.changed()
+        if changed:
+            self._known.clear()
+            self._known_words = 0
+        return changed
+
+    # ---- one bulk read -------------------------------------------------------------------------------------------
+    def _plan(self, places: ThreadPlaces) -> None:
+        low, high = places.window
+        ranges = [places.tstate, self._head_size]
+        if self._cframe_at is not None:
+            ranges += [places.cframe or places.tstate, 24]
+        at = sum(ranges[1::2])
+        if high > low:
+            ranges += [low, high - low]
+            at += high - low
+        for address in places.hints:
+            places.hints[address] = at
+            ranges += [address, self._size]
+            at += self._size
+        if self._cframe_at is not None:
+            ranges += [places.cframe or places.tstate, 24]
+        ranges += [places.tstate, self._head_size]
+        places.ranges, places.total = ranges, sum(ranges[1::2])
+
+    def _attempt(self, places: ThreadPlaces) -> int:
+        if not places.ranges:
+            self._plan(places)
+        data = self._bulk.read_ranges(places.ranges, places.total)
+        if not self._covers(places, data):  # the first time, or the stack has moved on: the places are new
+            self._plan(places)
+            data = self._bulk.read_ranges(places.ranges, places.total)
+            if not self._covers(places, data):
+                raise TornError("the stack moves")
+        tail = len(data) - self._head_size
+        if self._cframe_at is not None:
+            start, end = (self._word(data, self._head_size + self._start_at)[0], self._word(data, tail - 24 + self._start_at)[0])
+            if self._word(data, tail + self._cframe_at)[0] != places.cframe:
+                raise TornError("the stack moves")
+        else:
+            start, end = self._word(data, self._start_at)[0], self._word(data, tail + self._start_at)[0]
+        chain, caller, missed = self._walk(places, data, start)
+        if missed:
+            end = self._start_now(places)
+        if end not in (start, caller) and (not end or self._caller(end) != start):
+            raise TornError("the stack moves")
+        return self._node(chain)
+
+    def _caller(self, at: int) -> int:
+        return int(self._frame(self._bulk.read(at, self._size))[self._back_word])
+
+    def _covers(self, places: ThreadPlaces, data: bytes) -> bool:
+        """Whether what was planned is what the thread's state names now; else the places are set right."""
+        good = True
+        if self._word(data, self._id_at)[0] != places.ident:
+            raise GoneError("the thread has ended")
+        if self._cframe_at is not None:
+            cframe = self._word(data, self._cframe_at)[0]
+            if cframe != places.cframe:
+                places.cframe, good = cframe, False
+        if self._chunk_at is not None:
+            chunk, top, limit = struct.unpack_from("<3Q", data, self._chunk_at)
+            low, high = places.window
+            wanted = max(chunk, min(top, chunk + MAX_WINDOW))
+            if chunk != low or not wanted <= high <= wanted + MAX_SPARE:
+                places.window, good = (chunk, max(wanted, min((wanted + 2 * SLACK) & -SLACK, limit))), False
+        return good
+
+    def _start_now(self, places: ThreadPlaces) -> int:
+        if self._cframe_at is None:
+            return int(self._word(self._bulk.read(places.tstate + self._start_at, 8))[0])
+        if self._word(self._bulk.read(places.tstate + self._cframe_at, 8))[0] != places.cframe:
+            return -1
+        return int(self._word(self._bulk.read(places.cframe + self._start_at, 8))[0])
+
+    def _walk(self, places: ThreadPlaces, data: bytes, at: int) -> tuple[list[int], int, bool]:
+        """-> ([code, instruction, owner, of each frame, innermost first], the address of the frame that called the first,
+        whether some were not in the bulk read)."""
+        low, high = places.window
+        base = self._head_size + (24 if self._cframe_at is not None else 0) - low
+        last, size, frame, hints = high - self._size, self._size, self._frame, places.hints
+        chain: list[int] = []
+        missed: list[int] = []
+        owner, owner_at, objects = 0, self._owner_at, self._objects
+        caller = -1
+        for _ in range(MAX_DEPTH):
+            if not at:
+                break
+            if low <= at <= last:
+                blob, offset = data, at + base
+            elif at in hints:
+                blob, offset = data, hints[at]
+            else:
+                missed.append(at)
+                blob, offset = self._bulk.read(at, size), 0
+            words = frame(blob, offset)
+            if not objects:
+                owner = blob[offset + owner_at]
+            if owner < _OWNED_BY_C:
+                chain += (words[self._code_word] & self._untag, words[self._at_word], owner)
+            at = words[self._back_word]
+            if caller < 0:
+                caller = at
+        else:
+            raise TornError("a stack without an end")
+        if missed:
+            if len(hints) + len(missed) > MAX_HINTS:
+                hints.clear()
+            hints.update(dict.fromkeys(missed[:MAX_HINTS], 0))
+            places.ranges = []
+        return chain, caller, bool(missed)
+
+    def _node(self, chain: list[int]) -> int:
+        key = tuple(chain)
+        node = self._known.get(key)
+        if node is not None:
+            return node
+        node, frame, child = 0, self.codes.frame, self._tree.child
+        for i in range(len(chain) - 3, -1, -3):
+            number = frame(chain[i], chain[i + 1], chain[i + 2])
+            if number >= 0:
+                node = child(node, number)
+        if self._known_words >= MAX_KNOWN:
+            self._known.clear()
+            self._known_words = 0
+        self._known[key] = node
+        self._known_words += len(key)
+        return node

@@ -1,0 +1,136 @@
+"""What processes do just now: looked at a few times a second, told of the last second or so."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..access.proc import resident_bytes
+from ..errors import GdbextError, LayoutError
+from ..stacks.clocks import cpu_of
+from .recording import DROPPED, GIL, QUEUED, RUNNING, STATES, Frame, Recording
+from .sampler import Files, ProcessSampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..access.proc import ProcTarget
+    from .recording import ProcessTrack, ThreadTrack
+
+LOOKS = 20.0  # a second
+
+
+class Row(NamedTuple):
+    """One process in the last frame. `state`: what its main thread did most of the time, `stack`: where, outermost first, `part`:
+    of the time; `gil`: the part of the time in which its main thread had the GIL, `holder`: the thread that had it most, `waits`:
+    the part in which some thread waited for it; `cpu`: processors used; `rss`: bytes; `alive`: it has not ended."""
+
+    label: str
+    pid: int
+    alive: bool
+    threads: int
+    state: str
+    stack: list[Frame]
+    part: float
+    gil: float
+    holder: str
+    waits: float
+    gc: float
+    cpu: float
+    rss: int
+
+
+class Live:
+    """Looks at processes. `failed` names those that cannot be read."""
+
+    def __init__(self, targets: Sequence[tuple[ProcTarget, str]]) -> None:
+        self.failed: list[dict[str, object]] = []
+        self._rec, files = Recording(LOOKS, time.time()), Files()
+        self._samplers: list[ProcessSampler] = []
+        for target, label in targets:
+            try:
+                self._samplers.append(ProcessSampler(target, label, self._rec, files))
+            except GdbextError as e:
+                self.failed.append({"label": label, "pid": target.pid, "reason": str(e)})
+        if not self._samplers:
+            raise GdbextError(str(self.failed[0]["reason"]) if self.failed else "no process to look at")
+        self._cpu = {s.track.pid: cpu_of(s.track.pid) for s in self._samplers}
+
+    def frame(self, seconds: float, meanwhile: Callable[[float], bool]) -> list[Row]:
+        """Looks for so many seconds; -> a row for each process. `meanwhile(seconds)` waits between two looks, and ends the frame
+        early where it is true."""
+        began = time.monotonic()
+        if self._rec.tree.full:
+            self._rec.tree.clear()
+            for sampler in self._samplers:
+                sampler.forget()
+        for sampler in self._samplers:
+            sampler.restart()
+        while True:
+            for sampler in self._samplers:
+                if sampler.alive:
+                    with contextlib.suppress(LayoutError):
+                        sampler.look(began)
+            left = began + seconds - time.monotonic()
+            if left <= 0 or meanwhile(min(1.0 / LOOKS, left)):
+                break
+        passed = time.monotonic() - began
+        return [self._row(sampler, passed) for sampler in self._samplers]
+
+    def close(self) -> None:
+        """Lets the processes go."""
+        for sampler in self._samplers:
+            sampler.finish(0.0)
+
+    def _row(self, sampler: ProcessSampler, passed: float) -> Row:
+        track = sampler.track
+        track.finish = passed
+        spent = cpu_of(track.pid)
+        used, self._cpu[track.pid] = max(0.0, spent - self._cpu[track.pid]) / passed, spent
+        here = [th for th in track.threads if th.ended is None]
+        main = here[0] if here else None
+        state, node, part = _most(track, main) if main is not None else (RUNNING, 0, 0.0)
+        holders = [0.0] * len(track.threads)
+        for begin, end, index in track.spans(track.gil):
+            if index >= 0:
+                holders[index] += (end - begin) / passed
+        first = max(range(len(holders)), key=holders.__getitem__, default=-1)
+        waits = max((_part(track, th, GIL) for th in here), default=0.0)
+        collected = sum(end - begin for begin, end, on in track.spans(track.gc) if on) / passed
+        return Row(
+            track.label,
+            track.pid,
+            sampler.alive,
+            len(here),
+            STATES[state] if sampler.alive and main is not None else "ended" if not sampler.alive else "no Python thread",
+            self._rec.tree.stack(node) if node != DROPPED else [],
+            part,
+            holders[track.threads.index(main)] if main is not None else 0.0,
+            (track.threads[first].name or str(track.threads[first].tid)) if first >= 0 and holders[first] > 0 else "",
+            waits,
+            collected,
+            used if sampler.alive else 0.0,
+            resident_bytes(track.pid),
+        )
+
+
+def _most(track: ProcessTrack, thread: ThreadTrack) -> tuple[int, int, float]:
+    """(the state a thread was in for most of the time, where it then stood for most of it, that part of the time)."""
+    spent: dict[tuple[int, int], float] = {}
+    states: dict[int, float] = {}
+    whole = 0.0
+    for run in track.runs(thread):
+        state = RUNNING if run.state == QUEUED else run.state
+        spent[state, run.node] = spent.get((state, run.node), 0.0) + run.end - run.begin
+        states[state] = states.get(state, 0.0) + run.end - run.begin
+        whole += run.end - run.begin
+    if not states:
+        return RUNNING, 0, 0.0
+    state = max(states, key=states.__getitem__)
+    node = max((key for key in spent if key[0] == state), key=spent.__getitem__)[1]
+    return state, node, spent[state, node] / (whole or 1.0)
+
+
+def _part(track: ProcessTrack, thread: ThreadTrack, state: int) -> float:
+    return sum(r.end - r.begin for r in track.runs(thread) if r.state == state) / (track.finish or 1.0)

@@ -1,0 +1,279 @@
+"""A recording in memory: all stacks in one tree, and of each thread only the looks at which its stack or its state changed."""
+
+from __future__ import annotations
+
+import bisect
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+MAX_FRAMES = 200_000  # places: function, file, line
+MAX_NODES, MAX_RUNS, MAX_LOOKS = 400_000, 12_000_000, 4_000_000  # about 60 MiB, 110 MiB and 64 MiB
+DROPPED = 0xFFFFFFFF  # in place of a node: the stack was torn at every try
+RUNNING, GIL, LOCK, DISK, SLEEP, POLL, NETWORK, OTHER, STOPPED, QUEUED = range(10)
+STATES = (
+    "running",
+    "waits for the GIL",
+    "lock",
+    "disk",
+    "sleep",
+    "poll",
+    "network",
+    "other wait",
+    "stopped",
+    "waits for a processor",
+)
+
+
+class Frame(NamedTuple):
+    function: str
+    file: str
+    line: int
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What stays equal while the thread moves inside one function."""
+        return self.function, self.file
+
+
+class StackTree:
+    """Stacks that share their outer calls: node -> (outer node, frame). Node 0 is the empty stack."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets every stack."""
+        self.frames: list[Frame] = []
+        self.parents, self.numbers = array("I", [0]), array("I", [0])
+        self._frame_numbers: dict[tuple[str, str, int], int] = {}
+        self._children: dict[tuple[int, int], int] = {}
+        self.full = False
+
+    def frame(self, function: str, file: str, line: int) -> int:
+        """The number of a frame."""
+        key = (function, file, line)
+        number = self._frame_numbers.get(key)
+        if number is None and len(self.frames) >= MAX_FRAMES:
+            self.full = True
+            key = ("(more functions than are kept)", "", 0)
+            number = self._frame_numbers.get(key)
+        if number is None:
+            number = self._frame_numbers[key] = len(self.frames)
+            self.frames.append(Frame(*key))
+        return number
+
+    def child(self, node: int, frame: int) -> int:
+        """The node of the stack of `node` that calls `frame`. Once the tree is full, a new stack ends at what is known of it."""
+        found = self._children.get((node, frame))
+        if found is None:
+            if len(self.parents) >= MAX_NODES:
+                self.full = True
+                return node
+            found = self._children[node, frame] = len(self.parents)
+            self.parents.append(node)
+            self.numbers.append(frame)
+        return found
+
+    def stack(self, node: int) -> list[Frame]:
+        """The frames of a node, outermost first."""
+        found = []
+        while node:
+            found.append(self.frames[self.numbers[node]])
+            node = self.parents[node]
+        return found[::-1]
+
+
+class Changes:
+    """(look, value) pairs of something, where it changed."""
+
+    def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
+        self.looks, self.values = array("I"), array("i")
+        for pair in pairs:
+            self.append(pair)
+
+    def append(self, pair: tuple[int, int]) -> None:
+        """The next change."""
+        self.looks.append(pair[0])
+        self.values.append(pair[1])
+
+    def add(self, look: int, value: int) -> None:
+        """Takes a value in, where it differs from the last."""
+        if not self.values or self.values[-1] != value:
+            self.append((look, value))
+
+    def __len__(self) -> int:
+        return len(self.looks)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(zip(self.looks, self.values))
+
+
+class Run(NamedTuple):
+    """What one thread did from `begin` to `end`, seconds since the recording began, over `looks` looks; `node` `DROPPED`: not
+    known."""
+
+    begin: float
+    end: float
+    node: int
+    state: int
+    looks: int
+
+
+class ThreadTrack:
+    """One thread: at look number `looks[i]` and after it stood in `nodes[i]`, state `states[i]`. `cpu`: seconds it ran."""
+
+    def __init__(self, tid: int, name: str) -> None:
+        self.tid, self.name = tid, name
+        self.looks, self.nodes, self.states = array("I"), array("I"), array("B")
+        self.ended: int | None = None  # the look at which it was gone
+        self.cpu = 0.0
+
+    def add(self, look: int, node: int, state: int) -> bool:
+        """-> whether this differs from the look before."""
+        if self.nodes and self.nodes[-1] == node and self.states[-1] == state:
+            return False
+        self.looks.append(look)
+        self.nodes.append(node)
+        self.states.append(state)
+        return True
+
+
+class ProcessTrack:
+    """One process. `begins`, `ends` of each look, seconds since the recording began; `gil`: [(look, index of the thread that
+    holds it, -1: nobody)], `gc`: [(look, whether a collection is under way)], both where they changed; `kept`: [(first look, look
+    after the last, index of the thread)] of the times when one thread had the GIL and no other got it; `counters`: {name:
+    [(time, value)]}; `samples`: stacks that were looked at, those of threads that had not run among them; `dropped`: those of
+    them that were torn; `torn`: reads that did not hold together; `cpu`: seconds the whole process ran; `splits`: looks that are
+    the rest of the one before, dated anew because the recorder got no processor in the middle of it."""
+
+    def __init__(self, label: str, pid: int) -> None:
+        self.label, self.pid = label, pid
+        self.begins, self.ends = array("d"), array("d")
+        self.threads: list[ThreadTrack] = []
+        self.gil, self.gc = Changes(), Changes()
+        self.kept: list[tuple[int, int, int]] = []
+        self.counters: dict[str, list[tuple[float, float]]] = {}
+        self.samples = self.dropped = self.torn = self.splits = 0
+        self.cpu = 0.0
+        self.finish = 0.0  # when the recording of it ended
+
+    def split(self, time: float) -> None:
+        """Ends the look that is under way, and begins another for what is left of it."""
+        self.ends.append(time)
+        self.begins.append(time)
+        self.splits += 1
+
+    def drop_halves(self) -> None:
+        """Makes what belongs together equally long again, after ^C in the middle of a look."""
+        for changes in (self.gil, self.gc):
+            _cut_alike((changes.looks, changes.values))
+        _cut_alike((self.begins, self.ends))
+        for thread in self.threads:
+            _cut_alike((thread.looks, thread.nodes, thread.states))
+            while thread.looks and thread.looks[-1] >= len(self.begins):
+                for each in (thread.looks, thread.nodes, thread.states):
+                    each.pop()
+            thread.ended = None if thread.ended is None else min(thread.ended, len(self.begins))
+        for changes in (self.gil, self.gc):
+            while changes.looks and changes.looks[-1] >= len(self.begins):
+                changes.looks.pop()
+                changes.values.pop()
+
+    def time_of(self, look: int) -> float:
+        """When a look began; the recording's end for one that was not taken."""
+        return self.begins[look] if look < len(self.begins) else self.finish
+
+    def look_at(self, time: float) -> int:
+        """The number of the last look that began by `time`, 0 before the first."""
+        return max(0, bisect.bisect_right(self.begins, time) - 1)
+
+    def runs(self, thread: ThreadTrack, first: int = 0) -> Iterator[Run]:
+        """What the thread did, in order, without gaps; from its run number `first` on."""
+        last = len(self.begins) if thread.ended is None else thread.ended
+        for i in range(first, len(thread.looks)):
+            look = thread.looks[i]
+            after = thread.looks[i + 1] if i + 1 < len(thread.looks) else last
+            yield Run(self.time_of(look), self.time_of(after), thread.nodes[i], thread.states[i], after - look)
+
+    def run_at(self, thread: ThreadTrack, time: float) -> int:
+        """The number of the thread's run at a time, 0 before the first."""
+        return max(0, bisect.bisect_right(thread.looks, self.look_at(time)) - 1)
+
+    def spans(self, changes: Changes) -> Iterator[tuple[float, float, int]]:
+        """(begin, end, value) of `gil` or `gc`."""
+        for i, (look, value) in enumerate(changes):
+            after = changes.looks[i + 1] if i + 1 < len(changes) else len(self.begins)
+            yield self.time_of(look), self.time_of(after), value
+
+
+class Recording:
+    """`began`: seconds since 1970; `clock`: the same moment on the monotonic clock; `processes`; `tree`: their stacks; `seconds`
+    it lasted; `rate` that was asked for; `cost`: seconds of CPU that the recorder took; `notes`: why it is less than was asked
+    for."""
+
+    def __init__(self, rate: float = 0.0, began: float = 0.0) -> None:
+        self.rate, self.began, self.clock = rate, began, 0.0
+        self.tree = StackTree()
+        self.processes: list[ProcessTrack] = []
+        self.seconds = self.cost = 0.0
+        self.notes: list[str] = []
+
+    @property
+    def reached(self) -> float:
+        """Looks a second at each process that were taken, of the process that was looked at least often."""
+        each = [
+            (len(p.begins) - p.splits) / (p.finish - p.begins[0]) for p in self.processes if p.begins and p.finish > p.begins[0]
+        ]
+        return min(each, default=0.0)
+
+    def cut(self, start: float, end: float) -> Recording:
+        """The part from `start` to `end` seconds; times stay as they are."""
+        found = Recording(self.rate, self.began)
+        found.clock = self.clock
+        found.tree, found.notes = self.tree, self.notes
+        found.seconds = max(0.0, min(end, self.seconds) - max(start, 0.0))
+        found.cost = self.cost * found.seconds / self.seconds if self.seconds else 0.0
+        found.processes = [_cut(p, start, end) for p in self.processes]
+        return found
+
+
+def _cut_alike(together: Sequence[array[Any]]) -> None:
+    shortest = min(map(len, together))
+    for each in together:
+        del each[shortest:]
+
+
+def _cut(process: ProcessTrack, start: float, end: float) -> ProcessTrack:
+    found = ProcessTrack(process.label, process.pid)
+    first = bisect.bisect_left(process.begins, start)
+    last = bisect.bisect_left(process.begins, end)
+    found.begins, found.ends = process.begins[first:last], process.ends[first:last]
+    found.finish = min(end, process.finish)
+    found.cpu, found.torn = process.cpu, process.torn
+    found.splits = round(process.splits * len(found.begins) / len(process.begins)) if process.begins else 0
+    for thread in process.threads:
+        own = ThreadTrack(thread.tid, thread.name)
+        own.cpu = thread.cpu
+        over = len(process.begins) if thread.ended is None else thread.ended
+        if over < last:
+            own.ended = max(0, over - first)
+        for i, look in enumerate(thread.looks):
+            after = thread.looks[i + 1] if i + 1 < len(thread.looks) else over
+            if look < last and after > first:
+                own.add(max(0, look - first), thread.nodes[i], thread.states[i])
+                shown = min(after, last) - max(look, first)
+                found.samples += shown
+                found.dropped += shown if thread.nodes[i] == DROPPED else 0
+        found.threads.append(own)
+    for changes, part in ((process.gil, found.gil), (process.gc, found.gc)):
+        for i, (look, value) in enumerate(changes):
+            after = changes.looks[i + 1] if i + 1 < len(changes) else len(process.begins)
+            if look < last and after > first:
+                part.append((max(0, look - first), value))
+    found.kept = [(max(0, a - first), min(b, last) - first, i) for a, b, i in process.kept if a < last and b > first]
+    found.counters = {name: [(t, v) for t, v in values if start <= t < end] for name, values in process.counters.items()}
+    return found

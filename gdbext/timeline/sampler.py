@@ -1,0 +1,436 @@
+"""Looks at processes many times a second through /proc, none of them stopped.
+
+A thread that did not run between two looks has the stack and the state that it had: /proc/PID/task/TID/schedstat
+(Documentation/scheduler/sched-stats.rst) counts its time on a processor, its waits for one, and how often it got one. Only the
+others are read again: their system call, and their stack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from ..access.bulk import BulkReader
+from ..access.proc import read_proc, resident_bytes
+from ..cpython.gil import FUTEX, RESTART, gil_range
+from ..cpython.runtime import open_runtime
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..stacks.clocks import cpu_of, state_of
+from ..stacks.system_calls import family
+from . import recording
+from .frames import GoneError, StackReader, ThreadPlaces, TornError
+from .recording import DROPPED, MAX_LOOKS, MAX_RUNS, ProcessTrack, Recording, ThreadTrack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ..access.proc import ProcTarget
+
+CHECK = 1.0  # seconds after which code objects are compared with what they were, and threads are listed again
+TICK = 0.0105  # seconds: a kernel with 100 ticks a second has counted by then
+MOSTLY = 0.5  # part of the time
+COUNT = 0.25  # seconds between two readings of what the kernel counts of a process
+KEPT_LOOKS, KEPT = 3, 0.05  # looks in a row at which one thread has the GIL and nobody had it between; seconds of them
+LATE = 0.005  # seconds into a look: what is read after them is dated anew, as the recorder got no processor meanwhile
+MAX_FILES = 600  # of /proc that stay open, of all processes
+_BY_FAMILY = {
+    "read": recording.DISK, "write": recording.DISK, "poll": recording.POLL, "select": recording.POLL,
+    "epoll": recording.POLL, "nanosleep": recording.SLEEP, "recv": recording.NETWORK, "accept": recording.NETWORK,
+    "connect": recording.NETWORK, "futex": recording.LOCK, "flock": recording.LOCK, "fcntl": recording.LOCK,
+}  # fmt: skip
+_SYNC = {"x86-64": (74, 75, 162, 277, 306), "aarch64": (81, 82, 83, 84, 267)}  # fsync, fdatasync, sync, sync_file_range, syncfs
+
+
+class Files:
+    """The descriptors of /proc that are kept open, counted over all processes."""
+
+    def __init__(self) -> None:
+        self.left = MAX_FILES
+
+    def open(self, path: str) -> int:
+        """A descriptor to keep; -1 where there are enough."""
+        if self.left <= 0:
+            return -1
+        try:
+            found = os.open(path, os.O_RDONLY)
+        except OSError:
+            return -1
+        self.left -= 1
+        return found
+
+    def close(self, descriptor: int) -> None:
+        if descriptor >= 0:
+            os.close(descriptor)
+            self.left += 1
+
+
+class _Thread:
+    """One Python thread that is sampled."""
+
+    def __init__(self, pid: int, index: int, track: ThreadTrack, places: ThreadPlaces, files: Files) -> None:
+        self.index, self.track, self.places, self.files = index, track, places, files
+        self.folder = f"{pid}/task/{track.tid}"
+        self.clock_file = files.open(f"/proc/{self.folder}/schedstat")
+        self.call_file = files.open(f"/proc/{self.folder}/syscall")
+        self.has_clock = self.clock_file >= 0 or os.path.exists(f"/proc/{self.folder}/schedstat")
+        self.clock, self.node, self.state = b"", DROPPED, recording.RUNNING
+        self.first_run, self.last = -1, (0, 0, 0.0)  # when it ran last: run, delayed, at
+
+    def read_clock(self) -> bytes:
+        """The text of its clock; "" where this kernel keeps none."""
+        if not self.has_clock:
+            read_proc(int(self.folder.partition("/")[0]), self.folder.partition("/")[2] + "/stat")  # it has not ended
+            return b""
+        if self.clock_file < 0:
+            return read_proc(int(self.folder.partition("/")[0]), self.folder.partition("/")[2] + "/schedstat")
+        try:
+            return os.pread(self.clock_file, 100, 0)
+        except OSError:
+            raise NotFoundError("the thread has ended") from None
+
+    def read_call(self) -> bytes:
+        """The text of its system call; "" where the kernel does not tell."""
+        try:
+            if self.call_file < 0:
+                return read_proc(int(self.folder.partition("/")[0]), self.folder.partition("/")[2] + "/syscall")
+            return os.pread(self.call_file, 200, 0)
+        except (OSError, GdbextError):
+            return b""
+
+    def ran(self, clock: bytes, now: float) -> bool:
+        """Takes in its clock. -> whether a thread that is ready to run now is on a processor, as far as that can be told: the
+        kernel counts the time of one that runs at each of its ticks, and how long one waited when that is over."""
+        if not clock:
+            return True
+        run, delayed = (int(word) for word in clock.split()[:2])
+        if self.first_run < 0:
+            self.first_run, self.last = run, (run, delayed, now)
+        spent, waited, passed = run - self.last[0], delayed - self.last[1], now - self.last[2]
+        self.clock = clock
+        self.track.cpu = (run - self.first_run) / 1e9
+        if not spent and passed < TICK:
+            return True
+        was_ready = self.state in (recording.RUNNING, recording.QUEUED)
+        if spent:
+            self.last = run, delayed, now
+        return not (was_ready and not spent or waited > MOSTLY * passed * 1e9)
+
+    def close(self) -> None:
+        self.files.close(self.clock_file)
+        self.files.close(self.call_file)
+        self.clock_file = self.call_file = -1
+
+
+class ProcessSampler:
+    """Looks at one process. `track` is what was seen. `GdbextError` where it runs no Python that can be read."""
+
+    def __init__(self, target: ProcTarget, label: str, rec: Recording, files: Files) -> None:
+        self.target, self.rec, self._files = target, rec, files
+        self.rt = open_runtime(target)
+        self.bulk = BulkReader(target)
+        self.reader = StackReader(self.rt, self.bulk, rec.tree)
+        self.track = ProcessTrack(label, target.pid)
+        self.alive, self.runs = True, 0
+        self._threads: dict[int, _Thread] = {}  # by the address of the state
+        self._interp = self.rt.interpreters()[0]
+        self._head = b""
+        self._checked = 0.0
+        self._kept = (0, -1, 0)  # since which look who has the GIL, and how often it has changed hands by then
+        self._unchecked: list[tuple[int, ThreadTrack, int]] = []  # (look, thread, place in its runs) since `_checked`
+        self._cpu = self._counted_cpu = cpu_of(target.pid)
+        self._counted = 0.0
+        self._plan()
+        rec.processes.append(self.track)
+
+    # ---- what the interpreter says of itself ---------------------------------------------------------------------
+    def _plan(self) -> None:
+        L, rt = self.rt.layout, self.rt
+        head = "interp.threads.head" if "interp.threads.head" in L else "interp.tstate_head"
+        ranges = [self._interp + L[head], 8, self._interp + L["interp.gc.collecting"], 4]
+        self._gil = gil_range(rt, self._interp)
+        self._has_gil = bool(self._gil[0]) and not ("gil.enabled" in L and not rt.target.i32(self._gil[0] + L["gil.enabled"]))
+        if self._has_gil:
+            for key, size in (("gil.last_holder", 8), ("gil.locked", 4), ("gil.switch_number", 8)):
+                ranges += [self._gil[0] + L[key], size]
+        self._state_ranges = ranges
+
+    def _interpreter(self, look: int) -> bytes:
+        """Takes in who holds the GIL and whether a collection is under way. -> the head of the list of threads."""
+        data = self.bulk.read_ranges(self._state_ranges, sum(self._state_ranges[1::2]))
+        collecting = data[8] & 1
+        holder, locked, switches = struct.unpack_from("<QIQ", data, 12) if self._has_gil else (0, 0, 0)
+        own = self._threads.get(holder) if locked else None
+        index = own.index if own is not None else -1
+        self.track.gil.add(look, index)
+        self.track.gc.add(look, collecting)
+        if self._kept[1:] != (index, switches):
+            self._end_kept(look)
+            self._kept = (look, index, switches)
+        return data[:8]
+
+    def _end_kept(self, look: int) -> None:
+        first, index, _ = self._kept
+        times = self.track.begins
+        if index >= 0 and look - first >= KEPT_LOOKS and times[look - 1] - times[first] >= KEPT:
+            self.track.kept.append((first, look, index))
+
+    def _list_threads(self, look: int) -> None:
+        self.target.invalidate()
+        rt = self.rt
+        try:
+            found = {py.address: py for py in rt.threads() if py.tid}
+            names = rt.thread_names() if found.keys() - self._threads.keys() else {}
+        except GdbextError:
+            return  # a list in the middle of an update: the next look
+        for address in [a for a, th in self._threads.items() if a not in found or found[a].tid != th.track.tid]:
+            self._end(address, look)
+        for address, py in found.items():
+            if address in self._threads:
+                continue
+            try:
+                ident = self.target.u64(address + rt.layout["tstate.thread_id"])
+            except FaultError:
+                continue
+            track = ThreadTrack(py.tid, names.get(ident, ""))
+            self.track.threads.append(track)
+            places = ThreadPlaces(address, ident)
+            self._threads[address] = _Thread(self.track.pid, len(self.track.threads) - 1, track, places, self._files)
+
+    def _end(self, address: int, look: int) -> None:
+        gone = self._threads.pop(address)
+        gone.track.ended = look
+        gone.close()
+
+    # ---- one look ------------------------------------------------------------------------------------------------
+    def look(self, began: float) -> None:
+        """Looks at every thread. `began`: when the recording did, on the monotonic clock."""
+        look, start = len(self.track.begins), time.monotonic()
+        try:
+            head = self._interpreter(look)
+            due = start - self._checked >= CHECK
+            if head != self._head or due:
+                self._head = head
+                self._list_threads(look)
+            if due:
+                self._checked = start
+                self._check_codes()
+        except GdbextError:
+            self.alive = state_of(self.track.pid) not in ("", "Z", "X")
+            return
+        self.track.begins.append(start - began)
+        for address, thread in list(self._threads.items()):
+            now = time.monotonic()
+            if now - start > LATE:
+                self.track.split(now - began)
+                look, start = look + 1, now
+            try:
+                self._thread(thread, look, now)
+            except (GoneError, NotFoundError):
+                self._end(address, look)
+                self._head = b""
+        end = time.monotonic()
+        self.track.ends.append(end - began)
+        if end - self._counted >= COUNT:
+            self._count(end, end - began)
+
+    def _count(self, now: float, at: float) -> None:
+        """The counters of the process as the kernel sees it."""
+        cpu, resident = cpu_of(self.track.pid), resident_bytes(self.track.pid)
+        if self._counted:
+            used = max(0.0, cpu - self._counted_cpu) / (now - self._counted)
+            self.track.counters.setdefault("processors used", []).append((at, round(used, 3)))
+        self.track.counters.setdefault("resident bytes", []).append((at, resident))
+        self._counted, self._counted_cpu = now, cpu
+
+    def _thread(self, thread: _Thread, look: int, now: float) -> None:
+        clock = thread.read_clock()
+        self.track.samples += 1
+        if (
+            clock
+            and clock == thread.clock
+            and thread.state not in (recording.RUNNING, recording.QUEUED)
+            and thread.node != DROPPED
+        ):
+            return
+        ran = thread.ran(clock, now)
+        thread.state = self._state(thread.read_call(), thread)
+        if thread.state == recording.RUNNING and not ran:
+            thread.state = recording.QUEUED
+        try:
+            thread.node = self.reader.read(thread.places)
+        except GoneError:
+            raise
+        except TornError:
+            thread.node = DROPPED
+            self.track.dropped += 1
+        if thread.track.add(look, thread.node, thread.state):
+            self.runs += 1
+            self._unchecked.append((look, thread.track, len(thread.track.looks) - 1))
+
+    def _state(self, call: bytes, thread: _Thread) -> int:
+        words = call.split(None, 5)
+        if not words:
+            return self._blocked(thread, recording.OTHER)
+        if words[0] == b"running":
+            return recording.RUNNING
+        number = int(words[0])
+        if number in (FUTEX[self.target.arch], RESTART[self.target.arch]) and len(words) > 1:
+            return recording.GIL if self._gil[0] <= int(words[1], 16) < self._gil[1] else recording.LOCK
+        if number in _SYNC[self.target.arch]:
+            return recording.DISK
+        found = _BY_FAMILY.get(family(number, self.target.arch), recording.OTHER)
+        if found == recording.POLL and words[1:5] == [b"0x0"] * 4:  # select of no file: how time.sleep waits before 3.11
+            return recording.SLEEP
+        if found in (recording.DISK, recording.OTHER):
+            return self._blocked(thread, found)
+        return found
+
+    def _blocked(self, thread: _Thread, said: int) -> int:
+        """A read or a write is of a file where the kernel waits for a device (state D); else of a pipe or a socket."""
+        with contextlib.suppress(GdbextError, IndexError):
+            state = read_proc(self.track.pid, f"task/{thread.track.tid}/stat").rpartition(b")")[2].split()[0]
+            if state == b"D":
+                return recording.DISK
+            if state in (b"T", b"t"):
+                return recording.STOPPED
+            if state == b"R":
+                return recording.RUNNING
+        return recording.NETWORK if said == recording.DISK else said
+
+    def _check_codes(self) -> None:
+        """Drops the stacks of the last second that show a code object in whose place there is another by now."""
+        changed = self.reader.forget()
+        waiting, self._unchecked = self._unchecked, []
+        if changed:
+            for _, track, place in waiting:
+                if track.nodes[place] != DROPPED:
+                    track.nodes[place] = DROPPED
+                    self.track.dropped += 1
+            for thread in self._threads.values():
+                thread.node = DROPPED
+
+    def forget(self) -> None:
+        """After the tree of stacks was cleared: every thread's is read anew."""
+        self.reader = StackReader(self.rt, self.bulk, self.rec.tree)
+        for thread in self._threads.values():
+            thread.node = DROPPED
+
+    def restart(self) -> None:
+        """Begins a new track, in which the threads stand where they stand; the old one is the recording's no longer."""
+        old = self.track
+        self.track = ProcessTrack(old.label, old.pid)
+        self.rec.processes[self.rec.processes.index(old)] = self.track
+        self._unchecked, self._kept = [], (0, -1, 0)
+        for index, thread in enumerate(self._threads.values()):
+            thread.index, thread.track = index, ThreadTrack(thread.track.tid, thread.track.name)
+            self.track.threads.append(thread.track)
+            thread.track.add(0, thread.node, thread.state)
+
+    def finish(self, at: float) -> None:
+        """Ends the recording of it, `at` seconds after it began."""
+        self.track.finish = at
+        if self.alive:
+            with contextlib.suppress(GdbextError):
+                self._check_codes()
+        self.track.drop_halves()
+        self._end_kept(len(self.track.begins))
+        self.track.cpu = cpu_of(self.track.pid) - self._cpu if self.alive else sum(th.cpu for th in self.track.threads)
+        self.track.torn = self.reader.torn
+        for thread in self._threads.values():
+            thread.close()
+        self._threads.clear()
+        self.target.close()
+
+
+def record(
+    targets: Sequence[tuple[ProcTarget, str]],
+    rate: float,
+    seconds: float,
+    failed: list[dict[str, object]],
+    beside: Callable[[Recording, float], None] | None = None,
+    realtime: bool = False,
+) -> Recording:
+    """Looks at processes (`(ProcTarget, label)`) `rate` times a second for `seconds`; ^C ends it early. Those that cannot be read
+    are added to `failed`. `beside(recording, seconds since the beginning)` is called after each round of looks. `realtime`: this
+    thread goes before all that have no real-time priority, for at most half of the time.
+
+    `GdbextError` where none can be read."""
+    rec = Recording(rate)
+    files, samplers, spent = Files(), [], time.process_time()
+    for target, label in targets:
+        try:
+            samplers.append(ProcessSampler(target, label, rec, files))
+        except GdbextError as e:
+            failed.append({"label": label, "pid": target.pid, "reason": str(e)})
+    if not samplers:
+        raise GdbextError(str(failed[0]["reason"]) if failed else "no process to record")
+    rec.began, rec.clock = time.time(), time.monotonic()
+    began = rec.clock
+    try:
+        with _priority(rec, realtime):
+            _rounds(rec, samplers, began, seconds, beside, realtime)
+    except KeyboardInterrupt:
+        rec.notes.append("ended by ^C")
+    rec.seconds = time.monotonic() - began
+    for sampler in samplers:
+        sampler.finish(rec.seconds if sampler.alive else (sampler.track.ends[-1] if sampler.track.ends else 0.0))
+        if not sampler.alive:
+            rec.notes.append(f"{sampler.track.label} has ended")
+    rec.cost = time.process_time() - spent
+    if rec.tree.full:
+        rec.notes.append("more different stacks than are kept: the later ones are cut off at their inner end")
+    return rec
+
+
+@contextlib.contextmanager
+def _priority(rec: Recording, realtime: bool) -> Iterator[None]:
+    """The calling thread has the lowest real-time priority (sched(7)) in the block, where it may; else a note says so."""
+    before = (os.sched_getscheduler(0), os.sched_getparam(0)) if realtime else None
+    try:
+        if before is not None:
+            os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except OSError as e:
+        before = None
+        rec.notes.append(f"no real-time priority ({e.strerror}): root may give it, or CAP_SYS_NICE")
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.sched_setscheduler(0, *before)
+
+
+def _rounds(
+    rec: Recording,
+    samplers: list[ProcessSampler],
+    began: float,
+    seconds: float,
+    beside: Callable[[Recording, float], None] | None,
+    realtime: bool,
+) -> None:
+    interval, number = 1.0 / rec.rate, 0
+    while True:
+        round_began = time.monotonic()
+        alive = [s for s in samplers if s.alive]
+        for sampler in alive:
+            with contextlib.suppress(LayoutError):
+                sampler.look(began)
+        now = time.monotonic() - began
+        if beside is not None:
+            beside(rec, now)
+            now = time.monotonic() - began
+        if now >= seconds or not alive:
+            return
+        if (
+            sum(s.runs + len(s.track.gil) for s in samplers) >= MAX_RUNS
+            or sum(len(s.track.begins) for s in samplers) >= MAX_LOOKS
+        ):
+            rec.notes.append(f"the memory for a recording is full after {now:.0f} s: a lower -rate goes further")
+            return
+        number = max(number + 1, int(now / interval))
+        # not in step with what the process does at regular times
+        due = min((number + random.uniform(-0.3, 0.3)) * interval, seconds) - (time.monotonic() - began)
+        time.sleep(max(time.monotonic() - round_began if realtime else 0.0, due))

@@ -1,0 +1,86 @@
+"""What a rank does between two waits, its steps, and how long an event loop stays in one callback."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .recording import GIL, NETWORK, POLL, QUEUED, RUNNING
+from .stalls import MUCH, Finder, awaits, idle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .recording import Frame, ProcessTrack, Recording
+    from .stalls import Segment
+
+
+class Step(NamedTuple):
+    """Work of a main thread between two waits, for work or for other ranks; `frame`: where it was for the longest part of it."""
+
+    begin: float
+    end: float
+    frame: Frame | None
+
+
+def steps(finder: Finder, process: ProcessTrack) -> Iterator[Step]:
+    """The steps of a process. What was under way when the recording began or ended is none: nobody saw it whole."""
+    begin = end = -1.0
+    waited = False
+    longest: Segment | None = None
+    for segment in finder.segments(process, process.threads[0]) if process.threads else ():
+        if _waits(segment):
+            if longest is not None:
+                yield Step(begin, end, finder.frame(longest.node))
+            longest, waited = None, True
+        elif waited:
+            begin, end = segment.begin if longest is None else begin, segment.end
+            if longest is None or segment.end - segment.begin > longest.end - longest.begin:
+                longest = segment
+
+
+def slowest(rec: Recording, count: int) -> list[tuple[float, float, ProcessTrack]]:
+    """[(begin, end, process)] of the longest steps; the longest first. One that overlaps a longer one by half, on another rank,
+    is the same step."""
+    finder = Finder(rec)
+    found = [(step.begin, step.end, process) for process in rec.processes for step in steps(finder, process)]
+    kept: list[tuple[float, float, ProcessTrack]] = []
+    for step in sorted(found, key=lambda s: s[0] - s[1]):
+        if not any(min(step[1], k[1]) - max(step[0], k[0]) > MUCH * (step[1] - step[0]) for k in kept):
+            kept.append(step)
+        if len(kept) >= count:
+            break
+    return kept
+
+
+def count_loop_lags(rec: Recording) -> None:
+    """Adds a counter to the processes that run asyncio loops: how long a loop was in one callback, when that ended; it can run no
+    other meanwhile."""
+    finder = Finder(rec)
+    for process in rec.processes:
+        lags = []
+        for thread in process.threads:
+            if len(thread.looks) > 1:
+                for begin, end, _ in finder.callbacks(list(finder.segments(process, thread))):
+                    lags += [(begin, 0.0), (end, end - begin), (end, 0.0)]
+        if lags:
+            process.counters["event loop lag"] = sorted(lags, key=lambda pair: pair[0])
+
+
+def what_others_did(rec: Recording, begin: float, end: float) -> list[tuple[ProcessTrack, Frame | None, int, float]]:
+    """[(process, the innermost frame of its main thread for the longest part of a time, its state then, that part)]."""
+    finder = Finder(rec)
+    found = []
+    for process in rec.processes:
+        if process.threads:
+            segments = list(finder.segments(process, process.threads[0], begin, end))
+            longest = max(segments, key=lambda s: min(s.end, end) - max(s.begin, begin), default=None)
+            if longest is not None:
+                state = max(longest.states, key=lambda s: longest.states[s])
+                part = (min(longest.end, end) - max(longest.begin, begin)) / (end - begin or 1.0)
+                found.append((process, finder.frame(longest.node), state, part))
+    return found
+
+
+def _waits(segment: Segment) -> bool:
+    rests = idle(segment.path) and segment.part(RUNNING, QUEUED, GIL) < MUCH
+    return segment.part(NETWORK, POLL) > MUCH or rests or awaits(segment.path)

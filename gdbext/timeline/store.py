@@ -1,0 +1,203 @@
+"""A recording in a file: whole as `.record`, gzip around a line of JSON, or in the format that the file's ending names."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import json
+import math
+import os
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from ..access.files import DAMAGE, open_regular
+from ..errors import GdbextError
+from ..render import files
+from . import flame, formats, page
+from .recording import STATES, Changes, ProcessTrack, Recording, ThreadTrack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from .stalls import Stall
+
+VERSION = 1
+MAX_BYTES = 1 << 29  # of a recording that is read, unpacked: more than the fullest has
+PART = 50_000  # numbers that are written at once
+MAX_FOLDED = 256 << 20
+ENDINGS = (".record", ".speedscope.json", ".json", ".json.gz", ".collapsed", ".folded", ".txt", ".html")
+
+
+def check_ending(path: str) -> None:
+    """`GdbextError` where the name of a file does not tell its format."""
+    if not path.endswith(ENDINGS):
+        raise GdbextError(
+            f"-o {path}: the name ends in .json or .json.gz (Chrome's trace, for Perfetto), .speedscope.json, .collapsed, "
+            ".html, or .record (the recording itself, for -read)"
+        )
+
+
+def write(path: str, rec: Recording, stalls: Sequence[Stall] = (), *, cpu: bool = False, force: bool = False) -> None:
+    """Writes a recording in the format that the file's ending names."""
+    path = os.path.expanduser(path)
+    check_ending(path)
+    if path.endswith(".html"):
+        _text(path, force, [page.page(rec, stalls, cpu)])
+    elif path.endswith(".speedscope.json"):
+        _text(path, force, [json.dumps(formats.speedscope(rec, cpu), separators=(",", ":"))])
+    elif path.endswith((".json", ".json.gz")):
+        pieces = formats.chrome_text(rec, stalls)
+        if path.endswith(".gz"):
+            _packed(path, force, lambda f: f.writelines(piece.encode("utf-8", "backslashreplace") for piece in pieces))
+        else:
+            _text(path, force, pieces)
+    elif path.endswith(".record"):
+        _packed(path, force, lambda f: f.writelines(piece.encode("utf-8", "surrogatepass") for piece in _pieces(rec)))
+    else:
+        _text(path, force, [flame.folded(flame.stacks(rec, cpu))])
+
+
+def write_difference(path: str, own: dict[tuple[str, ...], float], before: dict[tuple[str, ...], float], force: bool) -> None:
+    """Writes what differs between two recordings: a page (.html), or collapsed stacks with two counts."""
+    path = os.path.expanduser(path)
+    if path.endswith(".html"):
+        _text(path, force, [page.difference(own, before)])
+    elif path.endswith((".collapsed", ".folded", ".txt")):
+        _text(path, force, [flame.folded_difference(own, before)])
+    else:
+        raise GdbextError(f"-o {path}: with -diff the name ends in .html or .collapsed")
+
+
+def stacks_of(path: str, cpu: bool) -> dict[tuple[str, ...], float]:
+    """The stacks of a recording (.record), or of a file of collapsed stacks."""
+    if path.endswith((".collapsed", ".folded", ".txt")):
+        with open_regular(os.path.expanduser(path)) as f:
+            return flame.parse_folded(f.read(MAX_FOLDED).decode("utf-8", "replace"))
+    return flame.stacks(read(path), cpu)
+
+
+def _text(path: str, force: bool, pieces: Iterable[str]) -> None:
+    with files.writing(path, "-o", force) as f:
+        for piece in pieces:
+            f.write(piece.encode("utf-8", "backslashreplace"))
+
+
+def _packed(path: str, force: bool, fill: Callable[[gzip.GzipFile], object]) -> None:
+    with files.writing(path, "-o", force) as f, gzip.GzipFile("", "wb", 6, f, 0) as packed:
+        fill(packed)
+
+
+def _pieces(rec: Recording) -> Iterator[str]:
+    """The recording as one JSON object, in pieces: a long one has millions of numbers, of which few are objects of Python's at a
+    time."""
+    tree = rec.tree
+    about = {"rate": rec.rate, "began": rec.began, "seconds": rec.seconds, "cost": rec.cost, "notes": rec.notes}
+    yield json.dumps({"gdbext-record": VERSION, **about})[:-1]
+    yield from _list("frames", tree.frames, json.dumps)
+    yield from _list("parents", tree.parents, str)
+    yield from _list("numbers", tree.numbers, str)
+    yield ',"processes":['
+    for number, process in enumerate(rec.processes):
+        yield ("," if number else "") + json.dumps({key: getattr(process, key) for key in _PROCESS})[:-1]
+        for key, changes in (("gil", process.gil), ("gc", process.gc)):
+            yield from _list(key, changes, lambda pair: f"[{pair[0]},{pair[1]}]")
+        yield from _list("begins", process.begins, _time)
+        yield from _list("ends", process.ends, _time)
+        yield ',"threads":['
+        for place, thread in enumerate(process.threads):
+            yield ("," if place else "") + json.dumps({key: getattr(thread, key) for key in _THREAD})[:-1]
+            for key in _ARRAYS:
+                yield from _list(key, getattr(thread, key), str)
+            yield "}"
+        yield "]}"
+    yield "]}"
+
+
+def _list(name: str, values: Iterable[Any], text: Callable[[Any], str]) -> Iterator[str]:
+    yield f',"{name}":['
+    left, between = iter(values), ""
+    part = list(itertools.islice(left, PART))
+    while part:
+        yield between + ",".join(map(text, part))
+        between, part = ",", list(itertools.islice(left, PART))
+    yield "]"
+
+
+def _time(seconds: float) -> str:
+    return repr(round(seconds, 6))
+
+
+_PROCESS = ("label", "pid", "kept", "counters", "samples", "dropped", "torn", "splits", "cpu", "finish")
+_THREAD = ("tid", "name", "ended", "cpu")
+_ARRAYS = {"looks": "I", "nodes": "I", "states": "B"}
+
+
+def read(path: str) -> Recording:
+    """A recording that `write` wrote as `.record`; `GdbextError` where the file holds none."""
+    try:
+        with open_regular(os.path.expanduser(path)) as f, gzip.GzipFile(fileobj=io.BufferedReader(f)) as packed:  # type: ignore[type-var]
+            text = packed.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise GdbextError(f"{path}: more than {MAX_BYTES >> 20} MiB")
+        plain = json.loads(text)
+        if plain["gdbext-record"] != VERSION:
+            raise GdbextError(f"{path}: written by another version of this pack")
+        return _recording(plain)
+    except OSError as e:
+        raise GdbextError(f"{path}: {e.strerror or 'no recording of llm-record (its name ends in .record)'}") from None
+    except DAMAGE as e:
+        raise GdbextError(f"{path}: no recording of llm-record: {type(e).__name__}") from None
+
+
+def _recording(plain: dict[str, Any]) -> Recording:
+    rec = Recording(float(plain["rate"]), float(plain["began"]))
+    rec.seconds, rec.cost, rec.notes = float(plain["seconds"]), float(plain["cost"]), [str(n) for n in plain["notes"]]
+    for function, file, line in plain["frames"]:
+        rec.tree.frame(str(function), str(file), int(line))
+    count, parents, numbers = len(rec.tree.frames), array("I", plain["parents"]), array("I", plain["numbers"])
+    if len(parents) != len(numbers) or any(p >= i or n >= count for i, (p, n) in enumerate(zip(parents, numbers)) if i):
+        raise ValueError("a tree that is none")
+    rec.tree.parents, rec.tree.numbers = parents, numbers
+    rec.processes = [_process(p, len(parents)) for p in plain["processes"]]
+    return rec
+
+
+def _process(plain: dict[str, Any], nodes: int) -> ProcessTrack:
+    found = ProcessTrack(str(plain["label"]), int(plain["pid"]))
+    for key in ("samples", "dropped", "torn", "splits"):
+        setattr(found, key, int(plain.get(key, 0) if key == "splits" else plain[key]))
+    found.cpu, found.finish = float(plain["cpu"]), float(plain["finish"])
+    found.begins, found.ends = array("d", plain["begins"]), array("d", plain["ends"])
+    times = [0.0, *found.begins, found.finish]
+    if len(found.begins) != len(found.ends) or any(not a <= b < 1e9 for a, b in zip(times, times[1:])):
+        raise ValueError("times that are none")
+    looks = len(found.begins)
+    found.counters = {str(name): [(float(t), float(v)) for t, v in values] for name, values in plain["counters"].items()}
+    for one in plain["threads"]:
+        thread = ThreadTrack(int(one["tid"]), str(one["name"]))
+        thread.cpu, thread.ended = float(one["cpu"]), None if one["ended"] is None else int(one["ended"])
+        thread.looks, thread.nodes, thread.states = (array(code, one[key]) for key, code in _ARRAYS.items())
+        if not len(thread.looks) == len(thread.nodes) == len(thread.states) or any(s >= len(STATES) for s in thread.states):
+            raise ValueError("a thread that is none")
+        _check_looks(thread.looks, looks + 1 if thread.ended is None else thread.ended)
+        if any(n >= nodes and n != 0xFFFFFFFF for n in thread.nodes):
+            raise ValueError("a stack that is none")
+        found.threads.append(thread)
+    if any(not math.isfinite(number) for values in found.counters.values() for pair in values for number in pair):
+        raise ValueError("a counter that is none")
+    found.gil = Changes((int(look), int(index)) for look, index in plain["gil"])
+    found.gc = Changes((int(look), int(on)) for look, on in plain["gc"])
+    found.kept = [(int(first), int(after), int(index)) for first, after, index in plain["kept"]]
+    for changes in (found.gil, found.gc):
+        _check_looks(changes.looks, looks)
+    if any(not 0 <= first < after <= looks or not 0 <= index < len(found.threads) for first, after, index in found.kept):
+        raise ValueError("a holder that is none")
+    if any(not -1 <= index < len(found.threads) for _, index in found.gil):
+        raise ValueError("a holder that is none")
+    return found
+
+
+def _check_looks(numbers: Sequence[int], end: int) -> None:
+    if any(not 0 <= look <= end for look in numbers) or any(a > b for a, b in zip(numbers, numbers[1:])):
+        raise ValueError("looks that are none")

@@ -1,0 +1,266 @@
+"""Where two records of a step differ first, beyond what the dtype explains.
+
+A row of one side may stand in several records, one for each rank: then the ranks' pieces are concatenated as the row's `shard`
+says, or, where it says nothing, along the one dimension in which a piece is that much smaller. Needs numpy.
+
+What a dtype explains: another order of additions, another kernel. The root mean square of the differences, relative to that of
+the values, may be `TOLERANCE`, and no single difference more than `PEAK` times that, relative to the largest value. Where values
+were not saved, the ranges are compared by the same measure, and hashes tell only whether all bits are equal.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple
+
+from ..errors import GdbextError
+from . import arrays
+from .compare import compare
+
+if TYPE_CHECKING:
+    from .layer_records import Record
+
+Row = Dict[str, Any]
+Pieces = List[Tuple["Record", Row]]  # of one output: one for each rank that has it
+TOLERANCE = {
+    "float64": 1e-12,
+    "complex128": 1e-12,
+    "float32": 1e-5,
+    "complex64": 1e-5,
+    "float16": 2e-3,
+    "bfloat16": 8e-3,
+    "float8_e4m3fn": 6e-2,
+    "float8_e5m2": 1e-1,
+}
+PEAK = 16
+MAX_WHOLE = 1 << 30  # bytes of the pieces of one output that are put together in memory
+
+
+class Side:
+    """One side of a comparison: the records of one step, one for each rank."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = list(records)
+        self.rows: dict[tuple[str, int, str], list[tuple[Record, dict[str, Any]]]] = {}
+        for record in self.records:
+            for row in record.rows:
+                self.rows.setdefault((row["path"], row["call"], row["output"]), []).append((record, row))
+
+
+def common_prefixes(a: Side, b: Side) -> tuple[str, str]:
+    """What precedes the paths of each side where one side's model lies within the other's ("model."): ("", "") where paths match
+    as they are."""
+    left, right = {key[0] for key in a.rows}, {key[0] for key in b.rows}
+    if left & right - {""}:
+        return "", ""
+    for mine, others, swap in ((left, right, False), (right, left, True)):
+        heads = sorted({path.split(".")[0] + "." for path in mine if "." in path})
+        for head in heads:
+            cut = {path[len(head) :] for path in mine if path.startswith(head)}
+            if cut & others - {""}:
+                return ("", head) if swap else (head, "")
+    return "", ""
+
+
+def compare_sides(a: Side, b: Side, tolerance: float | None = None) -> dict[str, Any]:
+    """-> {first, rows, only_a, only_b}. `rows`: for each output that both have, in the order of `a`, {path, call, output, type,
+    equal (every bit), different (beyond the tolerance), max_abs_diff, index, relative, why}; `first`: the first that is
+    different, None."""
+    head_a, head_b = common_prefixes(a, b)
+    others = {(path[len(head_b) :] if path.startswith(head_b) else path, *rest): key for key in b.rows for path, *rest in [key]}
+    rows, used, only_a = [], set(), []
+    for key, left in a.rows.items():
+        path = key[0][len(head_a) :] if key[0].startswith(head_a) else key[0]
+        other = others.get((path, *key[1:]))
+        if other is None:
+            only_a.append(key[0])
+            continue
+        used.add(other)
+        found = _compare_rows(left, b.rows[other], tolerance)
+        rows.append({"path": key[0], "call": key[1], "output": key[2], "type": left[0][1]["type"], **found})
+    first = next((row for row in rows if row["different"]), None)
+    only_b = [key[0] for key in b.rows if key not in used]
+    return {"first": first, "rows": rows, "only_a": list(dict.fromkeys(only_a)), "only_b": list(dict.fromkeys(only_b))}
+
+
+def _result(equal: bool, different: bool, why: str = "", diff: float | None = None, index: Any = None, **more: Any) -> Row:
+    return {"equal": equal, "different": different, "max_abs_diff": diff, "index": index, "relative": None, "why": why, **more}
+
+
+def _compare_rows(left: Pieces, right: Pieces, tolerance: float | None) -> Row:
+    """Compares the pieces of one output; the pieces of a side that are the same on all its ranks count once."""
+    left, right = _once(left), _once(right)
+    if len(left) == len(right) == 1 and left[0][0].label != right[0][0].label and left[0][1].get("shard"):
+        return _result(False, False, "each rank has its own part")
+    rows = [row for _, row in left + right]
+    if all(row["hash"] is None for row in rows):
+        return _result(True, False, "neither could be read" if any(row.get("why") for row in rows) else "")
+    if any(row["hash"] is None for row in rows):
+        bad = next(row for row in rows if row["hash"] is None)
+        return _result(False, True, f"one of them has no values: {bad.get('why') or 'no tensor'}")
+    dtype = _coarser([row["dtype"] for row in rows])
+    limit = tolerance if tolerance is not None else TOLERANCE.get(dtype, 0.0)
+    if len(left) == len(right) and all(_same(x, y) for (_, x), (_, y) in zip(left, right)):
+        return _result(True, False)
+    if len(left) > 1 and len(left) == len(right) and all(x["shape"] == y["shape"] for (_, x), (_, y) in zip(left, right)):
+        return _worst([_compare_rows([x], [y], tolerance) for x, y in zip(left, right)])  # rank by rank
+    if 1 in (len(left), len(right)) and len(rows) > 2 and all(_whole(row, rows[0]) for row in rows):
+        pairs = [([x], [y]) for x in left for y in right]  # each rank has the whole, and they are not the same
+        return _worst([_compare_rows(x, y, tolerance) for x, y in pairs])
+    try:
+        shapes = [_whole_shape(side, other) for side, other in ((left, right), (right, left))]
+    except GdbextError as e:
+        return _result(False, True, str(e))
+    if shapes[0] != shapes[1]:
+        return _result(False, True, f"the shapes differ: {shapes[0]} against {shapes[1]}")
+    a, b = _values(left, right), _values(right, left)
+    return _by_range(left, right, limit) if a is None or b is None else _by_values(a, b, limit)
+
+
+def _same(x: Row, y: Row) -> bool:
+    return all(x[name] == y[name] for name in ("hash", "shape", "dtype"))
+
+
+def _whole(row: Row, first: Row) -> bool:
+    """Whether a rank has the whole of an output, of the shape that another row has."""
+    return not row.get("shard") and bool(row["shape"] == first["shape"])
+
+
+def _once(side: Pieces) -> Pieces:
+    """A whole output that every rank has alike, once."""
+    first = side[0][1]
+    if len(side) > 1 and not first.get("shard") and all(_same(first, row) for _, row in side):
+        return side[:1]
+    return side
+
+
+def _coarser(names: Sequence[str]) -> str:
+    return max(names, key=lambda name: TOLERANCE.get(name, 0.0))
+
+
+def _worst(found: list[Row]) -> Row:
+    bad = [row for row in found if row["different"]] or [row for row in found if not row["equal"]] or found
+    return {**bad[0], "rank": found.index(bad[0])}
+
+
+# ---- pieces of several ranks -------------------------------------------------------------------------------------------
+def _cut(side: Pieces, other: Pieces) -> dict[str, Any] | None:
+    """How the pieces of a side are cut: {dim, parts, copies}; None for a side of one piece. `GdbextError` where it is not
+    known."""
+    if len(side) == 1:
+        return None
+    row = side[0][1]
+    shape, dims = row["shape"], len(row["shape"])
+    if any(len(r["shape"]) != dims for _, r in side):
+        raise GdbextError("the ranks' pieces have different numbers of dimensions")
+    if row.get("shard") and sum(row["shard"]["parts"]) == shape[row["shard"]["dim"]]:
+        return row["shard"]
+    whole = other[0][1]["shape"]
+    if len(other) == 1 and len(whole) == dims:
+        larger = [d for d in range(dims) if whole[d] != shape[d]]
+        if len(larger) == 1 and sum(r["shape"][larger[0]] for _, r in side) == whole[larger[0]]:
+            return {"dim": larger[0] - dims, "parts": [shape[larger[0]]], "copies": 1}
+    if not row.get("shard") and all(r["shape"] == shape for _, r in side):
+        labels = " and ".join(record.label for record, r in side if not _same(r, row))
+        raise GdbextError(f"the ranks differ among themselves: {side[0][0].label} and {labels}")
+    raise GdbextError("how the ranks' pieces belong together is not known")
+
+
+def _whole_shape(side: Pieces, other: Pieces) -> list[int]:
+    cut = _cut(side, other)
+    shape = list(side[0][1]["shape"])
+    if cut is not None:
+        first, *rest = cut["parts"]
+        pieces = [r["shape"][cut["dim"]] for _, r in side]
+        shape[cut["dim"]] = sum(pieces) if cut["copies"] == 1 else len(side) * first + len(side) // cut["copies"] * sum(rest)
+    return shape
+
+
+def _values(side: Pieces, other: Pieces) -> arrays.Source | None:
+    """The values of a side as one `Source`; None where they were not saved."""
+    import numpy
+
+    sources = [record.values(row) for record, row in side]
+    if any(source is None for source in sources):
+        return None
+    if len(sources) == 1:
+        return sources[0]
+    if sum(s.numel * s.dtype.itemsize for s in sources if s is not None) > MAX_WHOLE:
+        return None
+    cut = _cut(side, other)
+    assert cut is not None
+    pieces = [s.read(tuple(slice(0, n) for n in s.shape)) for s in sources if s is not None]
+    ends, made = numpy.cumsum(cut["parts"][:-1]), []
+    split = [numpy.split(piece, ends, cut["dim"]) if len(cut["parts"]) > 1 else [piece] for piece in pieces]
+    for number in range(len(cut["parts"])):
+        every = cut["copies"] if number else 1
+        made += [parts[number] for parts in split[::every]]
+    whole = numpy.concatenate(made, cut["dim"])
+    first = sources[0]
+    assert first is not None
+    return arrays.Source(whole.shape, first.dtype, first.name, lambda box: whole[box])
+
+
+# ---- how far apart -----------------------------------------------------------------------------------------------------
+def difference(a: arrays.Source, b: arrays.Source) -> Row:
+    """How two tensors of one shape differ, and whether beyond what their dtypes explain: a row of `compare_sides`."""
+    return _by_values(a, b, TOLERANCE.get(_coarser([a.dtype.name, b.dtype.name]), 0.0))
+
+
+def _by_values(a: arrays.Source, b: arrays.Source, limit: float) -> Row:
+    import numpy
+
+    found = compare(a, b)
+    if found["equal"]:
+        return _result(True, False, "equal values" if a.dtype.name != b.dtype.name else "")
+    squares = differences = 0.0
+    largest = 0.0
+    with numpy.errstate(all="ignore"):
+        for box in a.boxes():
+            x, y = (numpy.asarray(s.numbers(box)) for s in (a, b))
+            wide = numpy.complex128 if "c" in x.dtype.kind + y.dtype.kind else numpy.float64
+            x, y = x.astype(wide), y.astype(wide)
+            fine = numpy.isfinite(x) & numpy.isfinite(y)
+            x, y = x[fine], y[fine]
+            if x.size:
+                squares += float((numpy.abs(y) ** 2).sum())
+                differences += float((numpy.abs(x - y) ** 2).sum())
+                largest = max(largest, float(numpy.abs(y).max()), float(numpy.abs(x).max()))
+    relative = math.sqrt(differences / squares) if squares else math.inf if differences else 0.0
+    worst = found["max_abs_diff"]
+    beyond = bool(found["nan_different"]) or relative > limit or not worst <= PEAK * limit * largest
+    index = found["max_abs_index"] if found["max_abs_index"] is not None else found["first_index"]
+    return {
+        **_result(False, beyond, "" if beyond else "within what the dtype explains", worst, index),
+        "relative": relative,
+        "elements": found["different"],
+        "nan_different": found["nan_different"],
+    }
+
+
+def _by_range(left: Pieces, right: Pieces, limit: float) -> Row:
+    """Compares outputs whose values were not saved: counts of NaN and infinities, and ranges."""
+    x, y = _summed(left), _summed(right)
+    twice = len(left) != len(right) and any((row.get("shard") or {}).get("copies", 1) > 1 for _, row in left + right)
+    for name in ("nan", "inf"):
+        if bool(x[name]) != bool(y[name]) or x[name] != y[name] and not twice:
+            return _result(False, True, f"{x[name]} against {y[name]} {'NaN' if name == 'nan' else 'infinities'}")
+    if x["min"] is None or y["min"] is None:
+        return _result(False, True, "the hashes differ")
+    largest = max(abs(v) for side in (x, y) for v in (side["min"], side["max"]))
+    names = ("min", "max") if twice else ("min", "max", "mean")  # what two ranks have alike counts twice in their mean
+    gap = max(abs(x[name] - y[name]) for name in names)
+    beyond = gap > limit * largest if limit else True
+    why = "by range: values were not saved" if beyond else "other bits, the same range: values were not saved"
+    return {**_result(False, beyond, why, gap), "relative": gap / largest if largest else math.inf}
+
+
+def _summed(side: Pieces) -> Row:
+    rows = [row for _, row in side]
+    numbers = [{name: float(row[name]) for name in ("min", "max", "mean")} for row in rows if row["min"] is not None]
+    found: Row = {name: sum(row[name] or 0 for row in rows) for name in ("nan", "inf")}
+    fine = [n for n in numbers if not math.isnan(n["min"])]
+    if not fine:
+        return {**found, "min": None, "max": None, "mean": None}
+    mean = sum(n["mean"] for n in fine) / len(fine)
+    return {**found, "min": min(n["min"] for n in fine), "max": max(n["max"] for n in fine), "mean": mean}

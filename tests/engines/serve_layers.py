@@ -1,0 +1,109 @@
+"""A real vLLM that computes one step, or a few, whenever a line comes, and that is harmed and mended by lines; for llm-layers.
+
+    serve_layers.py --model FOLDER --ready FILE --words FIFO [--tp N] [--replicas 1]
+
+Lines of FIFO: `ask N` computes the same prompt and N tokens; the name of a method of `Harm` (and a rank) calls it in the workers.
+FILE.answers gets a line for each that is done: the tokens, or what the method returned."""
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import sys
+
+import torch
+from tiny_vllm import TINY
+
+PROMPT = [5 + 3 * i % 900 for i in range(70)]
+
+
+class Harm:
+    """What vLLM's workers can do besides (worker_extension_cls)."""
+
+    def _layer(self, number):
+        return self.model_runner.model.model.layers[number]
+
+    def hook(self, path):
+        """From now on the last step's outputs stand in PATH-RANK: a line [path, output, hash] for each, in the order of the
+        returns."""
+        names, rows = {id(m): n for n, m in self.model_runner.model.named_modules()}, []
+
+        def seen(module, inputs, output):
+            if names.get(id(module)) == "model.embed_tokens":
+                rows.clear()  # what came between two steps
+            items = enumerate(output) if isinstance(output, tuple) else [(None, output)]
+            for place, t in items:
+                if isinstance(t, torch.Tensor):
+                    raw = t.detach().contiguous().view(torch.uint8).numpy().tobytes()
+                    name = "" if place is None else f"[{place}]"
+                    rows.append([names.get(id(module)), name, hashlib.sha256(raw).hexdigest()])
+            if module is self.model_runner.model:
+                with open(f"{path}-{self.rank}", "w") as f:
+                    json.dump(rows, f)
+                rows.clear()
+
+        torch.nn.modules.module.register_module_forward_hook(seen)
+
+    def weight(self, rank):
+        """1 % more in a weight of the second layer of one rank: a norm's, for the CPU's linear layers keep packed copies."""
+        if self.rank == rank:
+            self._layer(2).input_layernorm.weight.data.mul_(1.01)
+
+    def nan(self, rank):
+        """A NaN in the output of a layer of one rank."""
+
+        def planted(module, inputs, output):
+            output[0][3, 7] = float("nan")
+
+        if self.rank == rank:
+            self.planted = self._layer(1).mlp.gate_up_proj.register_forward_hook(planted)
+
+    def mend(self, rank):
+        """Takes the 1 % back."""
+        if self.rank == rank:
+            self._layer(2).input_layernorm.weight.data.div_(1.01)
+
+    def pull(self, rank):
+        """Takes the NaN out."""
+        if self.rank == rank:
+            self.planted.remove()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("model", "ready", "words", "replicas"):
+        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--tp", type=int, default=2)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(
+        model=options.model,
+        tensor_parallel_size=options.tp,
+        block_size=32,
+        worker_extension_cls="serve_layers.Harm",
+        num_gpu_blocks_override=20,
+        **TINY,
+    )
+
+    def ask(count):
+        llm.reset_prefix_cache()  # each time the whole prompt is computed
+        wanted = SamplingParams(max_tokens=count, temperature=0, ignore_eos=True, detokenize=False)
+        return list(llm.generate({"prompt_token_ids": PROMPT}, wanted, use_tqdm=False)[0].outputs[0].token_ids)
+
+    ask(2)
+    with open(options.ready + ".new", "w") as f:
+        json.dump({"pid": os.getpid(), "tp": options.tp}, f)
+    os.replace(options.ready + ".new", options.ready)
+    with open(options.words) as words, open(options.ready + ".answers", "w") as answers:
+        for line in words:
+            word, argument = line.split()
+            argument = int(argument) if argument.isdigit() else argument
+            answers.write(json.dumps(ask(argument) if word == "ask" else llm.collective_rpc(word, args=(argument,))) + "\n")
+            answers.flush()
+
+
+if __name__ == "__main__":
+    main()

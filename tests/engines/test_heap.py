@@ -1,0 +1,43 @@
+"""A real vLLM: a list that grows in its KV manager is found by its path, and llm-memory's parts are its resident memory."""
+
+import os
+
+from harness.answers import answer
+from harness.engines import pid_of, processes
+
+# Finds the engine's object on the main thread's stack and makes a list of it grow.
+GROW = """
+while frame is not None:
+    owner = frame.f_locals.get("self")
+    manager = getattr(getattr(owner, "scheduler", None), "kv_cache_manager", None)
+    if manager is not None:
+        manager.__dict__.setdefault("finished", []).extend([i, [i]] for i in range({count}))
+        break
+    frame = frame.f_back
+"""
+
+
+def test_a_list_that_grows_is_found_by_its_path(vllm, running, truth, tmp_path):
+    pid, saved = pid_of(vllm, "VLLM::EngineCore"), str(tmp_path / "before.json")
+
+    def grow(count):
+        with open(os.path.join(running.folder, f"{pid}.do"), "w") as f:
+            f.write(GROW.format(count=count))
+        with truth(pid):
+            pass
+
+    grow(10)
+    first = answer(f"pyheap -on {pid} -save {saved} -json")
+    assert first["partial"] == [] and first["pauses"] and first["tracked"] > 100_000
+    grow(3000)
+    rows = answer(f"pyheap -on {pid} -diff {saved} -json")["growth"][:5]
+    found = [row for row in rows if (row["owner_shown"] or "").endswith("kv_cache_manager.finished")]
+    assert found and (found[0]["type"], found[0]["before"], found[0]["after"]) == ("list", 10, 3010), rows
+
+
+def test_the_parts_of_every_processs_memory_are_its_resident_memory(vllm):
+    pids = processes(vllm).values()
+    ranks = answer(f"llm-memory {','.join(map(str, pids))} -json")["ranks"]
+    assert {rank["pid"] for rank in ranks} == set(pids) and len(pids) >= 3
+    for rank in ranks:
+        assert abs(sum(part["bytes"] for part in rank["parts"]) - rank["rss"]) <= 0.02 * rank["rss"], rank

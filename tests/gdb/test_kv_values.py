@@ -1,0 +1,60 @@
+"""llm-kv check -deep: what the values of blocks break, in tensors of a real torch."""
+
+from harness.subjects import running
+
+from gdbext.commands.llm_kv import LlmKv
+from gdbext.cpython.runtime import open_runtime
+from gdbext.engines import kv_deep
+from gdbext.kvcache import invariants
+from gdbext.kvcache.addresses import strided_layer
+from gdbext.kvcache.model import Cache, Group, Pool, Request, Worker
+from gdbext.torch.tensor_impl import read_tensor
+
+BLOCKS, SLOTS = 12, 4
+
+
+def cache():
+    """Request a has computed three and a half blocks, b one that has the prefix of a's first; block 0 is reserved."""
+    pool = Pool("pool", BLOCKS, BLOCKS, SLOTS, hashes=[0] * BLOCKS, has_hash_map=True)
+    pool.hash_map = [(11, [3, 7])]
+    a = Request("a", "RUNNING", "running", computed_tokens=3 * SLOTS + 2, blocks={0: [3, 4, 5, 9]})
+    b = Request("b", "RUNNING", "running", computed_tokens=SLOTS, blocks={0: [7]})
+    return Cache("vllm", "0.32.0", [pool], [Group(0, "full", SLOTS)], [a, b])
+
+
+def worker(rt, rank, addresses):
+    found = Worker(rank)
+    for index, address in enumerate(addresses):
+        tensor = read_tensor(rt, address)
+        layer = strided_layer(
+            index, f"layers.{index}", 0, tensor.data_ptr, 2, tensor.shape, tensor.stride, "2 B N H D", blocks=BLOCKS
+        )
+        for part in layer.parts:
+            part.tensor = tensor
+        found.layers.append(layer)
+    return found
+
+
+def test_each_harm_is_named_by_rule_rank_and_block(torch_python):
+    with running(torch_python, "kv_values.py") as (target, said):
+        rt = open_runtime(target)
+        assert {True, False} == {bool(expected) for _, expected in said.values()}
+        for name, (held, expected) in said.items():
+            notes = []
+            workers = [worker(rt, f"TP{i}", addresses) for i, addresses in enumerate(held)]
+            faults = kv_deep.read(cache(), workers, notes)
+            first = [[f.rule.name, f.rank, f.block] for f in faults[:1]]
+            assert first == ([expected] if expected else []) and notes == [], (name, [f.detail for f in faults[:4]], notes)
+            report = invariants.check(cache(), values=faults)
+            named = [[v.rule, v.rank, v.block] for v in report.violations if v.rule in kv_rules()]
+            assert named[:1] == first, (name, named)
+            assert kv_rules() <= set(report.rules)
+
+
+def kv_rules():
+    return {"reserved-nan", "block-nan", "prefix-copy", "rank-copy"}
+
+
+def test_the_check_takes_its_options():
+    args = LlmKv.parse("check -deep -ranks")
+    assert args.operand_text == "check" and args.deep and args.ranks and not LlmKv.parse("check").deep

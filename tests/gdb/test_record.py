@@ -1,0 +1,211 @@
+"""llm-record against processes that say what they did and when: shares of time, states, files, and that nothing is stopped."""
+
+import json
+import os
+import subprocess
+import threading
+import time
+
+import pytest
+from harness import stalls as stall_judge
+from harness.answers import answer, run
+from harness.gdb_run import run_gdb
+from harness.subjects import PYTHONS, running
+
+from gdbext.access.proc import ProcTarget
+from gdbext.errors import GdbextError
+from gdbext.timeline import sampler, stalls, steps, store
+from gdbext.timeline.recording import DROPPED, RUNNING, SLEEP
+
+SECONDS = 1.2
+
+
+def said(target, first, end):
+    """{what: seconds} that the subject says of the time from `first` to `end`."""
+    target.process.kill()
+    found = {}
+    for line in target.process.stdout:
+        if line.startswith("{"):
+            one = json.loads(line)
+            found[one["what"]] = found.get(one["what"], 0.0) + max(0.0, min(one["end"], end) - max(one["begin"], first))
+    return found
+
+
+def seen(rec, thread):
+    """{function of the subject that is innermost but for `helper` and the like: seconds}, {function: {state: seconds}}"""
+    track = rec.processes[0]
+    times, states = {}, {}
+    for r in track.runs(thread):
+        assert r.node != DROPPED or r.end - r.begin < 0.5
+        names = [f.function.rpartition(".")[2] for f in rec.tree.stack(r.node)] if r.node != DROPPED else []
+        name = next((n for n in names if n in ("run_long", "run_short", "rest", "drains")), "")
+        times[name] = times.get(name, 0.0) + r.end - r.begin
+        own = states.setdefault(name, {})
+        own[r.state] = own.get(r.state, 0.0) + r.end - r.begin
+    return times, states
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_time_is_seen_where_the_process_says_that_it_was(python):
+    with running(python, "timeline.py", "60") as (target, _):
+        failed = []
+        rec = sampler.record([(ProcTarget(target.pid), "subject")], 100.0, SECONDS, failed, realtime=True)
+        ended = time.monotonic()
+        truth = said(target, ended - rec.seconds, ended)
+    assert not failed and all("real-time priority" in note for note in rec.notes)
+    track = rec.processes[0]
+    named = {th.name: th for th in track.threads}
+    assert set(named) == {"MainThread", "waiter", "asks"}
+    times, states = seen(rec, named["MainThread"])
+    for what, seconds in truth.items():
+        share, own = seconds / rec.seconds, times.get(what, 0.0) / rec.seconds
+        # at n looks a share is off by sqrt(p (1 - p) / n); one look takes as long as the machine lets it
+        error = 4 * (share * (1 - share) / len(track.begins)) ** 0.5 + 0.03
+        assert abs(share - own) < error, (what, share, own, len(track.begins))
+    assert states["rest"].get(RUNNING, 0.0) < 0.5 * sum(states["rest"].values())
+    assert {run.state for run in track.runs(named["waiter"])} & {RUNNING, SLEEP} == set()
+    assert track.dropped <= track.samples // 50 and all(a <= b for a, b in zip(track.begins, track.begins[1:]))
+    functions = {f.function.rpartition(".")[2] for f in rec.tree.frames}
+    assert {"helper", "generator", "nap", "main"} <= functions
+    lines = {f.line for f in rec.tree.frames if f.function.rpartition(".")[2] == "run_long"}
+    with open(os.path.join(os.path.dirname(__file__), "subjects", "timeline.py")) as f:
+        source = f.read().splitlines()
+    assert lines <= {
+        n for n, text in enumerate(source, 1) if "perf_counter" in text or text.strip() in ("pass", "def run_long(seconds):")
+    }
+
+
+def test_planted_stalls_are_shown_at_their_time_with_their_cause(tmp_path):
+    """Few of each kind, on whatever load the machine has: `scripts/bench --record` plants more. What a machine without a free
+    processor does to a process is a stall too, and hides others: each kind is to be shown once in a few tries."""
+    tries, kinds = [], {*stall_judge.KINDS, "late-rank"}
+    while kinds and len(tries) < 5:
+        tries.append(stall_judge.judge(PYTHONS[-1], str(tmp_path), 101 + len(tries), each=2, realtime=True))
+        kinds -= tries[-1].kinds
+    said = "\n".join(map(str, tries))
+    assert not kinds and tries[0].planted == 2 * (len(stall_judge.KINDS) + 1), said
+    assert sum(t.true for t in tries) >= 0.5 * sum(t.planted for t in tries), said
+
+
+def test_the_lag_of_uvloop_is_seen(torch_python):
+    if subprocess.run([torch_python, "-c", "import uvloop"], check=False, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no uvloop beside this torch")
+    with running(torch_python, "uvloop_blocks.py") as (target, _):
+        rec = sampler.record([(ProcTarget(target.pid), "server")], 100.0, 2.5, [])
+        ended = time.monotonic()
+        target.process.kill()
+        truth = [json.loads(line) for line in target.process.stdout if line.startswith('{"begin')]
+    began = ended - rec.seconds
+    steps.count_loop_lags(rec)
+    lags = [(at, lag) for at, lag in rec.processes[0].counters["event loop lag"] if lag > 0.15]
+    whole = [one for one in truth if began < one["begin"] and one["end"] < ended]
+    assert len(whole) >= 2
+    for one in whole:
+        near = [lag for at, lag in lags if abs(began + at - one["end"]) < 0.1]
+        assert near and abs(near[0] - (one["end"] - one["begin"])) < 0.1, (one, lags)
+    assert {s.frame.function for s in stalls.find(rec) if s.cause == "loop"} == {"handler"}
+
+
+def test_two_recordings_are_compared(tmp_path):
+    with running(PYTHONS[-1], "timeline.py", "60") as (target, _):
+        for name, more in (("a.record", ""), ("b.collapsed", "-cpu")):
+            run(f"llm-record -for 0.4 -o {tmp_path / name} {more} {target.pid}")
+    found = answer(f"llm-record -diff {tmp_path / 'a.record'} {tmp_path / 'b.collapsed'} -o {tmp_path / 'd.html'}")
+    changes = {d["function"].split(" ")[0].rpartition(".")[2]: d["change"] for d in found["differences"]}
+    assert changes["rest"] < 0 < changes["run_long"] and "<svg" in (tmp_path / "d.html").read_text()
+    for wrong in ("-diff", f"-diff {tmp_path / 'a.record'} {tmp_path / 'none.record'}"):
+        with pytest.raises(GdbextError):
+            run(f"llm-record {wrong}")
+
+
+def test_outside_gdb_all_files_are_written_and_the_part_of_a_recording_is_read(tmp_path):
+    with running(PYTHONS[-1], "timeline.py", "60") as (target, _):
+        names = [str(tmp_path / name) for name in ("a.record", "a.json.gz", "a.html", "a.speedscope.json", "a.collapsed")]
+        words = " ".join(f"-o {name}" for name in names)
+        before = os.stat(f"/proc/{target.pid}").st_uid
+        found = answer(f"llm-record -for 0.6 -rate 50 {words} {target.pid}")
+        assert before == os.stat(f"/proc/{target.pid}").st_uid and target.process.poll() is None
+        assert found["files"] == names and all(os.path.getsize(name) > 200 for name in names)
+        assert found["samples"] == found["processes"][0]["looks"] * 3 and 0 < found["rate"]["reached"] <= 60
+        assert found["cost"]["cpu"] > 0 and abs(sum(f["self"] for f in found["functions"]) - 1) < 0.02
+        with pytest.raises(GdbextError, match="there already"):
+            run(f"llm-record -for 0.1 -o {names[0]} {target.pid}")
+    part = answer(f"llm-record -read {names[0]} -from 0.2 -to 0.4")
+    assert 0 < part["processes"][0]["looks"] < found["processes"][0]["looks"] and abs(part["seconds"] - 0.2) < 0.001
+    for wrong in ("-o a.pprof 1", "-rate 0 1", "-from 1 1", f"-read {names[0]} 1", f"-read {names[1]}"):
+        with pytest.raises(GdbextError):
+            run(f"llm-record {wrong}")
+
+
+def test_what_cannot_be_written_costs_nothing_else(tmp_path, monkeypatch):
+    with running(PYTHONS[-1], "timeline.py", "60") as (target, _):
+        with pytest.raises(GdbextError, match="no folder that can be written"):
+            run(f"llm-record -for 5 -o {tmp_path}/none/a.record {target.pid}")
+        whole, lost = tmp_path / "a.record", tmp_path / "a.html"
+        own = store.page.page
+
+        def late(*args):
+            assert store.read(str(whole)).processes, "what cannot be made again is written first"
+            lost.write_text("somebody else's")
+            return own(*args)
+
+        monkeypatch.setattr(store.page, "page", late)
+        found = answer(f"llm-record -for 0.3 -o {lost} -o {whole} {target.pid}")
+    assert found["files"] == [str(whole)] and found["file"] == str(whole) and lost.read_text() == "somebody else's"
+    assert [f["label"] for f in found["failed"]] == [str(lost)] and "there already" in found["partial"][0]
+    with pytest.raises(GdbextError, match="no look between"):
+        run(f"llm-record -read {whole} -from 5")
+
+
+def test_a_look_that_takes_long_is_dated_anew_and_a_break_leaves_a_whole_recording(tmp_path, monkeypatch):
+    own, seen = sampler.ProcessSampler._thread, []
+
+    def slow(self, thread, look, now):
+        seen.append((thread.track.tid, look, now))
+        time.sleep(0.02)
+        if len(seen) == 20:
+            raise KeyboardInterrupt
+        own(self, thread, look, now)
+
+    monkeypatch.setattr(sampler.ProcessSampler, "_thread", slow)
+    with running(PYTHONS[-1], "timeline.py", "60") as (target, _):
+        rec = sampler.record([(ProcTarget(target.pid), "subject")], 10.0, 20.0, [])
+    (track,) = rec.processes
+    assert rec.notes == ["ended by ^C"] and track.splits >= 10 and len(track.begins) == len(track.ends) == seen[-1][1]
+    assert all(abs(rec.clock + track.begins[look] - now) < 0.005 for _, look, now in seen[:19])
+    assert 5 <= len(track.begins) - track.splits <= 7 and rec.reached < len(track.begins) / rec.seconds, (
+        "the rate is that of the looks, not of their parts"
+    )
+    assert abs(time.time() - time.monotonic() - (rec.began - rec.clock)) < 1
+    store.write(str(tmp_path / "a.record"), rec)
+    assert store.read(str(tmp_path / "a.record")).processes[0].splits == track.splits
+
+
+def test_the_recorder_goes_first_and_is_afterwards_as_it_was(monkeypatch):
+    before, during = os.sched_getscheduler(0), []
+    beside = lambda rec, now: during.append(os.sched_getscheduler(0))  # noqa: E731
+    with running(PYTHONS[-1], "timeline.py", "60") as (target, _):
+        rec = sampler.record([(ProcTarget(target.pid), "subject")], 50.0, 0.2, [], beside, realtime=True)
+        assert set(during) == {os.SCHED_RR | os.SCHED_RESET_ON_FORK} if not rec.notes else {before}
+        monkeypatch.setattr(os, "sched_setscheduler", lambda *_: (_ for _ in ()).throw(PermissionError(1, "not permitted")))
+        during.clear()
+        rec = sampler.record([(ProcTarget(target.pid), "subject")], 50.0, 0.2, [], beside, realtime=True)
+    assert len(rec.notes) == 1 and "CAP_SYS_NICE" in rec.notes[0] and set(during) == {before}
+    assert os.sched_getscheduler(0) == before
+
+
+def test_a_process_that_ends_meanwhile_leaves_what_was_seen():
+    with running(PYTHONS[0], "timeline.py", "60") as (target, _):
+        threading.Timer(0.4, target.process.kill).start()
+        rec = sampler.record([(ProcTarget(target.pid), "subject")], 50.0, 20.0, [])
+    assert rec.seconds < 10 and rec.notes == ["subject has ended"]
+    assert len(rec.processes[0].begins) > 5 and rec.processes[0].threads
+
+
+def test_in_gdb_it_records_what_gdb_has_not_stopped(gdb_path):
+    with running(PYTHONS[-1], "timeline.py", "60") as (target, _):
+        done = run_gdb(gdb_path, [f"llm-record -for 0.3 -json {target.pid}"])
+        found = done.json()
+        assert found["processes"][0]["pid"] == target.pid and found["samples"] > 5
+        held = run_gdb(gdb_path, ["llm-record -for 0.3"], arguments=["-p", str(target.pid)])
+        assert "gdb holds it stopped" in held.outputs[0]

@@ -1,0 +1,186 @@
+"""llm-top against processes that are known, in a terminal of its own: what it shows, its keys, and how it leaves the terminal."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from types import SimpleNamespace
+
+import pytest
+from harness.answers import answer, run
+from harness.gdb_run import ROOT
+from harness.releases import release
+from harness.subjects import PYTHONS, running
+
+from gdbext.access.proc import ProcTarget
+from gdbext.engines.group import Engine
+from gdbext.engines.targets import Targets
+from gdbext.errors import GdbextError
+from gdbext.requests import meter
+from gdbext.requests.meter import EngineMeter
+from gdbext.timeline import sampler
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_a_frame_says_what_the_process_does(python):
+    with running(python, "timeline.py", "60") as (target, _):
+        found = answer(f"llm-top -once -interval 0.5 {target.pid}")
+    (rank,) = found["ranks"]
+    assert rank["pid"] == target.pid and rank["threads"] == 3 and rank["rss"] > 1 << 20 and 0 < rank["cpu"] < 2
+    assert rank["function"].rpartition(".")[2] in ("run_long", "run_short", "helper", "<listcomp>", "generator", "rest")
+    assert rank["state"] in ("running", "sleep", "waits for the GIL") and 0 < rank["part"] <= 1.01
+    assert rank["gil_holder"] in ("MainThread", "asks", None) and found["engines"] == [] and found["partial"] == []
+
+
+def engine_of(target):
+    rank = SimpleNamespace(
+        engine="vllm", label="EngineCore", pid=target.pid, role="engine-core", marks=[], zombie=False, ranks={}, index=0, ppid=0
+    )
+    return Engine([rank], Targets().of)
+
+
+def test_an_engine_that_works_is_metered():
+    """A STAND-IN of vLLM's scheduler: one token and one step every 20 ms."""
+    with running(sys.executable, "requests_vllm.py", "3", "work") as (target, said):
+        own = EngineMeter(engine_of(target))
+        own.read()
+        time.sleep(1)
+        found = own.read()
+    assert found.running == 1 and found.waiting == said["waiting"] + 4
+    assert 0.5 < found.tokens_per_second / found.step_rate < 2, "both are read in one look, not at one moment"
+    assert found.steps == {target.pid: found.step_rate} and found.oldest is not None and found.oldest[1] > 0.5
+    assert "r0" not in found.oldest[0]
+
+
+def test_an_engine_is_read_beside_a_recording():
+    with running(sys.executable, "requests_vllm.py", "3", "work") as (target, _), meter.Beside([engine_of(target)]) as beside:
+        rec = sampler.record([(ProcTarget(target.pid), "EngineCore")], 50.0, 1.5, [])
+    assert beside.notes == [] and beside.readings[0][2].running == 1
+    assert {"requests running", "requests waiting"} <= set(meter.counters(beside.readings[-1][2]))
+    counted = rec.processes[0].counters
+    assert all(0 <= value < 4 for _, value in counted["processors used"]) and counted["resident bytes"][0][1] > 1 << 20
+
+
+def test_the_blocks_of_a_release_are_counted(torch_python):
+    with running(torch_python, "vllm_release.py", release("vllm", "0.24.0"), "0.24.0") as (target, truth):
+        found = EngineMeter(engine_of(target)).read()
+    pool = truth["pools"][0]
+    assert (found.running, found.waiting) == (len(truth["running"]), len(truth["waiting"]))
+    assert found.free == len(pool["free"]) and found.blocks == pool["size"], (found, pool)
+
+
+def test_a_line_for_each_frame_until_nobody_reads():
+    with running(PYTHONS[0], "timeline.py", "60") as (target, _):
+        line = [sys.executable, "-m", "gdbext", "llm-top", "-json", "-interval", "0.1"]
+        env = {**os.environ, "PYTHONPATH": ROOT}
+        three = subprocess.run([*line, "-frames", "3", str(target.pid)], stdout=subprocess.PIPE, env=env, check=True, text=True)
+        frames = [json.loads(text) for text in three.stdout.splitlines()]
+        assert len(frames) == 3 and all(f["schema"] == "llm-top/1" and f["ranks"][0]["pid"] == target.pid for f in frames)
+        with subprocess.Popen([*line, str(target.pid)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
+            process.stdout.readline()
+            process.stdout.close()
+            assert process.wait(30) == 0 and process.stderr.read() == b""
+        with pytest.raises(GdbextError, match="needs a terminal"):
+            run(f"llm-top {target.pid}") if not sys.stdin.isatty() or not sys.stdout.isatty() else pytest.skip("a terminal")
+
+
+class Terminal:
+    """llm-top on a terminal of its own. `said`: all that it has shown."""
+
+    def __init__(self, pids, folder=None, **env):
+        self.ours, self.theirs = pty.openpty()
+        self.said, self.before = b"", termios.tcgetattr(self.theirs)
+        line = [sys.executable, "-m", "gdbext", "llm-top", "-interval", "0.2", *map(str, pids)]
+        size = {"NO_COLOR": "1", "COLUMNS": "100", "LINES": "30", "TERM": "xterm"}
+        # tests that a shell started in its background have SIGINT ignored, and so would have what they start
+        wakes = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+        env = {**os.environ, "PYTHONPATH": ROOT, **size, **env}
+        self.process = subprocess.Popen(
+            line, stdin=self.theirs, stdout=self.theirs, stderr=self.theirs, env=env, cwd=folder, **wakes
+        )
+
+    def until(self, word, seconds=60):
+        """Waits for a word that is shown from now on; -> what was shown with it."""
+        start, deadline = len(self.said), time.monotonic() + seconds
+        while word not in self.said[start:]:
+            assert time.monotonic() < deadline and self.process.poll() is None, (word, self.said[start:])
+            if select.select([self.ours], [], [], 0.05)[0]:
+                self.said += os.read(self.ours, 65536)
+        return self.said[start:]
+
+    def press(self, keys, word):
+        """Types, and waits for a word in a frame that is drawn after that."""
+        while select.select([self.ours], [], [], 0)[0]:
+            self.said += os.read(self.ours, 65536)
+        os.write(self.ours, keys)
+        return self.until(word)
+
+    def ended(self):
+        """The exit status, and whether the terminal is as before; all is read."""
+        deadline = time.monotonic() + 60
+        while self.process.poll() is None and time.monotonic() < deadline:
+            if select.select([self.ours], [], [], 0.05)[0]:
+                self.said += os.read(self.ours, 65536)
+        self.process.kill()
+        while select.select([self.ours], [], [], 0.1)[0]:
+            self.said += os.read(self.ours, 65536)
+        same = termios.tcgetattr(self.theirs) == self.before
+        os.close(self.ours)
+        os.close(self.theirs)
+        return self.process.wait(), same
+
+
+@pytest.mark.parametrize("end", ["q", "Q", signal.SIGTERM, signal.SIGINT])
+def test_the_terminal_is_as_before_however_it_ends(end):
+    with running(PYTHONS[-1], "timeline.py", "60") as (target, _):
+        top = Terminal([target.pid])
+        top.until(b"label")
+        if isinstance(end, str):
+            os.write(top.ours, end.encode())
+        else:
+            top.process.send_signal(end)
+        status, same = top.ended()
+    assert status == (0 if end != signal.SIGTERM else 128 + signal.SIGTERM), top.said
+    assert same and top.said.rstrip().endswith(b"\x1b[?25h\x1b[?1049l") and b"Traceback" not in top.said
+
+
+def test_every_key_does_what_the_last_line_says(tmp_path):
+    with running(PYTHONS[-1], "timeline.py", "60") as (one, _), running(PYTHONS[-1], "stalls.py", "one", "1", ".", "0") as (
+        two,
+        _,
+    ):
+        top = Terminal([one.pid, two.pid], str(tmp_path))
+        assert b"q quit  s sort  up/down choose  enter stack  w snapshot" in top.until(b"sorted by order")
+        for sort in (b"cpu", b"rss", b"gil", b"order"):
+            top.press(b"s", b"sorted by " + sort)
+        first, second = (b"> %d" % target.pid for target in (one, two))
+        for key, shown in ((b"\x1b[B", second), (b"\x1b[A", first), (b"\x1bOB", second), (b"k", first), (b"j", second)):
+            top.press(key, shown)
+        shown = top.press(b"\r", b"% of the time here")
+        assert b"%d %d: " % (two.pid, two.pid) in shown and b"stalls.py:" in shown, "the stack is that of the chosen rank"
+        assert b"% of the time here" in top.press(b"s", b"sorted by cpu")  # the rows change their places, the rank does not
+        assert second in top.until(b"sorted by cpu")
+        assert b"%d %d: " % (one.pid, one.pid) not in top.until(b"sorted by cpu")
+        top.press(b"w", b"snapshot: %d-" % two.pid)
+        (core,) = tmp_path.iterdir()
+        assert core.name.startswith(f"{two.pid}-") and core.read_bytes()[:4] == b"\x7fELF"
+        top.press(b"o", b"sorted by cpu")  # closes the stack
+        assert b"% of the time here" not in top.until(b"sorted by cpu")
+        top.press(b"x\x1b", b"sorted by cpu")  # no keys of it
+        os.write(top.ours, b"q")
+        assert top.ended() == (0, True), top.said
+
+
+def test_a_terminal_without_a_cursor_gets_plain_lines():
+    with running(PYTHONS[-1], "timeline.py", "60") as (target, _):
+        top = Terminal([target.pid], TERM="dumb", FORCE_COLOR="1")
+        top.until(b"sorted by order")
+        top.press(b"\r", b"% of the time here")
+        os.write(top.ours, b"q")
+        assert top.ended() == (0, True), top.said
+    assert b"\x1b" not in top.said and b"\\x1b" not in top.said and top.said.count(b"label") >= 2

@@ -1,0 +1,142 @@
+"""Two records of a step side by side: pieces of several ranks, what a dtype explains, and where the first difference is."""
+
+import hashlib
+
+import pytest
+
+numpy = pytest.importorskip("numpy")
+
+from gdbext.errors import GdbextError  # noqa: E402
+from gdbext.torch import arrays, layer_compare, layer_records  # noqa: E402
+from gdbext.torch.dtypes import DTYPES  # noqa: E402
+
+
+class Record(layer_records.Record):
+    """A record whose values are arrays: {path: array, or (array, shard)}; `saved`: whether it has them."""
+
+    def __init__(self, label, outputs, saved=True):
+        super().__init__("", {"label": label, "pid": 7, "values": None}, [])
+        self.arrays = {}
+        for path, value in outputs.items():
+            value, shard = value if isinstance(value, tuple) else (value, None)
+            row = {"path": path, "call": 0, "output": "", "type": "Linear", "shape": list(value.shape), "dtype": value.dtype.name}
+            finite = value[numpy.isfinite(value)]
+            row.update(min=float(finite.min()), max=float(finite.max()), mean=float(finite.mean()), shard=shard)
+            row.update(nan=int(numpy.isnan(value).sum()), inf=int(numpy.isinf(value).sum()))
+            row["hash"] = hashlib.sha256(numpy.ascontiguousarray(value).tobytes()).hexdigest()
+            self.rows.append(row)
+            if saved:
+                self.arrays[path] = value
+
+    def values(self, row):
+        value = self.arrays.get(row["path"])
+        return None if value is None else arrays.Source(value.shape, DTYPES[row["dtype"]], row["path"], lambda box: value[box])
+
+
+def compare(left, right, **more):
+    return layer_compare.compare_sides(layer_compare.Side(left), layer_compare.Side(right), **more)
+
+
+@pytest.fixture
+def x():
+    return numpy.random.default_rng(3).standard_normal((5, 24)).astype("float32")
+
+
+def test_the_first_difference_beyond_rounding_leads(x):
+    rounded, wrong = x.copy(), x.copy()
+    rounded[2, 3] = numpy.nextafter(rounded[2, 3], numpy.float32(9))
+    wrong[4, 5] += 1
+    found = compare([Record("a", {"one": x, "two": x, "three": x})], [Record("b", {"one": x, "two": rounded, "three": wrong})])
+    assert [(row["equal"], row["different"]) for row in found["rows"]] == [(True, False), (False, False), (False, True)]
+    assert found["first"]["path"] == "three" and found["first"]["index"] == [4, 5]
+    assert found["first"]["max_abs_diff"] == pytest.approx(1, rel=1e-5)
+    strict = compare([Record("a", {"two": x})], [Record("b", {"two": rounded})], tolerance=0.0)
+    assert strict["first"]["path"] == "two"
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_one_percent_is_no_rounding_and_a_nan_is_none(x, saved):
+    for other in (x * numpy.float32(1.01), numpy.where(numpy.arange(24) == 7, numpy.float32("nan"), x)):
+        found = compare([Record("a", {"one": x}, saved)], [Record("b", {"one": other}, saved)])
+        assert found["first"]["path"] == "one", found
+        assert (found["first"]["index"] is not None) == saved
+
+
+def test_half_precision_explains_more_than_single(x):
+    half = x.astype("float16")
+    near = (half.astype("float32") * (1 + 0.0005 * numpy.sin(numpy.arange(24)))).astype("float16")
+    assert compare([Record("a", {"one": half})], [Record("b", {"one": near})])["first"] is None
+    single = compare([Record("a", {"one": half.astype("float32")})], [Record("b", {"one": near.astype("float32")})])
+    assert single["first"] is not None
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_ranks_pieces_are_put_together_as_the_layer_cuts_them(x, saved):
+    """A fused layer of parts 12, 8 and 4 wide on two ranks; one whose second and third part both ranks have; one cut plainly."""
+    q, k, v = x[:, :12], x[:, 12:20], x[:, 20:]
+    fused = {"dim": -1, "parts": [6, 4, 2], "copies": 1}
+    ranks = [numpy.concatenate([part[:, n * w : (n + 1) * w] for part, w in ((q, 6), (k, 4), (v, 2))], 1) for n in (0, 1)]
+    copied = {"dim": -1, "parts": [6, 8, 4], "copies": 2}
+    copies = [numpy.concatenate([q[:, n * 6 : (n + 1) * 6], k, v], 1) for n in (0, 1)]
+    left = [
+        Record(
+            f"TP{n}", {"qkv": (ranks[n], fused), "mqa": (copies[n], copied), "act": x[:, n * 12 : n * 12 + 12], "out": x}, saved
+        )
+        for n in (0, 1)
+    ]
+    whole = {"qkv": x, "mqa": x, "act": x, "out": x}
+    assert compare(left, [Record("one", whole, saved)])["first"] is None
+    assert compare([Record("one", whole, saved)], left)["first"] is None
+    assert all(row["equal"] for row in compare(left, left)["rows"])
+    if saved:
+        harmed = {name: value.copy() for name, value in whole.items()}
+        harmed["qkv"][1, 14] += 1
+        first = compare(left, [Record("one", harmed)])["first"]
+        assert (first["path"], first["index"]) == ("qkv", [1, 14])
+
+
+def test_ranks_that_differ_among_themselves_and_rank_by_rank(x):
+    two = [Record("TP0", {"norm": x}), Record("TP1", {"norm": x * numpy.float32(1.01)})]
+    first = compare(two, [Record("one", {"norm": x})])["first"]
+    assert (first["path"], first["rank"]) == ("norm", 1) and first["relative"] == pytest.approx(0.01, rel=1e-3)
+    near = [two[0], Record("TP1", {"norm": numpy.nextafter(x, numpy.float32(9))})]
+    assert compare(near, [Record("one", {"norm": x})])["first"] is None
+    good = [Record("TP0", {"part": x[:, :12]}), Record("TP1", {"part": x[:, 12:]})]
+    bad = [Record("TP0", {"part": x[:, :12]}), Record("TP1", {"part": x[:, 12:] * 2})]
+    assert compare(good, bad)["first"]["rank"] == 1
+
+
+def test_a_rank_against_another_has_parts_of_its_own_that_are_no_difference(x):
+    """Record of one rank against that of another: what is cut is left out, what both have whole is compared."""
+    cut = {"dim": -1, "parts": [12], "copies": 1}
+    one, two = (
+        Record(f"TP{n}", {"up": (x[:, n * 12 : n * 12 + 12], cut), "down": x * numpy.float32(1 + n / 50)}) for n in (0, 1)
+    )
+    found = compare([one], [two])
+    assert [(row["equal"], row["different"]) for row in found["rows"]] == [(False, False), (False, True)]
+    assert found["first"]["path"] == "down" and "its own part" in found["rows"][0]["why"]
+
+
+def test_a_model_within_another_and_one_that_shares_nothing(x):
+    inner, outer = Record("a", {"layers.0": x, "norm": x}), Record("b", {"model.layers.0": x, "model.norm": x, "head": x})
+    found = compare([inner], [outer])
+    assert [row["path"] for row in found["rows"]] == ["layers.0", "norm"] and found["only_b"] == ["head"]
+    assert compare([inner], [Record("c", {"other": x})])["rows"] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"schema": "llm-layers-record/1"}',
+        '{"schema": "x", "label": "", "pid": 1, "root": "", "step": 1, "values": null}',
+        '{"schema": "llm-layers-record/1", "label": "", "pid": 1, "root": "", "step": 1, "values": null}\n{"path": 3}',
+        "[" * 100000,
+    ],
+)
+def test_a_damaged_record_is_one_line(text, tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text(text)
+    with pytest.raises(GdbextError, match="no record of llm-layers|damaged"):
+        layer_records.read(str(path))
