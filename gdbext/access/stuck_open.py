@@ -1,67 +1,131 @@
-"""A way out of gdb's waiting for the writer of a FIFO.
+"""A way out of gdb's waiting for what is no file.
 
-gdb opens whatever lies at the paths that a process's loader names, and the open of a FIFO waits for a writer: a process that has
-put one in the place of a library would hold gdb for good, and itself stopped. Here a thread looks what gdb's thread does; an open
-that waits for a FIFO gets its writer, and gdb reads an empty file.
+gdb opens and reads whatever lies at the paths that a process's loader names, whenever that loads a library: the open of a FIFO
+waits for a writer, and /proc/self/fd/5, where a program loads a library that has no name on the disk, is a pipe of gdb's own. A
+process that has put one in the place of a library would hold gdb for good, and itself stopped. gdb asks nobody before it opens.
+So a thread looks what gdb's thread does; an open that waits for a FIFO gets its writer, and gdb reads an empty file; a wait for
+what has been opened by a name is interrupted, and gdb takes the file for damaged.
 
-Source: proc(5), /proc/PID/task/TID/syscall; the numbers are those of asm/unistd.h.
+Source: proc(5), /proc/PID/task/TID/syscall and /proc/PID/fdinfo; the numbers are those of asm/unistd.h and asm/fcntl.h.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import stat
 import threading
+import time
 from typing import Any
 
 from . import ptrace
 
 PATH_ARGUMENT = {"x86_64": {2: 0, 257: 1, 437: 1}, "aarch64": {56: 1, 437: 1}}  # open, openat, openat2: which one is the path
+READS = {"x86_64": (0, 17, 19), "aarch64": (63, 67, 65)}  # read, pread64, readv
+LARGEFILE = {"x86_64": 0o100000, "aarch64": 0o400000}  # the kernel sets it at each open(2), and never at pipe(2)
+KICK = signal.SIGURG  # ignored by who knows nothing of it
 MAX_PATH = 4096
-LOOK = 0.2  # seconds between two looks
+LOOK, SOON = 0.2, 0.01  # seconds between two looks; and where gdb was freed a moment ago: it tries a file many times
 
 
 class OpensEnd:
-    """A `with` block in which this thread's opens do not wait for the other end of a FIFO."""
+    """A `with` block, or from `start` to `end`, in which this thread's opens do not wait for the other end of a FIFO, nor its
+    reads for what it opened meanwhile by name and is no regular file (a pipe or terminal below /proc/self/fd). `freed`: what was
+    waited for."""
 
-    def __enter__(self) -> OpensEnd:
+    def __init__(self) -> None:
         self.freed: list[str] = []
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Looks after the thread that calls, until `end`; it is Python's main one."""
+        if self._thread is not None:
+            return
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, args=(threading.get_native_id(),), daemon=True)
+        self._handler = signal.signal(KICK, lambda *_: None)  # not SA_RESTART: what waits returns EINTR
+        waiter = (threading.get_native_id(), threading.get_ident(), {(fd, _identity(fd)) for fd in _descriptors()})
+        self._thread = threading.Thread(target=self._watch, args=waiter, daemon=True)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._thread.start()  # it blocks what this thread blocks now: no Ctrl-C is to end in it
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        atexit.register(self.end)  # gdb's end: a thread that goes on while Python is taken down may take gdb with it
+
+    def end(self) -> None:
+        """Looks no longer."""
+        if self._thread is not None:
+            self._done.set()
+            self._thread.join()
+            self._thread = None
+            signal.signal(KICK, self._handler or signal.SIG_DFL)
+            atexit.unregister(self.end)
+
+    def __enter__(self) -> OpensEnd:
+        self.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._done.set()
-        self._thread.join()
+        self.end()
 
-    def _watch(self, tid: int) -> None:
-        while not self._done.wait(LOOK):
-            path = opened_path(tid)
+    def _watch(self, tid: int, thread: int, own: set[tuple[int, tuple[int, int]]]) -> None:
+        before, freed, many = None, 0.0, 0
+        while not self._done.wait(SOON if time.monotonic() - freed < LOOK else LOOK):
+            now = waits_in(tid)
+            stuck, before = now is not None and now == before, now
+            if len(self.freed) > many:
+                freed, many = time.monotonic(), len(self.freed)
             try:
-                if path and stat.S_ISFIFO(os.stat(path).st_mode):
-                    os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-                    self.freed.append(path)
+                if isinstance(now, str):
+                    if stat.S_ISFIFO(os.stat(now).st_mode):
+                        os.close(os.open(now, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+                        self.freed.append(now)
+                elif stuck and now is not None and (now, _identity(now)) not in own and opened_by_name(now):
+                    signal.pthread_kill(thread, KICK)
+                    self.freed.append(os.readlink(f"/proc/self/fd/{now}"))
             except (OSError, ValueError):
                 continue  # another file by now, or nobody waits for it any more
 
 
-def opened_path(tid: int) -> str:
-    """The absolute path that a thread of this process opens at this moment; '' where it does anything else."""
+def waits_in(tid: int) -> str | int | None:
+    """The absolute path that a thread of this process opens at this moment, or the descriptor that it reads from; None where it
+    does anything else."""
     try:
         with open(f"/proc/self/task/{tid}/syscall") as f:
             words = f.read().split()
-        which = PATH_ARGUMENT.get(ptrace.MACHINE, {}).get(int(words[0]))
+        number = int(words[0])
+        if number in READS.get(ptrace.MACHINE, ()):
+            return int(words[1], 16)
+        which = PATH_ARGUMENT.get(ptrace.MACHINE, {}).get(number)
         if which is None:
-            return ""
+            return None
         with open("/proc/self/mem", "rb", buffering=0) as mem:
             text = os.pread(mem.fileno(), MAX_PATH, int(words[1 + which], 16))
     except (OSError, ValueError, IndexError, OverflowError):
-        return ""  # it runs
+        return None  # it runs
     path = os.fsdecode(text.partition(b"\0")[0])
-    return path if path.startswith("/") else ""
+    return path if path.startswith("/") else None
+
+
+def opened_by_name(descriptor: int) -> bool:
+    """Whether a descriptor of this process is a pipe or a device, and comes of open(2): a pipe that this process made itself, to
+    read what a child says, does not."""
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISFIFO(mode):
+        return stat.S_ISCHR(mode) and descriptor > 2
+    with open(f"/proc/self/fdinfo/{descriptor}") as f:
+        flags = next(int(line.split()[1], 8) for line in f if line.startswith("flags:"))
+    return bool(flags & LARGEFILE[ptrace.MACHINE])
+
+
+def _descriptors() -> list[int]:
+    return [int(name) for name in os.listdir("/proc/self/fd")]
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return 0, 0  # the one that listed them
+    return status.st_dev, status.st_ino

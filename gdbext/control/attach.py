@@ -18,7 +18,6 @@ from ..access import guard as guards
 from ..access import libraries, ptrace, recovery
 from ..access.cli_gdb import command, quoted
 from ..access.permission import permission_hint
-from ..access.stuck_open import OpensEnd
 from ..errors import GdbextError
 from . import attached_processes, inferior_breakpoints, symbol_hints
 from .attach_checks import WayOut, check, process_name
@@ -49,8 +48,9 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
     if not has_working_none():
         which = "none"  # cuda-gdb 11.8 as Debian has it: it can walk no frame to find out what the stacks need
     attached_processes.start_guard()
+    attached_processes.opens_end()
     listen(gdb_exiting=_on_gdb_exit)
-    with QuietGdb(keep_focus=False) as focus, inferior_breakpoints.suspended(), OpensEnd():
+    with QuietGdb(keep_focus=False) as focus, inferior_breakpoints.suspended():
         scratch, places = None, []
         try:
             attached_processes.save_setting("auto-solib-add", "off")

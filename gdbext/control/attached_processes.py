@@ -11,6 +11,7 @@ import gdb
 from ..access import guard as guards
 from ..access import libraries, ptrace
 from ..access.cli_gdb import command
+from ..access.stuck_open import OpensEnd
 from ..errors import GdbextError
 from .events import listen
 from .gdb_state import is_quiet, remove_inferior, select, setting
@@ -57,6 +58,7 @@ class _State:
     attached: dict[int, AttachedProcess] = {}  # by pid, in the order of attaching
     guard = guards.Guard()
     guard_error = ""
+    opens = OpensEnd()
     watched: set[int] = set()  # pids that the guard knows of although gdb attached them by itself
     saved: dict[str, str] = {}  # settings that stay changed while something is held
     schedule: str | None = None  # the user's schedule-multiple while processes run
@@ -144,6 +146,11 @@ def own(one: AttachedProcess) -> None:
     _tell(lambda guard: guard.own(one.pid, one.was_stopped))
 
 
+def opens_end() -> None:
+    """From now on, until nothing is attached, gdb does not wait for a FIFO or pipe that a process says is a library of its."""
+    _State.opens.start()
+
+
 def guard_process(pid: int) -> None:
     """Tells the guard of a process that gdb itself attached: should gdb be killed, its debug registers are cleared and it runs
     on."""
@@ -185,6 +192,7 @@ def give_back() -> None:
     """Restores gdb's settings and ends the guard, once no process is attached any more."""
     if _State.attached:
         return
+    _State.opens.end()
     restore_schedule()
     for name, value in _State.saved.items():
         gdb.execute(command("set {} {}", name, value), to_string=True)

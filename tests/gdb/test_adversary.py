@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from harness.gdb_run import run_gdb
 from harness.subjects import SUBJECTS, spawned
 
 from gdbext.access import ptrace
-from gdbext.access.stuck_open import OpensEnd
+from gdbext.access.stuck_open import KICK, LOOK, OpensEnd
 from gdbext.commands import table
 from gdbext.session.session import Session
 from gdbext.setup import outside
@@ -104,6 +105,39 @@ def test_an_open_that_waits_for_a_writer_gets_one(tmp_path):
         assert f.read() == b""
     late.cancel()
     assert opens.freed == [path]
+
+
+def test_a_pipe_that_was_opened_by_name_is_not_read_for_ever():
+    """One that this process made itself, as to read what a child says, is waited for."""
+    ends = os.pipe()
+    later = threading.Timer(3 * LOOK, os.write, (ends[1], b"said"))
+    later.start()
+    with OpensEnd() as opens:
+        assert os.read(ends[0], 9) == b"said" and not opens.freed
+        found = os.open(f"/proc/self/fd/{ends[0]}", os.O_RDONLY)
+        late = threading.Timer(30, os.write, (ends[1], b"late"))
+        late.start()
+        taken = []
+        signal.signal(KICK, lambda *_: taken.append(1) or os.dup2(ends[1], found))  # Python itself would read once more
+        with pytest.raises(OSError):
+            os.read(found, 9)
+        late.cancel()
+    later.join()
+    assert taken and opens.freed[0].startswith("pipe:")
+    for descriptor in (*ends, found):
+        os.close(descriptor)
+
+
+@pytest.mark.every_gdb
+def test_libraries_that_come_after_the_attach_hold_no_gdb(folder, gdb_path):
+    """gdb asks nobody before it opens what the loader names."""
+    with adversary(folder, "late") as one:
+        commands = [f"llm-attach {one.pid}", "continue", "info sharedlibrary", "pybt", "llm-detach -json"]
+        run = run_gdb(gdb_path, commands, timeout=120)
+        for at in (0, 3, 4):
+            assert_clean(commands[at], run.outputs[at])
+        assert "SIGUSR1" in run.outputs[1] and "/proc/self/fd/5" in run.outputs[2] and "load_late" in run.outputs[3], run.text
+        assert run.json(4)["detached"][0]["pid"] == one.pid and run.status == 0
 
 
 def test_a_source_that_is_a_fifo_holds_no_gdb(folder, gdb_path):

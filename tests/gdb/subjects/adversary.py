@@ -1,13 +1,16 @@
 """A hostile process of another user: python3 adversary.py UID FOLDER KIND SEED. Prints "ready".
 
 KIND: "fifo", "device", "forged", "every": it stands in a library, and what lies at the paths that its loader names (forged: a
-name that the loader has never heard) is a FIFO or leads to a device by now; "source": its function's source is a FIFO; "execs":
-it becomes itself again and again, with titles of 4 KiB, at moments that the seed gives; "ends": its children come, stand in deep
-frames and end all the time."""
+name that the loader has never heard) is a FIFO or leads to a device by now; "late": once it is traced it loads libraries, and
+the loader names a FIFO, pipes of whoever opens them and a terminal without an end; then it sends itself SIGUSR1; "source": its
+function's source is a FIFO; "execs": it becomes itself again and again, with titles of 4 KiB, at moments that the seed gives;
+"ends": its children come, stand in deep frames and end all the time."""
 
 import ctypes
 import os
 import random
+import shutil
+import signal
 import sys
 import time
 
@@ -34,10 +37,32 @@ def stand_in_a_library(folder, kind):
         os.symlink("/dev/zero", paths[1])
     if kind in ("forged", "every"):
         os.mkfifo(paths[2])
-        name = ctypes.create_string_buffer(os.fsencode(paths[2]))
-        ctypes.c_void_p.from_address(libraries[2]._handle + 8).value = ctypes.addressof(name)  # l_name of struct link_map
+        kept = forge(libraries[2], paths[2])  # noqa: F841
     print("ready", flush=True)
     libraries[0].hang()
+
+
+def forge(library, path):
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    ctypes.c_void_p.from_address(library._handle + 8).value = ctypes.addressof(name)  # l_name of struct link_map
+    return name
+
+
+def load_late(folder):
+    print("ready", flush=True)
+    fifo = os.path.join(folder, "fifo")
+    os.mkfifo(fifo)
+    while True:
+        with open("/proc/self/status") as f:
+            if "TracerPid:\t0\n" not in f.read():
+                break
+        time.sleep(0.05)
+    names = [fifo, "/proc/self/fd/5", "/proc/./thread-self/fd/6", "/dev/ptmx"]
+    copies = [shutil.copy(os.path.join(folder, "one.so"), f"{folder}/{number}.so") for number in range(len(names))]
+    kept = [forge(ctypes.CDLL(path), name) for path, name in zip(copies, names)]  # noqa: F841
+    ctypes.CDLL(os.path.join(folder, "two.so"))  # gdb looks at all names
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(3600)
 
 
 def stand_in_a_source(folder):
@@ -79,6 +104,8 @@ def main():
         exec_on(seed)
     elif kind == "ends":
         end_all_the_time(seed)
+    elif kind == "late":
+        load_late(folder)
     elif kind == "source":
         stand_in_a_source(folder)
     else:
