@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ARG_START = 45  # fields of /proc/PID/stat behind the name, from `state` as 0
 MAX_VARIABLES = 10_000
 MIN_VALUE, MAX_VALUE = 6, 16 << 10  # bytes: shorter ones would blank words that mean nothing
+PIECE = 16  # characters: what a vector register holds
+MIN_DISTINCT = 5  # bytes of a piece that are not alike
+STRETCH = 256  # pages that are looked through at once
 SECRET = re.compile(
     rb"(?<![a-z])token(?![a-z])|secret|passw|passphrase|credential|api[_-]?key|access[_-]?key|private[_-]?key|_key$", re.I
 )
@@ -87,45 +90,64 @@ def blank(memory: MutableMapping[int, bytes], start: int, end: int) -> None:
             memory[page] = data[:low] + bytes(high - low) + data[high:]
 
 
-def redact(memory: MutableMapping[int, bytes], secrets: Iterable[bytes]) -> int:
-    """Writes `*` over each copy of a secret, as bytes and as wide characters; -> how many there were."""
-    wanted = {form for value in secrets for form in _forms(value)}
-    if not wanted:
-        return 0
-    longest = max(map(len, wanted))
-    count = 0
-    for page in sorted(memory):
-        if any(value in memory[page] for value in wanted) or any(value in _joint(memory, page, longest) for value in wanted):
-            count += sum(_overwrite(memory, page, value) for value in wanted)
-    return count
+def redact(memory: MutableMapping[int, bytes], secrets: Iterable[bytes]) -> None:
+    """Writes `*` over each copy of a secret, as bytes and as wide characters, and over each part that is left of one: PIECE
+    characters where a thread's vector registers were put on its stack, all but a few where freed memory was used again."""
+    needles = {(piece, at, form) for value in secrets for form, unit in _forms(value) for at, piece in _pieces(form, unit)}
+    longest = max((len(form) for _, _, form in needles), default=0)
+    for pages in _stretches(memory, -(-longest // PAGE)) if needles else ():
+        data = b"".join([memory[page] for page in pages])
+        spans = [span for piece, at, form in needles for span in _spans(data, piece, at, form)]
+        if spans:
+            changed = bytearray(data)
+            for start, end in spans:
+                changed[start:end] = b"*" * (end - start)
+            for i, page in enumerate(pages):
+                memory[page] = bytes(changed[PAGE * i : PAGE * (i + 1)])
 
 
-def _forms(value: bytes) -> Iterator[bytes]:
-    yield value
+def _forms(value: bytes) -> Iterator[tuple[bytes, int]]:
+    """(bytes, bytes of one character)."""
+    yield value, 1
     try:
-        yield value.decode().encode("utf-32-le")  # wchar_t: sys.orig_argv before Python has decoded it
+        yield value.decode().encode("utf-32-le"), 4  # wchar_t: sys.orig_argv before Python has decoded it
     except UnicodeDecodeError:
         pass
 
 
-def _joint(memory: MutableMapping[int, bytes], page: int, longest: int) -> bytes:
-    """The end of a page with what follows it: a value may lie across several pages."""
-    following = b""
-    at = page + PAGE
-    while at in memory and len(following) < longest:
-        following += memory[at]
-        at += PAGE
-    return memory[page][-longest:] + following[:longest]
+def _pieces(form: bytes, unit: int) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes): by what a form of a secret is found, its first and its last PIECE and 2 * PIECE characters. A path, whose
+    beginning others have too, and what says little are looked for as a whole."""
+    size = PIECE * unit
+    last = len(form) - size
+    wanted = {0, min(size, last), last, max(last - size, 0)} if last > 0 and not form.startswith(b"/") else set()
+    pieces = [(at, form[at : at + size]) for at in wanted if len(set(form[at : at + size])) >= MIN_DISTINCT]
+    return iter(pieces or [(0, form)])
 
 
-def _overwrite(memory: MutableMapping[int, bytes], page: int, value: bytes) -> int:
-    pages = [page]
-    while pages[-1] + PAGE in memory and PAGE * (len(pages) - 1) < len(value):
-        pages.append(pages[-1] + PAGE)
-    data = b"".join(memory[p] for p in pages)
-    count = data.count(value)
-    if count:
-        data = data.replace(value, b"*" * len(value))
-        for i, p in enumerate(pages):
-            memory[p] = data[PAGE * i : PAGE * (i + 1)]
-    return count
+def _stretches(memory: MutableMapping[int, bytes], more: int) -> Iterator[list[int]]:
+    """The addresses of adjoining pages, STRETCH of them and the `more` that follow at a time."""
+    pages: list[int] = []
+    for page in sorted(memory):
+        if pages and page != pages[-1] + PAGE:
+            yield pages
+            pages = []
+        elif len(pages) >= STRETCH + more:
+            yield pages
+            pages = pages[STRETCH:]
+        pages.append(page)
+    if pages:
+        yield pages
+
+
+def _spans(data: bytes, piece: bytes, at: int, form: bytes) -> Iterator[tuple[int, int]]:
+    """(start, end) of what is there of a form, wherever its `piece` is."""
+    found = data.find(piece)
+    while found >= 0:
+        start, end = found, found + len(piece)
+        while start > max(found - at, 0) and data[start - 1] == form[at - (found - start) - 1]:
+            start -= 1
+        while end < min(found - at + len(form), len(data)) and data[end] == form[at + end - found]:
+            end += 1
+        yield start, end
+        found = data.find(piece, found + 1)

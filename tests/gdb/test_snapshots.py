@@ -278,7 +278,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_a_child_keeps_its_parents_command_line_and_key_out_of_a_snapshot(tmp_path, method):
     """A spawned child has its parent's sys.argv, which was never in a command line of its own, and the key by which the
     processes know each other."""
