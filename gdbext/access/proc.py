@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..lazy import lazy_module
 from .base import Target
-from .model import Mapping, Thread
+from .model import Mapping, Module, Thread
 from .permission import permission_hint
 
 if TYPE_CHECKING:
-    from typing import BinaryIO, Sequence
+    from typing import BinaryIO, Iterator, Sequence
 
 ptrace = lazy_module("access.ptrace")
 
@@ -75,7 +75,7 @@ def read_maps(pid: int) -> tuple[str, int]:
     """-> (text of the memory map, the thread whose /proc entry shows it).
 
     The entry of a process whose main thread has ended shows nothing: its memory is then that of any other thread."""
-    for tid in [pid, *task_ids(pid)]:
+    for tid in _carriers(pid):
         try:
             text = read_proc(pid, f"task/{tid}/maps").decode("utf-8", "surrogateescape")
         except NotFoundError:
@@ -83,6 +83,12 @@ def read_maps(pid: int) -> tuple[str, int]:
         if text:
             return text, tid
     raise GdbextError(f"process {pid} has no memory: it is a zombie or a kernel thread, or it has just ended")
+
+
+def _carriers(pid: int) -> Iterator[int]:
+    """The main thread; the others, where it has ended."""
+    yield pid
+    yield from task_ids(pid)
 
 
 def task_ids(pid: int) -> list[int]:
@@ -155,6 +161,7 @@ class ProcTarget(Target):
         self.pid, self.label = int(pid), label
         self._mem: BinaryIO | None = None
         self._carrier = 0  # the thread whose entry has the memory, once that was needed
+        self._map: tuple[str, list[Mapping], list[Module] | None] = "", [], None  # as it was last read, and what it says
         self.arch = {"aarch64": "aarch64"}.get(os.uname().machine, "x86-64")
 
     def open_memory(self) -> BinaryIO:
@@ -218,7 +225,17 @@ class ProcTarget(Target):
 
     def _mappings(self) -> list[Mapping]:
         text, self._carrier = read_maps(self.pid)
-        return parse_maps(text)
+        if text != self._map[0]:
+            self._map = text, parse_maps(text), None
+        return self._map[1]
+
+    def _modules(self) -> list[Module]:
+        self.mappings()
+        text, maps, found = self._map
+        if found is None:
+            found = super()._modules()
+            self._map = text, maps, found
+        return found
 
     def _threads(self) -> list[Thread]:
         return list_threads(self.pid)

@@ -62,14 +62,19 @@ def _sure_values(frame: PyFrame) -> list[int]:
         depth = max((t.i32(at + i * size + level) for i in range(count)), default=0)
         base = t.u64(frame.address + L["frameobj.f_valuestack"])
     elif "code.co_exceptiontable" in L and frame.raw.lasti is not None:
-        table = rt.object(t.u64(code.address + L["code.co_exceptiontable"])).raw_bytes(1 << 20)
-        depth = handler_depth(table, frame.raw.lasti)
+        depth = t.cached(("handler depth", code.address, frame.raw.lasti), lambda: _depth(frame))
         base = frame.address + L["iframe.localsplus"] + 8 * t.i32(code.address + L["code.co_nlocalsplus"])
     else:
         return []
     if not 0 < depth <= MAX_DEPTH or not base:
         return []
     return [rt.dialect.untag(word) for word in t.words(base, depth)]
+
+
+def _depth(frame: PyFrame) -> int:
+    rt, code = frame.rt, frame.code
+    table = rt.object(rt.target.u64(code.address + rt.layout["code.co_exceptiontable"])).raw_bytes(1 << 20)
+    return handler_depth(table, frame.raw.lasti)
 
 
 def entered(frame: PyFrame) -> list[Object]:
@@ -118,22 +123,28 @@ def acquired(frame: PyFrame) -> list[tuple[str, Object, int, int]]:
     """`[(path, Object, line acquired, line released)]`: what the frame's source takes with `.acquire()` before the line it
     stands at and gives back with `.release()` after it. [] where the source is not here."""
     line = frame.line
-    source = _source(frame) if line is not None else None
-    if not source:
+    if line is None:
         return []
-    first, found = frame.code.first, []
-    for number in range(first, line):
+    found = []
+    for path, taken, given in frame.rt.target.cached(("acquired", frame.code.address, line), lambda: _kept(frame, line)):
+        try:
+            value = evaluate(frame.rt, path, frame)
+        except GdbextError:
+            continue
+        if isinstance(value, Object):
+            found.append((path, value, taken, given))
+    return found
+
+
+def _kept(frame: PyFrame, line: int) -> list[tuple[str, int, int]]:
+    """`[(path, line acquired, line released)]` by the source of a frame that stands at `line`."""
+    source, found = _source(frame) or {}, []
+    for number in range(frame.code.first, line):
         for path in _ACQUIRE.findall(source.get(number, "")):
             given = [n for n, text in source.items() if n > number and f"{path}.release(" in text]
-            before = [n for n in given if n < line]
             after = [n for n in given if n >= line]
-            if after and not before:
-                try:
-                    value = evaluate(frame.rt, path, frame)
-                except GdbextError:
-                    continue
-                if isinstance(value, Object):
-                    found.append((path, value, number, after[0]))
+            if after and len(after) == len(given):
+                found.append((path, number, after[0]))
     return found
 
 

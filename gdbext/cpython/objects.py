@@ -313,8 +313,9 @@ class Object:
         try:
             if isinstance(plain, Object):
                 return self.address == plain.address or self.plain() == plain.plain()
-            if isinstance(plain, str):
-                return bool(self.type.flags & STR) and self.len() == len(plain) and self.string() == plain
+            if isinstance(plain, str):  # the length first: most keys of a dict are not even as long
+                length = self.rt.target.u64(self.address + self.rt.layout["ascii.length"])
+                return length == len(plain) and bool(self.type.flags & STR) and self.string() == plain
             return self.plain() == plain
         except GdbextError:
             return False

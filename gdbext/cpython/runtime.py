@@ -67,6 +67,16 @@ def _has_ended(target: Target) -> bool:
         return True
 
 
+class _Listed:
+    """sys.modules as it was read: `pairs`: [(address of a name, of a module)], the same `by_length` of the name; `found`: {name
+    that was looked for: its pair, none or one}."""
+
+    def __init__(self, pairs: list[tuple[int, int]]) -> None:
+        self.pairs = pairs
+        self.by_length: dict[int, list[tuple[int, int]]] = {}
+        self.found: dict[str, list[tuple[int, int]]] = {}
+
+
 class Runtime:
     """See the module's docstring. Everything read is cached until the target's epoch ends."""
 
@@ -253,24 +263,25 @@ class Runtime:
 
     def _imported(self, name: str) -> Object | None:
         """The `Object` of sys.modules[name], or None. Only names of the same length are read: there are thousands."""
+        listed = self.target.cached("imported modules", self._modules_listed)
+        known = listed.found.get(name)
+        same = listed.by_length.get(len(name), ()) if known is None else known
+        found = listed.found[name] = [pair for pair in same if self.object(pair[0]).equals(name)][:1]
+        return self.object(found[0][1]) if found else None
 
-        def by_length() -> Any:
-            pairs = self.object(self._modules_address(self.interpreters()[0])).dict_entries()
-            before = self.target.lasting.get("lengths of modules' names", {})  # a name and a module that both stay are the same
-            lengths = {pair: before[pair] for pair in pairs if pair in before}
-            new = [pair for pair in pairs if pair not in lengths]
-            words = self.target.read_many([(key + self.layout["ascii.length"], 8) for key, _ in new])
-            lengths.update((pair, int.from_bytes(word, "little")) for pair, word in zip(new, words) if word)
-            self.target.lasting["lengths of modules' names"] = lengths
-            found = {}
-            for pair, length in lengths.items():
-                found.setdefault(length, []).append(pair)
-            return found
-
-        for key, value in self.target.cached("python modules by length", by_length).get(len(name), ()):
-            if self.object(key).equals(name):
-                return self.object(value)
-        return None
+    def _modules_listed(self) -> _Listed:
+        """What sys.modules holds. A name and a module that both stay are the same, so what was told of a table that has not
+        changed since is kept."""
+        pairs = self.object(self._modules_address(self.interpreters()[0])).dict_entries()
+        before: _Listed | None = self.target.lasting.get("imported modules")
+        if before is not None and before.pairs == pairs:
+            return before
+        words = self.target.read_many([(key + self.layout["ascii.length"], 8) for key, _ in pairs])
+        listed = self.target.lasting["imported modules"] = _Listed(pairs)
+        for pair, word in zip(pairs, words):
+            if word:
+                listed.by_length.setdefault(int.from_bytes(word, "little"), []).append(pair)
+        return listed
 
     def has_module(self, names: Iterable[str]) -> bool:
         """Whether a module of one of these names is imported."""

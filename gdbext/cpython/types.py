@@ -186,21 +186,31 @@ class TypeInfo:
         """`{name: (offset, kind)}` of every `__slots__` member and C member along the MRO; kind as in structmember.h."""
 
         def read() -> Any:
-            L, t, found = self.rt.layout, self.rt.target, {}
+            found: dict[str, tuple[int, int]] = {}
             for base in self.bases():
-                for name, address in base.namespace.items():
-                    if name in found:
-                        continue
-                    try:
-                        if self.rt.object(address).type.builtin_name != "member_descriptor":
-                            continue
-                        member = t.u64(address + L["memberdescr.d_member"])
-                        found[name] = (t.i64(member + L["memberdef.offset"]), t.i32(member + L["memberdef.type"]))
-                    except FaultError:
-                        continue
+                for name, member in base._own_slots.items():
+                    found.setdefault(name, member)
             return found
 
         return self._memo("slots", read)
+
+    @property
+    def _own_slots(self) -> dict[str, tuple[int, int]]:
+        """`slots` that the class itself defines: each class of an MRO is read once for all that come of it."""
+
+        def read() -> Any:
+            L, t, found = self.rt.layout, self.rt.target, {}
+            for name, address in self.namespace.items():
+                try:
+                    if self.rt.object(address).type.builtin_name != "member_descriptor":
+                        continue
+                    member = t.u64(address + L["memberdescr.d_member"])
+                    found[name] = (t.i64(member + L["memberdef.offset"]), t.i32(member + L["memberdef.type"]))
+                except FaultError:
+                    continue
+            return found
+
+        return self._memo("own slots", read)
 
     @property
     def module(self) -> str:

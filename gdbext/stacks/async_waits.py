@@ -17,7 +17,7 @@ from ..cpython.stack_keys import stack_key
 from ..errors import GdbextError
 from .locks import BY_SOURCE, WITH, Holders, outer_place, waits_for
 from .python_waits import ASYNCIO, edge_of, find_async, last_part, path_of
-from .references import References
+from .references import Reachable, references_of
 from .waits import Edge
 
 if TYPE_CHECKING:
@@ -72,11 +72,16 @@ class LoopState:
 
 @dataclass
 class AsyncState:
-    """All of a process: `tasks`, `loops`, and reasons why there may be more."""
+    """All of a process: `tasks` (`listed`: they could be), `loops`, and reasons why there may be more."""
 
     tasks: list[TaskState] = field(default_factory=list)
     loops: list[LoopState] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
+    listed: bool = True
+
+    def keys(self) -> dict[int, Any] | None:
+        """As `keys`."""
+        return {task.address: task.key for task in self.tasks} if self.listed else None
 
 
 def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = None) -> AsyncState:
@@ -89,6 +94,7 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
         tasks, found.partial = asyncio_tasks.tasks(rt)
     except GdbextError as e:
         found.partial.append(str(e))
+        found.listed = False
         return found
     nodes = _nodes(name, tasks)
     for task in tasks[:MAX_TASKS]:
@@ -127,15 +133,15 @@ def key_of(task: Any) -> Any:
         return task.state, time.monotonic()  # it changed while it was read
 
 
-def keys(rt: Runtime) -> dict[int, Any]:
-    """{address of a task: its key}, for a first look."""
+def keys(rt: Runtime) -> dict[int, Any] | None:
+    """{address of a task: its key}, for a first look; None where they could not be listed."""
     try:
         if not rt.has_module(("asyncio.tasks",)):
             return {}
         found, _ = asyncio_tasks.tasks(rt)
         return {task.address: key_of(task) for task in found[:MAX_TASKS]}
     except GdbextError:
-        return {}
+        return None
 
 
 def _nodes(name: str, tasks: list[Any]) -> dict[int, Any]:
@@ -152,19 +158,10 @@ def _where(frames: list[Any]) -> str:
 
 # ---- what a task waits for -------------------------------------------------------------------------------------------
 def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
-    references = References(rt)
+    references = references_of(rt)
     agents: list[Any] = [t for t in found.tasks if t.state != "running"] + list(threads)
     holders = Holders(agents)
-    index: dict[int, list[Any]] | None = None
-
-    def reach(address: int) -> list[Any]:
-        nonlocal index
-        if index is None:
-            index = {}
-            for agent in agents:
-                for one in {obj.address for frame in agent.python for _, obj in references.of_frame(frame)}:
-                    index.setdefault(one, []).append(agent)
-        return index.get(address, [])
+    reachable = Reachable(references, agents)
 
     def node(agent: Any) -> Any:
         return agent.node if isinstance(agent, TaskState) else (found.tasks[0].node[0], agent.tid)
@@ -185,7 +182,8 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
             edge = task.edge = edge_of(task.node, wait, name, task.top, "asyncio.")
             if wait.kind in ("Lock", "Semaphore", "Condition"):
                 _owner(edge, task, holders, node, wait.object.address)
-            others = [a for a in reach(wait.object.address) if a is not task and not waits_for(a, wait.object.address, ASYNCIO)]
+            others = [a for a in reachable.agents_of(wait.object.address) if a is not task]
+            others = [a for a in others if not waits_for(a, wait.object.address, ASYNCIO)]
             if edge.owner is None and not edge.candidates:
                 edge.candidates = [node(a) for a in others]
         except GdbextError as e:

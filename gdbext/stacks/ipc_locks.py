@@ -19,7 +19,7 @@ from ..access.proc import read_proc
 from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
-from .references import References
+from .references import references_of
 from .system_calls import descriptors
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def held_semaphores(view: ProcessView) -> dict[Any, list[ThreadView]]:
     found: dict[Any, list[ThreadView]] = {}
     if view.rt is None or not any(m.path.startswith(SEMAPHORES) for m in view.target.mappings()):
         return found
-    references = References(view.rt)
+    references = references_of(view.rt)
     for thread in view.threads:
         for frame in thread.python:
             inside = locks.entered(frame)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from ..access.model import PAGE
 from ..access.snapshot import CoreFileTarget
@@ -17,7 +17,7 @@ from ..errors import FaultError, GdbextError
 from . import ipc_locks
 from .python_waits import LIBRARY, ORPHANED, edge_of, import_owner, last_part, number, path_of, text
 from .python_waits import find as find_wait
-from .references import Reachable, References
+from .references import Reach, Reachable, references_of
 from .waits import Edge
 
 if TYPE_CHECKING:
@@ -62,12 +62,16 @@ class Holders:
         return list(found.values())
 
     def _held(self, how: str, frame: Any) -> list[tuple[Any, str]]:
-        place = f"{frame.function} ({os.path.basename(frame.file)}:{frame.line}"
+        held: list[tuple[Any, str]]
         if how == WITH:
-            return [(obj, place + ")") for obj in locks.entered(frame)]
-        return [
-            (obj, f"{place}, acquired at line {taken}, released at {given})") for _, obj, taken, given in locks.acquired(frame)
-        ]
+            held = [(obj, "") for obj in locks.entered(frame)]
+        else:
+            acquired = locks.acquired(frame)
+            held = [(obj, f", acquired at line {taken}, released at {given}") for _, obj, taken, given in acquired]
+        if not held:
+            return []
+        place = f"{frame.function} ({os.path.basename(frame.file)}:{frame.line}"
+        return [(obj, f"{place}{more})") for obj, more in held]
 
     def _waits_on(self, agent: Any, manager: Any) -> bool:
         """Whether it stands in the `wait` of this Condition, which has given its lock back meanwhile."""
@@ -152,10 +156,12 @@ class Finder:
     def __init__(self, view: ProcessView) -> None:
         self.view, self.rt, self.target = view, view.rt, view.target
         self.partial: dict[int, str] = {}
-        self.references = References(view.rt)
+        self.references = references_of(view.rt)
         self.reachable = Reachable(self.references, view.threads)
         self.holders = Holders(list(view.threads))
         self._free: dict[int, list[ThreadView]] = {}
+        self._locks: dict[Reach, list[tuple[str, Any, Any]]] = {}
+        self._by_futex: dict[int, tuple[str, Any]] | None = None
 
     def edges(self) -> list[Edge]:
         """The edge of each thread that waits for something known."""
@@ -284,20 +290,26 @@ class Finder:
     def _lock_waited_for(self, thread: ThreadView, futex: int, parked: Any) -> tuple[str, Any]:
         """(the path by which a frame names the lock, the lock), ("", None) where it is not found; `parked`: the lock, where it is
         known."""
+        for frame in thread.python[:NAMING]:
+            for reach in self.references.reaches(frame):
+                for path, obj, info in self._locks_of(reach):
+                    if info.address == parked.address if parked is not None else info.futex == futex:
+                        return path, obj
+        if parked is not None:
+            return "", parked
+        if self._by_futex is None:
+            self._by_futex = {}
+            for frame in (frame for th in self.view.threads for frame in th.python):
+                for path, obj, info in (one for reach in self.references.reaches(frame) for one in self._locks_of(reach)):
+                    self._by_futex.setdefault(info.futex, (f"{path} of {frame.function}", obj))
+        return self._by_futex.get(futex, ("", None))
 
-        def search(frames: list[Any], title: Callable[[str, Any], str]) -> tuple[str, Any]:
-            for frame in frames:
-                for path, one in self.references.of_frame(frame):
-                    info = self._lock(one)
-                    if info is not None and (info.address == parked.address if parked is not None else info.futex == futex):
-                        return title(path, frame), one
-            return "", None
-
-        name, obj = search(thread.python[:NAMING], lambda path, frame: path)
-        if obj is None and parked is None:
-            others = [frame for th in self.view.threads if th is not thread for frame in th.python]
-            name, obj = search(others, lambda path, frame: f"{path} of {frame.function}")
-        return name, obj if obj is not None else parked
+    def _locks_of(self, reach: Reach) -> list[tuple[str, Any, Any]]:
+        """`[(path, Object, Lock)]` of the locks that hang on some variables."""
+        if reach not in self._locks:
+            found = ((path, obj, self._lock(obj)) for path, obj in reach.named)
+            self._locks[reach] = [one for one in found if one[2] is not None]
+        return self._locks[reach]
 
     def _buffered_io(self, thread: ThreadView, futex: int) -> Edge | None:
         """The edge to the lock inside an io object of C code, which notes its owner's id."""
@@ -358,7 +370,7 @@ class Finder:
 
     def _can_hold(self, owner: ThreadView, address: int) -> bool:
         inside = any(agent is owner for agent, _ in self.holders.of(WITH, address))
-        return inside or owner in self.reachable.threads_of(address)
+        return inside or owner in self.reachable.agents_of(address)
 
     def _called(self, thread: ThreadView, name: str) -> str:
         """What a lock is called; a logging handler's by its class."""
@@ -391,7 +403,7 @@ class Finder:
                 edge.candidates = [self.node(t) for t, _ in others]
                 edge.note = "one of them holds it: " + "; ".join(w for _, w in others[:4])
                 return edge
-        able = [th for th in self.reachable.threads_of(address) if th is not waiter and not th.idle]
+        able = [th for th in self.reachable.agents_of(address) if th is not waiter and not th.idle]
         if able:
             edge.candidates = [self.node(th) for th in able]
             edge.note = (
@@ -458,7 +470,7 @@ class Finder:
     def _able(self, address: int, waiter: ThreadView) -> list[Any]:
         """The nodes of the threads that can reach an object, are no idle helpers and do not wait for it themselves."""
         if address not in self._free:  # asked once for all who wait for it
-            reach = self.reachable.threads_of(address)
+            reach = self.reachable.agents_of(address)
             self._free[address] = [th for th in reach if not th.idle and not waits_for(th, address, LIBRARY)]
         return [self.node(th) for th in self._free[address] if th is not waiter]
 

@@ -15,35 +15,54 @@ from ..cpython.objects import Object
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from .threads import ThreadView
+    from collections.abc import Iterator, Sequence
+
+    from ..cpython.runtime import Runtime
 
 MAX_REACH = 400  # objects that one frame's variables, or one code's globals, lead to
 MAX_FIELDS = 64  # attributes of an object
 MAX_ITEMS = 32  # members of a container
 STEPS = 2
 _BUILTIN = "builtin_function_or_method"
+_LEAVES = frozenset(("int", "float", "str", "bytes", "bool", "NoneType", "complex", "function", "code", "type"))  # lead nowhere
+
+
+def references_of(rt: Runtime | None) -> References:
+    """The `References` of a process, one until it may have gone on; of one without Python, whose threads have no frames, none."""
+    if rt is None:
+        return References(rt)
+    found: References = rt.target.cached("references", lambda: References(rt))
+    return found
 
 
 class References:
-    """The objects that frames of one `Runtime` can name."""
+    """The objects that frames of one `Runtime` can name.
+
+    Frames with the same variables are one `Reach`: hundreds of threads of a pool, and the calls that one hands on."""
 
     def __init__(self, rt: Any) -> None:
         self.rt = rt
         self._children: dict[tuple[int, frozenset[str]], list[tuple[str, Any]]] = {}
-        self._globals: dict[int, list[tuple[str, Any]]] = {}
+        self._globals: dict[int, Reach] = {}
         self._codes: dict[int, frozenset[str]] = {}
-        self._frames: dict[int, list[tuple[str, Any]]] = {}
+        self._locals: dict[Any, Reach] = {}
+        self._frames: dict[int, tuple[Reach, Reach]] = {}
 
-    def of_frame(self, frame: Any) -> list[tuple[str, Any]]:
-        """`[(path, Object)]`: the frame's variables, the globals its code uses, and what hangs on both."""
+    def reaches(self, frame: Any) -> tuple[Reach, Reach]:
+        """What hangs on a frame's variables, and on the globals that its code uses."""
         found = self._frames.get(frame.address)
         if found is None:
-            found = self._frames[frame.address] = self._locals_of(frame) + self._globals_of(frame)
+            found = self._frames[frame.address] = self._locals_of(frame), self._globals_of(frame)
         return found
+
+    def of_frame(self, frame: Any) -> Iterator[tuple[str, Any]]:
+        """(path, Object): the frame's variables, the globals its code uses, and what hangs on both."""
+        for reach in self.reaches(frame):
+            yield from reach.named
 
     def name_of(self, frame: Any, address: int) -> str:
         """The path by which a frame names the object at `address`, '' where it cannot."""
-        return next((path for path, obj in self.of_frame(frame) if obj.address == address), "")
+        return next((reach.paths[address] for reach in self.reaches(frame) if address in reach.paths), "")
 
     def _names(self, frame: Any) -> frozenset[str]:
         key = frame.code.address
@@ -55,24 +74,29 @@ class References:
                 self._codes[key] = frozenset()
         return self._codes[key]
 
-    def _locals_of(self, frame: Any) -> list[tuple[str, Any]]:
+    def _locals_of(self, frame: Any) -> Reach:
         try:
-            variables = [(name, value) for name, value in frame.locals() if isinstance(value, Object)]
+            variables = [(name, value) for name, value in frame.locals() if isinstance(value, Object) and not _is_leaf(value)]
         except GdbextError:
-            return []
-        return self._expand(variables, self._names(frame))
+            return NOTHING
+        names = self._names(frame)
+        key = tuple([(name, value.address) for name, value in variables]), names
+        found = self._locals.get(key)
+        if found is None:
+            found = self._locals[key] = Reach(self._expand(variables, names)) if variables else NOTHING
+        return found
 
-    def _globals_of(self, frame: Any) -> list[tuple[str, Any]]:
+    def _globals_of(self, frame: Any) -> Reach:
         key = frame.code.address
         if key not in self._globals:
-            self._globals[key] = []  # what cannot be read names nothing
+            self._globals[key] = NOTHING  # what cannot be read names nothing
             names = self._names(frame)
             try:
                 held = dialects.named(self.rt, frame.globals().dict_entries(), names) if names else []
             except GdbextError:
                 held = []
             wanted = [(name, self.rt.object(value)) for name, value in held]
-            self._globals[key] = self._expand(wanted, names)
+            self._globals[key] = Reach(self._expand([(name, obj) for name, obj in wanted if not _is_leaf(obj)], names))
         return self._globals[key]
 
     def _expand(self, roots: list[tuple[str, Any]], names: frozenset[str]) -> list[tuple[str, Any]]:
@@ -134,21 +158,50 @@ class References:
         return []
 
 
+class Reach:
+    """What hangs on some variables. `named`: `[(path, Object)]`, the nearest first; `paths`: {address: path}."""
+
+    def __init__(self, named: list[tuple[str, Any]]) -> None:
+        self.named = named
+        self.paths: dict[int, str] = {obj.address: path for path, obj in named}
+
+
+NOTHING = Reach([])
+
+
 class Reachable:
-    """Which threads can reach which object: the index over all frames of all threads, built at its first use."""
+    """Which agents (threads, or asyncio tasks: whatever has `python` frames) can reach which object: the index over all their
+    frames, built at its first use."""
 
-    def __init__(self, references: References, threads: list[ThreadView]) -> None:
-        self.references, self.threads = references, threads
-        self._index: dict[int, list[ThreadView]] | None = None
+    def __init__(self, references: References, agents: Sequence[Any]) -> None:
+        self.references, self.agents = references, agents
+        self._holders: dict[Reach, list[Any]] | None = None
+        self._by_address: dict[int, list[Reach]] = {}
 
-    def threads_of(self, address: int) -> list[ThreadView]:
-        """The threads some frame of which can name the object at `address`."""
-        if self._index is None:
-            self._index = {}
-            for thread in self.threads:
-                for address_ in {obj.address for frame in thread.python for _, obj in self.references.of_frame(frame)}:
-                    self._index.setdefault(address_, []).append(thread)
-        return self._index.get(address, [])
+    def agents_of(self, address: int) -> list[Any]:
+        """The agents some frame of which can name the object at `address`."""
+        if self._holders is None:
+            self._holders = self._index()
+        found = {id(agent) for reach in self._by_address.get(address, ()) for agent in self._holders[reach]}
+        return [agent for agent in self.agents if id(agent) in found] if found else []
+
+    def _index(self) -> dict[Reach, list[Any]]:
+        holders: dict[Reach, list[Any]] = {}
+        for agent in self.agents:
+            for reach in {reach: True for frame in agent.python for reach in self.references.reaches(frame)}:
+                holders.setdefault(reach, []).append(agent)
+        for reach in holders:
+            for address in reach.paths:
+                self._by_address.setdefault(address, []).append(reach)
+        return holders
+
+
+def _is_leaf(obj: Any) -> bool:
+    """Whether an object is of a kind that is no lock and leads to none; what cannot be read is."""
+    try:
+        return obj.type.builtin_name in _LEAVES
+    except GdbextError:
+        return True
 
 
 def _short(rt: Any, key: int) -> str:

@@ -194,6 +194,7 @@ def _watch(live: list[ProcessSamples], runtimes: dict[int, Runtime], seconds: fl
             s.waited = s.waited or system_calls.waits_for_others(s.pid, rt.target.arch)
             if number == 0:
                 s.first = {**_settled(rt)}
+            if s.first.get("tasks") is None:  # as they are at the first look at which they can be listed
                 s.first["tasks"] = async_waits.keys(rt)
                 if s.first["tasks"]:
                     s.first["unread"] = _unread(system_calls.Files(s.pid).watched())
@@ -237,8 +238,10 @@ def _last_look(s: ProcessSamples, rt: Runtime) -> None:
     except GdbextError as e:
         s.partial.append(str(e))
         return
-    before = s.first.get("tasks", {})
-    now = async_waits.keys(rt)
+    before, now = s.first.get("tasks"), s.tasks.keys()
+    if before is None or now is None:  # nothing is known of their progress: nobody is said to stand
+        s.moved_tasks = {t.node for t in s.tasks.tasks}
+        return
     changed = {address for address, key in now.items() if before.get(address) != key}
     gone = sum(address not in now for address in before)
     s.moved_tasks = {t.node for t in s.tasks.tasks if t.address in changed}
