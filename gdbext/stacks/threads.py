@@ -103,14 +103,14 @@ class ThreadView:
     def _is_idle(self) -> bool:
         if not self.frames:
             return False
+        waits = any(waits_in_kernel(f.function or "") for f in self.native[:3])
         if not self.python:
-            waits = any(waits_in_kernel(f.function or "") for f in self.native[:3])
             return waits or self.state == "S" and not any(f.function for f in self.native[:2])
         for frame in self.frames:
             if frame.kind == "native":
                 continue
             if any(frame.file.endswith(file) and frame.function == function for file, function in IDLE):
-                return self.state != "R"
+                return waits or self.state != "R"  # a stop wakes it, and on a busy machine it is runnable for a while after that
             if os.path.basename(frame.file) not in _BELOW_IDLE:
                 return False
         return False

@@ -9,6 +9,7 @@ import pytest
 from gdbext.cpython.event_loops import EventLoop
 from gdbext.cpython.locks import handler_depth
 from gdbext.stacks import async_waits
+from gdbext.stacks.threads import Frame, ThreadView
 from gdbext.stacks.waits import Edge, cycles, root, sentence
 
 
@@ -110,3 +111,21 @@ def test_a_timer_of_memory_that_was_freed_under_the_reader_is_not_late(monkeypat
         readings[:] = [loop(*first), loop(*second)]
         (state,) = async_waits._loop_states(rt, [], 100.0)
         assert (state.late, state.overdue) == late and not readings
+
+
+@pytest.mark.parametrize(
+    "native, state, idle",
+    [
+        ("__futex_abstimed_wait_common", "S", True),
+        ("__futex_abstimed_wait_common", "R", True),  # a stop has woken it, and it has not had a processor since
+        ("memcpy", "R", False),
+        ("memcpy", "S", True),
+        (None, "R", False),
+    ],
+)
+def test_a_pools_worker_is_idle_by_where_it_stands(native, state, idle):
+    thread = ThreadView(SimpleNamespace(tid=7, name="", state=state))
+    thread.native = [Frame("native", native, "libc.so.6")] if native else []
+    thread.python = [Frame("python", "_worker", "/lib/python3.11/concurrent/futures/thread.py")]
+    thread.frames = [*thread.native, *thread.python]
+    assert thread.idle is idle

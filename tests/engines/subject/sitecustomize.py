@@ -15,11 +15,14 @@ import signal
 import sys
 
 FOLDER = os.environ.get("GDBEXT_TRUTH")
+UPDATERS = {"block_pool.py", "single_type_kv_cache_manager.py"}  # whoever stands in them may have the cache half updated
 
 
 def kv_truth(frame):
     """What the engine's own objects, found on this thread's stack, say of the KV cache; None without any."""
+    files = set()
     while frame is not None:
+        files.add(os.path.basename(frame.f_code.co_filename))
         owner = frame.f_locals.get("self")
         for find in (vllm_scheduler, vllm_worker, sglang_scheduler):
             try:
@@ -27,7 +30,7 @@ def kv_truth(frame):
             except AttributeError:
                 continue
             if found:
-                return found
+                return {**found, "updating": sorted(files & UPDATERS)}
         frame = frame.f_back
     return None
 
