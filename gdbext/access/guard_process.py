@@ -11,12 +11,12 @@ import select
 import signal
 import socket
 import sys
-import threading
 
 if __name__ == "__main__":  # run as a script: this folder must not be searched first, its modules belong to a package
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from gdbext.access import ptrace, recovery
+from gdbext.access.background import background_thread
 from gdbext.access.liveness import LivenessMutex
 
 PIDFD_OPEN = 434
@@ -56,7 +56,7 @@ class Server:
     def serve(self) -> None:
         """Returns when gdb has ended and nothing of it is left in any process."""
         if self.life is not None and ptrace.MACHINE in recovery.TGKILL:
-            threading.Thread(target=self._wait_for_last_moments, args=(self.life,), daemon=True).start()
+            background_thread(self._wait_for_last_moments, self.life)
         buffer, pidfd, poll = b"", _pidfd(self.tracer), select.poll()
         poll.register(self.channel, select.POLLIN)
         if pidfd >= 0:

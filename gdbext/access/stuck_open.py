@@ -20,6 +20,7 @@ import time
 from typing import Any
 
 from . import ptrace
+from .background import background_thread
 
 PATH_ARGUMENT = {"x86_64": {2: 0, 257: 1, 437: 1}, "aarch64": {56: 1, 437: 1}}  # open, openat, openat2: which one is the path
 READS = {"x86_64": (0, 17, 19), "aarch64": (63, 67, 65)}  # read, pread64, readv
@@ -45,12 +46,7 @@ class OpensEnd:
         self._done = threading.Event()
         self._handler = signal.signal(KICK, lambda *_: None)  # not SA_RESTART: what waits returns EINTR
         waiter = (threading.get_native_id(), threading.get_ident(), {(fd, _identity(fd)) for fd in _descriptors()})
-        self._thread = threading.Thread(target=self._watch, args=waiter, daemon=True)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            self._thread.start()  # it blocks what this thread blocks now: no Ctrl-C is to end in it
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._thread = background_thread(self._watch, *waiter)
         atexit.register(self.end)  # gdb's end: a thread that goes on while Python is taken down may take gdb with it
 
     def end(self) -> None:

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..access import ptrace
+from ..access.background import background_thread
 from ..access.in_root import is_of_who_opens, open_in_root
 from ..access.loaded import library_names
 from ..access.permission import permission_hint
@@ -150,8 +151,7 @@ class WayOut:
 
     def __enter__(self) -> WayOut:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        self._thread = threading.Thread(target=self._watch, daemon=True)  # it blocks what this thread blocks
-        self._thread.start()
+        self._thread = background_thread(self._watch)
         return self
 
     def __exit__(self, *_: Any) -> None:

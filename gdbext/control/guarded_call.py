@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import gdb
 
 from ..access import ptrace
+from ..access.background import background_thread
 from ..access.cli_gdb import command
 from ..errors import GdbextError
 
@@ -85,7 +86,7 @@ def _go_on(done: Callable[[], bool]) -> bool:
         signals.append(getattr(event, "stop_signal", ""))
 
     ended = threading.Event()
-    threading.Thread(target=_stop_when, args=(done, ended), daemon=True).start()
+    background_thread(_stop_when, done, ended)
     gdb.events.stop.connect(stopped)
     try:
         gdb.execute("continue", to_string=True)

@@ -11,6 +11,7 @@ from typing import Iterator
 
 import gdb
 
+from ..access.background import background_thread
 from .hw_breakpoints import FRONT_END
 
 
@@ -33,7 +34,7 @@ def interrupted_after(seconds: float) -> Iterator[Limit]:
             os.kill(os.getpid(), signal.SIGINT)
 
     if seconds:
-        threading.Thread(target=wait, daemon=True).start()
+        background_thread(wait)
     try:
         yield limit
     finally:

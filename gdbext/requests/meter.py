@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from ..access.background import background_thread
 from ..access.retry import retry_reading
 from ..cpython.runtime import open_runtime
 from ..engines import kv_view, shm_rings
@@ -142,13 +143,12 @@ class Beside:
         self.notes: List[str] = []
         self._meters = [(engine, EngineMeter(engine)) for engine in engines if engine.spec is not None]
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gdbext engines", daemon=True)
 
     def __enter__(self) -> Beside:
         if self._meters:
             self._switch = sys.getswitchinterval()
             sys.setswitchinterval(0.0005)  # the other thread looks a hundred times a second
-            self._thread.start()
+            self._thread = background_thread(self._run)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -20,17 +20,16 @@ while frame is not None:
 def test_a_list_that_grows_is_found_by_its_path(vllm, running, truth, tmp_path):
     pid, saved = pid_of(vllm, "VLLM::EngineCore"), str(tmp_path / "before.json")
 
-    def grow(count):
+    def grown(count, command):
+        """What a command answers once the list has grown, while the engine stands: at full work it takes the processors."""
         with open(os.path.join(running.folder, f"{pid}.do"), "w") as f:
             f.write(GROW.format(count=count))
         with truth(pid):
-            pass
+            return answer(command)
 
-    grow(10)
-    first = answer(f"pyheap -on {pid} -save {saved} -json")
+    first = grown(10, f"pyheap -on {pid} -save {saved} -json")
     assert first["partial"] == [] and first["pauses"] and first["tracked"] > 100_000
-    grow(3000)
-    rows = answer(f"pyheap -on {pid} -diff {saved} -json")["growth"][:5]
+    rows = grown(3000, f"pyheap -on {pid} -diff {saved} -json")["growth"][:5]
     found = [row for row in rows if (row["owner_shown"] or "").endswith("kv_cache_manager.finished")]
     assert found and (found[0]["type"], found[0]["before"], found[0]["after"]) == ("list", 10, 3010), rows
 

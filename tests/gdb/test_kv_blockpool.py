@@ -15,7 +15,7 @@ from gdbext.engines.vllm import kv as vllm_kv
 from gdbext.kvcache import invariants, model
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "blockpools.py")
-LARGE = 1_000_000
+LARGE = 200_000
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,21 @@
+"""Threads of our own beside gdb's."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any, Callable
+
+
+def background_thread(run: Callable[..., Any], *arguments: Any) -> threading.Thread:
+    """Start a daemon thread that no signal reaches. -> the `threading.Thread`
+
+    gdb waits for SIGCHLD in its main thread, and Linux may hand it to any thread that does not block it: gdb would wait for ever,
+    and the process that it attaches to would stand as long. Ctrl-C is gdb's too."""
+    thread = threading.Thread(target=run, args=arguments, daemon=True)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        thread.start()  # it blocks what this thread blocks now
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return thread
