@@ -48,12 +48,14 @@ def select_inferior(inferior: Any) -> None:
 
 
 class selected:
-    """Selects an inferior or thread for a `with` block and gives back what was selected before: inferior, thread and frame."""
+    """Selects an inferior or thread for a `with` block and gives back what was selected before: inferior, thread and frame, in
+    cuda-gdb the thread of the GPU that was in focus."""
 
     def __init__(self, inferior: Any = None, thread: Any = None) -> None:
         self.inferior, self.thread = inferior, thread
 
     def __enter__(self) -> None:
+        self.was_focus = _device_focus()
         self.was_inferior = gdb.selected_inferior()
         self.was_thread = gdb.selected_thread()
         try:
@@ -71,7 +73,10 @@ class selected:
         if self.was_thread and self.was_thread.is_valid():  # not "is not None": the None of cuda-gdb 11.8 is another
             if gdb.selected_thread() != self.was_thread:
                 self.was_thread.switch()
-            if self.was_frame and self.was_frame.is_valid():
+            if self.was_focus:
+                if _device_focus() != self.was_focus:
+                    gdb.execute("cuda " + self.was_focus, to_string=True)
+            elif self.was_frame and self.was_frame.is_valid():
                 self.was_frame.select()
 
 
@@ -82,6 +87,22 @@ def core_file(inferior: Any) -> str | None:
         return str(core.filename)
     found = re.search(r"^\s*[`'‘\"](.+?)['’\"], file type elf", _core_part(gdb.execute("info files", to_string=True)), re.M)
     return os.path.expanduser(found.group(1)) if found else None
+
+
+def holds_gpu_core() -> bool:
+    """Whether cuda-gdb has a GPU core open: from 13.0 on it has a process and a thread then, with numbers that nobody has."""
+    return "CUDA core dump" in gdb.execute("info files", to_string=True)
+
+
+def _device_focus() -> str:
+    """cuda-gdb's focus on the device, as its command `cuda` takes it; '' where it is on the host, and in any other gdb."""
+    try:
+        gdb.parameter("cuda break_on_launch")
+        text = gdb.execute("cuda kernel block thread", to_string=True)
+    except (gdb.error, RuntimeError):
+        return ""
+    found = re.search(r"kernel \d+, block \(\d+,\d+,\d+\), thread \(\d+,\d+,\d+\)", text)
+    return re.sub(r", (?=[bt])", " ", found.group()) if found else ""
 
 
 def _core_part(text: str) -> str:
@@ -250,6 +271,6 @@ def is_local(inferior: Any) -> bool:
     """Whether the process of an inferior runs on this machine, where its /proc can be read."""
     connection = getattr(inferior, "connection", None)
     if connection is not None:
-        return bool(connection.type == "native")
+        return "remote" not in connection.type  # "native"; cuda-gdb has a type of its own
     with selected(inferior):
         return "remote" not in gdb.execute("maint print target-stack", to_string=True)

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from ..access.base import NativeFrame, Target, Thread
     from ..cpython.frames import PyFrame
     from ..cpython.reprs import Limits
+    from ..cpython.runtime import Runtime
     from ..render.text import Style
 
 
-launches = lazy_module("kernels.launch")
+launches, triton = lazy_module("kernels.launch"), lazy_module("kernels.triton")
 
 
 def python_frame(frame: PyFrame, private: Collection[str] | None = None, limits: Limits | None = None) -> dict[str, Any]:
@@ -69,17 +70,21 @@ def native_frame(frame: NativeFrame, level: int) -> dict[str, Any]:
     }
 
 
-def launched_kernel(target: Target, thread: Thread | None, native: list[NativeFrame]) -> dict[str, Any] | None:
-    """The kernel that a thread is about to launch as a frame of its own, None where it launches none."""
-    if (
-        not native
-        or "LaunchKernel" not in native[0].function
-        and "LaunchCooperative" not in native[0].function
-        or not target.is_stopped
-    ):
+def launched_kernel(
+    target: Target, thread: Thread | None, native: list[NativeFrame], rt: Runtime | None = None
+) -> dict[str, Any] | None:
+    """The kernel that a thread is about to launch as a frame of its own, None where it launches none. `rt`: of the process's
+    Python, whose Triton knows the names of what the driver launches."""
+    if not native or not target.is_stopped:
         return None
+    entry = native[0].function
+    if "LaunchKernel" not in entry and "LaunchCooperative" not in entry and (target.pid, native[0].pc) not in launches.watched:
+        return None
+    own = None
     try:
         found = launches.launch_at(target, target.registers(thread))
+        if found is not None and rt is not None and launches.is_driver(found.entry):
+            own = triton.compiled(rt).get(found.function)
     except GdbextError:
         return None  # its frames are all there; llm-launch says what could not be read
     if found is None:
@@ -87,7 +92,7 @@ def launched_kernel(target: Target, thread: Thread | None, native: list[NativeFr
     return {
         "level": 0,
         "kind": "kernel",
-        "function": escape(found.name),
+        "function": escape(found.name if own is None else own.name),
         "file": "",
         "line": None,
         "pc": Address(found.function),

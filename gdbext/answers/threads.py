@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any, Collection, Dict, List
 
     from ..access.base import Target
+    from ..cpython.runtime import Runtime
     from ..render.text import Style
     from ..stacks.threads import ThreadView
 
@@ -33,9 +34,16 @@ def thread_frames(
     return found
 
 
-def thread_data(target: Target, view: ThreadView, private: Collection[str] | None = None, whole: bool = False) -> Dict[str, Any]:
-    """A thread with its frames as the JSON `thread`; `private` and `whole` as for `thread_frames`."""
-    kernel = launched_kernel(target, view.thread, view.native)
+def thread_data(
+    target: Target,
+    view: ThreadView,
+    private: Collection[str] | None = None,
+    whole: bool = False,
+    rt: Runtime | None = None,
+) -> Dict[str, Any]:
+    """A thread with its frames as the JSON `thread`; `private` and `whole` as for `thread_frames`, `rt` as for
+    `launched_kernel`."""
+    kernel = launched_kernel(target, view.thread, view.native, rt)
     data = {
         "tid": view.tid,
         "pid": target.pid,

@@ -77,7 +77,7 @@ class LlmBt(Command):
             only = only if only is not None else session.python_thread(args.on).tid
         views = threads.read_threads(target, rt, partial, native=target.is_stopped, only=only)
         private = session.private(rt, args) if args.locals and rt is not None else None
-        found = [(view, thread_data(target, view, private, args.raw)) for view in views]
+        found = [(view, thread_data(target, view, private, args.raw, rt)) for view in views]
         partial += threads.reasons_of(views)
         if not target.is_stopped:
             partial.append("no native frames: the process runs (llm-attach or llm-snapshot it)")

@@ -183,11 +183,6 @@ class PyTensors(Command):
             "devices": _sums(rows, lambda r: r["device"], "device"),
             "owners": _sums(rows, lambda r: group_of(r["owner_shown"]) if r["owner"] else None, "owner"),
         }
-        if any(r["device"].startswith("cuda") for r in rows):
-            partial.append(
-                "the CUDA caching allocator's own totals are not found in memory: "
-                "in the process, torch.cuda.memory_stats() has them"
-            )
         if args.save:
             data["saved"] = _save(args.save, data, args.force)
         if before is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from ..access import live_gdb
 from ..access.cli_gdb import command
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..kernels import parameters
@@ -150,12 +151,8 @@ class CudaGdb:
         return now
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes of global memory. Refused without a focus: cuda-gdb then answers zeros without an error."""
-        if self.focus() is None:
-            raise GdbextError(
-                "device memory is read under a device focus: llm-focus (or cuda kernel 0) first; without one cuda-gdb answers "
-                "zeros"
-            )
+        """Bytes of global memory. Where cuda-gdb's Python has no function for it, refused without a focus: cuda-gdb then answers
+        zeros without an error."""
         if not 0 < size <= MAX_READ:
             raise FaultError(address, size, "not a size")
         reader = getattr(getattr(gdb, "cuda", None), "read_global_memory", None)
@@ -164,6 +161,11 @@ class CudaGdb:
                 return bytes(reader(address, size))
             except (RuntimeError, gdb.error) as e:
                 raise FaultError(address, size, str(e).strip()) from None
+        if self.focus() is None:
+            raise GdbextError(
+                "device memory is read under a device focus: llm-focus (or cuda kernel 0) first; without one cuda-gdb answers "
+                "zeros"
+            )
         return self._dumped("global", address, size)
 
     def parameter_bytes(self, offset: int, size: int) -> bytes:
@@ -216,7 +218,7 @@ class CudaGdb:
         return bool(re.search(r"^Line \d+ ", self.execute("info line *$pc"), re.M))
 
     def is_core(self) -> bool:
-        return "CUDA core dump" in self.execute("info files")
+        return live_gdb.holds_gpu_core()
 
     def variable(self, name: str) -> int | None:
         """An integer variable of the focused code, None where it cannot be read (no -G, optimised out, another scope)."""
@@ -228,8 +230,7 @@ class CudaGdb:
 
     def open_core(self, path: str) -> bool:
         """Opens a GPU core where nothing else is open; -> whether it is open now."""
-        text = self.execute("info files")
-        if "CUDA core dump" not in text:
+        if not self.is_core():
             if gdb.selected_inferior().pid:
                 return False
             self.execute("target cudacore {}", path)

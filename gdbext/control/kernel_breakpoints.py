@@ -147,7 +147,11 @@ class KernelBreakpoint:
                 gate.open(bool(self.armed))
 
     def _set_launch(self, *where: Any) -> None:
-        """Sets a breakpoint with a number; gdb's own message about it is swallowed, but inside stop()."""
+        """Sets a breakpoint with a number; gdb's own message about it is swallowed, but inside stop(). `where`: as for
+        `LaunchBreakpoint`."""
+        entry, address = where[:2]
+        if entry:
+            launch.watched[self.inferior.pid, address] = entry
         self.numbered.append(
             LaunchBreakpoint(self, *where) if self._in_stop else silently(lambda: LaunchBreakpoint(self, *where))
         )
@@ -161,7 +165,6 @@ class KernelBreakpoint:
         if address in self.entries:
             return
         self.entries.add(address)
-        launch.handed_out[self.inferior.pid, address] = name
         module = self.target.module_at(address)
         self._in_stop = True
         try:
@@ -465,7 +468,10 @@ def _on_thread(event: Any) -> None:
 
 
 def _look_through(one: KernelBreakpoint, path: str | None) -> None:
-    """A library came: only it is looked through, and everything only if there is something in it for this breakpoint."""
+    """A library came: only it is looked through, and everything only if there is something in it for this breakpoint. Breakpoints
+    in the kernels themselves need none of it: cuda-gdb places them when the device gets its code."""
+    if one.device:
+        return
     try:
         found = open_elf(path or "")
         first, one.searched = one.searched != one.inferior.pid, one.inferior.pid

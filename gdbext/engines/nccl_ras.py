@@ -2,7 +2,7 @@
 somebody of the engine's user listens on its port in this network namespace.
 
 The protocol, lines of text: src/ras/client.cc and client_support.cc of NCCL 2.24 to 2.30. JSON (`SET FORMAT json`) came with
-2.29; before that the answer is text for people, of which `Errors` and `Warnings` are taken.
+2.28; before that the answer is text for people, of which `Errors` and `Warnings` are taken.
 """
 
 from __future__ import annotations

@@ -44,6 +44,11 @@ DRIVER_ENTRIES = (
 ENTRIES = RUNTIME_ENTRIES + DRIVER_ENTRIES
 MAX_LOCATIONS = 20000
 
+# A parameter that is a tensor or holds some; not one whose type was made inside a function that takes tensors (a lambda).
+_TENSOR = re.compile(r"(?:const )?(?:(?:std|c10|at)::[\w:]+<)*at::Tensor\b")
+# NVIDIA's own libraries: hundreds of MiB of packed GPU code, and none of the catalogue's kernels.
+_NVIDIA = re.compile(r"/lib(cublas\w*|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cutensor\w*|nccl|npp\w*|nvjpeg|nvshmem\w*)\.so")
+
 
 class Kernel:
     """One name of the catalogue. `kernel`: identifier; `launch`: "runtime", "driver" or "cpu"; `role`, `engine`, `backend`,
@@ -195,7 +200,7 @@ class _Scan:
             return list(rows.values())
         return [
             Row(k, k.kernel, self.path, k.engine or self.engine, "device")
-            for k in _in_device_code(self.elf, self.wanted)
+            for k in ([] if _NVIDIA.search(self.path) else _in_device_code(self.elf, self.wanted))
             if self.pattern is None or self.pattern.search(k.kernel)
         ]
 
@@ -225,7 +230,7 @@ class _Scan:
             return None
         if self.pattern is not None and not self.pattern.search(signature.text):
             return None
-        takes_tensors = any("at::Tensor" in p for p in signature.parameters or ())
+        takes_tensors = any(_TENSOR.match(p) for p in signature.parameters or ())
         if takes_tensors and kernel.launch == "runtime" and kernel.role != "launcher":
             return kernel.as_launcher()  # vLLM names some host functions as their kernels
         return kernel

@@ -18,7 +18,7 @@ from typing import Any
 from ..access import elf
 from ..errors import GdbextError, LayoutError, NotFoundError
 
-EM_CUDA, OSABI = 190, (0x33, 0x41)  # 0x41: what CUDA 13 marks its code with; no core of it was seen yet
+EM_CUDA, OSABI = 190, (0x33, 0x41)  # driver 580 (CUDA 13.0) writes 0x33; 0x41 is what CUDA 13 marks its code with
 MAX_ROWS = 1 << 20  # of one kind: a GPU of 256 SMs with 64 warps of 32 lanes has half of them
 MAX_FAULTS = 4096
 MAX_IMAGES = 2 << 30  # bytes of modules looked into for names
@@ -83,18 +83,26 @@ EXCEPTIONS = {
 
 
 LATEST = 64  # instructions between the one at fault and where the thread stands
+LOADS = (0x381, 0x980, 0x981)
+
+
+def _overlap(written: int, register: int) -> bool:
+    """Whether an instruction that writes up to four registers from `written` on may change the address in `register` and the
+    next."""
+    return written <= register + 1 and written + 3 >= register
 
 
 def touches(code: bytes, major: int) -> tuple[int, int] | None:
     """(register, offset) that a 16-byte instruction of compute capability 7.0 to 12.x addresses global memory by: the address
-    is in that register and the next one. None for any other than LDG, STG and RED with a register. The encoding is what
-    nvdisasm 13.2 shows of code that nvcc 13.0 makes for sm_75 to sm_120."""
+    is in that register and the next one. None for any other than LDG, STG, RED and, from 8.0 on, the generic LD and ST with a
+    register, and for a load into its own address: the registers are those after it. The encoding is what nvdisasm 13.2 shows
+    of code that nvcc 13.0 makes for sm_75 to sm_120; in cores of an H100 LDG gave the address at fault."""
     low = int.from_bytes(code[:8], "little")
     kinds = (
-        (0x381, 0x386, 0x38E) if major < 8 else (0x381, 0x386, 0x38E, 0x981, 0x986, 0x98E, 0x9A6)
+        (0x381, 0x386, 0x38E) if major < 8 else (0x381, 0x386, 0x38E, 0x980, 0x981, 0x985, 0x986, 0x98E, 0x9A6)
     )  # before 8.0 the second ones add a uniform register
-    register = low >> 24 & 0xFF
-    if low & 0xFFF not in kinds or register == 0xFF:
+    register, loaded = low >> 24 & 0xFF, low >> 16 & 0xFF
+    if low & 0xFFF not in kinds or register == 0xFF or low & 0xFFF in LOADS and _overlap(loaded, register):
         return None
     return register, int.from_bytes(code[5:8], "little", signed=True)
 
@@ -361,8 +369,8 @@ class GpuCore:
             if low & 0xFFF == 0x918:
                 continue  # NOP
             if (
-                low & 0xFF0 in (0x940, 0x950) or written <= register + 1 and written + 3 >= register
-            ):  # a branch, or one of up to four registers in a row
+                low & 0xFF0 in (0x940, 0x950) or _overlap(written, register)
+            ):  # a branch
                 return None
         start, size = self._extent(registers[0])
         if 4 * register + 8 > size:

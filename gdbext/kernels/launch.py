@@ -346,13 +346,13 @@ def decode_call(target: Target, name: str, registers: Registers, vector: Callabl
 
 
 # ---- what a stopped thread stands at ---------------------------------------------------------------------------------------
-handed_out = {}  # (pid, address) -> launch function, of those that a driver gave by cuGetProcAddress while llm-break looked on
+watched = {}  # (pid, address) -> launch function, of those that llm-break looks at; a symbol does not always name them
 
 
 def entry_at(target: Target, pc: int) -> str:
     """The launch function whose first instruction `pc` is, '' for none."""
-    if (getattr(target, "pid", None), pc) in handed_out:
-        return handed_out[target.pid, pc]
+    if (getattr(target, "pid", None), pc) in watched:
+        return watched[target.pid, pc]
     module = target.module_at(pc)
     if module is None:
         return ""

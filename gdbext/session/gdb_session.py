@@ -49,7 +49,7 @@ class GdbSession(Session):
         return this_of(classes, types)
 
     def _of_inferior(self, inferior):
-        from ..access.live_gdb import LiveGdbTarget, core_file, selected
+        from ..access.live_gdb import LiveGdbTarget, core_file, holds_gpu_core, selected
 
         known = self._inferiors.get(inferior.num)
         if known is None or known.pid != inferior.pid or not known.inferior.is_valid():
@@ -57,6 +57,8 @@ class GdbSession(Session):
                 kind = LiveGdbTarget
                 if core_file(inferior):
                     from ..access.core_gdb import CoreGdbTarget as kind
+                elif self.sees_device() and holds_gpu_core():
+                    raise GdbextError("a GPU core is open: it has no host side (llm-gpucore FILE shows what it holds)")
                 label = next((r.label for r in self.ranks if r.pid == inferior.pid and not r.process.fate()), "")
                 known = self._inferiors[inferior.num] = kind(inferior, label)
             known.device_memory = self._device_memory()

@@ -68,7 +68,10 @@ def stops(said):
 @pytest.mark.every_gdb
 @pytest.mark.parametrize("program", ["shared", "static", "debug", "stripped", "static-stripped"])
 def test_one_stop_for_each_launch_with_all_values_right(gdb, compiled, program):
-    said = gdb(["llm-break paged-attention", "run", *STOP * 6, "llm-break -json"], [compiled[program], "-ex", "set args 2"])
+    said = gdb(
+        ["llm-break paged-attention", "run", "llm-bt", *STOP * 6, "llm-break -json"], [compiled[program], "-ex", "set args 2"]
+    )
+    assert "about to be launched" in said.outputs[2]  # also where no symbol names the launch function
     wanted = [t for t in truths(said.text) if t["kernel"] in WANTED]
     assert len(wanted) == 6 and '{"end": true}' in said.text
     found = stops(said)

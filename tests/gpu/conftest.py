@@ -1,14 +1,17 @@
 """For tests on real hardware: an NVIDIA GPU with its driver, the cuda-gdb and nvcc of its own toolkit. Where one is missing every
 test here is skipped, with what is missing as the reason."""
 
+import contextlib
 import functools
 import glob
+import json
 import os
 import shutil
 import subprocess
 
 import pytest
 from harness.gdb_run import fetched, run_gdb
+from harness.subjects import spawned
 
 
 def _tool(name):
@@ -42,7 +45,8 @@ def cuda_gdb():
     return functools.partial(run_gdb, _tool("cuda-gdb"))
 
 
-SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "paged.cu")
+SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
+SOURCE = os.path.join(SUBJECTS, "paged.cu")
 
 
 def build(folder, arch="native"):
@@ -77,3 +81,24 @@ def programs(tmp_path_factory):
 def program(programs):
     """The one with device debug information."""
     return programs["debug"]
+
+
+@pytest.fixture(scope="session")
+def cuda_python(torch_python):
+    """An interpreter whose torch uses the GPU."""
+    asked = [torch_python, "-c", "import torch; assert torch.cuda.is_available()"]
+    if subprocess.run(asked, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("the environment's torch is built without CUDA: set GDBEXT_TEST_TORCH_PYTHON")
+    return torch_python
+
+
+@pytest.fixture
+def standing(cuda_python):
+    """-> function: a subject's name and arguments -> context of (Popen, its truth) once it has said that"""
+
+    @contextlib.contextmanager
+    def start(name, *arguments):
+        with spawned([cuda_python, os.path.join(SUBJECTS, name), *arguments], ready="{") as process:
+            yield process, json.loads(process.said)
+
+    return start

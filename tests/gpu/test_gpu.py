@@ -12,7 +12,6 @@ import time
 
 import pytest
 from harness.gdb_run import run_gdb
-from harness.subjects import spawned
 
 from gdbext.errors import GdbextError
 from gdbext.kernels import gpucore
@@ -133,20 +132,3 @@ def test_a_hung_kernel_is_dumped_on_request(cuda_gdb, program, tmp_path):
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-
-
-def test_torch_shows_the_values_of_a_cuda_tensor(cuda_gdb, torch_python, tmp_path):
-    code = (
-        "import torch,time\nt = torch.arange(12., device='cuda').reshape(3, 4)\ntorch.cuda.synchronize()\n"
-        "def wait():\n    x = t\n    torch.cuda._sleep(1 << 40)\n    print('ready', "
-        "flush=True)\n    torch.cuda.synchronize()\nwait()\n"
-    )
-    if subprocess.run(
-        [torch_python, "-c", "import torch; assert torch.cuda.is_available()"], stderr=subprocess.DEVNULL
-    ).returncode:
-        pytest.skip("the environment's torch is built without CUDA")
-    with spawned([torch_python, "-c", code], ready="ready") as process:
-        said = cuda_gdb(
-            ["cuda kernel 0", "pytensor -json t", "pytensor -repr t"], ["-p", str(process.pid)], before=["set auto-solib-add off"]
-        )
-        assert said.json(1)["shape"] == [3, 4] and "[ 4.,  5.,  6.,  7.]" in said.outputs[2]

@@ -126,8 +126,13 @@ class Grid:
         return (self.block[0] * self.block[1] * self.block[2] + 31) // 32
 
 
-# Bytes of a row of each table by release: those that cuda-gdb 11.8 reads; later drivers added fields.
-ROWS = {"r400": (72, 104, 8, 24, 32, 48), "r525": (80, 120, 8, 40, 40, 48), "newest": (88, 120, 48, 52, 80, 56)}
+# Bytes of a row of each table by release: those that cuda-gdb 11.8 reads; later drivers added fields. r580 as its core has them.
+ROWS = {
+    "r400": (72, 104, 8, 24, 32, 48),
+    "r525": (80, 120, 8, 40, 40, 48),
+    "r580": (88, 136, 48, 56, 64, 56),
+    "newest": (88, 120, 48, 52, 80, 56),
+}
 
 
 @dataclasses.dataclass

@@ -1,6 +1,8 @@
 """CUDA core dumps: what the generator (a fake, tests/gpucores.py) put in comes out; damaged ones end in one line, bounded."""
 
+import gzip
 import json
+import os
 import random
 import struct
 import time
@@ -19,7 +21,7 @@ V1 = "_ZN4vllm25paged_attention_v1_kernelIfLi64ELi16EEEvPT_PKS1_fPKib"
 V1_NAME = "void vllm::paged_attention_v1_kernel<float, 64, 16>(float*, float const*, float, int const*, bool)"
 REDUCE = "_ZN4vllm31paged_attention_v2_reduce_kernelIfLi64EEEvPT_PKS1_"
 MODULE = gpucores.cubin({V1: 384, REDUCE: 256})
-RELEASES = ("r400", "r525", "newest")
+RELEASES = ("r400", "r525", "r580", "newest")
 
 
 def ask(line):
@@ -124,6 +126,33 @@ def test_the_touched_address_is_worked_out_from_the_instruction_at_fault(tmp_pat
     assert (
         gpucore.touches(struct.pack("<2Q", 0x00001806FF047981, 0x000EA2000C1EEB00), 7) is None
     )  # LDG.E.64.SYS R4, [UR6+0x18] of sm_75
+
+
+def test_a_core_that_a_driver_wrote(tmp_path):
+    """Of an H100 by driver 580 (CUDA 13.0), but for the modules of the driver's own: tests/gpu/subjects/paged.cu with "fault",
+    which gave k_cache and put block 1 << 28 into the table of sequence 2."""
+    k_cache, path = 140451803828224, tmp_path / "gpu.core"
+    with gzip.open(os.path.join(os.path.dirname(__file__), "cores", "h100_driver_580.gz")) as packed:
+        path.write_bytes(packed.read())
+    said = ask(str(path))
+    assert said["partial"] == [] and said["global_memory"] == 0
+    (device,), (kernel,) = said["devices"], said["kernels"]
+    assert (device["name"], device["architecture"], device["sms"]) == ("NVIDIA H100 80GB HBM3", "sm_90", 132)
+    assert kernel["name"].startswith("vllm::paged_attention_v1_kernel(float*, float const*")
+    assert (kernel["grid"], kernel["block"], kernel["blocks"], kernel["warps"]) == ([8, 4, 1], [32, 1, 1], 8, 8)
+    assert [p["warps"] for p in kernel["places"]] == [8]
+    assert sorted(f["block"] for f in said["faults"]) == [[head, 2, 0] for head in range(8)]
+    for fault in said["faults"]:
+        at = k_cache + ((1 << 28) * 8 + fault["block"][0]) * 16 * 32 * 4
+        assert (fault["address"], fault["address_from"], fault["thread"]) == (hex(at), "instruction", [0, 0, 0])
+        assert (fault["exception"], fault["threads"]) == ('CUDA_EXCEPTION_14 "Warp Illegal Address"', 32)
+        assert fault["precise"] and int(fault["pc"], 16) - int(kernel["entry"], 16) == fault["offset"] == 0x250
+
+
+def test_a_load_into_its_own_address_tells_nothing():
+    """Of the same H100, a kernel built with -G: its registers are those after the load, whose lower word was 0."""
+    assert gpucore.touches(struct.pack("<2Q", 0x0000000414147980, 0x00321E000C101900), 9) is None  # LD.E R20, [R20.64]
+    assert gpucore.touches(struct.pack("<2Q", 0x0000000414187980, 0x00321E000C101900), 9) == (20, 0)  # LD.E R24, [R20.64]
 
 
 def test_registers_that_were_written_since_tell_nothing(tmp_path):

@@ -44,7 +44,7 @@ Warnings
 
 @pytest.fixture
 def served():
-    """-> function: what STATUS answers (a str: a server before 2.29, without JSON) -> port"""
+    """-> function: what STATUS answers (a str: a server before 2.28, without JSON) -> port"""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def start(answer):
