@@ -151,12 +151,12 @@ class CudaGdb:
         return now
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes of global memory. Where cuda-gdb's Python has no function for it, refused without a focus: cuda-gdb then answers
-        zeros without an error."""
+        """Bytes of global memory. Refused where no device is known, and without a focus where cuda-gdb's Python has no function for
+        it: cuda-gdb then answers zeros, or whatever it finds, without an error."""
         if not 0 < size <= MAX_READ:
             raise FaultError(address, size, "not a size")
         reader = getattr(getattr(gdb, "cuda", None), "read_global_memory", None)
-        if reader is not None:
+        if reader is not None and gdb.cuda.devices():
             try:
                 return bytes(reader(address, size))
             except (RuntimeError, gdb.error) as e:
