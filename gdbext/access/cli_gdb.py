@@ -66,3 +66,8 @@ def _call() -> None:
         _results.append(_calls.pop()())
     except BaseException as e:  # given on to the caller of `silently`: here it would be text on the terminal
         _errors.append(e)
+
+
+def holds_gpu_core() -> bool:
+    """Whether cuda-gdb has a GPU core open: from 13.0 on it has a process and a thread then, with numbers that nobody has."""
+    return "CUDA core dump" in gdb.execute("info files", to_string=True)

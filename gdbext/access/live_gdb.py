@@ -75,7 +75,8 @@ class selected:
                 self.was_thread.switch()
             if self.was_focus:
                 if _device_focus() != self.was_focus:
-                    gdb.execute("cuda " + self.was_focus, to_string=True)
+                    focus = command("cuda kernel {} block ({},{},{}) thread ({},{},{})", *self.was_focus)
+                    gdb.execute(focus, to_string=True)
             elif self.was_frame and self.was_frame.is_valid():
                 self.was_frame.select()
 
@@ -89,20 +90,16 @@ def core_file(inferior: Any) -> str | None:
     return os.path.expanduser(found.group(1)) if found else None
 
 
-def holds_gpu_core() -> bool:
-    """Whether cuda-gdb has a GPU core open: from 13.0 on it has a process and a thread then, with numbers that nobody has."""
-    return "CUDA core dump" in gdb.execute("info files", to_string=True)
-
-
-def _device_focus() -> str:
-    """cuda-gdb's focus on the device, as its command `cuda` takes it; '' where it is on the host, and in any other gdb."""
+def _device_focus() -> list[int]:
+    """The kernel, block (x, y, z) and thread (x, y, z) that cuda-gdb has in focus; [] where that is on the host, and in any other
+    gdb."""
     try:
         gdb.parameter("cuda break_on_launch")
         text = gdb.execute("cuda kernel block thread", to_string=True)
     except (gdb.error, RuntimeError):
-        return ""
-    found = re.search(r"kernel \d+, block \(\d+,\d+,\d+\), thread \(\d+,\d+,\d+\)", text)
-    return re.sub(r", (?=[bt])", " ", found.group()) if found else ""
+        return []
+    found = re.search(r"kernel (\d+), block \((\d+),(\d+),(\d+)\), thread \((\d+),(\d+),(\d+)\)", text)
+    return [int(n) for n in found.groups()] if found else []
 
 
 def _core_part(text: str) -> str:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
-from ..access import live_gdb
-from ..access.cli_gdb import command
+from ..access.cli_gdb import command, holds_gpu_core
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..kernels import parameters
 
@@ -218,7 +217,7 @@ class CudaGdb:
         return bool(re.search(r"^Line \d+ ", self.execute("info line *$pc"), re.M))
 
     def is_core(self) -> bool:
-        return live_gdb.holds_gpu_core()
+        return holds_gpu_core()
 
     def variable(self, name: str) -> int | None:
         """An integer variable of the focused code, None where it cannot be read (no -G, optimised out, another scope)."""

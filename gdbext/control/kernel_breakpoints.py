@@ -66,6 +66,7 @@ class KernelBreakpoint:
         self.spent, self.nearest, self._before = 0.0, None, None
         self.last_seen, self.logged, self._loader = {}, [], None
         self.rt = None
+        self.inlined: set[str] = set()  # signatures of kernels that are told by the launch alone
         self._named: dict[str, Any] = {}
         self._in_stop = False
         self.names = DriverNames(self, self._entry_found)
@@ -98,8 +99,12 @@ class KernelBreakpoint:
                     self._set_launch("", p.address, row.library, p.symbol)
         places = {p.address: p for row in launched for p in row.sites}
         self.hosts.update({a: p.signature for a, p in places.items() if p.kind in ("wrapper", "registered")})
+        inlined = set().union(*(row.inlined for row in launched))
+        self.inlined |= inlined
+        places = {a: p for a, p in places.items() if p.signature.text not in inlined}
         self.by_name = (
             self.by_name
+            or bool(inlined)
             or any(r.where != "host" for r in fresh)
             or len(places) > MAX_INTERNAL
             or any(r.kernel.within or _registered(r) for r in launched)
@@ -309,6 +314,8 @@ class KernelBreakpoint:
             r for r in self.kernels if r.where != "host" or r.kernel.within or _registered(r) or len(self.hosts) > MAX_INTERNAL
         ]
         if any(r.kernel.fits(signature) or r.kernel.kernel == signature.base for r in rows):
+            return True
+        if signature.text in self.inlined:
             return True
         book = catalogue.catalogue()
         if self.name == catalogue.PAGED:

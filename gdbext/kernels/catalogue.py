@@ -127,6 +127,12 @@ class BreakpointSite:
     signature: signatures.Signature
     kind: str
 
+    @property
+    def is_local(self) -> bool:
+        """Whether its mangled name says that only its own object file could see it: static, or in a namespace without a name."""
+        base = self.signature.base
+        return f"L{len(base)}{base}" in self.symbol or "_GLOBAL__N_1" in self.symbol
+
 
 @dataclasses.dataclass
 class Row:
@@ -147,6 +153,13 @@ class Row:
     def instances(self) -> int:
         """How many different instances there are."""
         return len({p.signature.text for p in self.sites})
+
+    @property
+    def inlined(self) -> set[str]:
+        """Signatures of the instances whose host code may be called by nobody: nvcc 13 makes that of templates static
+        (-static-global-template-stub), and compilers then put a copy of it where the launch is."""
+        stubs = {p.signature.text for p in self.sites if p.kind == "stub"}
+        return {p.signature.text for p in self.sites if p.kind == "wrapper" and p.is_local} - stubs
 
 
 def scan_library(elf: Elf, path: str, bias: int = 0, pattern: re.Pattern[str] | None = None, word: str = "") -> list[Row]:

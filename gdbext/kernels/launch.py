@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import signatures, stripped
 from .catalogue import entry_at as catalogue_entry
+from .x86 import RDI, RSI
 
 if TYPE_CHECKING:
     from ..access.base import Target
@@ -181,21 +182,31 @@ def signature_at(target: Target, function: int, registers: Registers) -> signatu
 
 
 def _registered(target, module, address, exact, function):
-    """The mangled name of a stripped library's kernel: by its host function, or by the handle that the launching code keeps;
-    ''."""
-    code = stripped.code_of(module.elf) if not module.elf.has_static_symbols else None
-    if code is None:
+    """The mangled name of a kernel: of a stripped library by its host function, of any by the handle that the launching code
+    keeps; ''."""
+    code = stripped.code_of(module.elf)
+    if code is None or exact and module.elf.has_static_symbols:
+        return ""
+    if module.elf.has_static_symbols:  # its launching code stands where it is launched
+        for known in code.calls(address - 1 - module.bias):
+            if _holds(target, known.get(RDI), module.bias, function) and known.get(RSI):
+                return module.elf.function_from(known[RSI])
         return ""
     hosts = code.host_functions()
     if exact:
         return hosts.get(address - module.bias, "")
     for slot, host in code.handles(address - 1 - module.bias) if hosts else ():
-        try:
-            if target.u64(slot + module.bias) == function:
-                return hosts[host]
-        except FaultError:
-            continue
+        if _holds(target, slot, module.bias, function):
+            return hosts[host]
     return ""
+
+
+def _holds(target, slot, bias, handle):
+    """Whether a word of a module, by its place in the file, holds a kernel's handle."""
+    try:
+        return slot is not None and target.u64(slot + bias) == handle
+    except FaultError:
+        return False
 
 
 def decode(

@@ -49,7 +49,8 @@ class GdbSession(Session):
         return this_of(classes, types)
 
     def _of_inferior(self, inferior):
-        from ..access.live_gdb import LiveGdbTarget, core_file, holds_gpu_core, selected
+        from ..access.cli_gdb import holds_gpu_core
+        from ..access.live_gdb import LiveGdbTarget, core_file, selected
 
         known = self._inferiors.get(inferior.num)
         if known is None or known.pid != inferior.pid or not known.inferior.is_valid():
