@@ -75,8 +75,7 @@ class selected:
                 self.was_thread.switch()
             if self.was_focus:
                 if _device_focus() != self.was_focus:
-                    focus = command("cuda kernel {} block ({},{},{}) thread ({},{},{})", *self.was_focus)
-                    gdb.execute(focus, to_string=True)
+                    gdb.execute(command("cuda kernel {} block ({},{},{}) thread ({},{},{})", *self.was_focus), to_string=True)
             elif self.was_frame and self.was_frame.is_valid():
                 self.was_frame.select()
 

@@ -47,7 +47,9 @@ MAX_LOCATIONS = 20000
 # A parameter that is a tensor or holds some; not one whose type was made inside a function that takes tensors (a lambda).
 _TENSOR = re.compile(r"(?:const )?(?:(?:std|c10|at)::[\w:]+<)*at::Tensor\b")
 # NVIDIA's own libraries: hundreds of MiB of packed GPU code, and none of the catalogue's kernels.
-_NVIDIA = re.compile(r"/lib(cublas\w*|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cutensor\w*|nccl|npp\w*|nvjpeg|nvshmem\w*)\.so")
+_NVIDIA = re.compile(
+    r"/lib(cublas\w*|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cutensor\w*|nccl|npp\w*|nvjpeg|nvshmem\w*)\.so"
+)
 
 
 class Kernel:

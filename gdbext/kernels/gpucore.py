@@ -368,9 +368,7 @@ class GpuCore:
             written = low >> 16 & 0xFF
             if low & 0xFFF == 0x918:
                 continue  # NOP
-            if (
-                low & 0xFF0 in (0x940, 0x950) or _overlap(written, register)
-            ):  # a branch
+            if low & 0xFF0 in (0x940, 0x950) or _overlap(written, register):  # a branch
                 return None
         start, size = self._extent(registers[0])
         if 4 * register + 8 > size:

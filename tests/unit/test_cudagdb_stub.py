@@ -92,9 +92,12 @@ def test_kernels_and_focus_come_from_mi_and_the_command_line(load):
     assert (focus.kernel, focus.block, focus.thread, focus.sm, focus.warp, focus.lane) == (2, (5, 3, 0), (0, 0, 0), 1, 4, 0)
 
 
-def test_gdb_cuda_reads_where_it_is_and_only_under_a_focus(load):
+def test_gdb_cuda_reads_where_it_knows_a_device(load):
+    """Without one, cuda-gdb 13.0 gave bytes of its own."""
     module, stub = load({"cuda kernel grid block thread device sm warp lane": FOCUSED})
-    stub.cuda = types.SimpleNamespace(read_global_memory=lambda address, size: bytearray(range(size)))
+    stub.cuda = types.SimpleNamespace(
+        read_global_memory=lambda address, size: bytearray(range(size)), devices=lambda: ["device 0"]
+    )
     assert module.device().read(0x7F0000000000, 4) == b"\0\1\2\3"
 
     def refuse(address, size):
@@ -103,6 +106,7 @@ def test_gdb_cuda_reads_where_it_is_and_only_under_a_focus(load):
     stub.cuda.read_global_memory = refuse
     with pytest.raises(FaultError, match="no such memory"):
         module.device().read(0x7F0000000000, 4)
+    stub.cuda.devices = list
     stub.answers["cuda kernel grid block thread device sm warp lane"] = "Focus is not set on any active CUDA kernel.\n"
     with pytest.raises(GdbextError, match="under a device focus"):
         module.device().read(0x7F0000000000, 4)

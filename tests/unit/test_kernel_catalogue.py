@@ -129,6 +129,36 @@ def test_a_library_is_looked_through(library):
     assert [(r.name, r.instances) for r in only] == [("vllm::paged_attention_v1_kernel", 1)]
 
 
+def test_a_kernel_of_a_lambda_in_a_function_of_tensors_is_a_kernel(tmp_path):
+    """As torch's elementwise kernels are; and static, as nvcc 13 makes the host code of templates: it may stand where it is
+    launched."""
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if not compiler:
+        pytest.skip("no C++ compiler")
+    source, out = tmp_path / "a.cpp", tmp_path / "libtorch_cuda.so"
+    source.write_text("""
+        extern "C" int cudaLaunchKernel(const void*);
+        namespace at { struct TensorIteratorBase; struct Tensor; }
+        namespace vllm {
+        template <class F> __attribute__((noinline)) static void paged_attention_v1_kernel(F f) { cudaLaunchKernel(&f); }
+        template <class F> __attribute__((noinline)) void paged_attention_v2_kernel(F f) { cudaLaunchKernel(&f); }
+        }
+        void host(at::TensorIteratorBase&, at::Tensor&) {
+            auto f = [](int) {};
+            vllm::paged_attention_v1_kernel(f), vllm::paged_attention_v2_kernel(f);
+        }
+        __attribute__((noinline)) void paged_attention_v2_reduce_kernel(const at::Tensor&) { cudaLaunchKernel(0); }
+    """)
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(out), str(source)], check=True)
+    rows = {r.kernel.kernel: r for r in catalogue.scan_library(Elf(str(out)), str(out))}
+    roles = {name: (row.kernel.role, {s.kind for s in row.sites}) for name, row in rows.items()}
+    assert roles["paged_attention_v1_kernel"] == roles["paged_attention_v2_kernel"] == ("attention", {"wrapper"})
+    assert roles["paged_attention_v2_reduce_kernel"] == ("launcher", {"function"})
+    (site,) = rows["paged_attention_v1_kernel"].sites
+    assert "::{lambda(int)#1}" in site.signature.text and rows["paged_attention_v1_kernel"].inlined == {site.signature.text}
+    assert not rows["paged_attention_v2_kernel"].inlined
+
+
 def test_names_that_share_their_tail_are_found(tmp_path):
     """Linkers may store `b` as the end of `a_b`: a symbol then begins inside another's name."""
     compiler = shutil.which("cc") or shutil.which("gcc")

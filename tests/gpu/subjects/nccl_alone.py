@@ -1,6 +1,6 @@
 """torch.distributed over NCCL with one rank: five all-reduces, a broadcast, an all-gather, then it waits for a line of input.
 
-    nccl_alone.py PORT"""
+nccl_alone.py PORT"""
 
 import json
 import os

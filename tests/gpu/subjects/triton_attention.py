@@ -1,6 +1,6 @@
 """A kernel of the real Triton that is called as vLLM's, launched once for each line of input; with "warm" once before.
 
-    triton_attention.py [warm]"""
+triton_attention.py [warm]"""
 
 import json
 import os
