@@ -132,7 +132,7 @@ def device_kernel(kernel: Any) -> dict[str, Any]:
 def python_frame_line(frame: dict[str, Any], style: Style) -> str:
     """`#0  function (file:line)`"""
     where = frame["file"] + (f":{frame['line']}" if frame["line"] is not None else "")
-    return f"#{frame['level']:<3}{style.name(frame['function'])} ({style.file(where)})"
+    return f"#{frame['level']:<2} {style.name(frame['function'])} ({style.file(where)})"
 
 
 def native_frame_line(frame: dict[str, Any], style: Style) -> str:
@@ -144,13 +144,13 @@ def native_frame_line(frame: dict[str, Any], style: Style) -> str:
     doubt = style.dim(f"  ({frame.get('doubt')})") if frame.get("doubt") else ""
     if not frame["reliable"]:
         doubt = style.bad("  (not vouched for" + (f": {frame.get('doubt')})" if frame.get("doubt") else ")"))
-    return f"#{frame['level']:<3}{escape(name)} ({style.dim(where)}){doubt}"
+    return f"#{frame['level']:<2} {escape(name)} ({style.dim(where)}){doubt}"
 
 
 def kernel_frame_line(frame: dict[str, Any], style: Style) -> str:
     """The line of a kernel that is about to be launched."""
     where = "grid ({},{},{}) block ({},{},{})".format(*frame["grid"], *frame["block"])
-    return f"#{frame['level']:<3}{names.short(frame['function']) or hex(frame['pc'])} " + style.dim(
+    return f"#{frame['level']:<2} {names.short(frame['function']) or hex(frame['pc'])} " + style.dim(
         f"<kernel, about to be launched: {where}>"
     )
 

@@ -238,7 +238,7 @@ def _walk_shims(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> list[RawFr
     seen, size, group, found = set(), L["iframe.__size"], [], []
     code_key = "iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"
     at_key = "iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"
-    while address and address not in seen and len(seen) < MAX_FRAMES and len(found) < limit:
+    while address and address not in seen and len(seen) < 2 * MAX_FRAMES and len(found) < limit:  # a shim for each at most
         seen.add(address)
         blob = t.read(address, size)
         owner = blob[L["iframe.owner"]]

@@ -82,6 +82,7 @@ class PyFrame:
         self.address, self.anchor = raw.address, raw.anchor
         self.code = rt.code(raw.code)
         self.stack = [self]  # all frames of its thread, set by Runtime.frames
+        self.is_cut = False  # frames outward of it were not read: there are too many
 
     @property
     def function(self) -> str:

@@ -181,7 +181,8 @@ class Runtime:
 
         def read() -> Any:
             try:
-                steps = [s for s in self.dialect.walk(self, thread.address) if s.complete]
+                walked = list(self.dialect.walk(self, thread.address))
+                steps = [s for s in walked if s.complete]
                 arrived = self.target.pending_offsets
                 for step in steps:
                     step.lasti = arrived.get(step.address, step.lasti)
@@ -197,6 +198,8 @@ class Runtime:
                 ) from None
             for frame in found:
                 frame.stack = found
+            if found:
+                found[-1].is_cut = len(walked) == dialects.MAX_FRAMES
             return found
 
         return retry_reading(

@@ -8,13 +8,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_NOT_ASCII = re.compile("[^\x20-\x7e]")
+_SPACES = "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"  # not isprintable()
 MAX_LINE = 2000  # characters of an error or of a reason why an answer is partial
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def escape(text: str, keep: str = "") -> str:
-    """`text` with control characters, terminal escapes, bidirectional marks and lone surrogates shown escaped.
+    """`text` with control characters, terminal escapes, marks of direction, what cannot be seen and lone surrogates escaped.
 
     Characters in `keep` (say a newline) stay. Printable text comes back unchanged.
     """
@@ -23,12 +24,11 @@ def escape(text: str, keep: str = "") -> str:
 
     def show(match: re.Match[str]) -> str:
         c = match.group()
-        if c in keep:
+        if c in keep or c.isprintable() or c in _SPACES:
             return c
-        code = ord(c)
-        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(c) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+        return c.encode("unicode_escape").decode()
 
-    return _UNSAFE.sub(show, text)
+    return _NOT_ASCII.sub(show, text)
 
 
 _OWN_COLOUR = re.compile(r"(\x1b\[(?:1|2|3[1-6])?m)")

@@ -121,9 +121,14 @@ def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
         if not isinstance(pid, int):
             raise GdbextError(f"{what} is a core file: the configuration that opens a core asks for its name")
         try:
-            answer.append((getattr(one, "label", "") or str(pid), pid, os.readlink(f"/proc/{pid}/exe")))
+            exe = os.readlink(f"/proc/{pid}/exe")
         except OSError:
             raise GdbextError(f"process {pid}: no permission to see its executable; {permission_hint(pid)}") from None
+        if "${" in exe:  # ${command:NAME} runs NAME, and nothing quotes it
+            raise GdbextError(
+                f"process {pid}: VS Code would take a part of its executable's path for a command of its own: {exe!r}"
+            )
+        answer.append((getattr(one, "label", "") or str(pid), pid, exe))
     return answer
 
 

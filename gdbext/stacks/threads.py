@@ -185,6 +185,8 @@ def read_thread(
             view.ident = target.u64(py.address + rt.layout["tstate.thread_id"])
             view.gil = gil.state(rt, py, thread)
             view.python = rt.frames(py)
+            if view.python and view.python[-1].is_cut:
+                view.reasons.append(f"the innermost {len(view.python):,} Python frames, further outward are more")
         except GdbextError as e:
             view.error = str(e)
             view.reasons.append(view.error)

@@ -25,7 +25,7 @@ from gdbext.setup import outside
 
 NOBODY = 65534
 ROUNDS = int(os.environ.get("GDBEXT_ADVERSARY", "3"))
-RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u202a-\u202e\u2066-\u2069]")
 PAUSES = "#include <unistd.h>\nvoid hang(void) { for (;;) pause(); }\n"
 READING = (
     "pybt -all -locals",

@@ -16,7 +16,7 @@ from gdbext.session.session import Session
 from gdbext.setup import outside
 
 EVIL = "\x1b]0;PWNED\x07\nFORGED"
-RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u202a-\u202e\u2066-\u2069]")
 ERRORS = (
     "pyprint nope -on {on}",
     "pyprint {value}.nope -on {on}",

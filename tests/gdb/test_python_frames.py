@@ -1,10 +1,13 @@
 """Threads parked at every kind of place: the frames, lines and locals read from memory are those that Python itself gives."""
 
 import os
+import sys
 
 import pytest
-from harness.subjects import PYTHONS, running
+from harness.answers import answer
+from harness.subjects import PYTHONS, running, spawned
 
+from gdbext.cpython.dialects import MAX_FRAMES
 from gdbext.cpython.reprs import FULL, Repr
 from gdbext.cpython.runtime import open_runtime
 
@@ -89,3 +92,24 @@ def test_every_kind_of_frame_in_one_stack(python):
         (thread,) = rt.threads()
         found = [(f.function, f.file, f.line) for f in rt.frames(thread)]
     assert found[0][0] == "tell" and found[1:] == [tuple(f[:3]) for f in truth["main"]] and len(found) > 480
+
+
+DEEP = """
+import sys, time
+sys.setrecursionlimit(100000)
+def f(n):
+    if n:
+        return f(n - 1)
+    print("up", flush=True)
+    time.sleep(600)
+f(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="its recursion takes the C stack")
+def test_a_stack_with_more_frames_than_are_read_says_so():
+    for depth, cut in ((MAX_FRAMES - 3, False), (MAX_FRAMES, True)):  # and <module>
+        with spawned([sys.executable, "-c", DEEP, str(depth)], ready="up") as one:
+            said = answer(f"pybt -on {one.pid} -json")
+        assert any("further outward are more" in reason for reason in said["partial"]) == cut
+        assert len(said["threads"][0]["frames"]) == min(depth + 2, MAX_FRAMES)

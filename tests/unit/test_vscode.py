@@ -39,6 +39,12 @@ def test_a_process_by_its_pid_and_what_is_none():
         vscode.ranks(__file__)
 
 
+def test_a_path_that_the_editor_would_take_for_a_command_is_refused(monkeypatch):
+    monkeypatch.setattr(os, "readlink", lambda path: "/tmp/${command:workbench.action.terminal.new}/python3")
+    with pytest.raises(GdbextError, match="for a command of its own"):
+        vscode.ranks(str(os.getpid()))
+
+
 def test_the_picker_asks_for_the_pid():
     said = json.loads(vscode.configurations("gdb", "cuda-gdb", pick=True))
     pids = [c.get("processId", c.get("pid")) for c in said["configurations"] if c["type"] in ("cppdbg", "gdb", "cuda-gdb")]

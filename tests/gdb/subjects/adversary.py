@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-EVIL = "\x1b]0;PWNED\x07\nFORGED \x1b[2J\r\u202e\x9b31m"
+EVIL = "\x1b]0;PWNED\x07\nFORGED \x1b[2J\r\u202e\u2067\u061c\x9b31m"
 TITLE = "VLLM::Worker_TP0 " + EVIL * (4000 // len(EVIL.encode()))
 
 
