@@ -41,7 +41,7 @@ class LlmBreak(Command):
     information names them, the arguments. gdb's own ignore, disable, enable and delete work on the numbers. Without NAME: what is
     set, and what looking at launches cost.
 
-    In cuda-gdb it stops in the kernel itself (-host: at the launch, as everywhere else; stops on a GPU were never tried).
+    In cuda-gdb it stops in the kernel itself (-host: at the launch, as everywhere else).
 
     The launch is on the host, before the GPU runs anything. Where the kernel has host code with symbols, launches of other
     kernels are not disturbed; otherwise each launch of the process is looked at for a moment. The replay of a CUDA graph passes

@@ -63,9 +63,18 @@ class Running:
     def __init__(self, row):
         self.id, self.grid_id, self.device = int(row["kernel"]), int(row["grid"]), int(row["device"])
         self.grid, self.block = triple(row["gridDim"]), triple(row["blockDim"])
-        self.name = row.get("invocation") or row.get("name") or ""
-        self.name = re.sub(r"\(.*\)$", "", self.name) if "<" not in self.name else re.sub(r"\([^<>]*\)$", "", self.name)
+        self.name = _without_arguments(row.get("invocation") or row.get("name") or "")
         self.status, self.current = row.get("status", ""), row.get("current", "").strip() == "*"
+
+
+def _without_arguments(text: str) -> str:
+    """A kernel's name without the bracket of its arguments at the end; one inside it, `(anonymous namespace)`, stays."""
+    depth = 0
+    for at in range(len(text) - 1, -1, -1) if text.endswith(")") else ():
+        depth += (text[at] == ")") - (text[at] == "(")
+        if not depth:
+            return text[:at]
+    return text
 
 
 def triple(text: str) -> tuple[int, ...]:

@@ -97,7 +97,9 @@ def test_a_core_that_the_driver_wrote_reads_the_same_as_in_cuda_gdb(cuda_gdb, pr
     env = environment(cuda_gdb)
     assert subprocess.run([program, "fault"], cwd=tmp_path, env=env, timeout=300).returncode
     (core,) = glob.glob(str(tmp_path / "gpucore.*"))
-    said = cuda_gdb(["echo", f"target cudacore {core}", f"llm-gpucore -json {core}"])
+    said = cuda_gdb(["echo", f"target cudacore {core}", f"llm-gpucore -json {core}", "llm-bt -json", "pytensor t"])
+    assert [k["grid"] for k in said.json(3)["kernels"]] == [[8, 4, 1]] and not said.json(3)["threads"]
+    assert "a GPU core is open: it has no host side" in said.outputs[4]
     answer = said.json(2)
     assert answer["faults"] and all(f["block"][1] == 2 and "paged_attention_v1_kernel" in f["function"] for f in answer["faults"])
     focus = re.search(r"block \((.*?)\), thread \((.*?)\), device (\d+), sm (\d+), warp (\d+), lane (\d+)", said.outputs[1])

@@ -67,7 +67,7 @@ def test_llm_hang_tells_a_kernel_that_does_not_end_from_work_and_from_rest(stand
         said = answer(f"llm-hang {process.pid} -json")
         assert process.poll() is None
         assert ProcTable().get(process.pid).gpus == [0]
-    assert said["verdict"] == VERDICTS[how], said
+    assert said["verdict"] == VERDICTS[how], json.dumps(said)
     if VERDICTS[how] == "kernel":
         assert "waits for its device: cu" in said["evidence"][0], said
 

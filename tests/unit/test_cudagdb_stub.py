@@ -112,6 +112,18 @@ def test_gdb_cuda_reads_where_it_knows_a_device(load):
         module.device().read(0x7F0000000000, 4)
 
 
+def test_a_kernels_name_loses_its_arguments_alone(load):
+    module, _ = load({})
+    for invocation, name in (
+        ("at::cuda::(anonymous namespace)::spin_kernel()", "at::cuda::(anonymous namespace)::spin_kernel"),
+        ("vllm::k<(Kind)1, f(int)>(q=0x7f, f=(g *) 0x1)", "vllm::k<(Kind)1, f(int)>"),
+        ("k", "k"),
+        ("k)(", "k)("),
+        ("k))", "k))"),
+    ):
+        assert module._without_arguments(invocation) == name
+
+
 def test_the_focus_counts_as_moved_only_when_it_has(load):
     module, stub = load(
         {"cuda kernel grid block thread device sm warp lane": FOCUSED, "cuda kernel 2 block (5,3,0) thread (0,0,0)": ""}
