@@ -99,7 +99,8 @@ class LlmStep(Command):
       warp 2 of SM 0 stepped, 32 lanes active   block (5,3,0): sequence 3, head 5   KV block 7
 
     A step is of a whole warp: its active lanes advance together, divergent ones wait. The wheels of the engines hold no device
-    lines: build with NVCC_PREPEND_FLAGS=-lineinfo to have them; the KV block is told where a variable block_idx can be read (-G)."""
+    lines: build with NVCC_PREPEND_FLAGS=-lineinfo to have them; the KV block is told where a variable block_idx can be read
+    (-G)."""
 
     name = "llm-step"
     group = "kernels"
