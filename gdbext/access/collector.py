@@ -84,7 +84,7 @@ class Collection:
             raise GdbextError(f"process {pid} has no memory: it is a zombie or a kernel thread")
         self.live = ProcTarget(pid)
         self.live.open_memory()  # says who lacks which permission, before anything is stopped
-        self.threads = {t.tid: t for t in self.live.threads()}
+        self.threads: dict[int, Thread] = {}
         self.asleep = ptrace.uninterruptible(pid)
         self.maps = parse_maps(read_maps(pid)[0])
         self.auxv = read_proc(self.tid, "auxv")
@@ -101,6 +101,8 @@ class Collection:
         """Fills `stop`, `pauses` and `partial` in."""
         loaded.library_names(self.recorder.read, self.auxv)  # they let gdb name the libraries in the snapshot
         self._prefetch()
+        self.live.invalidate()
+        self._add_threads()
         for m in self.maps:
             if m.path == "[vdso]":
                 self.wanted.update(range(m.start, m.end, PAGE))
@@ -154,11 +156,17 @@ class Collection:
         if walker is not None:
             stop.memory.update(walker.copies)
         self.live.invalidate()
-        self.threads.update((t.tid, t) for t in self.live.threads())  # some were born since
+        if not stop.registers.keys() <= self.threads.keys():
+            self._add_threads()
         copy = Copy(self.live, stop.memory, stop.maps, [self.threads.get(tid) or Thread(tid) for tid in sorted(stop.registers)])
         error = self.read(copy)
         loaded.library_names(copy.read, self.auxv)
         return copy, error
+
+    def _add_threads(self) -> None:
+        """Threads that are not known yet. The others keep the state of before the first stop: a stop wakes who sleeps."""
+        for thread in self.live.threads():
+            self.threads.setdefault(thread.tid, thread)
 
     def _stop_and_copy(self, pages: set[int], walker: Recorder | None) -> Stop:
         got = Stop()

@@ -7,7 +7,7 @@ import sys
 
 from harness.answers import answer, run
 from harness.gdb_run import run_gdb
-from harness.heartbeats import eventually, heartbeats
+from harness.heartbeats import busy, eventually, heartbeats
 from harness.pools import pools
 from harness.subjects import PYTHONS
 
@@ -37,6 +37,14 @@ def test_the_groups_are_what_the_processes_say_and_pools_fold():
             assert sum(len(g["members"]) for g in idle if "_worker" in functions(g)) == 6, [functions(g) for g in said["groups"]]
             assert not any(g["idle"] for g in said["groups"] if "other" in functions(g) or "inner" in functions(g))
             assert all(g["frames"][-1]["reliable"] for g in said["groups"])
+
+
+def test_a_pool_is_idle_on_a_busy_machine_too():
+    """What a stop wakes is runnable until it gets a processor."""
+    with busy(4), pools("a", "b", python=PYTHONS[-1]) as truths:
+        for _ in range(3):
+            groups = answer(f"llm-stacks {truths[0]['pid']} {truths[1]['pid']} -json")["groups"]
+            assert sum(len(g["members"]) for g in groups if g["idle"] and "_worker" in functions(g)) == 6
 
 
 def test_text_page_and_folded_lines_show_the_same_and_escape_names(tmp_path):
