@@ -88,12 +88,12 @@ def words_for(part: str, arguments: list[str]) -> list[str]:
 def runs(part: str, arguments: list[str], workers: int) -> list[list[str]]:
     """The pytests of a part, by the arguments that each gets besides: on all processors where tests share no machine-wide state,
     that is all of unit, and of gdb those not marked alone, which come after them, one at a time. Tests of gdb often wait for a
-    process: there is one worker more than processors."""
+    process: there are two workers more than processors."""
     own = any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments)
     if part == "unit" and workers > 1 and not own:
         return [["-n", str(workers), "--dist", "loadfile"]]
     if part == "gdb" and workers > 1 and not arguments:
-        shared = ["-n", str(workers + 1), "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py puts them in order
+        shared = ["-n", str(workers + 2), "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py puts them in order
         return [["-m", "not alone", *shared], ["-m", "alone"]]
     return [[]]
 

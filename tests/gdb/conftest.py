@@ -13,7 +13,6 @@ from harness.launches import small_program
 
 # Files whose tests need the machine for themselves, and why; scripts/test runs the others several at once.
 ALONE = {
-    "test_hang.py": "says of processes whether they get on while it looks",
     "test_attach.py": "the pause that is said is compared with the pause that the process saw",
     "test_ranks_live.py": "lists the engines of the machine, and other files start what looks like one",
 }
@@ -21,7 +20,7 @@ ALONE = {
 LONG = [
     f"test_{name}.py"
     for name in """
-    pytensors inject pybreak pycatch foreign_programs situations answer_fields adversary heap unwind_oracle collectives
+    hang pytensors inject pybreak pycatch foreign_programs situations answer_fields adversary heap unwind_oracle collectives
     editor_launches editors follow collector kills watch torch_headers launch_triton ray presets hostile_text gil_states install
     """.split()
 ]
