@@ -12,6 +12,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from . import secrets
 from .proc import status_field
 
 if TYPE_CHECKING:
@@ -123,8 +124,8 @@ class Process:
 
     @property
     def command(self) -> str:
-        """The title or the joined argv, for people."""
-        return " ".join(self.argv)
+        """The title or the joined argv, for people; no secrets of it."""
+        return secrets.shown(" ".join(self.argv))
 
     @property
     def exe(self) -> str:

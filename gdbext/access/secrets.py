@@ -6,6 +6,7 @@ sys.argv) of which only the values are blanked whose name says that they are sec
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,13 @@ def values(argv: Iterable[bytes], environ: Iterable[bytes]) -> set[bytes]:
         elif SECRET.search(option):
             found.add(word)
     return set(filter(is_worth, found))
+
+
+def shown(words: str) -> str:
+    """A command line for people: `***` in the place of what its options' names call secret."""
+    for value in sorted(values(map(os.fsencode, words.split()), ()), key=len, reverse=True):
+        words = words.replace(os.fsdecode(value), "***")
+    return words
 
 
 def is_worth(value: bytes) -> bool:

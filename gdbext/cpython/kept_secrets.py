@@ -32,7 +32,7 @@ def read(target: Target) -> tuple[list[bytes], list[bytes], set[bytes]]:
     try:
         rt = open_runtime(target)
         for name in ("argv", "orig_argv"):
-            argv += [_encoded(one) for one in _each(rt, "sys", name)]
+            argv += [b"--", *(_encoded(one) for one in _each(rt, "sys", name))]  # the last option of one has nothing of the next
         for one in _each(rt, "os", "environ"):
             environ += [_encoded(key) + b"=" + _encoded(value) for key, value in one.attr("_data").items(MAX_WORDS)]
         for process in ("_current_process", "_parent_process"):

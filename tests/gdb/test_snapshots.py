@@ -293,6 +293,7 @@ def test_a_child_keeps_its_parents_command_line_and_key_out_of_a_snapshot(tmp_pa
     with open(file, "rb") as f:
         data = f.read()
     assert b"--api-key" in data and not any(one in data for one in (key.encode(), bytes.fromhex(authkey)))
+    assert str(program).encode() in data  # the first word of sys.orig_argv is no value of the last option of sys.argv
 
 
 @pytest.mark.parametrize("limit", ["-max-bytes 0", ""])

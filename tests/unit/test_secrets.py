@@ -6,6 +6,7 @@ import pytest
 
 from gdbext.access import secrets
 from gdbext.access.model import PAGE
+from gdbext.access.proctable import ProcTable
 
 KEY = b"sk-9f27c1d4a86be350-7713aa90c5f2"
 
@@ -41,4 +42,24 @@ def test_what_only_begins_like_a_secret_stays():
     assert blanked(kept, b"/home/somebody/project/private.pem", b"x" * 20 + b"-secret").rstrip(b"\0") == kept
     assert blanked(b"=/home/somebody/project/private.pem;", b"/home/somebody/project/private.pem").startswith(
         b"=" + b"*" * 34 + b";"
+    )
+
+
+def test_a_command_line_is_shown_without_its_secrets(proc):
+    words = [
+        "/usr/bin/python3",
+        "/usr/bin/vllm",
+        "serve",
+        "m",
+        "--api-key",
+        "sk-aaaa-1111",
+        "sk-bbbb-2222",
+        "--hf-token=hf_cccc",
+        "--port",
+        "8000",
+    ]
+    pid = proc.add(words)
+    assert (
+        ProcTable(str(proc.root)).get(pid).command
+        == "/usr/bin/python3 /usr/bin/vllm serve m --api-key *** *** --hf-token=*** --port 8000"
     )
