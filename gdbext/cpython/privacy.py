@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 from ..errors import GdbextError
+from .adapters import Adapter
 from .objects import Object
 from .types import BYTES, DICT, LIST, STR, TUPLE
 
@@ -172,6 +173,11 @@ def counted(value: Any) -> str:
 
 def content_length(value: Any) -> int:
     """How many characters or items a str, bytes, container or array holds; 0 for anything else."""
+    if isinstance(value, Adapter):  # a view that the expression itself makes, of a tensor
+        try:
+            return int(value.length())
+        except TypeError:
+            return 1
     if not isinstance(value, Object):
         return len(value) if isinstance(value, (str, bytes, list, tuple, dict, set, frozenset)) else 0
     try:

@@ -87,6 +87,12 @@ class Vllm(EngineSpec):
     sensitive = words(
         "prompt prompts prompt_token_ids prompt_embeds _all_token_ids all_token_ids output_token_ids _output_token_ids token_ids "
         "new_token_ids sampled_token_ids spec_token_ids draft_token_ids resumed_req_token_ids num_prompt_logprobs_token_ids "
+        "token_ids_cpu token_ids_cpu_tensor token_ids_gpu_tensor token_ids_tensor token_ids_np token_ids_list token_ids_lst "
+        "prompt_token_ids_cpu prompt_token_ids_cpu_tensor prefill_token_ids prev_sampled_token_ids sampled_token_ids_cpu "
+        "sampled_token_ids_pinned_cpu _sampled_token_ids valid_sampled_token_ids valid_sampled_token_ids_gpu next_token_ids "
+        "req_output_token_ids output_token_ids_np draft_token_ids_cpu _draft_token_ids context_token_ids generated_token_ids "
+        "decode_token_ids target_token_ids tgt_token_ids tmp_token_ids old_token_ids resumed_token_ids recovered_token_ids "
+        "bonus_token_ids scheduled_spec_token_ids lookback_token_ids added_token_ids curr_block_token_ids last_sampled_tokens "
         "mm_features bad_words _bad_words_token_ids allowed_token_ids logit_bias cache_salt choice regex grammar "
         "structural_tag"
     )

@@ -87,6 +87,7 @@ def neutral(x, data, line, kwargs, ids, n, element, doc, chunk, history, rest, l
 def main():
     request = Request("req-1")
     input_ids = torch.tensor(request.prompt_token_ids)
+    token_ids_cpu_tensor = input_ids.clone()
     thread = threading.Thread(target=handle, args=(RawRequest(request.prompt), request.prompt, request), daemon=True)
     thread.start()
     ready.wait()
@@ -118,6 +119,7 @@ def main():
     print(json.dumps(truth), flush=True)
     del truth, auth, key
     neutral(*words)
+    return token_ids_cpu_tensor
 
 
 main()
