@@ -122,14 +122,14 @@ def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: frozenset[Node]
         return _loop(facts, f, t, seen)
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
         return _ring(facts, f, t, seen)
-    runs = t.works and t.edge is not None and t.edge.kind == "GIL"  # it only asks for its turn
-    if t.edge is not None and (t.held_up or not t.advanced) and not runs:
+    asks = t.edge is not None and t.edge.kind == "GIL"  # for its turn, which Python gives it: who keeps the GIL, its rules say
+    if t.edge is not None and not asks and (t.held_up or not t.advanced):
         return _edge(facts, t.edge, seen, False)
     if t.moved and t.advanced and not _turns_at_rest(t):
         return Outlook("moves", t.node)
     if t.works:
         return Outlook("works" if t.collects or not t.python or not t.sampled else "spins", t.node)
-    if t.denied:
+    if t.denied or asks:
         return Outlook("unknown", t.node)
     return _call(facts, f, t, seen)
 

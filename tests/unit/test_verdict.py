@@ -58,6 +58,19 @@ def add(facts, tid, name, edge=None, **more):
 SLEEP, READ, EPOLL = ("clock_nanosleep",), ("read",), ("epoll_wait",)
 
 
+def test_who_waits_for_its_turn_with_the_gil_accuses_nobody_who_runs():
+    works = {"load": 0.5, "wanted": 1.0, "state": "R", "frames": python("add")}
+    # the machine is full: few looks see the main thread wait, and nothing says that the GIL is not given back
+    asking = process("a", python("main"), edge=Edge(node("a"), "the GIL", "GIL", ("a", 7)), load=0.01)
+    assert judge([add(asking, 7, "adder", **works)]).kind == "unknown"
+    # its lock is with one that asks for its turn: neither who has the GIL, nor that it moves, says what becomes of the lock
+    for moves in (False, True):
+        waiting = process("b", python("main"), edge=Edge(node("b"), "the Lock x", "Lock", ("b", 7)))
+        add(waiting, 7, "owner", Edge(("b", 7), "the GIL", "GIL", ("b", 8)), load=0.01, woke=90)
+        add(waiting, 8, "decoy", moved=moves, advanced=moves, **works)
+        assert judge([waiting]).kind == "unknown"
+
+
 def test_the_rank_that_is_not_there_is_the_culprit():
     said = judge([process("TP0", inside()), process("TP1", python("sleep", "forward", "loop"), SLEEP), process("TP2", inside())])
     assert (said.kind, said.culprits, said.victims) == ("collective", [node("TP1")], ["TP0", "TP2"])
