@@ -75,6 +75,7 @@ class Sglang(EngineSpec):
     # Req, TokenizedGenerateReqInput, ScheduleBatch, SamplingParams
     sensitive = words(
         "origin_input_text origin_input_ids origin_input_ids_unpadded input_text input_ids output_ids fill_ids decoded_text text "
+        "full_untruncated_fill_ids "
         "output_text output_strs decode_ids read_ids surr_and_decode_ids json_schema regex ebnf structural_tag stop_strs "
         "stop_regex_strs logit_bias cache_salt extra_key"
     )
