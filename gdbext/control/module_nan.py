@@ -18,7 +18,7 @@ from ..torch.tensor_impl import read_tensor
 from . import hw_breakpoints, pybreak
 from .frame_values import first_variable, result
 from .hw_breakpoints import READ_ERRORS
-from .layer_steps import outermost_call
+from .layer_steps import outermost_call, say
 
 if TYPE_CHECKING:
     from typing import Any
@@ -58,6 +58,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
         super().__init__("llm-break", ModuleReturns(), condition, 1, rank)
         self.dormant = dormant
         self.told: dict[tuple[int, int], int] = {}  # (pid, tid) -> frame of the outermost call in which it stopped
+        self.passed_over: set[int] = set()  # pids of which it was said that some outputs are not read
 
     @property
     def pending(self) -> bool:
@@ -105,7 +106,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
         if not self.is_for(stop.process):
             return False
         try:
-            found = _with_nan(stop.process.rt, result(stop.frame, self.where.constants[place.address]))
+            found = self._with_nan(stop.process, result(stop.frame, self.where.constants[place.address]))
         except READ_ERRORS:
             return False
         if not found or self.condition and not self.holds(stop):
@@ -124,23 +125,25 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             hw_breakpoints.note(f"without: {', '.join(good)}")
         return True
 
-
-def _with_nan(rt: Runtime, value: Any) -> list[str]:
-    """["3 NaN of 4096 ([8, 512] float32)"] of the tensors in a value that hold a NaN; those on a device that is not read are left
-    out."""
-    found = []
-    for place, obj in modules.tensors_in(value):
-        tensor = read_tensor(rt, obj.address)
-        try:
-            source = arrays.of_tensor(tensor)
-            if not stats.has_nan(source):
+    def _with_nan(self, process: Process, value: Any) -> list[str]:
+        """["3 NaN of 4096 ([8, 512] float32)"] of the tensors in a value that hold a NaN. Why others are not looked at
+        is said once."""
+        found = []
+        for place, obj in modules.tensors_in(value):
+            tensor = read_tensor(process.rt, obj.address)
+            try:
+                source = arrays.of_tensor(tensor)
+                if not stats.has_nan(source):
+                    continue
+                count = stats.statistics(source)[0]["nan"]
+            except GdbextError as e:
+                if process.pid not in self.passed_over:
+                    self.passed_over.add(process.pid)
+                    say(escape(f"{self.title}: outputs of modules of {process.name} are not looked at: {e}"))
                 continue
-            count = stats.statistics(source)[0]["nan"]
-        except GdbextError:
-            continue
-        where = f" in {place}" if place else ""
-        found.append(f"{count} NaN of {tensor.numel}{escape(where)} ({list(tensor.shape or ())} {tensor.dtype.name})")
-    return found
+            where = f" in {place}" if place else ""
+            found.append(f"{count} NaN of {tensor.numel}{escape(where)} ({list(tensor.shape or ())} {tensor.dtype.name})")
+        return found
 
 
 def _module_text(stop: StopContext, outer: int) -> str:
