@@ -30,8 +30,10 @@ def test_a_list_that_grows_is_found_by_its_path(vllm, running, truth, tmp_path):
     first = grown(10, f"pyheap -on {pid} -save {saved} -json")
     assert first["partial"] == [] and first["pauses"] and first["tracked"] > 100_000
     rows = grown(3000, f"pyheap -on {pid} -diff {saved} -json")["growth"][:5]
-    found = [row for row in rows if (row["owner_shown"] or "").endswith("kv_cache_manager.finished")]
-    assert found and (found[0]["type"], found[0]["before"], found[0]["after"]) == ("list", 10, 3010), rows
+    # of the manager as the scheduler's attribute, or as `self` where the engine stands in one of its calls
+    found = [row for row in rows if (row["owner_shown"] or "").endswith(".finished")]
+    assert found, [row["owner_shown"] for row in rows]
+    assert (found[0]["type"], found[0]["before"], found[0]["after"]) == ("list", 10, 3010), rows
 
 
 def test_the_parts_of_every_processs_memory_are_its_resident_memory(vllm):
