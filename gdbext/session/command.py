@@ -193,7 +193,15 @@ class Command:
         if rest and not cls.operand:
             mend = f"another process is named by -on {rest.split()[0]}" if cls.takes_target else f"see: help {cls.name}"
             raise UsageError(f"{cls.name}: takes no operand, got {rest!r}; {mend}")
+        if "WHAT" in cls.operand and "COMMAND" not in cls.operand and " -- " not in f" {line} ":
+            words = rest.split()
+            for i, word in enumerate(words):  # no process is named like an option
+                if _OPTION.match(word) and not _match(word, options):
+                    raise _unknown_option(cls, word, " ".join(words[i + 1 :]), options)
         return Args(values, rest)
+
+
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*$")
 
 
 def _word(text):
@@ -226,6 +234,11 @@ def _unknown(command, word, rest, options):
     return f"did you mean {' or '.join('-' + n for n in near)}?" if near else f"it has {', '.join('-' + o.name for o in options)}"
 
 
+def _unknown_option(command, word, rest, options):
+    mend = "; ".join(filter(None, (_unknown(command, word, rest, options), f"see: help {command.name}")))
+    return UsageError(f"{command.name}: option {word} is unknown; {mend}")
+
+
 def _take_options(command, line, options, values, operand):
     while line.startswith("-"):
         word, rest = _word(line)
@@ -236,13 +249,12 @@ def _take_options(command, line, options, values, operand):
             rest = value + " " + rest
         found = _match(word, options)
         if len(found) != 1:
-            if operand and not found and not re.match(r"--?[A-Za-z][\w-]*$", word):
+            if operand and not found and not _OPTION.match(word):
                 return line  # an operand that starts with a minus sign
             if found:
                 which = ", ".join("-" + o.name for o in found)
                 raise UsageError(f"{command.name}: option {word} is ambiguous: {which}; see: help {command.name}")
-            mend = "; ".join(filter(None, (_unknown(command, word, rest, options), f"see: help {command.name}")))
-            raise UsageError(f"{command.name}: option {word} is unknown; {mend}")
+            raise _unknown_option(command, word, rest, options)
         option = found[0]
         if option.kind == "flag":
             values[option.key], line = True, rest
