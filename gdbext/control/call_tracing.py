@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import gdb
 
-from ..cpython import codes
+from ..cpython import codes, exceptions
 from ..cpython.dialects import OWNED_BY_GENERATOR, raw_frame
 from ..cpython.frames import PyFrame
 from ..errors import GdbextError, LayoutError, NotFoundError
@@ -208,7 +208,9 @@ class CallTrace(Spoken):
         if opcode in known["return_value"] or opcode in known["return_const"]:
             value = result(frame, argument if opcode in known["return_const"] else None)
             return " = " + result_text(stop.process, frame.code.name, value, self.pace.show_content)
-        return " is suspended" if frame.code.flags & SUSPENDS else " is left by an exception"
+        if exceptions.current(rt, stop.tstate)[1]:
+            return " is left by an exception"
+        return " is suspended" if frame.code.flags & SUSPENDS else " returns"  # a build may note the last instruction too late
 
     def _say(self, stop: StopContext, code: Code, text: str, more: dict[str, Any] | None = None) -> None:
         depth = sum(k.told for k in self.stack) - text.startswith("->")

@@ -96,9 +96,11 @@ class Catchpoint(pybreak.PyBreakpoint):
             return False
         if not self.is_for(process):
             return False
-        value, kind, trace = _current(rt, stop.tstate)
+        value, kind, trace = exceptions.current(rt, stop.tstate)
         if not kind or not self.wanted(rt, kind):
             return False
+        if value and not rt.object(value).type.flags & exceptions.EXCEPTION:
+            value = 0
         if self.uncaught:
             return self.leaves(stop, kind, value, trace)
         if trace:
@@ -195,20 +197,6 @@ def program_frames(codes: list[Code]) -> int:
     while files and is_outermost(files[-1]):
         files.pop()
     return len(files)
-
-
-def _current(rt, tstate):
-    """-> (instance or 0, class, traceback or 0) of the exception on its way up in a thread."""
-    L, t = rt.layout, rt.target
-    if "tstate.current_exception" in L:
-        value = t.u64(tstate + L["tstate.current_exception"])
-        if not value:
-            return 0, 0, 0
-        return value, t.u64(value + L["object.ob_type"]), t.u64(value + L["exc.traceback"])
-    kind = t.u64(tstate + L["tstate.curexc_type"])
-    value, trace = t.u64(tstate + L["tstate.curexc_value"]), t.u64(tstate + L["tstate.curexc_traceback"])
-    is_instance = value and rt.object(value).type.flags & exceptions.EXCEPTION
-    return value if is_instance else 0, kind, trace
 
 
 def handled_here(rt: Runtime, step: RawFrame) -> bool:

@@ -117,16 +117,23 @@ def last_unhandled(rt: Runtime) -> list[InFlight]:
     return []
 
 
-def _raised(rt: Runtime, tstate: int) -> Raised | None:
-    """The exception on its way up in a thread as a `Raised`, or None."""
+def current(rt: Runtime, tstate: int) -> tuple[int, int, int]:
+    """-> (value, class, traceback): addresses of the exception on its way up in a thread, 0 for what there is not. Before 3.12
+    the value need be no instance."""
     L, t = rt.layout, rt.target
     if "tstate.current_exception" in L:
         value = t.u64(tstate + L["tstate.current_exception"])
-        return read(rt, value) if value else None
-    kind = t.u64(tstate + L["tstate.curexc_type"])
+        return (value, t.u64(value + L["object.ob_type"]), t.u64(value + L["exc.traceback"])) if value else (0, 0, 0)
+    names = ("tstate.curexc_value", "tstate.curexc_type", "tstate.curexc_traceback")
+    value, kind, trace = (t.u64(tstate + L[name]) for name in names)
+    return value, kind, trace
+
+
+def _raised(rt: Runtime, tstate: int) -> Raised | None:
+    """The exception on its way up in a thread as a `Raised`, or None."""
+    value, kind, trace = current(rt, tstate)
     if not kind:
         return None
-    value, trace = t.u64(tstate + L["tstate.curexc_value"]), t.u64(tstate + L["tstate.curexc_traceback"])
     if value and rt.object(value).type.flags & EXCEPTION:
         found = read(rt, value)
     else:  # before 3.12 C code raises a class and a value; the instance is made only when someone catches it

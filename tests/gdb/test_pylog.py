@@ -90,6 +90,21 @@ def test_every_call_of_a_module_is_followed(python, gdb_path, tmp_path):
         assert re.search(wanted, text), (wanted, text)
 
 
+BLIND = "c.codes.opcodes = lambda v, known=c.codes.opcodes: {**known(v), 'return_value': (), 'return_const': ()}"
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_a_return_whose_instruction_is_not_noted_yet_is_no_exception(python, gdb_path, tmp_path):
+    """As a CPython of Ubuntu's leaves its frames; here no instruction is known to return."""
+    with started(python, tmp_path) as subject:
+        blind = f"python import gdbext.control.call_tracing as c; {BLIND}"
+        commands = ["pytrace -calls __main__ -limit 200", subject.tell("call"), "pybreak finished", blind, "continue"]
+        said = run_gdb(gdb_path, [*commands, "pytrace -json"], ["-p", str(subject.pid)], timeout=100, before=OFF)
+    text = "\n".join(e["text"] for e in said.json(5)["events"])
+    for wanted in (r"<- helper returns  \(", r"<- two_items is suspended", r"<- failing is left by an exception"):
+        assert re.search(wanted, text), (wanted, text)
+
+
 def test_the_budget_of_followed_calls_and_names_of_modules(session):
     said, tally = session(
         [
