@@ -41,10 +41,12 @@ _WRAPPERS = {  # awaitable -> the field with what it drives; the first word afte
 class Waiting:
     """What a task waits for. `kind`: "task", "gather", "wait", "sleep", "executor", "future", "asyncio" (an asyncio call such as
     Queue.get) or "awaitable" (something of another library); `text` for people; `object`: `Object` or None; `on`: addresses
-    of the tasks that must finish."""
+    of the tasks that must finish; `seconds` of a sleep."""
 
-    def __init__(self, kind: str, text: str, obj: Object | None = None, on: Iterable[int] = ()) -> None:
-        self.kind, self.text, self.object, self.on = kind, text, obj, list(on)
+    def __init__(
+        self, kind: str, text: str, obj: Object | None = None, on: Iterable[int] = (), seconds: float | None = None
+    ) -> None:
+        self.kind, self.text, self.object, self.on, self.seconds = kind, text, obj, list(on), seconds
 
 
 class Task:
@@ -446,7 +448,9 @@ class _Reader:
         if owner is not None:
             return Waiting("asyncio", f"{owner.type.name}.{name} on {owner.address:#x}", owner)
         if name == "sleep" and "delay" in own:
-            return Waiting("sleep", f"sleep({own['delay'].plain()})", waiter)
+            delay = own["delay"].plain()
+            seconds = float(delay) if isinstance(delay, (int, float)) else None
+            return Waiting("sleep", f"sleep({delay})", waiter, seconds=seconds)
         if name == "wait_for" and "fut" in own and is_task(own["fut"]):  # up to 3.11 it makes a task of what it is given
             return Waiting("task", f"task {self.name_of(own['fut'])}, with a time limit", own["fut"], [own["fut"].address])
         if name == "wait" and "fs" in own:

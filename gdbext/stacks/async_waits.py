@@ -15,7 +15,9 @@ from ..cpython import tasks as asyncio_tasks
 from ..cpython.event_loops import EventLoop, event_loops
 from ..cpython.stack_keys import stack_key
 from ..errors import GdbextError
-from .locks import BY_SOURCE, WITH, Holders, outer_place, waits_for
+from .givers import may_end, waits_for
+from .holders import BY_SOURCE, WITH, Holders
+from .locks import outer_place
 from .python_waits import ASYNCIO, edge_of, find_async, last_part, path_of
 from .references import Reachable, references_of
 from .waits import Edge
@@ -33,8 +35,8 @@ MAX_TIMERS = 4096
 class TaskState:
     """One asyncio task: `node`, `name`, `state` ("running", "ready", "waiting"), `loop`: address, `python`: its suspended frames,
     innermost first, `edge`: what it waits for (None where it is not known), `text`: the wait in words, `kind` of `tasks.Waiting`,
-    `on`: nodes of tasks that must all end, `descriptor`: of the socket that it reads from (-1: none), `call`: that read as a
-    system call, `key`: what changes as it goes on."""
+    `seconds` of a sleep, `on`: nodes of tasks that must all end, `descriptor`: of the socket that it reads from (-1: none),
+    `call`: that read as a system call, `key`: what changes as it goes on."""
 
     node: Any
     name: str
@@ -50,6 +52,7 @@ class TaskState:
     key: Any = None
     top: str = ""
     address: int = 0
+    seconds: float | None = None
 
 
 @dataclass(eq=False)
@@ -102,7 +105,7 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
         state.top, state.address = _where(task.frames), task.address
         state.key = key_of(task)
         if task.waits is not None:
-            state.text, state.kind = task.waits.text, task.waits.kind
+            state.text, state.kind, state.seconds = task.waits.text, task.waits.kind, task.waits.seconds
             state.on = [nodes[a] for a in task.waits.on if a in nodes]
         found.tasks.append(state)
     _edges(found, rt, threads)
@@ -186,6 +189,7 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
             others = [a for a in others if not waits_for(a, wait.object.address, ASYNCIO)]
             if edge.owner is None and not edge.candidates:
                 edge.candidates = [node(a) for a in others]
+                edge.bystanders = [node(a) for a in others if not may_end(references, a.python, edge)]
         except GdbextError as e:
             found.partial.append(f"task {task.name}: {e}")
 

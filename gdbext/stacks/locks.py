@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..access.model import PAGE
 from ..access.snapshot import CoreFileTarget
-from ..cpython import gil, lock_objects, locks
-from ..cpython.objects import Object
+from ..cpython import gil, lock_objects
 from ..errors import FaultError, GdbextError
 from . import ipc_locks
+from .givers import may_end, waits_for
+from .holders import BY_SOURCE, WITH, Holders
 from .python_waits import LIBRARY, ORPHANED, edge_of, import_owner, last_part, number, path_of, text
 from .python_waits import find as find_wait
 from .references import Reach, Reachable, references_of
@@ -32,87 +33,9 @@ MUTEX_OWNER, MUTEX_KIND = 8, 16  # glibc's struct __pthread_mutex_s, x86-64 and 
 MUTEX_KINDS = 0x1FF
 MUTEX_SHARED = 0x80  # PTHREAD_MUTEX_PSHARED_BIT, nptl/pthreadP.h
 NAMING = 4  # innermost frames by whose names a lock is called
-WITH, BY_SOURCE = "with", "between acquire and release"
 
 _BUFFERED, _TEXT = ("_io.BufferedWriter", "_io.BufferedReader", "_io.BufferedRandom"), "_io.TextIOWrapper"
 IO_WORDS = 26  # of such an object: more than it has before its lock and owner
-
-
-class Holders:
-    """Who is inside the `with` of a lock, or between its acquire and its release: an index by the lock's address, over all frames
-    of `agents` (threads, or asyncio tasks: whatever has `python` frames), built at its first use."""
-
-    def __init__(self, agents: list[Any]) -> None:
-        self.agents = agents
-        self._index: dict[str, dict[int, list[tuple[Any, str]]]] = {}
-
-    def of(self, how: str, address: int) -> list[tuple[Any, str]]:
-        """`[(agent, where)]`; `how`: `WITH` or `BY_SOURCE`."""
-        if how not in self._index:
-            self._index[how] = {}
-            for agent in self.agents:
-                for inner, frame in zip([None, *agent.python], agent.python):
-                    for obj, where in self._held(how, frame):
-                        if not _enters(inner, obj) and not self._waits_on(agent, obj):
-                            for one in {obj.address, inner_lock(obj)} - {0}:
-                                self._index[how].setdefault(one, []).append((agent, where))
-        found: dict[int, tuple[Any, str]] = {}
-        for agent, where in self._index[how].get(address, []):
-            found.setdefault(id(agent), (agent, where))
-        return list(found.values())
-
-    def _held(self, how: str, frame: Any) -> list[tuple[Any, str]]:
-        held: list[tuple[Any, str]]
-        if how == WITH:
-            held = [(obj, "") for obj in locks.entered(frame)]
-        else:
-            acquired = locks.acquired(frame)
-            held = [(obj, f", acquired at line {taken}, released at {given}") for _, obj, taken, given in acquired]
-        if not held:
-            return []
-        place = f"{frame.function} ({os.path.basename(frame.file)}:{frame.line}"
-        return [(obj, f"{place}{more})") for obj, more in held]
-
-    def _waits_on(self, agent: Any, manager: Any) -> bool:
-        """Whether it stands in the `wait` of this Condition, which has given its lock back meanwhile."""
-        inner = None
-        for frame in agent.python:
-            if path_of(frame).endswith(("threading.py", "asyncio/locks.py")) and frame.function in ("Condition.wait", "wait"):
-                me = dict(frame.locals()).get("self")
-                if inner is None:
-                    inner = inner_lock(manager)
-                if me is not None and (me.address == manager.address or inner and inner_lock(me) == inner):
-                    return True
-        return False
-
-
-def _enters(frame: Any, manager: Any) -> bool:
-    """Whether a frame is the `__enter__` or `__aenter__` of this manager: its caller waits to enter the `with`."""
-    if frame is None or str(frame.function).rpartition(".")[2] not in ("__enter__", "__aenter__"):
-        return False
-    me = dict(frame.locals()).get("self")
-    return me is not None and bool(me.address == manager.address)
-
-
-def waits_for(agent: Any, address: int, library: tuple[str, ...]) -> bool:
-    """Whether a thread or task itself stands in a wait, in a file of `library`, of this very object."""
-    for frame in agent.python[:6]:
-        if path_of(frame).endswith(library):
-            me = dict(frame.locals()).get("self")
-            if getattr(me, "address", 0) == address:
-                return True
-    return False
-
-
-def inner_lock(obj: Any) -> int:
-    """The address of the lock inside a Condition, or what stands for one; 0 for others."""
-    if not obj.type.is_heap:
-        return 0
-    try:
-        inner = obj.attr("_lock")
-        return inner.address if isinstance(inner, Object) else 0
-    except GdbextError:
-        return 0
 
 
 def outer_place(frames: list[Any], otherwise: Any, library: tuple[str, ...] = LIBRARY) -> str:
@@ -159,7 +82,7 @@ class Finder:
         self.references = references_of(view.rt)
         self.reachable = Reachable(self.references, view.threads)
         self.holders = Holders(list(view.threads))
-        self._free: dict[int, list[ThreadView]] = {}
+        self._free: dict[tuple[int, str], tuple[list[ThreadView], list[ThreadView]]] = {}
         self._locks: dict[Reach, list[tuple[str, Any, Any]]] = {}
         self._by_futex: dict[int, tuple[str, Any]] | None = None
 
@@ -333,7 +256,7 @@ class Finder:
                     if obj.type.builtin_name == "_queue.SimpleQueue" and self.target.u64(obj.address + 16) == futex:
                         what, where = f"an item of the SimpleQueue {path}", outer_place(thread.python, frame)
                         edge = Edge(self.node(thread), what, "Queue", how="get", address=obj.address, where=where)
-                        edge.candidates = self._able(obj.address, thread)
+                        self._offer(edge, thread)
                         edge.ended = self._ended_threads(thread, obj.address)
                         return edge
                 except GdbextError:
@@ -432,7 +355,7 @@ class Finder:
         edge = edge_of(node, wait, name, where)
         if wait.kind == "Semaphore":
             return self._semaphore(edge, me.address, thread)
-        edge.candidates = self._able(me.address, thread)
+        self._offer(edge, thread)
         edge.ended = self._ended_threads(thread, me.address)
         return edge
 
@@ -464,15 +387,17 @@ class Finder:
         else:
             edge.candidates = [self.node(th) for th in found]
         if not found:
-            edge.candidates = self._able(address, waiter)
+            self._offer(edge, waiter)
         return edge
 
-    def _able(self, address: int, waiter: ThreadView) -> list[Any]:
-        """The nodes of the threads that can reach an object, are no idle helpers and do not wait for it themselves."""
-        if address not in self._free:  # asked once for all who wait for it
-            reach = self.reachable.agents_of(address)
-            self._free[address] = [th for th in reach if not th.idle and not waits_for(th, address, LIBRARY)]
-        return [self.node(th) for th in self._free[address] if th is not waiter]
+    def _offer(self, edge: Edge, waiter: ThreadView) -> None:
+        """Its candidates: the threads that can reach the object, are no idle helpers and do not wait for it themselves."""
+        key = edge.address, edge.how
+        if key not in self._free:  # asked once for all who wait for it
+            reach = self.reachable.agents_of(edge.address)
+            able = [th for th in reach if not th.idle and not waits_for(th, edge.address, LIBRARY)]
+            self._free[key] = able, [th for th in able if not may_end(self.references, th.python, edge)]
+        edge.candidates, edge.bystanders = ([self.node(th) for th in ths if th is not waiter] for ths in self._free[key])
 
     def _join(self, node: Any, me: Any, where: str) -> Edge:
         if "Process" in map(last_part, me.mro_names()):

@@ -64,7 +64,8 @@ class References:
         """The path by which a frame names the object at `address`, '' where it cannot."""
         return next((reach.paths[address] for reach in self.reaches(frame) if address in reach.paths), "")
 
-    def _names(self, frame: Any) -> frozenset[str]:
+    def names(self, frame: Any) -> frozenset[str]:
+        """The names of globals and attributes that a frame's code uses."""
         key = frame.code.address
         if key not in self._codes:
             try:
@@ -79,7 +80,7 @@ class References:
             variables = [(name, value) for name, value in frame.locals() if isinstance(value, Object) and not _is_leaf(value)]
         except GdbextError:
             return NOTHING
-        names = self._names(frame)
+        names = self.names(frame)
         key = tuple([(name, value.address) for name, value in variables]), names
         found = self._locals.get(key)
         if found is None:
@@ -90,7 +91,7 @@ class References:
         key = frame.code.address
         if key not in self._globals:
             self._globals[key] = NOTHING  # what cannot be read names nothing
-            names = self._names(frame)
+            names = self.names(frame)
             try:
                 held = dialects.named(self.rt, frame.globals().dict_entries(), names) if names else []
             except GdbextError:

@@ -112,6 +112,12 @@ class ProcessSamples:
         a, b = self.before.get(tid), self.after.get(tid)
         return b.run + b.queued - a.run - a.queued if a and b else None
 
+    @property
+    def pressed(self) -> float:
+        """The part of the window for which that thread waited for a processor which waited longest."""
+        waited = [b.queued - self.before[tid].queued for tid, b in self.after.items() if tid in self.before]
+        return max(waited, default=0.0) / self.window if self.window else 0.0
+
     def woke(self, tid: int) -> int:
         """How often a thread went to sleep in the window."""
         a, b = self.before.get(tid), self.after.get(tid)

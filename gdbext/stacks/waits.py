@@ -21,7 +21,8 @@ class Edge:
     none); `shared`: (kind, key) of a lock that other processes may have (`ipc_locks.resolve`); `outside`: processes not looked at
     that have it; `polls`: the waiter asks again and again; `limit`: the wait has a time limit; `ended`: names of threads that
     have ended and could have ended the wait; `pid`: of the process whose end it waits for; `doubted`: the
-    lock names its one candidate, which cannot reach it."""
+    lock names its one candidate, which cannot reach it; `bystanders`: those of the candidates whose own code does not end such a
+    wait (`givers.may_end`)."""
 
     waiter: Node
     lock: str
@@ -40,6 +41,7 @@ class Edge:
     ended: list[str] = field(default_factory=list)
     pid: int = 0
     doubted: bool = False
+    bystanders: list[Node] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"Edge({self.waiter} -> {self.owner}: {self.lock})"

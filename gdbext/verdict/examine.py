@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ..stacks.sampling import ProcessSamples
     from .facts import Verdict
 
-LONGER = 3.0  # times the first look: for a device that only takes its time
+LONGER = 3.0  # times the first look: for a device that only takes its time, and on a machine that left others little
+PRESSED = 0.2  # part of a look for which a thread waited for a processor: it moved less than it would have
 
 
 class Examination:
@@ -41,10 +42,12 @@ class Examination:
 
 def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = ()) -> Examination:
     """Samples what `resolve_processes` returned for `seconds` and judges it. A process that waits for its device is sampled a
-    second time, `LONGER` times as long, before the verdict says that its kernel does not end."""
+    second time, `LONGER` times as long, before the verdict says that its kernel does not end; so is one of which nothing can be
+    told while its threads wait for a processor."""
     first = _look(found, targets, seconds, words)
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
-    if not any(v.kind == "kernel" for v in first.verdicts):
+    said = {v.kind for v in first.verdicts}
+    if "kernel" not in said and not ("unknown" in said and any(s.pressed > PRESSED for s in first.seen)):
         return first
     second = _look(found, targets, seconds * LONGER, words)
     second.untraced = first.untraced

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GOOD = ("moves", "rests")
 ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "sleeps", "dead", "nobody")
 OUTSIDE = ("listener", "served", "terminal")
-SHORT = 5.0  # seconds: a sleep that long is a timer
+LONG = 600.0  # seconds: who sleeps that long on a loop that nobody from outside can wake is no timer that others wait out
 
 
 @dataclass
@@ -84,7 +84,8 @@ def outlook(facts: Sequence[ProcessState], node: Node, seen: frozenset[Node] = f
     if task.edge is not None:
         return _edge(facts, task.edge, seen, len(task.on) > 1)
     if task.kind == "sleep":
-        return Outlook("ticks", node)
+        served = thread is not None and thread.call is not None and _from_outside(thread.call)
+        return Outlook("sleeps" if (task.seconds or 0.0) >= LONG and not served else "ticks", node)
     if task.kind == "executor":
         found = _executor(facts, f, seen)
         return Outlook(found.kind, found.culprit, [f"{name_of(facts, node)} waits for {task.text}", *found.way], found.ended)
@@ -110,7 +111,7 @@ def _streams_call(f: ProcessState, task: TaskState, thread: ThreadState | None) 
 def _executor(facts: Sequence[ProcessState], f: ProcessState, seen: frozenset[Node]) -> Outlook:
     """What becomes of the work that a loop has given to a pool's threads."""
     pool = [t for t in f.threads if not t.idle and any(x.file.endswith("concurrent/futures/thread.py") for x in t.frames)]
-    return _any(facts, [t.node for t in pool], seen, "a pool's thread")
+    return _any(facts, [t.node for t in pool], seen)
 
 
 def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: frozenset[Node]) -> Outlook:
@@ -140,7 +141,12 @@ def _turns_at_rest(t: ThreadState) -> bool:
     call = t.call
     if t.edge is not None or call is None or not call.limited or call.name not in ("epoll", "select", "poll"):
         return False
-    return any(source.kind in OUTSIDE for source in call.sources) and (t.load is None or t.load <= STILL)
+    return _from_outside(call) and (t.load is None or t.load <= STILL)
+
+
+def _from_outside(call: Call) -> bool:
+    """Whether what a call waits for may come from outside, owed by nobody."""
+    return any(source.kind in OUTSIDE for source in call.sources)
 
 
 def _ring(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: frozenset[Node]) -> Outlook:
@@ -197,7 +203,7 @@ def _edge(facts: Sequence[ProcessState], edge: Edge, seen: frozenset[Node], ever
     elif edge.kind in LOCKS and not edge.candidates:
         found = Outlook("unknown")
     else:
-        found = _any(facts, edge.candidates, seen, edge.lock)
+        found = _any(facts, edge.candidates, seen, edge.bystanders)
         if found.kind == "nobody":
             found.ended = edge.ended
         if edge.doubted and found.kind not in GOOD:
@@ -207,9 +213,13 @@ def _edge(facts: Sequence[ProcessState], edge: Edge, seen: frozenset[Node], ever
     return Outlook(found.kind, found.culprit, [said, *found.way], found.ended, found.lock)
 
 
-def _any(facts: Sequence[ProcessState], nodes: Sequence[Node], seen: frozenset[Node], what: str) -> Outlook:
-    """Any of `nodes` can end the wait: the best of their outlooks."""
-    found = [outlook(facts, node, seen) for node in nodes if node not in seen]
+def _any(facts: Sequence[ProcessState], nodes: Sequence[Node], seen: frozenset[Node], bystanders: Sequence[Node] = ()) -> Outlook:
+    """Any of `nodes` can end the wait: the best of their outlooks. Whether `bystanders` that stand would end it is not known."""
+    found = []
+    for node in nodes:
+        if node not in seen:
+            one = outlook(facts, node, seen)
+            found.append(Outlook("unknown") if node in bystanders and one.rank > ORDER.index("unknown") else one)
     if not found:
         return Outlook("unknown" if nodes else "nobody")
     best = min(found, key=lambda o: o.rank)
@@ -259,7 +269,7 @@ def _sources(facts: Sequence[ProcessState], f: ProcessState, node: Node, call: C
     kinds = {source.kind for source in call.sources}
     if not kinds:
         return Outlook("unknown", node)
-    if kinds & set(OUTSIDE):
+    if _from_outside(call):
         return Outlook("rests", node)
     if kinds <= {"event", "other", "file"}:
         return Outlook("unknown", node)

@@ -9,7 +9,7 @@ from gdbext.cpython.event_loops import event_loops
 from gdbext.cpython.runtime import open_runtime
 from gdbext.cpython.tasks import tasks
 from gdbext.stacks import async_waits, threads
-from gdbext.stacks.locks import WITH, Holders
+from gdbext.stacks.holders import WITH, Holders
 
 
 @pytest.fixture(

@@ -49,6 +49,7 @@ def nap(hung):
 
 
 def main():
+    import foreign_daemons  # noqa: F401
     import foreign_libraries  # noqa: F401
     import foreign_processes  # noqa: F401
     import foreign_threads  # noqa: F401

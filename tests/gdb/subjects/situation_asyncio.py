@@ -5,6 +5,7 @@ import asyncio
 import concurrent.futures
 import socket
 import threading
+import types
 
 from situation_parts import LATE, SPINNING, keep, stuck, thread, tids
 from situation_processes import child, lived
@@ -240,6 +241,26 @@ def server(run):
     return wait
 
 
+def daemon(run):
+    """It waits to be told that it is to end; a task that can reach the same looks after something every hour."""
+
+    def wait(draw, drawn):
+        async def main():
+            it = types.SimpleNamespace(stop=asyncio.Event(), looked=0)
+
+            async def look(it):
+                while True:
+                    await asyncio.sleep(3600)
+                    it.looked += 1
+
+            keep.append(asyncio.create_task(look(it)))
+            await it.stop.wait()
+
+        return "daemon", lambda: run(main)
+
+    return wait
+
+
 def put_nowait(q):
     q.put_nowait(1)
 
@@ -260,6 +281,7 @@ KINDS = {
     "lock": (lock_held, ("held",)),
     "blocked": (blocked, ("sleeping", "receiving", "spinning", "behind a lock")),
     "server": (server, ("resting",)),
+    "daemon": (daemon, ("resting",)),
 }
 WAITS = {
     f"{loop} {name}": (build(run), states)

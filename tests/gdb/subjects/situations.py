@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+import types
 
 import situation_asyncio
 import situation_processes
@@ -323,6 +324,19 @@ def pumping(draw, drawn):
     return "work", consume
 
 
+def a_daemon(draw, drawn):
+    """It waits to be told that it is to end; a thread that can reach the same looks after something now and then."""
+    it = types.SimpleNamespace(stop=threading.Event(), looked=0)
+
+    def look(it):
+        while True:
+            time.sleep(draw.choice((60, 3600)))
+            it.looked += 1
+
+    thread("hourly", look, it)
+    return "daemon", lambda: it.stop.wait()
+
+
 def waits_for_a_flag(draw, drawn):
     flag = threading.Event()
 
@@ -360,6 +374,7 @@ WAITS = {
     "collecting": (collecting, ("slow",)),
     "pumping": (pumping, ("slow",)),
     "flag": (waits_for_a_flag, ("nobody",)),
+    "daemon": (a_daemon, ("resting",)),
     **situation_processes.WAITS,
     **situation_asyncio.WAITS,
     **situation_ranks.WAITS,
@@ -401,6 +416,8 @@ def truth_of(kind, drawn):
         return False, ["busy"], ["main"]
     if kind == "poll":
         return True, ["unknown"], []
+    if kind == "daemon":
+        return False, ["idle", "unknown"], []
     if kind == "task":
         return truth_of_task(drawn)
     if kind == "device" and drawn != "slow":

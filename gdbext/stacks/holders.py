@@ -1,0 +1,83 @@
+"""Who has a lock that notes no owner, by the frames that stand inside its `with`, or between its acquire and its release."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..cpython import locks
+from ..cpython.objects import Object
+from ..errors import GdbextError
+from .python_waits import path_of
+
+if TYPE_CHECKING:
+    from typing import Any
+
+WITH, BY_SOURCE = "with", "between acquire and release"
+
+
+class Holders:
+    """Who is inside the `with` of a lock, or between its acquire and its release: an index by the lock's address, over all frames
+    of `agents` (threads, or asyncio tasks: whatever has `python` frames), built at its first use."""
+
+    def __init__(self, agents: list[Any]) -> None:
+        self.agents = agents
+        self._index: dict[str, dict[int, list[tuple[Any, str]]]] = {}
+
+    def of(self, how: str, address: int) -> list[tuple[Any, str]]:
+        """`[(agent, where)]`; `how`: `WITH` or `BY_SOURCE`."""
+        if how not in self._index:
+            self._index[how] = {}
+            for agent in self.agents:
+                for inner, frame in zip([None, *agent.python], agent.python):
+                    for obj, where in self._held(how, frame):
+                        if not _enters(inner, obj) and not self._waits_on(agent, obj):
+                            for one in {obj.address, inner_lock(obj)} - {0}:
+                                self._index[how].setdefault(one, []).append((agent, where))
+        found: dict[int, tuple[Any, str]] = {}
+        for agent, where in self._index[how].get(address, []):
+            found.setdefault(id(agent), (agent, where))
+        return list(found.values())
+
+    def _held(self, how: str, frame: Any) -> list[tuple[Any, str]]:
+        held: list[tuple[Any, str]]
+        if how == WITH:
+            held = [(obj, "") for obj in locks.entered(frame)]
+        else:
+            acquired = locks.acquired(frame)
+            held = [(obj, f", acquired at line {taken}, released at {given}") for _, obj, taken, given in acquired]
+        if not held:
+            return []
+        place = f"{frame.function} ({os.path.basename(frame.file)}:{frame.line}"
+        return [(obj, f"{place}{more})") for obj, more in held]
+
+    def _waits_on(self, agent: Any, manager: Any) -> bool:
+        """Whether it stands in the `wait` of this Condition, which has given its lock back meanwhile."""
+        inner = None
+        for frame in agent.python:
+            if path_of(frame).endswith(("threading.py", "asyncio/locks.py")) and frame.function in ("Condition.wait", "wait"):
+                me = dict(frame.locals()).get("self")
+                if inner is None:
+                    inner = inner_lock(manager)
+                if me is not None and (me.address == manager.address or inner and inner_lock(me) == inner):
+                    return True
+        return False
+
+
+def _enters(frame: Any, manager: Any) -> bool:
+    """Whether a frame is the `__enter__` or `__aenter__` of this manager: its caller waits to enter the `with`."""
+    if frame is None or str(frame.function).rpartition(".")[2] not in ("__enter__", "__aenter__"):
+        return False
+    me = dict(frame.locals()).get("self")
+    return me is not None and bool(me.address == manager.address)
+
+
+def inner_lock(obj: Any) -> int:
+    """The address of the lock inside a Condition, or what stands for one; 0 for others."""
+    if not obj.type.is_heap:
+        return 0
+    try:
+        inner = obj.attr("_lock")
+        return inner.address if isinstance(inner, Object) else 0
+    except GdbextError:
+        return 0
