@@ -173,7 +173,7 @@ class Collection:
         buffer = ptrace.ReadBuffer(_joined(runs(pages) + self.heap_spans))
         arch = "aarch64" if ptrace.MACHINE == "aarch64" else "x86-64"
         ends = [(m.start, m.end) for m in self.maps if "w" in m.perms]
-        with _before_others(), self.stopped as stopped:
+        with before_others(), self.stopped as stopped:
             for tid in stopped.threads:
                 try:
                     got.registers[tid] = ptrace.general_registers(tid)
@@ -295,7 +295,7 @@ class Collection:
 
 
 @contextlib.contextmanager
-def _before_others() -> Iterator[None]:
+def before_others() -> Iterator[None]:
     """Where this user may: runs before all others on a machine at work, for another process stands still meanwhile."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     try:

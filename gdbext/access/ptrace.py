@@ -213,10 +213,11 @@ class Stopped:
     `threads`: tids that stand still. `stray`: tids that did not stop, since they sleep uninterruptibly in the kernel (state D) or
     took longer than `timeout`; nobody waits for a thread in state D. They stay seized: `release_stray()` lets go of those that
     have come round, the end of this process of the rest. `seconds`: how long the process stood still, from the first interrupt to
-    the last detach. Another tracer, which may be a reader that passes by, is given `LASTING` to go."""
+    the last detach. Another tracer, which may be a reader that passes by, is given `patience` seconds to go. `only`: the threads
+    to stop, else all."""
 
-    def __init__(self, pid: int, timeout: float = 1.0) -> None:
-        self.pid, self.timeout = pid, timeout
+    def __init__(self, pid: int, timeout: float = 1.0, only: Sequence[int] | None = None, patience: float = LASTING) -> None:
+        self.pid, self.timeout, self.only, self.patience = pid, timeout, only, patience
         self.threads: dict[int, int] = {}
         self.stray: set[int] = set()
         self.seconds = 0.0
@@ -226,7 +227,7 @@ class Stopped:
     def __enter__(self) -> Stopped:
         try:
             self.release_stray()
-            self._seize_new(time.monotonic() + LASTING)  # seizing alone does not stop: the pause begins with the first interrupt
+            self._seize_new(time.monotonic() + self.patience)  # which does not stop: the pause begins with the first interrupt
             if not self._seized:
                 raise NotFoundError(f"process {self.pid} does not exist (any more)")
             self._began = time.monotonic()
@@ -248,7 +249,7 @@ class Stopped:
     def _seize_new(self, patience: float = 0.0) -> set[int]:
         """Seizes the threads that are not yet. `patience`: until when another tracer may let go of them."""
         fresh = set()
-        for tid in tids(self.pid):
+        for tid in tids(self.pid) if self.only is None else self.only:
             if tid not in self._seized and self._seize(tid, patience):
                 fresh.add(tid)
                 self._seized.add(tid)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 
 from ..errors import GdbextError
@@ -20,8 +22,10 @@ sampler, store, flame, stalls, steps, page, recording, files = (
     lazy_module("timeline.recording"),
     lazy_module("render.files"),
 )
+native, holder = lazy_module("timeline.native"), lazy_module("access.holder")
 proc, meter = lazy_module("access.proc"), lazy_module("requests.meter")
 groups, targets = lazy_module("engines.group"), lazy_module("engines.targets")
+RATE = 100.0  # looks a second
 MAX_RATE, MAX_SECONDS = 1000.0, 24 * 3600.0
 SHOWN, LISTED, SHOWN_STALLS = 12, 100, 20  # functions of text, and of JSON; stalls of text
 SPARSE = 0.7  # part of the looks that were asked for: with fewer the answer warns
@@ -69,7 +73,11 @@ class LlmRecord(Command):
     Times are wall-clock times of threads, also of those that wait; -cpu takes only what ran. A stack that changed while it was
     read is dropped and counted, never mended; the answer tells the rate that was reached and what the recorder cost. On a full
     machine -realtime lets the recorder go before other processes, for half of the time at most (needs root). ^C ends it
-    early and keeps what there is. Native frames are not recorded: llm-stacks shows them."""
+    early and keeps what there is.
+
+    -native records native frames too, 10 times a second unless -rate says otherwise. For that the threads that went on since
+    the look before, and no others, stand still for the time that copying their stacks takes, without a signal; should the
+    recorder be killed they run on. The answer says how long each process stood still."""
 
     name = "llm-record"
     group = "time"
@@ -78,8 +86,9 @@ class LlmRecord(Command):
     takes_target = False
     standalone = True
     options = (
-        Option("rate", "float", "looks a second at each process", 100.0, "HZ"),
+        Option("rate", "float", "looks a second at each process: 100, or 10 with -native", metavar="HZ"),
         Option("for", "float", "seconds to record", 10.0, "S"),
+        Option("native", help="native frames too: threads that went on stand still for moments, and the answer says how long"),
         Option("realtime", help="the recorder goes before other processes: on a full machine it looks in time (needs root)"),
         Option("o", "str", "write the recording; the ending chooses the format", metavar="FILE", repeat=True, for_agents=False),
         Option("force", help="-o replaces a file that is there", for_agents=False),
@@ -92,7 +101,8 @@ class LlmRecord(Command):
     )
 
     def run(self, session: Session, args: Args) -> Answer:
-        if not 0.1 <= args.rate <= MAX_RATE or not 0.01 <= getattr(args, "for") <= MAX_SECONDS:
+        rate = args.rate if args.rate is not None else native.RATE if args.native else RATE
+        if not 0.1 <= rate <= MAX_RATE or not 0.01 <= getattr(args, "for") <= MAX_SECONDS:
             raise UsageError(f"llm-record: -rate is 0.1 to {MAX_RATE:g}, -for 0.01 to {MAX_SECONDS:g} seconds")
         for path in args.o:
             store.check_ending(path)
@@ -107,7 +117,7 @@ class LlmRecord(Command):
             raise UsageError("llm-record: -from and -to take a part of a recording: name it by -read FILE")
         else:
             found = process_selection.resolve_processes(session, args.operand_text)
-            rec = _record(_targets(session, found, failed), found, args, failed)
+            rec = _record(_targets(session, found, failed), found, rate, args, failed)
         written = _write([path for path in args.o if path.endswith(".record")], rec, (), args, failed)
         shown = stalls.find(rec)  # which takes a while: what cannot be done again is written by now
         written += _write([path for path in args.o if not path.endswith(".record")], rec, shown, args, failed)
@@ -146,12 +156,20 @@ def _read(args: Args) -> Recording:
     return part
 
 
-def _record(watched: Sequence[tuple[Any, str]], found: Sequence[Any], args: Args, failed: list[dict[str, Any]]) -> Recording:
+def _record(
+    watched: Sequence[tuple[Any, str]], found: Sequence[Any], rate: float, args: Args, failed: list[dict[str, Any]]
+) -> Recording:
     """Records processes, and beside them what their engines count."""
     opened = targets.Targets()  # of no debugger: a thread of its own reads the engines, through /proc
     engines = groups.engines_of([one for one in found if hasattr(one, "family")], opened.of)
-    with meter.Beside(engines) as beside:
-        rec = sampler.record(watched, args.rate, getattr(args, "for"), failed, realtime=args.realtime)
+    how: dict[str, Any] = {"realtime": args.realtime}
+    with contextlib.ExitStack() as around:
+        beside = around.enter_context(meter.Beside(engines))
+        if args.native:
+            holds = around.enter_context(holder.Holder())
+            how["sampler_of"] = functools.partial(native.NativeSampler, holder=holds)
+        rec = sampler.record(watched, rate, getattr(args, "for"), failed, **how)
+    rec.cost += holds.cpu if args.native else 0.0
     rec.notes += beside.notes
     steps.count_loop_lags(rec)
     tracks = {p.pid: p for p in rec.processes}
@@ -206,6 +224,7 @@ def _data(rec: Recording, args: Args, failed: Sequence[dict[str, Any]]) -> dict[
                 if values
             },
             "seconds": round(p.finish, 3),
+            **_native(p),
         }
         for p in rec.processes
     ]
@@ -219,10 +238,24 @@ def _data(rec: Recording, args: Args, failed: Sequence[dict[str, Any]]) -> dict[
         "rate": {"asked": rec.rate, "reached": round(rec.reached, 2)},
         "cost": {"cpu": round(rec.cost, 3), "per_process": round(share, 5)},
         "seconds": round(rec.seconds, 3),
+        "native": rec.native,
         "processes": processes,
         "functions": [{"function": n, "self": round(s / whole, 5), "total": round(t / whole, 5)} for n, s, t in rows],
         "failed": list(failed),
     }
+
+
+def _native(process: ProcessTrack) -> dict[str, Any]:
+    """How long a process stood still for its native frames."""
+    if not process.pauses:
+        return {}
+    each = sorted(pause for pause in process.pauses if pause)
+    pause = {
+        "median": round(each[len(each) // 2] if each else 0.0, 6),
+        "longest": round(max(each, default=0.0), 6),
+        "part": round(sum(each) / process.finish if process.finish else 0.0, 6),
+    }
+    return {"native": {"stops": len(each), "pause": pause, "unstopped": process.unstopped}}
 
 
 def _place(frame: Frame | None) -> dict[str, Any]:
@@ -301,6 +334,7 @@ def _text(data: dict[str, Any], style: Style) -> str:
         lines.append(
             f"the recorder got no processor for up to {seen:.2f} s: shorter stalls may be missing; a lower -rate, or -realtime"
         )
+    lines += [_pause_text(p) for p in data["processes"] if "native" in p]
     rows = [[f"{100 * f['self']:.1f} %", f"{100 * f['total']:.1f} %", f["function"]] for f in data["functions"][:SHOWN]]
     if rows:
         lines.append(table(rows, ["in itself", "with calls", ""], style, right=("in itself", "with calls")))
@@ -312,6 +346,13 @@ def _text(data: dict[str, Any], style: Style) -> str:
         lines += [f"  {r['label']}: {r['state']} in {r['function']}, {100 * r['part']:.0f} % of it" for r in step["ranks"]]
     lines += [f"written: {escape(path)}" for path in data["files"]]
     return "\n".join(lines)
+
+
+def _pause_text(process: dict[str, Any]) -> str:
+    own = process["native"]
+    each = "median {median:.2f} ms, longest {longest:.2f} ms".format(**{k: 1000 * s for k, s in own["pause"].items()})
+    text = f"{process['label']} stood still at {own['stops']} of {process['looks']} looks: {each}, {own['pause']['part']:.2%} of the time"
+    return text + (f"; {own['unstopped']} stacks without native frames" if own["unstopped"] else "")
 
 
 def _stall_text(stall: dict[str, Any], style: Style) -> str:

@@ -56,6 +56,8 @@ def chrome_events(rec: Recording, stalls: Sequence[Stall] = ()) -> Iterator[dict
         for counter, values in process.counters.items():
             for at, value in values:
                 yield {"ph": "C", "pid": pid, "name": escape(counter), "ts": microseconds(at), "args": {"value": value}}
+        for at, pause in zip(process.begins, process.pauses):
+            yield {"ph": "C", "pid": pid, "name": "ms stood still", "ts": microseconds(at), "args": {"value": 1000 * pause}}
     yield from _steps(rec)
     yield from _stalls(stalls)
 
@@ -111,10 +113,15 @@ def _calls(rec: Recording, process: ProcessTrack, thread: ThreadTrack) -> Iterat
         yield from _closed(process, thread, open_calls, same, run.begin)
         for frame in stack[same:]:
             event = _edge("B", process.pid, thread.tid, escape(frame.function), run.begin)
-            yield {**event, "cat": "python", "args": {"file": escape(frame.file), "line": frame.line}}
+            yield {**event, "cat": "native" if frame.native else "python", "args": _source(frame)}
         open_calls += stack[same:]
         end = run.end
     yield from _closed(process, thread, open_calls, 0, end)
+
+
+def _source(frame: Frame) -> dict[str, Any]:
+    file = escape(frame.file)
+    return {"file": file} if frame.native else {"file": file, "line": frame.line}
 
 
 def _closed(process: ProcessTrack, thread: ThreadTrack, calls: list[Frame], keep: int, at: float) -> Iterator[dict[str, Any]]:
@@ -189,7 +196,7 @@ def speedscope(rec: Recording, cpu: bool = False) -> dict[str, Any]:
                 if number not in known:
                     frame = rec.tree.frames[number]
                     known[number] = len(frames)
-                    frames.append({"name": escape(frame.function), "file": escape(frame.file), "line": frame.line})
+                    frames.append({"name": escape(frame.function), **_source(frame)})
                 found.append(known[number])
                 at = rec.tree.parents[at]
             paths[node] = found[::-1]

@@ -195,7 +195,7 @@ class StackReader:
         """The node of a thread's stack, 0 where it runs no Python. `TornError` where none of `TRIES` reads held together."""
         for _ in range(TRIES):
             try:
-                return self._attempt(places)
+                return self._node(self.chain(places))
             except GoneError:
                 raise
             except TornError:
@@ -232,7 +232,9 @@ class StackReader:
         ranges += [places.tstate, self._head_size]
         places.ranges, places.total = ranges, sum(ranges[1::2])
 
-    def _attempt(self, places: ThreadPlaces) -> int:
+    def chain(self, places: ThreadPlaces) -> list[int]:
+        """[code, instruction, owner of each frame, innermost first] by one bulk read; `TornError` where it did not hold
+        together."""
         if not places.ranges:
             self._plan(places)
         data = self._bulk.read_ranges(places.ranges, places.total)
@@ -253,7 +255,7 @@ class StackReader:
             end = self._start_now(places)
         if end not in (start, caller) and (not end or self._caller(end) != start):
             raise TornError("the stack moves")
-        return self._node(chain)
+        return chain
 
     def _caller(self, at: int) -> int:
         return int(self._frame(self._bulk.read(at, self._size))[self._back_word])

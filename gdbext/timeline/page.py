@@ -66,10 +66,16 @@ def _summary(rec: Recording) -> str:
         (p.label, p.pid, len(p.threads), len(p.begins) - p.splits, p.samples, p.dropped, f"{p.cpu:.2f} s", f"{p.finish:.2f} s")
         for p in rec.processes
     ]
-    said = f"{rec.seconds:.2f} s at {rec.reached:.1f} of {rec.rate:g} looks a second; nothing was stopped"
+    said = f"{rec.seconds:.2f} s at {rec.reached:.1f} of {rec.rate:g} looks a second; {_stood(rec)}"
     notes = "".join(f"<p class=bad>{html.text(note)}</p>" for note in rec.notes)
     head = ("process", "pid", "threads", "looks", "stacks", "dropped", "CPU", "recorded")
     return f"<p>{html.text(said)}</p>{notes}{html.table(head, rows)}"
+
+
+def _stood(rec: Recording) -> str:
+    if not rec.native:
+        return "nothing was stopped"
+    return "stood still: " + ", ".join(f"{p.label} {sum(p.pauses) / (p.finish or 1.0):.2%} of the time" for p in rec.processes)
 
 
 def _stalls(stalls: Sequence[Stall]) -> str:
@@ -84,7 +90,7 @@ def _stalls(stalls: Sequence[Stall]) -> str:
 
 def _where(stall: Stall) -> str:
     f = stall.frame
-    return f"{f.function} ({f.file.rpartition('/')[2]}:{f.line})" if f is not None else ""
+    return f"{f.function} ({f.where})" if f is not None else ""
 
 
 def _told(stall: Stall) -> str:
@@ -151,7 +157,7 @@ def _bands(rec: Recording, process: ProcessTrack, thread: ThreadTrack, start: fl
             continue
         drawn = run.end - start
         stack = rec.tree.stack(run.node)
-        where = f"{stack[-1].function} ({stack[-1].file.rpartition('/')[2]}:{stack[-1].line})" if stack else "no Python"
+        where = f"{stack[-1].function} ({stack[-1].where})" if stack else "no Python"
         title = f"{name}: {STATES[run.state]}, {where}, {run.begin:.3f} s to {run.end:.3f} s"
         x, width = GUTTER + (run.begin - start) * scale, max(1.0, (run.end - run.begin) * scale)
         found.append(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MAX_FRAMES = 200_000  # places: function, file, line
 MAX_NODES, MAX_RUNS, MAX_LOOKS = 400_000, 12_000_000, 4_000_000  # about 60 MiB, 110 MiB and 64 MiB
 DROPPED = 0xFFFFFFFF  # in place of a node: the stack was torn at every try
+NATIVE = -1  # in place of a line
 RUNNING, GIL, LOCK, DISK, SLEEP, POLL, NETWORK, OTHER, STOPPED, QUEUED = range(10)
 STATES = (
     "running",
@@ -29,9 +30,21 @@ STATES = (
 
 
 class Frame(NamedTuple):
+    """A call: a Python function's, at `line` of `file` (0: not known), or a native function's of the library `file`."""
+
     function: str
     file: str
     line: int
+
+    @property
+    def native(self) -> bool:
+        return self.line == NATIVE
+
+    @property
+    def where(self) -> str:
+        """`file.py:12`, `libc.so.6`."""
+        name = self.file.rpartition("/")[2]
+        return name if self.native else f"{name}:{self.line}"
 
     @property
     def place(self) -> tuple[str, str]:
@@ -85,6 +98,10 @@ class StackTree:
             found.append(self.frames[self.numbers[node]])
             node = self.parents[node]
         return found[::-1]
+
+    def python(self, node: int) -> list[Frame]:
+        """Its frames that are Python's, outermost first."""
+        return [frame for frame in self.stack(node) if not frame.native]
 
 
 class Changes:
@@ -148,7 +165,9 @@ class ProcessTrack:
     after the last, index of the thread)] of the times when one thread had the GIL and no other got it; `counters`: {name:
     [(time, value)]}; `samples`: stacks that were looked at, those of threads that had not run among them; `dropped`: those of
     them that were torn; `torn`: reads that did not hold together; `cpu`: seconds the whole process ran; `splits`: looks that are
-    the rest of the one before, dated anew because the recorder got no processor in the middle of it."""
+    the rest of the one before, dated anew because the recorder got no processor in the middle of it; with native frames `pauses`:
+    seconds that threads of it stood still at each look, and `unstopped`: of the samples those whose thread could not be stopped,
+    and has its Python frames alone."""
 
     def __init__(self, label: str, pid: int) -> None:
         self.label, self.pid = label, pid
@@ -157,7 +176,8 @@ class ProcessTrack:
         self.gil, self.gc = Changes(), Changes()
         self.kept: list[tuple[int, int, int]] = []
         self.counters: dict[str, list[tuple[float, float]]] = {}
-        self.samples = self.dropped = self.torn = self.splits = 0
+        self.samples = self.dropped = self.torn = self.splits = self.unstopped = 0
+        self.pauses = array("d")
         self.cpu = 0.0
         self.finish = 0.0  # when the recording of it ended
 
@@ -171,7 +191,7 @@ class ProcessTrack:
         """Makes what belongs together equally long again, after ^C in the middle of a look."""
         for changes in (self.gil, self.gc):
             _cut_alike((changes.looks, changes.values))
-        _cut_alike((self.begins, self.ends))
+        _cut_alike((self.begins, self.ends, self.pauses) if self.pauses else (self.begins, self.ends))
         for thread in self.threads:
             _cut_alike((thread.looks, thread.nodes, thread.states))
             while thread.looks and thread.looks[-1] >= len(self.begins):
@@ -223,6 +243,11 @@ class Recording:
         self.notes: list[str] = []
 
     @property
+    def native(self) -> bool:
+        """Whether it was made with native frames."""
+        return any(p.pauses for p in self.processes)
+
+    @property
     def reached(self) -> float:
         """Looks a second at each process that were taken, of the process that was looked at least often."""
         each = [
@@ -253,7 +278,8 @@ def _cut(process: ProcessTrack, start: float, end: float) -> ProcessTrack:
     last = bisect.bisect_left(process.begins, end)
     found.begins, found.ends = process.begins[first:last], process.ends[first:last]
     found.finish = min(end, process.finish)
-    found.cpu, found.torn = process.cpu, process.torn
+    found.pauses = process.pauses[first:last]
+    found.cpu, found.torn, found.unstopped = process.cpu, process.torn, process.unstopped
     found.splits = round(process.splits * len(found.begins) / len(process.begins)) if process.begins else 0
     for thread in process.threads:
         own = ThreadTrack(thread.tid, thread.name)

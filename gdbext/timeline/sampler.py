@@ -68,7 +68,7 @@ class Files:
             self.left += 1
 
 
-class _Thread:
+class Thread:
     """One Python thread that is sampled."""
 
     def __init__(self, pid: int, index: int, track: ThreadTrack, places: ThreadPlaces, files: Files) -> None:
@@ -77,7 +77,7 @@ class _Thread:
         self.clock_file = files.open(f"/proc/{self.folder}/schedstat")
         self.call_file = files.open(f"/proc/{self.folder}/syscall")
         self.has_clock = self.clock_file >= 0 or os.path.exists(f"/proc/{self.folder}/schedstat")
-        self.clock, self.node, self.state = b"", DROPPED, recording.RUNNING
+        self.clock, self.call, self.node, self.state = b"", b"", DROPPED, recording.RUNNING
         self.first_run, self.last = -1, (0, 0, 0.0)  # when it ran last: run, delayed, at
 
     def read_clock(self) -> bytes:
@@ -135,7 +135,7 @@ class ProcessSampler:
         self.reader = StackReader(self.rt, self.bulk, rec.tree)
         self.track = ProcessTrack(label, target.pid)
         self.alive, self.runs = True, 0
-        self._threads: dict[int, _Thread] = {}  # by the address of the state
+        self._threads: dict[int, Thread] = {}  # by the address of the state
         self._interp = self.rt.interpreters()[0]
         self._head = b""
         self._checked = 0.0
@@ -198,7 +198,7 @@ class ProcessSampler:
             track = ThreadTrack(py.tid, names.get(ident, ""))
             self.track.threads.append(track)
             places = ThreadPlaces(address, ident)
-            self._threads[address] = _Thread(self.track.pid, len(self.track.threads) - 1, track, places, self._files)
+            self._threads[address] = Thread(self.track.pid, len(self.track.threads) - 1, track, places, self._files)
 
     def _end(self, address: int, look: int) -> None:
         gone = self._threads.pop(address)
@@ -222,20 +222,29 @@ class ProcessSampler:
             self.alive = state_of(self.track.pid) not in ("", "Z", "X")
             return
         self.track.begins.append(start - began)
+        self._look_at_threads(look, start, began)
+        end = time.monotonic()
+        if end - self._counted >= COUNT:
+            self._count(end, end - began)
+
+    @contextlib.contextmanager
+    def _while_there(self, address: int, look: int) -> Iterator[None]:
+        """Ends the track of a thread that is found to have ended."""
+        try:
+            yield
+        except (GoneError, NotFoundError):
+            self._end(address, look)
+            self._head = b""
+
+    def _look_at_threads(self, look: int, start: float, began: float) -> None:
         for address, thread in list(self._threads.items()):
             now = time.monotonic()
             if now - start > LATE:
                 self.track.split(now - began)
                 look, start = look + 1, now
-            try:
+            with self._while_there(address, look):
                 self._thread(thread, look, now)
-            except (GoneError, NotFoundError):
-                self._end(address, look)
-                self._head = b""
-        end = time.monotonic()
-        self.track.ends.append(end - began)
-        if end - self._counted >= COUNT:
-            self._count(end, end - began)
+        self.track.ends.append(time.monotonic() - began)
 
     def _count(self, now: float, at: float) -> None:
         """The counters of the process as the kernel sees it."""
@@ -246,7 +255,8 @@ class ProcessSampler:
         self.track.counters.setdefault("resident bytes", []).append((at, resident))
         self._counted, self._counted_cpu = now, cpu
 
-    def _thread(self, thread: _Thread, look: int, now: float) -> None:
+    def _went_on(self, thread: Thread, now: float) -> bool:
+        """Takes in its clock and what it waits for. -> whether it may have moved since the look before."""
         clock = thread.read_clock()
         self.track.samples += 1
         if (
@@ -255,11 +265,20 @@ class ProcessSampler:
             and thread.state not in (recording.RUNNING, recording.QUEUED)
             and thread.node != DROPPED
         ):
-            return
+            return False
         ran = thread.ran(clock, now)
-        thread.state = self._state(thread.read_call(), thread)
+        thread.state = self._state(self._call(thread), thread)
         if thread.state == recording.RUNNING and not ran:
             thread.state = recording.QUEUED
+        return True
+
+    def _call(self, thread: Thread) -> bytes:
+        """The text of its system call."""
+        return thread.read_call()
+
+    def _thread(self, thread: Thread, look: int, now: float) -> None:
+        if not self._went_on(thread, now):
+            return
         try:
             thread.node = self.reader.read(thread.places)
         except GoneError:
@@ -267,11 +286,14 @@ class ProcessSampler:
         except TornError:
             thread.node = DROPPED
             self.track.dropped += 1
+        self._add(thread, look)
+
+    def _add(self, thread: Thread, look: int) -> None:
         if thread.track.add(look, thread.node, thread.state):
             self.runs += 1
             self._unchecked.append((look, thread.track, len(thread.track.looks) - 1))
 
-    def _state(self, call: bytes, thread: _Thread) -> int:
+    def _state(self, call: bytes, thread: Thread) -> int:
         words = call.split(None, 5)
         if not words:
             return self._blocked(thread, recording.OTHER)
@@ -289,7 +311,7 @@ class ProcessSampler:
             return self._blocked(thread, found)
         return found
 
-    def _blocked(self, thread: _Thread, said: int) -> int:
+    def _blocked(self, thread: Thread, said: int) -> int:
         """A read or a write is of a file where the kernel waits for a device (state D); else of a pipe or a socket."""
         with contextlib.suppress(GdbextError, IndexError):
             state = read_proc(self.track.pid, f"task/{thread.track.tid}/stat").rpartition(b")")[2].split()[0]
@@ -353,17 +375,18 @@ def record(
     failed: list[dict[str, object]],
     beside: Callable[[Recording, float], None] | None = None,
     realtime: bool = False,
+    sampler_of: Callable[[ProcTarget, str, Recording, Files], ProcessSampler] = ProcessSampler,
 ) -> Recording:
     """Looks at processes (`(ProcTarget, label)`) `rate` times a second for `seconds`; ^C ends it early. Those that cannot be read
     are added to `failed`. `beside(recording, seconds since the beginning)` is called after each round of looks. `realtime`: this
-    thread goes before all that have no real-time priority, for at most half of the time.
+    thread goes before all that have no real-time priority, for at most half of the time. `sampler_of` makes what looks.
 
     `GdbextError` where none can be read."""
     rec = Recording(rate)
     files, samplers, spent = Files(), [], time.process_time()
     for target, label in targets:
         try:
-            samplers.append(ProcessSampler(target, label, rec, files))
+            samplers.append(sampler_of(target, label, rec, files))
         except GdbextError as e:
             failed.append({"label": label, "pid": target.pid, "reason": str(e)})
     if not samplers:

@@ -122,16 +122,16 @@ class Finder:
                 yield from self._spins(process, thread, segments)
 
     def path(self, node: int) -> Path:
-        """(function, file) of each call of a node, outermost first."""
+        """(function, file) of each Python call of a node, outermost first."""
         found = self._paths.get(node)
         if found is None:
-            found = () if node == DROPPED else tuple(f.place for f in self.rec.tree.stack(node))
+            found = () if node == DROPPED else tuple(f.place for f in self.rec.tree.python(node))
             found = self._paths[node] = self._known.setdefault(found, found)
         return found
 
     def frame(self, node: int) -> Frame | None:
-        tree = self.rec.tree
-        return tree.frames[tree.numbers[node]] if node and node != DROPPED else None
+        """The innermost Python frame of a node."""
+        return next(reversed(self.rec.tree.python(node)), None) if node != DROPPED else None
 
     def segments(self, process: ProcessTrack, thread: ThreadTrack, begin: float = 0.0, end: float = LAST) -> Iterator[Segment]:
         """Those that a time touches, in order. Looks whose stack was torn count to what was before. None is kept: a recording of

@@ -104,6 +104,7 @@ def _pieces(rec: Recording) -> Iterator[str]:
             yield from _list(key, changes, lambda pair: f"[{pair[0]},{pair[1]}]")
         yield from _list("begins", process.begins, _time)
         yield from _list("ends", process.ends, _time)
+        yield from _list("pauses", process.pauses, _time)
         yield ',"threads":['
         for place, thread in enumerate(process.threads):
             yield ("," if place else "") + json.dumps({key: getattr(thread, key) for key in _THREAD})[:-1]
@@ -128,7 +129,8 @@ def _time(seconds: float) -> str:
     return repr(round(seconds, 6))
 
 
-_PROCESS = ("label", "pid", "kept", "counters", "samples", "dropped", "torn", "splits", "cpu", "finish")
+_PROCESS = ("label", "pid", "kept", "counters", "samples", "dropped", "torn", "splits", "unstopped", "cpu", "finish")
+_LATER = ("splits", "unstopped")  # which recordings of before do not have
 _THREAD = ("tid", "name", "ended", "cpu")
 _ARRAYS = {"looks": "I", "nodes": "I", "states": "B"}
 
@@ -165,14 +167,16 @@ def _recording(plain: dict[str, Any]) -> Recording:
 
 def _process(plain: dict[str, Any], nodes: int) -> ProcessTrack:
     found = ProcessTrack(str(plain["label"]), int(plain["pid"]))
-    for key in ("samples", "dropped", "torn", "splits"):
-        setattr(found, key, int(plain.get(key, 0) if key == "splits" else plain[key]))
+    for key in ("samples", "dropped", "torn", "splits", "unstopped"):
+        setattr(found, key, int(plain.get(key, 0) if key in _LATER else plain[key]))
     found.cpu, found.finish = float(plain["cpu"]), float(plain["finish"])
     found.begins, found.ends = array("d", plain["begins"]), array("d", plain["ends"])
     times = [0.0, *found.begins, found.finish]
     if len(found.begins) != len(found.ends) or any(not a <= b < 1e9 for a, b in zip(times, times[1:])):
         raise ValueError("times that are none")
-    looks = len(found.begins)
+    looks, found.pauses = len(found.begins), array("d", plain.get("pauses", ()))
+    if found.pauses and (len(found.pauses) != looks or any(not 0 <= pause < 1e9 for pause in found.pauses)):
+        raise ValueError("pauses that are none")
     found.counters = {str(name): [(float(t), float(v)) for t, v in values] for name, values in plain["counters"].items()}
     for one in plain["threads"]:
         thread = ThreadTrack(int(one["tid"]), str(one["name"]))

@@ -1,0 +1,249 @@
+"""Looks at processes with the native frames of their threads too: the threads that went on since the look before stand still for
+a moment, in which their registers, stacks and Python frames are copied, and are thought about afterwards.
+
+A thread that waits in the system call in which it was copied last, at the same place of its stack and in the same Python frames,
+stands where it stood and is not stopped again. Threads that run no Python are not looked at.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..access import ptrace
+from ..access.base import Target
+from ..access.bulk import BulkReader
+from ..access.collector import RED_ZONE, STACK_BYTES
+from ..access.unwind import Unwinder
+from ..cpython.gil import RESTART
+from ..cpython.runtime import open_runtime
+from ..errors import FaultError, GdbextError
+from ..render import names
+from ..stacks import merge
+from . import recording
+from .frames import GoneError, TornError
+from .recording import DROPPED, NATIVE
+from .sampler import CHECK, Files, ProcessSampler, Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..access.holder import Holder
+    from ..access.model import Mapping, Module
+    from ..access.proc import ProcTarget
+    from .recording import Recording
+
+RATE = 10.0  # looks a second, unless asked for others
+TRIES = 3  # at frames that stand still: the first may find out where they are
+
+
+class Keeper(BulkReader):
+    """Keeps what it reads as `kept`, `[(address, bytes)]`, where that is a list."""
+
+    kept: list[tuple[int, bytes]] | None = None
+
+    def read(self, address: int, size: int) -> bytes:
+        """As `BulkReader.read`."""
+        found = super().read(address, size)
+        if self.kept is not None:
+            self.kept.append((address, found))
+        return found
+
+    def read_ranges(self, ranges: Sequence[int], total: int) -> bytes:
+        """As `BulkReader.read_ranges`."""
+        found, at = super().read_ranges(ranges, total), 0
+        if self.kept is not None:
+            for address, size in zip(ranges[::2], ranges[1::2]):
+                self.kept.append((address, found[at : at + size]))
+                at += size
+        return found
+
+
+class Copied(Target):
+    """A process that runs on, with `pieces` (`[(address, bytes)]`) as they were when they were copied; what is read besides, code
+    and code objects, comes from the process."""
+
+    is_live, is_stopped = True, False
+
+    def __init__(self, live: ProcTarget) -> None:
+        super().__init__()
+        self.live, self.pid, self.arch = live, live.pid, live.arch
+        self.pieces: list[tuple[int, bytes]] = []
+
+    def _page(self, start: int) -> bytes | None:
+        return None  # nothing is kept: the next copy has other bytes
+
+    def _read(self, address: int, size: int) -> bytes:
+        for start, data in self.pieces:
+            if start <= address and address + size <= start + len(data):
+                return data[address - start : address - start + size]
+        return self.live.read(address, size)
+
+    def mappings(self) -> list[Mapping]:
+        """The process's."""
+        return self.live.mappings()
+
+    def mapping_at(self, address: int) -> Mapping | None:
+        """The process's."""
+        return self.live.mapping_at(address)
+
+    def modules(self) -> list[Module]:
+        """The process's."""
+        return self.live.modules()
+
+    def module_at(self, address: int) -> Module | None:
+        """The process's."""
+        return self.live.module_at(address)
+
+
+class Copy(NamedTuple):
+    """What was copied of one thread: its registers, its Python frames as `StackReader.chain`, and pieces of memory."""
+
+    registers: dict[str, int]
+    chain: list[int]
+    pieces: list[tuple[int, bytes]]
+
+
+class _Python(NamedTuple):
+    """A Python frame as `merge` takes it: `anchor`, and its number in the tree."""
+
+    anchor: int
+    number: int
+
+
+class NativeSampler(ProcessSampler):
+    """As `ProcessSampler`; `holder` lets the threads stand still."""
+
+    def __init__(self, target: ProcTarget, label: str, rec: Recording, files: Files, *, holder: Holder) -> None:
+        super().__init__(target, label, rec, files)
+        self.bulk = self._keeper = Keeper(target)
+        self.forget()
+        self._holder, self._memory = holder, Copied(target)
+        self._copied_rt, self._walker = open_runtime(self._memory), Unwinder(self._memory)
+        self._stood: dict[int, tuple[list[bytes], bytes, list[int]]] = {}  # where it was copied: the words of its call, it, frames
+        self._refused = -CHECK
+
+    def _look_at_threads(self, look: int, start: float, began: float) -> None:
+        due = {}
+        for address, thread in list(self._threads.items()):
+            with self._while_there(address, look):
+                if self._went_on(thread, start) and not self._stands(thread):
+                    due[address] = thread
+                else:
+                    self._add(thread, look)
+        begin = time.monotonic()
+        copies, pause = self._copy(list(due.values()), begin) if due else ({}, 0.0)
+        self.track.begins[-1] = begin - began
+        self.track.ends.append(time.monotonic() - began)
+        self.track.pauses.append(pause)
+        for address, thread in due.items():
+            with self._while_there(address, look):
+                thread.node = self._node(thread, copies.get(thread.track.tid))
+                self._add(thread, look)
+
+    def _call(self, thread: Thread) -> bytes:
+        """A wait that was begun anew after the thread stood still is the one that it was."""
+        call = thread.read_call()
+        words, (before, old, _) = call.split(), self._stood.get(thread.track.tid, ([], b"", []))
+        again = len(words) > 1 and words[1:] == before[1:] and int(words[0]) == RESTART[self.target.arch]
+        thread.call = old if again else call
+        return thread.call
+
+    def _stands(self, thread: Thread) -> bool:
+        """Whether it waits where it was copied last."""
+        words, _, chain = self._stood.get(thread.track.tid, ([], b"", []))
+        if thread.node == DROPPED or len(words) < 2 or thread.call.split() != words:
+            return False
+        try:
+            return self.reader.chain(thread.places) == chain
+        except GoneError:
+            raise
+        except (TornError, FaultError):
+            return False
+
+    def _copy(self, due: list[Thread], now: float) -> tuple[dict[int, Copy], float]:
+        """-> ({tid: its copy} of those that stood still, seconds that they did)."""
+        if now - self._refused < CHECK:
+            return {}, 0.0
+        try:
+            registers = self._holder.hold(self.track.pid, [thread.track.tid for thread in due])
+        except GdbextError as e:
+            self._refused = now
+            note = f"{self.track.label}: no native frames for a while: {e}"
+            if note not in self.rec.notes:
+                self.rec.notes.append(note)
+            return {}, 0.0
+        found: dict[int, Copy] = {}
+        collects = gc.isenabled()
+        gc.disable()  # another process stands still
+        try:
+            for thread in due:
+                raw = ptrace.decode_registers(registers.get(thread.track.tid, b""), self.target.arch)
+                chain = self._chain(thread) if raw is not None else None
+                if raw is not None and chain is not None:
+                    found[thread.track.tid] = Copy(raw, chain, self._pieces(raw))
+        finally:
+            self._keeper.kept = None
+            pause, over = self._holder.let_go()
+            if collects:
+                gc.enable()
+        return {} if over else found, pause
+
+    def _chain(self, thread: Thread) -> list[int] | None:
+        for _ in range(TRIES):
+            self._keeper.kept = []
+            try:
+                return self.reader.chain(thread.places)
+            except TornError:
+                continue
+            except FaultError:
+                thread.places.hints, thread.places.ranges = {}, []
+        return None
+
+    def _pieces(self, registers: dict[str, int]) -> list[tuple[int, bytes]]:
+        """The stack of a thread that stands still, and what was read of its frames."""
+        sp = registers[ptrace.STACK_POINTER[self.target.arch]]
+        m = self.target.mapping_at(sp)
+        size = STACK_BYTES if m is None else min(m.end - sp + RED_ZONE, STACK_BYTES)
+        stack = ptrace.read_ranges(self.track.pid, [(sp - RED_ZONE, size)])[0]
+        return [(sp - RED_ZONE, stack), *(self._keeper.kept or ())]
+
+    # ---- afterwards ----------------------------------------------------------------------------------------------
+    def _node(self, thread: Thread, copy: Copy | None) -> int:
+        """The node of both kinds of frames; of Python's alone where the thread could not be stopped."""
+        self._stood.pop(thread.track.tid, None)
+        try:
+            if copy is None:
+                self.track.unstopped += 1
+                return self.reader.read(thread.places)
+            node = self._merged(thread, copy)
+        except GoneError:
+            raise
+        except (TornError, FaultError):
+            self.track.dropped += 1
+            return DROPPED
+        if thread.state not in (recording.RUNNING, recording.QUEUED):
+            self._stood[thread.track.tid] = thread.call.split(), thread.call, copy.chain
+        return node
+
+    def _merged(self, thread: Thread, copy: Copy) -> int:
+        self._memory.pieces = copy.pieces
+        chain, numbers = copy.chain, self.reader.codes.frame
+        raw = list(self._copied_rt.dialect.walk(self._copied_rt, thread.places.tstate))
+        anchors = [r.anchor for r in raw] if 3 * len(raw) == len(chain) else [0] * (len(chain) // 3)
+        each = (_Python(anchor, numbers(*chain[3 * i : 3 * i + 3])) for i, anchor in enumerate(anchors))
+        python = [frame for frame in each if frame.number >= 0]
+        entries = merge.merge(self._copied_rt, python, self._walker.frames(copy.registers))[0]
+        node, tree, last = 0, self.rec.tree, -1
+        for entry in reversed(entries):
+            if entry.python is not None:
+                number = entry.python.number
+            elif entry.interpreter_frame and python:
+                continue
+            else:
+                number = tree.frame(names.short(entry.native.function) or "??", entry.native.library, NATIVE)
+                if number == last and not entry.native.function:
+                    continue  # a library without names: one frame for a row of them
+            node, last = tree.child(node, number), number
+        return node
