@@ -33,6 +33,14 @@ PATIENCE = 0.02  # seconds that another tracer is given to go
 STRAY = 0.001  # seconds between two looks at threads that came to the kernel before their stop
 
 
+class Held:
+    """Threads that stand still: `registers`, raw, by tid; after the block `seconds` for which they did, and whether they were let
+    go before its end (`over`): then what was read of them is of different moments."""
+
+    def __init__(self, registers: dict[int, bytes]) -> None:
+        self.registers, self.seconds, self.over = registers, 0.0, False
+
+
 class Holder:
     """Threads of other processes that stand still, one process at a time. `cpu`: seconds of it, once it was ended."""
 
@@ -42,20 +50,20 @@ class Holder:
         self._process = subprocess.Popen(package.program(find_python(), MODULE), cwd="/", env=env, **pipes)
         self.cpu = 0.0
 
-    def hold(self, pid: int, tids: Iterable[int]) -> dict[int, bytes]:
-        """{tid: raw registers} of those that stand still from now until `let_go`, which has to be called whatever happens. One
-        that sleeps in the kernel is left out. `GdbextError` where the process may not be stopped."""
+    @contextlib.contextmanager
+    def held(self, pid: int, tids: Iterable[int]) -> Iterator[Held]:
+        """Threads stand still in the block, but for those that sleep in the kernel. `GdbextError` where the process may not be
+        stopped."""
         self._say([pid, list(tids)])
         answer = self._hear()
         if "error" in answer:
             raise GdbextError(answer["error"])
-        return {int(tid): bytes.fromhex(raw) for tid, raw in answer["registers"].items()}
-
-    def let_go(self) -> tuple[float, bool]:
-        """Lets them run on. -> (seconds that they stood still, whether that was over before this was called)."""
-        self._say(None)
-        seconds, over = self._hear()
-        return float(seconds), bool(over)
+        held = Held({int(tid): bytes.fromhex(raw) for tid, raw in answer["registers"].items()})
+        try:
+            yield held
+        finally:
+            self._say(None)
+            held.seconds, held.over = self._hear()
 
     def _say(self, what: object) -> None:
         try:
@@ -73,14 +81,13 @@ class Holder:
     def __enter__(self) -> Holder:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *reason: object) -> None:
         """Ends it: whatever it holds runs on."""
-        self._process.kill()
+        os.kill(self._process.pid, signal.SIGKILL)  # it was not waited for: the number is its own
         for pipe in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
-        _, status, used = os.wait4(self._process.pid, 0)
-        self._process.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+        _, self._process.returncode, used = os.wait4(self._process.pid, 0)
         self.cpu = used.ru_utime + used.ru_stime
 
 

@@ -57,12 +57,19 @@ def merge(rt: Runtime | None, python: Sequence[PyFrame], native: Sequence[Native
     if not native:
         return [Merged(python=f) for f in python], []
     reasons: list[str] = []
-    return list(merged(rt, python, native, reasons)), reasons
+    return list(merged(rt, python, native, reasons, spare=sum(map(_is_loop, native)) - len(python))), reasons
 
 
-def merged(rt: Runtime | None, python: Sequence[PyFrame], native: Iterable[NativeFrame], reasons: list[str]) -> Iterator[Merged]:
+def _is_loop(frame: NativeFrame) -> bool:
+    return not frame.inline and frame.function.split(".")[0] == LOOP
+
+
+def merged(
+    rt: Runtime | None, python: Sequence[PyFrame], native: Iterable[NativeFrame], reasons: list[str], spare: int = 0
+) -> Iterator[Merged]:
     """Yields what `merge` returns, frame by frame. It reads `native` only one frame ahead of what it has yielded, so a caller can
-    stop early; `native` may begin anywhere in the stack. Reasons are appended to `reasons`."""
+    stop early; `native` may begin anywhere in the stack. Reasons are appended to `reasons`. `spare`: where frames are counted, so
+    many of the innermost activations have no Python frame: one that just begins has none yet, one that ends has none any more."""
     groups, counting = _groups(python), bool(python) and not python[0].anchor
     runtime_library = rt.library.path if rt is not None else None
     if counting:
@@ -74,8 +81,9 @@ def merged(rt: Runtime | None, python: Sequence[PyFrame], native: Iterable[Nativ
     while frame is not None:
         following, held = next(following_frames, None), None
         if counting:
-            if groups and not frame.inline and frame.function.split(".")[0] == LOOP:
-                held = groups.pop(0)[1]
+            if groups and _is_loop(frame):
+                held = groups.pop(0)[1] if spare <= 0 else []
+                spare -= 1
         elif following is not None:  # the piece of stack of the outermost frame has no upper end: it holds nothing
             mine = [group for group in groups if frame.sp <= group[0] < following.sp]
             if mine:

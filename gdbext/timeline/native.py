@@ -7,6 +7,7 @@ stands where it stood and is not stopped again. Threads that run no Python are n
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -121,8 +122,20 @@ class NativeSampler(ProcessSampler):
         self.forget()
         self._holder, self._memory = holder, Copied(target)
         self._copied_rt, self._walker = open_runtime(self._memory), Unwinder(self._memory)
-        self._stood: dict[int, tuple[list[bytes], bytes, list[int]]] = {}  # where it was copied: the words of its call, it, frames
+        self._stood: dict[int, tuple[list[bytes], bytes, list[int]]] = {}  # {tid: (words of its call, it, frames)} when copied
         self._refused = -CHECK
+        self._list_threads(0)
+        self._rehearsed = self._rehearse()
+
+    def _rehearse(self) -> float:
+        """Copies every thread once, for what is learnt of libraries at the first time; -> seconds that they stood still."""
+        threads = list(self._threads.values())
+        copies, pause = self._copy(threads, time.monotonic())
+        for thread in threads:
+            if thread.track.tid in copies:
+                with contextlib.suppress(TornError, FaultError):
+                    self._merged(thread, copies[thread.track.tid])
+        return pause
 
     def _look_at_threads(self, look: int, start: float, began: float) -> None:
         due = {}
@@ -136,7 +149,8 @@ class NativeSampler(ProcessSampler):
         copies, pause = self._copy(list(due.values()), begin) if due else ({}, 0.0)
         self.track.begins[-1] = begin - began
         self.track.ends.append(time.monotonic() - began)
-        self.track.pauses.append(pause)
+        self.track.pauses.append(pause + self._rehearsed)
+        self._rehearsed = 0.0
         for address, thread in due.items():
             with self._while_there(address, look):
                 thread.node = self._node(thread, copies.get(thread.track.tid))
@@ -166,29 +180,27 @@ class NativeSampler(ProcessSampler):
         """-> ({tid: its copy} of those that stood still, seconds that they did)."""
         if now - self._refused < CHECK:
             return {}, 0.0
+        found: dict[int, Copy] = {}
+        collects = gc.isenabled()
+        gc.disable()  # another process stands still
         try:
-            registers = self._holder.hold(self.track.pid, [thread.track.tid for thread in due])
+            with self._holder.held(self.track.pid, [thread.track.tid for thread in due]) as held:
+                for thread in due:
+                    raw = ptrace.decode_registers(held.registers.get(thread.track.tid, b""), self.target.arch)
+                    chain = self._chain(thread) if raw is not None else None
+                    if raw is not None and chain is not None:
+                        found[thread.track.tid] = Copy(raw, chain, self._pieces(raw))
         except GdbextError as e:
             self._refused = now
             note = f"{self.track.label}: no native frames for a while: {e}"
             if note not in self.rec.notes:
                 self.rec.notes.append(note)
             return {}, 0.0
-        found: dict[int, Copy] = {}
-        collects = gc.isenabled()
-        gc.disable()  # another process stands still
-        try:
-            for thread in due:
-                raw = ptrace.decode_registers(registers.get(thread.track.tid, b""), self.target.arch)
-                chain = self._chain(thread) if raw is not None else None
-                if raw is not None and chain is not None:
-                    found[thread.track.tid] = Copy(raw, chain, self._pieces(raw))
         finally:
             self._keeper.kept = None
-            pause, over = self._holder.let_go()
             if collects:
                 gc.enable()
-        return {} if over else found, pause
+        return {} if held.over else found, held.seconds
 
     def _chain(self, thread: Thread) -> list[int] | None:
         for _ in range(TRIES):

@@ -15,7 +15,7 @@ class Closed:
 
 def after(state, looks):
     """What is said at the last of looks, each (seconds, ns it ran, ns it was kept waiting); `state` at the looks before."""
-    thread = sampler._Thread(1, 0, ThreadTrack(1, ""), None, Closed())
+    thread = sampler.Thread(1, 0, ThreadTrack(1, ""), None, Closed())
     thread.has_clock = True
     for at, run, delayed in looks:
         said = thread.ran(b"%d %d 7" % (run, delayed), at)
@@ -43,5 +43,5 @@ def test_one_that_is_ready_and_does_not_run_waits_for_a_processor(state, looks, 
 
 
 def test_a_kernel_without_clocks_leaves_it_open():
-    thread = sampler._Thread(1, 0, ThreadTrack(1, ""), None, Closed())
+    thread = sampler.Thread(1, 0, ThreadTrack(1, ""), None, Closed())
     assert thread.ran(b"", 1.0) and thread.track.cpu == 0.0
