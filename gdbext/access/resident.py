@@ -30,6 +30,7 @@ IS_MMAPPED, SIZE_BITS = 2, 7
 MIN_BLOCK = 128 << 10  # glibc maps no smaller block by itself
 WALK_SECONDS = 2.0  # that looking for blocks in one mapping may take
 BATCH = 1024
+MAX_SPANS = 1 << 20  # pieces of one mapping that are told apart
 
 
 class Selection:
@@ -62,7 +63,11 @@ def select(tid: int, maps: Sequence[Mapping], limit: int) -> Selection:
             if used is not None:
                 pieces.append((False, _size(used), m.start, used))
             else:
-                pieces += split(tid, spans(fd, m.start, m.end) or [], m.start, m.end)
+                parts = spans(fd, m.start, m.end)
+                if parts is None:
+                    found.left_out.append((m.start, m.end - m.start))
+                else:
+                    pieces += split(tid, parts, m.start, m.end)
     for _, size, start, used in sorted(pieces):  # blocks that malloc mapped by themselves come last
         if found.size + size > limit:
             found.left_out.append((start, size))
@@ -85,7 +90,8 @@ def _entries(fd: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
 
 
 def spans(fd: int, start: int, end: int, enough: int | None = None) -> list[tuple[int, int]] | None:
-    """`[(start, end)]` of adjoining pages in use; None as soon as they are more than `enough` bytes. `fd`: /proc/PID/pagemap."""
+    """`[(start, end)]` of adjoining pages in use; None as soon as they are more than `enough` bytes, or more than `MAX_SPANS`.
+    `fd`: /proc/PID/pagemap."""
     found: list[tuple[int, int]] = []
     total = 0
     for base, flags in _entries(fd, start, end):
@@ -102,6 +108,8 @@ def spans(fd: int, start: int, end: int, enough: int | None = None) -> list[tupl
             else:
                 found.append((low, high))
             at = flags.find(1, stop)
+        if len(found) > MAX_SPANS:
+            return None
     return found
 
 

@@ -48,7 +48,7 @@ class LlmInject(Command):
         Option("unsafe", help="yes, write to the process and run code in it"),
         Option("port", "int", "the port to listen on, N+1 in the second rank, ... (default: any free one)", 0, metavar="N"),
         Option("path", "str", "a folder to look for modules in after the engine's own", metavar="FOLDER", repeat=True),
-        Option("timeout", "float", "seconds to wait for the main thread", 10.0, metavar="S"),
+        Option("timeout", "float", "seconds to wait for the main thread, and for the script", 10.0, metavar="S"),
     ]
 
     def run(self, session: Session, args: Args) -> Answer:

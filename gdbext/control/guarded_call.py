@@ -54,7 +54,7 @@ def check_calls() -> None:
 
 def call(target: Target, inferior: Any, thread: Any, function: int, text: bytes, done: Callable[[], bool]) -> bool:
     """Runs `function(text)` in `thread` of `inferior`, which stands still between two instructions of a program; all threads run
-    meanwhile, and stand still again afterwards. `done()` tells, from outside, that it has done its work.
+    meanwhile, and stand still again afterwards. `done()` tells, from outside, that it has done its work, or is not waited for.
 
     -> False where something (Ctrl-C, a fault) stopped the process before: the call goes on with the process. Raises
     `GdbextError` where it cannot be made, or the process ended in it."""

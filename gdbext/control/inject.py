@@ -27,7 +27,7 @@ from .shared_folder import SharedTempDir
 from .time_limit import interrupted_after, unreported_stop
 
 if TYPE_CHECKING:
-    from typing import Any, Iterable
+    from typing import Any, Callable, Iterable
 
     from ..cpython.runtime import Runtime
 
@@ -47,7 +47,7 @@ def run(pid: int, body: str, port: int = 0, timeout: float = 10.0, paths: Iterab
         )
     folder, said = SharedTempDir(target), {}
     try:
-        folder.write("run.py", script(body, port, paths, folder.path("result")))
+        folder.write("run.py", script(body, port, paths, folder.path("run.py"), folder.path("result")))
         if rt.version >= (3, 14):
             said = _by_remote_execution(rt, target, folder, inferior, timeout)
         else:
@@ -82,9 +82,14 @@ def _by_remote_execution(rt: Runtime, target: ProcTarget, folder: SharedTempDir,
         raise GdbextError(
             f"the path {path!r} is longer than the {where['debugger_script_path_size']} bytes that CPython keeps for it"
         )
-    with open(f"/proc/{target.pid}/mem", "r+b", buffering=0) as mem:
+    try:
+        mem = open(f"/proc/{target.pid}/mem", "r+b", buffering=0)
+    except OSError as e:
+        raise GdbextError(f"process {target.pid}: its memory cannot be written: {e.strerror}") from None
+    pending = support + where["debugger_pending_call"]
+    with mem:
         os.pwrite(mem.fileno(), path, support + where["debugger_script_path"])
-        os.pwrite(mem.fileno(), (1).to_bytes(4, "little"), support + where["debugger_pending_call"])
+        os.pwrite(mem.fileno(), (1).to_bytes(4, "little"), pending)
         breaker = main.address + where["eval_breaker"]
         target.invalidate()
         os.pwrite(mem.fileno(), (target.u64(breaker) | PLEASE_STOP).to_bytes(8, "little"), breaker)
@@ -94,24 +99,43 @@ def _by_remote_execution(rt: Runtime, target: ProcTarget, folder: SharedTempDir,
                 "waits": "it runs once the process is continued and its main thread reaches a safe point, and tells in "
                 f"{folder.here('result')}",
             }
-        said = _wait(folder, timeout)
-        if said is None:  # taken back: nobody wants it to start an hour later
-            os.pwrite(mem.fileno(), (0).to_bytes(4, "little"), support + where["debugger_pending_call"])
+        over = _over(folder, timeout)
+        while not over():
+            time.sleep(0.05)
+        target.invalidate()
+        if not _has_ended(folder) and target.u32(pending):  # taken back: nobody wants it to start an hour later
+            os.pwrite(mem.fileno(), (0).to_bytes(4, "little"), pending)
             raise GdbextError(
                 f"process {target.pid}: its main thread did not reach a safe point of Python in {timeout:g} s (it is in C: "
                 f"llm-bt -on {target.pid} shows where); the request was taken back"
             )
-    return said
+    return _said(folder)
 
 
-def _wait(folder: SharedTempDir, timeout: float) -> dict[str, Any] | None:
+def _has_ended(folder: SharedTempDir) -> bool:
+    """Whether the script has: it tells, or where it cannot write it removes itself."""
+    return folder.read_json("result") is not None or not folder.has("run.py")
+
+
+def _over(folder: SharedTempDir, timeout: float) -> Callable[[], bool]:
+    """A function that tells whether the script has ended, or has had its time."""
     deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        said = folder.read_json("result")
-        if said is not None:
-            return said
-        time.sleep(0.05)
-    return None
+    return lambda: _has_ended(folder) or time.monotonic() >= deadline
+
+
+def _said(folder: SharedTempDir) -> dict[str, Any]:
+    """What the script tells, or why it tells nothing."""
+    ended = not folder.has("run.py")
+    said = folder.read_json("result")
+    if said is not None:
+        return said
+    if ended:
+        return {"ok": False, "error": f"it ran, but cannot write to {folder.here('result')}, so what came of it is not known"}
+    return {
+        "ok": None,
+        "waits": "it has not ended yet (or the process may not read it), and goes on whenever the process runs, attached or not; "
+        f"it tells in {folder.here('result')}",
+    }
 
 
 # ---- earlier ---------------------------------------------------------------------------------------------------------
@@ -147,14 +171,8 @@ def _by_call(target: ProcTarget, inferior: Any, folder: SharedTempDir, timeout: 
     text = f"exec(compile(open({path!r}).read(), {path!r}, 'exec'), {{'__name__': '__gdbext__'}})\0".encode()
     target.invalidate()
     with unreported_stop():
-        guarded_call.call(
-            target, inferior, gdb.selected_thread(), run_string, text, lambda: folder.read_json("result") is not None
-        )
-    return folder.read_json("result") or {
-        "ok": None,
-        "waits": "it has not ended yet, and goes on whenever the process runs, attached or not; it tells in "
-        f"{folder.here('result')}",
-    }
+        guarded_call.call(target, inferior, gdb.selected_thread(), run_string, text, _over(folder, timeout))
+    return _said(folder)
 
 
 def _address(process: Process, name: str) -> int:

@@ -86,15 +86,17 @@ try:
 {body}
 except BaseException as error:
     said.update(ok=False, error=type(error).__name__ + ": " + str(error))
-with open(result + ".new", "w") as f:
-    json.dump(said, f)
-os.replace(result + ".new", result)
+try:
+    with open(result + ".new", "w") as f:
+        json.dump(said, f)
+    os.replace(result + ".new", result)
+except OSError:
+    os.unlink({path!r})  # a full disk: this is all that can be said
 """
 
 
-def script(body: str, port: int, paths: Iterable[str], result: str) -> str:
-    """The text of a script that runs `body`, with the folders `paths` last on sys.path, and writes what came of it to the file
-    `result`."""
-    return FRAME.format(
-        port=port, result=result, paths=list(paths), body="".join("    " + line + "\n" for line in body.splitlines())
-    )
+def script(body: str, port: int, paths: Iterable[str], path: str, result: str) -> str:
+    """The text of a script, to lie at `path`, that runs `body`, with the folders `paths` last on sys.path, and writes what came
+    of it to the file `result`; where it cannot write, it removes itself."""
+    lines = "".join("    " + line + "\n" for line in body.splitlines())
+    return FRAME.format(port=port, result=result, path=path, paths=list(paths), body=lines)

@@ -40,7 +40,11 @@ class SharedTempDir:
             _check_tmp(target.pid, self._tmp, user)
             self.name = "gdbext-inject-" + secrets.token_hex(8)
             os.mkdir(self.name, 0o700, dir_fd=self._tmp)
-            self._folder = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._tmp)
+            try:
+                self._folder = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._tmp)
+            except OSError:
+                os.rmdir(self.name, dir_fd=self._tmp)
+                raise
         except OSError as e:
             os.close(self._tmp)
             raise GdbextError(f"process {target.pid}: no folder can be made in its /tmp: {e.strerror}") from None
@@ -57,19 +61,32 @@ class SharedTempDir:
         return self.root + self.path(name)
 
     def write(self, name: str, text: str) -> None:
-        """Makes a file, and gives it and the folder to the process's user. `GdbextError` where we may not give them away."""
-        fd = os.open(name, _NEW, 0o600, dir_fd=self._folder)
-        with os.fdopen(fd, "w", encoding="utf-8") as f:
-            f.write(text)
-            f.flush()
-            if self.user != os.geteuid():
-                try:
-                    os.fchown(fd, self.user, self.group)
-                    os.fchown(self._folder, self.user, self.group)
-                except OSError as e:
-                    raise GdbextError(
-                        f"the script cannot be given to user {self.user}, as whom the process runs: {e.strerror}"
-                    ) from None
+        """Makes a file, and gives it and the folder to the process's user. `GdbextError` where it cannot be written, or we may
+        not give them away."""
+        try:
+            fd = os.open(name, _NEW, 0o600, dir_fd=self._folder)
+            with os.fdopen(fd, "w", encoding="utf-8") as f:
+                f.write(text)
+                f.flush()
+                if self.user != os.geteuid():
+                    self._give_away(fd)
+        except OSError as e:
+            raise GdbextError(f"{self.here(name)} cannot be written: {e.strerror}") from None
+
+    def _give_away(self, fd: int) -> None:
+        try:
+            os.fchown(fd, self.user, self.group)
+            os.fchown(self._folder, self.user, self.group)
+        except OSError as e:
+            raise GdbextError(f"the script cannot be given to user {self.user}, as whom the process runs: {e.strerror}") from None
+
+    def has(self, name: str) -> bool:
+        """Whether there is something of that name."""
+        try:
+            os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """The object in a file that the process wrote; None where there is no such file, or it holds anything else."""
@@ -86,7 +103,7 @@ class SharedTempDir:
     def remove(self) -> None:
         """Removes the folder with the script's own files; a folder in which the process's user has put others stays."""
         with contextlib.suppress(OSError):
-            for name in ("run.py", "result", "result.new"):
+            for name in ("run.py", "result", "result.new", "result.log"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=self._folder)
             os.rmdir(self.name, dir_fd=self._tmp)

@@ -77,6 +77,10 @@ class Adapter:
     def truth(self) -> Any:
         return NotImplemented
 
+    def has_integers(self) -> bool:
+        """Whether it is an array whose text shows integers, which may be tokens."""
+        return False
+
 
 _makers: dict[str, Callable[[Object], Adapter]] = {}
 _last_names: set[str] = set()

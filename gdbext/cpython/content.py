@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _PICKING = ("min", "max", "sum", "next")  # functions whose number is one of many, or can be: sum(x[1:2])
+_METHODS = ("min", "max", "item")  # of tensors and arrays, as well
 
 
 def names_in(text: str) -> set[str]:
@@ -79,9 +80,12 @@ def _takes_an_item(text: str, private: Set[str]) -> bool:
     while todo:
         node = todo.pop()
         called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        method = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
         if called == "len":
             continue
-        if called in _PICKING and any(n in private or says_nothing(n) for n in _last_names(node) - {called} - _bound_in(node)):
+        if (called in _PICKING or method in _METHODS) and any(
+            n in private or says_nothing(n) for n in _last_names(node) - {called} - _bound_in(node)
+        ):
             return True
         if isinstance(node, ast.Subscript) and not _own_name(node):
             inner: ast.AST = node
@@ -106,14 +110,16 @@ def _bound_in(tree: ast.AST) -> set[str]:
 
 
 def _last_names(tree: ast.AST | None) -> set[str]:
-    """Of every path in an expression the name that it ends in: `a.b + c["d"][0]` -> b, d."""
+    """Of every path in an expression the name that it ends in: `a.b + c["d"][0]` -> b, d; of a method's call also its owner's:
+    `a.b.tolist()` -> b, tolist."""
     nodes = list(ast.walk(tree)) if tree is not None else []
+    methods = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     found, inner = [], set()
     for node in nodes:
         name = _own_name(node)
         if name:
             found.append((node, name))
-            while isinstance(node, (ast.Attribute, ast.Subscript)):
+            while id(node) not in methods and isinstance(node, (ast.Attribute, ast.Subscript)):
                 node = node.value
                 inner.add(id(node))
                 if _own_name(node):

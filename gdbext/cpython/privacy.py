@@ -99,12 +99,12 @@ def is_number(value: Any) -> bool:
 
 
 def is_content(value: Any, depth: int = 4) -> bool:
-    """Whether a value is text or numbers, or a list, tuple, set, deque or array of such, or a dict that counts such: what prompts
-    and tokens are made of."""
+    """Whether a value is text or numbers, or a list, tuple, set, deque, array or integer tensor of such, or a dict that counts
+    such: what prompts and tokens are made of."""
     if not isinstance(value, Object):
         if isinstance(value, (list, tuple, set, frozenset)):
             return bool(depth) and any(is_content(v, depth - 1) for v in list(value)[:MAX_LOOKED_AT])
-        return isinstance(value, (str, bytes, int, float))
+        return isinstance(value, (str, bytes, int, float)) or isinstance(value, Adapter) and value.has_integers()
     try:
         if value.type.flags & (STR | BYTES) or value.isa("bytearray", "array.array", "int", "float"):
             return True

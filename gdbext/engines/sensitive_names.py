@@ -16,7 +16,7 @@ HANDLERS = frozenset(
     "body raw_request _body _json request_dict payload messages conversation engine_prompt engine_prompts engine_inputs "
     "prompt prompts content contents text texts input_text output_text generated_text prompt_text delta_text delta_message "
     "previous_text previous_texts current_text input_ids token_ids current_token_ids previous_token_ids delta_token_ids "
-    "completion choices tool_calls arguments".split()
+    "completion choices tool_calls arguments stop".split()
 )
 
 

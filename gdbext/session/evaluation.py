@@ -101,7 +101,7 @@ def hidden_names(session: Session, args: Args) -> Collection[str]:
 def hides_values(text: str, tensor: Tensor, private: Collection[str]) -> bool:
     """Whether the values of the tensor that an expression names may be tokens: of an integer type, by way of a private name or of
     none that says what they are."""
-    if not private or not tensor.dtype.name.startswith(("int", "uint")):
+    if not private or tensor.dtype.kind != "int":
         return False
     return bool(content.names_in(text) & frozenset(private)) or content.is_unnamed(text)
 

@@ -338,9 +338,9 @@ def descriptors() -> Iterator[tuple[int, str, str]]:
             numbers = os.listdir(f"/proc/{pid}/fd")
         except OSError:
             continue  # it has ended, or may not be looked into
-        if time.monotonic() > deadline:
-            return
         for fd in numbers:
+            if time.monotonic() > deadline:  # whoever asks for the files may have waited for each
+                return
             try:
                 yield pid, fd, os.readlink(f"/proc/{pid}/fd/{fd}")
             except OSError:

@@ -167,6 +167,9 @@ class _Value(Adapter):
             return NotImplemented
         return {"numel": 1, "dim": 0}.get(name, self.value)
 
+    def has_integers(self) -> bool:
+        return bool(self.dtype.kind == "int")
+
     def plain(self) -> Scalar:
         return Scalar(self.value, self.dtype)
 
@@ -256,6 +259,9 @@ class TensorAdapter(Adapter):
         if self.tensor.numel != 1:
             raise TypeError("the truth value of a tensor with more than one value, or none, is ambiguous: any() and all() tell")
         return bool(_item(self.tensor))
+
+    def has_integers(self) -> bool:
+        return bool(self.tensor.dtype.kind == "int")
 
     def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if kwargs or name not in _METHODS or len(args) > (1 if name in ("size", "stride") else 0) or self._is_overridden(name):

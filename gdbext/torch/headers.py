@@ -20,12 +20,13 @@ import stat
 import subprocess
 import sysconfig
 import tempfile
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ..errors import GdbextError, LayoutError
 
 if TYPE_CHECKING:
     from ..access.base import Target
+    from ..access.model import Module
 
 TRUSTED = (
     "GDBEXT_TRUST_HEADERS"  # of the environment: folders, separated as in PATH, whose headers may be compiled whoever owns them
@@ -258,6 +259,11 @@ def row_of(target: Target, version: str) -> dict[str, Any]:
             return json.load(f)
     except (OSError, ValueError):
         pass
+    why = _doubt(library)
+    if why:
+        raise LayoutError(
+            f"the headers beside its libtorch are not compiled, because nothing proves that they are its own: {why}"
+        )
     why = distrust(include)
     if why:
         raise LayoutError(
@@ -279,7 +285,16 @@ def row_of(target: Target, version: str) -> dict[str, Any]:
     return row
 
 
-def _kept(library: Any) -> str:
+def _doubt(library: Module) -> str:
+    """Why the file beside which headers lie may be another than the one that is mapped; '' where it is that one."""
+    try:
+        found = library.elf
+    except GdbextError as e:
+        return str(e)
+    return library.doubt or (f"{library.path} has been exchanged or deleted since" if found.relocated_by else "")
+
+
+def _kept(library: Module) -> str:
     """The file that keeps the row for this build of libtorch; '' where the build has no name."""
     try:
         build = library.build_id
@@ -297,8 +312,8 @@ def distrust(folder: str) -> str:
     Each folder up to / and everything below must be root's or ours and writable by nobody else; a sticky folder such as /tmp is
     as good as one that is not writable. A process's own root (/proc/PID/root) is its own to arrange.
     """
-    real = os.path.realpath(folder)
-    allowed = [os.path.realpath(part) for part in os.environ.get(TRUSTED, "").split(os.pathsep) if part]
+    real = _without_links(folder)
+    allowed = [_without_links(part) for part in os.environ.get(TRUSTED, "").split(os.pathsep) if part]
     if any(real == part or real.startswith(part.rstrip("/") + "/") for part in allowed):
         return ""
     if real.startswith("/proc/"):
@@ -317,6 +332,11 @@ def distrust(folder: str) -> str:
     return ""
 
 
+def _without_links(folder: str) -> str:
+    """The folder's own name. A process's root stays a part of it: /proc/PID/root reads as a link to "/", whatever lies there."""
+    return os.path.normpath(folder) if folder.startswith("/proc/") else os.path.realpath(folder)
+
+
 def _distrust_one(path: str) -> str:
     try:
         found = os.lstat(path)
@@ -331,11 +351,12 @@ def _distrust_one(path: str) -> str:
     return ""
 
 
-def _beside(target: Target, is_it: Any, wanted: str, file: str) -> tuple[str, Any] | None:
-    """(the folder `wanted` beside the folder of a module for which `is_it(path)`, the module), when `file` is in it."""
+def _beside(target: Target, is_it: Callable[[str], bool], wanted: str, file: str) -> tuple[str, Module] | None:
+    """(the folder `wanted` beside the folder of a module for which `is_it(path)`, the module), when `file` is in it; by the name
+    under which it is judged, so that nothing else is compiled."""
     for module in target.modules():
         if is_it(module.path):
-            folder = target.local_file(os.path.join(os.path.dirname(os.path.dirname(module.path)), wanted))
+            folder = _without_links(target.local_file(os.path.join(os.path.dirname(os.path.dirname(module.path)), wanted)))
             if os.path.exists(os.path.join(folder, file)):
                 return folder, module
     return None

@@ -6,6 +6,9 @@ import json
 import os
 import platform
 import random
+import re
+import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -235,6 +238,46 @@ def test_a_main_thread_that_is_stuck_in_c_is_said(python, gdb_path, tmp_path):
     answer = said.outputs[-1].strip()
     assert "main thread" in answer
     assert "\n" not in answer
+
+
+def folder_named(text):
+    """The folder of the exchange that an answer names."""
+    return re.search("/tmp/gdbext-inject-[0-9a-f]+", text).group()
+
+
+@pytest.mark.parametrize("tool", ["a script", "faulthandler"])
+@pytest.mark.parametrize("python", TWO_WAYS, ids=os.path.basename)
+def test_a_process_that_cannot_write_is_said_and_nothing_is_left(python, tool, gdb_path, tmp_path):
+    """Its disk is full, as a limit on the size of its files makes it."""
+    body = tmp_path / "body.py"
+    body.write_text("pass\n")
+    code = "import time\nprint('up', flush=True)\nwhile True: time.sleep(0.01)"
+    with spawned([python, "-c", code], ready="up") as subject:
+        _, most = resource.prlimit(subject.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(subject.pid, resource.RLIMIT_FSIZE, (0, most))
+        said = injected(gdb_path, subject, python, f"{body if tool == 'a script' else tool} {subject.pid}")
+        answer = said.outputs[-1].strip()
+        assert "it ran, but cannot write to" in answer and "\n" not in answer
+        assert not os.path.exists(folder_named(answer))
+        assert subject.poll() is None and not ptrace.tracers(subject.pid)
+
+
+@pytest.mark.parametrize("python", TWO_WAYS, ids=os.path.basename)
+def test_a_script_that_takes_longer_than_its_time_goes_on_and_tells_later(python, gdb_path, tmp_path):
+    body, go_on = tmp_path / "body.py", tmp_path / "go_on"
+    body.write_text(f"import os, time\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n")
+    with started(python, tmp_path) as subject:
+        attach = [] if is_new(python) else [f"llm-attach {subject.pid}"]
+        said = run_gdb(gdb_path, [*attach, f"llm-inject -unsafe -timeout 1 {body} {subject.pid}"], timeout=60, before=OFF)
+        assert "has not ended yet" in said.outputs[-1], said.text
+        folder = folder_named(said.outputs[-1])
+        go_on.touch()
+        eventually(lambda: os.path.exists(os.path.join(folder, "result")), "the script to end")
+        with open(os.path.join(folder, "result")) as f:
+            assert json.load(f)["ok"] is True
+        shutil.rmtree(folder)
+        subject.go_on("run")
+        assert subject.tally()["run"] == 300
 
 
 SLOW = """

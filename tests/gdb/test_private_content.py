@@ -15,6 +15,8 @@ from gdbext.setup import outside
 BOTH = (
     "pyprint -any kept.others",
     "pyprint -any kept.found",
+    "pyprint -any kept.stop",
+    "pyprint -any kept.stop[0]",
     "pyprint -any kept.wrapped",
     "pyprint -any kept.by_id[7]",
     "pyprint -any kept.seen",
@@ -44,6 +46,12 @@ BOTH = (
     "pyprint -any {{t for t in ids}}",
     'pyprint -any {{"a": ids[1]}}',
 )
+# Through tensors, under a name that says nothing and one of the engine's.
+TENSORS = tuple(
+    f"pyprint -any {name}{taken}"
+    for name in ("n", "token_ids_cpu_tensor")
+    for taken in ("[1]", "[1:]", "[1:2]", "[1].item()", "[:].tolist()", ".tolist()", "[:2].max()", "[1:].min()", "[1:][0]")
+)
 ROADS = (
     "pyprint {prompt:#x}",
     "pyprint {tokens:#x}",
@@ -71,6 +79,7 @@ ROADS = (
     "pytensor -any token_ids_cpu_tensor",
     "pyprint -any token_ids_cpu_tensor[1:]",
     "pyprint -any token_ids_cpu_tensor[1]",
+    *TENSORS,
     "pytensor {ids:#x}",
     "pytensor -any n",
     "pyprint -any x",
@@ -99,6 +108,7 @@ SHOWN = (
     "pytensor -any token_ids_cpu_tensor",
     "pyprint -any token_ids_cpu_tensor[1:]",
     "pyprint -any token_ids_cpu_tensor[1]",
+    *TENSORS,
     "pyprint -any x",
     "pyprint -any data",
     "pyprint -any ids",

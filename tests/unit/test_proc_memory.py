@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import tracemalloc
 
 from gdbext.access import resident
 from gdbext.access.model import Mapping
@@ -45,6 +46,24 @@ def test_what_a_snapshot_takes_is_counted_without_a_list_of_every_page():
     with open("/proc/self/pagemap", "rb", buffering=0) as f:
         assert resident.spans(f.fileno(), b, b + 4000 * PAGE, 1000 * PAGE) is None
         assert resident.spans(f.fileno(), b, b + 4000 * PAGE) == [(b + 1000 * PAGE, b + 3000 * PAGE)]
+
+
+def test_pages_in_use_that_never_adjoin_fill_nobodys_memory(tmp_path, monkeypatch):
+    """A pagemap of every other page, as a process makes it by reading zeros: no list of them all, and the mapping is named."""
+    count = 1 << 20
+    pagemap = tmp_path / "pagemap"
+    pagemap.write_bytes((bytes(7) + b"\x80" + bytes(8)) * (count // 2))
+    monkeypatch.setattr(resident, "MAX_SPANS", 1 << 12)
+    with open(pagemap, "rb", buffering=0) as f:
+        tracemalloc.start()
+        assert resident.spans(f.fileno(), 0, count * PAGE) is None
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < 16 << 20, most
+        opened = open
+        monkeypatch.setattr("builtins.open", lambda path, *a, **k: opened(pagemap if "pagemap" in str(path) else path, *a, **k))
+        found = resident.select(os.getpid(), [Mapping(0, count * PAGE, "rw-p"), Mapping(0, 16 * PAGE, "rw-p")], 64 * PAGE)
+    assert found.left_out == [(0, count * PAGE)] and found.size == 8 * PAGE
 
 
 def test_a_block_that_malloc_mapped_is_cut_out_of_what_shares_its_mapping():

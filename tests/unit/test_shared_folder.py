@@ -1,8 +1,10 @@
 """The folder in which llm-inject puts its script: the process's own, inside its own root, closed to everybody else."""
 
 import contextlib
+import errno
 import json
 import os
+import resource
 import stat
 import sys
 
@@ -43,10 +45,37 @@ def test_what_is_written_is_read_and_nothing_is_left():
         with open(folder.path("result"), "w") as f:
             json.dump({"ok": True}, f)
         assert folder.read_json("result") == {"ok": True} and folder.read_json("none") is None
-        with pytest.raises(FileExistsError):
+        with pytest.raises(GdbextError, match="run.py cannot be written: File exists"):
             folder.write("run.py", "another")
         path = os.path.dirname(folder.path("run.py"))
     assert not os.path.exists(path)
+
+
+def test_what_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path):
+    """A full disk, as a limit on the size of files makes it; a folder that cannot be opened once it is made."""
+    (tmp_path / "tmp").mkdir()
+    with process() as target, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gdbext.control.shared_folder.open_in_root", lambda pid, path, flags: os.open(tmp_path / "tmp", flags))
+        kept = resource.getrlimit(resource.RLIMIT_FSIZE)
+        with folder_of(target) as folder:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, kept[1]))
+            try:
+                with pytest.raises(GdbextError, match="run.py cannot be written: File too large"):
+                    folder.write("run.py", "pass\n")
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, kept)
+        assert os.listdir(tmp_path / "tmp") == []
+        opened = os.open
+
+        def fails(name, *flags, **more):
+            if str(name).startswith("gdbext-inject-"):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return opened(name, *flags, **more)
+
+        patch.setattr(os, "open", fails)
+        with pytest.raises(GdbextError, match="no folder can be made in its /tmp: Too many open files"):
+            SharedTempDir(target)
+    assert os.listdir(tmp_path / "tmp") == []
 
 
 def test_an_answer_that_is_no_plain_file_is_not_read(tmp_path):

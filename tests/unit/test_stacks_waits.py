@@ -1,5 +1,6 @@
 """Cycles and chains of a wait-for graph, and the exception table that tells what is on a value stack."""
 
+import os
 import random
 import sys
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ import pytest
 
 from gdbext.cpython.event_loops import EventLoop
 from gdbext.cpython.locks import handler_depth
-from gdbext.stacks import async_waits
+from gdbext.stacks import async_waits, ipc_locks, system_calls
 from gdbext.stacks.threads import Frame, ThreadView
 from gdbext.stacks.waits import Edge, cycles, root, sentence
 
@@ -33,6 +34,30 @@ def edges(*pairs):
 )
 def test_every_cycle_once(pairs, expected):
     assert sorted("".join(e.waiter for e in c) for c in cycles(edges(*pairs))) == expected
+
+
+def test_descriptors_are_gone_through_once_and_no_other_files_are_asked_about(tmp_path, monkeypatch):
+    """However many locks are waited for: a file of a server that is gone is not asked about for its neighbours' sake."""
+    paths = [str(tmp_path / name) for name in ("one", "two", "three", "other")]
+    files = [open(path, "w") for path in paths]
+    ways, asked = [], []
+    real_ways, real_status = ipc_locks.descriptors, ipc_locks.file_status
+    monkeypatch.setattr(ipc_locks, "descriptors", lambda: ways.append(1) or real_ways())
+    monkeypatch.setattr(ipc_locks, "file_status", lambda path: asked.append(path) or real_status(path))
+    found = ipc_locks.file_holders(paths[:3])
+    led = {os.readlink(path) for path in asked if path.startswith("/proc/")}
+    assert len(ways) == 1 and led == set(paths[:3]) and all(os.getpid() in opened for _, opened in found.values())
+    for one in files:
+        one.close()
+
+
+def test_the_way_through_descriptors_ends_though_each_file_is_waited_for(monkeypatch):
+    """A process that has a thousand of them open, each of a file server that does not answer."""
+    clock = iter(range(1000))
+    monkeypatch.setattr(system_calls.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(system_calls.os, "listdir", lambda path: ["1"] if path == "/proc" else map(str, range(1000)))
+    monkeypatch.setattr(system_calls.os, "readlink", lambda path: "/mnt/lock")
+    assert len(list(system_calls.descriptors())) == system_calls.HOLDERS_SECONDS
 
 
 def test_a_long_chain_and_a_long_ring():

@@ -50,6 +50,7 @@ def handle(raw_request, body, request):
 class Kept:
     def __init__(self, text):
         self.remark, self.others = text, {"status": "RUNNING", "note": "\u79d8\u5bc6" + text[6:]}
+        self.stop = [text[6:]]
         self.block_ids, self.path, self.dtype, self.digest = (
             [3, 5, 7],
             "/models/llama-3/config.json",
