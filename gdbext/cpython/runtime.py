@@ -206,17 +206,33 @@ class Runtime:
             self.target, lambda: self.target.cached(("python frames", thread.address), read), seconds=FRAME_SECONDS
         )
 
-    def thread_names(self) -> dict[int, str]:
-        """`{thread state's pthread id: name}` as `threading` knows them; {} where it was never imported."""
+    def registered_threads(self) -> dict[int, Object]:
+        """`{thread state's pthread id: its threading.Thread}` of those that `threading` knows to run; {} where it was never
+        imported."""
 
-        def read() -> Any:
-            found = {}
+        def read() -> dict[int, Object]:
+            found: dict[int, Object] = {}
             module = self.module("threading")
             try:
                 for key, value in module.item("_active").items(dialects.MAX_THREADS) if module else ():
-                    found[key.integer()] = value.attr("_name").string(200)
+                    found[key.integer()] = value
             except GdbextError:
-                pass  # names are a courtesy: a table in the middle of an update costs no answer
+                pass  # what is asked of it is a courtesy: a table in the middle of an update costs no answer
+            return found
+
+        known: dict[int, Object] = self.target.cached("threading's threads", read)
+        return known
+
+    def thread_names(self) -> dict[int, str]:
+        """`{thread state's pthread id: name}` of `registered_threads`."""
+
+        def read() -> Any:
+            found = {}
+            for ident, thread in self.registered_threads().items():
+                try:
+                    found[ident] = thread.attr("_name").string(200)
+                except GdbextError:
+                    continue
             return found
 
         return self.target.cached("python thread names", read)

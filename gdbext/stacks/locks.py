@@ -368,10 +368,16 @@ class Finder:
                     continue
                 if "Thread" not in map(last_part, obj.mro_names()):
                     continue
-                ident, started = number(obj, "_ident"), self._was_started(obj)
-                if started and isinstance(ident, int) and self.view.by_ident(ident) is None:
+                if self._was_started(obj) and isinstance(number(obj, "_ident"), int) and self._runs(obj) is None:
                     found[obj.address] = text(obj, "_name")
         return list(found.values())
+
+    def _runs(self, thread: Any) -> ThreadView | None:
+        """The thread of a `threading.Thread`; None where it has ended, which one that has its id by now does not change."""
+        ident = number(thread, "_ident")
+        registered = self.rt.registered_threads().get(ident) if self.rt is not None else None
+        gone = registered is not None and registered.address != thread.address
+        return self.view.by_ident(ident) if isinstance(ident, int) and not gone else None
 
     def _was_started(self, thread: Any) -> bool:
         try:
@@ -408,8 +414,7 @@ class Finder:
                 pass  # not started yet
             return edge
         edge = Edge(node, f"the end of thread {text(me, '_name')}", "Thread", address=me.address, where=where)
-        ident = number(me, "_ident")
-        owner = self.view.by_ident(ident) if isinstance(ident, int) else None
+        owner = self._runs(me)
         if owner is not None:
             edge.owner = self.node(owner)
         else:
