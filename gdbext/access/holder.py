@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from typing import Any, Iterable, Iterator
 
 MODULE = "gdbext.access.holder"
-LIMIT = 0.1  # seconds that threads stand still at most, whatever becomes of the reader
-TIMEOUT = 0.1  # seconds that a thread may take to stop
+LIMIT = 0.05  # seconds that threads stand still at most once all do, whatever becomes of the reader
+TIMEOUT = 0.03  # seconds that a thread may take to stop, while others stand already
 PATIENCE = 0.02  # seconds that another tracer is given to go
 STRAY = 0.001  # seconds between two looks at threads that came to the kernel before their stop
 

