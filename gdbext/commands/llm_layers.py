@@ -15,13 +15,14 @@ from ..session.optional_packages import need
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Sequence
 
     from ..render.text import Style
     from ..session.command import Args
     from ..session.session import Session
 
 records, comparing = lazy_module("torch.layer_records"), lazy_module("torch.layer_compare")
+opened_files = lazy_module("access.files")
 models, render_files = lazy_module("engines.models"), lazy_module("render.files")
 modules, tensors = lazy_module("torch.modules"), lazy_module("torch.tensor_impl")
 PER_CALL = 0.003  # seconds that a call of a module is held, without the reading of a large output
@@ -103,8 +104,14 @@ def _compare(args: Args) -> Answer:
     words = args.operand_text.split()
     if len(words) != 2:
         raise UsageError("llm-layers: -compare takes two records: llm-layers -compare before.jsonl after.jsonl")
+    return compare_records(words, args.tolerance, args.all)
+
+
+def compare_records(words: Sequence[str], tolerance: float | None, every: bool = False) -> Answer:
+    """The answer of -compare; each of the two `words` is a file, or several of one step with commas between them."""
     sides = [comparing.Side([records.read(name) for name in filter(None, word.split(","))]) for word in words]
-    found = comparing.compare_sides(*sides, args.tolerance)
+    with opened_files.reading(" and ".join(words)):
+        found = comparing.compare_sides(*sides, tolerance)
     if not found["rows"]:
         raise GdbextError(f"{words[0]} and {words[1]} have no module in common: they are records of different models")
     partial = [
@@ -112,7 +119,7 @@ def _compare(args: Args) -> Answer:
         for word, only in zip(words, (found["only_a"], found["only_b"]))
         if only
     ]
-    return Answer(found, lambda style: comparison_text(found, args.all, style), partial)
+    return Answer(found, lambda style: comparison_text(found, every, style), partial)
 
 
 class _Rank:

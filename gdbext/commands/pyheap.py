@@ -274,12 +274,16 @@ def load_look(path: str) -> Look:
         kept = kept["look"]
         containers = {int(a, 0): (str(kind), int(length), int(held)) for a, kind, length, held in kept["containers"]}
         types = {str(name): (int(count), int(total)) for name, count, total in kept["types"]}
+        if any(
+            not 0 <= n < 1 << 63 for row in (*types.values(), *(one[1:] for one in containers.values()), containers) for n in row
+        ):
+            raise ValueError("numbers that no heap has")
         return growth.Look(containers, types, kept["complete"], kept["process"])
     except GdbextError as e:
         raise GdbextError(f"-diff {e}") from None
     except OSError as e:
         raise GdbextError(f"-diff {path}: {e.strerror}") from None
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise GdbextError(f"-diff {path}: no heap of pyheap; make one with: pyheap -save {path}") from None
 
 

@@ -155,6 +155,8 @@ def read(path: str) -> Recording:
 def _recording(plain: dict[str, Any]) -> Recording:
     rec = Recording(float(plain["rate"]), float(plain["began"]))
     rec.seconds, rec.cost, rec.notes = float(plain["seconds"]), float(plain["cost"]), [str(n) for n in plain["notes"]]
+    if any(not 0 <= number < 1e12 for number in (rec.rate, rec.began, rec.seconds, rec.cost)):
+        raise ValueError("times that are none")
     for function, file, line in plain["frames"]:
         rec.tree.frame(str(function), str(file), int(line))
     count, parents, numbers = len(rec.tree.frames), array("I", plain["parents"]), array("I", plain["numbers"])
@@ -184,11 +186,13 @@ def _process(plain: dict[str, Any], nodes: int) -> ProcessTrack:
         thread.looks, thread.nodes, thread.states = (array(code, one[key]) for key, code in _ARRAYS.items())
         if not len(thread.looks) == len(thread.nodes) == len(thread.states) or any(s >= len(STATES) for s in thread.states):
             raise ValueError("a thread that is none")
+        if thread.ended is not None and thread.ended > looks:
+            raise ValueError("an end that is none")
         _check_looks(thread.looks, looks + 1 if thread.ended is None else thread.ended)
         if any(n >= nodes and n != 0xFFFFFFFF for n in thread.nodes):
             raise ValueError("a stack that is none")
         found.threads.append(thread)
-    if any(not math.isfinite(number) for values in found.counters.values() for pair in values for number in pair):
+    if any(not 0 <= at < 1e9 or not math.isfinite(value) for values in found.counters.values() for at, value in values):
         raise ValueError("a counter that is none")
     found.gil = Changes((int(look), int(index)) for look, index in plain["gil"])
     found.gc = Changes((int(look), int(on)) for look, on in plain["gc"])

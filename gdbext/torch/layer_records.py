@@ -158,7 +158,7 @@ def read(path: str) -> Record:
         lines = [json.loads(line) for line in text.splitlines() if line.strip()]
         jsonline.expect(lines[:1], [HEAD], path)
         if lines[0]["schema"] != SCHEMA:
-            raise ValueError(lines[0]["schema"])
+            raise ValueError(f"its schema is {lines[0]['schema'][:40]!r}")
         jsonline.expect(lines[1:], [ROW], path)
     except (ValueError, IndexError, RecursionError) as e:
         raise GdbextError(f"{path} is no record of llm-layers, or it is damaged: {str(e)[:200]}") from None

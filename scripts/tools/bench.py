@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 
-from . import bench_agents, bench_healthy, bench_heap, bench_record, bench_tensors
+from . import bench_agents, bench_bounds, bench_healthy, bench_heap, bench_record, bench_tensors
 from .engines import START, start_vllm
 from .environments import environment
 from .say import Failed, say
@@ -67,7 +67,7 @@ def measure(argv, pid=None, timeout=400):
         "cpu": used.ru_utime + used.ru_stime,
         "rss": used.ru_maxrss / 1024,
         "pause": meter.seconds if meter else 0.0,
-        "ok": child.returncode == 0,
+        "ok": child.returncode in (0, 3),  # 3: an answer that says what it lacks
     }
 
 
@@ -271,6 +271,14 @@ def main(words):
         "--pybreak", action="store_true", help="only what an armed Python breakpoint costs vLLM and SGLang at work"
     )
     parser.add_argument("--heap", type=int, metavar="N", help="only a look at a Python heap of N objects")
+    parser.add_argument(
+        "--bounds",
+        type=float,
+        nargs="?",
+        const=1.0,
+        metavar="SCALE",
+        help="only looks at big processes (stand-ins), or SCALE of them",
+    )
     parser.add_argument("--share", action="store_true", help="only gdb beside a vLLM that leaves others a share of the machine")
     parser.add_argument("--fuzz", type=int, metavar="N", help="only N damaged files of each format that the pack opens")
     parser.add_argument("--mcp-kills", type=int, metavar="N", help="only N clients of `mcp` killed at random moments")
@@ -297,6 +305,10 @@ def main(words):
     if args.heap:
         return bench_heap.main(measure, table, args.heap, args.rounds)
     gdb = need_gdb()[0]
+    if args.bounds:
+        return bench_bounds.main(
+            measure, table, lambda *commands: gdb_line(gdb, f"source {INIT}", *commands), args.bounds, args.rounds
+        )
     if args.tensors:
         bench_tensors.main(gdb, args.gib, args.rounds)
         return 0

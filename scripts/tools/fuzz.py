@@ -27,10 +27,13 @@ from harness import gpucores  # noqa: E402
 
 from gdbext.access import cfi, core_writer, elf, model, ptrace  # noqa: E402
 from gdbext.access.snapshot import CoreFileTarget  # noqa: E402
+from gdbext.commands.llm_layers import compare_records  # noqa: E402
+from gdbext.commands.pyheap import load_look  # noqa: E402
 from gdbext.commands.pytensors import difference, load_listing  # noqa: E402
 from gdbext.cpython.runtime import open_runtime  # noqa: E402
 from gdbext.errors import GdbextError  # noqa: E402
 from gdbext.kernels import gpucore  # noqa: E402
+from gdbext.render.text import Style  # noqa: E402
 from gdbext.stacks import cluster  # noqa: E402
 from gdbext.timeline import flame, formats, page  # noqa: E402
 from gdbext.timeline import store as recordings  # noqa: E402
@@ -38,6 +41,7 @@ from gdbext.timeline.recording import Changes, ProcessTrack, Recording, ThreadTr
 from gdbext.timeline.stalls import find as find_stalls  # noqa: E402
 from gdbext.timeline.steps import slowest  # noqa: E402
 from gdbext.torch import files as tensor_files  # noqa: E402
+from gdbext.torch import layer_records  # noqa: E402
 
 CPU_SECONDS = 5
 ODD = [
@@ -207,6 +211,22 @@ def _record(folder):
         return f.read()
 
 
+def _heap(folder):
+    look = {"process": "pid 4 of boot 7", "complete": True, "types": [["dict", 30, 7200], ["list", 5, 400]]}
+    look["containers"] = [["0x7f0000001000", "list", 1000, 8056], ["0x7f0000002000", "dict", 3, 232]]
+    return json.dumps({"schema": "pyheap-look/1", "look": look}).encode()
+
+
+def _layers(folder):
+    """A record of llm-layers, its lines as a list."""
+    head = {"schema": layer_records.SCHEMA, "label": "TP0", "pid": 4, "root": "model", "step": 1, "values": None}
+    row = {"path": "layers.0", "call": 0, "type": "Linear", "output": "", "shape": [2, 4], "dtype": "float32", "nan": 0, "inf": 0}
+    row.update(min=-1.5, max=2.0, mean=0.25, hash="00" * 32, shard={"dim": -1, "parts": [4], "copies": 1})
+    return json.dumps(
+        [head, row, {**row, "path": "layers.1", "shard": None}, {**row, "path": "norm", "hash": "11" * 32}]
+    ).encode()
+
+
 # ---- readers ---------------------------------------------------------------------------------------------------------
 def _read_core(path):
     target = CoreFileTarget(path)
@@ -292,6 +312,29 @@ def _read_record(path):
     flame.folded(flame.stacks(rec.cut(0.2, 0.7)))
 
 
+def _read_heap(path):
+    kept = load_look(path)
+    numbers = [n for row in (*kept.types.values(), *(one[1:] for one in kept.containers.values())) for n in row]
+    assert all(0 <= n < 1 << 63 for n in (*numbers, *kept.containers)), "numbers that no array holds"
+
+
+def _read_layers(path):
+    """Against itself, and against another record beside it, as pieces of two ranks too."""
+    with open(path, "rb") as f:
+        data = f.read()
+    try:
+        data = b"\n".join(json.dumps(line).encode() for line in json.loads(data))
+    except (ValueError, TypeError, RecursionError):
+        pass  # damaged as bytes
+    paths = [path + ".jsonl", path + ".whole"]
+    for name, text in zip(paths, (data, b"\n".join(json.dumps(line).encode() for line in json.loads(_layers(""))))):
+        with open(name, "wb") as f:
+            f.write(text)
+    for words in (paths, [paths[0], paths[0]], [",".join(paths), paths[1]]):
+        answer = compare_records(words, None)
+        answer.json("llm-layers"), answer.to_text(Style(False, 100))
+
+
 FORMATS = {
     "core": (lambda folder: _core(folder, None), _read_core, "x.core"),
     "snapshot": (_snapshot, _read_core, "x.core"),
@@ -304,7 +347,10 @@ FORMATS = {
     "merge": (_merge, _read_merge, "x.json"),
     "diff": (_diff, _read_diff, "x.json"),
     "record": (_record, _read_record, "x.json"),
+    "heap": (_heap, _read_heap, "x.json"),
+    "layers": (_layers, _read_layers, "x.json"),
 }
+TEXT = ("merge", "diff", "record", "heap", "layers")
 
 
 # ---- damage ----------------------------------------------------------------------------------------------------------
@@ -379,7 +425,7 @@ def fuzz(name, count, seed):
         for number in range(seed, seed + count):
             chance = random.Random(f"{name} {number}")
             with open(path, "wb") as f:
-                f.write(damaged_json(whole, chance) if name in ("merge", "diff", "record") else damaged(whole, chance, tables))
+                f.write(damaged_json(whole, chance) if name in TEXT else damaged(whole, chance, tables))
             began = time.process_time()
             signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
             try:

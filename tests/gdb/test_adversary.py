@@ -15,6 +15,7 @@ import time
 
 import pytest
 from harness.gdb_run import run_gdb
+from harness.heartbeats import eventually
 from harness.subjects import SUBJECTS, spawned
 
 from gdbext.access import ptrace
@@ -202,3 +203,55 @@ def test_links_that_another_user_has_laid_are_not_written_through(folder):
         assert not os.path.islink(f"{folder}/one.core") and not os.path.islink(f"{folder}/page.html")
         assert os.stat(f"{folder}/one.core").st_mode & 0o777 == 0o600
         assert one.poll() is None
+
+
+REUSED = """
+import os, sys
+pid, words = int(sys.argv[1]), sys.argv[2:]
+while True:
+    with open("/proc/sys/kernel/ns_last_pid", "w") as f:
+        f.write(str(pid - 1))
+    child = os.fork()
+    if not child:
+        os._exit(0) if os.getpid() != pid else os.execv(words[0], words)
+    if child == pid:
+        break
+    os.waitpid(child, 0)  # somebody else was before us
+print("ready", flush=True)
+os.waitpid(pid, 0)
+"""
+
+
+def test_a_pid_that_is_given_out_again_is_no_rank_of_that_name(folder, gdb_path):
+    """Between llm-ranks and the use of what it listed the rank ends, and another process has its pid: no command takes it."""
+    if not os.access("/proc/sys/kernel/ns_last_pid", os.W_OK):
+        pytest.skip("the next pid cannot be chosen here")
+    asked, given = os.path.join(folder, "asked"), os.path.join(folder, "given")
+    script = os.path.join(folder, "titled.py")
+    with open(script, "w") as f:
+        f.write(
+            "import ctypes, time\nctypes.CDLL(None).prctl(15, b'VLLM::Worker_TP')\nprint('ready', flush=True)\ntime.sleep(600)\n"
+        )
+    with open(script) as f, spawned(["VLLM::Worker_TP77"], ready="ready", executable=sys.executable, stdin=f) as rank:
+        late = threading.Thread(target=_give_again, args=(rank, asked, given))
+        late.start()
+        uses = ["llm-attach TP77", "llm-snapshot TP77", "llm-inject -unsafe faulthandler TP77", "pybt -on TP77", "llm-hang TP77"]
+        wait = f"shell touch {asked}; while [ ! -e {given} ]; do sleep 0.05; done"
+        run = run_gdb(gdb_path, ["llm-ranks", wait, *uses, "info inferiors"], timeout=120)
+        os.unlink(asked)
+        late.join()
+    assert "TP77" in run.outputs[0], run.text
+    for use, said in zip(uses, run.outputs[2:]):
+        assert f"(pid {rank.pid})" in said and "belongs to another process now" in said, (use, said)
+    assert "process" not in run.outputs[-1], run.outputs[-1]
+
+
+def _give_again(rank, asked, given):
+    """Once `asked` is there: ends a process and starts another one with its pid; then makes `given`."""
+    eventually(lambda: os.path.exists(asked), "gdb to have listed the ranks")
+    rank.kill()
+    rank.wait()
+    with spawned([sys.executable, "-c", REUSED, str(rank.pid), "/bin/sleep", "60"], ready="ready"):
+        open(given, "w").close()
+        eventually(lambda: not os.path.exists(asked), "gdb to be done")
+        os.kill(rank.pid, signal.SIGKILL)

@@ -8,15 +8,29 @@ import sys
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FORMATS = ("core", "snapshot", "library", "unwind", "gpucore", "npy", "safetensors", "pt", "merge", "diff", "record")
+FORMATS = (
+    "core",
+    "snapshot",
+    "library",
+    "unwind",
+    "gpucore",
+    "npy",
+    "safetensors",
+    "pt",
+    "merge",
+    "diff",
+    "record",
+    "heap",
+    "layers",
+)
 FILES = 100  # of each, but for tables of which few kinds of damage are refused
-MORE = {"unwind": 400}
+MORE = {"unwind": 400, "heap": 400, "layers": 400, "record": 400}
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_damaged_files_are_read_or_refused_in_one_line(name):
     """No crash, no other exception, no file that takes more than five seconds, no file that fills the memory."""
-    if name in ("npy", "safetensors", "pt"):
+    if name in ("npy", "safetensors", "pt", "layers"):
         pytest.importorskip("numpy")
     files = MORE.get(name, FILES)
     words = [sys.executable, "-m", "tools.fuzz", str(files), "--format", name]
