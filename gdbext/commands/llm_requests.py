@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
     from ..engines.group import Engine
+    from ..engines.rank import Rank
     from ..kvcache.model import Cache
     from ..requests.collect import Custody
     from ..requests.model import Tracked
@@ -131,10 +132,10 @@ def custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[C
     found = []
     for engine in engines:
         held = custody.collect(engine, between)
+        schedule = {look.pid for look in held.looks if "scheduler" in look.parts}
         caches = []
-        for rank in engine.with_role("engine-core", "scheduler", "frontend"):
-            if any(look.pid == rank.pid and "scheduler" in look.parts for look in held.looks):
-                caches += _cache_of(session, args, engine, rank, held)
+        for ranks in [*engine.replicas(), *([rank] for rank in engine.with_role("frontend"))]:
+            caches += _cache_of(session, args, engine, [rank for rank in ranks if rank.pid in schedule], held)
         found.append((held, caches))
     for target in lone:
         view = view_of(session, args, target)
@@ -148,14 +149,18 @@ def custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[C
     return found
 
 
-def _cache_of(session: Session, args: Args, engine: Engine, rank: Any, held: Custody) -> List[Tuple[Engine, Cache]]:
-    """The cache of one scheduler; why it is missing goes to `partial`."""
-    target = session.open(rank)
-    try:
-        return [(engine, retry_reading(target, lambda: kv_view.View(target, engine, None, args.show_content).cache(), READ))]
-    except GdbextError as e:
-        held.partial.append(f"{rank.label}: blocks not read: {e}")
-        return []
+def _cache_of(session: Session, args: Args, engine: Engine, ranks: List[Rank], held: Custody) -> List[Tuple[Engine, Cache]]:
+    """The cache that processes schedule for together, of the first that it can be read of; why of none goes to `partial`."""
+    why = []
+    for rank in ranks:
+        target = session.open(rank)
+        try:
+            cache = retry_reading(target, lambda t=target: kv_view.View(t, engine, None, args.show_content).cache(), READ)
+            return [(engine, cache)]
+        except GdbextError as e:
+            why.append(f"{rank.label}: blocks not read: {e}")
+    held.partial += why
+    return []
 
 
 def _joined(held: Custody, caches: List[Tuple[Any, Cache]]) -> Tuple[List[Dict[str, Any]], Dict[str, Any]]:

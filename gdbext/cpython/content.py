@@ -12,7 +12,7 @@ from .privacy import content_length, is_content, is_number, is_secret, is_text, 
 from .types import TUPLE
 
 if TYPE_CHECKING:
-    from collections.abc import Set
+    from collections.abc import Iterator, Set
 
     from .reprs import Repr
 
@@ -111,8 +111,9 @@ def _bound_in(tree: ast.AST) -> set[str]:
 
 def _last_names(tree: ast.AST | None) -> set[str]:
     """Of every path in an expression the name that it ends in: `a.b + c["d"][0]` -> b, d; of a method's call also its owner's:
-    `a.b.tolist()` -> b, tolist."""
-    nodes = list(ast.walk(tree)) if tree is not None else []
+    `a.b.tolist()` -> b, tolist. What only its length, or only an attribute of its items, is taken of says nothing about the
+    value: `len(a), [x.b for x in c]` -> b."""
+    nodes = list(_made_of(tree)) if tree is not None else []
     methods = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     found, inner = [], set()
     for node in nodes:
@@ -125,6 +126,22 @@ def _last_names(tree: ast.AST | None) -> set[str]:
                 if _own_name(node):
                     break
     return {name for node, name in found if id(node) not in inner}
+
+
+def _made_of(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of an expression that its value is made of, as for `_last_names`."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "len":
+        return
+    if not isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+        yield node
+        for child in ast.iter_child_nodes(node):
+            yield from _made_of(child)
+        return
+    items = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+    conditions = [condition for each in node.generators for condition in each.ifs]
+    items_themselves = any(_last_names(part) & _bound_in(node) for part in items + conditions)
+    for part in items + conditions + ([each.iter for each in node.generators] if items_themselves else []):
+        yield from _made_of(part)
 
 
 def _own_name(node: ast.AST) -> str:

@@ -254,7 +254,7 @@ class _Reader:
             except NotFoundError:
                 continue
             try:
-                for address in self._members(held):
+                for address in self._members(held, f"asyncio.tasks.{name}"):
                     found[address] = True
             except GdbextError as e:
                 self.reasons.append(f"asyncio.tasks.{name}: {e}")
@@ -270,15 +270,19 @@ class _Reader:
                     self.reasons.append(f"a list of tasks: {e}")
         return list(found)[:MAX_TASKS]
 
-    def _members(self, held: Object) -> list[int]:
-        """The tasks of a WeakSet (a set of weak references in `data`) or of a plain set."""
+    def _members(self, held: Object, name: str) -> list[int]:
+        """The tasks of a WeakSet (a set of weak references in `data`) or of a plain set. One that cannot be read (of a busy loop,
+        one that has just come may not be in a copy) is a reason; the others are there all the same."""
         if held.isa("set"):
             return held.element_addresses(MAX_TASKS)
         L, t, found = self.rt.layout, self.target, []
         for address in held.attr("data").element_addresses(MAX_TASKS):
-            pointer = t.u64(address + L["weakref.wr_object"])
-            if pointer and not self.rt.object(pointer).is_none():
-                found.append(pointer)
+            try:
+                pointer = t.u64(address + L["weakref.wr_object"])
+                if pointer and not self.rt.object(pointer).is_none():
+                    found.append(pointer)
+            except GdbextError as e:
+                self.reasons.append(f"a task of {name}: {e}")
         return found
 
     def _list(self, head: int) -> list[int]:

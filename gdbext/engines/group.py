@@ -70,6 +70,18 @@ class Engine:
         cores = [r for r in self.alive() if r.role in SCHEDULERS]
         return [r for r in cores if r.pid == rank.ppid] or cores
 
+    def replicas(self) -> List[List[Rank]]:
+        """Its processes that schedule, one list for each KV cache: the ranks of one model (SGLang's) each have a scheduler, and
+        all of them do the same."""
+        found: List[List[Rank]] = []
+        for rank in self.with_role(*SCHEDULERS):
+            same = next((ranks for ranks in found if rank in self.shards_for(ranks[0])), None)
+            if same is None:
+                found.append([rank])
+            else:
+                same.append(rank)
+        return found
+
     def shards_for(self, rank: Rank) -> List[Rank]:
         """The processes that hold the model's parts for the scheduler of `rank`: those of its data-parallel replica."""
         shards = [r for r in self.alive() if r.role in ("worker", "scheduler")]

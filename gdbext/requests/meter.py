@@ -70,8 +70,9 @@ class EngineMeter:
         now = self._clock()
         found = Reading(self._engine.name, self._engine.labels(), partial=[p for p in partial if p != "unstopped"])
         tokens, counters = _tokens(looks), {(look.pid, what): n for look in looks for what, n in look.counters.items()}
+        copies = {rank.pid for ranks in self._engine.replicas() for rank in ranks[1:]}
         for look in looks:
-            for sighting in look.sightings:
+            for sighting in look.sightings if look.pid not in copies else ():
                 if sighting.stage in IN_SCHEDULER and not sighting.ended:
                     found.running += sighting.stage == RUNNING
                     found.waiting += sighting.stage != RUNNING
@@ -119,7 +120,7 @@ class EngineMeter:
 
     def _read_blocks(self, partial: List[str]) -> Tuple[Optional[int], Optional[int]]:
         blocks = free = None
-        for rank in self._engine.with_role(*SCHEDULERS):
+        for rank, *_ in self._engine.replicas():
             try:
                 target = self._engine.target(rank)
                 cache = retry_reading(target, lambda t=target: kv_view.View(t, self._engine).cache(), READ)  # type: ignore[misc]

@@ -50,11 +50,11 @@ def engine_of(session: Any, target: Target) -> Optional[Engine]:
 
 def only_scheduler(session: Any) -> Rank:
     """The process that schedules for the one engine that runs on this machine; `GdbextError` where there is none, or more than
-    one, naming them."""
+    one, naming them. Of schedulers that are the ranks of one model (SGLang's), which all do the same, it is the first."""
     ranks, _ = discover.discover()
     session.ranks = session.ranks or ranks
     engines = groups.engines_of([r for r in ranks if r.family is not None], session.open)
-    found = [rank for engine in engines for rank in engine.with_role(*groups.SCHEDULERS)]
+    found = [ranks[0] for engine in engines for ranks in engine.replicas()]
     if len(found) == 1:
         return found[0]
     if not found:

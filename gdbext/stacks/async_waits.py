@@ -102,7 +102,11 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
     nodes = _nodes(name, tasks)
     for task in tasks[:MAX_TASKS]:
         state = TaskState(nodes[task.address], task.name, task.state, task.loop, list(task.frames))
-        state.top, state.address = _where(task.frames), task.address
+        state.address = task.address
+        try:
+            state.top = _where(task.frames)
+        except GdbextError as e:
+            found.partial.append(f"task {task.name}: {e}")
         state.key = key_of(task)
         if task.waits is not None:
             state.text, state.kind, state.seconds = task.waits.text, task.waits.kind, task.waits.seconds

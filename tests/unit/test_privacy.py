@@ -2,7 +2,7 @@
 
 import pytest
 
-from gdbext.cpython import privacy
+from gdbext.cpython import content, privacy
 from gdbext.cpython.reprs import Repr
 
 PRIVATE = frozenset({"prompt"})
@@ -84,3 +84,19 @@ def test_keys_are_counted_by_their_names_and_what_only_sounds_alike_is_shown():
     for name in ("block_key", "cache_keys", "eos_token_id", "keyword", "monkey", "num_tokens"):
         assert Repr(private=PRIVATE).named(name, "word") == "'word'", name
     assert Repr(private=PRIVATE).named("num_secrets", 5) == "5" and Repr(private=PRIVATE).named("api_key", None) == "None"
+
+
+@pytest.mark.parametrize(
+    "text,unnamed",
+    [
+        ("len(batch.reqs), batch.reqs[0].rid", False),
+        ("[r.rid for r in batch.reqs]", False),
+        ("[r for r in batch.reqs]", True),
+        ("[good for good in ids]", True),
+        ("[1 for x in ids if x == 42]", True),
+        ("[y for r in kept for y in r.ids]", True),
+        ("len(ids), ids[0]", True),
+    ],
+)
+def test_what_only_items_or_a_length_are_taken_of_does_not_say_what_a_value_is(text, unnamed):
+    assert content.is_unnamed(text) == unnamed

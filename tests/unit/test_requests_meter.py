@@ -28,6 +28,7 @@ def metered(monkeypatch):
     now, looks = [0.0], []
     rank = SimpleNamespace(label="EngineCore", pid=7)
     engine = SimpleNamespace(name="vllm", labels=lambda: ["EngineCore"], with_role=lambda *r: [rank], target=lambda r: None)
+    engine.replicas = lambda: [[rank]]
     monkeypatch.setattr(meter, "looks_at", lambda e: ([looks[-1]], ["unstopped"]))
     pool = Pool("0", 100, 100, 16, num_free=75)
     view = SimpleNamespace(cache=lambda: SimpleNamespace(pools=[pool]))

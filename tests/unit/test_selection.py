@@ -33,6 +33,15 @@ def test_the_one_scheduler_is_taken_by_itself(machine):
     assert engine_selection.only_scheduler(Session()) is machine[0]
 
 
+def test_of_schedulers_that_are_ranks_of_one_model_the_first_is_taken(machine):
+    machine += [rank(n, f"TP{n}", "sglang", "scheduler", 2) for n in (0, 1)]
+    assert engine_selection.only_scheduler(Session()) is machine[0]
+    for one, dp in zip(machine, (0, 1)):
+        one.ranks["dp"] = dp
+    with pytest.raises(GdbextError, match=r"2 schedulers run here"):
+        engine_selection.only_scheduler(Session())
+
+
 def test_of_several_schedulers_none_is_taken_and_all_are_named(machine):
     machine += [rank(0, "EngineCore", role="engine-core"), rank(1, "TP0", "sglang", "scheduler", 2)]
     with pytest.raises(GdbextError, match=r"2 schedulers run here.* vllm:EngineCore \(pid .*sglang:TP0"):
