@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .reprs import Repr
 
 
+_OF_NUMBERS = {"real", "imag", "numerator", "denominator"}  # attributes that give a number itself
 _PICKING = ("min", "max", "sum", "next")  # functions whose number is one of many, or can be: sum(x[1:2])
 _METHODS = ("min", "max", "item")  # of tensors and arrays, as well
 
@@ -139,7 +140,8 @@ def _made_of(node: ast.AST) -> Iterator[ast.AST]:
         return
     items = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
     conditions = [condition for each in node.generators for condition in each.ifs]
-    items_themselves = any(_last_names(part) & _bound_in(node) for part in items + conditions)
+    themselves = _bound_in(node) | _OF_NUMBERS
+    items_themselves = any(_last_names(part) & themselves for part in items + conditions)
     for part in items + conditions + ([each.iter for each in node.generators] if items_themselves else []):
         yield from _made_of(part)
 

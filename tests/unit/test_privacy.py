@@ -93,6 +93,8 @@ def test_keys_are_counted_by_their_names_and_what_only_sounds_alike_is_shown():
         ("[r.rid for r in batch.reqs]", False),
         ("[r for r in batch.reqs]", True),
         ("[good for good in ids]", True),
+        ("[good.real for good in ids]", True),
+        ("[good.tolist() for good in ids]", True),
         ("[1 for x in ids if x == 42]", True),
         ("[y for r in kept for y in r.ids]", True),
         ("len(ids), ids[0]", True),
