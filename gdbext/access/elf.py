@@ -37,6 +37,7 @@ MAX_SEGMENTS = 1 << 20
 MAX_TAGS = 4096
 MAX_NAME = 65536
 NEAR = 4096  # bytes behind a symbol without a size that are still taken for its function
+WIDEST = 4 << 20  # bytes of the largest function
 NOTE_SECONDS = 5.0  # that reading a file's notes may take
 SEARCH_SECONDS = 20.0  # of a processor that searches by address may take in one file, all together
 
@@ -407,11 +408,13 @@ class Elf:
     def _around(self, vaddr: int) -> tuple[str, int]:
         began, best, place = time.thread_time(), 0, -1
         for values, offset, str_offset in self._values():
-            for index, value in enumerate(values):
-                if best < value <= vaddr:
-                    name, info, _, shndx, _, size = self._symbol(offset, index)
-                    if shndx and info & 15 in FUNCTION_TYPES and (vaddr < value + size or not size and vaddr - value < NEAR):
-                        best, place = value, str_offset + name
+            low = max(best, vaddr - WIDEST)
+            near = [(-value, index) for index, value in enumerate(values) if low < value <= vaddr]
+            for below, index in sorted(near):  # the nearest first
+                name, info, _, shndx, _, size = self._symbol(offset, index)
+                if shndx and info & 15 in FUNCTION_TYPES and (vaddr < size - below or not size and vaddr + below < NEAR):
+                    best, place = -below, str_offset + name
+                    break
         self._searched += time.thread_time() - began
         text = self.string(place) if place >= 0 else ""
         return (text, best) if text else ("", 0)

@@ -7,9 +7,11 @@ stands where it stood and is not stopped again. Threads that run no Python are n
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import gc
 import time
+import zlib
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..access import ptrace
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from .recording import Recording
 
 RATE = 10.0  # looks a second, unless asked for others
+PENDING = 200  # bytes of a look that is pending, besides its copy
+MAX_PENDING = 32 << 20  # bytes of one process's looks that are pending
 TRIES = 3  # at frames that stand still: the first may find out where they are
 
 
@@ -99,11 +103,43 @@ class Copied(Target):
 
 
 class Copy(NamedTuple):
-    """What was copied of one thread: its registers, its Python frames as `StackReader.chain`, and pieces of memory."""
+    """What was copied of one thread: registers, Python frames as `StackReader.chain`, the address of its state, and memory."""
 
     registers: dict[str, int]
     chain: list[int]
+    tstate: int
     pieces: list[tuple[int, bytes]]
+
+
+class Packed(NamedTuple):
+    """A copy that waits: `numbers` of its Python frames in the tree, `places` and `memory` of its pieces, packed."""
+
+    registers: dict[str, int]
+    tstate: int
+    numbers: list[int]
+    places: list[tuple[int, int]]
+    memory: bytes
+
+    def pieces(self) -> list[tuple[int, bytes]]:
+        """[(address, bytes)]"""
+        data, at, found = zlib.decompress(self.memory), 0, []
+        for address, size in self.places:
+            found.append((address, data[at : at + size]))
+            at += size
+        return found
+
+
+class Pending(NamedTuple):
+    """A look at a thread that is not thought about yet; `what`: a copy, or the node that is known, None for that of before."""
+
+    thread: Thread
+    look: int
+    state: int
+    what: Packed | int | None
+
+    @property
+    def size(self) -> int:
+        return PENDING + (len(self.what.memory) if isinstance(self.what, Packed) else 0)
 
 
 class _Python(NamedTuple):
@@ -114,7 +150,8 @@ class _Python(NamedTuple):
 
 
 class NativeSampler(ProcessSampler):
-    """As `ProcessSampler`; `holder` lets the threads stand still."""
+    """As `ProcessSampler`; `holder` lets the threads stand still. What was copied is thought about at the end, as the first look
+    into a large library takes as long as several looks at the process; before, where more than `MAX_PENDING` is pending."""
 
     def __init__(self, target: ProcTarget, label: str, rec: Recording, files: Files, *, holder: Holder) -> None:
         super().__init__(target, label, rec, files)
@@ -123,19 +160,11 @@ class NativeSampler(ProcessSampler):
         self._holder, self._memory = holder, Copied(target)
         self._copied_rt, self._walker = open_runtime(self._memory), Unwinder(self._memory)
         self._stood: dict[int, tuple[list[bytes], bytes, list[int]]] = {}  # {tid: (words of its call, it, frames)} when copied
+        self._pending: deque[Pending] = deque()
+        self._pending_bytes = 0
+        self._noted: dict[int, int] = {}  # {tid: the state of the look that is pending last}
+        self._shown: dict[int, int] = {}  # {tid: the node that was thought about last}
         self._refused = -CHECK
-        self._list_threads(0)
-        self._rehearsed = self._rehearse()
-
-    def _rehearse(self) -> float:
-        """Copies every thread once, for what is learnt of libraries at the first time; -> seconds that they stood still."""
-        threads = list(self._threads.values())
-        copies, pause = self._copy(threads, time.monotonic())
-        for thread in threads:
-            if thread.track.tid in copies:
-                with contextlib.suppress(TornError, FaultError):
-                    self._merged(thread, copies[thread.track.tid])
-        return pause
 
     def _look_at_threads(self, look: int, start: float, began: float) -> None:
         due = {}
@@ -143,18 +172,18 @@ class NativeSampler(ProcessSampler):
             with self._while_there(address, look):
                 if self._went_on(thread, start) and not self._stands(thread):
                     due[address] = thread
-                else:
-                    self._add(thread, look)
+                elif self._noted.get(thread.track.tid) != thread.state:
+                    self._note(thread, look, None)
         begin = time.monotonic()
         copies, pause = self._copy(list(due.values()), begin) if due else ({}, 0.0)
         self.track.begins[-1] = begin - began
         self.track.ends.append(time.monotonic() - began)
-        self.track.pauses.append(pause + self._rehearsed)
-        self._rehearsed = 0.0
+        self.track.pauses.append(pause)
         for address, thread in due.items():
             with self._while_there(address, look):
-                thread.node = self._node(thread, copies.get(thread.track.tid))
-                self._add(thread, look)
+                self._take(thread, look, copies.get(thread.track.tid))
+        while self._pending_bytes > MAX_PENDING:
+            self._think()
 
     def _call(self, thread: Thread) -> bytes:
         """A wait that was begun anew after the thread stood still is the one that it was."""
@@ -189,7 +218,7 @@ class NativeSampler(ProcessSampler):
                     raw = ptrace.decode_registers(held.registers.get(thread.track.tid, b""), self.target.arch)
                     chain = self._chain(thread) if raw is not None else None
                     if raw is not None and chain is not None:
-                        found[thread.track.tid] = Copy(raw, chain, self._pieces(raw))
+                        found[thread.track.tid] = Copy(raw, chain, thread.places.tstate, self._pieces(raw))
         except GdbextError as e:
             self._refused = now
             note = f"{self.track.label}: no native frames for a while: {e}"
@@ -222,30 +251,74 @@ class NativeSampler(ProcessSampler):
         return [(sp - RED_ZONE, stack), *(self._keeper.kept or ())]
 
     # ---- afterwards ----------------------------------------------------------------------------------------------
-    def _node(self, thread: Thread, copy: Copy | None) -> int:
-        """The node of both kinds of frames; of Python's alone where the thread could not be stopped."""
+    def _take(self, thread: Thread, look: int, copy: Copy | None) -> None:
+        """Takes in what a look at a thread brought: a copy; Python frames alone where the thread could not be stopped."""
         self._stood.pop(thread.track.tid, None)
         try:
             if copy is None:
                 self.track.unstopped += 1
-                return self.reader.read(thread.places)
-            node = self._merged(thread, copy)
+                thread.node = self.reader.read(thread.places)
+                self._note(thread, look, thread.node)
+                return
+            chain, frame = copy.chain, self.reader.codes.frame  # while the code objects are what they were
+            numbers = [frame(*chain[i : i + 3]) for i in range(0, len(chain), 3)]
+            places = [(address, len(data)) for address, data in copy.pieces]
+            memory = zlib.compress(b"".join(data for _, data in copy.pieces), 1)
         except GoneError:
             raise
-        except (TornError, FaultError):
+        except TornError:
             self.track.dropped += 1
-            return DROPPED
+            thread.node = DROPPED
+            self._note(thread, look, DROPPED)
+            return
+        thread.node = 0  # it has one, which is found later
+        self._note(thread, look, Packed(copy.registers, copy.tstate, numbers, places, memory))
         if thread.state not in (recording.RUNNING, recording.QUEUED):
-            self._stood[thread.track.tid] = thread.call.split(), thread.call, copy.chain
-        return node
+            self._stood[thread.track.tid] = thread.call.split(), thread.call, chain
 
-    def _merged(self, thread: Thread, copy: Copy) -> int:
-        self._memory.pieces = copy.pieces
-        chain, numbers = copy.chain, self.reader.codes.frame
-        raw = list(self._copied_rt.dialect.walk(self._copied_rt, thread.places.tstate))
-        anchors = [r.anchor for r in raw] if 3 * len(raw) == len(chain) else [0] * (len(chain) // 3)
-        each = (_Python(anchor, numbers(*chain[3 * i : 3 * i + 3])) for i, anchor in enumerate(anchors))
-        python = [frame for frame in each if frame.number >= 0]
+    def _note(self, thread: Thread, look: int, what: Packed | int | None) -> None:
+        one = Pending(thread, look, thread.state, what)
+        self._pending.append(one)
+        self._pending_bytes += one.size
+        self._noted[thread.track.tid] = thread.state
+
+    def _think(self) -> None:
+        """Finds the node of what is pending longest."""
+        one = self._pending[0]
+        node, tid = one.what, one.thread.track.tid
+        if isinstance(node, Packed):
+            try:
+                node = self._merged(node)
+            except GdbextError:  # it has ended since, or its libraries are gone
+                self.track.unstopped += 1
+                node = functools.reduce(self.rec.tree.child, [n for n in reversed(node.numbers) if n >= 0], 0)
+        elif node is None:
+            node = self._shown.get(tid, DROPPED)
+        self._shown[tid] = node
+        self._add(one.thread, one.look, node, one.state)
+        self._pending.popleft()  # now: a ^C before it finds it here again, and adds nothing twice
+        self._pending_bytes -= one.size
+
+    def _check_codes(self) -> bool:
+        changed = super()._check_codes()
+        for place, one in enumerate(self._pending if changed else ()):
+            if isinstance(one.what, Packed):
+                self._pending_bytes -= len(one.what.memory)
+                self._pending[place] = one._replace(what=DROPPED)
+                self.track.dropped += 1
+        return changed
+
+    def finish(self, at: float) -> None:
+        """As `ProcessSampler.finish`, after all that is pending."""
+        while self._pending:
+            self._think()
+        super().finish(at)
+
+    def _merged(self, copy: Packed) -> int:
+        self._memory.pieces, numbers = copy.pieces(), copy.numbers
+        raw = list(self._copied_rt.dialect.walk(self._copied_rt, copy.tstate))
+        anchors = [r.anchor for r in raw] if len(raw) == len(numbers) else [0] * len(numbers)
+        python = [_Python(anchor, number) for anchor, number in zip(anchors, numbers) if number >= 0]
         entries = merge.merge(self._copied_rt, python, self._walker.frames(copy.registers))[0]
         node, tree, last = 0, self.rec.tree, -1
         for entry in reversed(entries):

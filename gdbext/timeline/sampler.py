@@ -36,6 +36,7 @@ MOSTLY = 0.5  # part of the time
 COUNT = 0.25  # seconds between two readings of what the kernel counts of a process
 KEPT_LOOKS, KEPT = 3, 0.05  # looks in a row at which one thread has the GIL and nobody had it between; seconds of them
 LATE = 0.005  # seconds into a look: what is read after them is dated anew, as the recorder got no processor meanwhile
+PER_THREAD = 100  # runs that take as much memory as what is kept of a thread besides
 MAX_FILES = 600  # of /proc that stay open, of all processes
 _BY_FAMILY = {
     "read": recording.DISK, "write": recording.DISK, "poll": recording.POLL, "select": recording.POLL,
@@ -286,10 +287,10 @@ class ProcessSampler:
         except TornError:
             thread.node = DROPPED
             self.track.dropped += 1
-        self._add(thread, look)
+        self._add(thread, look, thread.node, thread.state)
 
-    def _add(self, thread: Thread, look: int) -> None:
-        if thread.track.add(look, thread.node, thread.state):
+    def _add(self, thread: Thread, look: int, node: int, state: int) -> None:
+        if thread.track.add(look, node, state):
             self.runs += 1
             self._unchecked.append((look, thread.track, len(thread.track.looks) - 1))
 
@@ -323,8 +324,9 @@ class ProcessSampler:
                 return recording.RUNNING
         return recording.NETWORK if said == recording.DISK else said
 
-    def _check_codes(self) -> None:
-        """Drops the stacks of the last second that show a code object in whose place there is another by now."""
+    def _check_codes(self) -> bool:
+        """Drops the stacks of the last second that show a code object in whose place there is another by now. -> whether there
+        was one."""
         changed = self.reader.forget()
         waiting, self._unchecked = self._unchecked, []
         if changed:
@@ -334,6 +336,7 @@ class ProcessSampler:
                     self.track.dropped += 1
             for thread in self._threads.values():
                 thread.node = DROPPED
+        return bool(changed)
 
     def forget(self) -> None:
         """After the tree of stacks was cleared: every thread's is read anew."""
@@ -447,10 +450,8 @@ def _rounds(
             now = time.monotonic() - began
         if now >= seconds or not alive:
             return
-        if (
-            sum(s.runs + len(s.track.gil) for s in samplers) >= MAX_RUNS
-            or sum(len(s.track.begins) for s in samplers) >= MAX_LOOKS
-        ):
+        runs = sum(s.runs + len(s.track.gil) + PER_THREAD * len(s.track.threads) for s in samplers)
+        if runs >= MAX_RUNS or sum(len(s.track.begins) for s in samplers) >= MAX_LOOKS:
             rec.notes.append(f"the memory for a recording is full after {now:.0f} s: a lower -rate goes further")
             return
         number = max(number + 1, int(now / interval))

@@ -284,8 +284,11 @@ def main(words):
     parser.add_argument("--mcp-kills", type=int, metavar="N", help="only N clients of `mcp` killed at random moments")
     parser.add_argument("--healthy", type=int, metavar="N", help="only N looks at each engine at full load: is anybody accused?")
     parser.add_argument(
-        "--record", choices=("all", "shares", "cost", "stalls"), help="only llm-record, beside py-spy record and what was planted"
+        "--record",
+        choices=("all", "shares", "cost", "stalls", "engine"),
+        help="only llm-record, beside py-spy record, what was planted, and a vLLM at work",
     )
+    parser.add_argument("--seed", type=int, metavar="N", help="of --record stalls: the first seed (default: drawn, and printed)")
     parser.add_argument("--engine", action="append", choices=list(START), help="of --healthy: only this engine")
     parser.add_argument("--gib", type=float, default=1.0, help="size of the tensor of --tensors")
     args = parser.parse_args(words)
@@ -298,7 +301,7 @@ def main(words):
         words = [environment("tests"), "-m", "tools.bench_agents", str(args.mcp_kills)]
         return subprocess.run(words, env={**os.environ, "PYTHONPATH": ":".join(folders)}, check=False).returncode
     if args.record:
-        bench_record.main(args.rounds, args.record)
+        bench_record.main(args.rounds, args.record, args.seed)
         return 0
     if args.healthy:
         return bench_healthy.main(args.engine, args.healthy)

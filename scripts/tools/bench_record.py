@@ -1,20 +1,25 @@
 """scripts/bench --record: llm-record beside py-spy record on the same processes in the same rounds, what a recording of eight
-processes of 20 threads costs, and planted stalls: how many are shown at their time with their cause."""
+processes of 20 threads costs, what one costs a vLLM at work, and planted stalls: how many are shown at their time with their
+cause."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import json
 import math
 import os
+import random
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from typing import Any, Dict, List, Tuple
 
+from .engines import start_vllm
 from .environments import environment
 from .prepare_tests import MINORS, fetched_pythons
 from .say import say
@@ -181,6 +186,67 @@ def bench_cost(pythons: Dict[Any, str], rounds: int) -> None:
             for name, each in spent.items():
                 middle = sorted(each)[len(each) // 2]
                 say(f"| {'%d.%d' % version} | {name} | {middle:.2f} | {100 * middle / SECONDS / 8:.1f} % |")
+    bench_native(pythons, rounds)
+
+
+def record(pids: List[int], *options: str) -> Dict[str, Any]:
+    """What `llm-record -json` says."""
+    line = [sys.executable, "-m", "gdbext", "llm-record", "-for", str(SECONDS), "-json", *options, *map(str, pids)]
+    done = subprocess.run(line, stdout=subprocess.PIPE, check=False, text=True, env={**os.environ, "PYTHONPATH": ROOT})
+    return json.loads(done.stdout)
+
+
+def bench_native(pythons: Dict[Any, str], rounds: int) -> None:
+    """What -native costs the same processes: CPU of the recorder, and how long they stand still."""
+    say(f"\nThe same with -native, 10 looks a second, {rounds} rounds; the pauses are those of all processes and rounds\n")
+    say(
+        "| CPython | looks a second | of a processor, each process | median pause | longest | of the time | Python alone |"
+    )
+    say("| --- |" + " ---: |" * 6)
+    for version, python in sorted(pythons.items()):
+        with started(python, THREADS, 8) as pids:
+            said = [record(pids, "-native") for _ in range(rounds)]
+        own = [process["native"] for one in said for process in one["processes"]]
+        middle = statistics.median(n["pause"]["median"] for n in own)
+        part = statistics.mean(n["pause"]["part"] for n in own)
+        say(
+            f"| {'%d.%d' % version} | {statistics.median(one['rate']['reached'] for one in said):.1f} | "
+            f"{100 * statistics.median(one['cost']['per_process'] for one in said):.1f} % | {1000 * middle:.2f} ms | "
+            f"{1000 * max(n['pause']['longest'] for n in own):.1f} ms | {100 * part:.2f} % | "
+            f"{sum(n['unstopped'] for n in own)} of {sum(one['samples'] for one in said)} |"
+        )
+
+
+def bench_engine(rounds: int) -> None:
+    """Tokens a second of a vLLM at work, by turns in each round without a recorder (twice: the difference of the two is the
+    noise), with llm-record and with llm-record -native."""
+    ways = {"nothing": None, "nothing again": None, "llm-record": (), "llm-record -native": ("-native",)}
+    speeds: Dict[str, List[float]] = collections.defaultdict(list)
+    reached: Dict[str, List[float]] = collections.defaultdict(list)
+    with start_vllm(tp=1) as engine:
+        engine.wait_ready()
+        pids = [pid for pid, title in engine.titles().items() if "::" in title or pid == engine.pid]
+        for number in range(rounds):
+            for name in random.sample(list(ways), len(ways)):
+                before, began = engine.answered()[0], time.monotonic()
+                options = ways[name]
+                if options is None:
+                    time.sleep(SECONDS)
+                else:
+                    reached[name].append(record(pids, *options)["rate"]["reached"])
+                speeds[name].append((engine.answered()[0] - before) / (time.monotonic() - began))
+            say(f"  round {number + 1} of {rounds}: " + ", ".join(f"{name} {each[-1]:.1f}" for name, each in speeds.items()))
+    say(f"\nvLLM at work, {len(pids)} processes, windows of {SECONDS} s, {rounds} rounds, load {os.getloadavg()[0]:.1f}\n")
+    say("| beside it | looks a second | tokens a second | least to most | beside nothing, same round: median | least to most |")
+    say("| --- |" + " ---: |" * 5)
+    for name in ways:
+        each, ratios = speeds[name], [own / base for own, base in zip(speeds[name], speeds["nothing"])]
+        looks = f"{statistics.median(reached[name]):.1f}" if reached[name] else ""
+        spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
+        say(
+            f"| {name} | {looks} | {statistics.median(each):.1f} | {min(each):.1f} to {max(each):.1f} | "
+            f"{statistics.median(ratios):.3f} | {spread} |"
+        )
 
 
 def bench_stalls(pythons: Dict[Any, str], seeds: List[int], each: int) -> None:
@@ -218,12 +284,16 @@ def bench_stalls(pythons: Dict[Any, str], seeds: List[int], each: int) -> None:
         say(f"besides: {rest}")
 
 
-def main(rounds: int, part: str) -> None:
-    """`part`: "shares", "cost", "stalls" or "all"."""
+def main(rounds: int, part: str, seed: int | None = None) -> None:
+    """`part`: "shares", "cost", "stalls", "engine" or "all"; `seed`: the first of those of the stalls, drawn where None."""
     pythons = find_pythons(MINORS[0], more=fetched_pythons())
     if part in ("shares", "all"):
         bench_shares(pythons, rounds)
     if part in ("cost", "all"):
         bench_cost({v: pythons[v] for v in (max(v for v in pythons if v <= (3, 13)), max(pythons))}, rounds)
     if part in ("stalls", "all"):
-        bench_stalls(pythons, list(range(1001, 1001 + rounds)), 2)
+        first = random.randrange(1, 1_000_000) if seed is None else seed
+        say(f"\nPlanted stalls, --seed {first}\n")
+        bench_stalls(pythons, list(range(first, first + rounds)), 2)
+    if part in ("engine", "all"):
+        bench_engine(rounds)

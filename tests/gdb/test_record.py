@@ -180,6 +180,19 @@ def test_a_look_that_takes_long_is_dated_anew_and_a_break_leaves_a_whole_recordi
     assert store.read(str(tmp_path / "a.record")).processes[0].splits == track.splits
 
 
+@pytest.mark.parametrize(("limit", "count"), [("MAX_LOOKS", 20), ("MAX_RUNS", 350)])
+def test_a_recording_that_fills_its_memory_ends_whole_and_says_so(tmp_path, monkeypatch, limit, count):
+    monkeypatch.setattr(sampler, limit, count)  # of three threads, each of which counts as 100 runs
+    with running(PYTHONS[-1], "timeline.py", "60") as (target, _):
+        rec = sampler.record([(ProcTarget(target.pid), "subject")], 100.0, 600.0, [])
+    (track,) = rec.processes
+    assert rec.seconds < 300 and any("the memory for a recording is full" in note for note in rec.notes)
+    kept = len(track.begins) if limit == "MAX_LOOKS" else sum(len(th.looks) for th in track.threads) + len(track.gil) + 300
+    assert count <= kept < count + 20
+    store.write(str(tmp_path / "a.record"), rec)
+    assert len(store.read(str(tmp_path / "a.record")).processes[0].begins) == len(track.begins)
+
+
 def test_the_recorder_goes_first_and_is_afterwards_as_it_was(monkeypatch):
     before, during = os.sched_getscheduler(0), []
     beside = lambda rec, now: during.append(os.sched_getscheduler(0))  # noqa: E731

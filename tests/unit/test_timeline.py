@@ -2,12 +2,13 @@
 
 import gzip
 import json
+import tracemalloc
 
 import pytest
 from harness.recordings import HOSTILE, acted, did_it, made
 
 from gdbext.errors import GdbextError
-from gdbext.timeline import flame, formats, recording, stalls, steps, store
+from gdbext.timeline import flame, formats, recording, sampler, stalls, steps, store
 from gdbext.timeline.recording import GIL, LOCK, RUNNING, Changes, ProcessTrack
 
 
@@ -65,6 +66,28 @@ def test_a_full_tree_cuts_stacks_off_and_says_so(monkeypatch):
     assert [f.function for f in tree.stack(outer)] == ["outer"]
     monkeypatch.setattr(recording, "MAX_FRAMES", 2)
     assert tree.frame("third", "a.py", 3) == tree.frame("fourth", "a.py", 4) and len(tree.frames) == 3
+
+
+def test_the_fullest_recording_has_its_place_in_memory():
+    """Looks and runs are what their arrays take; nodes, frames and threads are measured, a few for all."""
+    track, thread = recording.ProcessTrack("TP0", 1), recording.ThreadTrack(1, "main")
+    look = sum(each.itemsize for each in (track.begins, track.ends, track.pauses))
+    run = sum(each.itemsize for each in (thread.looks, thread.nodes, thread.states))
+    tracemalloc.start()
+    try:
+        tree, count = recording.StackTree(), recording.MAX_NODES // 50
+        for number in range(count):
+            node = tree.child(0, tree.frame(f"function_{number // 2}", f"/some/where/module_{number}.py", number))
+            assert node == number + 1
+        nodes = tracemalloc.get_traced_memory()[0] * 50
+        threads = [recording.ThreadTrack(number, f"Thread-{number}") for number in range(1000)]
+        for one in threads:
+            assert one.add(0, 1, RUNNING)
+        each = (tracemalloc.get_traced_memory()[0] - nodes / 50) / len(threads)
+    finally:
+        tracemalloc.stop()
+    assert each < 2 * sampler.PER_THREAD * run, each
+    assert recording.MAX_LOOKS * look + recording.MAX_RUNS * run + nodes < 400 << 20
 
 
 def test_a_look_that_was_interrupted_is_dated_anew_and_what_is_half_there_is_dropped():
