@@ -199,9 +199,7 @@ def record(pids: List[int], *options: str) -> Dict[str, Any]:
 def bench_native(pythons: Dict[Any, str], rounds: int) -> None:
     """What -native costs the same processes: CPU of the recorder, and how long they stand still."""
     say(f"\nThe same with -native, 10 looks a second, {rounds} rounds; the pauses are those of all processes and rounds\n")
-    say(
-        "| CPython | looks a second | of a processor, each process | median pause | longest | of the time | Python alone |"
-    )
+    say("| CPython | looks a second | of a processor, each process | median pause | longest | of the time | Python alone |")
     say("| --- |" + " ---: |" * 6)
     for version, python in sorted(pythons.items()):
         with started(python, THREADS, 8) as pids:

@@ -187,7 +187,7 @@ def test_a_process_that_ends_in_the_middle_leaves_what_was_seen():
 def test_threads_that_are_not_let_go_in_time_run_on():
     with running(PYTHONS[-1], "native_time.py", "60") as (target, _), Holder() as holder:
         with holder.held(target.pid, [target.pid]) as held:
-            assert set(held.registers) == {target.pid} and stopped(target.pid) == [target.pid]
+            assert set(held.registers) == {target.pid}
             eventually(lambda: not stopped(target.pid), "a process that runs on")
         assert held.over and held.seconds >= LIMIT
         with holder.held(target.pid, [2**22 + 1]) as held:
