@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ..access.proctable import ProcTable
 
 
+_EVERYBODYS = ("SIGINT", "SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL")
+
+
 @dataclass
 class Clock:
     """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `state`, `sleeps`: times it went
@@ -77,6 +80,16 @@ def cpu_of(pid: int) -> float:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except (GdbextError, IndexError, ValueError):
         return 0.0
+
+
+def handled_signals(pid: int) -> list[str]:
+    """Names of the signals that a process has a handler of its own for: any but those that each Python, each glibc and
+    faulthandler handle."""
+    try:
+        caught = int(status_field(read_proc(pid, "status"), b"SigCgt") or b"0", 16)
+    except (GdbextError, ValueError):
+        return []
+    return [s.name for s in signal.Signals if caught >> (s - 1) & 1 and s.name not in _EVERYBODYS]
 
 
 def descendants(table: ProcTable, pid: int, limit: int = 4096) -> list[int]:

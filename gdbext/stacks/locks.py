@@ -351,8 +351,9 @@ class Finder:
             self._by_ident(edge, import_owner(me))
             return edge
         own = [f for f in thread.python[:8] if not path_of(f).endswith(LIBRARY)]
-        name = next(filter(None, (self.references.name_of(f, me.address) for f in own)), "") or hex(me.address)
-        edge = edge_of(node, wait, name, where)
+        name = next(filter(None, (self.references.name_of(f, me.address) for f in own)), "")
+        edge = edge_of(node, wait, name or hex(me.address), where)
+        edge.named = bool(name)
         if wait.kind == "Semaphore":
             return self._semaphore(edge, me.address, thread)
         self._offer(edge, thread)

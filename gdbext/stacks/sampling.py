@@ -19,7 +19,7 @@ from ..engines import shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
 from . import async_waits, ipc_locks, locks, snapshots, system_calls, threads
-from .clocks import Clock, ancestors, clocks, cpu_of, descendants, ended_children, how_ended, state_of
+from .clocks import Clock, ancestors, clocks, cpu_of, descendants, ended_children, handled_signals, how_ended, state_of
 from .python_waits import path_of
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class ProcessSamples:
     holders: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)
     clients: int = 0
     unread: int = 0
+    signals: list[str] = field(default_factory=list)  # that it has handlers of its own for
     first: dict[Any, Any] = field(default_factory=dict)  # what was counted at the first look
 
     @property
@@ -170,7 +171,7 @@ def _open(live: list[ProcessSamples], targets: Targets, table: ProcTable) -> dic
         if s.state in ("", "Z", "X"):
             s.ended = how_ended(process.exit_status) if process is not None and process.exit_status else ""
             continue
-        s.ancestors = ancestors(table, s.pid)
+        s.ancestors, s.signals = ancestors(table, s.pid), handled_signals(s.pid)
         s.ended_children = ended_children(table, s.pid)
         try:
             found[s.pid] = rt = open_runtime(targets.of(s.rank or s.pid))

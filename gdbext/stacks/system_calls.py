@@ -44,6 +44,7 @@ _ONE_FILE = ("read", "write", "recv", "accept", "connect", "flock", "fcntl")
 _OTHERS_END = ("read", "recv", "accept", "wait", "flock", "fcntl")
 MAX_FILES = 4096
 HOLDERS_SECONDS = 10.0
+TIMER_ABSTIME = 1  # include/uapi/linux/time.h
 LISTEN = "0A"  # TCP_LISTEN, include/net/tcp_states.h
 ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
 EPHEMERAL = 32768  # the first port that a kernel chooses by itself: ip(7), ip_local_port_range
@@ -67,8 +68,8 @@ class Source:
 @dataclass
 class Call:
     """A thread's system call: `name` (a family: "poll" for ppoll too), `sources` it waits for, `limited`: it has a time limit,
-    `seconds`: that limit of a poll (0: not known), `peers`: pids that could end it (children it waits for), `futex`: the address
-    it waits on."""
+    `seconds`: that limit of a poll, or how long a sleep lasts, of one that names its end how long yet (0: not known), `peers`:
+    pids that could end it (children it waits for), `futex`: the address it waits on."""
 
     name: str
     sources: list[Source] = field(default_factory=list)
@@ -287,12 +288,30 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
         call.sources = [files.source(fd) for fd in _selected(target, words)]
         if not call.sources:
             call.name = "nanosleep"  # how Python before 3.11 sleeps
+            call.seconds = _seconds_at(target, words[4], 1e-6 if number == 23 else 1e-9)
+    elif name == "nanosleep":
+        call.seconds = _sleep(target, number, words)
     elif name == "epoll":
         call.limited = words[3] & 0xFFFFFFFF not in (0xFFFFFFFF,) if number != 441 else bool(words[3])
         call.sources = files.watched_by(words[0] & 0xFFFFFFFF)
     elif name == "wait":
         call.peers = _awaited(files.pid, words, number in (247, 95))
     return call
+
+
+def _sleep(target: Target, number: int, words: list[int]) -> float:
+    """The seconds that a nanosleep or clock_nanosleep call lasts, or is to last yet where it names the end; 0: not known."""
+    if number in (35, 101):
+        return _seconds_at(target, words[0], 1e-9)
+    seconds = _seconds_at(target, words[2], 1e-9)
+    if words[1] & TIMER_ABSTIME and seconds:
+        return max(seconds - time.clock_gettime(words[0]), 1e-9)
+    return seconds
+
+
+def _seconds_at(target: Target, address: int, unit: float) -> float:
+    """A struct timespec or timeval (`unit`: of its second word) in seconds; 0 where there is none."""
+    return target.u64(address) + target.u64(address + 8) * unit if address else 0.0
 
 
 def _selected(target: Target, words: list[int]) -> list[int]:

@@ -22,7 +22,7 @@ class Edge:
     that have it; `polls`: the waiter asks again and again; `limit`: the wait has a time limit; `ended`: names of threads that
     have ended and could have ended the wait; `pid`: of the process whose end it waits for; `doubted`: the
     lock names its one candidate, which cannot reach it; `bystanders`: those of the candidates whose own code does not end such a
-    wait (`givers.may_end`)."""
+    wait (`givers.may_end`); `named`: the waiter's own code has a name for the object."""
 
     waiter: Node
     lock: str
@@ -41,6 +41,7 @@ class Edge:
     ended: list[str] = field(default_factory=list)
     pid: int = 0
     doubted: bool = False
+    named: bool = True
     bystanders: list[Node] = field(default_factory=list)
 
     def __repr__(self) -> str:

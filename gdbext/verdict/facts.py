@@ -73,6 +73,11 @@ class ThreadState:
         """Whether it is inside the garbage collector."""
         return self.find(patterns.COLLECTS, "native") is not None
 
+    @property
+    def calls(self) -> bool:
+        """Whether it is in one call of native code all the while: Python's variables do not tell whether that gets on."""
+        return not self.moved and bool(self.frames) and self.frames[0].kind == "native"
+
     def find(self, pattern: re.Pattern[str], kind: str | None = None) -> Any:
         """The innermost frame whose function the pattern matches, or None."""
         return next((f for f in self.frames if (kind is None or f.kind == kind) and pattern.search(f.function or "")), None)
@@ -170,7 +175,7 @@ class ProcessState:
     ran}, `dead_children`: [(pid, what)], `ended`: how it has ended, `died`: (tid, signal) of the thread whose
     error ended it, of a core, `peers`: {inode: [(pid, writes)]}, `requests`: of its engine
     (`requests.model.Tracked`), None where they are not known, `clients`: connections that clients have to its event loops,
-    `unread`: on how many of them something waits."""
+    `unread`: on how many of them something waits, `signals`: that it has handlers of its own for."""
 
     name: str
     role: str = ""
@@ -199,6 +204,7 @@ class ProcessState:
     requests: list[Any] | None = None
     clients: int = 0
     unread: int = 0
+    signals: Sequence[str] = ()
 
     @property
     def main(self) -> ThreadState | None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GOOD = ("moves", "rests")
 ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "sleeps", "dead", "nobody")
 OUTSIDE = ("listener", "served", "terminal")
-LONG = 600.0  # seconds: who sleeps that long on a loop that nobody from outside can wake is no timer that others wait out
+LONG = 30.0  # seconds: who sleeps for less may only pause between two things that it gives
 
 
 @dataclass
@@ -54,6 +54,14 @@ def moves(facts: Sequence[ProcessState], node: Node) -> bool:
     if t is not None:
         return t.moved and t.advanced
     return any(node in f.moved_tasks for f in facts)
+
+
+def naps(facts: Sequence[ProcessState], node: Node) -> bool:
+    """Whether a thread or task is in one sleep that ends soon, rather than in one after the other."""
+    t, task = thread_of(facts, node), task_of(facts, node)
+    if t is not None:
+        return t.call is not None and t.call.name == "nanosleep" and not t.woke and 0 < t.call.seconds < LONG
+    return task is not None and task.seconds is not None and task.seconds < LONG
 
 
 def process_of(facts: Sequence[ProcessState], node: Node) -> ProcessState | None:
@@ -85,7 +93,7 @@ def outlook(facts: Sequence[ProcessState], node: Node, seen: frozenset[Node] = f
         return _edge(facts, task.edge, seen, len(task.on) > 1)
     if task.kind == "sleep":
         served = thread is not None and thread.call is not None and _from_outside(thread.call)
-        return Outlook("sleeps" if (task.seconds or 0.0) >= LONG and not served else "ticks", node)
+        return Outlook("ticks" if naps(facts, node) or served else "sleeps", node)
     if task.kind == "executor":
         found = _executor(facts, f, seen)
         return Outlook(found.kind, found.culprit, [f"{name_of(facts, node)} waits for {task.text}", *found.way], found.ended)
@@ -129,7 +137,7 @@ def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: frozenset[Node]
     if t.moved and t.advanced and not _turns_at_rest(t):
         return Outlook("moves", t.node)
     if t.works:
-        return Outlook("works" if t.collects or not t.python or not t.sampled else "spins", t.node)
+        return Outlook("works" if t.collects or t.calls or not t.python or not t.sampled else "spins", t.node)
     if t.denied or asks:
         return Outlook("unknown", t.node)
     return _call(facts, f, t, seen)
@@ -256,7 +264,7 @@ def _call(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: 
     if t.victim or call is None:
         return Outlook("ticks" if t.woke > 1 and not t.victim else "unknown", t.node if t.still else None)
     if call.name == "nanosleep":
-        return Outlook("ticks" if t.woke > 0 else "sleeps", t.node)
+        return Outlook("ticks" if t.woke > 0 or naps(facts, t.node) else "sleeps", t.node)
     if call.name == "wait":
         return _pids(facts, call.peers, f, seen)
     if call.name in ("pause", "sigwait"):  # anybody sends signals; where a child may owe one, only that no request is open tells

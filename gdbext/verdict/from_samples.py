@@ -33,6 +33,7 @@ def facts_of(s: ProcessSamples) -> ProcessState:
         counters=s.counters,
         clients=s.clients,
         unread=s.unread,
+        signals=s.signals,
     )
     if rank is not None and getattr(rank, "is_left", False):
         why = "its parent is gone" if rank.orphan else f"its parent {rank.ppid} is an orphan"

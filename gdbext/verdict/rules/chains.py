@@ -31,11 +31,14 @@ def _victims(facts: Sequence[ProcessState], culprit: Node, kind: str) -> list[st
 
 
 def dead_thread(facts: Sequence[ProcessState]) -> Verdict | None:
-    """Somebody waits for the product of a thread that has ended, and nobody else can give it."""
+    """Somebody waits for the product of a thread that has ended, and nobody else can give it. An event that only the waiter can
+    name is waited for until the program ends, and one may be set by a signal's handler."""
     for f in facts:
         waits = [(t.node, t.edge) for t in f.threads if t.held_up] + [(t.node, t.edge) for t in f.tasks]
         for node, edge in waits:
             if edge is None or not edge.ended or edge.candidates or edge.owner is not None or edge.how == "put":
+                continue
+            if edge.kind == "Event" and (f.signals or not edge.named):
                 continue
             names = ", ".join(edge.ended[:4])
             several = len(edge.ended) > 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...stacks import waits
 from ..facts import LOCKS, Verdict, edges_of, task_of, thread_of
-from ..follow import moves
+from ..follow import moves, naps
 from ..words import blocked, describe_node, name_of, waiting
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _kept(facts: Sequence[ProcessState], edges: list[Edge], node: Node, helper: 
     if last.kind == "GIL" or last.owner is None and not last.orphan:
         return None  # nobody can say who has it
     owner = thread_of(facts, end) if last.owner is not None else None
-    if last.owner is not None and moves(facts, end):
+    if last.owner is not None and (moves(facts, end) or naps(facts, end)):
         return None  # it is at work and may only be slow
     if owner is not None and (owner.victim or owner.works or owner.denied):
         return None  # who has it waits for other ranks; one that works without moving anything is another rule's

@@ -2,6 +2,7 @@
 do."""
 
 import asyncio
+import hashlib
 import itertools
 import queue
 import signal
@@ -43,6 +44,70 @@ def a_coroutine_that_naps(say, hung):
             await items.get()
 
     asyncio.run(consume())
+
+
+@program()
+def a_feed_every_few_seconds(say, hung):
+    items = queue.Queue()
+
+    def feed():
+        while True:
+            time.sleep(5)
+            items.put(1)
+
+    threading.Thread(target=feed, daemon=True).start()
+    say()
+    for _ in itertools.count():
+        items.get()
+
+
+@program()
+def a_lock_over_slow_work(say, hung):
+    lock = threading.Lock()
+
+    def write():
+        while True:
+            with lock:
+                time.sleep(8)
+            time.sleep(LATE)
+
+    threading.Thread(target=write, daemon=True).start()
+    time.sleep(0.2)
+    say()
+    for _ in itertools.count():
+        lock.acquire()
+        lock.release()
+
+
+@program()
+def an_asyncio_lock_over_slow_work(say, hung):
+    async def main():
+        lock = asyncio.Lock()
+
+        async def one():
+            async with lock:
+                await asyncio.sleep(8)
+
+        say()
+        await asyncio.gather(*(one() for _ in range(100)))
+
+    asyncio.run(main())
+
+
+@program()
+def a_digest_of_much(say, hung):
+    """Who is waited for is in one call of C code for long, which Python's variables do not show to get on."""
+    items = queue.Queue()
+
+    def digest(items):
+        much = bytes(1 << 30)
+        say()
+        for _ in itertools.count():
+            items.put(hashlib.sha256(much).digest())
+
+    threading.Thread(target=digest, args=(items,), daemon=True).start()
+    for _ in itertools.count():
+        items.get()
 
 
 class Daemon:
@@ -100,3 +165,24 @@ def an_asyncio_daemon_with_an_hourly_job(say, hung):
         await Daemon(say, asyncio.Event()).run_on_a_loop()
 
     asyncio.run(main())
+
+
+@program()
+def a_server_that_has_loaded(say, hung):
+    """A thread has loaded something, and has ended; a signal ends the server."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    loader = threading.Thread(target=int)
+    loader.start()
+    loader.join()
+    say()
+    stop.wait()
+
+
+@program()
+def a_program_that_waits_for_ever(say, hung):
+    loader = threading.Thread(target=int)
+    loader.start()
+    loader.join()
+    say()
+    threading.Event().wait()

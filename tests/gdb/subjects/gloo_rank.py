@@ -25,7 +25,7 @@ def nap(path):
 
 
 def spin(path):
-    until, n = time.monotonic() + 30, 0
+    until, n = time.monotonic() + 300, 0
     while time.monotonic() < until:
         n += 1
         if n % 1000 == 0 and os.path.exists(path):
