@@ -127,6 +127,7 @@ class LlmRecord(Command):
         data["stalls"] = [_stall(s) for s in shown]
         if args.slowest:
             data["slowest"] = [_step(rec, shown, *step) for step in steps.slowest(rec, args.slowest)]
+            data["without_steps"] = [escape(process.label) for process in steps.without(rec)]
         partial = [*rec.notes, *(f"{f['label']}: {f['reason']}" for f in failed)]
         return Answer(data, lambda style: _text(data, style), partial)
 
@@ -344,6 +345,8 @@ def _text(data: dict[str, Any], style: Style) -> str:
     for step in data.get("slowest", ()):
         lines.append(f"step at {step['begin']:.3f} s of {step['seconds']:.3f} s on {step['label']}:")
         lines += [f"  {r['label']}: {r['state']} in {r['function']}, {100 * r['part']:.0f} % of it" for r in step["ranks"]]
+    if data.get("without_steps"):
+        lines.append(f"no steps of {' '.join(data['without_steps'])}: the main thread waited nowhere between two")
     lines += [f"written: {escape(path)}" for path in data["files"]]
     return "\n".join(lines)
 

@@ -52,6 +52,12 @@ def slowest(rec: Recording, count: int) -> list[tuple[float, float, ProcessTrack
     return kept
 
 
+def without(rec: Recording) -> list[ProcessTrack]:
+    """The processes of which no step is known: their main threads never waited between two."""
+    finder = Finder(rec)
+    return [process for process in rec.processes if next(steps(finder, process), None) is None]
+
+
 def count_loop_lags(rec: Recording) -> None:
     """Adds a counter to the processes that run asyncio loops: how long a loop was in one callback, when that ended; it can run no
     other meanwhile."""

@@ -242,6 +242,9 @@ def test_the_rank_that_others_wait_for_is_the_late_one_and_why():
     assert (stall.cause, stall.process.label, set(stall.waiting), stall.why) == ("late-rank", "R2", {"R0", "R1"}, "spin")
     assert stall.frame.function == "slow" and round(stall.begin, 2) == 0.37
     (begin, end, process) = steps.slowest(rec, 1)[0]
+    assert process not in steps.without(rec)
+    busy = acted([(90, "main work", RUNNING)])
+    assert steps.without(busy) == busy.processes and steps.slowest(busy, 1) == []
     assert (round(begin, 2), round(end, 2), process.label) == (0.32, 0.61, "R2")
     did = {p.label: f.function for p, f, _, _ in steps.what_others_did(rec, begin, end)}
     assert did == {"R0": "meet", "R1": "meet", "R2": "slow"}
