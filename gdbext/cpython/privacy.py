@@ -104,7 +104,9 @@ def is_content(value: Any, depth: int = 4) -> bool:
     if not isinstance(value, Object):
         if isinstance(value, (list, tuple, set, frozenset)):
             return bool(depth) and any(is_content(v, depth - 1) for v in list(value)[:MAX_LOOKED_AT])
-        return isinstance(value, (str, bytes, int, float)) or isinstance(value, Adapter) and value.has_integers()
+        return isinstance(value, (str, bytes, int, float, complex, range, slice)) or (
+            isinstance(value, Adapter) and value.has_integers()
+        )
     try:
         if value.type.flags & (STR | BYTES) or value.isa("bytearray", "array.array", "int", "float"):
             return True
@@ -179,7 +181,9 @@ def content_length(value: Any) -> int:
         except TypeError:
             return 1
     if not isinstance(value, Object):
-        return len(value) if isinstance(value, (str, bytes, list, tuple, dict, set, frozenset)) else 0
+        if isinstance(value, (complex, slice)):
+            return 1
+        return len(value) if isinstance(value, (str, bytes, list, tuple, dict, set, frozenset, range)) else 0
     try:
         adapter = value.adapter
         known = adapter.length() if adapter is not None else NotImplemented

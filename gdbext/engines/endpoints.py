@@ -5,15 +5,19 @@ Ports: the engine's command line (`--port`), else what its spec names as the def
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
+import socket
+import threading
 from typing import TYPE_CHECKING, Any
 
+from ..access.background import background_thread
 from .registry import spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from .rank import Rank
 
@@ -85,10 +89,36 @@ def get(port: int, path: str) -> tuple[int | str, str]:
     """(status or what went wrong, text) of a GET on this machine."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
     try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read(MOST).decode("utf-8", "replace")
+        with answered_within(connection, SECONDS):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read(MOST).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException, ValueError) as e:
         return "no answer in %g s" % SECONDS if isinstance(e, TimeoutError) else type(e).__name__, ""
     finally:
         connection.close()
+
+
+@contextlib.contextmanager
+def answered_within(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
+    """A `with` block that ends in `TimeoutError` after so many seconds, however slowly an answer drips: a socket's own limit is
+    of each piece."""
+    connection.connect()
+    held, over, late = connection.sock, threading.Event(), threading.Event()
+
+    def end() -> None:
+        if not over.wait(seconds):
+            late.set()
+            with contextlib.suppress(OSError):
+                held.shutdown(socket.SHUT_RDWR)
+
+    background_thread(end)
+    try:
+        yield
+    except (OSError, http.client.HTTPException):
+        if not late.is_set():
+            raise
+    finally:
+        over.set()
+    if late.is_set():
+        raise TimeoutError

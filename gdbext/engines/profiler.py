@@ -17,6 +17,7 @@ import time
 
 from ..access.proc import ProcTarget, read_proc
 from ..errors import GdbextError, NotFoundError
+from .endpoints import answered_within
 from .group import FRONT_ENDS
 from .registry import ENGINES, SPECS
 
@@ -97,9 +98,10 @@ def ask(host: str, port: int, method: str, path: str, timeout: float, body: Opti
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
         text = json.dumps(body or {}).encode() if method == "POST" else None
-        connection.request(method, path, text, {"Content-Type": "application/json"})
-        return connection.getresponse().status
-    except socket.timeout:
+        with answered_within(connection, timeout):
+            connection.request(method, path, text, {"Content-Type": "application/json"})
+            return connection.getresponse().status
+    except (socket.timeout, TimeoutError):
         raise GdbextError(
             f"port {port} gave no answer to {path} in {timeout:g} s: the server is busy or hangs (llm-hang tells which)"
         ) from None

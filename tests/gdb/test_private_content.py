@@ -2,9 +2,11 @@
 it."""
 
 import json
+import re
 
 import pytest
 from harness.gdb_run import run_gdb
+from harness.probe import Probe
 from harness.subjects import running
 
 from gdbext.commands import table
@@ -128,6 +130,18 @@ def ask(line, truth, more=""):
     status, out, err = outside.perform(table.load(name), f"{rest} -on {truth['pid']}{more}", Session())
     assert status in (0, 3), (line, err)
     return out
+
+
+def test_every_command_of_a_process_and_its_snapshot_counts_it(subject, tmp_path):
+    """The roads that nobody has thought of: each command, each variable, what hangs on it, and what they write."""
+    shown = re.compile(rf"{subject['secret']}|(?<![\w.]){subject['token']}(?![\w.])")  # not within a longer number
+    probe = Probe(shown.search, tmp_path, ["list", "str", "Request"])
+    status, _, err = outside.perform(table.load("llm-snapshot"), f"{subject['pid']} -o {tmp_path}/one.core", Session())
+    assert status in (0, 3), err
+    probe.process(subject["pid"])
+    probe.memory(f"{tmp_path}/one.core")
+    assert probe.shown(f"pybt -all -locals -on {tmp_path}/one.core")
+    assert not probe.leaks and probe.asked > 200, (probe.asked, probe.leaks)
 
 
 def holds(text, truth):

@@ -48,7 +48,7 @@ def test_what_a_person_may_have_written_is_counted(text):
 
 @pytest.mark.parametrize("name", ["prompt", "x", "_data", "args", "tokens", "Q", "vals", "x12", "Arrs", "toks_"])
 def test_under_these_names_words_and_numbers_are_counted_too(name):
-    for value in ("word", [1, 2], ("a",), [["b"]], b"word"):
+    for value in ("word", [1, 2], ("a",), [["b"]], b"word", range(3, 7), slice(3, None), 7 + 0j):
         assert "private" in Repr(private=PRIVATE).named(name, value)
 
 

@@ -1,13 +1,16 @@
 """What is told of an engine that may not be traced: its own HTTP end points, and words for what /proc says."""
 
+import contextlib
 import http.server
 import os
+import socket
 import threading
 
 import pytest
 
-from gdbext.engines import endpoints
+from gdbext.engines import endpoints, profiler
 from gdbext.engines.registry import ENGINES
+from gdbext.errors import GdbextError
 from gdbext.stacks import untraced
 
 METRICS = """# HELP vllm:num_requests_running Number of requests.
@@ -72,6 +75,39 @@ def test_a_server_that_does_not_answer_is_told(tmp_path, monkeypatch):
     made(tmp_path, 5, 7, os.getuid())
     monkeypatch.setattr(endpoints, "get", lambda port, path: ("no answer in 2 s", ""))
     assert endpoints.ask(5, 8000, PATTERN, str(tmp_path)) == {"port": 8000, "health": "no answer in 2 s", "metrics": {}}
+
+
+@pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
+def test_a_server_that_answers_a_drop_at_a_time_is_not_waited_for(begin, monkeypatch):
+    """Each drop comes within the socket's own limit."""
+    monkeypatch.setattr(endpoints, "SECONDS", 0.5)
+    over = threading.Event()
+
+    def drip(listening):
+        with listening.accept()[0] as client, contextlib.suppress(OSError):
+            client.sendall(begin)
+            for _ in range(600):  # ends some day, so that who waits is found out
+                client.sendall(b"x")
+                if over.wait(0.05):
+                    break
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = threading.Thread(target=drip, args=(listening,), daemon=True)
+        server.start()
+        port = listening.getsockname()[1]
+        assert endpoints.get(port, "/metrics") == ("no answer in 0.5 s", "")
+        over.set()
+        server.join()
+        server = threading.Thread(target=drip, args=(listening,), daemon=True)
+        over.clear()
+        server.start()
+        if begin.endswith(b"X: "):
+            with pytest.raises(GdbextError, match="gave no answer to /stop_profile in 0.5 s"):
+                profiler.ask("127.0.0.1", port, "POST", "/stop_profile", 0.5)
+        else:
+            assert profiler.ask("127.0.0.1", port, "POST", "/stop_profile", 0.5) == 200
+        over.set()
+        server.join()
 
 
 @pytest.mark.parametrize(
