@@ -1,4 +1,5 @@
-"""Values of a frame that Python has no name for: how many of its variables are arguments, and what it is about to return."""
+"""Values of a frame that Python has no name for: how many of its variables are arguments, what it is about to return, and where
+it keeps which instruction it is at."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..cpython.frames import PyFrame
+    from ..cpython.runtime import Runtime
 
 
 def arguments(frame: PyFrame) -> int:
@@ -44,3 +46,11 @@ def first_variable(frame: PyFrame, address: int = 0) -> int:
     rt, L = frame.rt, frame.rt.layout
     at = L["iframe.localsplus"] if "iframe.localsplus" in L else L["frameobj.f_localsplus"]
     return rt.dialect.untag(rt.target.u64((address or frame.address) + at))
+
+
+def instruction_word(rt: Runtime, frame: int) -> tuple[int, int]:
+    """-> (address, size in bytes) of the word in which the frame at an address keeps the instruction that it is about to run."""
+    L = rt.layout
+    if "frameobj.f_lasti" in L:
+        return frame + L["frameobj.f_lasti"], 4
+    return frame + L["iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"], 8

@@ -15,18 +15,20 @@ import gdb
 
 from ..access import live_gdb
 from ..cpython import codes
+from ..cpython.frames import PyFrame
 from ..errors import GdbextError
 from ..torch import modules
 from . import attached_processes, gdb_state, hw_breakpoints, resuming, time_limit
-from .frame_values import first_variable, result
-from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint
+from .frame_values import first_variable, instruction_word, result
+from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, WordWatchpoint
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
 
+    from ..cpython.dialects import RawFrame
     from ..cpython.objects import Object
     from ..torch.modules import Node
-    from .hw_breakpoints import Process, StopContext
+    from .hw_breakpoints import HardwareBreakpoint, Process, StopContext
 
 
 class Call(NamedTuple):
@@ -64,7 +66,8 @@ class Recorder:
         self.began = self.ended = 0.0  # when the first module of that step returned, and the outermost one
         self.root_tid = 0
         self.done = False
-        self.hw_breakpoints: list[BytecodeWatchpoint] = []
+        self.peers: Sequence[Recorder] = [self]  # all that are recorded together
+        self.hw_breakpoints: list[HardwareBreakpoint] = []
 
     def arm(self) -> None:
         """Sets a watchpoint on each return. `GdbextError` where too few registers are free."""
@@ -75,15 +78,23 @@ class Recorder:
         self.code = code.address
         places = codes.returns(code)
         offsets = {place.offset for place, _ in places}
+        under_way = []
         for thread in rt.threads():
-            for frame in rt.dialect.walk(rt, thread.address):
+            frames = list(rt.dialect.walk(rt, thread.address))
+            for frame in frames:
                 stands = live_gdb.pending_offsets.get((self.process.pid, frame.address))
                 if frame.code == self.code and stands not in offsets:  # one that stands at its return does not come by again
                     self.before.add((thread.tid, frame.address))
-        self.process.need(len(places), "llm-layers")
+            found = self.forward(frames)
+            if found:
+                self.before.add((thread.tid, found[0].address))
+                under_way.append((thread.tid, found))
+        self.process.need(len(places) + len(under_way), "llm-layers")
         for place, constant in places:
-            hit = lambda stop, constant=constant: self.returns(stop, constant)  # noqa: E731
+            hit = lambda stop, constant=constant: self.through(self.returns(stop, constant))  # noqa: E731
             self.hw_breakpoints.append(BytecodeWatchpoint(self.process, place, "llm-layers", hit))
+        for tid, found in under_way:
+            self.watch_end(tid, *found)
 
     def disarm(self) -> None:
         """Ends its watchpoints; gdb's own are deleted at the next `sweep`."""
@@ -92,7 +103,56 @@ class Recorder:
                 breakpoint.end(disarm=breakpoint.is_valid())
         self.hw_breakpoints = []
 
+    def forward(self, frames: Sequence[RawFrame]) -> tuple[RawFrame, RawFrame] | None:
+        """-> (the outermost of a thread's frames, innermost first, that is a call of the model's own `forward`, its caller),
+        where no call of a module is around it."""
+        rt, caller = self.process.rt, None
+        for frame in reversed(frames if self.root else ()):
+            if not frame.complete:
+                continue
+            if frame.code == self.code:
+                return None
+            if caller is not None and rt.code(frame.code).name == "forward":
+                first = next((value for _, value in PyFrame(rt, frame, 0).locals()), None)
+                if first is not None and first.address == self.root:
+                    return frame, caller
+            caller = frame
+        return None
+
+    def watch_end(self, tid: int, frame: RawFrame, caller: RawFrame) -> None:
+        """Sets a watchpoint on the end of a call of the model's own `forward`: its caller comes to another instruction."""
+
+        def goes_on(stop: StopContext) -> bool:
+            if stop.tid != tid or stop.frame.address != caller.address:
+                return False
+            watch.end(disarm=True)
+            self.hw_breakpoints.remove(watch)
+            if (tid, frame.address) in self.before:
+                self.before.discard((tid, frame.address))
+                return False
+            return self.through(self.over(self.threads[tid]))
+
+        address, size = instruction_word(self.process.rt, caller.address)
+        watch = WordWatchpoint(self.process, address, "llm-layers", goes_on, size)
+        self.hw_breakpoints.append(watch)
+
     # ---- inside stop() -------------------------------------------------------------------------------------------
+    def through(self, over: bool) -> bool:
+        """Ends its watchpoints once the step that counts is `over`. -> whether all that are recorded are through theirs."""
+        if over:
+            self.disarm()
+        return over and all(r.done for r in self.peers)
+
+    def over(self, thread: Thread) -> bool:
+        """A call of the outermost module has ended. -> whether it was the step that counts."""
+        thread.root_frame = 0
+        thread.counts = {}
+        self.steps += 1
+        if self.steps < self.step:
+            return False
+        self.done, self.ended = True, time.perf_counter()
+        return True
+
     def returns(self, stop: StopContext, constant: int | None) -> bool:
         """A module's call is about to return in some thread. -> whether the step is over."""
         began = time.perf_counter()
@@ -109,14 +169,8 @@ class Recorder:
         finally:
             if self.began:
                 self.seconds += time.perf_counter() - began
-        if stop.frame.address != thread.root_frame:
+        if stop.frame.address != thread.root_frame or not self.over(thread):
             return False
-        thread.root_frame = 0
-        thread.counts = {}
-        self.steps += 1
-        if self.steps < self.step:
-            return False
-        self.done, self.ended = True, time.perf_counter()
         hw_breakpoints.note_offset(stop)
         return True
 
@@ -128,8 +182,13 @@ class Recorder:
             if outer == stop.frame.address:
                 self.before.discard((stop.tid, outer))
             return False
-        root = rt.object(first_variable(stop.frame, outer))
-        if self.root and root.address != self.root or self.root_tid not in (0, stop.tid):
+        root, found = rt.object(first_variable(stop.frame, outer)), None
+        if self.root and root.address != self.root:
+            found = self.forward(list(rt.dialect.walk(rt, stop.tstate)))
+            if found is None or (stop.tid, found[0].address) in self.before:
+                return False
+            root, outer = rt.object(self.root), found[0].address
+        if self.root_tid not in (0, stop.tid):
             return False
         if not self.nodes:
             nodes = modules.tree(root)
@@ -138,6 +197,8 @@ class Recorder:
             self.root, self.nodes, self.root_tid = root.address, nodes, stop.tid
             self.started(nodes)
         thread.root_frame = outer
+        if found is not None:
+            self.watch_end(stop.tid, *found)
         return True
 
     def one_call(self, stop: StopContext, thread: Thread, address: int, constant: int | None) -> None:
@@ -175,10 +236,9 @@ class Recording:
         """Resumes everything until all are through. -> "" or why they are not: what ended the step before its end."""
         try:
             for recorder in self.recorders:
+                recorder.peers = self.recorders
                 with gdb_state.QuietGdb():
                     recorder.arm()
-                for breakpoint in recorder.hw_breakpoints:
-                    breakpoint.hit = self._ending(recorder, breakpoint.hit)
             with time_limit.interrupted_after(seconds) as limit:
                 _resume()
         finally:
@@ -193,15 +253,6 @@ class Recording:
         if limit.expired:
             return f"no step came to its end in {seconds:g} s"
         return "the process stopped for another reason before the step had ended"
-
-    def _ending(self, recorder: Recorder, hit: Callable[[StopContext], bool]) -> Callable[[StopContext], bool]:
-        def at_return(stop: StopContext) -> bool:
-            if recorder.done or not hit(stop):
-                return False
-            recorder.disarm()
-            return all(r.done for r in self.recorders)
-
-        return at_return
 
 
 def _resume() -> None:

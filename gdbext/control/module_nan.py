@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..cpython import codes
 from ..cpython.objects import Object
+from ..engines import models
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 from ..torch import arrays, modules, stats
@@ -147,11 +148,13 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
 
 
 def _module_text(stop: StopContext, outer: int) -> str:
-    """ "layers.3.mlp (LlamaMLP)": the module that returns, by its path from the outermost one."""
+    """ "layers.3.mlp (LlamaMLP)": the module that returns, by its path from the engine's model, else from the outermost one."""
     rt = stop.process.rt
     module = rt.object(first_variable(stop.frame))
-    nodes = modules.tree(rt.object(first_variable(stop.frame, outer)))
-    node = nodes.get(module.address)
+    model = models.model_of(rt)
+    roots = [models.inner_model(model) if model is not None else None, rt.object(first_variable(stop.frame, outer))]
+    nodes = (modules.tree(root).get(module.address) for root in roots if root is not None)
+    node = next((node for node in nodes if node is not None), None)
     label = f"{stop.process.label} " if stop.process.label else ""
     path = f"{module.address:#x}" if node is None else node.path or "the outermost module"
     return escape(f"{label}{path} ({module.type_name})")

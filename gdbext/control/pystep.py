@@ -15,7 +15,7 @@ from ..cpython.frames import PyFrame
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
 from . import hw_breakpoints
-from .frame_values import result
+from .frame_values import instruction_word, result
 from .gdb_state import every_thread_runs
 from .hw_breakpoints import READ_ERRORS, REGISTERS, BytecodeWatchpoint, Process, StopContext, WordWatchpoint
 from .pybreak import result_text
@@ -45,11 +45,8 @@ class Run:
 
     def watch_frame(self, step: RawFrame, hit: Callable[[StopContext], bool]) -> None:
         """`hit(stop)` at each instruction of a frame."""
-        L = self.rt.layout
-        if "frameobj.f_lasti" in L:
-            self.watch(step.address + L["frameobj.f_lasti"], hit, 4)
-        else:
-            self.watch(step.address + L["iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"], hit)
+        address, size = instruction_word(self.rt, step.address)
+        self.watch(address, hit, size)
 
     def watch_returns(self, left: RawFrame) -> None:
         """Records the value that a frame returns, if a debug register is left for each of its returns and one for its caller."""

@@ -1,7 +1,8 @@
 """Sourced in a gdb that has the pack: overwrites memory of an engine's processes, which nobody but a test does, and puts it back.
 
-`stale()`: the hash of the first block of the only request, in the engine core; `overwrite()`: that block's keys of layer 1 on
-TP1; `restore()`: everything."""
+`stale()`: the hash of the first block of vLLM's only request, in the engine core; `overwrite()`: that block's keys of layer 1 on
+TP1; `overwrite_slot()`: the values of the first slot of SGLang's only request likewise; `grow(LABEL, PATH)`: 1 % more in the
+weight of a module; `nan(LABEL, PATH)`: a NaN in it; `restore()`: everything."""
 
 import json
 import os
@@ -11,8 +12,12 @@ import gdb
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime
+from gdbext.engines import models
+from gdbext.engines.sglang import kv as sglang_kv
 from gdbext.engines.vllm import kv
 from gdbext.session.gdb_session import session
+from gdbext.torch import modules
+from gdbext.torch.tensor_impl import read_tensor
 
 before = []
 
@@ -33,8 +38,8 @@ def poke(pid, address, data):
     session.target(str(pid)).invalidate()  # what was read of a process that stands still is kept
 
 
-def first_block():
-    (request,) = asked("llm-kv")["requests"]
+def first_block(on=""):
+    (request,) = asked(f"llm-kv {on}")["requests"]
     return request["tables"]["0"][0]
 
 
@@ -49,6 +54,34 @@ def overwrite():
     rt = open_runtime(ProcTarget(pids()["TP1"]))
     layer = kv.read_worker(rt, "TP1").layers[1]
     poke(rt.target.pid, layer.part("k").address(block=block * layer.ratio), struct.pack("<16f", *range(1, 17)))
+
+
+def overwrite_slot():
+    block = first_block("-on TP1")
+    rt = open_runtime(ProcTarget(pids()["TP1"]))
+    part = sglang_kv.read_worker(rt, "TP1").layers[1].part("v")
+    poke(rt.target.pid, part.address(block=block), struct.pack("<16f", *range(1, 17)))
+
+
+def weight(label, path):
+    """-> (pid, the address of the weight of the module at a path, how many bytes it has)"""
+    rt = open_runtime(ProcTarget(pids()[label]))
+    nodes = modules.tree(models.inner_model(models.model_of(rt)))
+    module = rt.object(next(node.address for node in nodes.values() if node.path == path))
+    tensor = read_tensor(rt, rt.object(dict(module.instance_entries())["_parameters"]).item("weight").address)
+    return rt.target.pid, tensor.data_ptr, 4 * tensor.numel
+
+
+def grow(label, path):
+    pid, address, size = weight(label, path)
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as f:
+        values = struct.unpack(f"<{size // 4}f", os.pread(f.fileno(), size, address))
+    poke(pid, address, struct.pack(f"<{size // 4}f", *(1.01 * value for value in values)))
+
+
+def nan(label, path):
+    pid, address, _ = weight(label, path)
+    poke(pid, address + 20, struct.pack("<f", float("nan")))
 
 
 def restore():

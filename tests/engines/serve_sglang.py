@@ -8,7 +8,8 @@ environment.
 of their own; --prompt: prompts and answers of all lengths up to N tokens; --faults: see subject/sglang_faults.py.
 
 Writes FILE, one JSON object with the server's pid, once requests are in flight. FILE.tokens holds two 64-bit numbers, the tokens
-and requests answered so far; FILE.finished the ids of the latter. Ends on SIGTERM, and when the server ends."""
+and requests answered so far; FILE.finished the ids of the latter. While FILE.rest is there, no new request is sent. Ends on
+SIGTERM, and when the server ends."""
 
 import argparse
 import http.client
@@ -53,11 +54,13 @@ def stream(port, body, tally, timeout=600):
         connection.close()
 
 
-def keep_asking(port, number, tally, longest):
+def keep_asking(port, number, tally, longest, rest):
     """One request after the other, in a thread of its own; a failed one is tried again after a pause. `longest`: prompts and
-    answers of all lengths up to that, where there is one."""
+    answers of all lengths up to that, where there is one; `rest`: a file that makes it pause."""
     drawn = random.Random(number)
     while True:
+        while os.path.exists(rest):
+            time.sleep(0.2)
         prompt, length = 32, 300 + 32 * number
         if longest:
             prompt, length = drawn.randint(1, longest), drawn.randint(1, longest)
@@ -155,7 +158,8 @@ def main():
         time.sleep(0.3)
     tally = Tally(options.ready)
     for number in range(options.requests):
-        threading.Thread(target=keep_asking, args=(options.port, number, tally, options.prompt), daemon=True).start()
+        args = (options.port, number, tally, options.prompt, options.ready + ".rest")
+        threading.Thread(target=keep_asking, args=args, daemon=True).start()
     time.sleep(2)  # until they are in the scheduler
     with open(options.ready + ".new", "w") as f:
         json.dump({"pid": server.pid, "tp": options.tp, "port": options.port}, f)

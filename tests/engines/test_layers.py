@@ -1,13 +1,18 @@
 """llm-layers on a real vLLM, eager, on two ranks that have copies of one KV head: what hooks saw, a weight of one rank that is
-1 % larger, a NaN in a layer, a KV block overwritten, a stale hash. Each is named, and the engine answers as before."""
+1 % larger, a NaN in a layer, a KV block overwritten, a stale hash. Each is named, and the engine answers as before. And on a real
+SGLang, whose model's forward is called by itself: the same, and another attention backend."""
 
 import json
 import os
 import platform
+import sys
 import time
 
 import pytest
+from harness.answers import answer
+from harness.engines import pid_of
 from harness.gdb_run import run_gdb
+from harness.heartbeats import eventually
 from tools.engines import CONFIG
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
@@ -122,3 +127,135 @@ def as_planted(run, said, text):
 
 def mine(answer, label):
     return [row for row in answer["modules"] if row["rank"] == label and row["hash"] is not None]
+
+
+# Run in a scheduler of SGLang (subject/sitecustomize.py).
+FIND = """
+while getattr(getattr(frame.f_locals.get("self"), "tp_worker", None), "model_runner", None) is None:
+    frame = frame.f_back
+runner = frame.f_locals["self"].tp_worker.model_runner
+"""
+HOOK = """
+import hashlib, json, os, torch
+names, rows = {{id(m): n for n, m in runner.model.named_modules()}}, []
+
+def seen(module, inputs, output):
+    if names.get(id(module)) == "model.embed_tokens":
+        rows.clear()
+    for place, t in enumerate(output) if isinstance(output, tuple) else [(None, output)]:
+        if isinstance(t, torch.Tensor):
+            raw = t.detach().contiguous().view(torch.uint8).numpy().tobytes()
+            rows.append([names.get(id(module)), "" if place is None else f"[{{place}}]", hashlib.sha256(raw).hexdigest()])
+    if names.get(id(module)) == "logits_processor":
+        with open(f"{path}-{{os.getpid()}}", "w") as f:
+            json.dump(rows, f)
+
+torch.nn.modules.module.register_module_forward_hook(seen)
+"""
+SWAP = """
+from sglang.srt.layers.attention.torch_flex_backend import TorchFlexAttnBackend
+runner.attn_backend = TorchFlexAttnBackend(runner)
+"""
+
+
+@pytest.fixture
+def rested(sglang):
+    """SGLang without requests but those of a test."""
+    rest = sglang.ready_file + ".rest"
+    open(rest, "w").close()
+    yield sglang
+    os.remove(rest)
+
+
+def do(running, truth, pids, text):
+    """Runs `text` in each process."""
+    for pid in pids:
+        with open(os.path.join(running.folder, f"{pid}.do"), "w") as f:
+            f.write(text)
+        with truth(pid):
+            pass
+
+
+def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, running, truth, gdb_path, tmp_path):
+    pids = [pid_of(rested, f"sglang::scheduler_TP{n}") for n in (0, 1)]
+    answers, asker = tmp_path / "answers", os.path.join(os.path.dirname(HARM), "ask_sglang.py")
+
+    def ask(key, count=1):
+        return f"shell {sys.executable} {asker} {rested.said['port']} {answers} {key} {count} &"
+
+    def record(name):
+        return f"llm-layers -save -json -o {tmp_path}/{name}.jsonl"
+
+    def compare(one, other):
+        files = [",".join(f"{tmp_path}/{name}-TP{n}.jsonl" for n in (0, 1)) for name in (one, other)]
+        return f"llm-layers -json -compare {' '.join(files)}"
+
+    eventually(lambda: not answer("llm-requests -between 0 -json")["requests"], "the end of its requests", 120)
+    do(running, truth, pids, FIND + HOOK.format(path=tmp_path / "hook"))
+    commands = {
+        "attach": "llm-attach TP0 TP1",
+        "source": f"source {HARM}",
+        "ask a": ask("a"),
+        "a": record("a"),
+        "ask b": ask("b"),
+        "b": record("b"),
+        "grow": "python grow('TP1', 'model.layers.2.input_layernorm')",
+        "ask c": ask("c"),
+        "c": record("c"),
+        "weights": "pytensors -ranks -json",
+        "mend": "python restore(); nan('TP0', 'model.layers.1.mlp.gate_up_proj')",
+        "ask d": ask("d"),
+        "d": "llm-layers -json",
+        "set": "llm-break -layers nan",
+        "ask e": ask("e"),
+        "break": "llm-continue",
+        "delete": "delete",
+        "pull": "python restore()",
+        "ask again": ask("a"),
+        "prefix": record("f"),
+        "overwrite": "python overwrite_slot()",
+        "ask overwritten": ask("a"),
+        "overwritten": record("g"),
+        "restore": "python restore()",
+        "ask a third time": ask("a"),
+        "restored": record("h"),
+        "ask steps": ask("i", 3),
+        "step": "llm-layers -json -step 3",
+        "same": compare("a", "b"),
+        "weight": compare("a", "c"),
+        "slot": compare("f", "g"),
+        "mended": compare("f", "h"),
+        "detach": "llm-detach",
+    }
+    run = run_gdb(gdb_path, list(commands.values()), timeout=400)
+    said = {name: (lambda i=i: run.json(i)) for i, name in enumerate(commands)}
+    text = {name: run.outputs[i] for i, name in enumerate(commands)}
+    for n, pid in enumerate(pids):
+        with open(f"{tmp_path}/hook-{pid}") as f:
+            seen = json.load(f)
+        plain = [row for row in mine(said["step"](), f"TP{n}") if "." not in row["output"]]
+        assert len(seen) > 40 and seen == [[r["path"], r["output"], r["hash"]] for r in plain]
+    do(running, truth, pids, FIND + SWAP)
+    swapped = run_gdb(gdb_path, ["llm-attach TP0 TP1", ask("j"), record("j"), compare("a", "j"), "llm-detach"], timeout=200)
+    as_planted_in_sglang(run, said, text, swapped.json(3))
+    eventually(lambda: len(answers.read_text().splitlines()) == 10, "the answers", 120)
+    given = {key: tokens for key, status, tokens in map(json.loads, answers.read_text().splitlines()) if status == 200}
+    assert set(given) == set("abcdeij") and given["a"] == given["b"] == given["j"] == given["i"][:1], given
+
+
+def as_planted_in_sglang(run, said, text, swapped):
+    assert said["a"]()["partial"] == [] and [r["label"] for r in said["a"]()["ranks"]] == ["TP0", "TP1"], run.text[-3000:]
+    assert {r["root"] for r in said["a"]()["ranks"]} == {"LlamaForCausalLM"}
+    assert said["same"]()["first"] is None and all(row["equal"] for row in said["same"]()["rows"])
+    first = said["weight"]()["first"]
+    assert (first["path"], first["rank"]) == ("model.layers.2.input_layernorm", 1) and 0.005 < first["relative"] < 0.02, first
+    assert [row["path"] for row in said["weights"]()["different"]] == ["model.layers.2.input_layernorm.weight"]
+    path = "model.layers.1.mlp.gate_up_proj"
+    assert next(r["path"] for r in said["d"]()["modules"] if r["rank"] == "TP0" and r["nan"]) == path
+    assert f"TP0 {path} (MergedColumnParallelLinear) returned" in text["break"], text["break"]
+    assert "none of its inputs holds a NaN" in text["break"]
+    first = said["slot"]()["first"]
+    assert (first["path"], first["rank"]) == ("model.layers.1.self_attn.attn", 1), first
+    assert said["mended"]()["first"] is None and all(row["equal"] for row in said["mended"]()["rows"])
+    differs = next(row["path"] for row in swapped["rows"] if not row["equal"])
+    assert swapped["first"] is None and differs == "model.layers.0.self_attn.attn", (swapped["first"], differs)
