@@ -176,20 +176,28 @@ def do(running, truth, pids, text):
             pass
 
 
-def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, running, truth, gdb_path, tmp_path):
-    pids = [pid_of(rested, f"sglang::scheduler_TP{n}") for n in (0, 1)]
-    answers, asker = tmp_path / "answers", os.path.join(os.path.dirname(HARM), "ask_sglang.py")
+class Steps:
+    """gdb commands that ask SGLang, record a step, and compare two."""
 
-    def ask(key, count=1):
-        return f"shell {sys.executable} {asker} {rested.said['port']} {answers} {key} {count} &"
+    def __init__(self, port, folder):
+        self.port, self.folder, self.answers = port, folder, folder / "answers"
+        self.asker = os.path.join(os.path.dirname(HARM), "ask_sglang.py")
 
-    def record(name):
-        return f"llm-layers -save -json -o {tmp_path}/{name}.jsonl"
+    def ask(self, key, count=1):
+        return f"shell {sys.executable} {self.asker} {self.port} {self.answers} {key} {count} &"
 
-    def compare(one, other):
-        files = [",".join(f"{tmp_path}/{name}-TP{n}.jsonl" for n in (0, 1)) for name in (one, other)]
+    def record(self, name):
+        return f"llm-layers -save -json -o {self.folder}/{name}.jsonl"
+
+    def compare(self, one, other):
+        files = [",".join(f"{self.folder}/{name}-TP{n}.jsonl" for n in (0, 1)) for name in (one, other)]
         return f"llm-layers -json -compare {' '.join(files)}"
 
+
+def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, running, truth, gdb_path, tmp_path):
+    pids = [pid_of(rested, f"sglang::scheduler_TP{n}") for n in (0, 1)]
+    steps = Steps(rested.said["port"], tmp_path)
+    ask, record, compare, answers = steps.ask, steps.record, steps.compare, steps.answers
     eventually(lambda: not answer("llm-requests -between 0 -json")["requests"], "the end of its requests", 120)
     do(running, truth, pids, FIND + HOOK.format(path=tmp_path / "hook"))
     commands = {
