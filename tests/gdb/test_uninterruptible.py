@@ -18,6 +18,7 @@ from gdbext.access.proc import ProcTarget
 from gdbext.access.snapshot import CoreFileTarget
 from gdbext.cpython.runtime import open_runtime
 from gdbext.stacks.threads import ProcessView
+from gdbext.timeline import store
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 READER = "gdbext.stacks.prefetch"
@@ -141,3 +142,13 @@ def test_a_file_server_that_is_gone_holds_nobody_up(dead_mount):
             places = {m["tid"]: g for g in json.loads(done.stdout)["groups"] for m in g["members"]}
             assert "read_for_good" in [f["function"] for f in places[tid]["frames"]]
     assert not ptrace.tracers(pid)
+
+
+def test_a_recording_with_native_frames_leaves_it_alone_and_has_its_python_frames(forker, tmp_path):
+    pid, tid = forker
+    path = str(tmp_path / "a.record")
+    found = answer(f"llm-record -native -rate 20 -for 3 -o {path} {pid}")
+    assert found["processes"][0]["native"]["unstopped"] >= 1 and ptrace.status(pid, tid)["tracer"] == 0
+    rec = store.read(path)
+    named = {th.tid: [f.function for f in rec.tree.stack(th.nodes[-1])] for th in rec.processes[0].threads}
+    assert named[tid][-1] == "stuck" and "wait" in named[pid] and named[pid][-1] != "wait"
