@@ -9,7 +9,6 @@ from gdbext.errors import GdbextError
 from gdbext.render.text import PLAIN
 from harness.answers import run
 
-NAMES = 80  # names of variables that are asked for one by one
 LIVE = (
     "llm-ranks",
     "llm-stacks -samples 2 -interval 0.1 -html {folder}/s.html -folded {folder}/s.folded {on}",
@@ -42,10 +41,11 @@ OF_OBJECTS = ("llm-addr {address} -on {on}", "pyprint -full {address} -on {on}",
 
 class Probe:
     """`holds(text)`: what of the marker a text shows, '' for nothing. `folder`: where the commands write; `types`: of the objects
-    that are asked for. `asked`: how many answers there were; `leaks`: `[(line, what)]`."""
+    that are asked for; `names`: how many variables are asked for one by one. `asked`: how many answers there were; `leaks`:
+    `[(line, what)]`."""
 
-    def __init__(self, holds, folder, types):
-        self.holds, self.folder, self.types = holds, str(folder), types
+    def __init__(self, holds, folder, types, names=80):
+        self.holds, self.folder, self.types, self.names = holds, str(folder), types, names
         self.asked, self.leaks = 0, []
         os.makedirs(self.folder, exist_ok=True)
 
@@ -90,7 +90,7 @@ class Probe:
         for request in self.said(f"llm-requests {on}").get("requests", ())[:2]:
             self.said(f"llm-request {request['request_id']} -sampling -on {on}")
             self.said(f"llm-kv request {request['request_id']} -on {on}")
-        for name in list(_variables(said[0]))[:NAMES]:
+        for name in list(_variables(said[0]))[: self.names]:
             for road in ("pyprint -any {}", "pyprint -any {}[0]", "pyprint -any {}[:3]", "pytensor -any {}"):
                 self.said(f"{road.format(name)} -on {on}")
         for kind in self.types:
