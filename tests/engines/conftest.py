@@ -152,9 +152,10 @@ def pytest_collection_modifyitems(items):
             "maker" not in item.fixturenames,
             "replicas" in item.fixturenames,
             "served" in item.fixturenames,
-            item.path.name == "test_layers.py",
+            "engine" in item.fixturenames,
             "sglang_text" in item.fixturenames,
             "sglang_workers" in item.fixturenames,
             any(word in item.name for word in ("dead_worker", "ended_task")),
+            "rested" in item.fixturenames,
         )
     )

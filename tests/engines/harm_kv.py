@@ -38,8 +38,8 @@ def poke(pid, address, data):
     session.target(str(pid)).invalidate()  # what was read of a process that stands still is kept
 
 
-def first_block(on=""):
-    (request,) = asked(f"llm-kv {on}")["requests"]
+def first_block():
+    (request,) = asked("llm-kv")["requests"]
     return request["tables"]["0"][0]
 
 
@@ -57,7 +57,7 @@ def overwrite():
 
 
 def overwrite_slot():
-    block = first_block("-on TP1")
+    block = first_block()  # of the rank that came last to the end of its step: the other may be through with the request
     rt = open_runtime(ProcTarget(pids()["TP1"]))
     part = sglang_kv.read_worker(rt, "TP1").layers[1].part("v")
     poke(rt.target.pid, part.address(block=block), struct.pack("<16f", *range(1, 17)))

@@ -154,7 +154,12 @@ torch.nn.modules.module.register_module_forward_hook(seen)
 """
 SWAP = """
 from sglang.srt.layers.attention.torch_flex_backend import TorchFlexAttnBackend
-runner.attn_backend = TorchFlexAttnBackend(runner)
+runner.kept, runner.attn_backend = runner.attn_backend, TorchFlexAttnBackend(runner)
+"""
+UNDO = """
+import torch
+runner.attn_backend = runner.kept
+torch.nn.modules.module._global_forward_hooks.clear()
 """
 
 
@@ -214,10 +219,6 @@ def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, runnin
         "mend": "python restore(); nan('TP0', 'model.layers.1.mlp.gate_up_proj')",
         "ask d": ask("d"),
         "d": "llm-layers -json",
-        "set": "llm-break -layers nan",
-        "ask e": ask("e"),
-        "break": "llm-continue",
-        "delete": "delete",
         "pull": "python restore()",
         "ask again": ask("a"),
         "prefix": record("f"),
@@ -229,6 +230,13 @@ def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, runnin
         "restored": record("h"),
         "ask steps": ask("i", 3),
         "step": "llm-layers -json -step 3",
+        "keep": f"shell mkdir {tmp_path}/kept && cp {tmp_path}/hook-* {tmp_path}/kept",
+        "nan again": "python nan('TP0', 'model.layers.1.mlp.gate_up_proj')",
+        "set": "llm-break -layers nan",
+        "ask e": ask("e"),
+        "break": "llm-continue",
+        "delete": "delete",
+        "pull again": "python restore()",
         "same": compare("a", "b"),
         "weight": compare("a", "c"),
         "slot": compare("f", "g"),
@@ -239,12 +247,13 @@ def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, runnin
     said = {name: (lambda i=i: run.json(i)) for i, name in enumerate(commands)}
     text = {name: run.outputs[i] for i, name in enumerate(commands)}
     for n, pid in enumerate(pids):
-        with open(f"{tmp_path}/hook-{pid}") as f:
+        with open(f"{tmp_path}/kept/hook-{pid}") as f:
             seen = json.load(f)
         plain = [row for row in mine(said["step"](), f"TP{n}") if "." not in row["output"]]
         assert len(seen) > 40 and seen == [[r["path"], r["output"], r["hash"]] for r in plain]
     do(running, truth, pids, FIND + SWAP)
     swapped = run_gdb(gdb_path, ["llm-attach TP0 TP1", ask("j"), record("j"), compare("a", "j"), "llm-detach"], timeout=200)
+    do(running, truth, pids, FIND + UNDO)
     as_planted_in_sglang(run, said, text, swapped.json(3))
     eventually(lambda: len(answers.read_text().splitlines()) == 10, "the answers", 120)
     given = {key: tokens for key, status, tokens in map(json.loads, answers.read_text().splitlines()) if status == 200}
