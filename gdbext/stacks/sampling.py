@@ -250,10 +250,11 @@ def _last_look(s: ProcessSamples, rt: Runtime) -> None:
         s.moved_tasks = {t.node for t in s.tasks.tasks}
         return
     changed = {address for address, key in now.items() if before.get(address) != key}
+    slept = {t.address for t in s.tasks.tasks if t.kind == "sleep"}  # a sleep ends by itself: no progress
     gone = sum(address not in now for address in before)
     s.moved_tasks = {t.node for t in s.tasks.tasks if t.address in changed}
     if before or now:
-        s.counters.append(Counter(s.name, s.pid, "asyncio tasks that went on or ended", 0, len(changed) + gone))
+        s.counters.append(Counter(s.name, s.pid, "asyncio tasks that went on or ended", 0, len(changed - slept) + gone))
 
 
 def _unread(watched: Sequence[system_calls.Source]) -> set[int]:

@@ -82,7 +82,8 @@ def outlook(facts: Sequence[ProcessState], node: Node, seen: frozenset[Node] = f
     if task is None or f is None:
         return Outlook("unknown")
     if node in f.moved_tasks:
-        return Outlook("moves", node)
+        others = any(t.node in f.moved_tasks and t.loop == task.loop and t.kind != "sleep" for t in f.tasks)
+        return Outlook("moves" if task.kind != "sleep" or others else "ticks", node)
     loop = next((one for one in f.loops if one.address == task.loop), None)
     thread = next((t for t in f.threads if loop is not None and t.node[1] == loop.tid), None)
     if task.state == "running" and thread is not None:
@@ -282,6 +283,8 @@ def _sources(facts: Sequence[ProcessState], f: ProcessState, node: Node, call: C
     if kinds <= {"event", "other", "file"}:
         return Outlook("unknown", node)
     pids = peers_of(f, call)
+    if any(p.pid in pids and any(n[0] == p.name for n in seen) for p in facts):
+        return Outlook("unknown")  # that one waits for this one
     if kinds == {"unix"} and all(source.peers for source in call.sources) and not pids:
         return Outlook("sleeps", node)  # this process alone has the other end
     if pids and all(pid in f.ancestors for pid in pids):

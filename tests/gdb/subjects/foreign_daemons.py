@@ -186,3 +186,28 @@ def a_program_that_waits_for_ever(say, hung):
     loader.join()
     say()
     threading.Event().wait()
+
+
+@program("starved")
+def a_client_that_polls_a_flag(say, hung):
+    """Its server's handler looks for the same, over and over: sleeps end by themselves, and move nothing."""
+
+    async def main():
+        done = set()
+
+        async def handle(reader, writer):
+            while await reader.read(1):
+                while hung and not done:
+                    await asyncio.sleep(0.05)
+                writer.write(b"x")
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        say()
+        for _ in itertools.count():
+            writer.write(b"x")
+            while hung and not done:
+                await asyncio.sleep(0.05)
+            await reader.readexactly(1)
+
+    asyncio.run(main())

@@ -28,6 +28,9 @@ class Answers(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
 
+FILTER = "import sys\nfor line in sys.stdin:\n    print(line, end='', flush=True)"
+
+
 @program("starved")
 def http_request(say, hung):
     """A client of http.client; the handler of http.server in another process sleeps."""
@@ -239,3 +242,15 @@ def pool_that_goes_on(say, hung):
         done = 0
         while True:
             done += len(pool.map(abs, range(50)))
+
+
+@program("starved")
+def a_filter_whose_input_stays_open(say, hung):
+    """Who starts it reads its answer before it has closed what it reads: each waits for the other."""
+    child = subprocess.Popen([sys.executable, "-c", FILTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    say(child.pid)
+    for _ in itertools.count():
+        if not hung:
+            child.stdin.write(b"line\n")
+        child.stdout.readline()
+        time.sleep(LATE)
