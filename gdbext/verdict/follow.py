@@ -61,7 +61,7 @@ def naps(facts: Sequence[ProcessState], node: Node) -> bool:
     t, task = thread_of(facts, node), task_of(facts, node)
     if t is not None:
         return t.call is not None and t.call.name == "nanosleep" and not t.woke and 0 < t.call.seconds < LONG
-    return task is not None and task.seconds is not None and task.seconds < LONG
+    return task is not None and task.kind == "sleep" and (task.seconds or 0.0) < LONG
 
 
 def process_of(facts: Sequence[ProcessState], node: Node) -> ProcessState | None:
