@@ -327,6 +327,24 @@ class Dialect:
         """`[(name, value address)]` of an instance's own attributes, as `named`."""
         return named(rt, self.instance_pairs(rt, obj), wanted)
 
+    def attribute_place(self, rt: Runtime, obj: Object, name: str) -> int:
+        """The address of the word that leads to the value of an instance's own attribute, until its dict is made anew; 0 where it
+        has none of that name."""
+        L, t = rt.layout, rt.target
+        pointer, values = self._place(rt, obj)
+        if pointer:
+            keys, values = t.u64(pointer + L["dict.ma_keys"]), t.u64(pointer + L["dict.ma_values"])
+        elif values:
+            keys = _cached_keys(rt, obj.type)
+        else:
+            return 0
+        at, count, step, size = self._keys(rt, keys)
+        skip = 1 if step == 24 else 0
+        for i, key in enumerate(t.words(at, min(count, size, MAX_ITEMS) * step // 8)[skip :: step // 8]):
+            if key and named(rt, [(key, key)], (name,)):
+                return values + L.get("dictvalues.values", 0) + 8 * i if values else at + i * step + 8 * (skip + 1)
+        return 0
+
     def dict_offset(self, rt: Runtime, info: TypeInfo) -> int:
         """Where the objects of a class have the word that leads to their dict, counted from the object; its low bit says that it
         leads to none (3.12). 0 where that differs from object to object."""

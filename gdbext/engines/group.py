@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..errors import GdbextError, NotFoundError
 from .recognition import MAX_RANK
 from .registry import SPECS
+from .spec import SCHEDULERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from .rank import Rank
     from .spec import EngineSpec
 
-SCHEDULERS = ("engine-core", "scheduler")
 SHARDS = ("worker", "scheduler", "rank")
 FRONT_ENDS = ("frontend", "api-server")
 

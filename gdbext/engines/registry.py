@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from . import FOLDERS
-from .spec import joined, named
+from .spec import SCHEDULERS, joined, named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ def waits_for_answer_in(function: str) -> bool:
 def collective_files() -> Tuple[str, ...]:
     """Ends of the paths of all engines' files whose functions communicate with other ranks."""
     return tuple(dict.fromkeys(name for spec in ENGINES for name in spec.collective_files))
+
+
+def schedules_nothing_in(function: str) -> bool:
+    """Whether a scheduler's main thread waits for work in a function."""
+    return any(spec.rests_in(role, function) for spec in ENGINES for role in SCHEDULERS)
 
 
 def spins_in(function: str, file: str) -> bool:

@@ -77,6 +77,9 @@ class Memory:
         self.role, self.ranks, self.sizes = role, dict(ranks or {}), dict(sizes or {})
 
 
+SCHEDULERS = ("engine-core", "scheduler")
+
+
 class EngineSpec:
     """One engine. Subclasses hold data and the little code that recognising their engine needs; every field has a meaning when
     empty."""
@@ -178,8 +181,9 @@ class EngineSpec:
     @property
     def kv(self) -> Optional[ModuleType]:
         """The reader of its KV cache, or None. Of a Python engine a module with `find_scheduler(rt)`, `read(rt, scheduler,
-        content)` -> `Cache`, `read_worker(rt, label, num_blocks)` -> `Worker` and, where it is known, `find_model(rt)` -> the
-        model that the process calls, or None; of a C++ engine (`kv_classes`) one with `read(found)`."""
+        content)` -> `Cache`, `read_worker(rt, label, num_blocks)` -> `Worker` and, where they are known, `find_model(rt)` ->
+        the model that the process calls, or None, and `STEP_COUNTER`, the attribute of a scheduler that counts its steps; of a
+        C++ engine (`kv_classes`) one with `read(found)`."""
         return self._module(self.kv_module)
 
     @property

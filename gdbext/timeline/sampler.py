@@ -24,6 +24,7 @@ from ..stacks.system_calls import family
 from . import recording
 from .frames import GoneError, StackReader, ThreadPlaces, TornError
 from .recording import DROPPED, MAX_LOOKS, MAX_RUNS, ProcessTrack, Recording, ThreadTrack
+from .step_counter import STEPS, StepCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -142,6 +143,7 @@ class ProcessSampler:
         self._checked = 0.0
         self._kept = (0, -1, 0)  # since which look who has the GIL, and how often it has changed hands by then
         self._unchecked: list[tuple[int, ThreadTrack, int]] = []  # (look, thread, place in its runs) since `_checked`
+        self.steps: StepCounter | None = None
         self._cpu = self._counted_cpu = cpu_of(target.pid)
         self._counted = 0.0
         self._plan()
@@ -219,10 +221,16 @@ class ProcessSampler:
             if due:
                 self._checked = start
                 self._check_codes()
+                if self.steps is not None:
+                    self.steps.find()
         except GdbextError:
             self.alive = state_of(self.track.pid) not in ("", "Z", "X")
             return
         self.track.begins.append(start - began)
+        if self.steps is not None and self.steps.stepped():
+            made = self.track.counters.setdefault(STEPS, [])
+            made.append((start - began, float(len(made) + 1)))
+            self.runs += 1
         self._look_at_threads(look, start, began)
         end = time.monotonic()
         if end - self._counted >= COUNT:
@@ -390,6 +398,7 @@ def record(
     for target, label in targets:
         try:
             samplers.append(sampler_of(target, label, rec, files))
+            samplers[-1].steps = StepCounter(samplers[-1].rt, samplers[-1].bulk)
         except GdbextError as e:
             failed.append({"label": label, "pid": target.pid, "reason": str(e)})
     if not samplers:

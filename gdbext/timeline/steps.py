@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import bisect
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..engines import registry
 from .recording import GIL, NETWORK, POLL, QUEUED, RUNNING
 from .stalls import MUCH, Finder, awaits, idle
+from .step_counter import STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from .recording import Frame, ProcessTrack, Recording
-    from .stalls import Segment
+    from .stalls import Path, Segment
 
 
 class Step(NamedTuple):
@@ -23,7 +27,27 @@ class Step(NamedTuple):
 
 
 def steps(finder: Finder, process: ProcessTrack) -> Iterator[Step]:
-    """The steps of a process. What was under way when the recording began or ended is none: nobody saw it whole."""
+    """The steps of a process: those that its engine counts, else what it did between two waits. What was under way when the
+    recording began or ended is none: nobody saw it whole."""
+    counted = process.counters.get(STEPS, ())
+    yield from _counted(finder, process, [at for at, _ in counted]) if len(counted) > 1 else _between_waits(finder, process)
+
+
+def _counted(finder: Finder, process: ProcessTrack, marks: list[float]) -> Iterator[Step]:
+    """The steps between `marks`. One before which there was nothing to do begins when there was."""
+    segments = list(finder.segments(process, process.threads[0])) if process.threads else []
+    begins, ends = [s.begin for s in segments], [s.end for s in segments]
+    resting = _resting([s.path for s in segments if s.path])
+    for begin, end in zip(marks, marks[1:]):
+        inside = segments[bisect.bisect_right(ends, begin) : bisect.bisect_left(begins, end)]
+        begin = max([begin, *(s.end for s in inside if s.end < end and s.path in resting)])
+        own = [s for s in inside if s.end > begin]
+        longest = max(own, key=lambda s, b=begin, e=end: min(s.end, e) - max(s.begin, b), default=None)  # type: ignore[misc]
+        yield Step(begin, end, finder.frame(longest.node) if longest is not None else None)
+
+
+def _between_waits(finder: Finder, process: ProcessTrack) -> Iterator[Step]:
+    """The work of a main thread between two waits."""
     begin = end = -1.0
     waited = False
     longest: Segment | None = None
@@ -85,6 +109,15 @@ def what_others_did(rec: Recording, begin: float, end: float) -> list[tuple[Proc
                 part = (min(longest.end, end) - max(longest.begin, begin)) / (end - begin or 1.0)
                 found.append((process, finder.frame(longest.node), state, part))
     return found
+
+
+def _resting(paths: Sequence[Path]) -> set[Path]:
+    """Those of `paths` in which a scheduler has nothing to do: a function of them that is not always there, or the innermost one,
+    is one in which it waits for work."""
+    always = len(os.path.commonprefix(paths)) if paths else 0
+    return {
+        path for path in set(paths) if any(registry.schedules_nothing_in(name) for name, _ in path[min(always, len(path) - 1) :])
+    }
 
 
 def _waits(segment: Segment) -> bool:

@@ -45,6 +45,32 @@ def seen(rec, thread):
     return times, states
 
 
+@pytest.mark.parametrize("attributes", [3, 80])
+@pytest.mark.parametrize("python", PYTHONS)
+def test_steps_of_a_scheduler_that_waits_nowhere_are_those_that_it_counts(python, attributes):
+    with running(python, "busy_steps.py", str(attributes)) as (target, _):
+        failed = []
+        rec = sampler.record([(ProcTarget(target.pid), "scheduler")], 100.0, 3.5, failed, realtime=True)
+        first, last = rec.clock, time.monotonic()
+        made = []
+        for line in target.process.stdout:
+            made.append((json.loads(line)["begin"] - first, json.loads(line)["end"] - first))
+            if made[-1][1] > last - first:
+                break
+    assert not failed
+    gap = max(b - a for a, b in zip(rec.processes[0].begins, rec.processes[0].begins[1:])) + 0.011
+    found = list(steps.steps(stalls.Finder(rec), rec.processes[0]))
+    assert len(found) > 10
+    for step in found:  # each ends where one did, and has no rest in it
+        nearest = min(range(1, len(made)), key=lambda n, step=step: abs(made[n][1] - step.end))
+        over, (begin, end) = made[nearest - 1][1], made[nearest]
+        assert abs(end - step.end) < gap, (step, end, gap)
+        assert max(over, (over + begin) / 2) - gap < step.begin < begin + gap, (step, over, begin, gap)
+    assert any(end - begin > 0.29 for begin, end in made if found[0].begin < begin and end < found[-1].end)
+    begin, end, _ = steps.slowest(rec, 1)[0]
+    assert end - begin == max(step.end - step.begin for step in found) > 0.29 - gap
+
+
 @pytest.mark.parametrize("python", PYTHONS)
 def test_time_is_seen_where_the_process_says_that_it_was(python):
     with running(python, "timeline.py", "60") as (target, _):

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ...kvcache.model import Cache, Worker
 
 
+STEP_COUNTER = "forward_ct"  # of a scheduler
+
+
 def version(rt: Runtime) -> str:
     """The release as the process says, '' when it does not."""
     return rt.release(("sglang.version", "sglang", "sglang._version"))

@@ -14,7 +14,7 @@ from ..columns import Records, lengths, strings
 from ..keepers import keeper_in, loop_keeper
 from ..objects import at, counted, first_integer, has, in_frames, in_tasks, optional, path, sought
 from ..sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
-from .kv import find_scheduler
+from .kv import STEP_COUNTER, find_scheduler
 from .paths import FIELDS, MAX_REQUESTS
 
 TYPE_CHECKING = False
@@ -153,7 +153,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     scheduler = sought(rt, find_scheduler)
     if scheduler is None:
         return False
-    found.counters.update(counted(rt, scheduler, {"forward passes": "forward_ct"}))
+    found.counters.update(counted(rt, scheduler, {"forward passes": STEP_COUNTER}))
     main = keeper_in(rt, "main", LOOPS[0], _schedules_nothing)
     main.turns = found.counters.get("forward passes")
     found.keepers.update(dict.fromkeys((INPUT, QUEUE, RUNNING), main))

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ...kvcache.model import Cache, Worker
 
 
+STEP_COUNTER = "current_step"  # of a scheduler
+
+
 def version(rt: Runtime) -> str:
     """The release as the process says, '' when it does not."""
     return rt.release(("vllm.version", "vllm._version", "vllm"))

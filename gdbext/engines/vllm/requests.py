@@ -19,7 +19,7 @@ from ..columns import Records, floats, strings
 from ..keepers import at_processor, keeper_in, key_of, loop_keeper
 from ..objects import at, counted, has, in_frames, in_tasks, optional, thread_in
 from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
-from .kv import find_scheduler
+from .kv import STEP_COUNTER, find_scheduler
 from .kv_requests import REASONS, queued, requests_at
 from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
 
@@ -166,7 +166,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
         _scheduled(found, request, stages[request.address], total, block_size)
     _parked(rt, found, scheduler)
     _transfers(rt, found)
-    found.counters.update(counted(rt, scheduler, {"scheduler steps": "current_step"}))
+    found.counters.update(counted(rt, scheduler, {"scheduler steps": STEP_COUNTER}))
     core = in_frames(rt, CORES)
     if core is not None:
         _around(rt, found, core)

@@ -1,0 +1,49 @@
+"""The steps of an engine's scheduler, seen at each look: the word that leads to what it counts them by changes with each one."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from ..engines import registry
+from ..engines.objects import sought
+from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from ..access.bulk import BulkReader
+    from ..cpython.objects import Object
+    from ..cpython.runtime import Runtime
+
+STEPS = "steps"  # the counter of a `ProcessTrack`: (when one was over, how many were by then)
+
+
+class StepCounter:
+    """Of one process; it counts nothing where no scheduler is, or one whose release keeps no count."""
+
+    def __init__(self, rt: Runtime, bulk: BulkReader) -> None:
+        self._rt, self._bulk, self._place, self._word = rt, bulk, 0, b""
+        spec = registry.spec_of_runtime(rt)
+        self._name: str = getattr(spec.kv, "STEP_COUNTER", "") if spec is not None else ""
+        self._scheduler: Object | None = sought(rt, spec.kv.find_scheduler) if self._name and spec is not None else None  # type: ignore[union-attr]
+        self.find()
+
+    def find(self) -> None:
+        """Where the word stands, which may have changed: Python moves an object's attributes now and then."""
+        self._place, before = 0, self._place
+        if self._scheduler is not None:
+            with contextlib.suppress(GdbextError):
+                self._place = self._rt.dialect.attribute_place(self._rt, self._scheduler, self._name)
+        if self._place != before:
+            self._word = b""
+
+    def stepped(self) -> bool:
+        """Whether a step was made since this was asked last."""
+        if not self._place:
+            return False
+        try:
+            word = self._bulk.read(self._place, 8)
+        except GdbextError:
+            self._place = 0
+            return False
+        before, self._word = self._word, word
+        return bool(before) and word != before
