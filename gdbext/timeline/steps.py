@@ -1,4 +1,4 @@
-"""What a rank does between two waits, its steps, and how long an event loop stays in one callback."""
+"""The steps of a rank, and how long an event loop stays in one callback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """Work of a main thread between two waits, for work or for other ranks; `frame`: where it was for the longest part of it."""
+    """One step, or the work of a main thread between two waits; `frame`: where it was for the longest part of it."""
 
     begin: float
     end: float
