@@ -184,6 +184,9 @@ def bench_cost(pythons: Dict[Any, str], rounds: int) -> None:
                     cpu, good = timed(lines)
                     spent[name] += [cpu] if good else []
             for name, each in spent.items():
+                if not each:
+                    say(f"| {'%d.%d' % version} | {name} | cannot | |")
+                    continue
                 middle = sorted(each)[len(each) // 2]
                 say(f"| {'%d.%d' % version} | {name} | {middle:.2f} | {100 * middle / SECONDS / 8:.1f} % |")
     bench_native(pythons, rounds)
