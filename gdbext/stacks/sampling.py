@@ -32,6 +32,7 @@ GIL_LOOKS = 12
 STACK_LOOKS = 6
 MAX_QUEUES = 256  # whose counts are compared
 MAX_TURNS = 1 << 20  # items through a queue between two readings of its count, one after the other
+TICKS, TICK = 4, 0.003  # times, seconds
 MAX_LOOKED = 64  # threads of a process whose stacks are compared from look to look, of those that ran at all
 
 
@@ -234,6 +235,11 @@ def _last_look(s: ProcessSamples, rt: Runtime) -> None:
         s.calls = system_calls.read(rt.target, tids)
         light = threads.read_threads(rt.target, rt, [], native=False) if async_waits.used(rt) else []
         s.tasks = async_waits.read(s.name, rt, light, time.monotonic())
+        for _ in range(TICKS):  # a loop that has just woken to look at its timers is soon where it waits
+            woken = [loop.tid for loop in s.tasks.loops if loop.tid and loop.tid not in s.calls]
+            if woken:
+                time.sleep(TICK)
+                s.calls.update(system_calls.read(rt.target, woken))
         files = system_calls.Files(s.pid)
         for task in s.tasks.tasks:
             if task.descriptor >= 0:
