@@ -11,6 +11,7 @@ import signal
 import time
 
 import pytest
+from harness.served import Served
 from tools.engines import START
 from tools.environments import existing
 
@@ -84,6 +85,19 @@ def vllm(running):
 @pytest.fixture
 def sglang(running):
     return running.get("sglang")
+
+
+@pytest.fixture(scope="session")
+def faults(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("faults"))
+
+
+@pytest.fixture
+def served(running, faults):
+    """`vllm serve` with a pool of a few blocks, and faults that come with the files in the folder `faults`."""
+    if not os.listdir(faults):
+        open(os.path.join(faults, "small-pool"), "w").close()
+    return Served(running.get("vllm", tp=1, script="serve_http.py", args=("--faults", faults)), faults)
 
 
 def _with_faults(running, requests, *args):

@@ -8,23 +8,11 @@ import time
 import pytest
 from harness.answers import answer
 from harness.mcp_calls import client, found_by_agent
-from harness.served import STUCK, Served, named
+from harness.served import STUCK, named
 
 from gdbext.access.proc import read_proc
 
 TAKES_IN = "process_input_sockets"
-
-
-@pytest.fixture(scope="module")
-def faults(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("faults"))
-
-
-@pytest.fixture
-def served(running, faults):
-    if not os.listdir(faults):
-        open(os.path.join(faults, "small-pool"), "w").close()
-    return Served(running.get("vllm", tp=1, script="serve_http.py", args=("--faults", faults)), faults)
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,14 @@ STUCK = ("behind", "parked", "never-fits", "lost", "zombie")
 
 
 class Asked(threading.Thread):
-    """One request of a client, its answer read as it comes. `name` is in the engine's own id."""
+    """One request of a client, its answer read as it comes. `name` is in the engine's own id; `prompt`: a text, or of how many
+    tokens."""
 
     def __init__(self, port, name, prompt, tokens, headers, more):
         super().__init__(name=name, daemon=True)
         self._client = http.client.HTTPConnection("127.0.0.1", port)
-        body = {"model": "subject", "prompt": [5 + i * 7 % 900 for i in range(prompt)], "max_tokens": tokens, "stream": True}
+        words = prompt if isinstance(prompt, str) else [5 + i * 7 % 900 for i in range(prompt)]
+        body = {"model": "subject", "prompt": words, "max_tokens": tokens, "stream": True}
         self._client.connect()
         self._socket = self._client.sock
         self._client.request("POST", "/v1/completions", json.dumps({**body, "ignore_eos": True, **more}), headers)
@@ -67,15 +69,16 @@ class Served:
                 one.take_back()
 
     @contextlib.contextmanager
-    def traffic(self, count=3):
-        """Requests without end, so many at a time; the prompt of every third is long."""
+    def traffic(self, count=3, prompt=None, **more):
+        """Requests without end, so many at a time; the prompt of every third is long, where none is given."""
         over, current = threading.Event(), {}
 
         def keep_asking(number):
             for turn in itertools.count():
                 if over.is_set():
                     return
-                one = current[number] = self.ask(f"traffic-{number}-{turn}", prompt=180 if turn % 3 == 2 else 16, tokens=60)
+                words = prompt or (180 if turn % 3 == 2 else 16)
+                one = current[number] = self.ask(f"traffic-{number}-{turn}", prompt=words, tokens=60, **more)
                 one.join()
 
         threads = [threading.Thread(target=keep_asking, args=(n,), daemon=True) for n in range(count)]
