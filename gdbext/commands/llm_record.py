@@ -163,7 +163,8 @@ def _record(
     """Records processes, and beside them what their engines count."""
     opened = targets.Targets()  # of no debugger: a thread of its own reads the engines, through /proc
     engines = groups.engines_of([one for one in found if hasattr(one, "family")], opened.of)
-    how: dict[str, Any] = {"realtime": args.realtime}
+    schedulers = {rank.pid for engine in engines for rank in engine.with_role(*groups.SCHEDULERS, "frontend")}
+    how: dict[str, Any] = {"realtime": args.realtime, "schedulers": schedulers}
     with contextlib.ExitStack() as around:
         beside = around.enter_context(meter.Beside(engines))
         if args.native:

@@ -27,7 +27,7 @@ from .recording import DROPPED, MAX_LOOKS, MAX_RUNS, ProcessTrack, Recording, Th
 from .step_counter import STEPS, StepCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from ..access.proc import ProcTarget
 
@@ -387,10 +387,12 @@ def record(
     beside: Callable[[Recording, float], None] | None = None,
     realtime: bool = False,
     sampler_of: Callable[[ProcTarget, str, Recording, Files], ProcessSampler] = ProcessSampler,
+    schedulers: Collection[int] = (),
 ) -> Recording:
     """Looks at processes (`(ProcTarget, label)`) `rate` times a second for `seconds`; ^C ends it early. Those that cannot be read
     are added to `failed`. `beside(recording, seconds since the beginning)` is called after each round of looks. `realtime`: this
     thread goes before all that have no real-time priority, for at most half of the time. `sampler_of` makes what looks.
+    `schedulers`: pids of those whose engine counts its steps.
 
     `GdbextError` where none can be read."""
     rec = Recording(rate)
@@ -398,7 +400,8 @@ def record(
     for target, label in targets:
         try:
             samplers.append(sampler_of(target, label, rec, files))
-            samplers[-1].steps = StepCounter(samplers[-1].rt, samplers[-1].bulk)
+            if target.pid in schedulers:
+                samplers[-1].steps = StepCounter(samplers[-1].rt, samplers[-1].bulk)
         except GdbextError as e:
             failed.append({"label": label, "pid": target.pid, "reason": str(e)})
     if not samplers:

@@ -131,7 +131,13 @@ class Finder:
 
     def frame(self, node: int) -> Frame | None:
         """The innermost Python frame of a node."""
-        return next(reversed(self.rec.tree.python(node)), None) if node != DROPPED else None
+        tree = self.rec.tree
+        while node and node != DROPPED:
+            frame = tree.frames[tree.numbers[node]]
+            if not frame.native:
+                return frame
+            node = tree.parents[node]
+        return None
 
     def segments(self, process: ProcessTrack, thread: ThreadTrack, begin: float = 0.0, end: float = LAST) -> Iterator[Segment]:
         """Those that a time touches, in order. Looks whose stack was torn count to what was before. None is kept: a recording of

@@ -18,13 +18,17 @@ STEPS = "steps"  # the counter of a `ProcessTrack`: (when one was over, how many
 
 
 class StepCounter:
-    """Of one process; it counts nothing where no scheduler is, or one whose release keeps no count."""
+    """Of one process that may have a scheduler, which is looked for for a moment; it counts nothing where none is, or one whose
+    release keeps no count."""
 
     def __init__(self, rt: Runtime, bulk: BulkReader) -> None:
         self._rt, self._bulk, self._place, self._word = rt, bulk, 0, b""
-        spec = registry.spec_of_runtime(rt)
-        self._name: str = getattr(spec.kv, "STEP_COUNTER", "") if spec is not None else ""
-        self._scheduler: Object | None = sought(rt, spec.kv.find_scheduler) if self._name and spec is not None else None  # type: ignore[union-attr]
+        self._scheduler: Object | None = None
+        with contextlib.suppress(GdbextError):
+            spec = registry.spec_of_runtime(rt)
+            reader = spec.kv if spec is not None else None
+            self._name: str = getattr(reader, "STEP_COUNTER", "")
+            self._scheduler = sought(rt, reader.find_scheduler) if reader is not None and self._name else None
         self.find()
 
     def find(self) -> None:

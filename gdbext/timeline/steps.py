@@ -114,10 +114,9 @@ def what_others_did(rec: Recording, begin: float, end: float) -> list[tuple[Proc
 def _resting(paths: Sequence[Path]) -> set[Path]:
     """Those of `paths` in which a scheduler has nothing to do: a function of them that is not always there, or the innermost one,
     is one in which it waits for work."""
-    always = len(os.path.commonprefix(paths)) if paths else 0
-    return {
-        path for path in set(paths) if any(registry.schedules_nothing_in(name) for name, _ in path[min(always, len(path) - 1) :])
-    }
+    always, known = len(os.path.commonprefix(paths)) if paths else 0, set(paths)
+    resting = {name for name in {name for path in known for name, _ in path} if registry.schedules_nothing_in(name)}
+    return {path for path in known if any(name in resting for name, _ in path[min(always, len(path) - 1) :])}
 
 
 def _waits(segment: Segment) -> bool:

@@ -1,12 +1,12 @@
 """scripts/bench --bounds [SCALE]: what an attach, a snapshot and a look for a hang cost on stand-ins for big processes: one with
 200 GiB of memory in use, 500 threads, 300 libraries and 10,000,000 objects, and eight with 500 threads each."""
 
-import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
 
+from .bench_record import started
 from .environments import environment
 from .say import Failed, say
 
@@ -15,7 +15,7 @@ GIB, THREADS, LIBRARIES, OBJECTS, RANKS, DEPTH = 200, 500, 300, 10_000_000, 8, 1
 # The memory is read, not written: pages of zeros are in use and cost the machine nothing but their tables, and those little
 # where the kernel has huge pages.
 SUBJECT = """
-import ctypes, gc, glob, mmap, sys, threading
+import ctypes, gc, glob, mmap, os, sys, threading
 gib, threads, libraries, objects, depth = map(int, sys.argv[1:6])
 gc.disable()
 loaded = [ctypes.CDLL(path) for path in sorted(glob.glob(sys.argv[6] + "/*.so"))[:libraries]]
@@ -33,8 +33,8 @@ def deep(left):
 threading.stack_size(256 << 10)
 for _ in range(threads):
     threading.Thread(target=deep, args=(depth,), daemon=True).start()
-print("ready", flush=True)
-sys.stdin.read()
+print(os.getpid(), flush=True)
+never.wait()
 """
 
 
@@ -45,21 +45,6 @@ def _libraries(folder, count):
     subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", one], input=source, check=True)
     for number in range(1, count):
         shutil.copy(one, os.path.join(folder, f"{number}.so"))
-
-
-@contextlib.contextmanager
-def _started(count, *arguments):
-    """So many processes of `SUBJECT` that are ready: their pids."""
-    line = [environment("tests"), "-c", SUBJECT, *map(str, arguments)]
-    children = [subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)]
-    try:
-        if any(child.stdout.readline() != "ready\n" for child in children):
-            raise Failed("bench: a stand-in did not start (no memory?)")
-        yield [child.pid for child in children]
-    finally:
-        for child in children:
-            child.kill()
-            child.communicate()
 
 
 def main(measure, table, gdb_commands, scale, rounds):
@@ -77,7 +62,7 @@ def main(measure, table, gdb_commands, scale, rounds):
         many = f"{RANKS} processes of {threads} threads"
         for title, count, arguments in ((big, 1, (gib, threads, libraries, objects)), (many, RANKS, (0, threads, 0, 0))):
             say(f"  {title}: started ...")
-            with _started(count, *arguments, DEPTH, folder) as pids:
+            with started(environment("tests"), SUBJECT, count, (*arguments, DEPTH, folder)) as pids:
                 what = " ".join(map(str, pids))
                 attach = gdb_commands(f"llm-attach {what}", "llm-bt" if count == 1 else "info inferiors", "llm-detach")
                 commands = {

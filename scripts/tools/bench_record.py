@@ -17,12 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 from .engines import start_vllm
 from .environments import environment
 from .prepare_tests import MINORS, fetched_pythons
-from .say import say
+from .say import Failed, say
 from .system import find_pythons
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -75,11 +75,15 @@ while True:
 
 
 @contextlib.contextmanager
-def started(python: str, program: str, count: int = 1):
-    """-> pids of processes that are at work."""
-    children = [subprocess.Popen([python, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(count)]
+def started(python: str, program: str, count: int = 1, arguments: Sequence[object] = ()):
+    """-> pids of processes that are at work, as each says first."""
+    line = [python, "-c", program, *map(str, arguments)]
+    children = [subprocess.Popen(line, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     try:
-        pids = [int(child.stdout.readline()) for child in children]
+        said = [child.stdout.readline() for child in children]
+        if not all(said):
+            raise Failed("bench: a process did not start (no memory?)")
+        pids = [int(line) for line in said]
         time.sleep(0.5)
         yield pids
     finally:

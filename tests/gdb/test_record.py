@@ -10,6 +10,7 @@ import pytest
 from harness import stalls as stall_judge
 from harness.answers import answer, run
 from harness.gdb_run import run_gdb
+from harness.recordings import said
 from harness.subjects import PYTHONS, running
 
 from gdbext.access.proc import ProcTarget
@@ -18,17 +19,6 @@ from gdbext.timeline import sampler, stalls, steps, store
 from gdbext.timeline.recording import DROPPED, RUNNING, SLEEP
 
 SECONDS = 1.2
-
-
-def said(target, first, end):
-    """{what: seconds} that the subject says of the time from `first` to `end`."""
-    found = {}
-    for line in target.process.stdout:
-        one = json.loads(line)
-        found[one["what"]] = found.get(one["what"], 0.0) + max(0.0, min(one["end"], end) - max(one["begin"], first))
-        if one["end"] >= end:
-            break
-    return found
 
 
 def seen(rec, thread):
@@ -50,7 +40,8 @@ def seen(rec, thread):
 def test_steps_of_a_scheduler_that_waits_nowhere_are_those_that_it_counts(python, attributes):
     with running(python, "busy_steps.py", str(attributes)) as (target, _):
         failed = []
-        rec = sampler.record([(ProcTarget(target.pid), "scheduler")], 100.0, 3.5, failed, realtime=True)
+        one = [(ProcTarget(target.pid), "scheduler")]
+        rec = sampler.record(one, 100.0, 3.5, failed, realtime=True, schedulers={target.pid})
         first, last = rec.clock, time.monotonic()
         made = []
         for line in target.process.stdout:

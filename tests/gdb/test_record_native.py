@@ -14,6 +14,7 @@ import pytest
 from harness.answers import answer
 from harness.gdb_run import run_gdb
 from harness.heartbeats import ROUNDS, eventually, heartbeats, stop
+from harness.recordings import said
 from harness.subjects import PYTHONS, running
 
 from gdbext.access import ptrace
@@ -50,17 +51,6 @@ def recorder(pid, seconds=60, rate=100):
 def children(pid):
     with open(f"/proc/{pid}/task/{pid}/children") as f:
         return list(map(int, f.read().split()))
-
-
-def said(target, first, end):
-    """{what: seconds} that the subject says of the time from `first` to `end`."""
-    found = {}
-    for line in target.process.stdout:
-        one = json.loads(line)
-        found[one["what"]] = found.get(one["what"], 0.0) + max(0.0, min(one["end"], end) - max(one["begin"], first))
-        if one["end"] >= end:
-            break
-    return found
 
 
 def between(stack, outer):

@@ -1,4 +1,6 @@
-"""Recordings that are made up."""
+"""Recordings that are made up, and what subjects say that they did while they were recorded."""
+
+import json
 
 from gdbext.timeline.recording import DROPPED, GIL, LOCK, RUNNING, Changes, ProcessTrack, Recording, ThreadTrack
 
@@ -61,3 +63,14 @@ def did_it(rec, did, tid):
         thread.add(look, node, state)
         look += count
     return thread
+
+
+def said(target, first, end):
+    """{what: seconds} that the subject says of the time from `first` to `end`."""
+    found = {}
+    for line in target.process.stdout:
+        one = json.loads(line)
+        found[one["what"]] = found.get(one["what"], 0.0) + max(0.0, min(one["end"], end) - max(one["begin"], first))
+        if one["end"] >= end:
+            break
+    return found
