@@ -175,6 +175,12 @@ def _record(
     rec.notes += beside.notes
     steps.count_loop_lags(rec)
     tracks = {p.pid: p for p in rec.processes}
+    for engine in engines:  # a step that its scheduler counts is one of each of its ranks
+        for rank in engine.with_role(*groups.SCHEDULERS):
+            counted = tracks[rank.pid].counters.get(steps.STEPS) if rank.pid in tracks else None
+            for shard in engine.shards_for(rank) if counted else ():
+                if shard.pid in tracks:
+                    tracks[shard.pid].counters.setdefault(steps.STEPS, counted)
     for at, engine, reading in beside.readings:
         for (pid, name), number in reading.counted.items() if rec.clock <= at <= rec.clock + rec.seconds else ():
             if pid in tracks:
