@@ -39,13 +39,13 @@ class Callback:
 
 class EventLoop:
     """`address`, `type` of the loop, `tid` of the thread that runs it (None: none does). `ready`: how many callbacks can run now,
-    None where the loop's queues cannot be read; `turns`: a count that each callback that is queued or run changes, None where it
-    is not known; `timers`: callbacks of a later time, in no order; `current`: the callback that runs now, None between two."""
+    None where the loop's queues cannot be read; `taken`: as of `callbacks_taken`; `timers`: callbacks of a later time, in no
+    order; `current`: the callback that runs now, None between two."""
 
     def __init__(self, address: int, type_name: str, tid: int | None) -> None:
         self.address, self.type, self.tid = address, type_name, tid
         self.ready: int | None = None
-        self.turns: int | None = None
+        self.taken: int | None = None
         self.timers: list[Callback] = []
         self.current: Callback | None = None
 
@@ -65,12 +65,32 @@ def _read(rt: Runtime, address: int, tid: int | None, max_timers: int) -> EventL
         loop.current = _current(rt, loop)
         ready, scheduled = _attribute(obj, "_ready"), _attribute(obj, "_scheduled")
         if ready is not None:
-            loop.ready, loop.turns = ready.len(), deque_turns(ready)
+            loop.ready, loop.taken = ready.len(), _taken(ready)
         if scheduled is not None:
             loop.timers = [Callback(handle) for handle in scheduled.elements(max_timers)]
     except GdbextError:
         pass  # it changed while it was read, or is damaged: what was read by then counts
     return loop
+
+
+def callbacks_taken(rt: Runtime) -> dict[int, int]:
+    """{address: count} of the loops that run: twice the callbacks that each has taken from its queue to run, from a start that
+    is not known; off by one where a callback is queued in the moment of reading. What cannot be read is left out."""
+    found = {}
+    try:
+        for address in tasks.running_loops(rt):
+            ready = _attribute(rt.object(address), "_ready")
+            taken = _taken(ready) if ready is not None else None
+            if taken is not None:
+                found[address] = taken
+    except GdbextError:
+        pass  # it changed while it was read: what was read by then counts
+    return found
+
+
+def _taken(ready: Object) -> int | None:
+    turns = deque_turns(ready)
+    return None if turns is None else turns - ready.len()  # what is put in counts one, and one less as long as it is there
 
 
 def deque_turns(deque: Any) -> int | None:

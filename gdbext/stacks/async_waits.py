@@ -57,15 +57,16 @@ class TaskState:
 
 @dataclass(eq=False)
 class LoopState:
-    """One event loop that runs: `tid` of its thread, `ready`: handles and tasks that could run, `turns`: a count that each handle
-    that is queued or run changes (None: not known), `overdue`: seconds by which its earliest timer is late, `late`: how many are,
-    `running`: the name of the task that is being stepped, `callback`: the function that runs where it is no task's, `main`: the
-    node of the task that the loop runs for."""
+    """One event loop that runs: `tid` of its thread, `ready`: handles and tasks that could run, `taken`: as of
+    `event_loops.callbacks_taken` (None: not known), `turned`: whether that was more than at an earlier look, `overdue`: seconds by
+    which its earliest timer is late, `late`: how many are, `running`: the name of the task that is being stepped, `callback`: the
+    function that runs where it is no task's, `main`: the node of the task that the loop runs for."""
 
     address: int
     tid: int
     ready: int = 0
-    turns: int | None = None
+    taken: int | None = None
+    turned: bool = False
     overdue: float = 0.0
     late: int = 0
     running: str = ""
@@ -240,7 +241,7 @@ def _loop_states(rt: Runtime, tasks: list[Any], now: float | None) -> list[LoopS
 
 
 def _loop_state(loop: EventLoop, tasks: list[Any], now: float | None) -> LoopState:
-    state = LoopState(loop.address, loop.tid or 0, turns=loop.turns)
+    state = LoopState(loop.address, loop.tid or 0, taken=loop.taken)
     mine = [t for t in tasks if t.loop == loop.address]
     state.running = next((t.name for t in mine if t.state == "running"), "")
     state.ready = max(loop.ready or 0, sum(t.state == "ready" for t in mine))

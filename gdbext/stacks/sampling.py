@@ -201,7 +201,7 @@ def _watch(live: list[ProcessSamples], runtimes: dict[int, Runtime], seconds: fl
             _python_stacks(s, rt, active)
             s.waited = s.waited or system_calls.waits_for_others(s.pid, rt.target.arch)
             if number == 0:
-                s.first = {**_settled(rt)}
+                s.first = {**_settled(rt), "taken": event_loops.callbacks_taken(rt)}
             if s.first.get("tasks") is None:  # as they are at the first look at which they can be listed
                 s.first["tasks"] = async_waits.keys(rt)
                 if s.first["tasks"]:
@@ -240,6 +240,9 @@ def _last_look(s: ProcessSamples, rt: Runtime) -> None:
             if woken:
                 time.sleep(TICK)
                 s.calls.update(system_calls.read(rt.target, woken))
+        for loop in s.tasks.loops:
+            taken = s.first.get("taken", {}).get(loop.address)
+            loop.turned = taken is not None and loop.taken is not None and loop.taken >= taken + 2  # a callback counts two
         files = system_calls.Files(s.pid)
         for task in s.tasks.tasks:
             if task.descriptor >= 0:

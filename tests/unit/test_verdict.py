@@ -305,6 +305,9 @@ def test_a_loop_that_one_callback_keeps_while_clients_wait(how):
     assert (said.kind, said.culprits) == ("loop-blocked", [node("api")])
     assert judge([server("nanosleep")]).kind == "unknown" == judge([server("epoll", **how)]).kind
     assert (judge([server("read", load=0.9, wanted=0.9, **how)]).kind == "loop-blocked") is ("unread" in how)
+    turning = server("nanosleep", **how)
+    turning.loops[0].turned = True  # it took other callbacks between the looks
+    assert judge([turning]).kind == "unknown"
 
 
 def test_a_worker_that_the_core_waits_for():

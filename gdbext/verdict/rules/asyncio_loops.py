@@ -17,7 +17,8 @@ LATE = 0.5  # seconds by which a timer of a loop that turns may be late on a mac
 
 def blocked(facts: Sequence[ProcessState]) -> Verdict | None:
     """A loop's thread stands in one callback or task for the whole while, and others of the loop could run, or clients of it
-    wait: what they sent lies unread, or the thread does nothing while they are connected."""
+    wait: what they sent lies unread, or the thread does nothing while they are connected. A loop that took another callback from
+    its queue between the looks is not kept."""
     for f in facts:
         for loop in f.loops:
             t = next((t for t in f.threads if t.node[1] == loop.tid), None)
@@ -26,7 +27,7 @@ def blocked(facts: Sequence[ProcessState]) -> Verdict | None:
                 continue
             if t.call is not None and t.call.name in ("epoll", "select", "poll") and not loop.running:
                 continue  # it waits in its selector
-            turned = any(c.moved for c in f.counters if "asyncio" in c.what) or bool(f.moved_tasks)
+            turned = loop.turned or any(c.moved for c in f.counters if "asyncio" in c.what) or bool(f.moved_tasks)
             if turned or t.state in ("T", "t"):
                 continue
             keeps = f"task {loop.running}" if loop.running else f"callback {loop.callback}" if loop.callback else "a callback"

@@ -1,5 +1,6 @@
 """An asyncio loop that a callback blocks, with callbacks ready and timers set; it tells what the loop itself has: {"loop", "ready",
-"scheduled", "current": "block" or "task", "holders": {address of a lock: [task names]}}. Then it sleeps inside the callback.
+"scheduled", "ran": how many of its callbacks have begun, "current": "block" or "task", "holders": {address of a lock: [task
+names]}}. Then it sleeps inside the callback.
 
 Argument: "callback" or "task": what blocks the loop.
 """
@@ -8,6 +9,17 @@ import asyncio
 import json
 import sys
 import time
+from asyncio.events import Handle
+
+RAN, RUN = [], Handle._run
+
+
+def run(handle):
+    RAN.append(handle)
+    return RUN(handle)
+
+
+Handle._run = run
 
 
 def later():
@@ -34,6 +46,7 @@ async def gets(queue):
 
 def block(loop, told):
     told["ready"], told["scheduled"] = len(loop._ready), len(loop._scheduled)
+    told["ran"] = len(RAN)
     print(json.dumps(told), flush=True)
     time.sleep(3600)
 
