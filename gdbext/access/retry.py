@@ -20,7 +20,7 @@ TRIES = 5  # on a machine at full load one read may take seconds: so many it may
 SLOWER = 4
 LASTING = 0.3  # an error that has said the same for so long, and LASTING_TRIES times, does not come of a race
 LASTING_TRIES = 8
-READINGS = 4  # of a number that is counted, until two agree
+READINGS = 4  # of what changes under the reader, until two agree
 _PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 
 _deadline: Optional[float] = None  # of the outermost `retry` that is at work
@@ -71,19 +71,29 @@ def retry_reading(target: Target, read: Callable[[], T], seconds: float = SECOND
     return retry(read, lambda: not target.is_stopped, target.invalidate, seconds, lasting)
 
 
-def settled_counts(target: Target, read: Callable[[], Dict[K, int]], most: int) -> Dict[K, int]:
-    """`read()`, what a process counts, each number by its key. Of a process that runs on only the numbers on which two readings,
-    one after the other, agree, the second at most `most` beyond the first: the object that holds a number may have gone while
-    it was read, and another be in its place, which would look like progress, or like none."""
-    before = read()
+def settled(
+    target: Target, read: Callable[[], Dict[K, T]], agree: Callable[[T, T], bool] = lambda before, now: before == now
+) -> Tuple[Dict[K, T], Dict[K, T]]:
+    """`read()`, each thing by its key: -> (what two readings, one after the other, agree on, the last reading). One reading does
+    where the process is stopped. Where it runs on, an object may have gone while it was read, and anything be in its place:
+    `read` goes the whole way anew, from what lasts."""
     if target.is_stopped:
-        return before
-    settled: Dict[K, int] = {}
+        found = read()
+        return found, found
+    agreed: Dict[K, T] = {}
+    target.drop_pages()
+    now = read()
     for _ in range(READINGS):
+        before = now
         target.drop_pages()
         now = read()
-        settled.update((key, n) for key, n in now.items() if key in before and 0 <= n - before[key] <= most)
-        if settled.keys() >= now.keys() | before.keys():
+        agreed.update((key, value) for key, value in now.items() if key in before and agree(before[key], value))
+        if agreed.keys() >= now.keys() | before.keys():
             break
-        before = now
-    return settled
+    return agreed, now
+
+
+def settled_counts(target: Target, read: Callable[[], Dict[K, int]], most: int) -> Dict[K, int]:
+    """What a process counts, `settled`: two readings agree on a number where the second is at most `most` beyond the first; what
+    stands in an object's place would look like progress, or like none."""
+    return settled(target, read, lambda before, now: 0 <= now - before <= most)[0]

@@ -9,7 +9,7 @@ from ..lazy import lazy_module
 from ..render import names
 from ..render.jsonline import Address
 from ..render.text import escape
-from .variables import variables
+from .variables import variables_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def python_frame(frame: PyFrame, private: Collection[str] | None = None, limits:
     }
     if private is not None:
         try:
-            data["locals"] = variables(frame.locals(), private, limits)
+            data["locals"] = variables_of(frame, private, limits)
         except GdbextError as e:
             data["reliable"], data["locals_error"] = False, str(e)
     return data

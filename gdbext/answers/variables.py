@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from ..access.retry import settled
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.jsonline import Address
@@ -9,17 +12,59 @@ from ..render.text import escape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from typing import Any
 
+    from ..access.base import Target
+    from ..cpython.frames import PyFrame
     from ..cpython.objects import Object
     from ..cpython.reprs import Limits
     from ..render.text import Style
 
 
+clocks = lazy_module("stacks.clocks")
 reprs = lazy_module("cpython.reprs")
 objects = lazy_module("cpython.objects")
 MAX_FIELDS = 200
+CHANGED = "<changed while it was read>"
+RAN = "<not shown: its thread ran on while it was read>"
+_OBJECT, _WORD = re.compile(r"<[^<>'\"]* at 0x[0-9a-f]+>"), re.compile(r"-?[\w.]+|'[\w./:@-]*'")
+_PLAIN = ("int", "float", "bool", "NoneType")  # any of their values is as good as another
+
+
+def variables_of(frame: PyFrame, private: Collection[str], limits: Limits | None = None) -> list[dict[str, Any]]:
+    """The variables of a `PyFrame` as `variables`. Where the process runs on: as two readings agree on them, each from the
+    frames on; `NotFoundError` where the frame has ended by then. Two may agree on what is another's, where a thread makes and
+    drops lists all the time: with `private`, only what cannot be content is shown of a thread that ran while it was read."""
+    if frame.rt.target.is_stopped:
+        return variables(frame.locals(), private, limits)
+
+    def read() -> list[dict[str, Any]]:
+        before = _asleep(frame)
+        found = variables(frame.locals_now(), private, limits)
+        if private and (before is None or _asleep(frame) != before):
+            found = [row if _says_little(row["text"]) else {**row, "text": RAN} for row in found]
+        return found
+
+    return settled_rows(frame.rt.target, read)
+
+
+def _asleep(frame: PyFrame) -> Any:
+    """What is the same later on if the frame's thread sleeps all the while; None where it does not sleep now."""
+    pid, tid = frame.rt.target.pid, frame.tid
+    clock = clocks.clock_of(pid, tid) if pid is not None and tid is not None else None
+    return clock.mark if clock is not None and clock.state in ("S", "D", "I", "T", "t") else None
+
+
+def _says_little(text: str) -> bool:
+    """Whether a text is a number, a word, or names objects without what is in them."""
+    return bool(_WORD.fullmatch(text)) or not re.search(r"[\d'\"]", _OBJECT.sub("", text))
+
+
+def settled_rows(target: Target, read: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The rows that `read` gives (`variables`, `fields_of`), `CHANGED` for those on which no two readings agree."""
+    agreed, last = settled(target, lambda: {row["name"]: row for row in read()})
+    return [agreed.get(name) or (row if row["type"] in _PLAIN else {**row, "text": CHANGED}) for name, row in last.items()]
 
 
 def variables(

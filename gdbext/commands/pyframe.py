@@ -6,7 +6,7 @@ import os
 import re
 
 from ..answers.frames import frame_place, frame_text, python_frame
-from ..answers.variables import variable_lines, variables
+from ..answers.variables import variable_lines, variables_of
 from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from ..render.text import escape
@@ -31,7 +31,7 @@ def _frame_answer(session, args, frame):
             lines.append(f"{source[0][0]:<6}{source[0][1]}")
         return "\n".join(lines)
 
-    found = variables(frame.locals(), session.private(frame.rt, args))
+    found = variables_of(frame, session.private(frame.rt, args))
     return Answer({"frame": frame_place(frame), "locals": found}, text, session.partial(frame.rt.target))
 
 
@@ -186,7 +186,7 @@ class PyLocals(Command):
 
     def run(self, session: Session, args: Args) -> Answer:
         frame = session.frame(args.on)
-        found = variables(frame.locals(), session.private(frame.rt, args), reprs.FULL if args.full else None)
+        found = variables_of(frame, session.private(frame.rt, args), reprs.FULL if args.full else None)
         return Answer(
             {"frame": frame_place(frame), "locals": found},
             lambda style: "\n".join(variable_lines(found, style, "")),

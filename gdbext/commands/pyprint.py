@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..answers.frames import frame_place
-from ..answers.variables import fields_of
+from ..answers.variables import CHANGED, fields_of, settled_rows
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.jsonline import Address
@@ -44,23 +44,27 @@ class PyPrint(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not args.operand_text:
             raise GdbextError("give an expression, such as: pyprint self")
-        rt, found = value_of(session, args)
-        session.last = value = found.value
-        private = session.private(rt, args)
-        shown = reprs.Repr(reprs.FULL if args.full else reprs.NORMAL, private)
-        text = content.shown(shown, args.operand_text, value)
-        is_object = isinstance(value, objects.Object)
+        target, looks = session.target(args.on), []
+
+        def read():
+            if not target.is_stopped:
+                target.invalidate()
+            looks.append(_Look(session, args))
+            return looks[-1].rows
+
+        value, *fields = settled_rows(target, read)
+        found, shown, text = looks[-1].found, looks[-1].shown, value["text"]
         data = {
-            "type": escape(getattr(value, "type_name", type(value).__name__)),
-            "address": Address(value.address) if is_object else None,
+            "type": value["type"],
+            "address": value["address"],
             "repr": text,
             "truncated": shown.truncated,
-            "fields": [],
+            "fields": fields,
             "frame": frame_place(found.frame) if found.frame is not None else None,
         }
-        if is_object and (shown.opaque or text.startswith("<")) and not value.isa("type", "module"):
-            data["fields"] = fields_of(value, private, reprs.FULL if args.full else reprs.SHORT)
-        partial = session.partial(rt.target)
+        partial = session.partial(target)
+        if text == CHANGED:
+            partial.append("it changed each time that it was read: ask again, llm-attach the process, or take an llm-snapshot")
         elsewhere = found.frame is not None and found.frame.level != session.level(args.on)
 
         def people(style):
@@ -74,3 +78,19 @@ class PyPrint(Command):
             return "\n".join(lines)
 
         return Answer(data, people, partial)
+
+
+class _Look:
+    """One reading of the value: `found`, `shown` (its `Repr`), `rows`: it, then its fields, as `variables` has them."""
+
+    def __init__(self, session, args):
+        rt, self.found = value_of(session, args)
+        session.last = value = self.found.value
+        private = session.private(rt, args)
+        self.shown = reprs.Repr(reprs.FULL if args.full else reprs.NORMAL, private)
+        text = content.shown(self.shown, args.operand_text, value)
+        is_object = isinstance(value, objects.Object)
+        kind = escape(getattr(value, "type_name", type(value).__name__))
+        self.rows = [{"name": "", "type": kind, "address": Address(value.address) if is_object else None, "text": text}]
+        if is_object and (self.shown.opaque or text.startswith("<")) and not value.isa("type", "module"):
+            self.rows += fields_of(value, private, reprs.FULL if args.full else reprs.SHORT)

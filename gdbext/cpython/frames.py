@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import FaultError, GdbextError, LayoutError
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .dialects import RawFrame
     from .objects import Object
     from .runtime import Runtime
@@ -82,6 +84,8 @@ class PyFrame:
         self.address, self.anchor = raw.address, raw.anchor
         self.code = rt.code(raw.code)
         self.stack = [self]  # all frames of its thread, set by Runtime.frames
+        self.source: Callable[[], list[PyFrame]] | None = None  # reads anew the frames that it was found among
+        self.tid: int | None = None  # of the thread that runs it, or the loop of its task
         self.is_cut = False  # frames outward of it were not read: there are too many
 
     @property
@@ -126,6 +130,15 @@ class PyFrame:
         """`[(name, Object or None)]`: None where the variable is not set. Cells are followed. A class body or module: its
         names."""
         return self.rt.target.cached(("python locals", self.address, self.code.address), self._locals)
+
+    def locals_now(self) -> list[tuple[str, Object | None]]:
+        """As `locals`, of a process that runs on, as they are now; `NotFoundError` where the call has ended."""
+        if self.source is None:
+            return self._locals()
+        for frame in self.source():
+            if (frame.address, frame.code.address) == (self.address, self.code.address):
+                return frame._locals()
+        raise NotFoundError("it returned while its variables were read")
 
     def _locals(self) -> list[tuple[str, Object | None]]:
         rt, L = self.rt, self.rt.layout

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..access.proc import read_maps, read_proc
-from ..access.retry import retry_reading
+from ..access.retry import retry, retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import dialects, stdlib_reprs, stdlib_types, thirdparty  # noqa: F401  (the last three register what they know)
 from . import layout as layouts
@@ -197,10 +197,13 @@ class Runtime:
                     "skips what has a guard page inside; the kernel's cores and llm-snapshot have it)".format(thread.tid),
                 ) from None
             for frame in found:
-                frame.stack = found
+                frame.stack, frame.source, frame.tid = found, again, thread.tid
             if found:
                 found[-1].is_cut = len(walked) == dialects.MAX_FRAMES
             return found
+
+        def again() -> list[PyFrame]:
+            return retry(read, lambda: not self.target.is_stopped, self.target.drop_pages, seconds=FRAME_SECONDS)
 
         return retry_reading(
             self.target, lambda: self.target.cached(("python frames", thread.address), read), seconds=FRAME_SECONDS

@@ -372,6 +372,8 @@ class _Reader:
                 task.waits = self._waits(frames, waiter)
             elif end is not None and not end.isa("_asyncio.Future"):
                 task.waits = Waiting("awaitable", f"{end.type.module}.{end.type.qualname}".lstrip("."), end)
+            for frame in frames:
+                frame.source, frame.tid = lambda: chain(self.rt, coro.address)[0], task.tid
         task.frames = frames[::-1]
         for level, frame in enumerate(task.frames):
             frame.level, frame.stack = level, task.frames
@@ -391,7 +393,10 @@ class _Reader:
         if found is None:
             return frames, tid
         tid, stack, i = found
-        return [PyFrame(self.rt, f.raw, f.level) for f in reversed(stack[: i + 1])], tid
+        frames = [PyFrame(self.rt, f.raw, f.level) for f in reversed(stack[: i + 1])]
+        for frame in frames:
+            frame.source, frame.tid = stack[0].source, tid
+        return frames, tid
 
     # ---- what it waits for -------------------------------------------------------------------------------------------
     def _waits(self, frames: list[PyFrame], waiter: Object) -> Waiting:

@@ -13,7 +13,7 @@ import gdb
 from gdb.FrameDecorator import FrameDecorator
 
 from ..access import model
-from ..answers.variables import variables
+from ..answers.variables import variables_of
 from ..engines import sensitive_names
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
@@ -67,9 +67,7 @@ class PythonFrame(Entry):
 
     def frame_locals(self) -> list[Variable]:
         try:
-            return [
-                Variable(v["name"], v["text"]) for v in variables(self.python.locals(), sensitive_names.names_for(self.python.rt))
-            ]
+            return [Variable(v["name"], v["text"]) for v in variables_of(self.python, sensitive_names.names_for(self.python.rt))]
         except (GdbextError, gdb.error) as e:
             return [Variable("error", str(e))]
 

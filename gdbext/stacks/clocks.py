@@ -40,28 +40,31 @@ class Clock:
 def clocks(pid: int, sleeps: bool = False, states: bool = True) -> dict[int, Clock]:
     """{tid: Clock}; {} where the process is gone. `sleeps`: with the count of them, which costs as much as all the rest, and is
     taken in any case where the kernel's other clock has ticks only; `states`: False where "" will do, which saves a file each."""
-    found: dict[int, Clock] = {}
     try:
-        tids = os.listdir(f"/proc/{pid}/task")
+        tids = [int(tid) for tid in os.listdir(f"/proc/{pid}/task")]
     except OSError:
-        return found
-    for tid in tids:
+        return {}
+    found = {tid: clock_of(pid, tid, sleeps, states) for tid in tids}
+    return {tid: clock for tid, clock in found.items() if clock is not None}
+
+
+def clock_of(pid: int, tid: int, sleeps: bool = False, states: bool = True) -> Clock | None:
+    """The `Clock` of one thread, as `clocks`; None where it has ended."""
+    try:
+        run, queued, exact = 0.0, 0.0, True
         try:
-            run, queued, exact = 0.0, 0.0, True
-            try:
-                run, queued = (int(n) / 1e9 for n in read_proc(pid, f"task/{tid}/schedstat").split()[:2])
-            except (GdbextError, ValueError):
-                exact = False
-            stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split() if states or not exact else [b""]
-            if not exact:
-                run = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-            found[int(tid)] = Clock(run, queued, stat[0].decode(), _sleeps(pid, tid) if sleeps or not exact else -1, exact)
-        except (GdbextError, IndexError, ValueError):
-            continue  # it ended while we looked
-    return found
+            run, queued = (int(n) / 1e9 for n in read_proc(pid, f"task/{tid}/schedstat").split()[:2])
+        except (GdbextError, ValueError):
+            exact = False
+        stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split() if states or not exact else [b""]
+        if not exact:
+            run = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+        return Clock(run, queued, stat[0].decode(), _sleeps(pid, tid) if sleeps or not exact else -1, exact)
+    except (GdbextError, IndexError, ValueError):
+        return None
 
 
-def _sleeps(pid: int, tid: str) -> int:
+def _sleeps(pid: int, tid: int) -> int:
     return int(status_field(read_proc(pid, f"task/{tid}/status"), b"voluntary_ctxt_switches") or 0)
 
 
