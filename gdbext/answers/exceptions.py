@@ -8,7 +8,7 @@ from ..errors import GdbextError, NotFoundError
 from ..render.jsonline import Address
 from ..render.text import escape
 from .frames import python_frame
-from .variables import variable_lines
+from .variables import frame_variable_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def exception_lines(data: dict[str, Any], style: Style, source: Source, with_loc
         if text:
             lines.append("    " + escape(text))
         if with_locals:
-            lines += variable_lines(frame["locals"], style)
+            lines += frame_variable_lines(frame, style)
         if times == 3 and again:
             lines.append(f"  [Previous line repeated {again} more time{'s' if again > 1 else ''}]")
     if data["message"] is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..render.jsonline import Address
 from ..render.text import escape
 from .frames import frame_text, python_frame
-from .variables import variable_lines
+from .variables import frame_variable_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool) -> 
     for frame in task["frames"]:
         lines.append(frame_text(frame, style))
         if with_locals:
-            lines += variable_lines(frame["locals"], style)
+            lines += frame_variable_lines(frame, style)
     if not task["frames"] and task["state"] not in ("done", "cancelled"):
         lines.append(style.dim(f"(no frame: {task.get('error') or task['coroutine'] or 'its coroutine has ended'})"))
     return lines

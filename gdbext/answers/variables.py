@@ -114,6 +114,13 @@ def fields_of(value: Object, private: Collection[str], limits: Limits) -> list[d
     return found
 
 
+def frame_variable_lines(frame: dict[str, Any], style: Style) -> list[str]:
+    """Text of the `locals` of a JSON `frame`, or why there are none."""
+    if "locals_error" in frame:
+        return ["      " + style.dim(f"(no variables: {escape(frame['locals_error'])})")]
+    return variable_lines(frame["locals"], style)
+
+
 def variable_lines(found: list[dict[str, Any]], style: Style, indent: str = "      ") -> list[str]:
     """Text of `variables`; a module's own `__machinery__` stays out (JSON has it)."""
     found = [v for v in found if not (v["name"].startswith("__") and v["name"].endswith("__"))]

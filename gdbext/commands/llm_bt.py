@@ -8,7 +8,7 @@ from ..answers.frames import (
     frame_text,
 )
 from ..answers.threads import thread_data, thread_head
-from ..answers.variables import variable_lines
+from ..answers.variables import frame_variable_lines
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..session.command import CONTENT, Answer, Command, Option
@@ -108,7 +108,7 @@ def _thread_lines(thread, style, with_locals, count=1, alike=()):
     for frame in thread["frames"]:
         lines.append(frame_text(frame, style))
         if with_locals and frame["kind"] == "python":
-            lines += variable_lines(frame["locals"], style)
+            lines += frame_variable_lines(frame, style)
     if not thread["frames"]:
         lines.append(style.dim("(no frame could be read)"))
     return lines

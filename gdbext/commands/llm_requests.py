@@ -15,9 +15,11 @@ runtimes = lazy_module("cpython.runtime")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Tuple, Union
 
+    from ..access.base import Target
     from ..engines.group import Engine
+    from ..engines.kv_view import NativeView, View
     from ..engines.rank import Rank
     from ..kvcache.model import Cache
     from ..requests.collect import Custody
@@ -138,15 +140,24 @@ def custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[C
             caches += _cache_of(session, args, engine, [rank for rank in ranks if rank.pid in schedule], held)
         found.append((held, caches))
     for target in lone:
-        view = view_of(session, args, target)
-        cache = view.cache()
-        try:
-            held = custody.collect_one(target)
-        except NotFoundError:  # an engine in C++: what its cache says is all
-            held = custody.Custody(cache.engine, [], [], [], [])
-        held.partial += [p for p in view.partial if p not in held.partial]
-        found.append((held, [(None, cache)]))
+        found.append(_of_one(target, view_of(session, args, target)))
     return found
+
+
+def _of_one(target: Target, view: Union[View, NativeView]) -> Tuple[Custody, List[Tuple[Optional[Engine], Cache]]]:
+    """As `custodies`, of one process."""
+    try:
+        held = custody.collect_one(target)
+    except NotFoundError:  # an engine in C++: what its cache says is all
+        cache = view.cache()
+        return custody.Custody(cache.engine, [], [], [], view.partial), [(None, cache)]
+    try:
+        caches: List[Tuple[Optional[Engine], Cache]] = [(None, view.cache())]
+    except GdbextError as e:
+        held.partial.append(f"blocks not read: {e}")
+        return held, []
+    held.partial += [p for p in view.partial if p not in held.partial]
+    return held, caches
 
 
 def _cache_of(session: Session, args: Args, engine: Engine, ranks: List[Rank], held: Custody) -> List[Tuple[Engine, Cache]]:

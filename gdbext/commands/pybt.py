@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..answers.frames import frame_text
 from ..answers.threads import thread_data, thread_head
-from ..answers.variables import variable_lines
+from ..answers.variables import frame_variable_lines
 from ..lazy import lazy_module
 from ..session.command import CONTENT, Answer, Command, Option
 
@@ -57,7 +57,7 @@ class PyBt(Command):
                 for frame in thread["frames"]:
                     lines.append(("=> " if frame["level"] == here and here else "") + frame_text(frame, style))
                     if args.locals:
-                        lines += variable_lines(frame["locals"], style)
+                        lines += frame_variable_lines(frame, style)
                 if not thread["frames"]:
                     lines.append(style.dim("(no Python frame: it is between two calls, or in native code only)"))
             return "\n".join(lines)

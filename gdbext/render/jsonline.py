@@ -17,6 +17,13 @@ class Address(int):
 
 
 def _plain(value: Any) -> Any:
+    kind = type(value)  # by far the most values are of these types themselves
+    if kind is int or kind is bool or value is None:
+        return value
+    if kind is str:
+        return value if value.isprintable() else escape(value, keep="\n")
+    if kind is dict:
+        return {key if type(key) is str and key.isprintable() else escape(str(key)): _plain(v) for key, v in value.items()}
     if isinstance(value, Address):
         return hex(value)
     if isinstance(value, (bool, int)) or value is None:
@@ -30,7 +37,7 @@ def _plain(value: Any) -> Any:
             return "inf" if value > 0 else "-inf"
         return value
     if isinstance(value, dict):
-        return {escape(str(k)): _plain(v) for k, v in value.items()}
+        return _plain(dict(value))
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(v) for v in value]
     raise TypeError(f"no JSON form for {type(value).__name__}")

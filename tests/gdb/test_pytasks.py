@@ -142,6 +142,7 @@ def test_a_task_deep_in_calls_shows_its_whole_stack_and_a_ring_is_named(python):
     with running(python, "tasks.py", "running", "ring") as (target, _):
         data = json.loads(answer(target.pid).json("pytasks"))
         text = answer(target.pid).to_text()
+    assert data["cycles"], (data["partial"], data["tasks"])
     (task,) = [t for t in data["tasks"] if t["state"] == "running"]
     assert [f["function"].rpartition(".")[2] for f in task["frames"]] == ["stuck"] + ["layered"] * 4 and task["tid"] == target.pid
     assert sorted(data["cycles"][0]) == ["ring a", "ring b", "ring c"] and len(data["cycles"]) == 1

@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from harness.answers import answer
 from harness.subjects import running
 
 from gdbext.access.ptrace import Stopped, stopped_by
@@ -83,3 +84,10 @@ def test_the_task_that_takes_answers_in_and_its_loop(state):
     assert (handler.name, handler.kind, loop.tid) == ("output_handler", "task", target.pid)
     assert handler.tid == (None if state == "ended" else target.pid)
     assert ("wait_in_loop" in handler.stands) == (not loop.rests) == (state == "blocked")
+
+
+def test_requests_of_one_process_are_listed_where_its_blocks_cannot_be_read():
+    with running(sys.executable, "requests_vllm.py", "3") as (target, said):
+        found = answer(f"llm-requests -between 0.1 {target.pid} -json")
+    assert len(found["requests"]) >= said["waiting"] and {r["blocks"] for r in found["requests"]} == {None}
+    assert any(line.startswith("blocks not read: the Manager") for line in found["partial"]), found["partial"]
