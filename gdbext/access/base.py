@@ -38,6 +38,7 @@ class Target:
     is_live = False  # the process still exists
     is_stopped = True  # it cannot change under the reader
     arch = "x86-64"  # or "aarch64"
+    signature = 0xFFFF << 48  # aarch64: the bits of a return address that may hold its signature, where the process does not tell
     pid: int | None = None
     label = ""
     read_log: ReadLog | None = None  # of a collector's Target

@@ -309,7 +309,7 @@ class _Machine:
                 row.cfa, row.rules = self.stack.pop()
         elif op == 0x2E:  # DW_CFA_GNU_args_size
             cursor.uleb()
-        elif op not in (0x00, 0x2D):  # DW_CFA_nop, DW_CFA_GNU_window_save
+        elif op not in (0x00, 0x2C, 0x2D):  # DW_CFA_nop, DW_CFA_AARCH64_negate_ra_state_with_pc, DW_CFA_AARCH64_negate_ra_state
             return False
         return True
 

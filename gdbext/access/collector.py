@@ -59,10 +59,12 @@ class Writable:
 
 
 class Stop:
-    """The result of one stop: raw `registers` by tid, `memory` by page, the `text` of the memory map and the same as `maps`."""
+    """The result of one stop: raw `registers` by tid, the raw `pac_mask`, `memory` by page, the `text` of the memory map
+    and the same as `maps`."""
 
     def __init__(self) -> None:
         self.registers: dict[int, bytes] = {}
+        self.pac_mask = b""
         self.memory: dict[int, bytes] = {}
         self.maps: list[Mapping] = []
         self.text = ""
@@ -177,6 +179,7 @@ class Collection:
             for tid in stopped.threads:
                 try:
                     got.registers[tid] = ptrace.general_registers(tid)
+                    got.pac_mask = got.pac_mask or ptrace.pac_mask(tid)
                 except OSError:
                     continue  # killed meanwhile
             for tid in stopped.stray:
@@ -250,6 +253,7 @@ class Collection:
                 self.stop.memory,
                 auxv=self.auxv,
                 program=program,
+                pac_mask=self.stop.pac_mask,
                 note=self._note(label),
             )
             if temporary != path:

@@ -41,13 +41,15 @@ def write_core(
     *,
     auxv: bytes = b"",
     program: str = "",
+    pac_mask: bytes = b"",
     note: dict[str, Any] | None = None,
 ) -> int:
     """Writes a core to `path` (a name, or a descriptor, which is closed) and returns its size in bytes.
 
     `threads`: `[(tid, raw NT_PRSTATUS registers)]`, the one to be selected first; `memory`: `{page address: 4,096 bytes}`;
-    `auxv`: the bytes of /proc/PID/auxv; `program`: what gdb says the core was made by; `note`: a dict for JSON."""
-    notes = b"".join(_notes(pid, threads, mappings, auxv, program, note or {}))
+    `auxv`: the bytes of /proc/PID/auxv; `program`: what gdb says the core was made by; `pac_mask`:
+    a raw NT_ARM_PAC_MASK set, all threads have the same; `note`: a dict for JSON."""
+    notes = b"".join(_notes(pid, [_thread_notes(t, pid, pac_mask) for t in threads], mappings, auxv, program, note or {}))
     pieces = list(_pieces(mappings, memory))
     if len(pieces) > MAX_PIECES:
         raise GdbextError(f"process {pid}: its memory is in {len(pieces)} pieces, a core's header holds {MAX_PIECES}")
@@ -75,16 +77,14 @@ def write_core(
 
 
 def _notes(
-    pid: int, threads: Sequence[tuple[int, bytes]], mappings: Sequence[Mapping], auxv: bytes, program: str, note: dict[str, Any]
+    pid: int, threads: Sequence[bytes], mappings: Sequence[Mapping], auxv: bytes, program: str, note: dict[str, Any]
 ) -> Iterator[bytes]:
-    for thread in threads[:1]:
-        yield _prstatus(thread, pid)
+    yield from threads[:1]
     yield _note(b"CORE", elf.NT_PRPSINFO, _psinfo(pid, program))
     if auxv:
         yield _note(b"CORE", elf.NT_AUXV, auxv)
     yield _note(b"CORE", elf.NT_FILE, _file_note(mappings))
-    for thread in threads[1:]:
-        yield _prstatus(thread, pid)
+    yield from threads[1:]
     yield _note(NOTE, NOTE_TYPE, json.dumps({"version": VERSION, **note}, ensure_ascii=True).encode())
 
 
@@ -114,10 +114,11 @@ def _note(name: bytes, kind: int, data: bytes) -> bytes:
     return struct.pack("<III", len(name), len(data), kind) + name + b"\0" * (-len(name) % 4) + data + b"\0" * (-len(data) % 4)
 
 
-def _prstatus(thread: tuple[int, bytes], pid: int) -> bytes:
+def _thread_notes(thread: tuple[int, bytes], pid: int, pac_mask: bytes) -> bytes:
     tid, registers = thread
     head = struct.pack("<3i h 2x QQ 4i", 0, 0, 0, 0, 0, 0, tid, 0, pid, 0).ljust(PR_REGISTERS, b"\0")
-    return _note(b"CORE", elf.NT_PRSTATUS, head + registers + b"\0" * 8)
+    status = _note(b"CORE", elf.NT_PRSTATUS, head + registers + b"\0" * 8)
+    return status + _note(b"LINUX", elf.NT_ARM_PAC_MASK, pac_mask) if pac_mask else status
 
 
 def _psinfo(pid: int, program: str) -> bytes:

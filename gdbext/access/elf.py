@@ -28,6 +28,7 @@ PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_GNU_EH_FRAME = 1, 2, 4, 0x6474E550
 ET_CORE = 4
 EM_X86_64, EM_AARCH64 = 62, 183
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE, NT_SIGINFO, NT_GNU_BUILD_ID = 1, 3, 6, 0x46494C45, 0x53494749, 3
+NT_ARM_PAC_MASK = 0x406  # struct user_pac_mask: the masks for data and for code
 DT_NULL, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_DEBUG = 0, 5, 6, 10, 21
 ARCH = {EM_X86_64: "x86-64", EM_AARCH64: "aarch64"}
 FUNCTION_TYPES = (0, 2, 10)  # STT_NOTYPE, STT_FUNC, STT_GNU_IFUNC
@@ -383,7 +384,7 @@ class Elf:
                 except ValueError:
                     break
                 name, info, _, shndx, _, _ = self._symbol(offset, index)
-                if shndx and info & 15 in FUNCTION_TYPES:
+                if shndx and self._names_code(info, str_offset + name):
                     if info & 15 != 0 or not best:
                         best = self.string(str_offset + name)
                     if info & 15 != 0 and info >> 4:  # a global function's name is the one people know
@@ -391,6 +392,11 @@ class Elf:
             if best:
                 return best
         return ""
+
+    def _names_code(self, info: int, name: int) -> bool:
+        """Whether a symbol may be a function's: on Arm "$x" and "$d" mark where code and data begin (AAELF64, "Mapping symbols").
+        `name`: the file offset of its name."""
+        return info & 15 in FUNCTION_TYPES and (info & 15 != 0 or self.data[name : name + 1] != b"$")
 
     def function_at(self, vaddr: int) -> str:
         """The function that an address lies in by the symbols' sizes, ''; for code without call-frame information."""
@@ -412,7 +418,8 @@ class Elf:
             near = [(-value, index) for index, value in enumerate(values) if low < value <= vaddr]
             for below, index in sorted(near):  # the nearest first
                 name, info, _, shndx, _, size = self._symbol(offset, index)
-                if shndx and info & 15 in FUNCTION_TYPES and (vaddr < size - below or not size and vaddr + below < NEAR):
+                reaches = vaddr < size - below or not size and vaddr + below < NEAR
+                if shndx and reaches and self._names_code(info, str_offset + name):
                     best, place = -below, str_offset + name
                     break
         self._searched += time.thread_time() - began

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
         arch: str
         is_live: bool
+        signature: int
 
         def read(self, address: int, size: int) -> bytes: ...
         def read_own(self, address: int, size: int) -> bytes: ...
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     Registers = Dict[str, int]
 
-PAGE = 4096
+PAGE = 4096  # the grain of what is read, copied and written; a kernel's own pages are this or larger
 DELETED = " (deleted)"  # how the kernel marks a mapped file that has no name any more
 
 

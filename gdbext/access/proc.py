@@ -210,6 +210,7 @@ class ProcTarget(Target):
         """By /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst): pages in memory or swapped out. Short gaps are passed
         over."""
         found = []
+        start, end = start - start % _PAGE, end + -end % _PAGE
         try:
             with open(f"/proc/{self._memory_tid()}/pagemap", "rb", buffering=0) as f:
                 for at in range(start, end, _ENTRIES * _PAGE):

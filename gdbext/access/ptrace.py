@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PEEKUSER, POKEUSER, CONT, DETACH = 3, 6, 7, 17
 GETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4206, 0x4207
-NT_PRSTATUS, NT_X86_XSTATE = 1, 0x202
+NT_PRSTATUS, NT_X86_XSTATE, NT_ARM_PAC_MASK = 1, 0x202, 0x406
 WALL = 0x40000000  # waitpid: threads of any kind
 SIGSTOP_BIT = 1 << 18
 MACHINE = platform.machine()
@@ -350,6 +350,14 @@ def general_registers(tid: int) -> bytes:
 def extended_registers(tid: int) -> bytes:
     """The raw NT_X86_XSTATE register set of a stopped thread: an XSAVE area."""
     return _register_set(tid, NT_X86_XSTATE)
+
+
+def pac_mask(tid: int) -> bytes:
+    """The raw NT_ARM_PAC_MASK set of a stopped thread: which bits of an address may be a signature; b"" where there are none."""
+    try:
+        return _register_set(tid, NT_ARM_PAC_MASK) if MACHINE == "aarch64" else b""
+    except OSError:  # a processor without pointer authentication
+        return b""
 
 
 def _register_set(tid: int, kind: int) -> bytes:

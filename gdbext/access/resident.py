@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from .model import Mapping
 
-CHUNK = 1 << 16  # pagemap entries (256 MiB of addresses) that are read at once
+CHUNK = 1 << 16  # pagemap entries (256 MiB of addresses, with pages of 4 KiB) that are read at once
+KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")  # what one pagemap entry stands for
 # The upper byte of a pagemap entry: bit 7 in memory, bit 6 in swap, bit 5 a page of the file, or shared.
 _OWN = bytes(int(b >> 6 != 0 and not b >> 5 & 1) for b in range(256))
 IS_MMAPPED, SIZE_BITS = 2, 7
@@ -84,9 +85,9 @@ def _size(parts: Sequence[tuple[int, int]]) -> int:
 
 def _entries(fd: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """`(address, one byte for each page)`: 1 where the page is in use and not as in its file."""
-    for at in range(start, end, PAGE * CHUNK):
-        count = min(CHUNK, (end - at) // PAGE)
-        yield at, os.pread(fd, 8 * count, at // PAGE * 8)[7::8].translate(_OWN)
+    for at in range(start, end, KERNEL_PAGE * CHUNK):
+        count = min(CHUNK, (end - at) // KERNEL_PAGE)
+        yield at, os.pread(fd, 8 * count, at // KERNEL_PAGE * 8)[7::8].translate(_OWN)
 
 
 def spans(fd: int, start: int, end: int, enough: int | None = None) -> list[tuple[int, int]] | None:
@@ -95,14 +96,14 @@ def spans(fd: int, start: int, end: int, enough: int | None = None) -> list[tupl
     found: list[tuple[int, int]] = []
     total = 0
     for base, flags in _entries(fd, start, end):
-        total += PAGE * flags.count(1)
+        total += KERNEL_PAGE * flags.count(1)
         if enough is not None and total > enough:
             return None
         at = flags.find(1)
         while at >= 0:
             stop = flags.find(0, at)
             stop = len(flags) if stop < 0 else stop
-            low, high = base + PAGE * at, base + PAGE * stop
+            low, high = base + KERNEL_PAGE * at, base + KERNEL_PAGE * stop
             if found and found[-1][1] == low:
                 found[-1] = (found[-1][0], high)
             else:

@@ -22,6 +22,7 @@ from .proc import boot_id, parse_maps, process_root
 if TYPE_CHECKING:
     from typing import Any
 
+PAC_MASK = struct.Struct("<QQ")  # of pointers to data, of those to code: struct user_pac_mask
 MAX_PATH = 1 << 20
 MAX_STACK_TOP = 4 << 20
 SYSROOT = "GDBEXT_SYSROOT"  # of the environment: where the files of another machine or container lie, as gdb's `set sysroot`
@@ -64,6 +65,8 @@ class CoreFileTarget(Target):
     def _take_note(self, name: bytes, kind: int, data: bytes) -> None:
         if name == NOTE and kind == NOTE_TYPE:
             self.note = self._own_note(data)
+        elif name == b"LINUX" and kind == elf.NT_ARM_PAC_MASK and len(data) >= PAC_MASK.size:
+            self.signature = PAC_MASK.unpack_from(data)[1]
         elif name != b"CORE":
             return
         elif kind == elf.NT_PRSTATUS and len(data) >= PR_REGISTERS:

@@ -31,6 +31,9 @@ NUMBERS = {
 PC = {"x86-64": "rip", "aarch64": "pc"}
 SP = {"x86-64": 7, "aarch64": 31}
 FP = {"x86-64": 6, "aarch64": 29}
+SIGRETURN = b"\x68\x11\x80\xd2\x01\x00\x00\xd4"  # aarch64: mov x8, #139; svc #0
+SIGNAL_REGISTERS = 128 + 176 + 8  # aarch64: behind siginfo, in ucontext the sigcontext, in that the address of a fault
+LINK = 30  # aarch64: where a call leaves its return address
 MAX_FRAMES = 4096
 MAX_GUESS = 1 << 24  # bytes between two frames that a guess may skip
 VDSO = ("[vdso]", "linux-vdso.so.1")
@@ -123,20 +126,25 @@ class Unwinder:
             path = module.path if module else ""
             why = doubt or ("" if function else self._unknown(module, pc))
             found.append(NativeFrame(len(found), pc, sp, function, library=path, reliable=reliable, doubt=why))
+            ran = exact
             try:
                 if row is not None:
                     pc, values = self._caller(row, values)
                     exact = row.signal  # the frame under a signal handler was interrupted: its pc is no return address
+                elif self._returns_from_signal(pc):
+                    found[-1].function = found[-1].function or "__kernel_rt_sigreturn"
+                    pc, values = self._interrupted(values)
+                    exact = True
                 else:
                     if reliable:
                         where = f"at {pc:#x} in {os.path.basename(path)}" if path else f"at {pc:#x}"
                         doubt = f"guessed, for the code {where} has no call-frame information"
+                    pc, values = self._guess(pc, values, exact)
                     reliable = exact = False
-                    pc, values = self._guess(values, len(found) == 1)
             except (KeyError, IndexError, GdbextError, struct.error):
                 break
             new_sp = values.get(sp_number, 0)
-            grows = new_sp > sp or (new_sp == sp and len(found) == 1)  # the innermost function may have put nothing on the stack
+            grows = new_sp > sp or (new_sp == sp and ran)  # a function that runs may have put nothing on the stack
             if not pc or not grows and not (exact and len(found) > 1):
                 break  # the outermost frame, or a stack that does not grow: damage
             if self.memory.mapping_at(pc) is None:
@@ -215,30 +223,54 @@ class Unwinder:
         if SP[self.arch] not in row.rules:
             older[SP[self.arch]] = cfa
         pc = older.get(row.return_register, 0)
-        if self.arch == "aarch64":
-            pc &= (1 << 48) - 1  # pointer authentication keeps its signature above
-        else:
+        if self.arch != "aarch64":  # where the return address is in a register of its own, which is another function's by now
             older.pop(row.return_register, None)
-        return pc, older
+        return self._code(pc), older
 
-    def _guess(self, values: Values, innermost: bool) -> tuple[int, Values]:
-        """-> (pc, registers) of the caller without call-frame information.
+    def _returns_from_signal(self, pc: int) -> bool:
+        """Whether a signal handler returns to `pc`: Linux gives that code of its no call-frame information on aarch64
+        (arch/arm64/kernel/vdso/sigreturn.S)."""
+        if self.arch != "aarch64":
+            return False
+        try:
+            return self.memory.read(pc, len(SIGRETURN)) == SIGRETURN
+        except FaultError:
+            return False
 
-        A return address on top of the stack (only in the innermost frame), else the frame pointer's chain; `GdbextError` where
-        neither leads to code."""
+    def _interrupted(self, values: Values) -> tuple[int, Values]:
+        """-> (pc, registers) of the code that a signal interrupted, from the frame that the kernel put on the stack (struct
+        rt_sigframe, arch/arm64/kernel/signal.c)."""
+        *registers, pc = self.memory.words(values[SP[self.arch]] + SIGNAL_REGISTERS, 33)
+        return pc, dict(enumerate(registers))  # x0 to x30 and sp, numbered as DWARF does
+
+    def _guess(self, at: int, values: Values, exact: bool) -> tuple[int, Values]:
+        """-> (pc, registers) of the caller of the code `at`, without call-frame information.
+
+        A return address on top of the stack or in its register (only where `at` is an instruction that runs), else the frame
+        pointer's chain; `GdbextError` where neither leads to code."""
         sp, fp = values[SP[self.arch]], values.get(FP[self.arch], 0)
-        if innermost and self.arch == "x86-64":
+        if exact and self.arch == "x86-64":
             pc = self.memory.u64(sp)
             if self._is_code(pc):
                 return pc, {**values, SP[self.arch]: sp + 8}
+        if exact and self.arch == "aarch64":  # what leads out of the code that runs is no address that a call of its own left
+            pc, here = self._code(values.get(LINK, 0)), self.memory.mapping_at(at)
+            if self._is_code(pc) and self.memory.mapping_at(pc) is not here:
+                return pc, values
         if fp >= sp and fp - sp < MAX_GUESS and fp % 8 == 0:
             try:
                 next_fp, pc = self.memory.words(fp, 2)
             except FaultError:
                 next_fp, pc = 0, 0
+            pc = self._code(pc)
             if self._is_code(pc):
                 return pc, {**values, SP[self.arch]: fp + 16, FP[self.arch]: next_fp}
         raise GdbextError("the stack cannot be followed")
+
+    def _code(self, pc: int) -> int:
+        """A return address without the signature that pointer authentication puts above its 48, or 52, bits (Linux,
+        Documentation/arch/arm64/pointer-authentication.rst)."""
+        return pc & ~self.memory.signature if self.arch == "aarch64" else pc
 
     def _is_code(self, pc: int) -> bool:
         mapping = self.memory.mapping_at(pc)

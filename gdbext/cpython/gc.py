@@ -64,9 +64,21 @@ def rings(rt: Runtime) -> list[int]:
         raise GdbextError(f"Python {L.name} is free-threaded: its collector keeps no lists to walk")
     found = []
     for interp in rt.interpreters():
-        found += [interp + L["interp.gc.generations"] + i * L["gcgen.__size"] + L["gcgen.head"] for i in range(3)]
+        found += [generation(rt, interp, i) + L["gcgen.head"] for i in range(3)]
         found.append(interp + L["interp.gc.permanent_generation"] + L["gcgen.head"])
     return found
+
+
+def generation(rt: Runtime, interp: int, number: int) -> int:
+    """The address of a generation, 0 to 2, by the interpreter's own pointer to the first one where it keeps one: 3.13 itself has
+    moved them by four bytes between its patch releases."""
+    L = rt.layout
+    first = (
+        rt.target.u64(interp + L["interp.gc.generation0"])
+        if "interp.gc.generation0" in L
+        else interp + L["interp.gc.generations"]
+    )
+    return first + number * L["gcgen.__size"]
 
 
 def collecting(rt: Runtime) -> bool:

@@ -58,14 +58,23 @@ def futex_of(target: Target, thread: Thread) -> int:
 
 
 def _in_call(target: Target, thread: Thread) -> bool:
-    """Whether a thread of a stopped process stands in a system call: behind the instruction that makes it."""
-    call = _CALL[target.arch]
-    before = target.registers(thread)[_PC[target.arch]] - len(call)
+    """Whether a thread of a stopped process stands in a system call: behind the instruction that makes it.
+
+    On aarch64 also at that instruction: Linux sets it back for the call to be made again before a tracer sees it
+    (arch/arm64/kernel/signal.c, do_signal). Behind it x0 has the first argument, and once futex(2) is over what that returned."""
+    call, registers = _CALL[target.arch], target.registers(thread)
+    pc = registers[_PC[target.arch]]
+    if _code(target, pc - len(call), len(call)) == call:
+        return target.arch != "aarch64" or registers["x8"] != FUTEX["aarch64"] or PAGE <= registers["x0"] < 1 << 63
+    return target.arch == "aarch64" and _code(target, pc, len(call)) == call
+
+
+def _code(target: Target, at: int, size: int) -> bytes | None:
     try:
-        return target.read(before, len(call)) == call
+        return target.read(at, size)
     except FaultError:  # a core leaves code out: it comes from the file
-        module = target.module_at(before)
-        return module is not None and module.elf.at(before - module.bias, len(call)) == call
+        module = target.module_at(at)
+        return module.elf.at(at - module.bias, size) if module is not None else None
 
 
 def _awake_waiter(rt: Runtime, thread: Thread, start: int, end: int) -> bool:

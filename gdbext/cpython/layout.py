@@ -1,6 +1,7 @@
 """Which offsets hold for a CPython: a generated table per minor, CPython's own debug offsets over it from 3.13 on.
 
-The tables are made by scripts/make-cpython-layouts. Keys are "struct.field", values byte offsets; "struct.__size" sizes.
+The tables are made by scripts/make-cpython-layouts, for x86-64, with what differs on other architectures beside it. Keys
+are "struct.field", values byte offsets; "struct.__size" sizes.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ class Layout:
         return "{}.{}{}".format(*self.version, "t" if self.free_threaded else "")
 
 
-_tables: dict[tuple[tuple[int, int], bool], tuple[Layout, dict[str, Any]]] = {}
+_tables: dict[tuple[tuple[int, int], bool, str], tuple[Layout, dict[str, Any]]] = {}
 
 
-def load(version: tuple[int, int], free_threaded: bool = False) -> Layout:
-    """The table for `version` = (3, 11); `LayoutError` naming what is known when there is none."""
-    key = ((version[0], version[1]), bool(free_threaded))
+def load(version: tuple[int, int], free_threaded: bool = False, arch: str = "x86-64") -> Layout:
+    """The table for `version` = (3, 11), with what differs on `arch`; `LayoutError` naming what is known when there is none."""
+    key = ((version[0], version[1]), bool(free_threaded), arch)
     if key not in _tables:
         name = "{}.{}{}".format(*version, "t" if free_threaded else "")
         try:
@@ -62,14 +63,14 @@ def load(version: tuple[int, int], free_threaded: bool = False) -> Layout:
                 f"CPython {name} is not known here (known: {', '.join(known())}); "
                 f"add it with: scripts/make-cpython-layouts python{name}"
             ) from None
-        _tables[key] = (Layout(key[0], key[1], table["offsets"]), table)
+        _tables[key] = (Layout(key[0], key[1], {**table["offsets"], **table.get(arch, {})}), table)
     return _tables[key][0]
 
 
 def from_process(target: Target, runtime_address: int, version: tuple[int, int], free_threaded: bool) -> Layout:
     """The layout for a process: the table, corrected by the debug offsets at `_PyRuntime` where there are any."""
-    layout = load(version, free_threaded)
-    _, table = _tables[(layout.version, layout.free_threaded)]
+    layout = load(version, free_threaded, target.arch)
+    _, table = _tables[(layout.version, layout.free_threaded, target.arch)]
     order, names = table.get("debug_offsets"), table.get("debug_names")
     if not order or target.read(runtime_address, 8) != DEBUG_COOKIE:
         return layout

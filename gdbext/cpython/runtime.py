@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 MAX_INTERPRETERS = 1000
 FRAME_SECONDS = 0.1  # for which the stack of a thread that runs on is read again, until it holds together
 PF_EXITING = 4  # include/linux/sched.h, in the ninth field of /proc/PID/stat
-PTHREAD_TID = 720  # glibc's struct pthread on x86-64: the tid; proved against the thread list before use
+# glibc's struct pthread: the tid (nptl/descr.h); proved against the thread list before use
+PTHREAD_TID = {"x86-64": 720, "aarch64": 208}
 
 
 class PyThread:
@@ -165,11 +166,12 @@ class Runtime:
                 return os_tids.get(own, own)
         try:  # older, or forked: the id of the pthread, whose control block holds the tid
             pthread = t.u64(tstate + L["tstate.thread_id"])
-            own = t.u32(pthread + PTHREAD_TID)
+            at = PTHREAD_TID[t.arch]
+            own = t.u32(pthread + at)
             if own in os_tids:
                 return os_tids[own]
             blob = t.read(pthread, 2304)
-            near = {int.from_bytes(blob[i : i + 4], "little") for i in range(640, 800, 4)} & set(os_tids)
+            near = {int.from_bytes(blob[i : i + 4], "little") for i in range(at - 80, at + 80, 4)} & set(os_tids)
             return os_tids[near.pop()] if len(near) == 1 else 0
         except FaultError:
             return 0

@@ -41,7 +41,7 @@ class Collector:
         self.generations = []
         inline = L["interp.gc.collecting"] - L["interp.gc.generation_stats"] == 72  # three of three words, no pointer to them
         for i in range(3):
-            at = interp + L["interp.gc.generations"] + i * L["gcgen.__size"]
+            at = gc.generation(rt, interp, i)
             stats = interp + L["interp.gc.generation_stats"] + 24 * i
             told = (t.i64(stats), t.i64(stats + 8)) if inline else (None, None)
             count, threshold = t.i32(at + L["gcgen.count"]), t.i32(at + L["gcgen.threshold"])

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 
-from . import get_gdbs, get_releases
+from . import arm64, get_gdbs, get_releases
 from .engines import START
 from .environments import cache_folder, environment
 from .say import Failed, run_logged, say
@@ -44,6 +44,8 @@ class Prepared:
         if part == "engines":
             for name in START:
                 environment(name)
+        if part == "arm":
+            self._arm()
 
     def _optional(self, what: str, get) -> None:
         try:
@@ -76,6 +78,25 @@ class Prepared:
             if subprocess.run(line, cwd=ROOT, env={**self.environ, **self.variables}, stdin=subprocess.DEVNULL).returncode:
                 self.missing[f"numpy for the Python of {gdb}"] = "gdbext install could not get it"
 
+    def _arm(self) -> None:
+        if not get_gdbs.fetched():
+            self._optional(f"gdb {get_gdbs.VERSIONS[-1]}", lambda: get_gdbs.fetch(get_gdbs.VERSIONS[-1]))
+        self.variables["GDBEXT_TEST_GDB"] = ":".join(get_gdbs.fetched()[-1:])  # Debian's gdb reads no cores of arm64
+        try:
+            emulator = arm64.emulator()
+            self.variables["GDBEXT_TEST_ARM_QEMU"], self.variables["GDBEXT_TEST_ARM_CC"] = emulator, arm64.compiler()
+        except Failed as e:
+            self.missing["qemu and a compiler for arm64"] = str(e)
+            return
+        here = [os.path.basename(path) for path in arm64.pythons()]
+        for minor in [m for m in arm64.MINORS if f"python{m}" not in here]:
+            self._optional(
+                f"CPython {minor} for arm64", lambda minor=minor: get_python(minor, "--arch", "arm64", "--emulator", emulator)
+            )
+        self.variables["GDBEXT_TEST_PYTHONS"] = ":".join(arm64.pythons())
+        self.variables["GDBEXT_TEST_CORES"] = "1"
+        self.variables["QEMU_CPU"] = "max,pauth-impdef=on"  # signs return addresses by a cheaper code
+
     def _cuda(self) -> None:
         for name in ("cuda-gdb", "nvcc"):
             if not os.path.exists(os.path.join(cache_folder(), "cuda", name)):
@@ -89,12 +110,12 @@ def fetched_pythons() -> list[str]:
     return sorted(glob.glob(os.path.join(cache_folder(), "pythons", "*", "bin", "python3.*")))
 
 
-def get_python(minor: str) -> None:
+def get_python(minor: str, *options: str) -> None:
     """scripts/get-pythons for one minor; `Failed` with its last line."""
     folder = os.path.join(cache_folder(), "pythons")
     os.makedirs(folder, exist_ok=True)
     log = os.path.join(folder, minor + ".log")
-    line = [os.path.join(ROOT, "scripts", "get-pythons"), minor]
+    line = [os.path.join(ROOT, "scripts", "get-pythons"), *options, minor]
     if run_logged(f"getting CPython {minor}", line, log, quiet_failure=True):
         with open(log, errors="replace") as f:
             said = [text for text in f.read().splitlines() if re.match(r"get-pythons: |E: ", text)]

@@ -5,6 +5,7 @@
   gdb       real processes, cores, files of all kinds and gdbs; on all processors at once, then what needs the machine for itself
   engines   real vLLM and SGLang
   gpu       what needs an NVIDIA GPU; skipped, with the reason, where there is none
+  arm       only when it is named: cores of arm64 interpreters, which qemu's user mode runs and writes
 
 Makes the environments that the parts need in the user's cache folder, gets gdb when it is missing, and runs one pytest for each
 part. At the end it says why tests were skipped, what this machine could not get, and what failed. The last line alone counts: N
@@ -28,6 +29,11 @@ from .prepare_tests import ROOT, Prepared
 from .say import Failed, say
 
 PARTS = ["lint", "unit", "gdb", "engines", "gpu"]
+BY_NAME = ["arm"]  # not run where no part is named
+# Beside tests/arm: files of tests/gdb whose subjects come from harness.subjects.running, which hands over their cores then.
+ON_CORES = """
+    layout_truth python_expressions python_frames python_gc python_loops python_objects python_subinterpreters python_trashed
+""".split()
 NO_TESTS = 5  # pytest's exit status
 
 
@@ -62,7 +68,7 @@ def part_of(word: str) -> str:
     names = path.split(os.sep)
     return (
         names[1]
-        if len(names) > 1 and names[0] == "tests" and names[1] in PARTS and os.path.exists(os.path.join(ROOT, path))
+        if len(names) > 1 and names[0] == "tests" and names[1] in PARTS + BY_NAME and os.path.exists(os.path.join(ROOT, path))
         else ""
     )
 
@@ -71,17 +77,20 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
     """["unit", "-k", "x"] -> (["unit"], ["-k", "x"]): leading part names and pytest's arguments. Without a part's name: the parts
     of the files that are named, all parts where there is none."""
     count = 0
-    while count < len(words) and words[count] in PARTS:
+    while count < len(words) and words[count] in PARTS + BY_NAME:
         count += 1
-    named = [part for part in PARTS if part in map(part_of, words[count:])]
+    named = [part for part in PARTS + BY_NAME if part in map(part_of, words[count:])]
     if count < len(words) and not words[count].startswith("-") and not named:
-        raise Failed(f"there is no part or file {words[count]!r}; the parts are {', '.join(PARTS)}")
+        raise Failed(f"there is no part or file {words[count]!r}; the parts are {', '.join(PARTS + BY_NAME)}")
     return words[:count] or named or list(PARTS), words[count:]
 
 
 def words_for(part: str, arguments: list[str]) -> list[str]:
-    """pytest's arguments for one part: its own files where some are named, else its whole folder."""
-    files = [a for a in arguments if part_of(a) == part] or [os.path.join("tests", part)]
+    """pytest's arguments for one part: its own files where some are named (for arm any: it runs them on cores), else its whole
+    folder."""
+    files = [a for a in arguments if part_of(a) and part in (part_of(a), "arm")] or [os.path.join("tests", part)]
+    if part == "arm" and files == [os.path.join("tests", part)]:
+        files += [os.path.join("tests", "gdb", f"test_{name}.py") for name in ON_CORES]
     return files + [a for a in arguments if not part_of(a)]
 
 
@@ -91,6 +100,8 @@ def runs(part: str, arguments: list[str], workers: int) -> list[list[str]]:
     process: there are two workers more than processors."""
     own = any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments)
     if part == "unit" and workers > 1 and not own:
+        return [["-n", str(workers), "--dist", "loadfile"]]
+    if part == "arm" and workers > 1 and not own:
         return [["-n", str(workers), "--dist", "loadfile"]]
     if part == "gdb" and workers > 1 and not arguments:
         shared = ["-n", str(workers + 2), "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py puts them in order
@@ -201,6 +212,9 @@ def main(words: list[str]) -> int:
         environ.update(prepared.variables, PYTHONPATH=ROOT)
         if part == "lint":
             results.append(run_lint(environ, parts))
+            continue
+        if part == "arm" and not prepared.variables.get("GDBEXT_TEST_CORES"):
+            results.append(Part(part, 0, 0.0, {"skipped": {"no qemu for arm64, or none of its interpreters": 1}}))
             continue
         for name in sorted(k for k in environ if k.startswith("GDBEXT_")):
             say(f"  {name}={environ[name]}")

@@ -14,7 +14,7 @@ from gdbext.errors import GdbextError
 @pytest.fixture(params=PYTHONS)
 def process(request):
     with running(request.param, "py_gc.py") as (target, truth):
-        while target.threads()[0].state != "S":  # what it does until it waits makes and frees objects
+        while target.is_live and target.threads()[0].state != "S":  # what it does until it waits makes and frees objects
             time.sleep(0.01)
             target.invalidate()
         yield open_runtime(target), truth

@@ -12,13 +12,17 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 
 from gdbext.access.proc import ProcTarget
+from gdbext.access.snapshot import CoreFileTarget
 from gdbext.cpython.runtime import open_runtime
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb", "subjects")
 PYTHONS = [p for p in os.environ.get("GDBEXT_TEST_PYTHONS", "").split(":") if p] or [sys.executable]
+CORES = bool(os.environ.get("GDBEXT_TEST_CORES"))  # the interpreters are another architecture's, and run under qemu's user mode
 
 
 def unlimited_core(filter_bits="0x33"):
@@ -37,6 +41,30 @@ def kernel_core(process, folder):
     process.send_signal(signal.SIGABRT)
     process.wait(60)
     return next((os.path.join(str(folder), name) for name in os.listdir(folder) if name.startswith("core")), None)
+
+
+def qemu_core(process, folder):
+    """Aborts a process that qemu's user mode runs in `folder`: the path of the core that qemu wrote there of the program. It was
+    started with `program_core`."""
+    asleep = 0
+    while asleep < 5:  # what it does until it waits
+        with open(f"/proc/{process.pid}/stat") as f:
+            asleep = asleep + 1 if f.read().rpartition(") ")[2][0] == "S" else 0
+        time.sleep(0.02)
+    process.send_signal(signal.SIGABRT)
+    process.wait(60)
+    return next(os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("qemu_"))
+
+
+def ready_core(words, folder):
+    """-> (CoreFileTarget, truth) of a program that qemu's user mode runs in `folder`, once it has said its truth and is still."""
+    with spawned(words, ready="{", cwd=folder, preexec_fn=program_core) as process:
+        return CoreFileTarget(qemu_core(process, folder)), json.loads(process.said)
+
+
+def program_core():
+    """For Popen's `preexec_fn`: qemu writes a core of the program; of qemu itself the kernel writes no memory."""
+    unlimited_core("0")
 
 
 class Damaged(ProcTarget):
@@ -109,14 +137,17 @@ def spawned(words, ready=None, seconds=900, **more):
 
 @contextlib.contextmanager
 def running(python, name, *arguments, env=None, **more):
-    """-> (ProcTarget, truth) of a subject that has said its truth and is now still. `python`: an interpreter or words that start
-    one; `more`: for Popen, whose object is the target's `process`."""
+    """-> (Target, truth) of a subject that has said its truth and is now still: a ProcTarget, or with `CORES` that of its core.
+    `python`: an interpreter or words that start one; `more`: for Popen, whose object is the target's `process`."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    words = [python] if isinstance(python, str) else python
-    with spawned([*words, os.path.join(SUBJECTS, name), *arguments], ready="{", env={**clean, **(env or {})}, **more) as process:
-        target = ProcTarget(process.pid)
+    words = [*([python] if isinstance(python, str) else python), os.path.join(SUBJECTS, name), *arguments]
+    with contextlib.ExitStack() as stack:
+        if CORES:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gdbext-arm-"))
+            more.update(cwd=folder, preexec_fn=program_core)
+        process = stack.enter_context(spawned(words, ready="{", env={**clean, **(env or {})}, **more))
+        target = CoreFileTarget(qemu_core(process, folder)) if CORES else ProcTarget(process.pid)
         target.process = process
-        try:
-            yield target, json.loads(process.said)
-        finally:
-            target.close()
+        if not CORES:
+            stack.callback(target.close)
+        yield target, json.loads(process.said)

@@ -305,11 +305,9 @@ at(tstate, "tstate.interp", interp)
 at(tstate, "tstate.next", 0)
 at(tstate, "tstate.thread_id", threading.get_ident())
 at(tstate, "tstate.native_thread_id", threading.get_native_id())
-if sys.version_info < (3, 14):
-    for i, threshold in enumerate(gc.get_threshold()):
-        at(interp, f"interp.gc.generations {'gcgen.__size ' * i}gcgen.threshold", threshold, "i32")
-else:
-    at(interp, "interp.gc.young gcgen.threshold", gc.get_threshold()[0], "i32")
+for i, threshold in enumerate(gc.get_threshold()):
+    at(interp, f"interp.gc.generation0 * {'gcgen.__size ' * i}gcgen.threshold", threshold, "i32")
+at(interp, "interp.gc.young gcgen.threshold", gc.get_threshold()[0], "i32")
 
 
 def outer():

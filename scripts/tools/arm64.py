@@ -1,0 +1,77 @@
+"""What `scripts/test arm` runs on a machine that is no Arm: qemu's user mode, CPythons and a C compiler for arm64.
+
+All are Debian's packages, which come through apt from the sources that this machine is set up with; they are unpacked into the
+cache folder, and nothing is installed."""
+
+import getpass
+import glob
+import os
+import shutil
+import subprocess
+
+from .environments import cache_folder
+from .say import Failed, say
+
+MINORS = ["3.11", "3.13", "3.14"]  # bookworm, trixie, unstable
+QEMU = ("qemu-aarch64-static", "qemu-user-static")
+COMPILER = ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross")
+
+
+def emulator():
+    """The path of a qemu that runs a program for arm64; `Failed` where it cannot be had."""
+    return _program(*QEMU)
+
+
+def compiler():
+    """The path of a C compiler for arm64; `Failed` where it cannot be had."""
+    return _program(*COMPILER)
+
+
+def pythons():
+    """The arm64 interpreters that are here, oldest first."""
+    return sorted(glob.glob(os.path.join(cache_folder(), "pythons-arm64", "*", "bin", "python3.*")))
+
+
+def _program(name, *packages):
+    found = shutil.which(name)
+    if found:
+        return found
+    home = os.path.join(cache_folder(), "arm64", packages[0])
+    start = os.path.join(home, "bin", name)
+    if not os.path.exists(start):
+        _unpack(packages, home)
+        os.mkdir(os.path.join(home, "bin"))
+        libraries = ":".join(glob.glob(os.path.join(home, "usr", "lib", "*-linux-gnu")))
+        with open(start, "w") as f:
+            f.write(f'#!/bin/sh\nLD_LIBRARY_PATH={libraries} exec {home}/usr/bin/{name} "$@"\n')
+        os.chmod(start, 0o755)
+        say(f"  {name} is here")
+    return start
+
+
+def _unpack(packages, home):
+    """Packages, and those that they need and the machine lacks, into the folder `home`."""
+    if not shutil.which("apt-get"):
+        raise Failed("no apt-get: it is fetched on Debian and Ubuntu")
+    state, new = os.path.join(cache_folder(), "arm64", "apt"), home + ".new"
+    shutil.rmtree(new, ignore_errors=True)
+    for folder in (new, os.path.join(state, "lists", "partial"), os.path.join(state, "archives", "partial")):
+        os.makedirs(folder, exist_ok=True)
+    apt = ["apt-get", "-qq", "-o", f"Dir::State::Lists={state}/lists", "-o", f"Dir::Cache={state}"]
+    apt += ["-o", f"APT::Sandbox::User={getpass.getuser()}"]
+    _run([*apt, "update"], new)
+    planned = _run([*apt, "install", "--simulate", "--no-install-recommends", *packages], new)
+    wanted = [line.split()[1] for line in planned.splitlines() if line.startswith("Inst ")]
+    _run([*apt, "download", *wanted], new)
+    for file in glob.glob(os.path.join(new, "*.deb")):
+        _run(["dpkg-deb", "-x", file, new], new)
+        os.unlink(file)
+    shutil.rmtree(home, ignore_errors=True)
+    os.rename(new, home)
+
+
+def _run(words, folder):
+    done = subprocess.run(words, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f"{' '.join(words[:1] + words[-1:])}: {(done.stderr.strip() or 'failed').splitlines()[-1]}")
+    return done.stdout
