@@ -122,12 +122,19 @@ def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
     return "waits" if found else "none"
 
 
+def switches(rt: Runtime, interp: int) -> int:
+    """How often the lock of an interpreter went to another thread than had it last."""
+    lock = gil_range(rt, interp)[0]
+    return rt.target.u64(lock + rt.layout["gil.switch_number"]) if lock else 0
+
+
 class Samples:
     """The result of `count` samples of a running process: `held`, `waited`: {tid: samples}; `free`: samples in which nobody held
-    the lock; `seconds` they took."""
+    the lock; `switches`: the values of the lock's own count of them; `seconds` they took."""
 
     def __init__(self) -> None:
         self.count, self.free, self.held, self.waited, self.seconds = 0, 0, {}, {}, 0.0
+        self.switches: set[int] = set()
 
     def starved(self) -> list[int]:
         """tids that waited for the lock and were never seen to hold it, the most patient first."""
@@ -151,6 +158,7 @@ def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
         target.invalidate()
         holders = [rt.gil(interp) for interp in interps]
         waiting = [py.tid for py, th in known if waits(rt, py, th)]
+        found.switches.add(sum(switches(rt, interp) for interp in interps))
         found.count += 1
         owners = {tids.get(address, 0) for said, address in holders if said == "held"}
         found.free += not owners

@@ -58,15 +58,15 @@ class TaskState:
 @dataclass(eq=False)
 class LoopState:
     """One event loop that runs: `tid` of its thread, `ready`: handles and tasks that could run, `taken`: as of
-    `event_loops.callbacks_taken` (None: not known), `turned`: whether that was more than at an earlier look, `overdue`: seconds
-    by which its earliest timer is late, `late`: how many are, `running`: the name of the task that is being stepped, `callback`:
-    the function that runs where it is no task's, `main`: the node of the task that the loop runs for."""
+    `event_loops.callbacks_taken` (None: not known), `turned`: whether that was more than at an earlier look (None: not known),
+    `overdue`: seconds by which its earliest timer is late, `late`: how many are, `running`: the name of the task that is being
+    stepped, `callback`: the function that runs where it is no task's, `main`: the node of the task that the loop runs for."""
 
     address: int
     tid: int
     ready: int = 0
     taken: int | None = None
-    turned: bool = False
+    turned: bool | None = None
     overdue: float = 0.0
     late: int = 0
     running: str = ""

@@ -242,7 +242,8 @@ def _last_look(s: ProcessSamples, rt: Runtime) -> None:
                 s.calls.update(system_calls.read(rt.target, woken))
         for loop in s.tasks.loops:
             taken = s.first.get("taken", {}).get(loop.address)
-            loop.turned = taken is not None and loop.taken is not None and loop.taken >= taken + 2  # a callback counts two
+            if taken is not None and loop.taken is not None:
+                loop.turned = loop.taken >= taken + 2  # a callback counts two
         files = system_calls.Files(s.pid)
         for task in s.tasks.tasks:
             if task.descriptor >= 0:
@@ -258,7 +259,9 @@ def _last_look(s: ProcessSamples, rt: Runtime) -> None:
     if before is None or now is None:  # nothing is known of their progress: nobody is said to stand
         s.moved_tasks = {t.node for t in s.tasks.tasks}
         return
-    changed = {address for address, key in now.items() if before.get(address) != key}
+    kept = {loop.address for loop in s.tasks.loops if loop.turned is False}  # what runs there has not come to its end
+    stays = {t.address for t in s.tasks.tasks if t.loop in kept}
+    changed = {address for address, key in now.items() if before.get(address) != key} - stays
     slept = {t.address for t in s.tasks.tasks if t.kind == "sleep"}  # a sleep ends by itself: no progress
     gone = sum(address not in now for address in before)
     s.moved_tasks = {t.node for t in s.tasks.tasks if t.address in changed}
@@ -352,6 +355,7 @@ def _gil(s: ProcessSamples, rt: Runtime) -> None:
         return
     s.gil.count += got.count
     s.gil.free += got.free
+    s.gil.switches |= got.switches
     for mine, theirs in ((s.gil.held, got.held), (s.gil.waited, got.waited)):
         for tid, n in theirs.items():
             mine[tid] = mine.get(tid, 0) + n

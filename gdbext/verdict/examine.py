@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .facts import Verdict
 
 LONGER = 3.0  # times the first look: for a device that only takes its time, and on a machine that left others little
+AGAIN = {"kernel": LONGER, "gil": 2.0, "loop-blocked": 2.0}  # times, for what may only take its time
 PRESSED = 0.2  # part of a look for which a thread waited for a processor: it moved less than it would have
 
 
@@ -41,15 +42,20 @@ class Examination:
 
 
 def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = ()) -> Examination:
-    """Samples what `resolve_processes` returned for `seconds` and judges it. A process that waits for its device is sampled a
-    second time, `LONGER` times as long, before the verdict says that its kernel does not end; so is one of which nothing can be
-    told while its threads wait for a processor."""
+    """Samples what `resolve_processes` returned for `seconds` and judges it.
+
+    A kernel, or a call of a second or two that keeps the GIL or an event loop, may only take its time: the verdict says that it
+    does not end when a second look, `AGAIN` times as long, says so too. A process of which nothing can be told while its threads
+    wait for a processor is sampled again as well."""
     first = _look(found, targets, seconds, words)
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
     said = {v.kind for v in first.verdicts}
-    if "kernel" not in said and not ("unknown" in said and any(s.pressed > PRESSED for s in first.seen)):
+    times = max((AGAIN.get(kind, 0.0) for kind in said), default=0.0)
+    if "unknown" in said and any(s.pressed > PRESSED for s in first.seen):
+        times = LONGER
+    if not times:
         return first
-    second = _look(found, targets, seconds * LONGER, words)
+    second = _look(found, targets, seconds * times, words)
     second.untraced = first.untraced
     for s, earlier in zip(second.seen, first.seen):
         if s.snapshot is not earlier.snapshot:

@@ -67,7 +67,7 @@ def _thread(s: ProcessSamples, th: object, edge: object) -> ThreadState:
         edge=edge,  # type: ignore[arg-type]
         native=[n.function for n in th.native],  # type: ignore[attr-defined]
         sampled=len(s.stacks.get(tid, ())) > 1,
-        holds=bool(s.gil and s.gil.count and s.gil.held.get(tid, 0) == s.gil.count),
+        holds=bool(s.gil and s.gil.count and s.gil.held.get(tid, 0) == s.gil.count and len(s.gil.switches) == 1),
         wanted=wanted / s.window if wanted is not None and s.window else None,
         call=s.calls.get(tid),
         waited=s.waited and th is s.view.main,
@@ -75,12 +75,12 @@ def _thread(s: ProcessSamples, th: object, edge: object) -> ThreadState:
 
 
 def _unreleased_gil(s: ProcessSamples, found: list[ThreadState]) -> tuple[object, list[object]] | None:
-    """(node, waiters) where one thread held the GIL at every look while others, that never had it, waited at half of them or
-    more: a waiter asks again every 5 ms, and on a machine at work it is some time until it waits again. Python makes a thread
-    give the GIL back after 5 ms when another asks, so one that runs and never does is in C code; one that was not given a
-    processor is no such thread."""
+    """(node, waiters) where one thread held the GIL all the while, by the lock's own count, and others waited at half of
+    the looks or more: a waiter asks again every 5 ms, and on a machine at work it is some time until it waits again. Python makes
+    a thread give the GIL back after 5 ms when another asks, so one that runs and never does is in C code; one that was not given
+    a processor is no such thread."""
     got = s.gil
-    if got is None or got.count < MIN_GIL_LOOKS or got.free or len(got.held) != 1:
+    if got is None or got.count < MIN_GIL_LOOKS or got.free or len(got.held) != 1 or len(got.switches) != 1:
         return None
     tid = next(iter(got.held))
     waiters = [t for t, n in got.waited.items() if n >= 0.5 * got.count and t not in got.held]

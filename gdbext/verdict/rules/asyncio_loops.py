@@ -27,7 +27,9 @@ def blocked(facts: Sequence[ProcessState]) -> Verdict | None:
                 continue
             if t.call is not None and t.call.name in ("epoll", "select", "poll") and not loop.running:
                 continue  # it waits in its selector
-            turned = loop.turned or any(c.moved for c in f.counters if "asyncio" in c.what) or bool(f.moved_tasks)
+            turned = loop.turned
+            if turned is None:
+                turned = any(c.moved for c in f.counters if "asyncio" in c.what) or bool(f.moved_tasks)
             if turned or t.state in ("T", "t"):
                 continue
             keeps = f"task {loop.running}" if loop.running else f"callback {loop.callback}" if loop.callback else "a callback"

@@ -2,10 +2,12 @@
 do."""
 
 import asyncio
+import ctypes
 import hashlib
 import itertools
 import queue
 import signal
+import socket
 import threading
 import time
 
@@ -211,3 +213,45 @@ def a_client_that_polls_a_flag(say, hung):
             await reader.readexactly(1)
 
     asyncio.run(main())
+
+
+@program("loop-blocked")
+def a_server_whose_answers_take_long(say, hung):
+    """Each is worked out on the loop: clients wait for a second and more, or for ever."""
+
+    def answer(text):
+        end = time.monotonic() + (5000 if hung else 1.3)
+        while time.monotonic() < end:
+            text = hashlib.sha256(text).digest()
+        return text
+
+    async def main():
+        async def handle(reader, writer):
+            while text := await reader.read(1):
+                writer.write(answer(text))
+                await asyncio.sleep(0)  # the others' turn
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        clients = [socket.create_connection(server.sockets[0].getsockname()) for _ in range(2)]
+        for client in clients:
+            client.sendall(b"x" * 1000)
+        say()
+        await server.serve_forever()
+
+    asyncio.run(main())
+
+
+@program("gil")
+def a_library_that_keeps_the_gil_for_a_second(say, hung):
+    """Or for good, where the work has no end."""
+    library = ctypes.PyDLL(None)
+
+    def call():
+        while True:
+            time.sleep(0.05)
+            library.usleep(2_000_000_000 if hung else 1_300_000)
+
+    threading.Thread(target=call, daemon=True).start()
+    say()
+    for _ in itertools.count():
+        time.sleep(0.01)
