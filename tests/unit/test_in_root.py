@@ -35,6 +35,7 @@ def root(tmp_path):
     os.symlink(str(tmp_path / "etc"), inside / "escape")  # absolute: to us it leads out
     os.symlink("/etc", inside / "absolute")
     os.symlink("../../../../etc/name", inside / "etc/deep/up")
+    os.symlink("/etc", inside / "etc/deep/from_root")
     os.symlink("loop", inside / "loop")
     os.symlink("name", inside / "etc/link")
     os.mkfifo(inside / "etc/fifo")
@@ -50,7 +51,16 @@ def read(root, path, flags=os.O_RDONLY):
 
 @pytest.mark.usefixtures("way")
 def test_links_end_in_the_root(root):
-    for path in ("etc/name", "/etc/name", "absolute/name", "etc/deep/up", "../../etc/name", "./etc//deep/../name", "etc/link"):
+    for path in (
+        "etc/name",
+        "/etc/name",
+        "absolute/name",
+        "etc/deep/up",
+        "../../etc/name",
+        "./etc//deep/../name",
+        "etc/link",
+        "etc/deep/from_root/name",
+    ):
         assert read(root, path) == b"inside", path
 
 
