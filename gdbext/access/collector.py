@@ -147,12 +147,18 @@ class Collection:
 
     def _round(self, last: bool) -> tuple[Copy, str]:
         """One stop, and the reader's answer on what it brought. `last`: the reader walks during the stop too."""
+        growth = None
+        if self.heap:  # chosen anew: on a machine at full load seconds have gone by
+            text = read_maps(self.pid)[0]
+            growth = resident.Growth(self.tid, text)
+            self.maps = parse_maps(text)
+            self.heap_spans = resident.select(self.tid, self.maps, self.heap).spans
         writable = Writable(self.maps)
         pages = {p for p in self.wanted if p in writable}
         # What grows, a frame stack say, grows next door.
         pages |= {p + d for p in self.wanted for d in (-PAGE, PAGE) if p + d in writable}
         walker = Recorder(self.pid) if last else None
-        self.stop = stop = self._stop_and_copy(pages, walker)
+        self.stop = stop = self._stop_and_copy(pages, growth, walker)
         self.pauses.append(self.stopped.seconds)
         self.maps = stop.maps
         if walker is not None:
@@ -170,8 +176,9 @@ class Collection:
         for thread in self.live.threads():
             self.threads.setdefault(thread.tid, thread)
 
-    def _stop_and_copy(self, pages: set[int], walker: Recorder | None) -> Stop:
-        got = Stop()
+    def _stop_and_copy(self, pages: set[int], growth: resident.Growth | None, walker: Recorder | None) -> Stop:
+        """`growth`: what has come into use since the heap was chosen is copied too."""
+        got, grown = Stop(), ptrace.ReadBuffer([])
         buffer = ptrace.ReadBuffer(_joined(runs(pages) + self.heap_spans))
         arch = "aarch64" if ptrace.MACHINE == "aarch64" else "x86-64"
         ends = [(m.start, m.end) for m in self.maps if "w" in m.perms]
@@ -192,10 +199,13 @@ class Collection:
             if walker is not None:
                 walker.deadline = time.monotonic() + WALK_LIMIT
                 self.read(walker)
-            raw = read_proc(self.tid, "maps")  # parsed later; read now, since a thread's stack may be new
-        got.text = raw.decode("utf-8", "surrogateescape")
+            # parsed later; read now, since a thread's stack may be new
+            got.text = read_proc(self.tid, "maps").decode("utf-8", "surrogateescape")
+            if growth is not None:
+                grown = ptrace.ReadBuffer(_joined(growth.spans(got.text)))
+                grown.read(self.tid)
         got.maps = parse_maps(got.text)
-        for address, data in buffer.pieces() + tops.pieces():
+        for address, data in buffer.pieces() + tops.pieces() + grown.pieces():
             for i in range(0, len(data) - PAGE + 1, PAGE):
                 got.memory[address + i] = bytes(data[i : i + PAGE])
         return got

@@ -9,6 +9,7 @@ size has bit 1 set).
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 import os
 import struct
@@ -31,6 +32,7 @@ IS_MMAPPED, SIZE_BITS = 2, 7
 MIN_BLOCK = 128 << 10  # glibc maps no smaller block by itself
 WALK_SECONDS = 2.0  # that looking for blocks in one mapping may take
 BATCH = 1024
+BLOCK = 64  # pages that are compared at once
 MAX_SPANS = 1 << 20  # pieces of one mapping that are told apart
 
 
@@ -42,6 +44,39 @@ class Selection:
         self.spans: list[tuple[int, int]] = []
         self.left_out: list[tuple[int, int]] = []
         self.size = 0
+
+
+class Growth:
+    """The pages of a process's private writable mappings that come into use from now on. Mappings larger than `limit` bytes are
+    left out: a GiB takes some milliseconds. `text`: the memory map as it is now."""
+
+    def __init__(self, tid: int, text: str, limit: int = 4 << 30) -> None:
+        self._tid, self._limit = tid, limit
+        self._known = dict(self._blocks(text))
+
+    def _blocks(self, text: str) -> Iterator[tuple[int, bytes]]:
+        """`(address, one byte for each page)` of aligned pieces of BLOCK pages; nothing where it may not be looked at."""
+        with contextlib.suppress(OSError), open(f"/proc/{self._tid}/pagemap", "rb", buffering=0) as file:
+            for line in text.splitlines():
+                span, perms, rest = line.split(" ", 2)
+                start, end = (int(word, 16) for word in span.split("-"))
+                if perms != "rw-p" or end - start > self._limit or "/dev/" in rest:
+                    continue
+                low, high = start // (BLOCK * PAGE) * (BLOCK * PAGE), -(-end // (BLOCK * PAGE)) * (BLOCK * PAGE)
+                for at, flags in _entries(file.fileno(), low, high):
+                    for i in range(0, len(flags), BLOCK):
+                        yield at + PAGE * i, flags[i : i + BLOCK]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """`[(start, end)]` of the pages that have come into use; `text`: the memory map as it is now. Takes milliseconds: the
+        process may stand still meanwhile."""
+        found = []
+        for base, flags in self._blocks(text):
+            before = self._known.get(base, b"")
+            if flags != before:
+                new = [base + PAGE * i for i, (a, b) in enumerate(zip(flags, before or bytes(BLOCK))) if a > b]
+                found += [(page, page + PAGE) for page in new]
+        return found
 
 
 def select(tid: int, maps: Sequence[Mapping], limit: int) -> Selection:

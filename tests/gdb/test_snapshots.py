@@ -350,6 +350,33 @@ def test_one_big_block_is_left_out_and_what_shares_its_mapping_is_kept(tmp_path)
     assert start and any("200.0 MiB at 0x" in reason for reason in said["partial"]) and os.path.getsize(file) < 150 << 20
 
 
+AT_WORK = """
+import asyncio, random
+kept = []
+async def leaf():
+    await asyncio.sleep(random.random() / 20)
+    return [bytes(50) for _ in range(20)]
+async def work():
+    while len(kept) < 200000 or kept.clear() is None:
+        kept.append(await asyncio.create_task(leaf()))
+async def main():
+    print("up", flush=True)
+    await asyncio.gather(*(work() for _ in range(200)))
+asyncio.run(main())
+"""
+
+
+def test_what_a_process_began_to_use_just_before_it_stood_still_is_in_its_snapshot(tmp_path):
+    with spawned([sys.executable, "-c", AT_WORK], ready="up") as child:
+        for number in range(3):
+            time.sleep(0.5)  # it needs ever more memory
+            answer(f"llm-snapshot {child.pid} -o {tmp_path}/{number} -json")
+    for number in range(3):
+        said = answer(f"pytasks -on {tmp_path}/{number} -json")
+        assert not [reason for reason in said["partial"] if "not in the snapshot" in reason], said["partial"][:3]
+        assert len(said["tasks"]) > 300
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_no_copy_of_memory_has_a_name(number, tmp_path):
     """It holds secrets: nothing of it is to be found on the disk, at any moment, nor when the command is ended in the middle."""

@@ -66,6 +66,30 @@ def test_pages_in_use_that_never_adjoin_fill_nobodys_memory(tmp_path, monkeypatc
     assert found.left_out == [(0, count * PAGE)] and found.size == 8 * PAGE
 
 
+def test_what_comes_into_use_after_a_look_is_found_in_old_mappings_and_new_ones():
+    def anonymous(pages):
+        memory = mmap.mmap(-1, pages * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        return memory
+
+    def maps():
+        with open("/proc/self/maps") as f:
+            return f.read()
+
+    old, large = anonymous(300), anonymous(6000)
+    large.madvise(mmap.MADV_DONTDUMP)  # else the kernel makes them one mapping
+    start, beyond = touched(old, 0, 1, 2), touched(large, 0)
+    growth = resident.Growth(os.getpid(), maps(), 5000 * PAGE)
+    new = anonymous(200)
+    fresh = touched(new, 5, 130)
+    touched(old, 2, 3, 250)
+    touched(large, 1000)
+    pages = [page for page, _ in growth.spans(maps())]
+    assert [page for page in pages if start <= page < start + 300 * PAGE] == [start + n * PAGE for n in (3, 250)]
+    assert [page for page in pages if fresh <= page < fresh + 200 * PAGE] == [fresh + n * PAGE for n in (5, 130)]
+    assert not [page for page in pages if beyond <= page < beyond + 6000 * PAGE]
+
+
 def test_a_block_that_malloc_mapped_is_cut_out_of_what_shares_its_mapping():
     area = mmap.mmap(-1, 300 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     area.madvise(mmap.MADV_NOHUGEPAGE)
