@@ -81,8 +81,11 @@ class LlmLayers(Command):
         processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.rank or "")
         if not processes:
             raise GdbextError("no process is attached: llm-attach one")
+        roots = [_root(process) for process in processes]
+        if any(roots):  # an engine's: its front end and its scheduler may have no model
+            processes, roots = zip(*((process, root) for process, root in zip(processes, roots) if root))
         ranks = [_Rank(session, process, args, len(processes) > 1) for process in processes]
-        recorders = [steps.Recorder(r.process, args.step, r.keep, r.started, r.root()) for r in ranks]
+        recorders = [steps.Recorder(r.process, args.step, r.keep, r.started, root) for r, root in zip(ranks, roots)]
         try:
             why = steps.Recording(recorders).go(getattr(args, "for"))
             partial = [why] if why else []
@@ -122,6 +125,13 @@ def compare_records(words: Sequence[str], tolerance: float | None, every: bool =
     return Answer(found, lambda style: comparison_text(found, every, style), partial)
 
 
+def _root(process: Any) -> int:
+    """The address of the model that an engine's process calls, 0 for another program."""
+    model = models.model_of(process.rt)
+    inner = models.inner_model(model) if model is not None else None
+    return inner.address if inner is not None else 0
+
+
 class _Rank:
     """What is recorded of one process: `rows`, and `data` once the step is over."""
 
@@ -139,12 +149,6 @@ class _Rank:
             render_files.refuse_existing(self.path, "-o", args.force)
         if args.save:
             self.values = records.Values(os.path.splitext(self.path)[0] + ".safetensors", args.force)
-
-    def root(self) -> int:
-        """The address of the model that an engine's process calls, 0 for another program."""
-        model = models.model_of(self.process.rt)
-        inner = models.inner_model(model) if model is not None else None
-        return inner.address if inner is not None else 0
 
     def started(self, nodes: dict[int, Any]) -> None:
         """The tree of modules is known. Inside stop()."""

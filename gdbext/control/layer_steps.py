@@ -82,8 +82,10 @@ class Recorder:
         for thread in rt.threads():
             frames = list(rt.dialect.walk(rt, thread.address))
             for frame in frames:
-                stands = live_gdb.pending_offsets.get((self.process.pid, frame.address))
-                if frame.code == self.code and stands not in offsets:  # one that stands at its return does not come by again
+                # One that stands at its return does not come by again. A rank that ran on from there may be inside of another
+                # call, whose frame has the same address: that one has frames in it.
+                stands = live_gdb.pending_offsets.get((self.process.pid, frame.address)) if frame is frames[0] else None
+                if frame.code == self.code and stands not in offsets:
                     self.before.add((thread.tid, frame.address))
             found = self.forward(frames)
             if found:
@@ -154,7 +156,7 @@ class Recorder:
         return True
 
     def returns(self, stop: StopContext, constant: int | None) -> bool:
-        """A module's call is about to return in some thread. -> whether the step is over."""
+        """Keeps what is to be kept of a return. -> whether the step that counts is over."""
         began = time.perf_counter()
         self.stops += 1
         thread = self.threads.setdefault(stop.tid, Thread())

@@ -1,8 +1,9 @@
 """Sourced in a gdb that has the pack: overwrites memory of an engine's processes, which nobody but a test does, and puts it back.
 
 `stale()`: the hash of the first block of vLLM's only request, in the engine core; `overwrite()`: that block's keys of layer 1 on
-TP1; `overwrite_slot()`: the values of the first slot of SGLang's only request likewise; `grow(LABEL, PATH)`: 1 % more in the
-weight of a module; `nan(LABEL, PATH)`: a NaN in it; `restore()`: everything."""
+TP1; `overwrite_slot()`: the values of the first slot of SGLang's first request likewise; `nan_slot()`: a NaN in them;
+`stale_page()`: the hash of the first page of a node of SGLang's prefix tree in Python, on TP0; `grow(LABEL, PATH)`: 1 % more in
+the weight of a module; `nan(LABEL, PATH)`: a NaN in it; `restore()`: everything."""
 
 import json
 import os
@@ -39,8 +40,7 @@ def poke(pid, address, data):
 
 
 def first_block():
-    (request,) = asked("llm-kv")["requests"]
-    return request["tables"]["0"][0]
+    return asked("llm-kv")["requests"][0]["tables"]["0"][0]
 
 
 def stale():
@@ -56,11 +56,27 @@ def overwrite():
     poke(rt.target.pid, layer.part("k").address(block=block * layer.ratio), struct.pack("<16f", *range(1, 17)))
 
 
-def overwrite_slot():
+def slot_values():
+    """-> (pid of TP1, the address of the values of a slot in layer 1)"""
     block = first_block()  # of the rank that came last to the end of its step: the other may be through with the request
     rt = open_runtime(ProcTarget(pids()["TP1"]))
-    part = sglang_kv.read_worker(rt, "TP1").layers[1].part("v")
-    poke(rt.target.pid, part.address(block=block), struct.pack("<16f", *range(1, 17)))
+    return rt.target.pid, sglang_kv.read_worker(rt, "TP1").layers[1].part("v").address(block=block)
+
+
+def overwrite_slot():
+    poke(*slot_values(), struct.pack("<16f", *range(1, 17)))
+
+
+def nan_slot():
+    poke(*slot_values(), struct.pack("<f", float("nan")))
+
+
+def stale_page():
+    rt = open_runtime(ProcTarget(pids()["TP0"]))
+    held = [rt.object(node.address).attr("hash_value") for node in sglang_kv.read(rt).pools[0].tree.nodes[1:]]
+    text = next(one for one in held if not one.is_none()).item(0)
+    at = text.address + rt.target.read(text.address, 256).index(text.string().encode())
+    poke(rt.target.pid, at, b"0123456789abcdef")
 
 
 def weight(label, path):

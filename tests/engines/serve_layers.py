@@ -18,6 +18,28 @@ from tiny_vllm import TINY
 PROMPT = [5 + 3 * i % 900 for i in range(70)]
 
 
+def packed(weight):
+    """A linear layer's function over a weight of its own, as vLLM's CPU makes it."""
+    from vllm import _custom_ops
+
+    handler = _custom_ops.create_onednn_mm(weight.t(), 32)
+    return lambda x, _, bias: _custom_ops.onednn_mm(handler, x, bias)
+
+
+def attention_by_torch(scale):
+    """The forward of a backend of attention (vllm/v1/attention/backends/cpu_attn.py) for a step of one whole prompt."""
+
+    def forward(layer, query, key, value, kv_cache, attn_metadata, output, **scales):
+        if attn_metadata is not None:
+            count = attn_metadata.num_actual_tokens
+            heads = [t[:count].transpose(0, 1) for t in (query, key, value)]
+            out = torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=True, scale=scale, enable_gqa=True)
+            output[:count] = out.transpose(0, 1).reshape(output[:count].shape)
+        return output
+
+    return forward
+
+
 class Harm:
     """What vLLM's workers can do besides (worker_extension_cls)."""
 
@@ -48,7 +70,9 @@ class Harm:
     def weight(self, rank):
         """1 % more in a weight of the second layer of one rank: a norm's, for the CPU's linear layers keep packed copies."""
         if self.rank == rank:
-            self._layer(2).input_layernorm.weight.data.mul_(1.01)
+            weight = self._layer(2).input_layernorm.weight.data
+            self.kept = weight.clone()
+            weight.mul_(1.01)
 
     def nan(self, rank):
         """A NaN in the output of a layer of one rank."""
@@ -62,7 +86,29 @@ class Harm:
     def mend(self, rank):
         """Takes the 1 % back."""
         if self.rank == rank:
-            self._layer(2).input_layernorm.weight.data.div_(1.01)
+            self._layer(2).input_layernorm.weight.data.copy_(self.kept)
+
+    def linear(self, rank):
+        """1 % more in a linear weight of the second layer of one rank. The CPU's linear layers keep a packed copy of it alone:
+        the weight is what the identity gives, and is packed anew."""
+        if self.rank == rank:
+            layer = self._layer(2).mlp.gate_up_proj
+            self.packed = layer.cpu_linear
+            weight = layer.cpu_linear(torch.eye(layer.input_size), layer.weight, None).t().contiguous()
+            layer.cpu_linear = packed(1.01 * weight)
+
+    def unpack(self, rank):
+        """Puts the linear weight back."""
+        if self.rank == rank:
+            self._layer(2).mlp.gate_up_proj.cpu_linear = self.packed
+
+    def attention(self, name):
+        """Swaps the backend of attention: `torch` for torch's own, which knows whole prompts alone; `vllm` puts vLLM's back."""
+        for layer in self.model_runner.model.model.layers:
+            impl = layer.self_attn.attn.impl
+            impl.__dict__.pop("forward", None)
+            if name == "torch":
+                impl.forward = attention_by_torch(impl.scale)
 
     def pull(self, rank):
         """Takes the NaN out."""

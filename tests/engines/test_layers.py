@@ -47,6 +47,27 @@ def answers(engine, count):
         time.sleep(0.2)
 
 
+def answered(gdb_path, commands):
+    """Runs {name: command}; -> (the run, {name: a function that gives the answer's JSON}, {name: the answer})"""
+    run = run_gdb(gdb_path, list(commands.values()), timeout=400)
+    said = {name: (lambda i=i: run.json(i)) for i, name in enumerate(commands)}
+    return run, said, {name: run.outputs[i] for i, name in enumerate(commands)}
+
+
+class Records:
+    """gdb commands that record a step of two ranks, and compare two."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def record(self, name):
+        return f"llm-layers -save -json -o {self.folder}/{name}.jsonl"
+
+    def compare(self, one, other):
+        files = [",".join(f"{self.folder}/{name}-TP{n}.jsonl" for n in (0, 1)) for name in (one, other)]
+        return f"llm-layers -json -compare {' '.join(files)}"
+
+
 def test_wrong_tokens_are_traced_to_layer_rank_and_block(engine, gdb_path, tmp_path):
     told = []
 
@@ -54,32 +75,38 @@ def test_wrong_tokens_are_traced_to_layer_rank_and_block(engine, gdb_path, tmp_p
         told.extend(lines)
         return f"shell printf '%s\\n' {' '.join(repr(line) for line in lines)} > {engine.words}"
 
-    def files(name):
-        return [str(tmp_path / f"{name}-TP{n}.jsonl") for n in (0, 1)]
-
+    steps = Records(tmp_path)
+    record, compare = steps.record, steps.compare
     commands = {
-        "attach": "llm-attach TP0 TP1",
+        "attach": "llm-attach EngineCore TP0 TP1",
         "hook": tell(f"hook {tmp_path}/hook", "ask 1"),
-        "a": f"llm-layers -save -json -o {tmp_path}/a.jsonl",
+        "a": record("a"),
         "again": tell("ask 1"),
-        "b": f"llm-layers -save -json -o {tmp_path}/b.jsonl",
+        "b": record("b"),
         "harm": tell("weight 1", "ask 1"),
-        "c": f"llm-layers -save -json -o {tmp_path}/c.jsonl",
+        "c": record("c"),
         "weights": "pytensors -ranks -json",
         "nan": tell("mend 1", "nan 0", "ask 1"),
         "d": "llm-layers -json",
         "clean": tell("pull 0", "ask 1"),
-        "e": f"llm-layers -save -json -o {tmp_path}/e.jsonl",
-        "same": f"llm-layers -json -compare {','.join(files('a'))} {','.join(files('b'))}",
-        "mended": f"llm-layers -json -compare {','.join(files('a'))} {','.join(files('e'))}",
-        "weight": f"llm-layers -json -compare {','.join(files('a'))} {','.join(files('c'))}",
-        "ranks": f"llm-layers -json -compare {' '.join(files('c'))}",
+        "e": record("e"),
+        "pack": tell("linear 1", "ask 1"),
+        "f": record("f"),
+        "swap": tell("unpack 1", "attention torch", "ask 1"),
+        "g": record("g"),
+        "same": compare("a", "b"),
+        "mended": compare("a", "e"),
+        "weight": compare("a", "c"),
+        "ranks": f"llm-layers -json -compare {tmp_path}/c-TP0.jsonl {tmp_path}/c-TP1.jsonl",
+        "linear": compare("a", "f"),
+        "swapped": compare("a", "g"),
         "set": "llm-break -layers nan",
-        "nan again": tell("nan 0", "ask 1"),
+        "nan again": tell("attention vllm", "nan 0", "ask 1"),
         "break": "llm-continue",
         "delete": "delete",
-        "decode": tell("pull 0", "ask 4"),
+        "decode": tell("pull 0", "ask 7"),
         "step": "llm-layers -json -step 3",
+        "next": "llm-layers -json",  # a rank that was through the step before may have run into this one
         "source": f"source {HARM}",
         "sound": "llm-kv check -deep -ranks -json",
         "make stale": "python stale()",
@@ -89,15 +116,13 @@ def test_wrong_tokens_are_traced_to_layer_rank_and_block(engine, gdb_path, tmp_p
         "restore": "python restore()",
         "detach": "llm-detach",
     }
-    run = run_gdb(gdb_path, list(commands.values()), timeout=400)
-    said = {name: (lambda i=i: run.json(i)) for i, name in enumerate(commands)}
-    text = {name: run.outputs[i] for i, name in enumerate(commands)}
+    run, said, text = answered(gdb_path, commands)
     as_planted(run, said, text)
     told.append("ask 1")
     with open(engine.words, "w") as f:
         f.write("ask 1\n")
     given = [answer for word, answer in zip(told, answers(engine, len(told))) if word == "ask 1"]
-    assert given[0] == given[1] == given[-1] and len(given) == 7, given
+    assert given[0] == given[1] == given[-1] and len(given) == 9, given
     for rank in (0, 1):
         with open(f"{tmp_path}/hook-{rank}") as f:
             seen = json.load(f)
@@ -108,12 +133,17 @@ def as_planted(run, said, text):
     """What each command named, against what was done before it."""
     steps = said["a"]()
     assert steps["partial"] == [] and [r["label"] for r in steps["ranks"]] == ["TP0", "TP1"], run.text[-3000:]
+    assert len({r["calls"] for name in ("a", "step", "next") for r in said[name]()["ranks"]}) == 1, text["next"][:1000]
     assert said["same"]()["first"] is None and all(row["equal"] for row in said["same"]()["rows"])
-    assert said["mended"]()["first"] is None
+    assert said["mended"]()["first"] is None and all(row["equal"] for row in said["mended"]()["rows"])
     first = said["weight"]()["first"]
     assert (first["path"], first["output"], first["rank"]) == ("model.layers.2.input_layernorm", "[0]", 1), first
     assert 0.005 < first["relative"] < 0.02
     assert said["ranks"]()["first"]["path"] == "model.layers.2.input_layernorm"
+    first = said["linear"]()["first"]
+    assert (first["path"], first["rank"]) == ("model.layers.2.mlp.gate_up_proj", 1) and 0.005 < first["relative"] < 0.02, first
+    differs = next(row["path"] for row in said["swapped"]()["rows"] if not row["equal"])
+    assert said["swapped"]()["first"] is None and differs == "model.layers.0.self_attn.attn", (said["swapped"](), differs)
     for rank, path in (("TP0", "model.layers.1.mlp.gate_up_proj"), ("TP1", "model.layers.1.mlp.down_proj")):
         assert next(r["path"] for r in said["d"]()["modules"] if r["rank"] == rank and r["nan"]) == path
     assert "TP0 model.layers.1.mlp.gate_up_proj (MergedColumnParallelLinear) returned 1 NaN" in text["break"], text["break"]
@@ -181,22 +211,16 @@ def do(running, truth, pids, text):
             pass
 
 
-class Steps:
-    """gdb commands that ask SGLang, record a step, and compare two."""
+class Steps(Records):
+    """Also those that ask SGLang."""
 
     def __init__(self, port, folder):
-        self.port, self.folder, self.answers = port, folder, folder / "answers"
+        super().__init__(folder)
+        self.port, self.answers = port, folder / "answers"
         self.asker = os.path.join(os.path.dirname(HARM), "ask_sglang.py")
 
     def ask(self, key, count=1):
         return f"shell {sys.executable} {self.asker} {self.port} {self.answers} {key} {count} &"
-
-    def record(self, name):
-        return f"llm-layers -save -json -o {self.folder}/{name}.jsonl"
-
-    def compare(self, one, other):
-        files = [",".join(f"{self.folder}/{name}-TP{n}.jsonl" for n in (0, 1)) for name in (one, other)]
-        return f"llm-layers -json -compare {' '.join(files)}"
 
 
 def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, running, truth, gdb_path, tmp_path):
@@ -222,7 +246,10 @@ def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, runnin
         "pull": "python restore()",
         "ask again": ask("a"),
         "prefix": record("f"),
-        "overwrite": "python overwrite_slot()",
+        "sound": "llm-kv check -deep -ranks -json",
+        "put nan": "python nan_slot()",
+        "slot nan": "llm-kv check -deep -json",
+        "overwrite": "python restore(); overwrite_slot()",
         "ask overwritten": ask("a"),
         "overwritten": record("g"),
         "restore": "python restore()",
@@ -243,9 +270,7 @@ def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, runnin
         "mended": compare("f", "h"),
         "detach": "llm-detach",
     }
-    run = run_gdb(gdb_path, list(commands.values()), timeout=400)
-    said = {name: (lambda i=i: run.json(i)) for i, name in enumerate(commands)}
-    text = {name: run.outputs[i] for i, name in enumerate(commands)}
+    run, said, text = answered(gdb_path, commands)
     for n, pid in enumerate(pids):
         with open(f"{tmp_path}/kept/hook-{pid}") as f:
             seen = json.load(f)
@@ -271,6 +296,9 @@ def as_planted_in_sglang(run, said, text, swapped):
     assert next(r["path"] for r in said["d"]()["modules"] if r["rank"] == "TP0" and r["nan"]) == path
     assert f"TP0 {path} (MergedColumnParallelLinear) returned" in text["break"], text["break"]
     assert "none of its inputs holds a NaN" in text["break"]
+    assert said["sound"]()["ok"] and {"reserved-nan", "block-nan"} <= {r["rule"] for r in said["sound"]()["rules"]}, text["sound"]
+    first = said["slot nan"]()["violations"][0]
+    assert (first["rule"], first["rank"]) == ("block-nan", "TP1") and "layer 1 v" in first["detail"], first
     first = said["slot"]()["first"]
     assert (first["path"], first["rank"]) == ("model.layers.1.self_attn.attn", 1), first
     assert said["mended"]()["first"] is None and all(row["equal"] for row in said["mended"]()["rows"])
