@@ -38,8 +38,9 @@ class LlmKv(Command):
       (gdb) llm-kv map                   one cell per block: who has it
       (gdb) llm-kv check -ranks          every invariant; with -ranks also the workers' tables against the scheduler's
 
-    check recomputes each block's hash from its request's tokens, as the release does; with -deep it also reads the blocks'
-    values: NaN in reserved and in computed blocks, copies of one prefix that differ, ranks that should hold the same.
+    check recomputes each block's hash from its request's tokens (of SGLang's prefix tree in Python each page's), as the release
+    does; with -deep it also reads the blocks' values: NaN in reserved and in computed blocks, copies of one prefix that differ,
+    ranks that should hold the same.
 
     Works in the scheduler's process (vLLM: EngineCore), in a worker (the scheduler is then read as its sibling) and on cores of
     either. `used`: owned by requests or pinned; `cached`: named by the prefix cache, free or not. A stop in the middle of an

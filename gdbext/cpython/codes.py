@@ -296,7 +296,8 @@ def at_line(rt: Runtime, file: str, line: int, codes: Sequence[Code] | None = No
     if codes is None:
         paths = [p for p in every(rt).by_file if same_file(file, p)]
         if len(paths) > 1:
-            raise GdbextError(f"{file} is {', '.join(sorted(paths)[:4])}: write more of the path")
+            more = f" and {len(paths) - 4} more" if len(paths) > 4 else ""
+            raise GdbextError(f"{file} is {', '.join(sorted(paths)[:4])}{more}: write more of the path")
         codes = _codes(rt, every(rt).by_file[paths[0]]) if paths else []
     else:
         codes = [c for c in codes if same_file(file, c.file)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Dict, Iterator, List, Sequence, Tuple
 
     from ..kvcache.addresses import Layer, Part
-    from ..kvcache.model import Cache, Worker
+    from ..kvcache.model import Cache, Request, Worker
 
 MAX_BLOCKS = 2048  # in use that are looked at
 SAMPLES = 64  # pairs of blocks that tell whether two ranks hold the same
@@ -50,13 +50,22 @@ def _computed(cache: Cache) -> Dict[int, List[int]]:
             if group.kind not in ("full", "mla") or not group.block_size:
                 continue
             pool = cache.pools[group.pool]
-            whole = (request.computed_tokens or 0) // group.block_size
+            whole = _written(request) // group.block_size
             for block in request.blocks.get(group.id, ())[:whole]:
                 if count < MAX_BLOCKS and pool.valid(block) and block not in pool.reserved:
                     own = found.setdefault(group.id, {})
                     count += block not in own
                     own[block] = None
     return {group: list(blocks) for group, blocks in found.items()}
+
+
+def _written(request: Request) -> int:
+    """How many of its tokens are in the cache of every rank, whatever step is being computed: those of a prefix that it shares,
+    and where it has sampled a token all before that one. Schedulers count a step's tokens as computed before they are."""
+    if request.output_tokens is None:
+        return request.computed_tokens or 0
+    sure = (request.prompt_tokens or 0) + request.output_tokens - 1 if request.output_tokens else 0
+    return min(request.computed_tokens or 0, max(sure, request.private or 0))
 
 
 def _parts(worker: Worker, group: int) -> Iterator[Tuple[Layer, Part]]:
@@ -117,7 +126,9 @@ def _is_zero(layer: Layer, part: Part, block: int) -> bool:
 
 
 def _apart(layer: Layer, part: Part, block: int, layer2: Layer, part2: Part, block2: int) -> str:
-    """ "relatively 0.5" for two blocks that differ beyond what their dtype explains, "" for others."""
+    """ "relatively 0.5" for two blocks that differ beyond what their dtype explains, "by NaN alone", "" for others."""
     a, b = (arrays.of_tensor(block_values(*one)) for one in ((layer, part, block), (layer2, part2, block2)))
     found = layer_compare.difference(a, b)
-    return f"relatively {found['relative']:.3g}" if found["different"] else ""
+    if not found["different"]:
+        return ""
+    return f"relatively {found['relative']:.3g}" if found["relative"] else "by NaN alone"

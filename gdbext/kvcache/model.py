@@ -289,7 +289,7 @@ class Worker:
 class TokenHashes:
     """What block hashes say, against the tokens that they stand for. `function`: by which they were recomputed, '' where their
     function is not known (`why`); `wrong`: `[(request id, block or None, detail)]`; `left_out`: requests that have more than
-    tokens in their hashes; `unread`: requests that changed under the reader."""
+    tokens in their hashes; `unread`: requests that changed under the reader; `of`: what has the hashes."""
 
     function: str = ""
     checked: int = 0
@@ -297,6 +297,7 @@ class TokenHashes:
     left_out: int = 0
     unread: int = 0
     why: str = ""
+    of: str = "requests"
 
 
 @dataclasses.dataclass

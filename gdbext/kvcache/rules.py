@@ -61,7 +61,11 @@ DOUBLE_OWNER = _rule("double-owner", "a block in two tables is a shared prefix: 
 STRAY_LINKS = _rule("stray-links", "a block outside the free queue has no links", _ALL, transient=True)
 HASH_ENTRY = _rule("hash-entry", "an entry of the prefix map leads to a block with that hash", _HASHED, transient=True)
 HASH_MISSING = _rule("hash-missing", "a block with a hash is in the prefix map", _HASHED, transient=True)
-HASH_TOKENS = _rule("hash-tokens", "a block's hash is that of the tokens in it and before it", _HASHED)
+HASH_TOKENS = _rule(
+    "hash-tokens",
+    "a block's hash is that of the tokens in it and before it",
+    _HASHED + ", SGLang 0.5.3 on with the Python tree and a storage backend or KV events",
+)
 RESERVED_NAN = _rule("reserved-nan", "a reserved block holds no NaN, which would reach attention through masked positions", "all")
 BLOCK_NAN = _rule("block-nan", "a computed block of a request holds no NaN", "all")
 PREFIX_COPY = _rule("prefix-copy", "blocks of one hash hold the same values", _HASHED)

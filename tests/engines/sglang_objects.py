@@ -10,6 +10,7 @@ first, and what is true of the whole one. With FUNCTION:N it stops in the middle
 its lines."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ import types
 from array import array
 
 import torch
+from sglang.srt.mem_cache import utils
 from sglang.srt.mem_cache.allocator import PagedTokenToKVPoolAllocator, TokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_prefix_cache import DecLockRefParams, EvictParams, InsertParams, MatchPrefixParams
@@ -209,6 +211,18 @@ def host_pool(pool, page):
     )
 
 
+def page_hashes(tokens, prior, page):
+    """As `get_hash_str` of 0.5.9, for each page; 0.5.23 would have its own compiled, which gives the same."""
+    found = []
+    for start in range(0, len(tokens), page):
+        prior = hashlib.sha256((prior or b"") + b"".join(t.to_bytes(4, "little") for t in tokens[start : start + page])).digest()
+        found.append(prior.hex())
+    return found
+
+
+utils.get_native_hash = page_hashes
+
+
 def story(variant, until=None):
     s = Scheduler(variant)
     prefix = list(range(100, 112))
@@ -223,6 +237,8 @@ def story(variant, until=None):
         row = s.req_to_token_pool.req_to_token[s.running_batch.reqs[0].kv.req_pool_idx]
         s.token_to_kv_pool_allocator.free_swa_segment(row[20 : 20 + max(2, s.page)].long(), start_pos=20)
     s.waiting_queue.append(Req("req-d", prefix + [5] * 30))
+    for node in nodes(s.tree_cache)[1:]:  # as where KV events are on
+        node.hash_value = utils.compute_node_hash_values(node, s.page)
     if variant == "host":  # what was backed up to host memory
         pool = s.tree_cache.cache_controller.mem_pool_host
         for node in nodes(s.tree_cache)[1:]:
@@ -346,7 +362,15 @@ def in_two_nodes(s, pool):
     return ["tree-twice", int(data_of(pool, first)[0]) // (1 if pool == "mamba" else s.page), pool]
 
 
-FAULTS = [freed_twice, freed_while_used, freed_in_the_tree, lost, wrong_size, of_two, short_value, in_two_nodes]
+def stale_hash(s, pool):
+    if pool != "pool":
+        return None
+    node, other = unlocked(s, pool), nodes(s.tree_cache)[1]
+    node.hash_value[-1] = next(h for n in (other, *other.children.values()) if n is not node for h in n.hash_value)
+    return ["hash-tokens", int(data_of(pool, node)[-1]) // s.page, pool if len(pools_of(s)) == 1 else ""]
+
+
+FAULTS = [stale_hash, freed_twice, freed_while_used, freed_in_the_tree, lost, wrong_size, of_two, short_value, in_two_nodes]
 
 
 def truth(s):

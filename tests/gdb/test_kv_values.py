@@ -51,6 +51,20 @@ def test_each_harm_is_named_by_rule_rank_and_block(torch_python):
             assert kv_rules() <= set(report.rules)
 
 
+def test_what_a_step_is_writing_is_not_looked_at():
+    pool = Pool("pool", BLOCKS, BLOCKS, 1)
+    for computed, output, private, looked_at in (
+        (6, 0, None, 0),
+        (6, 0, 4, 4),
+        (6, 1, 4, 6),
+        (7, 1, None, 6),
+        (7, None, None, 7),
+    ):
+        request = Request("a", "", "running", 6, computed, output, {0: list(range(1, 8))}, private=private)
+        found = kv_deep._computed(Cache("sglang", "0.5.23", [pool], [Group(0, "full", 1)], [request]))
+        assert found.get(0, []) == list(range(1, looked_at + 1)), (computed, output, private)
+
+
 def kv_rules():
     return {"reserved-nan", "block-nan", "prefix-copy", "rank-copy"}
 

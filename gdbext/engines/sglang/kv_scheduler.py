@@ -10,6 +10,7 @@ from __future__ import annotations
 from ...errors import GdbextError
 from ...kvcache.model import Cache, Group
 from ..objects import first_present, is_set, numbers, optional, stands_in, updating
+from . import kv_hashes
 from .kv_pool import moving, read_pool, waiting_frees
 from .kv_requests import explain_waits, requests_of
 from .kv_tree import read_tree
@@ -28,9 +29,9 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
     kept = {"full": allocator, "swa": None, "mamba": first_present(rows, MAMBA_POOLS)}
     if is_set(allocator, "full_attn_allocator"):
         kept.update(full=allocator.attr("full_attn_allocator"), swa=allocator.attr("swa_attn_allocator"))
+    before = moving(rt, kept.values())
     pools = {what: read_pool(rt, what, one, 1 if what == "mamba" else page) for what, one in kept.items() if one is not None}
     pool = pools["full"]
-    before = moving(rt, kept.values())
     mapping = numbers(rt, allocator.attr("full_to_swa_index_mapping")) if "swa" in pools else None
     if "swa" in pools and mapping is None:
         pools["swa"].notes.append(
@@ -46,13 +47,16 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
     for holder in (allocator, *kept.values()) if not middle else ():
         waiting = sum(waiting_frees(rt, holder)) if holder is not None else 0
         middle = f"a group of frees that is still open: {waiting} wait in it" if waiting else middle
-    if not rt.target.is_stopped and before != moving(rt, kept.values()):
-        middle = middle or "a step that was made while it was read"
+    if not rt.target.is_stopped:
+        rt.target.drop_pages()  # else it is what was read before
+        if before != moving(rt, kept.values()):
+            middle = middle or "a step that was made while it was read"
     numbered = {what: number for number, what in enumerate(pools)}
     groups = [
         Group(n, kind, pools[what].block_size, numbered[what]) for n, (what, kind) in enumerate(GROUP_KINDS) if what in pools
     ]
     cache = Cache("sglang", version, list(pools.values()), groups, requests, middle)
+    cache.token_hashes = lambda: kv_hashes.check(rt, cache)
     for one in pools.values():
         cache.notes += one.notes
     try:

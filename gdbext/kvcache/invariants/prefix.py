@@ -42,14 +42,14 @@ def check_tokens(found: Findings, cache: Cache) -> None:
     if hashes.why:
         cache.notes.append(hashes.why)
     if hashes.left_out:
-        cache.notes.append(f"{hashes.left_out} requests have more than tokens in their hashes, which were not recomputed")
+        cache.notes.append(f"{hashes.left_out} {hashes.of} have more than tokens in their hashes, which were not recomputed")
     if hashes.unread:
-        cache.notes.append(f"{hashes.unread} requests changed while their tokens were read: their hashes were not recomputed")
+        cache.notes.append(f"{hashes.unread} {hashes.of} changed while their tokens were read: their hashes were not recomputed")
     if not hashes.checked:
         return
     found.checks(HASH_TOKENS)
     for request_id, block, detail in hashes.wrong:
-        found.add(HASH_TOKENS, detail, block, request_id)
+        found.add(HASH_TOKENS, detail, block, request_id or None)
 
 
 def check_tree(found: Findings, tree: Tree) -> None:
