@@ -54,7 +54,8 @@ A CUDA core:                   llm-gpucore FILE   without a GPU""",
   (gdb) llm-continue
   llm-break 1: GPUModelRunner._sample at /…/vllm/v1/worker/gpu_model_runner.py:3443, TP0 thread 12784 "VLLM::Worker_TP", hit 1
     (logits holds 1536 NaN, 0 infinite of 3072)
-  pytensor logits -stats       how many, what the finite values are; half of them, as here: one of two ranks
+  pytensor logits -stats       how many, what the finite values are; half of them, as here: one of two ranks. The stop says what
+                               they are called: SGLang's are logits_output.next_token_logits
   llm-continue                 from then on it stops at the first module of a step that returns a NaN, with its inputs
   llm-break -layers nan        the same from the first step on, in any torch program: about 1 ms for each call of a module
   (gdb) llm-break -layers nan
