@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cpython import gc
 from ..errors import GdbextError
-from .marks import PAGE, TOP, Numbers, Places, Seen, distinct, give_back
+from .marks import PAGE, TOP, Numbers, Places, Seen, blocks, distinct, give_back
 from .model import ring_numbers, stretches
 from .rings import Rings
 from .shapes import HEAD, counted
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from .words import Columns
 
 MAX_WORDS = 1 << 19  # of objects' bodies that are gathered before they are looked at
-MAX_TABLES = 1 << 20  # whose contents are read at once, in the order of addresses
 MANY = 3 << 20  # objects that leave less memory for windows
-MAX_LENGTH = (1 << 31) - 1  # of a container
-MAX_PENDING = 1 << 21  # references to objects that the collector does not track, before these are looked at
+MAX_LENGTH = (1 << 31) - 1  # of a container; and bytes of an object, beyond which the column of sizes takes twice the memory
 
 
 class VectorWalk:
@@ -34,7 +32,11 @@ class VectorWalk:
         self.heap, self.np = heap, heap.numpy
         self.reader = Vector(heap.rt.target, heap.numpy)
         self.columns: dict[str, list[Any]] = {name: [] for name in ("addresses", "types", "sizes", "lengths")}
-        self.edges: list[tuple[Any, Any]] = []
+        self._none = self.np.zeros(0, dtype=self.np.int32)
+        self._edges: list[Any] = []  # of the nodes that are looked at: the node, and 32 bits below it what it refers to
+        self._later: list[tuple[Any, Any]] = []  # to nodes that were found after those that refer to them had been looked at
+        self._counts: list[Any] = []  # of references, by node
+        self._targets: list[Any] = []  # of all nodes, one after the other
         self.heap.numbers = Numbers(self.np)
         self._forms = self.np.zeros(0, dtype=self.np.int32)  # by number of a type
         self.seen = Seen(self.np)  # leaves, and addresses where no object is
@@ -105,51 +107,78 @@ class VectorWalk:
         first = sum(map(len, self.columns["addresses"]))
         for name, column in (("addresses", addresses), ("types", types)):
             self.columns[name].append(column)
-        for name, empty, dtype in (("sizes", 0, np.int64), ("lengths", -1, np.int32)):
+        for name, empty, dtype in (("sizes", 0, np.int32), ("lengths", -1, np.int32)):
             self.columns[name].append(np.full(len(addresses), empty, dtype=dtype))
         return range(first, first + len(addresses))
 
     def follow(self, block: range) -> range:
         """Measures the nodes of `block`, the last ones added, and adds what they hold; -> the nodes that are new."""
-        addresses, types = self.columns["addresses"][-1], self.columns["types"][-1]
-        pending, count = [(self.np.zeros(0, dtype=self.np.int32), addresses[:0])], 0
-        for sources, words in self._references(self._measured(block, addresses, types)):
-            pending.append(self._resolve(sources, words))
-            count += len(pending[-1][0])
-            if count > MAX_PENDING:
-                pending, count = [self._settle(pending)[:2]], 0
-                give_back()
-        return self._new(*self._settle(pending))
+        np, addresses, held = self.np, self.columns["addresses"][-1], []
+        for part in self._parts(addresses):
+            self._edges, pending = [], []
+            for sources, words in self._references(self._measured(block, part)):
+                pending.append(self._resolve(sources, words))
+            held.append(self._settle(pending))
+            self._join(block.start + part.start, part.stop - part.start)
+        self._counts.append(np.zeros(block.stop - sum(map(len, self._counts)), dtype=np.int32))  # of those there was no time for
+        return self._new(held)
 
-    def _measured(self, block: range, addresses: Any, types: Any) -> Iterator[tuple[Any, Shape, Columns]]:
-        """Yields (nodes, `Shape`, `Columns`) of the objects of one type in one neighbourhood, once their sizes are noted."""
-        sizes, lengths = self.columns["sizes"][-1], self.columns["lengths"][-1]
-        for places, shape, c in self._groups(addresses, types):
-            sizes[places] = self._sizes(shape, c)
-            lengths[places] = self.np.minimum(shape.length(c), MAX_LENGTH)
-            yield (block.start + places).astype(self.np.int32), shape, c
+    def _join(self, first: int, count: int) -> None:
+        """Adds to the graph what the `count` nodes from `first` on refer to."""
+        np = self.np
+        edges, at = np.empty(sum(map(len, self._edges)), dtype=np.int64), 0
+        while self._edges:
+            some = self._edges.pop()
+            edges[at : at + len(some)] = some
+            at += len(some)
+        edges.sort()
+        counts = np.zeros(count, dtype=np.int32)
+        for block in blocks(len(edges)):
+            own = np.bincount((edges[block] >> 32) - first)
+            counts[: len(own)] += own.astype(np.int32)
+        self._counts.append(counts)
+        self._targets.append(edges.astype(np.int32))
 
-    def _sizes(self, shape: Shape, c: Columns) -> Any:
-        """Bytes of each object; 0 of one that says it takes more than there is memory: it changed while it was read."""
+    def _measured(self, block: range, part: slice) -> Iterator[tuple[Any, Shape, Columns]]:
+        """Yields (nodes, `Shape`, `Columns`) of the objects of one form in one part of `block`, once their sizes are noted."""
+        np = self.np
+        addresses, types, sizes, lengths = (self.columns[name][-1] for name in ("addresses", "types", "sizes", "lengths"))
+        for places, shape, c in self._groups(addresses, types, part):
+            found, good = self._sizes(shape, c, not block.start)
+            if sizes.dtype == np.int32 and found.max() > MAX_LENGTH:
+                sizes = self.columns["sizes"][-1] = sizes.astype(np.int64)
+            sizes[places] = found
+            if not good.all():
+                types[places[~good]] = self.heap.numbers.of(np.zeros(1, dtype=np.int64))[0]
+                places, c = places[good], c.take(good)
+            lengths[places] = np.minimum(shape.length(c), MAX_LENGTH)
+            yield (block.start + places).astype(np.int32), shape, c
+
+    def _sizes(self, shape: Shape, c: Columns, tracked: bool) -> tuple[Any, Any]:
+        """-> (bytes of each object, which are objects). `Heap.keeps` says what those are that take more than there is memory."""
         sizes = shape.size(c)
         wrong = (sizes < 0) | (sizes > self.reader.total)
-        self.heap.torn += int(wrong.sum())
-        return self.np.where(wrong, 0, sizes)
+        count = int(wrong.sum())
+        return self.np.where(wrong, 0, sizes), ~wrong if count and not self.heap.keeps(count, tracked) else wrong | True
 
-    def _groups(self, addresses: Any, types: Any) -> Iterator[tuple[Any, Shape, Columns]]:
-        """Yields (places in `addresses`, `Shape`, `Columns`) of the objects of one form in one neighbourhood."""
-        np = self.np
+    def _parts(self, addresses: Any) -> Iterator[slice]:
+        """Neighbourhoods among sorted addresses of objects, as long as there is time."""
         for part in self.reader.batches(addresses):
             if self.heap.clock.late("reading objects", part.start, len(addresses)):
                 self.heap.unread += len(addresses) - part.start
                 return
-            forms, at = self._form_numbers(types[part]), addresses[part]
-            order = np.argsort(forms, kind="stable")
-            ends = np.cumsum(np.bincount(forms, minlength=len(self.heap.forms) + 1)).tolist()
-            for shape, start, end in zip(self.heap.forms, ends, ends[1:]):
-                if start < end:
-                    mine = order[start:end]
-                    yield part.start + mine, shape, self.reader.columns(at[mine], shape.need, -HEAD)
+            yield part
+
+    def _groups(self, addresses: Any, types: Any, part: slice) -> Iterator[tuple[Any, Shape, Columns]]:
+        """Yields (places in `addresses`, `Shape`, `Columns`) of the objects of one form in one neighbourhood."""
+        np = self.np
+        forms, at = self._form_numbers(types[part]), addresses[part]
+        order = np.argsort(forms, kind="stable")
+        ends = np.cumsum(np.bincount(forms, minlength=len(self.heap.forms) + 1)).tolist()
+        for shape, start, end in zip(self.heap.forms, ends, ends[1:]):
+            if start < end:
+                mine = order[start:end]
+                yield part.start + mine, shape, self.reader.columns(at[mine], shape.need, -HEAD)
 
     def _form_numbers(self, types: Any) -> Any:
         """1 + the number of the form of each type, 0 where there is none; 16 bits, which numpy sorts in one go."""
@@ -167,7 +196,7 @@ class VectorWalk:
         np = self.np
         words: list[tuple[Any, Any]] = []
         tables: dict[tuple[int, tuple[int, ...], int], list[tuple[Any, Any, Any]]] = {}
-        count = held = 0
+        count = 0
         for nodes, shape, c in groups:
             mask = ~3 if shape.tagged else ~0
             found = [c.word(offset) & mask for offset in range(*shape.body, 8)] + [word & mask for word in shape.pointers(c)]
@@ -178,15 +207,11 @@ class VectorWalk:
                 if len(some):
                     parts = tables.setdefault((table.step, table.picks, mask), [])
                     parts.append((nodes[some], table.start[some], table.count[some]))
-                    held += len(some)
             if shape.kind == "deque":
                 words += self._items(nodes, shape, c)
             if count > MAX_WORDS:
                 yield tuple(np.concatenate(column) for column in zip(*words))
                 words, count = [], 0
-            if held > MAX_TABLES:
-                yield from self._contents(tables)
-                held = 0
         if words:
             yield tuple(np.concatenate(column) for column in zip(*words))
         yield from self._contents(tables)
@@ -219,7 +244,8 @@ class VectorWalk:
         for places, nodes in self._places:
             targets = places.find(words)
             hit = targets >= 0
-            self.edges.append((sources[hit], targets[hit] if nodes is None else nodes[targets[hit]]))
+            found = targets[hit] if nodes is None else nodes[targets[hit]]
+            self._edges.append((sources[hit].astype(np.int64) << 32) | found)
             sources, words = sources[~hit], words[~hit]
         new = ~self.seen.of(words)
         sources, words = sources[new], words[new]
@@ -230,14 +256,12 @@ class VectorWalk:
         """Counts the leaves among what `pending` refers to; -> (sources, words, numbers of types) of the references to objects
         that hold others, sorted by words."""
         np, heap = self.np, self.heap
-        sources, words = np.concatenate([s for s, _ in pending]), np.concatenate([w for _, w in pending])
-        pending.clear()
+        sources, words = self._joined(pending, np.int64)
         order = np.argsort(words)
         sources, words = sources[order], words[order]
         starts = np.flatnonzero(np.diff(words, prepend=-1))
-        if not len(starts):
-            return sources, words, sources
-        unique, first = words[starts], np.minimum.reduceat(sources, starts)
+        unique = words[starts]
+        first = np.minimum.reduceat(sources, starts) if len(starts) else sources
         holds, types = np.zeros(len(unique), dtype=bool), np.zeros(len(unique), dtype=np.int32)
         for part in self.reader.batches(unique):
             own = types[part] = self._object_types(unique[part])
@@ -250,32 +274,46 @@ class VectorWalk:
         keep = np.repeat(holds, length)
         return sources[keep], words[keep], np.repeat(types[holds], length[holds])
 
-    def _new(self, sources: Any, words: Any, types: Any) -> range:
-        """Adds the objects at `words`, sorted, as nodes."""
+    def _new(self, held: list[tuple[Any, Any, Any]]) -> range:
+        """Adds the objects that `_settle` told of as nodes."""
         np = self.np
+        sources, words = self._joined([part[:2] for part in held], np.int64)
+        types = np.concatenate([self._none, *(part[2] for part in held)])
+        order = np.argsort(words)
+        words = words[order]
         starts = np.flatnonzero(np.diff(words, prepend=-1))
-        block = self._add(words[starts], types[starts])
+        block = self._add(words[starts], types[order[starts]])
         if not len(block):
             return block
         nodes = np.arange(block.start, block.stop, dtype=np.int32)
-        self.edges.append((sources, np.repeat(nodes, np.diff(starts, append=len(words)))))
+        self._later.append((sources[order], np.repeat(nodes, np.diff(starts, append=len(words)))))
         others = np.concatenate(self.columns["addresses"][1:])
         order = np.argsort(others)
         tracked = len(self.columns["addresses"][0])
         self._places[1:] = [(Places(np, others[order]), (tracked + order).astype(np.int32))]
         return block
 
+    def _joined(self, pairs: list[tuple[Any, Any]], dtype: Any) -> tuple[Any, Any]:
+        """Two columns in one piece each: nodes, and what is of `dtype`."""
+        none = self._none, self._none.astype(dtype)
+        first, second = (self.np.concatenate(column) for column in zip(none, *pairs))
+        return first, second
+
     def _count(self, sources: Any, words: Any, types: Any) -> None:
         np, heap = self.np, self.heap
-        sizes = np.zeros(len(words), dtype=np.int64)
-        for places, shape, c in self._groups(words, types):
-            sizes[places] = self._sizes(shape, c)
+        if not len(words):
+            return
+        sizes, good = np.zeros(len(words), dtype=np.int64), np.zeros(len(words), dtype=bool)
+        for places, shape, c in self._groups(words, types, slice(0, len(words))):
+            sizes[places], good[places] = self._sizes(shape, c, False)
+        sources, types, sizes = sources[good], types[good], sizes[good]
         counts, total_bytes = np.bincount(types), np.bincount(types, sizes)
         for number in np.flatnonzero(counts).tolist():
             total = heap.leaves.setdefault(heap.numbers.values[number], [0, 0])
             total[0] += int(counts[number])
             total[1] += int(total_bytes[number])
-        heap.leaf_bytes.append((sources, sizes.astype(np.int32) if not len(sizes) or sizes.max() < 1 << 31 else sizes))
+        if len(sizes):
+            heap.leaf_bytes.append((sources, sizes.astype(np.int32) if sizes.max() < 1 << 31 else sizes))
 
     def _object_types(self, words: Any) -> Any:
         """The number of the type of the object at each address; that of 0, which is no type, where none is."""
@@ -291,35 +329,35 @@ class VectorWalk:
 
     def finish(self) -> None:
         """Puts the blocks together."""
-        heap = self.heap
-        for name, parts in self.columns.items():
-            setattr(heap, name, parts[0] if sum(map(len, parts[1:])) == 0 else self.np.concatenate(parts))
-            parts.clear()
+        np, heap = self.np, self.heap
         del self.reader, self.seen, self._places
         give_back()
+        for name, (column, *others) in self.columns.items():
+            at, more = len(column), np.concatenate([column[:0], *others])
+            if more.dtype == column.dtype:
+                column.resize(at + len(more), refcheck=False)  # in place: one more column is much memory
+                column[at:] = more
+            else:
+                column = np.concatenate([column, more])
+            setattr(heap, name, column)
+        self.columns.clear()
         heap.begin, heap.targets = self._graph(len(heap.addresses))
 
     def _graph(self, count: int) -> tuple[Any, Any]:
         """`Heap.begin` and `Heap.targets`."""
         np = self.np
-        self.edges.reverse()
-        total = sum(len(sources) for sources, _ in self.edges)
-        begin = np.zeros(count + 1, dtype=np.int32 if total < 1 << 31 else np.int64)
-        for sources, _ in self.edges:
-            if len(sources):
-                least = int(sources.min())
-                counts = np.bincount(sources - least)
-                begin[least + 1 : least + 1 + len(counts)] += counts.astype(begin.dtype)
-        np.cumsum(begin, out=begin)
-        at, targets = begin[:-1].copy(), np.empty(total, dtype=np.int32)
-        while self.edges:
-            sources, found = self.edges.pop()
-            if len(sources):
-                order = np.argsort(sources, kind="stable")
-                sources = sources[order]
-                starts = np.flatnonzero(np.diff(sources, prepend=-1))
-                length = np.diff(starts, append=len(sources))
-                targets[np.repeat(at[sources[starts]] - starts, length) + np.arange(len(sources))] = found[order]
-                at[sources[starts]] += length
+        counts, targets = np.zeros(count + 1, dtype=np.int32), np.concatenate([self._none, *self._targets])
+        np.concatenate([self._none, *self._counts], out=counts[1 : 1 + sum(map(len, self._counts))])
+        begin = _begin(np, counts)
+        sources, later = self._joined(self._later, np.int32)
+        if len(sources):
+            targets = np.insert(targets, begin[sources + 1], later)
+            np.add.at(counts, sources + 1, 1)
+            begin = _begin(np, counts)
         give_back()
         return begin, targets
+
+
+def _begin(np: Any, counts: Any) -> Any:
+    """Where each node's references begin, and where the last one's end. `counts`: of each node, after a 0."""
+    return np.cumsum(counts, dtype=np.int32 if counts.sum() < 1 << 31 else np.int64)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING, Any
 
-from .marks import give_back
+from .marks import blocks, give_back
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from .model import Heap
 
 ROOT, UNREACHED = -1, -2
-AT_ONCE = 1 << 18  # nodes of a level
 FEW = 48  # nodes of a level that are cheaper one by one
 
 
@@ -45,23 +44,30 @@ class Ways:
     def _next(self, level: Any) -> Any:
         if self.np is None or len(level) < FEW:
             return self._next_singly(level)
-        np, begin = self.np, self._begin
-        level, parts = np.asarray(level, dtype=np.int32), []
-        for some in np.array_split(level, len(level) // AT_ONCE + 1):
-            start, length = begin[some].astype(np.int64), begin[some + 1] - begin[some]
-            index = np.repeat(start - (np.cumsum(length) - length), length)
-            index += np.arange(len(index))
-            targets = self._targets[index]
+        np, level, parts = self.np, self.np.asarray(level, dtype=self.np.int32), []
+        for sources, targets in self._edges(level):
             new = np.flatnonzero(self.parents[targets] == UNREACHED)
             targets, places = targets[new], np.arange(len(new), dtype=np.int32)
             self._slots[targets[::-1]] = places[::-1]  # of several that lead to the same one the first remains
             first = self._slots[targets] == places
-            self.parents[targets[first]] = np.repeat(some, length)[new[first]]
+            self.parents[targets[first]] = sources[new[first]]
             parts.append(targets[first])
         found = np.concatenate(parts)
         parts.clear()
         found.sort()
         return found
+
+    def _edges(self, level: Any) -> Iterator[tuple[Any, Any]]:
+        """Yields (sources, targets) of the references of some nodes, a part of them at once."""
+        np, begin = self.np, self._begin
+        for nodes in (level[block] for block in blocks(len(level))):
+            start, ends = begin[nodes].astype(np.int64), np.cumsum(begin[nodes + 1] - begin[nodes], dtype=np.int64)
+            start[1:] -= ends[:-1]
+            for part in blocks(int(ends[-1])):
+                own = slice(*np.searchsorted(ends, (part.start, part.stop - 1), side="right") + (0, 1))
+                length = np.diff(np.minimum(ends[own], part.stop), prepend=part.start)
+                places = np.repeat(start[own], length) + np.arange(part.start, part.stop)
+                yield np.repeat(nodes[own], length), self._targets[places]
 
     def _next_singly(self, level: Any) -> list[int]:
         found, parents = [], self.parents
@@ -91,7 +97,7 @@ class Ways:
                 for node in level if isinstance(level, list) else level.tolist():
                     total[self.parents[node]] += total[node]
             else:
-                for some in np.array_split(level, len(level) // AT_ONCE + 1):
+                for some in (level[block] for block in blocks(len(level))):
                     np.add.at(total, self.parents[some], total[some])
         return total
 

@@ -6,7 +6,10 @@ The space is cut into chunks of 1 MiB, of which a process uses few; what is know
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PAGE = 4096
 TOP = 1 << 47  # addresses lie below
@@ -24,6 +27,11 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):
         pass  # another C library than glibc
+
+
+def blocks(count: int, size: int = 1 << 18) -> Iterator[slice]:
+    """Slices of `count` values, so small that what is computed of one on the way costs no memory to speak of."""
+    return (slice(first, min(first + size, count)) for first in range(0, count, size))
 
 
 def runs_of(np: Any, values: Any) -> Any:
@@ -109,13 +117,13 @@ class Places:
 
     def __init__(self, np: Any, addresses: Any) -> None:
         self.np = np
-        chunks = addresses >> CHUNK
-        cuts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(addresses)] if len(addresses) else [0]
+        cuts = _cuts(np, addresses)
         rows = np.zeros((max(len(cuts), 2), ROW), dtype=np.uint64)  # the last is that of chunks where nothing is
         self._chunks = Sparse(np, CHUNK)
-        self._chunks.put(chunks[cuts[:-1]], np.arange(len(cuts) - 1))
+        self._chunks.put(addresses[cuts[:-1]] >> CHUNK, np.arange(len(cuts) - 1))
+        marks = np.zeros(ROW << 6, dtype=np.uint8)
         for slot, (start, end) in enumerate(zip(cuts, cuts[1:])):
-            marks = np.zeros(ROW << 6, dtype=np.uint8)
+            marks[:] = 0
             marks[(addresses[start:end] & ((1 << CHUNK) - 1)) >> GRAIN] = 1
             rows[slot] = np.packbits(marks, bitorder="little").view(np.uint64)
         self._bits = rows.reshape(-1)
@@ -135,6 +143,16 @@ class Places:
             there = (bits & bit != 0) & (some & ((1 << GRAIN) - 1) == 0)
             found[at : at + BLOCK] = np.where(there, self._before[word] + _ones(np, bits & (bit - one)), -1)
         return found
+
+
+def _cuts(np: Any, addresses: Any) -> list[int]:
+    """Where the addresses of each chunk begin among sorted ones, and where the last ones end; [0] of none."""
+    found, at, count = [0], 0, len(addresses)
+    while at < count:
+        end = ((int(addresses[at]) >> CHUNK) + 1) << CHUNK
+        at += int(np.searchsorted(addresses[at : at + (1 << CHUNK - GRAIN)], end))
+        found.append(at)
+    return found
 
 
 def _ones(np: Any, words: Any) -> Any:
@@ -173,6 +191,12 @@ class Numbers:
                 numbers[others] = np.array([self._number(value) for value in unique.tolist()], dtype=np.int32)[inverse]
             found[at : at + BLOCK] = numbers
         return found
+
+    def find(self, column: Any) -> Any:
+        """As `of`, but -1 where a value has no number, or one that another value's place keeps."""
+        np = self.np
+        slots = self._slots(column)
+        return np.where(self._keys[slots] == column, self._numbers[slots], -1)
 
     def _slots(self, values: Any) -> Any:
         return ((values >> 4) * 0x1E3779B97F4A7C15 >> 40) & ((1 << SLOTS) - 1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..cpython import gc
 from ..cpython.types import TYPE
 from ..errors import FaultError, GdbextError, LayoutError
+from .marks import blocks
 from .shapes import Shape
 
 if TYPE_CHECKING:
@@ -85,19 +86,34 @@ class Heap:
             self.forms.append(shape)
         return number
 
+    def keeps(self, count: int, tracked: bool) -> bool:
+        """Whether `count` objects that say they take more than there is memory stay, without a size: tracked ones, and what
+        changed while it was read. What is not tracked and stands still is no object: two words of C code that look like the
+        beginning of one (msgspec keeps flags beside a type)."""
+        stays = tracked or not self.rt.target.is_stopped
+        self.torn += count * stays
+        return stays
+
     def counts(self, part: slice) -> tuple[Any, Any]:
         """With numpy: how many of these nodes are of each type of `numbers`, and their bytes."""
-        np = self.numpy
-        return np.bincount(self.types[part]), np.bincount(self.types[part], self.sizes[part])
+        np, types, sizes = self.numpy, self.types[part], self.sizes[part]
+        counts, total = np.zeros(len(self.numbers.values), dtype=np.int64), np.zeros(len(self.numbers.values))
+        for block in blocks(len(types)):
+            own = types[block]
+            counts += np.bincount(own, minlength=len(counts))
+            total += np.bincount(own, sizes[block], minlength=len(total))
+        return counts, total
 
     def weights(self) -> Any:
         """The bytes of each node with the leaves that it holds first."""
         np = self.numpy
         if np is None:
             return [own + held for own, held in zip(self.sizes, self.leaf_bytes)]
-        found = self.sizes.copy()
+        found = self.sizes.astype(np.int64)
         for nodes, sizes in self.leaf_bytes:
-            np.add.at(found, nodes, sizes)
+            least = int(nodes.min())
+            own = np.bincount(nodes - least, sizes)
+            found[least : least + len(own)] += own.astype(np.int64)
         return found
 
     def kind(self, node: int) -> int:

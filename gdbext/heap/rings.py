@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..cpython.types import TYPE
-from .marks import CHUNK, Places
+from .marks import CHUNK, Places, blocks, distinct, runs_of
 from .shapes import counted
-from .words import PAGE, TOP, distinct
+from .words import PAGE, TOP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,13 +80,10 @@ class Rings:
     def _candidates(self, words: Any, chunk: int) -> tuple[Any, Any, Any]:
         """(addresses of the links, what is next, types) of what may be tracked objects in one chunk."""
         np, count = self.np, 2 * GRAINS
-        following = words[self._next : self._next + count : 2]
-        index = np.flatnonzero((following - PAGE).view(np.uint64) < TOP - PAGE)
-        places = 2 * index
-        kinds = words[places + self._type]
-        good = counted(self.rt, words[places + self._count]) & (kinds & 7 == 0) & (kinds >= PAGE) & (kinds < TOP)
-        index, kinds = index[good], kinds[good]
-        following = following[index] & ~3
+        index = np.flatnonzero(counted(self.rt, words[self._count : self._count + count : 2]))
+        kinds, following = words[self._type : self._type + count : 2][index], words[self._next : self._next + count : 2][index]
+        good = (kinds & 7 == 0) & _addresses(np, kinds) & _addresses(np, following)
+        index, kinds, following = index[good], kinds[good], following[good] & ~3
         good = (following & ((1 << GRAIN) - 1) == 0) | np.isin(following, self.heads)
         return (chunk << CHUNK) + (index[good] << GRAIN), following[good], kinds[good]
 
@@ -94,13 +91,27 @@ class Rings:
         """Keeps those whose type is one; -> the chunks that they lead to."""
         np = self.np
         lead = []
-        types = self._which_are_types(distinct(np, np.concatenate([kinds for _, _, kinds in parts])))
-        for chunk, part in zip(chunks, parts):
-            good = np.isin(part[2], types)
-            self._parts[chunk] = [part[0][good], part[1][good], self.heap.numbers.of(part[2][good])]
-            lead.append(distinct(np, self._parts[chunk][1] >> CHUNK))
+        numbers = self._type_numbers(np.concatenate([kinds for _, _, kinds in parts]))
+        ends = np.cumsum([len(kinds) for _, _, kinds in parts])
+        for chunk, part, own in zip(chunks, parts, np.split(numbers, ends)):
+            good = own >= 0
+            self._parts[chunk] = [part[0][good], part[1][good], own[good]]
+            lead.append(runs_of(np, self._parts[chunk][1] >> CHUNK))
         found = distinct(np, np.concatenate(lead))
         return found[self.reader.touches(found << CHUNK, 1 << CHUNK)]
+
+    def _type_numbers(self, kinds: Any) -> Any:
+        """The number of each type, -1 of what is none."""
+        np = self.np
+        found = self.heap.numbers.find(kinds)
+        doubt = np.flatnonzero(found < 0)
+        if len(doubt):
+            unique, inverse = np.unique(kinds[doubt], return_inverse=True)
+            numbers = np.full(len(unique), -1, dtype=np.int32)
+            good = np.isin(unique, self._which_are_types(unique))
+            numbers[good] = self.heap.numbers.of(unique[good])
+            found[doubt] = numbers[inverse]
+        return found
 
     def _which_are_types(self, addresses: Any) -> Any:
         """Those of sorted addresses where a type stands: the type of its type makes types too."""
@@ -125,15 +136,31 @@ class Rings:
         only that counts to which it leads back."""
         np = self.np
         found = self._places.find(following)
-        for i, head in enumerate(self.heads):
-            found[following == head] = -2 - i
-        doubt = np.flatnonzero(np.bincount(found[found >= 0], minlength=len(found)) > 1)
+        for block in blocks(len(found)):
+            apart = block.start + np.flatnonzero(found[block] < 0)
+            for i, head in enumerate(self.heads):
+                found[apart[following[apart] == head]] = -2 - i
+        doubt = self._wanted_twice(found)
         if len(doubt):
             before = self.reader.record(self.addresses[doubt] - self._own, self._own).word(8 - 8 * self._next) & ~3
             wrong = np.flatnonzero(np.isin(found, doubt))
             back = before[np.searchsorted(doubt, found[wrong])]
             found[wrong[back != self.addresses[wrong] - self._own]] = -1
         return found
+
+    def _wanted_twice(self, found: Any) -> Any:
+        """The indexes, sorted, that several are followed by."""
+        np = self.np
+        last, twice = np.empty(len(found), dtype=np.int32), [found[:0]]
+        for comparing in (False, True):
+            for block in blocks(len(found)):
+                own = np.flatnonzero(found[block] >= 0)
+                wanted, by = found[block][own], (block.start + own).astype(np.int32)
+                if comparing:
+                    twice.append(wanted[last[wanted] != by])
+                else:
+                    last[wanted] = by
+        return distinct(np, np.concatenate(twice))
 
     def _segments(self) -> tuple[Any, Any]:
         """Follows the lists from a part of the objects at once; -> (number of the place that leads to each object, what stands
@@ -176,3 +203,8 @@ class Rings:
         if at != closed:
             return None
         return np.flatnonzero(chosen[self._owners] & (self._owners >= 0))
+
+
+def _addresses(np: Any, words: Any) -> Any:
+    """Which of the words can be addresses."""
+    return (words - PAGE).view(np.uint64) < TOP - PAGE

@@ -119,8 +119,9 @@ class Shape:
 def counted(rt: Runtime, word: Any) -> Any:
     """Whether an object's first word can be its count of references: freed memory has a pointer there. 3.14+ keep flags above
     it."""
-    high = 0xFFFF if rt.version >= (3, 14) else 0xFFFFFFFF
-    return (word & 0xFFFFFFFF != 0) & (word >> 32 & high == 0)
+    if rt.version >= (3, 14):
+        word = word & 0xFFFFFFFFFFFF
+    return (word > 0) & (word <= 0xFFFFFFFF)
 
 
 def _kind(rt: Runtime, info: TypeInfo) -> str:

@@ -65,20 +65,21 @@ class ScalarWalk:
             shape = heap.shape(heap.types[node])
             assert shape is not None
             c = self.reader.record(heap.addresses[node], shape.need, -HEAD)
-            heap.sizes[node], heap.lengths[node] = self._size(shape, c), int(shape.length(c))
-            for word in set(self._references(shape, c)):
-                if word & 7 == 0 and PAGE <= word < TOP and word not in self.seen:
-                    self._reach(node, word, metatypes)
+            size = self._size(shape, c, not block.start)
+            if size is None:
+                heap.types[node] = 0
+            else:
+                heap.sizes[node], heap.lengths[node] = size, int(shape.length(c))
+                self._reach_all(node, set(self._references(shape, c)), metatypes)
             heap.begin.append(len(heap.targets))
         return range(first, len(heap.addresses))
 
-    def _size(self, shape: Shape, c: Columns) -> int:
-        """Bytes of an object; 0 of one that says it takes more than there is memory: it changed while it was read."""
+    def _size(self, shape: Shape, c: Columns, tracked: bool) -> int | None:
+        """Bytes of an object; of one that says it takes more than there is memory 0, or None: `Heap.keeps`."""
         size = int(shape.size(c))
         if 0 <= size <= self.reader.total:
             return size
-        self.heap.torn += 1
-        return 0
+        return 0 if self.heap.keeps(1, tracked) else None
 
     def _references(self, shape: Shape, c: Columns) -> Iterator[int]:
         mask = ~3 if shape.tagged else ~0
@@ -102,6 +103,11 @@ class ScalarWalk:
             except GdbextError:
                 pass  # damaged, or changed while it is read
 
+    def _reach_all(self, node: int, words: set[int], metatypes: set[int]) -> None:
+        for word in words:
+            if word & 7 == 0 and PAGE <= word < TOP and word not in self.seen:
+                self._reach(node, word, metatypes)
+
     def _reach(self, node: int, address: int, metatypes: set[int]) -> None:
         heap, target = self.heap, self.index.get(address)
         if target is None:
@@ -112,7 +118,9 @@ class ScalarWalk:
                 return
             if shape.leaf:
                 self.seen.add(address)
-                size = self._size(shape, self.reader.record(address, shape.need, -HEAD))
+                size = self._size(shape, self.reader.record(address, shape.need, -HEAD), False)
+                if size is None:
+                    return
                 total = heap.leaves.setdefault(kind, [0, 0])
                 total[0] += 1
                 total[1] += size

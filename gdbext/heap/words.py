@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from ..access.base import Target
 
 MASK = (1 << WINDOW) - 1
-SLOTS, FEW_SLOTS = 2048, 512  # windows that are held: 144 MiB, and 36 MiB where many objects take the memory
+WIDE = 18  # log2 of the bytes of a window of `Vector`
+SLOTS, FEW_SLOTS = 512, 160  # windows that are held: 132 MiB, and 41 MiB where many objects take the memory
 TAIL = 8192  # bytes of the next window that are held behind each one
-ROW = (1 << WINDOW) + TAIL
+ROW = (1 << WIDE) + TAIL
+AT_ONCE = 1 << 17  # records that are read at once, at most
 MAX_TABLE = 1 << 27  # entries of one table; a bigger count is damage
 LARGE = TAIL // 8  # words of a run that is read by itself
 CHUNK = 3 << 18  # words of runs that are handed out at once; a multiple of every table's step
@@ -62,6 +64,10 @@ class Columns:
     def u32(self, offset: int) -> Any:
         """The unsigned 32-bit numbers at `offset`."""
         return (self.word(offset & ~7) >> (8 * (offset & 7))) & 0xFFFFFFFF
+
+    def take(self, chosen: Any) -> Columns:
+        """The records, of many, that a mask chooses."""
+        return Columns(self.at[chosen], self._words[:, chosen], self._follow, self._base)
 
     def follow(self, pointers: Any, size: int) -> Columns:
         """The records of `size` bytes that `pointers` lead to."""
@@ -107,7 +113,7 @@ class Vector:
         self.target, self.numpy = target, numpy
         self.total, self.slots = mapped_bytes(target), FEW_SLOTS
         self._held, self._wanted, self._clock = np.full(SLOTS, -1, dtype=np.int64), np.zeros(SLOTS, dtype=np.int64), 0
-        self._slots = Sparse(np, WINDOW)
+        self._slots = Sparse(np, WIDE)
         self._data = np.zeros((SLOTS, ROW), dtype=np.uint8)
         self._words = self._data.reshape(-1).view("<i8")
         maps = [(m.start, m.end) for m in target.mappings() if m.end <= TOP]
@@ -133,18 +139,20 @@ class Vector:
         return np.append(self._starts, TOP)[place] < starts + size
 
     def batches(self, addresses: Any) -> Iterator[slice]:
-        """Slices of sorted `addresses` whose records lie in so few windows that they can be held at once."""
-        np, count = self.numpy, len(addresses)
-        cuts = np.flatnonzero(np.diff(addresses >> WINDOW)) + 1
-        starts = [0, *cuts[self.slots - 1 :: self.slots].tolist(), count]
-        for start, end in zip(starts, starts[1:]):
-            for first in range(start, end, 1 << 18):
-                yield slice(first, min(end, first + (1 << 18)))
+        """Slices of sorted `addresses` whose records lie in half of the windows that can be held: the other half is for what
+        belongs to them."""
+        np, count, room = self.numpy, len(addresses), self.slots >> 1
+        for first in range(0, count, AT_ONCE):
+            windows = addresses[first : first + AT_ONCE] >> WIDE
+            cuts = (np.flatnonzero(windows[1:] != windows[:-1]) + 1)[room - 1 :: room]
+            ends = [0, *cuts.tolist(), len(windows)]
+            yield from (slice(first + start, first + end) for start, end in zip(ends, ends[1:]))
 
     def _places(self, addresses: Any) -> Any:
         """Indexes into the words that are held, of addresses that lie in at most `slots` windows."""
         np = self.numpy
-        ids = distinct(np, runs_of(np, addresses >> WINDOW))
+        windows = addresses >> WIDE
+        ids = distinct(np, runs_of(np, windows))
         slots = self._slots.of(ids)
         self._clock += 1
         self._wanted[slots[slots >= 0]] = self._clock
@@ -156,8 +164,8 @@ class Vector:
             self._held[own], self._wanted[own] = missing, self._clock
             self._slots.put(missing, own)
             for slot, number in zip(own.tolist(), missing.tolist()):
-                self.read_into(self._data[slot], number << WINDOW, ROW)
-        return self._slots.of(addresses >> WINDOW).astype(np.int64) * (ROW >> 3) + ((addresses & MASK) >> 3)
+                self.read_into(self._data[slot], number << WIDE, ROW)
+        return self._slots.of(windows) * np.int64(ROW >> 3) + ((addresses & ((1 << WIDE) - 1)) >> 3)
 
     def _records(self, addresses: Any, count: int) -> Any:
         """`count` words from each address on, one row for each place in them."""

@@ -315,6 +315,41 @@ def test_a_ring_that_is_damaged_is_an_error():
         damaged.close()
 
 
+# A number beside a type, where something leads to it, as msgspec keeps its flags: by its looks the beginning of an object.
+LOOKS_LIKE_OBJECTS = """
+import ctypes, gc, os, struct
+kinds = [tuple, list, int, bytearray]
+blobs = [bytearray(struct.pack("<100Q", 0x400001, id(kind), *[1 << 50] * 98)) for kind in kinds]
+kept = [memoryview(blob) for blob in blobs]
+real = tuple([[]] * 3)
+gc.collect()
+print("[%s]" % ",".join(map(str, [id(real)] + [ctypes.addressof(ctypes.c_char.from_buffer(b)) for b in blobs])), flush=True)
+os.read(0, 1)
+"""
+
+
+@pytest.mark.parametrize("python", sorted({PYTHONS[0], PYTHONS[-1]}))
+def test_what_only_looks_like_an_object_is_none(python):
+    from harness.subjects import Damaged
+
+    with spawned([python, "-c", LOOKS_LIKE_OBJECTS], ready="[") as process:
+        real, *others = json.loads(process.said)
+        target = Damaged(process.pid)
+        asleep(target)
+        target.is_stopped = True
+        rt = open_runtime(target)
+        for numpy in (None, False):
+            heap = walk(rt, numpy)
+            found = {int(address): heap.kind(node) for node, address in enumerate(heap.addresses)}
+            assert heap.partial == [] and not any(found.get(address, 0) for address in others)
+            assert real in found
+        # a tracked one that says it takes more than there is memory is an object all the same, and damaged
+        target.bad = {real + rt.layout["varobj.ob_size"]: 1 << 50}
+        for numpy in (None, False):
+            assert "1 objects are no objects, or damaged" in "".join(walk(open_runtime(target), numpy).partial)
+        target.close()
+
+
 def test_the_parts_of_resident_memory_add_up(torch_python):
     code = (
         "import mmap, torch, os, threading, time\n"
