@@ -40,7 +40,7 @@ PREFETCHES = 6  # before each of them at most
 WALK_LIMIT = 0.2  # seconds that the last round may follow pointers while the process stands still
 STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
 RED_ZONE = 128  # below it: System V ABI x86-64, 3.2.2
-MAX_RUN = 256 << 20  # bytes copied as one piece
+MAX_RUN = 32 << 20  # bytes copied as one piece
 SPARE_DISK = 256 << 20  # bytes that a snapshot leaves free
 OPEN = "/proc/self/fd/"  # the name of a file that was given open, and may have no other
 NAMED = 1 << 20  # bytes: what is left out and smaller is not worth a line
@@ -65,7 +65,7 @@ class Stop:
     def __init__(self) -> None:
         self.registers: dict[int, bytes] = {}
         self.pac_mask = b""
-        self.memory: dict[int, bytes] = {}
+        self.memory: dict[int, bytes | memoryview] = {}
         self.maps: list[Mapping] = []
         self.text = ""
 
@@ -207,7 +207,7 @@ class Collection:
         got.maps = parse_maps(got.text)
         for address, data in buffer.pieces() + tops.pieces() + grown.pieces():
             for i in range(0, len(data) - PAGE + 1, PAGE):
-                got.memory[address + i] = bytes(data[i : i + PAGE])
+                got.memory[address + i] = data[i : i + PAGE]
         return got
 
     def _add_read_only(self, maps: Sequence[Mapping]) -> None:

@@ -37,7 +37,7 @@ def write_core(
     pid: int,
     threads: Sequence[tuple[int, bytes]],
     mappings: Sequence[Mapping],
-    memory: Dict[int, bytes],
+    memory: Dict[int, bytes | memoryview],
     *,
     auxv: bytes = b"",
     program: str = "",
@@ -68,7 +68,7 @@ def write_core(
         f.write(b"\0" * (-f.tell() % PAGE))
         for _, _, _, data in pieces:
             for page in data:
-                if page == ZERO:
+                if bytes(page) == ZERO:
                     f.seek(PAGE, os.SEEK_CUR)  # a hole: reads as zeros, takes no disk
                 else:
                     f.write(page)
@@ -88,7 +88,9 @@ def _notes(
     yield _note(NOTE, NOTE_TYPE, json.dumps({"version": VERSION, **note}, ensure_ascii=True).encode())
 
 
-def _pieces(mappings: Sequence[Mapping], memory: Dict[int, bytes]) -> Iterator[tuple[int, int, str, list[bytes]]]:
+def _pieces(
+    mappings: Sequence[Mapping], memory: Dict[int, bytes | memoryview]
+) -> Iterator[tuple[int, int, str, list[bytes | memoryview]]]:
     """(start, end, perms, [pages] or []) by address: runs of copied pages, and between them what was not copied."""
     pages = sorted(memory)
     for m in sorted(mappings, key=lambda m: m.start):

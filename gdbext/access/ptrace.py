@@ -14,7 +14,7 @@ import mmap
 import os
 import platform
 import struct
-import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from ..errors import GdbextError, NotFoundError
 from .permission import permission_hint
 
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Sequence
+    from typing import Any, Iterable, Iterator, Sequence
 
 PEEKUSER, POKEUSER, CONT, DETACH = 3, 6, 7, 17
 GETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4206, 0x4207
@@ -32,7 +32,8 @@ SIGSTOP_BIT = 1 << 18
 MACHINE = platform.machine()
 DEBUGREG_OFFSET = 848  # struct user (x86-64): u_debugreg
 IOV_MAX = 1024
-MAX_CALL = 0x7FFFF000  # bytes that Linux copies in one call
+CALL = 32 << 20  # bytes that one call copies, unless one range is longer
+HANDS, HANDFUL = 4, 64 << 20  # threads that copy at most, and bytes for each
 FIRST_LOOK, LOOK_AGAIN = 0.001, 0.005  # seconds after which threads that do not stop are asked whether they sleep uninterruptibly
 LASTING = 0.5  # seconds: a tracer that holds a process for longer is no reader that passes by
 
@@ -413,42 +414,68 @@ class ReadBuffer:
         for _, size in self.ranges:
             self._offsets.append(at)
             at += size
-        populate = getattr(mmap, "MAP_POPULATE", 0x8000 if sys.platform == "linux" else 0)
-        self._buffer = mmap.mmap(-1, at, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | populate) if at else None
+        self._buffer = _filled(at) if at else None
+        self._hands = min(HANDS, len(os.sched_getaffinity(0)), 1 + at // HANDFUL)
 
     def read(self, tid: int) -> None:
-        """Fills it from the memory of a thread: process_vm_readv, 1,024 ranges a call. What cannot be read stays out."""
+        """Fills it from the memory of a thread: process_vm_readv, 1,024 ranges a call. What cannot be read stays out. Many bytes
+        are copied by several threads at once."""
         if self._buffer is None:
             return
-        anchor = ctypes.c_char.from_buffer(self._buffer)
-        base, ranges, offsets, got, i = ctypes.addressof(anchor), self.ranges, self._offsets, self.got, 0
-        while i < len(ranges):
-            n, size = 1, ranges[i][1]
-            while n < IOV_MAX and i + n < len(ranges) and size + ranges[i + n][1] < MAX_CALL:
-                size += ranges[i + n][1]
-                n += 1
-            iovecs: Any = _Iovec * n
-            local = iovecs(*[(base + offsets[i + k], ranges[i + k][1]) for k in range(n)])
-            remote = iovecs(*[ranges[i + k] for k in range(n)])
-            done = int(libc.process_vm_readv(tid, local, n, remote, n, 0))
-            if done < 0:
-                if ctypes.get_errno() == errno.ESRCH:
-                    break
-                done = 0
-            k = 0
-            while k < n and done >= ranges[i + k][1]:
-                got[i + k] = ranges[i + k][1]
-                done -= got[i + k]
-                k += 1
-            if k < n:  # this one faults, perhaps half-way
-                got[i + k] = done
-                k += 1
-            i += k
+        base, calls = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer)), iter(self._calls())
+        others = [threading.Thread(target=self._read_ranges, args=(tid, base, calls)) for _ in range(self._hands - 1)]
+        for other in others:
+            other.start()
+        self._read_ranges(tid, base, calls)
+        for other in others:
+            other.join()
+
+    def _calls(self) -> list[tuple[int, int]]:
+        """`[(first, end)]` of the ranges that are read by one call."""
+        found, first, size = [], 0, 0
+        for i, (_, own) in enumerate(self.ranges):
+            if i > first and (i - first == IOV_MAX or size + own > CALL):
+                found.append((first, i))
+                first, size = i, 0
+            size += own
+        return [*found, (first, len(self.ranges))]
+
+    def _read_ranges(self, tid: int, base: int, calls: Iterator[tuple[int, int]]) -> None:
+        ranges, offsets, got = self.ranges, self._offsets, self.got
+        for i, end in calls:
+            while i < end:
+                n = end - i
+                iovecs: Any = _Iovec * n
+                local = iovecs(*[(base + offsets[i + k], ranges[i + k][1]) for k in range(n)])
+                remote = iovecs(*[ranges[i + k] for k in range(n)])
+                done = int(libc.process_vm_readv(tid, local, n, remote, n, 0))
+                if done < 0:
+                    if ctypes.get_errno() == errno.ESRCH:
+                        return
+                    done = 0
+                while i < end and done >= ranges[i][1]:
+                    got[i] = ranges[i][1]
+                    done -= got[i]
+                    i += 1
+                if i < end:  # this one faults, perhaps half-way
+                    got[i] = done
+                    i += 1
 
     def pieces(self) -> list[tuple[int, memoryview]]:
         """`[(address, memoryview)]`, each as long as could be read."""
         view = memoryview(self._buffer) if self._buffer is not None else memoryview(b"")
         return [(a, view[o : o + g]) for (a, _), o, g in zip(self.ranges, self._offsets, self.got)]
+
+
+def _filled(size: int) -> mmap.mmap:
+    """Memory that is there already, in large pages where there are such."""
+    found = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        found.madvise(getattr(mmap, "MADV_HUGEPAGE", 14))
+    except OSError:
+        pass  # a kernel without them
+    found[:: mmap.PAGESIZE] = bytes(-(-size // mmap.PAGESIZE))
+    return found
 
 
 def read_ranges(pid: int, ranges: Iterable[tuple[int, int]]) -> list[bytes]:

@@ -89,16 +89,16 @@ def is_worth(value: bytes) -> bool:
     return MIN_VALUE <= len(value) <= MAX_VALUE
 
 
-def blank(memory: MutableMapping[int, bytes], start: int, end: int) -> None:
+def blank(memory: MutableMapping[int, bytes | memoryview], start: int, end: int) -> None:
     """Zeroes a range of copied pages."""
     for page in range(start & -PAGE, end, PAGE):
         data = memory.get(page)
         if data is not None:
             low, high = max(start - page, 0), min(end - page, PAGE)
-            memory[page] = data[:low] + bytes(high - low) + data[high:]
+            memory[page] = b"".join((data[:low], bytes(high - low), data[high:]))
 
 
-def redact(memory: MutableMapping[int, bytes], secrets: Iterable[bytes]) -> None:
+def redact(memory: MutableMapping[int, bytes | memoryview], secrets: Iterable[bytes]) -> None:
     """Writes `*` over each copy of a secret, as bytes and as wide characters, and over each part that is left of one: PIECE
     characters where a thread's vector registers were put on its stack, all but a few where freed memory was used again."""
     needles = {(piece, at, form) for value in secrets for form, unit in _forms(value) for at, piece in _pieces(form, unit)}
@@ -133,7 +133,7 @@ def _pieces(form: bytes, unit: int) -> Iterator[tuple[int, bytes]]:
     return iter(pieces or [(0, form)])
 
 
-def _stretches(memory: MutableMapping[int, bytes], more: int) -> Iterator[list[int]]:
+def _stretches(memory: MutableMapping[int, bytes | memoryview], more: int) -> Iterator[list[int]]:
     """The addresses of adjoining pages, STRETCH of them and the `more` that follow at a time."""
     pages: list[int] = []
     for page in sorted(memory):

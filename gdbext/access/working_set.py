@@ -60,7 +60,9 @@ class Copy(Target):
     kind = "snapshot"
     read_log: ReadLog
 
-    def __init__(self, live: ProcTarget, memory: dict[int, bytes], maps: list[Mapping], stopped: Sequence[Thread]) -> None:
+    def __init__(
+        self, live: ProcTarget, memory: dict[int, bytes | memoryview], maps: list[Mapping], stopped: Sequence[Thread]
+    ) -> None:
         super().__init__()
         self.pid, self.arch = live.pid, live.arch
         self.live, self.memory, self.maps, self.stopped = live, memory, maps, stopped
