@@ -14,11 +14,11 @@ import mmap
 import os
 import platform
 import struct
-import threading
 import time
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError, NotFoundError
+from .background import background_thread
 from .permission import permission_hint
 
 if TYPE_CHECKING:
@@ -423,9 +423,7 @@ class ReadBuffer:
         if self._buffer is None:
             return
         base, calls = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer)), iter(self._calls())
-        others = [threading.Thread(target=self._read_ranges, args=(tid, base, calls)) for _ in range(self._hands - 1)]
-        for other in others:
-            other.start()
+        others = [background_thread(self._read_ranges, tid, base, calls) for _ in range(self._hands - 1)]
         self._read_ranges(tid, base, calls)
         for other in others:
             other.join()

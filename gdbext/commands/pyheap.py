@@ -68,7 +68,7 @@ class PyHeap(Command):
 
     A process that runs is copied in one short stop, and the copy is read ("stood still" says how long it took). With -unstopped,
     or where it cannot be copied, it is read while it runs: objects that come and go meanwhile may be missing. Either way the look
-    ends after -deadline seconds, and says what it has not read by then; a million objects take about two seconds of CPU."""
+    ends after -deadline seconds, and says what it has not read by then; a million objects take about a second of CPU."""
 
     name = "pyheap"
     tool = "heap"
@@ -208,11 +208,12 @@ def _answer(census: Census) -> dict[str, Any]:
 
 
 def _collector(state) -> dict[str, Any]:
-    names = ("count", "threshold", "objects", "collections", "collected")
+    names = ("count", "threshold", "objects", "collections", "collected", "seconds", "last")
     return {
         "enabled": state.enabled,
         "collecting": state.collecting,
         "tid": state.tid,
+        "generation": state.generation,
         "generations": [{name: getattr(g, name) for name in names} for g in state.generations],
         "frozen": state.frozen,
         "full_pause_estimate": list(state.pause),
@@ -356,10 +357,18 @@ def _totals(data) -> str:
     low, high = gc["full_pause_estimate"]
     state = "on" if gc["enabled"] else "off"
     if gc["collecting"]:
-        state += f", collecting now (thread {gc['tid']})" if gc["tid"] else ", collecting now"
+        known = [f"{what} {gc[key]}" for what, key in (("generation", "generation"), ("thread", "tid")) if gc[key] is not None]
+        state += ", collecting now" + (f" ({', '.join(known)})" if known else "")
     lines = [
         f"{data['objects']} objects, {size(data['bytes'])}; collector: {state}, {counts}, {tracked} objects in 3 generations, "
         f"{gc['frozen']} frozen",
         f"a full collection: {seconds(low)} to {seconds(high)}, an estimate by the number of objects",
     ]
+    took = [
+        f"{g['collections']} of generation {i} in {seconds(g['seconds'])}, the last in {seconds(g['last'])}"
+        for i, g in enumerate(gc["generations"])
+        if g["seconds"] is not None and g["collections"]
+    ]
+    if took:
+        lines.append("collections so far: " + "; ".join(took))
     return "\n".join(lines)

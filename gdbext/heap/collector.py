@@ -1,7 +1,7 @@
 """The state of CPython's garbage collector, as its structures say it, and what a full collection is likely to cost.
 
 Modules/gcmodule.c, Python/gc.c and pycore_gc.h of each minor: `enabled`, `collecting`, three generations of threshold and count,
-and until 3.14 what each has collected so far. How long a collection took is kept by none of them.
+what each has collected so far, and since 3.15 how long that took. When a collection that runs began is kept by none of them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..cpython import gc
+from ..errors import FaultError
 
 if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
@@ -20,17 +21,21 @@ COST = (0.05e-6, 1.0e-6)
 
 
 class Generation:
-    """`count` since its last collection, its `threshold`, `objects` in its list, and how often it was collected (None where
-    the interpreter does not tell)."""
+    """`count` since its last collection, its `threshold`, `objects` in its list; how often it was `collections` collected, how
+    many objects that `collected`, the `seconds` that it took in all and the `last` time (None where the interpreter does not
+    tell)."""
 
-    def __init__(self, count: int, threshold: int, objects: int, collections: int | None, collected: int | None) -> None:
+    def __init__(self, count: int, threshold: int, objects: int) -> None:
         self.count, self.threshold, self.objects = count, threshold, objects
-        self.collections, self.collected = collections, collected
+        self.collections: int | None = None
+        self.collected: int | None = None
+        self.seconds: float | None = None
+        self.last: float | None = None
 
 
 class Collector:
-    """`enabled`, `collecting` (now), `tid` of the thread that collects, `generations`, `frozen` objects, and `pause`: the least
-    and most seconds that a full collection may take."""
+    """`enabled`, `collecting` (now), `tid` of the thread that collects, `generation` that it collects (both None where that
+    cannot be told), `generations`, `frozen` objects, and `pause`: the least and most seconds that a full collection may take."""
 
     def __init__(self, rt: Runtime, heap: Heap) -> None:
         L, t = rt.layout, rt.target
@@ -39,16 +44,52 @@ class Collector:
         self.collecting = gc.collecting(rt)
         self.tid = _collecting_thread(rt) if self.collecting else None
         self.generations = []
-        inline = L["interp.gc.collecting"] - L["interp.gc.generation_stats"] == 72  # three of three words, no pointer to them
         for i in range(3):
             at = gc.generation(rt, interp, i)
-            stats = interp + L["interp.gc.generation_stats"] + 24 * i
-            told = (t.i64(stats), t.i64(stats + 8)) if inline else (None, None)
             count, threshold = t.i32(at + L["gcgen.count"]), t.i32(at + L["gcgen.threshold"])
-            self.generations.append(Generation(count, threshold, heap.generations[i], *told))
+            self.generations.append(Generation(count, threshold, heap.generations[i]))
+            _take_stats(rt, interp, i, self.generations[i])
+        self.generation = None
+        if self.collecting and not _incremental(rt, interp):
+            self.generation = collected_now([g.count for g in self.generations])
         self.frozen = heap.generations[3]
         visited = sum(heap.generations[:3])
         self.pause = visited * COST[0], visited * COST[1]
+
+
+def collected_now(counts: list[int]) -> int | None:
+    """The generation that a collection under way is of: it has set the counts up to its own to 0, and raised the next one's.
+    None where it has not come to that, or objects were made since."""
+    first = next((i for i, count in enumerate(counts) if count), len(counts))
+    return first - 1 if first else None
+
+
+def _incremental(rt: Runtime, interp: int) -> bool:
+    """Whether this is the collector of the first releases of 3.14, which has no generations: where later ones keep nothing it
+    notes how far it is."""
+    L = rt.layout
+    gcstate = interp + L["interp.gc.collecting"] - L["gcstate.collecting"]
+    return "gcstate.dummy1" in L and any(rt.target.read(gcstate + L["gcstate.dummy1"], 16))
+
+
+def _take_stats(rt: Runtime, interp: int, number: int, generation: Generation) -> None:
+    L, t = rt.layout, rt.target
+    at = interp + L["interp.gc.generation_stats"]
+    if "gcstats.young" in L:  # 3.15: the last ones of each, all of them sums over those before
+        try:
+            ring, key = t.u64(at) + L["gcstats.young"], "gcyoung"
+            if number:
+                ring, key = t.u64(at) + L["gcstats.old"] + (number - 1) * L["gcold.__size"], "gcold"
+            at = ring + L[f"{key}.items"] + t.u8(ring + L[f"{key}.index"]) * L["gcstat.__size"]
+            if at >= ring + L[f"{key}.index"]:
+                return
+            began, ended = t.i64(at + L["gcstat.ts_start"]), t.i64(at + L["gcstat.ts_stop"])
+            generation.seconds, generation.last = t.f64(at + L["gcstat.duration"]), (ended - began) / 1e9
+        except FaultError:
+            return
+    else:
+        at += number * L["gcstat.__size"]
+    generation.collections, generation.collected = t.i64(at + L["gcstat.collections"]), t.i64(at + L["gcstat.collected"])
 
 
 def _collecting_thread(rt: Runtime) -> int | None:

@@ -27,8 +27,11 @@ LEAVES = frozenset(
     "getset_descriptor method_descriptor wrapper_descriptor PyCapsule numpy.dtype decimal.Decimal datetime.datetime "
     "datetime.date datetime.time datetime.timedelta".split()
 )
-# Types whose own __sizeof__ counts more than their fields, beside those that `_KINDS` knows.
 OWN_SIZE = "__sizeof__"
+MEASURED = frozenset(  # types whose own one `Shape.size` gives
+    "object type str int list dict frozendict collections.OrderedDict set frozenset collections.deque bytearray array.array "
+    "numpy.ndarray code frame generator coroutine async_generator".split()
+)
 
 
 class Table:
@@ -70,7 +73,7 @@ class Shape:
     def exact(self) -> bool:
         """Whether `size` gives what `sys.getsizeof` gives."""
         try:
-            return self.kind != "object" or _sizeof_known(self.rt, self.info)
+            return _sizeof_known(self.rt, self.info)
         except GdbextError:
             return False
 
@@ -154,15 +157,16 @@ def _kind(rt: Runtime, info: TypeInfo) -> str:
 
 
 def _sizeof_known(rt: Runtime, info: TypeInfo) -> bool:
-    """Whether no class of the MRO but `object` has a `__sizeof__` of its own. Names of attributes are interned: it is asked for
-    the very str that `object` has."""
+    """Whether the `__sizeof__` of these objects is one that `size` knows. Names of attributes are interned: it is asked for the
+    very str that `object` has."""
 
     def find() -> int:
         root = next(base for base in info.bases() if base.raw_name == "object")
         return next((key for key, _ in root.entries if rt.object(key).equals(OWN_SIZE)), 0)
 
     name = rt.target.cached("the name __sizeof__", find)
-    return all(base.raw_name == "object" or all(key != name for key, _ in base.entries) for base in info.bases())
+    owners = (base.builtin_name for base in info.bases() if any(key == name for key, _ in base.entries))
+    return next(owners, "object") in MEASURED
 
 
 def _presize(rt: Runtime, flags: int) -> int:

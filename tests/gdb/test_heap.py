@@ -19,7 +19,7 @@ from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
 from gdbext.heap import growth, model, resident
-from gdbext.heap.collector import Collector
+from gdbext.heap.collector import Collector, collected_now
 from gdbext.heap.listing import Census
 from gdbext.heap.model import Clock
 from gdbext.heap.walk import walk
@@ -91,10 +91,30 @@ def test_counts_and_bytes_are_those_of_the_process(python):
         assert 0 <= sum(generations) - sum(heap.generations) <= len(FORKED) and heap.generations[1:3] == generations[1:3], seed
         state = Collector(rt, heap)
         assert [g.threshold for g in state.generations] == truth["thresholds"]
+        for own, said in zip(state.generations, truth["stats"]):
+            assert (own.collections, own.collected, own.seconds) == (said["collections"], said["collected"], said.get("duration"))
+            assert (own.last is None) == (own.seconds is None) and (own.last is None or 0 <= own.last <= own.seconds + 1e-9)
         assert not state.enabled and not state.collecting and state.frozen == heap.generations[3] > 1000
         for name, (address, length) in truth["lists"].items():
             node = census.names.node(address)
             assert heap.lengths[node] == length and census.owner(node).text == f"__main__:{name}"
+
+
+def test_arrays_and_tensors_are_counted_and_measured(torch_python):
+    with running(torch_python, "py_heap.py", "3", "numpy", "torch") as (target, _):
+        truth = settled(target)
+        rt = open_runtime(target)
+        census = Census(rt, frames_of(rt))
+        compare(census, truth)
+        sums = {s.name: s for s in census.types()}
+        tensors = sums["torch.Tensor"]
+        assert tensors.exact and (tensors.count, tensors.bytes) == (
+            truth["counts"]["torch.Tensor"],
+            truth["sizes"]["torch.Tensor"],
+        )
+        assert sums["numpy.ndarray"].exact and len(truth["arrays"]) >= 10
+        measured = [(int(census.heap.sizes[census.names.node(at)]), size) for at, size in truth["arrays"]]
+        assert all(own == said for own, said in measured), measured
 
 
 def test_without_numpy_the_answer_is_the_same():
@@ -193,7 +213,7 @@ while True:
 
 @pytest.mark.parametrize("python", sorted({PYTHONS[0], PYTHONS[len(PYTHONS) // 2], PYTHONS[-1]}))
 def test_a_copy_made_during_a_collection_has_every_object(python, tmp_path):
-    path, seen = str(tmp_path / "snapshot"), 0
+    path, seen = str(tmp_path / "snapshot"), set()
     with spawned([python, "-c", COLLECTS], ready="ready") as process:
         for _ in range(4):
             collect(process.pid, path, "gdbext.stacks.prefetch", heap=512 << 20)
@@ -203,9 +223,14 @@ def test_a_copy_made_during_a_collection_has_every_object(python, tmp_path):
             assert count + held == 20000
             state = Collector(rt, census.heap)
             if state.collecting:
-                seen += 1
+                seen.add(state.generation)
                 assert state.tid == process.pid and "collection is under way" in "".join(census.heap.partial)
-    assert seen
+    assert 2 in seen and seen <= {2, None}  # None: it stood before the counts are set back
+
+
+@pytest.mark.parametrize("counts,generation", [((0, 1, 5), 0), ((0, 0, 3), 1), ((0, 0, 0), 2), ((4, 1, 0), None)])
+def test_the_generation_that_is_collected_is_known_by_the_counts(counts, generation):
+    assert collected_now(counts) == generation
 
 
 CHURNS = """

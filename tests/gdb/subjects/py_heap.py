@@ -208,7 +208,9 @@ if os.fork() == 0:
         "counts": counts,
         "sizes": sizes,
         "held": tally(held(o)),
+        "arrays": [(id(o), sys.getsizeof(o)) for o in keep if type(o).__module__ == "numpy"],
         "thresholds": gc.get_threshold(),
+        "stats": gc.get_stats(),
         "lists": {name: (id(o), len(o)) for name, o in (("keep", keep), ("old", old), ("young", young))},
     }
     print(json.dumps(said), flush=True)
