@@ -422,9 +422,9 @@ class ReadBuffer:
         are copied by several threads at once."""
         if self._buffer is None:
             return
-        base, calls = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer)), iter(self._calls())
-        others = [background_thread(self._read_ranges, tid, base, calls) for _ in range(self._hands - 1)]
-        self._read_ranges(tid, base, calls)
+        work = (tid, ctypes.addressof(ctypes.c_char.from_buffer(self._buffer)), iter(self._calls()))
+        others = [background_thread(self._read_ranges, *work) for _ in range(self._hands - 1)]
+        self._read_ranges(*work)
         for other in others:
             other.join()
 
@@ -442,21 +442,17 @@ class ReadBuffer:
         ranges, offsets, got = self.ranges, self._offsets, self.got
         for i, end in calls:
             while i < end:
-                n = end - i
-                iovecs: Any = _Iovec * n
-                local = iovecs(*[(base + offsets[i + k], ranges[i + k][1]) for k in range(n)])
-                remote = iovecs(*[ranges[i + k] for k in range(n)])
-                done = int(libc.process_vm_readv(tid, local, n, remote, n, 0))
-                if done < 0:
-                    if ctypes.get_errno() == errno.ESRCH:
-                        return
-                    done = 0
+                iovecs: Any = _Iovec * (end - i)
+                local = iovecs(*[(base + offset, size) for offset, (_, size) in zip(offsets[i:end], ranges[i:end])])
+                done = int(libc.process_vm_readv(tid, local, end - i, iovecs(*ranges[i:end]), end - i, 0))
+                if done < 0 and ctypes.get_errno() == errno.ESRCH:
+                    return
                 while i < end and done >= ranges[i][1]:
                     got[i] = ranges[i][1]
                     done -= got[i]
                     i += 1
                 if i < end:  # this one faults, perhaps half-way
-                    got[i] = done
+                    got[i] = max(done, 0)
                     i += 1
 
     def pieces(self) -> list[tuple[int, memoryview]]:

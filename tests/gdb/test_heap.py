@@ -294,7 +294,8 @@ def test_the_command_saves_compares_and_finds_ways(tmp_path):
             (("-save", saved), "there already"),
         ):
             code, _, error = pack("pyheap", "-on", on, *words)
-            assert code == 1 and message in error and error.count("\n") == 1, error
+            said = [line for line in error.splitlines() if not line.endswith(" s")]  # how far it is, on a busy machine
+            assert code == 1 and len(said) == 1 and message in said[0], error
 
 
 def test_a_copy_that_lacks_what_objects_lie_in_is_made_again(monkeypatch):
