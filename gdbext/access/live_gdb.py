@@ -112,6 +112,7 @@ class GdbTarget(Target):
     def __init__(self, inferior: Any, label: str = "") -> None:
         super().__init__()
         self.inferior, self.pid, self.label = inferior, inferior.pid, label
+        self.arch = "aarch64" if inferior.architecture().name().startswith("aarch64") else "x86-64"
 
     @property
     def epoch(self) -> object:

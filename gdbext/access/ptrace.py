@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from typing import Any, Iterable, Iterator, Sequence
 
 PEEKUSER, POKEUSER, CONT, DETACH = 3, 6, 7, 17
-GETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4206, 0x4207
-NT_PRSTATUS, NT_X86_XSTATE, NT_ARM_PAC_MASK = 1, 0x202, 0x406
+GETREGSET, SETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4205, 0x4206, 0x4207
+NT_PRSTATUS, NT_X86_XSTATE, NT_ARM_HW_BREAK, NT_ARM_HW_WATCH, NT_ARM_PAC_MASK = 1, 0x202, 0x402, 0x403, 0x406
 WALL = 0x40000000  # waitpid: threads of any kind
 SIGSTOP_BIT = 1 << 18
 MACHINE = platform.machine()
@@ -368,6 +368,11 @@ def _register_set(tid: int, kind: int) -> bytes:
     return buffer.raw[: iov.length]
 
 
+def _set_registers(tid: int, kind: int, data: bytes) -> None:
+    iov = _Iovec(ctypes.cast(data, ctypes.c_void_p).value, len(data))
+    call(SETREGSET, tid, kind, ctypes.addressof(iov))
+
+
 def blocked_registers(pid: int, tid: int, arch: str) -> bytes | None:
     """A NT_PRSTATUS set of a thread that waits in the kernel and cannot be stopped, from /proc: the arguments of its system call,
     its stack pointer and its program counter; 0 for all others. None for a thread that runs, or may not be asked."""
@@ -393,11 +398,26 @@ def decode_registers(raw: bytes, arch: str) -> dict[str, int] | None:
 
 
 def clear_debug_registers(tid: int) -> bool:
-    """Disarms the hardware breakpoints and watchpoints of a stopped thread; True when there were any. x86-64 only."""
+    """Disarms the hardware breakpoints and watchpoints of a stopped thread; True when there were any."""
+    if MACHINE == "aarch64":
+        return sum(_disarm(tid, kind) for kind in (NT_ARM_HW_WATCH, NT_ARM_HW_BREAK)) > 0
     if MACHINE != "x86_64" or not call(PEEKUSER, tid, DEBUGREG_OFFSET + 7 * 8):
         return False
     for n in (7, 0, 1, 2, 3, 6):  # control first: an address may change only while it is disarmed
         call(POKEUSER, tid, DEBUGREG_OFFSET + n * 8, 0)
+    return True
+
+
+def _disarm(tid: int, kind: int) -> bool:
+    """As `clear_debug_registers`, those of one kind (struct user_hwdebug_state, arch/arm64/include/uapi/asm/ptrace.h): how many
+    there are, then address and control of each."""
+    state = bytearray(_register_set(tid, kind))
+    controls = range(16, 8 + 16 * state[0], 16)
+    if not any(state[at] & 1 for at in controls):
+        return False
+    for at in controls:
+        state[at : at + 4] = bytes(4)
+    _set_registers(tid, kind, bytes(state[: 8 + 16 * state[0]]))
     return True
 
 

@@ -135,3 +135,20 @@ def test_memory_in_use_is_counted_in_the_kernel_s_pages(page, tmp_path, monkeypa
         assert resident.spans(fd, start, start + entries * page, enough=3 * page - 1) is None
     finally:
         os.close(fd)
+
+
+def test_watchpoints_are_disarmed_and_their_addresses_left(monkeypatch):
+    """The kernel tells how many registers there are; no more may be set."""
+    slots = [(0x7000, 0x1FF5), (0, 0), (0x8000, 0x1FF4), (0, 0)]
+    sets = {
+        kind: bytes([4, 0, 0, 0, 0, 0, 0, 0]) + b"".join(struct.pack("<QQ", *s) for s in held) + bytes(12 * 16)
+        for kind, held in ((ptrace.NT_ARM_HW_WATCH, slots), (ptrace.NT_ARM_HW_BREAK, [(0, 0)] * 4))
+    }
+    written = {}
+    monkeypatch.setattr(ptrace, "MACHINE", "aarch64")
+    monkeypatch.setattr(ptrace, "_register_set", lambda tid, kind: written.get(kind, sets[kind]))
+    monkeypatch.setattr(ptrace, "_set_registers", lambda tid, kind, data: written.update({kind: data}))
+    assert ptrace.clear_debug_registers(1)
+    assert list(written) == [ptrace.NT_ARM_HW_WATCH]
+    assert list(struct.iter_unpack("<QQ", written[ptrace.NT_ARM_HW_WATCH][8:])) == [(0x7000, 0), (0, 0), (0x8000, 0), (0, 0)]
+    assert not ptrace.clear_debug_registers(1)
