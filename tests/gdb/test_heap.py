@@ -298,6 +298,28 @@ def test_the_command_saves_compares_and_finds_ways(tmp_path):
             assert code == 1 and len(said) == 1 and message in said[0], error
 
 
+GROWS = """
+import time
+answers = []
+print("ready", flush=True)
+while True:
+    answers.append([len(answers), "x"])
+    time.sleep(0.001)
+"""
+
+
+def test_two_looks_by_itself_find_what_grows(tmp_path):
+    with spawned([PYTHONS[0], "-c", GROWS], ready="ready") as process:
+        data = json.loads(pack("pyheap", "-on", str(process.pid), "-watch", "1", "--json")[1])
+        row = data["growth"][0]
+        assert (row["type"], row["owner"]) == ("list", "__main__:answers") and row["after"] >= row["before"] + 20
+        assert [pause["pid"] for pause in data["pauses"]] == [process.pid]
+        path = str(tmp_path / "snapshot")
+        collect(process.pid, path, "gdbext.stacks.prefetch", heap=512 << 20)
+    code, _, error = pack("pyheap", "-on", path, "-watch", "1")
+    assert code == 1 and "-watch needs a process that runs" in error, error
+
+
 def test_a_copy_that_lacks_what_objects_lie_in_is_made_again(monkeypatch):
     taken, complete, collects = [], 1, snapshots.collect
 

@@ -83,6 +83,8 @@ def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
         for word in (SECRET, "hidden-key", "hidden-token", "<img", "<script"):
             assert word not in text, word
         assert "&lt;img" in text and "Verdict" in text and "lock-held" in text and "CPython" in text and str(child.pid) in text
+        memory = text.partition("<h2>Memory</h2>")[2].partition("<h2>")[0]
+        assert "resident" in memory and "pymalloc: used" in memory and "libraries" in memory
         assert not re.search(r"<[^>]*(src|href)=|https?://", text)
         assert json.dumps(said).count(SECRET) == 0
         assert "verdict: lock-held" in run(f"llm-report {page} {child.pid} -wait 0").to_text()
