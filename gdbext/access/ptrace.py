@@ -24,13 +24,12 @@ from .permission import permission_hint
 if TYPE_CHECKING:
     from typing import Any, Iterable, Iterator, Sequence
 
-PEEKUSER, POKEUSER, CONT, DETACH = 3, 6, 7, 17
+CONT, DETACH = 7, 17
 GETREGSET, SETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4205, 0x4206, 0x4207
-NT_PRSTATUS, NT_X86_XSTATE, NT_ARM_HW_BREAK, NT_ARM_HW_WATCH, NT_ARM_PAC_MASK = 1, 0x202, 0x402, 0x403, 0x406
+NT_PRSTATUS, NT_X86_XSTATE, NT_ARM_PAC_MASK = 1, 0x202, 0x406
 WALL = 0x40000000  # waitpid: threads of any kind
 SIGSTOP_BIT = 1 << 18
 MACHINE = platform.machine()
-DEBUGREG_OFFSET = 848  # struct user (x86-64): u_debugreg
 IOV_MAX = 1024
 CALL = 32 << 20  # bytes that one call copies, unless one range is longer
 HANDS, HANDFUL = 4, 64 << 20  # threads that copy at most, and bytes for each
@@ -345,30 +344,32 @@ class Stopped:
 
 def general_registers(tid: int) -> bytes:
     """The raw NT_PRSTATUS register set of a stopped thread."""
-    return _register_set(tid, NT_PRSTATUS)
+    return register_set(tid, NT_PRSTATUS)
 
 
 def extended_registers(tid: int) -> bytes:
     """The raw NT_X86_XSTATE register set of a stopped thread: an XSAVE area."""
-    return _register_set(tid, NT_X86_XSTATE)
+    return register_set(tid, NT_X86_XSTATE)
 
 
 def pac_mask(tid: int) -> bytes:
     """The raw NT_ARM_PAC_MASK set of a stopped thread: which bits of an address may be a signature; b"" where there are none."""
     try:
-        return _register_set(tid, NT_ARM_PAC_MASK) if MACHINE == "aarch64" else b""
+        return register_set(tid, NT_ARM_PAC_MASK) if MACHINE == "aarch64" else b""
     except OSError:  # a processor without pointer authentication
         return b""
 
 
-def _register_set(tid: int, kind: int) -> bytes:
+def register_set(tid: int, kind: int) -> bytes:
+    """A raw register set of a stopped thread; raises `OSError`."""
     buffer = ctypes.create_string_buffer(1 << 14)
     iov = _Iovec(ctypes.cast(buffer, ctypes.c_void_p).value, len(buffer))
     call(GETREGSET, tid, kind, ctypes.addressof(iov))
     return buffer.raw[: iov.length]
 
 
-def _set_registers(tid: int, kind: int, data: bytes) -> None:
+def set_registers(tid: int, kind: int, data: bytes) -> None:
+    """Sets a register set of a stopped thread."""
     iov = _Iovec(ctypes.cast(data, ctypes.c_void_p).value, len(data))
     call(SETREGSET, tid, kind, ctypes.addressof(iov))
 
@@ -395,30 +396,6 @@ def decode_registers(raw: bytes, arch: str) -> dict[str, int] | None:
     if names is None or len(raw) < 8 * len(names):
         return None
     return dict(zip(names, struct.unpack_from(f"<{len(names)}Q", raw)))
-
-
-def clear_debug_registers(tid: int) -> bool:
-    """Disarms the hardware breakpoints and watchpoints of a stopped thread; True when there were any."""
-    if MACHINE == "aarch64":
-        return sum(_disarm(tid, kind) for kind in (NT_ARM_HW_WATCH, NT_ARM_HW_BREAK)) > 0
-    if MACHINE != "x86_64" or not call(PEEKUSER, tid, DEBUGREG_OFFSET + 7 * 8):
-        return False
-    for n in (7, 0, 1, 2, 3, 6):  # control first: an address may change only while it is disarmed
-        call(POKEUSER, tid, DEBUGREG_OFFSET + n * 8, 0)
-    return True
-
-
-def _disarm(tid: int, kind: int) -> bool:
-    """As `clear_debug_registers`, those of one kind (struct user_hwdebug_state, arch/arm64/include/uapi/asm/ptrace.h): how many
-    there are, then address and control of each."""
-    state = bytearray(_register_set(tid, kind))
-    controls = range(16, 8 + 16 * state[0], 16)
-    if not any(state[at] & 1 for at in controls):
-        return False
-    for at in controls:
-        state[at : at + 4] = bytes(4)
-    _set_registers(tid, kind, bytes(state[: 8 + 16 * state[0]]))
-    return True
 
 
 # ---- memory in few calls ---------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
 from . import in_root, ptrace
+from .debug_registers import clear_debug_registers
 from .model import PAGE
 from .resident import spans
 
@@ -198,7 +199,7 @@ def disarm(pid: int, known: Container[int] = ()) -> tuple[int, int]:
     with ptrace.Stopped(pid, 2.0) as stopped:
         for tid in stopped.threads:
             try:
-                cleared += ptrace.clear_debug_registers(tid)
+                cleared += clear_debug_registers(tid)
             except OSError:
                 continue  # killed meanwhile
         planted = {a: b for a, b in planted_breakpoints(pid).items() if a not in known}

@@ -1,4 +1,5 @@
-"""What `scripts/test arm` runs on a machine that is no Arm: qemu's user mode, CPythons and a C compiler for arm64.
+"""What `scripts/test arm` runs on a machine that is no Arm: qemu for programs and for a whole system, CPythons, a C compiler and
+a kernel for arm64.
 
 All are Debian's packages, which come through apt from the sources that this machine is set up with; they are unpacked into the
 cache folder, and nothing is installed."""
@@ -14,6 +15,8 @@ from .say import Failed, say
 
 MINORS = ["3.11", "3.13", "3.14"]  # bookworm, trixie, unstable
 QEMU = ("qemu-aarch64-static", "qemu-user-static")
+SYSTEM = ("qemu-system-aarch64", "qemu-system-arm")
+KERNEL = ("linux-image-arm64", "stable")  # a package and the suite that it is of
 COMPILER = ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross")
 
 
@@ -25,6 +28,20 @@ def emulator():
 def compiler():
     """The path of a C compiler for arm64; `Failed` where it cannot be had."""
     return _program(*COMPILER)
+
+
+def system():
+    """The path of a qemu that runs a whole arm64 machine; `Failed` where it cannot be had."""
+    return _program(*SYSTEM)
+
+
+def kernel():
+    """The path of an arm64 kernel; `Failed` where it cannot be had."""
+    package, suite = KERNEL
+    home = os.path.join(cache_folder(), "arm64", package)
+    if not os.path.isdir(home):
+        _unpack([package], home, suite)
+    return glob.glob(os.path.join(home, "boot", "vmlinuz-*"))[0]
 
 
 def pythons():
@@ -41,7 +58,8 @@ def _program(name, *packages):
     if not os.path.exists(start):
         _unpack(packages, home)
         os.mkdir(os.path.join(home, "bin"))
-        libraries = ":".join(glob.glob(os.path.join(home, "usr", "lib", "*-linux-gnu")))
+        folders = [os.path.join(home, *place, "lib", "*-linux-gnu") for place in (["usr"], [])]
+        libraries = ":".join(found for folder in folders for found in glob.glob(folder))
         with open(start, "w") as f:
             f.write(f'#!/bin/sh\nLD_LIBRARY_PATH={libraries} exec {home}/usr/bin/{name} "$@"\n')
         os.chmod(start, 0o755)
@@ -49,25 +67,49 @@ def _program(name, *packages):
     return start
 
 
-def _unpack(packages, home):
-    """Packages, and those that they need and the machine lacks, into the folder `home`."""
+def _unpack(packages, home, suite=""):
+    """Packages, and those that they need and the machine lacks, into the folder `home`; with a `suite` arm64's of that, and only
+    what they need of the same name: a kernel's package names the one of its version."""
     if not shutil.which("apt-get"):
         raise Failed("no apt-get: it is fetched on Debian and Ubuntu")
-    state, new = os.path.join(cache_folder(), "arm64", "apt"), home + ".new"
+    state, new = os.path.join(cache_folder(), "arm64", f"apt-{suite or 'own'}"), home + ".new"
     shutil.rmtree(new, ignore_errors=True)
     for folder in (new, os.path.join(state, "lists", "partial"), os.path.join(state, "archives", "partial")):
         os.makedirs(folder, exist_ok=True)
     apt = ["apt-get", "-qq", "-o", f"Dir::State::Lists={state}/lists", "-o", f"Dir::Cache={state}"]
     apt += ["-o", f"APT::Sandbox::User={getpass.getuser()}"]
+    if suite:
+        apt += _foreign(state, suite)
     _run([*apt, "update"], new)
     planned = _run([*apt, "install", "--simulate", "--no-install-recommends", *packages], new)
     wanted = [line.split()[1] for line in planned.splitlines() if line.startswith("Inst ")]
+    if suite:
+        wanted = [name for name in wanted if name.startswith(tuple(package.rpartition("-")[0] for package in packages))]
     _run([*apt, "download", *wanted], new)
     for file in glob.glob(os.path.join(new, "*.deb")):
         _run(["dpkg-deb", "-x", file, new], new)
         os.unlink(file)
     shutil.rmtree(home, ignore_errors=True)
     os.rename(new, home)
+
+
+def _foreign(state, suite):
+    """apt's options for packages of arm64 of one suite of the Debian mirror that this machine is set up with."""
+    said = _run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"], state)
+    mirrors = [uri for uri in said.split() if uri.rstrip("/").endswith("/debian")]
+    if not mirrors:
+        raise Failed("no Debian mirror among this machine's apt sources")
+    with open(os.path.join(state, "sources.list"), "w") as f:
+        f.write(f"deb {mirrors[0]} {suite} main\n")
+    with open(os.path.join(state, "status"), "w"):
+        pass
+    options = [
+        f"Dir::Etc::SourceList={state}/sources.list",
+        "Dir::Etc::SourceParts=/dev/null",
+        f"Dir::State::Status={state}/status",
+    ]
+    options += ["APT::Architecture=arm64", "APT::Architectures=arm64"]
+    return [word for option in options for word in ("-o", option)]
 
 
 def _run(words, folder):

@@ -88,6 +88,10 @@ class Prepared:
         except Failed as e:
             self.missing["qemu and a compiler for arm64"] = str(e)
             return
+        try:
+            self.variables["GDBEXT_TEST_ARM_SYSTEM"], self.variables["GDBEXT_TEST_ARM_KERNEL"] = arm64.system(), arm64.kernel()
+        except Failed as e:
+            self.missing["an arm64 machine"] = str(e)
         here = [os.path.basename(path) for path in arm64.pythons()]
         for minor in [m for m in arm64.MINORS if f"python{m}" not in here]:
             self._optional(

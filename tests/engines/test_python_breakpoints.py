@@ -9,7 +9,7 @@ import pytest
 from harness.engines import pid_of
 from harness.gdb_run import run_gdb
 
-from gdbext.access import ptrace
+from gdbext.access import debug_registers, ptrace
 
 PASSES = 50  # scripts/matrix counts thousands, on stand-ins
 
@@ -100,7 +100,7 @@ def test_stop_on_a_request_step_log_each_pass_and_go_on(running, name, gdb_path)
     assert said.status == 0, said.text[-500:]
     print(f"\n{name}: pauses {out[0]} ... {out[-1]}")
     with ptrace.Stopped(pid) as stopped:
-        assert stopped.threads and not any(ptrace.clear_debug_registers(t) for t in stopped.threads)
+        assert stopped.threads and not any(debug_registers.clear_debug_registers(t) for t in stopped.threads)
     answers_all(engine, in_flight(out[13]))
 
 

@@ -15,7 +15,7 @@ from harness.answers import answer
 from harness.gdb_run import INIT
 from harness.heartbeats import ROUNDS, eventually, within
 
-from gdbext.access import ptrace, recovery
+from gdbext.access import debug_registers, ptrace, recovery
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
@@ -149,7 +149,7 @@ class Watched:
         assert len(numbers) == len(set(numbers))
         for pid in self.all:
             with ptrace.Stopped(pid) as stopped:
-                assert stopped.threads and not any(ptrace.clear_debug_registers(t) for t in stopped.threads)
+                assert stopped.threads and not any(debug_registers.clear_debug_registers(t) for t in stopped.threads)
         assert within(self.runs, 60)
         return len(numbers)
 

@@ -13,7 +13,7 @@ import time
 import pytest
 from harness.heartbeats import ROUNDS, busy, eventually, heartbeats, stop
 
-from gdbext.access import ptrace, recovery
+from gdbext.access import debug_registers, ptrace, recovery
 
 # The room itself, not the command: what a test kills should do nothing but what it is killed in.
 SCRIPT = """
@@ -132,7 +132,7 @@ def test_what_a_killed_gdb_left_armed_is_disarmed(gdb_path, root, tmp_path):
         eventually(lambda: not recovery.planted_breakpoints(one.pid), "the breakpoint's byte to come back")
         assert one.runs()
         with ptrace.Stopped(one.pid) as stopped:
-            assert stopped.threads and not any(ptrace.clear_debug_registers(t) for t in stopped.threads)
+            assert stopped.threads and not any(debug_registers.clear_debug_registers(t) for t in stopped.threads)
         assert one.runs()
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gdbext.access import elf, loaded, ptrace, resident
+from gdbext.access import debug_registers, elf, loaded, ptrace, resident
 from gdbext.access.core_writer import write_core
 from gdbext.access.fake import FakeTarget
 from gdbext.access.model import PAGE, Mapping, Thread
@@ -142,13 +142,18 @@ def test_watchpoints_are_disarmed_and_their_addresses_left(monkeypatch):
     slots = [(0x7000, 0x1FF5), (0, 0), (0x8000, 0x1FF4), (0, 0)]
     sets = {
         kind: bytes([4, 0, 0, 0, 0, 0, 0, 0]) + b"".join(struct.pack("<QQ", *s) for s in held) + bytes(12 * 16)
-        for kind, held in ((ptrace.NT_ARM_HW_WATCH, slots), (ptrace.NT_ARM_HW_BREAK, [(0, 0)] * 4))
+        for kind, held in ((debug_registers.NT_ARM_HW_WATCH, slots), (debug_registers.NT_ARM_HW_BREAK, [(0, 0)] * 4))
     }
     written = {}
     monkeypatch.setattr(ptrace, "MACHINE", "aarch64")
-    monkeypatch.setattr(ptrace, "_register_set", lambda tid, kind: written.get(kind, sets[kind]))
-    monkeypatch.setattr(ptrace, "_set_registers", lambda tid, kind, data: written.update({kind: data}))
-    assert ptrace.clear_debug_registers(1)
-    assert list(written) == [ptrace.NT_ARM_HW_WATCH]
-    assert list(struct.iter_unpack("<QQ", written[ptrace.NT_ARM_HW_WATCH][8:])) == [(0x7000, 0), (0, 0), (0x8000, 0), (0, 0)]
-    assert not ptrace.clear_debug_registers(1)
+    monkeypatch.setattr(ptrace, "register_set", lambda tid, kind: written.get(kind, sets[kind]))
+    monkeypatch.setattr(ptrace, "set_registers", lambda tid, kind, data: written.update({kind: data}))
+    assert debug_registers.clear_debug_registers(1)
+    assert list(written) == [debug_registers.NT_ARM_HW_WATCH]
+    assert list(struct.iter_unpack("<QQ", written[debug_registers.NT_ARM_HW_WATCH][8:])) == [
+        (0x7000, 0),
+        (0, 0),
+        (0x8000, 0),
+        (0, 0),
+    ]
+    assert not debug_registers.clear_debug_registers(1)

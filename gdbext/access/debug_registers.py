@@ -1,0 +1,36 @@
+"""Hardware breakpoints and watchpoints of a stopped thread, disarmed through ptrace.
+
+Sources: Linux include/uapi/linux/elf.h, arch/x86/include/asm/user_64.h, arch/arm64/include/uapi/asm/ptrace.h.
+"""
+
+from __future__ import annotations
+
+from . import ptrace
+
+PEEKUSER, POKEUSER = 3, 6
+DEBUGREG_OFFSET = 848  # struct user (x86-64): u_debugreg
+NT_ARM_HW_BREAK, NT_ARM_HW_WATCH = 0x402, 0x403
+
+
+def clear_debug_registers(tid: int) -> bool:
+    """Disarms the hardware breakpoints and watchpoints of a stopped thread; True when there were any."""
+    if ptrace.MACHINE == "aarch64":
+        return sum(_disarm(tid, kind) for kind in (NT_ARM_HW_WATCH, NT_ARM_HW_BREAK)) > 0
+    if ptrace.MACHINE != "x86_64" or not ptrace.call(PEEKUSER, tid, DEBUGREG_OFFSET + 7 * 8):
+        return False
+    for n in (7, 0, 1, 2, 3, 6):  # control first: an address may change only while it is disarmed
+        ptrace.call(POKEUSER, tid, DEBUGREG_OFFSET + n * 8, 0)
+    return True
+
+
+def _disarm(tid: int, kind: int) -> bool:
+    """As `clear_debug_registers`, those of one kind (struct user_hwdebug_state, arch/arm64/include/uapi/asm/ptrace.h): how many
+    there are, then address and control of each."""
+    state = bytearray(ptrace.register_set(tid, kind))
+    controls = range(16, 8 + 16 * state[0], 16)
+    if not any(state[at] & 1 for at in controls):
+        return False
+    for at in controls:
+        state[at : at + 4] = bytes(4)
+    ptrace.set_registers(tid, kind, bytes(state[: 8 + 16 * state[0]]))
+    return True
