@@ -7,7 +7,7 @@ Scheduler, Req and what holds the host pool are FAKES with SGLang's field names,
 hold is SGLang's own. Each of several schedulers lives through the same story (prefix hits, decoding, a request that ends,
 eviction); one stays whole, the others are broken by hand in one way. Says in one line which rule, block and pool must be named
 first, and what is true of the whole one. With FUNCTION:N it stops in the middle of an update instead: inside FUNCTION after N of
-its lines."""
+its lines; with `moves` it is at work for ever."""
 
 import dataclasses
 import hashlib
@@ -96,7 +96,7 @@ class Scheduler:
         )
         if variant == "host":
             self.tree_cache.cache_controller = types.SimpleNamespace(mem_pool_host=host_pool(pool, self.page))
-        self.max_total_num_tokens, self.max_running_requests = SIZE, ROWS
+        self.max_total_num_tokens, self.max_running_requests, self.forward_ct = SIZE, ROWS, 0
         self.running_batch, self.last_batch, self.waiting_queue, self.chunked_req = Batch([]), None, [], None
 
     def take(self, req, upto):
@@ -461,6 +461,20 @@ def park_in(variant, function, count):
     raise SystemExit(f"{function} never ran {count} lines")
 
 
+def move(variant):
+    """Takes slots for its requests and gives them back, for ever."""
+    scheduler = story(variant, "before the end")
+    print(json.dumps({"pid": os.getpid()}), flush=True)
+    while True:
+        scheduler.forward_ct += 1
+        before = [req.kv.kv_allocated_len for req in scheduler.running_batch.reqs]
+        scheduler.decode(4)
+        for req, have in zip(scheduler.running_batch.reqs, before):
+            row = scheduler.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
+            scheduler.token_to_kv_pool_allocator.free_segment(row[have : have + 4].long(), start_pos=have)
+            req.kv.kv_allocated_len = req.kv.kv_committed_len = have
+
+
 def rest(scheduler, said):
     print(json.dumps(said), flush=True)
     while True:
@@ -486,6 +500,8 @@ def main():
         if os.fork():
             continue
         try:
+            if stop == "moves":
+                move(variant)
             if stop:
                 function, _, count = stop.partition(":")
                 park_in(variant, function, int(count))

@@ -102,6 +102,18 @@ def test_sglang_stopped_in_the_middle_of_an_update_is_no_fault(maker, stop):
         ]
 
 
+def test_sglang_at_work_is_not_said_to_have_lost_slots(maker):
+    with objects(maker, "mamba moves") as (rt, _):
+        moved = 0
+        for _ in range(20):
+            cache = kv_view.View(rt.target).cache()
+            lost = [v.detail for v in invariants.check(cache).violations if v.rule == "slots-lost"]
+            moved += bool(cache.mid_update)
+            assert not lost, (lost, cache.mid_update)
+            rt.target.invalidate()
+        assert moved
+
+
 @pytest.mark.parametrize("variant,slot", [("paged", 1), ("window", 0), ("window-pages", 1)])
 def test_sglang_values_of_a_block_by_part_and_where_they_lie(maker, variant, slot):
     numpy = pytest.importorskip("numpy")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..objects import in_frames, needed_in_frames
-from . import kv_scheduler, kv_worker
+from . import kv_scheduler, kv_worker, paths
 from .paths import MODELS, ROOTS
 
 TYPE_CHECKING = False
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...kvcache.model import Cache, Worker
 
 
-STEP_COUNTER = "forward_ct"  # of a scheduler
+STEP_COUNTER = paths.STEP_COUNTER
 
 
 def version(rt: Runtime) -> str:

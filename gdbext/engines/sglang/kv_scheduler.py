@@ -14,7 +14,7 @@ from . import kv_hashes
 from .kv_pool import moving, read_pool, waiting_frees
 from .kv_requests import explain_waits, requests_of
 from .kv_tree import read_tree
-from .paths import FORMING, GROUP_KINDS, HOST_POOLS, MAMBA_POOLS, READING, UPDATING
+from .paths import FORMING, GROUP_KINDS, HOST_POOLS, MAMBA_POOLS, READING, STEP_COUNTER, UPDATING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
     kept = {"full": allocator, "swa": None, "mamba": first_present(rows, MAMBA_POOLS)}
     if is_set(allocator, "full_attn_allocator"):
         kept.update(full=allocator.attr("full_attn_allocator"), swa=allocator.attr("swa_attn_allocator"))
-    before = moving(rt, kept.values())
+    before = optional(scheduler, STEP_COUNTER), moving(rt, kept.values())
     pools = {what: read_pool(rt, what, one, 1 if what == "mamba" else page) for what, one in kept.items() if one is not None}
     pool = pools["full"]
     mapping = numbers(rt, allocator.attr("full_to_swa_index_mapping")) if "swa" in pools else None
@@ -49,7 +49,7 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
         middle = f"a group of frees that is still open: {waiting} wait in it" if waiting else middle
     if not rt.target.is_stopped:
         rt.target.drop_pages()  # else it is what was read before
-        if before != moving(rt, kept.values()):
+        if before != (optional(scheduler, STEP_COUNTER), moving(rt, kept.values())):
             middle = middle or "a step that was made while it was read"
     numbered = {what: number for number, what in enumerate(pools)}
     groups = [

@@ -25,6 +25,7 @@ LOCKS = {
 # else then
 BATCHES = tuple(("running", name) for name in ("running_batch", "last_batch", "cur_batch", "cur_batch_for_debug"))
 FORMING = {"get_next_batch_to_run"}  # inside it, a batch has its slots already and stands in none of these
+STEP_COUNTER = "forward_ct"  # of a scheduler
 MAX_REQUESTS = 100_000
 MAX_NODES = 2_000_000
 MAX_SLOTS = 1 << 28
