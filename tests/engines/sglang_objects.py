@@ -10,7 +10,6 @@ first, and what is true of the whole one. With FUNCTION:N it stops in the middle
 its lines; with `moves` it is at work for ever."""
 
 import dataclasses
-import hashlib
 import json
 import os
 import signal
@@ -20,6 +19,7 @@ import traceback
 import types
 from array import array
 
+import sglang_at_work
 import torch
 from sglang.srt.mem_cache import utils
 from sglang.srt.mem_cache.allocator import PagedTokenToKVPoolAllocator, TokenToKVPoolAllocator
@@ -34,6 +34,7 @@ from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
 SIZE, WINDOW_SIZE, WINDOW, ROWS, WIDTH, STATES = 96, 64, 8, 8, 64, 12
+utils.get_native_hash = sglang_at_work.page_hashes
 PARTS = {"swa": ComponentType.SWA, "mamba": ComponentType.MAMBA}
 HEADS = dict(dtype=torch.float32, head_num=2, head_dim=8, device="cpu", enable_memory_saver=False)
 
@@ -209,18 +210,6 @@ def host_pool(pool, page):
         start_layer=0,
         end_layer=2,
     )
-
-
-def page_hashes(tokens, prior, page):
-    """As `get_hash_str` of 0.5.9, for each page; 0.5.23 would have its own compiled, which gives the same."""
-    found = []
-    for start in range(0, len(tokens), page):
-        prior = hashlib.sha256((prior or b"") + b"".join(t.to_bytes(4, "little") for t in tokens[start : start + page])).digest()
-        found.append(prior.hex())
-    return found
-
-
-utils.get_native_hash = page_hashes
 
 
 def story(variant, until=None):
@@ -461,20 +450,6 @@ def park_in(variant, function, count):
     raise SystemExit(f"{function} never ran {count} lines")
 
 
-def move(variant):
-    """Takes slots for its requests and gives them back, for ever."""
-    scheduler = story(variant, "before the end")
-    print(json.dumps({"pid": os.getpid()}), flush=True)
-    while True:
-        scheduler.forward_ct += 1
-        before = [req.kv.kv_allocated_len for req in scheduler.running_batch.reqs]
-        scheduler.decode(4)
-        for req, have in zip(scheduler.running_batch.reqs, before):
-            row = scheduler.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
-            scheduler.token_to_kv_pool_allocator.free_segment(row[have : have + 4].long(), start_pos=have)
-            req.kv.kv_allocated_len = req.kv.kv_committed_len = have
-
-
 def rest(scheduler, said):
     print(json.dumps(said), flush=True)
     while True:
@@ -501,7 +476,7 @@ def main():
             continue
         try:
             if stop == "moves":
-                move(variant)
+                sglang_at_work.move(story(variant, "before the end"))
             if stop:
                 function, _, count = stop.partition(":")
                 park_in(variant, function, int(count))

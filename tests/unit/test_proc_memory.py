@@ -76,18 +76,18 @@ def test_what_comes_into_use_after_a_look_is_found_in_old_mappings_and_new_ones(
         with open("/proc/self/maps") as f:
             return f.read()
 
-    old, large = anonymous(300), anonymous(6000)
+    old, large = anonymous(300), anonymous(600000)
     large.madvise(mmap.MADV_DONTDUMP)  # else the kernel makes them one mapping
     start, beyond = touched(old, 0, 1, 2), touched(large, 0)
-    growth = resident.Growth(os.getpid(), maps(), 5000 * PAGE)
-    new = anonymous(200)
-    fresh = touched(new, 5, 130)
+    growth = resident.Growth(os.getpid(), maps(), 500000 * PAGE)
+    new = anonymous(4000)  # larger than what the interpreter may have given back meanwhile
+    fresh = touched(new, 5, 3000)
     touched(old, 2, 3, 250)
     touched(large, 1000)
     pages = [page for page, _ in growth.spans(maps())]
     assert [page for page in pages if start <= page < start + 300 * PAGE] == [start + n * PAGE for n in (3, 250)]
-    assert [page for page in pages if fresh <= page < fresh + 200 * PAGE] == [fresh + n * PAGE for n in (5, 130)]
-    assert not [page for page in pages if beyond <= page < beyond + 6000 * PAGE]
+    assert [page for page in pages if fresh <= page < fresh + 4000 * PAGE] == [fresh + n * PAGE for n in (5, 3000)]
+    assert beyond + 1000 * PAGE not in pages
 
 
 def test_a_block_that_malloc_mapped_is_cut_out_of_what_shares_its_mapping():

@@ -1,0 +1,27 @@
+"""For sglang_objects.py: hashes of pages, and a scheduler that is never at rest."""
+
+import hashlib
+import json
+import os
+
+
+def page_hashes(tokens, prior, page):
+    """As `get_hash_str` of 0.5.9, for each page; 0.5.23 would have its own compiled, which gives the same."""
+    found = []
+    for start in range(0, len(tokens), page):
+        prior = hashlib.sha256((prior or b"") + b"".join(t.to_bytes(4, "little") for t in tokens[start : start + page])).digest()
+        found.append(prior.hex())
+    return found
+
+
+def move(scheduler):
+    """Takes slots for its requests and gives them back, for ever."""
+    print(json.dumps({"pid": os.getpid()}), flush=True)
+    while True:
+        scheduler.forward_ct += 1
+        before = [req.kv.kv_allocated_len for req in scheduler.running_batch.reqs]
+        scheduler.decode(4)
+        for req, have in zip(scheduler.running_batch.reqs, before):
+            row = scheduler.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
+            scheduler.token_to_kv_pool_allocator.free_segment(row[have : have + 4].long(), start_pos=have)
+            req.kv.kv_allocated_len = req.kv.kv_committed_len = have
