@@ -22,7 +22,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError, NotFoundError
-from . import core_writer, identity, loaded, ptrace, resident, secrets
+from . import core_writer, identity, loaded, ptrace, remote_memory, resident, secrets
 from .model import PAGE, Mapping, Thread
 from .proc import ProcTarget, boot_id, parse_maps, read_maps, read_proc
 from .working_set import MAX_PAGES, Copy, Recorder
@@ -178,8 +178,8 @@ class Collection:
 
     def _stop_and_copy(self, pages: set[int], growth: resident.Growth | None, walker: Recorder | None) -> Stop:
         """`growth`: what has come into use since the heap was chosen is copied too."""
-        got, grown = Stop(), ptrace.ReadBuffer([])
-        buffer = ptrace.ReadBuffer(_joined(runs(pages) + self.heap_spans))
+        got, grown = Stop(), remote_memory.ReadBuffer([])
+        buffer = remote_memory.ReadBuffer(_joined(runs(pages) + self.heap_spans))
         arch = "aarch64" if ptrace.MACHINE == "aarch64" else "x86-64"
         ends = [(m.start, m.end) for m in self.maps if "w" in m.perms]
         with before_others(), self.stopped as stopped:
@@ -193,7 +193,7 @@ class Collection:
                 blocked = ptrace.blocked_registers(self.pid, tid, arch)
                 if blocked is not None:
                     got.registers[tid] = blocked
-            tops = ptrace.ReadBuffer(_stack_ranges(got.registers.values(), arch, ends))
+            tops = remote_memory.ReadBuffer(_stack_ranges(got.registers.values(), arch, ends))
             tops.read(self.tid)
             buffer.read(self.tid)
             if walker is not None:
@@ -202,7 +202,7 @@ class Collection:
             # parsed later; read now, since a thread's stack may be new
             got.text = read_proc(self.tid, "maps").decode("utf-8", "surrogateescape")
             if growth is not None:
-                grown = ptrace.ReadBuffer(_joined(growth.spans(got.text)))
+                grown = remote_memory.ReadBuffer(_joined(growth.spans(got.text)))
                 grown.read(self.tid)
         got.maps = parse_maps(got.text)
         for address, data in buffer.pieces() + tops.pieces() + grown.pieces():

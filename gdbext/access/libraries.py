@@ -16,7 +16,7 @@ from typing import Any, Iterable
 import gdb
 
 from ..errors import GdbextError
-from . import ptrace
+from . import remote_memory
 from .cli_gdb import basic_regex, command
 
 BIG = 100 << 20  # with the process stopped, a library file above this is read only when asked for: it costs seconds
@@ -230,7 +230,7 @@ def likely(pid: int, threads: Iterable[int] | None = None, limit: int | None = A
             ranges.append((place[0], STACK_SCAN))
             counters.append(place[1])
     words = set(counters)
-    for data in ptrace.read_ranges(pid, ranges):
+    for data in remote_memory.read_ranges(pid, ranges):
         words.update(memoryview(data[: len(data) // 8 * 8]).cast("Q"))
     for low, high, path in code:
         if path not in found and any(low <= w < high for w in words):

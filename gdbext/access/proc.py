@@ -19,7 +19,7 @@ from .permission import permission_hint
 if TYPE_CHECKING:
     from typing import BinaryIO, Iterator, Sequence
 
-ptrace = lazy_module("access.ptrace")
+remote_memory = lazy_module("access.remote_memory")
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _THERE = bytes(i >> 6 != 0 for i in range(256))  # the upper byte of a pagemap entry: in memory, or in swap
@@ -203,7 +203,7 @@ class ProcTarget(Target):
 
     def gather(self, addresses: Sequence[int], size: int) -> memoryview | None:
         """By process_vm_readv(2), which some containers forbid."""
-        found: memoryview | None = ptrace.gather(self._memory_tid(), addresses, size)
+        found: memoryview | None = remote_memory.gather(self._memory_tid(), addresses, size)
         return found
 
     def populated(self, start: int, end: int) -> list[tuple[int, int]]:

@@ -7,10 +7,8 @@ and a process in a group-stop (state T) stays in it. Numbers: Linux include/uapi
 
 from __future__ import annotations
 
-import array
 import ctypes
 import errno
-import mmap
 import os
 import platform
 import struct
@@ -18,11 +16,10 @@ import time
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError, NotFoundError
-from .background import background_thread
 from .permission import permission_hint
 
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Iterator, Sequence
+    from typing import Any, Iterable, Sequence
 
 CONT, DETACH = 7, 17
 GETREGSET, SETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4205, 0x4206, 0x4207
@@ -31,8 +28,6 @@ WALL = 0x40000000  # waitpid: threads of any kind
 SIGSTOP_BIT = 1 << 18
 MACHINE = platform.machine()
 IOV_MAX = 1024
-CALL = 32 << 20  # bytes that one call copies, unless one range is longer
-HANDS, HANDFUL = 4, 64 << 20  # threads that copy at most, and bytes for each
 FIRST_LOOK, LOOK_AGAIN = 0.001, 0.005  # seconds after which threads that do not stop are asked whether they sleep uninterruptibly
 LASTING = 0.5  # seconds: a tracer that holds a process for longer is no reader that passes by
 
@@ -51,7 +46,7 @@ BLOCKED = {
 }
 
 
-class _Iovec(ctypes.Structure):
+class Iovec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
@@ -363,14 +358,14 @@ def pac_mask(tid: int) -> bytes:
 def register_set(tid: int, kind: int) -> bytes:
     """A raw register set of a stopped thread; raises `OSError`."""
     buffer = ctypes.create_string_buffer(1 << 14)
-    iov = _Iovec(ctypes.cast(buffer, ctypes.c_void_p).value, len(buffer))
+    iov = Iovec(ctypes.cast(buffer, ctypes.c_void_p).value, len(buffer))
     call(GETREGSET, tid, kind, ctypes.addressof(iov))
     return buffer.raw[: iov.length]
 
 
 def set_registers(tid: int, kind: int, data: bytes) -> None:
     """Sets a register set of a stopped thread."""
-    iov = _Iovec(ctypes.cast(data, ctypes.c_void_p).value, len(data))
+    iov = Iovec(ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value, len(data))
     call(SETREGSET, tid, kind, ctypes.addressof(iov))
 
 
@@ -396,102 +391,3 @@ def decode_registers(raw: bytes, arch: str) -> dict[str, int] | None:
     if names is None or len(raw) < 8 * len(names):
         return None
     return dict(zip(names, struct.unpack_from(f"<{len(names)}Q", raw)))
-
-
-# ---- memory in few calls ---------------------------------------------------------------------------------------------
-class ReadBuffer:
-    """Space for the bytes of `[(address, size)]`, each below 2 GiB.
-
-    It is made before a process is stopped, so that the stop lasts no longer than the copying."""
-
-    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
-        self.ranges = list(ranges)
-        self.got = [0] * len(self.ranges)
-        self._offsets, at = [], 0
-        for _, size in self.ranges:
-            self._offsets.append(at)
-            at += size
-        self._buffer = _filled(at) if at else None
-        self._hands = min(HANDS, len(os.sched_getaffinity(0)), 1 + at // HANDFUL)
-
-    def read(self, tid: int) -> None:
-        """Fills it from the memory of a thread: process_vm_readv, 1,024 ranges a call. What cannot be read stays out. Many bytes
-        are copied by several threads at once."""
-        if self._buffer is None:
-            return
-        work = (tid, ctypes.addressof(ctypes.c_char.from_buffer(self._buffer)), iter(self._calls()))
-        others = [background_thread(self._read_ranges, *work) for _ in range(self._hands - 1)]
-        self._read_ranges(*work)
-        for other in others:
-            other.join()
-
-    def _calls(self) -> list[tuple[int, int]]:
-        """`[(first, end)]` of the ranges that are read by one call."""
-        found, first, size = [], 0, 0
-        for i, (_, own) in enumerate(self.ranges):
-            if i > first and (i - first == IOV_MAX or size + own > CALL):
-                found.append((first, i))
-                first, size = i, 0
-            size += own
-        return [*found, (first, len(self.ranges))]
-
-    def _read_ranges(self, tid: int, base: int, calls: Iterator[tuple[int, int]]) -> None:
-        ranges, offsets, got = self.ranges, self._offsets, self.got
-        for i, end in calls:
-            while i < end:
-                iovecs: Any = _Iovec * (end - i)
-                local = iovecs(*[(base + offset, size) for offset, (_, size) in zip(offsets[i:end], ranges[i:end])])
-                done = int(libc.process_vm_readv(tid, local, end - i, iovecs(*ranges[i:end]), end - i, 0))
-                if done < 0 and ctypes.get_errno() == errno.ESRCH:
-                    return
-                while i < end and done >= ranges[i][1]:
-                    got[i] = ranges[i][1]
-                    done -= got[i]
-                    i += 1
-                if i < end:  # this one faults, perhaps half-way
-                    got[i] = max(done, 0)
-                    i += 1
-
-    def pieces(self) -> list[tuple[int, memoryview]]:
-        """`[(address, memoryview)]`, each as long as could be read."""
-        view = memoryview(self._buffer) if self._buffer is not None else memoryview(b"")
-        return [(a, view[o : o + g]) for (a, _), o, g in zip(self.ranges, self._offsets, self.got)]
-
-
-def _filled(size: int) -> mmap.mmap:
-    """Memory that is there already, in large pages where there are such."""
-    found = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    try:
-        found.madvise(getattr(mmap, "MADV_HUGEPAGE", 14))
-    except OSError:
-        pass  # a kernel without them
-    found[:: mmap.PAGESIZE] = bytes(-(-size // mmap.PAGESIZE))
-    return found
-
-
-def read_ranges(pid: int, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
-    """`[(address, size)]` -> `[bytes]`, each as long as could be read (b"" for nothing)."""
-    buffer = ReadBuffer(ranges)
-    buffer.read(pid)
-    return [bytes(data) for _, data in buffer.pieces()]
-
-
-def gather(tid: int, addresses: Sequence[int], size: int) -> memoryview | None:
-    """`size` bytes at each address, one after the other, from the memory of a thread: process_vm_readv, 1,024 addresses a call.
-    None where any of them cannot be read."""
-    remote = array.array("Q", bytes(16 * len(addresses)))  # struct iovec: base, length
-    try:
-        remote[0::2], remote[1::2] = array.array("Q", addresses), array.array("Q", [size]) * len(addresses)
-    except OverflowError:
-        return None
-    found = bytearray(size * len(addresses))
-    if not found:
-        return memoryview(found)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(found))
-    for first in range(0, len(addresses), IOV_MAX):
-        count = min(IOV_MAX, len(addresses) - first)
-        local = _Iovec(base + first * size, count * size)
-        theirs = remote.buffer_info()[0] + 16 * first
-        if libc.process_vm_readv(tid, ctypes.byref(local), 1, theirs, count, 0) != count * size:
-            return None
-    return memoryview(found)

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
-from . import in_root, ptrace
+from . import in_root, ptrace, remote_memory
 from .debug_registers import clear_debug_registers
 from .model import PAGE
 from .resident import spans
@@ -124,7 +124,7 @@ def planted_breakpoints(pid: int) -> dict[int, bytes]:
             if file is None:
                 continue
             try:
-                for at, data in zip(pages, ptrace.read_ranges(pid, [(at, PAGE) for at in pages])):
+                for at, data in zip(pages, remote_memory.read_ranges(pid, [(at, PAGE) for at in pages])):
                     original = os.pread(file[0], PAGE, offset + at - start)
                     places = _traps(data, original, trap)
                     if file[1] or _restored(data, original, places, trap) == original:

@@ -16,7 +16,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from . import ptrace
+from . import remote_memory
 from .model import PAGE
 
 if TYPE_CHECKING:
@@ -62,20 +62,21 @@ class Growth:
                 start, end = (int(word, 16) for word in span.split("-"))
                 if perms != "rw-p" or end - start > self._limit or "/dev/" in rest:
                     continue
-                low, high = start // (BLOCK * PAGE) * (BLOCK * PAGE), -(-end // (BLOCK * PAGE)) * (BLOCK * PAGE)
+                block = BLOCK * KERNEL_PAGE
+                low, high = start // block * block, -(-end // block) * block
                 for at, flags in _entries(file.fileno(), low, high):
                     for i in range(0, len(flags), BLOCK):
-                        yield at + PAGE * i, flags[i : i + BLOCK]
+                        yield at + KERNEL_PAGE * i, flags[i : i + BLOCK]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """`[(start, end)]` of the pages that have come into use; `text`: the memory map as it is now. Takes milliseconds: the
         process may stand still meanwhile."""
         found = []
-        for base, flags in self._blocks(text):
+        for base, flags in dict(self._blocks(text)).items():  # two mappings may share a piece
             before = self._known.get(base, b"")
             if flags != before:
-                new = [base + PAGE * i for i, (a, b) in enumerate(zip(flags, before or bytes(BLOCK))) if a > b]
-                found += [(page, page + PAGE) for page in new]
+                new = [base + KERNEL_PAGE * i for i, (a, b) in enumerate(zip(flags, before or bytes(BLOCK))) if a > b]
+                found += [(page, page + KERNEL_PAGE) for page in new]
         return found
 
 
@@ -180,7 +181,7 @@ def split(tid: int, used: Sequence[tuple[int, int]], start: int, end: int) -> li
 
 def _blocks(tid: int, pages: range, end: int) -> Iterator[tuple[int, int]]:
     """`(start, end)` of the blocks that begin at one of `pages`."""
-    for page, words in zip(pages, ptrace.read_ranges(tid, [(page, 16) for page in pages])):
+    for page, words in zip(pages, remote_memory.read_ranges(tid, [(page, 16) for page in pages])):
         if len(words) == 16:
             size = struct.unpack_from("<Q", words, 8)[0]
             length = size - (size & SIZE_BITS)

@@ -11,7 +11,7 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
-from ..access import ptrace
+from ..access import remote_memory
 from ..access.proc import read_proc, resident_bytes
 from ..access.resident import IS_MMAPPED, SIZE_BITS
 from ..errors import GdbextError
@@ -181,7 +181,7 @@ def _pools(target: Target, rt: Runtime, piece: Piece) -> tuple[int, int]:
         first = (start + size - 1) & -size
         for base in range(first, end, size * BATCH):
             places = range(base, min(end, base + size * BATCH), size)
-            for at, head in zip(places, ptrace.read_ranges(target.pid or 0, [(at, POOL_HEADER) for at in places])):
+            for at, head in zip(places, remote_memory.read_ranges(target.pid or 0, [(at, POOL_HEADER) for at in places])):
                 taken = _pool(head, at, size)
                 if taken is not None:
                     used += taken

@@ -14,7 +14,7 @@ import zlib
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..access import ptrace
+from ..access import ptrace, remote_memory
 from ..access.base import Target
 from ..access.bulk import BulkReader
 from ..access.collector import RED_ZONE, STACK_BYTES, before_others
@@ -247,7 +247,7 @@ class NativeSampler(ProcessSampler):
         sp = registers[ptrace.STACK_POINTER[self.target.arch]]
         m = self.target.mapping_at(sp)
         size = STACK_BYTES if m is None else min(m.end - sp + RED_ZONE, STACK_BYTES)
-        stack = ptrace.read_ranges(self.track.pid, [(sp - RED_ZONE, size)])[0]
+        stack = remote_memory.read_ranges(self.track.pid, [(sp - RED_ZONE, size)])[0]
         return [(sp - RED_ZONE, stack), *(self._keeper.kept or ())]
 
     # ---- afterwards ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import types
 import pytest
 from harness.subjects import spawned
 
-from gdbext.access import guard, ptrace, recovery, resident
+from gdbext.access import guard, ptrace, recovery, remote_memory, resident
 from gdbext.errors import GdbextError, NotFoundError
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -114,8 +114,10 @@ def test_many_objects_are_gathered_as_they_are_read_one_by_one_and_none_where_on
     area.write(os.urandom(64 * 4096))
     base = ctypes.addressof(ctypes.c_char.from_buffer(area))
     places = [base + 16 * ((7919 * i) % 16000) for i in range(3000)]
-    assert bytes(ptrace.gather(os.getpid(), places, 24)) == b"".join(ptrace.read_ranges(os.getpid(), [(a, 24) for a in places]))
-    assert ptrace.gather(os.getpid(), [*places, 8], 24) is None and ptrace.gather(os.getpid(), [1 << 64], 8) is None
+    assert bytes(remote_memory.gather(os.getpid(), places, 24)) == b"".join(
+        remote_memory.read_ranges(os.getpid(), [(a, 24) for a in places])
+    )
+    assert remote_memory.gather(os.getpid(), [*places, 8], 24) is None and remote_memory.gather(os.getpid(), [1 << 64], 8) is None
 
 
 def test_read_ranges_gives_what_can_be_read_and_nothing_else():
@@ -126,10 +128,10 @@ def test_read_ranges_gives_what_can_be_read_and_nothing_else():
     libc = ctypes.CDLL(None)
     assert libc.mprotect(ctypes.c_void_p(base + 4096), 4096, 0) == 0
     ranges = [(base, 4096), (base + 4000, 200), (base + 4096, 100), (base + 8192, 4096), (8, 8)] + [(base, 1)] * 3000
-    found = ptrace.read_ranges(os.getpid(), ranges)
+    found = remote_memory.read_ranges(os.getpid(), ranges)
     assert [len(d) for d in found[:5]] == [4096, 96, 0, 4096, 0]
     assert found[5:] == [b"\x07"] * 3000
-    assert ptrace.read_ranges(os.getpid(), []) == []
+    assert remote_memory.read_ranges(os.getpid(), []) == []
 
 
 def test_the_guard_starts_listens_and_ends(sleeper):
