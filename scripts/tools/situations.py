@@ -5,6 +5,7 @@ was sure and wrong."""
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ def main():
     count = int(words[1]) if len(words) > 1 else 60
     print(f"seed {seed}, {count} situations", flush=True)
     found, began = [], time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what lives the situations ends too
     try:
         for one in situations.run(
             range(seed * 100000, seed * 100000 + count), processes=int(os.environ.get("SITUATIONS_AT_ONCE", "4"))
