@@ -30,7 +30,7 @@ _ENTRIES = 1 << 20  # pagemap entries (4 GiB of addresses) that are read at once
 def parse_maps(text: str) -> list[Mapping]:
     """The text of /proc/PID/maps -> `[Mapping]`; `ValueError` for another text."""
     found = []
-    for line in text.splitlines():
+    for line in text.split("\n"):  # splitlines() would let a path begin a line of its own
         parts = line.split(None, 5)
         if len(parts) < 5:
             continue

@@ -57,7 +57,7 @@ class Growth:
     def _blocks(self, text: str) -> Iterator[tuple[int, bytes]]:
         """`(address, one byte for each page)` of aligned pieces of BLOCK pages; nothing where it may not be looked at."""
         with contextlib.suppress(OSError), open(f"/proc/{self._tid}/pagemap", "rb", buffering=0) as file:
-            for line in text.splitlines():
+            for line in text.split("\n")[:-1]:  # a path may hold what else begins a line
                 span, perms, rest = line.split(" ", 2)
                 start, end = (int(word, 16) for word in span.split("-"))
                 if perms != "rw-p" or end - start > self._limit or "/dev/" in rest:

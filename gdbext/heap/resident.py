@@ -45,7 +45,7 @@ class Piece:
 def pieces(pid: int) -> list[Piece]:
     """The `Piece`s of a live process; `GdbextError` where the kernel does not tell them."""
     found: list[Piece] = []
-    for line in read_proc(pid, "smaps").decode("utf-8", "replace").splitlines():
+    for line in read_proc(pid, "smaps").decode("utf-8", "replace").split("\n"):
         head = _HEAD.match(line)
         if head:
             found.append(Piece(int(head[1], 16), int(head[2], 16), head[3], head[6]))

@@ -7,7 +7,7 @@ import tracemalloc
 
 from gdbext.access import resident
 from gdbext.access.model import Mapping
-from gdbext.access.proc import ProcTarget
+from gdbext.access.proc import ProcTarget, parse_maps
 
 PAGE = mmap.PAGESIZE
 
@@ -99,3 +99,10 @@ def test_a_block_that_malloc_mapped_is_cut_out_of_what_shares_its_mapping():
     found = resident.select(os.getpid(), [Mapping(start, start + 300 * PAGE, "rw-p")], 120 * PAGE)
     assert found.spans == [(start, start + 50 * PAGE), (start + 250 * PAGE, start + 300 * PAGE)]
     assert found.left_out == [(start + 50 * PAGE, size)]
+
+
+def test_a_path_makes_up_no_mapping():
+    made_up = "7f0000002000-7f0000003000 rwxp 00000000 08:01 13 /tmp/b"
+    for end in ("\v", "\f", "\r", "\x1c", "\x85", "\u2028"):
+        (found,) = parse_maps(f"7f0000000000-7f0000001000 r--p 00000000 08:01 12 /tmp/a{end}{made_up}\n")
+        assert found.path == f"/tmp/a{end}{made_up}" and found.perms == "r--p"
