@@ -149,9 +149,8 @@ class Collection:
         """One stop, and the reader's answer on what it brought. `last`: the reader walks during the stop too."""
         growth = None
         if self.heap:  # chosen anew: on a machine at full load seconds have gone by
-            text = read_maps(self.pid)[0]
-            growth = resident.Growth(self.tid, text)
-            self.maps = parse_maps(text)
+            self.maps = parse_maps(read_maps(self.pid)[0])
+            growth = resident.Growth(self.tid, self.maps)
             self.heap_spans = resident.select(self.tid, self.maps, self.heap).spans
         writable = Writable(self.maps)
         pages = {p for p in self.wanted if p in writable}
@@ -202,9 +201,10 @@ class Collection:
             # parsed later; read now, since a thread's stack may be new
             got.text = read_proc(self.tid, "maps").decode("utf-8", "surrogateescape")
             if growth is not None:
-                grown = remote_memory.ReadBuffer(_joined(growth.spans(got.text)))
+                got.maps = parse_maps(got.text)
+                grown = remote_memory.ReadBuffer(_joined(growth.spans(got.maps)))
                 grown.read(self.tid)
-        got.maps = parse_maps(got.text)
+        got.maps = got.maps or parse_maps(got.text)
         for address, data in buffer.pieces() + tops.pieces() + grown.pieces():
             for i in range(0, len(data) - PAGE + 1, PAGE):
                 got.memory[address + i] = data[i : i + PAGE]

@@ -48,31 +48,29 @@ class Selection:
 
 class Growth:
     """The pages of a process's private writable mappings that come into use from now on. Mappings larger than `limit` bytes are
-    left out: a GiB takes some milliseconds. `text`: the memory map as it is now."""
+    left out: a GiB takes some milliseconds. `maps`: the memory map as it is now."""
 
-    def __init__(self, tid: int, text: str, limit: int = 4 << 30) -> None:
+    def __init__(self, tid: int, maps: Sequence[Mapping], limit: int = 4 << 30) -> None:
         self._tid, self._limit = tid, limit
-        self._known = dict(self._blocks(text))
+        self._known = dict(self._blocks(maps))
 
-    def _blocks(self, text: str) -> Iterator[tuple[int, bytes]]:
+    def _blocks(self, maps: Sequence[Mapping]) -> Iterator[tuple[int, bytes]]:
         """`(address, one byte for each page)` of aligned pieces of BLOCK pages; nothing where it may not be looked at."""
         with contextlib.suppress(OSError), open(f"/proc/{self._tid}/pagemap", "rb", buffering=0) as file:
-            for line in text.split("\n")[:-1]:  # a path may hold what else begins a line
-                span, perms, rest = line.split(" ", 2)
-                start, end = (int(word, 16) for word in span.split("-"))
-                if perms != "rw-p" or end - start > self._limit or "/dev/" in rest:
+            for m in maps:
+                if m.perms != "rw-p" or m.end - m.start > self._limit or "/dev/" in m.path:
                     continue
                 block = BLOCK * KERNEL_PAGE
-                low, high = start // block * block, -(-end // block) * block
+                low, high = m.start // block * block, -(-m.end // block) * block
                 for at, flags in _entries(file.fileno(), low, high):
                     for i in range(0, len(flags), BLOCK):
                         yield at + KERNEL_PAGE * i, flags[i : i + BLOCK]
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """`[(start, end)]` of the pages that have come into use; `text`: the memory map as it is now. Takes milliseconds: the
+    def spans(self, maps: Sequence[Mapping]) -> list[tuple[int, int]]:
+        """`[(start, end)]` of the pages that have come into use; `maps`: the memory map as it is now. Takes milliseconds: the
         process may stand still meanwhile."""
         found = []
-        for base, flags in dict(self._blocks(text)).items():  # two mappings may share a piece
+        for base, flags in dict(self._blocks(maps)).items():  # two mappings may share a piece
             before = self._known.get(base, b"")
             if flags != before:
                 new = [base + KERNEL_PAGE * i for i, (a, b) in enumerate(zip(flags, before or bytes(BLOCK))) if a > b]

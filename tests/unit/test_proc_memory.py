@@ -74,7 +74,7 @@ def test_what_comes_into_use_after_a_look_is_found_in_old_mappings_and_new_ones(
 
     def maps():
         with open("/proc/self/maps") as f:
-            return f.read()
+            return parse_maps(f.read())
 
     old, large = anonymous(300), anonymous(600000)
     large.madvise(mmap.MADV_DONTDUMP)  # else the kernel makes them one mapping
