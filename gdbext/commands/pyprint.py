@@ -44,11 +44,12 @@ class PyPrint(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not args.operand_text:
             raise GdbextError("give an expression, such as: pyprint self")
-        target, looks = session.target(args.on), []
+        target, looks, last = session.target(args.on), [], session.last
 
         def read():
             if not target.is_stopped:
                 target.invalidate()
+            session.last = last  # $py of each reading is what it was before the first
             looks.append(_Look(session, args))
             return looks[-1].rows
 

@@ -7,10 +7,12 @@ import pytest
 from harness.subjects import PYTHONS, running
 
 from gdbext.answers.frames import python_frame
+from gdbext.commands.pyprint import PyPrint
 from gdbext.cpython.runtime import open_runtime
 from gdbext.cpython.tasks import tasks
 from gdbext.engines import sensitive_names
 from gdbext.errors import GdbextError
+from gdbext.session.session import Session
 
 LOOKS, MAX_LOOKS = 150, 600
 
@@ -34,6 +36,14 @@ def test_no_look_shows_what_took_the_place_of_a_freed_list(python):
     assert min(seen["turn"], seen["stands"], seen["waits"]) >= LOOKS, seen
     assert shown.pop("request").startswith("<object object at ")
     assert shown == {"blocks": "[3, 5, 7]", "kinds": "['full', 'window']", "device": "'cpu'", "ready": shown["ready"]}
+
+
+def test_the_last_result_is_the_same_at_each_reading():
+    with running(PYTHONS[0], "freed_lists.py") as (target, _):
+        session, found = Session(), []
+        for words in ("__main__:TOKENS", "$py[1]", "$py + 1"):
+            found.append(PyPrint().answer(session, PyPrint.parse(f"-show-content -on {target.pid} {words}")).data["repr"])
+    assert found == ["[990017, 990023, 990029]", "990023", "990024"]
 
 
 def frames_of(rt):
