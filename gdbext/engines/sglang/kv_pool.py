@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ...access.retry import retry
 from ...errors import LayoutError
 from ...kvcache.model import Pool
 from ...torch.tensor_impl import is_tensor
-from ..objects import is_set, length, numbers, optional
+from ..objects import MOMENT, is_set, length, numbers, optional
 from .paths import FREE, GROUPS, MAX_SLOTS
 
 TYPE_CHECKING = False
@@ -65,6 +66,12 @@ def waiting_frees(rt: Runtime, allocator: Object) -> List[int]:
 
 
 def moving(rt: Runtime, allocators: Iterable[Optional[Object]]) -> List[Tuple[int, int]]:
-    """What changes with each step: which tensors are the free lists, and how long they are."""
-    held = [one.attr(name) for one in allocators if one is not None for name in FREE if is_set(one, name)]
-    return [(obj.address, length(rt, obj)) for obj in held]
+    """What changes with each step: which tensors are the free lists, and how long they are. Until it can be read in one piece,
+    which is of the memory that the pools are read from then: a quick scheduler replaces them while all else is read once."""
+    holders = [one for one in allocators if one is not None]
+
+    def read() -> List[Tuple[int, int]]:
+        held = [one.attr(name) for one in holders for name in FREE if is_set(one, name)]
+        return [(obj.address, length(rt, obj)) for obj in held]
+
+    return retry(read, lambda: not rt.target.is_stopped, rt.target.drop_pages, seconds=MOMENT, lasting=MOMENT)
