@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import array
 import importlib.util
+import re
 from typing import TYPE_CHECKING
 
 from ..cpython.expressions import evaluate
 from ..cpython.objects import Object
+from ..cpython.values import plain
 from ..engines import presets as data
 from ..errors import GdbextError
 from ..lazy import lazy_module
@@ -33,17 +35,33 @@ EXPONENTS = {
 }
 
 
-class PresetBreakpoint(pybreak.PyBreakpoint):
-    """A place of a preset. `once`: it stops the first time only, until it is set again."""
+class RequestBreakpoint(pybreak.PyBreakpoint):
+    """Stops the first time that a request comes by, until it is set again. `ids`: an expression that gives the ids of those that
+    do; `which`: the id that is meant, or a whole part of it, as an engine adds to what a user gave: "req-3" is not "req-31-f00"."""
 
-    def __init__(self, where, condition, rank, once):
+    def __init__(self, where, ids, which, condition, rank):
         super().__init__("llm-break", where, condition, 1, rank)
-        self.once = once
+        self.ids, self.which = ids, which
+        self._part = re.compile(rf"(?<![^\W_]){re.escape(which)}(?![^\W_])" if which[-1].isalnum() else re.escape(which))
 
-    def act(self, stop: StopContext, place: BytecodeLocation) -> bool:
-        if self.once and self.hits > 1:
+    def data(self) -> dict[str, Any]:
+        also = f" and ({self.condition})" if self.condition else ""
+        return {**super().data(), "condition": f"{self.which!r} names one of {self.ids}{also}"}
+
+    def reached(self, stop: StopContext, place: BytecodeLocation) -> bool:
+        if not self.is_for(stop.process):
             return False
-        return super().act(stop, place)
+        try:
+            found = [one for one in plain(evaluate(stop.process.rt, self.ids, stop.frame)) if self._part.search(one)]
+        except hw_breakpoints.READ_ERRORS as e:
+            found = [f"{self.ids} cannot be told: {e}"]
+        if not found or (self.condition and not self.holds(stop)):
+            return False
+        self.hits += 1
+        if self.hits > 1:
+            return False
+        hw_breakpoints.note(", ".join(map(escape, found[:4])) + (f" and {len(found) - 4} more" if found[4:] else ""))
+        return self.act(stop, place)
 
 
 class NanBreakpoint(pybreak.PyBreakpoint):
@@ -117,16 +135,13 @@ def points(rt: Runtime, name: str, condition: str = "", rank: str = "") -> Seque
     if word == "oom":
         kind, functions = known.oom
         return [pycatch.Catchpoint(kind, False, condition, 1, rank)] + [
-            PresetBreakpoint(pybreak.Where(f), condition, rank, False) for f, _ in functions
+            pybreak.PyBreakpoint("llm-break", pybreak.Where(f), condition, 1, rank) for f in functions
         ]
     if word == "nan":
         return _nan(known.nan, condition, rank)
-    found = []
-    for function, own in getattr(known, word):
-        own = own.format(id=repr(which))
-        both = f"({own}) and ({condition})" if own and condition else own or condition
-        found.append(PresetBreakpoint(pybreak.Where(function), both, rank, word == "request"))
-    return found
+    if word == "request":
+        return [RequestBreakpoint(pybreak.Where(f), ids, which, condition, rank) for f, ids in known.request]
+    return [pybreak.PyBreakpoint("llm-break", pybreak.Where(f), condition, 1, rank) for f in known.step]
 
 
 def _nan(places: Sequence[tuple[str, str]], condition: str, rank: str) -> list[pybreak.PyBreakpoint]:

@@ -32,9 +32,9 @@ people; `fields`: {option of llm-profile: the field of the end point's JSON that
 takes."""
 
 Presets = namedtuple("Presets", "step request oom nan")
-Presets.__doc__ = """Where an engine schedules, finishes and samples: what `llm-break step|request|oom|nan` stops at. `step`,
-`request`: `[(FUNCTION, condition)]`, {id} stands for the request's id in a condition; `oom`: (exception of a device that is
-full, `[(FUNCTION, condition)]` of where the engine takes blocks back from a request, which a release may lack); `nan`:
+Presets.__doc__ = """Where an engine schedules, finishes and samples: what `llm-break step|request|oom|nan` stops at. `step`:
+`[FUNCTION]`; `request`: `[(FUNCTION, expression of the list of ids of the requests that come by)]`; `oom`: (exception of a
+device that is full, `[FUNCTION]` where the engine takes blocks back from a request, which a release may lack); `nan`:
 `[(FUNCTION, expression of a tensor)]`."""
 
 

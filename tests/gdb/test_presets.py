@@ -32,7 +32,7 @@ def test_step_request_and_nan(subject, gdb_path):
         "llm-continue",
     ]
     commands += [
-        "pyprint request.request_id",
+        "pyprint request.request_id",  # not req-21's
         "delete",
         "llm-break nan",
         "llm-continue",
@@ -44,7 +44,9 @@ def test_step_request_and_nan(subject, gdb_path):
     said = run_gdb(gdb_path, commands, timeout=90)
     assert "Scheduler.schedule" in said.outputs[1] and "llm-break 1: Scheduler.schedule at" in said.outputs[2]
     assert len(said.outputs[4].splitlines()) == 2
-    assert "Scheduler.update_from_output at" in said.outputs[5] and "Scheduler._free_request at" in said.outputs[6]
+    assert "if 'req-2' names one of [request.request_id]" in said.outputs[4]
+    assert "Scheduler.update_from_output at" in said.outputs[5] and "(req-2-bb)" in said.outputs[5], said.outputs[5]
+    assert "Scheduler._free_request at" in said.outputs[6] and "(req-2-bb)" in said.outputs[6]
     assert said.outputs[7] == "'req-2-bb'"
     assert "GPUModelRunner._sample at" in said.outputs[10] and "logits holds 1 NaN, 1 infinite of 16" in said.outputs[10]
     assert "llm-requests lists the ids" in said.outputs[13]

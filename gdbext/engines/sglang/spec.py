@@ -81,9 +81,9 @@ class Sglang(EngineSpec):
     )
     # 0.5: srt/managers/scheduler.py, srt/managers/schedule_batch.py, srt/model_executor/model_runner.py
     presets = Presets(
-        step=[("Scheduler.run_batch", "")],
-        request=[("Scheduler.run_batch", "any({id} in r.rid for r in batch.reqs)")],
-        oom=("OutOfMemoryError", [("ScheduleBatch.retract_decode", "")]),
+        step=["Scheduler.run_batch"],
+        request=[("Scheduler.run_batch", "[r.rid for r in batch.reqs]")],
+        oom=("OutOfMemoryError", ["ScheduleBatch.retract_decode"]),
         nan=[("ModelRunner.sample", "logits_output.next_token_logits")],
     )
     profiler = Profiler(

@@ -99,12 +99,12 @@ class Vllm(EngineSpec):
     # V1, 0.11 to 0.32: v1/core/sched/scheduler.py, v1/worker/gpu_model_runner.py (the CPU's runner is a subclass). An id that a
     # user gives is part of the engine's own: vLLM appends to it. Scheduler._preempt_request: from 0.16 on.
     presets = Presets(
-        step=[("Scheduler.schedule", "")],
+        step=["Scheduler.schedule"],
         request=[
-            ("Scheduler.update_from_output", "any({id} in r for r in scheduler_output.num_scheduled_tokens)"),
-            ("Scheduler._free_request", "{id} in request.request_id"),
+            ("Scheduler.update_from_output", "[r for r in scheduler_output.num_scheduled_tokens]"),
+            ("Scheduler._free_request", "[request.request_id]"),
         ],
-        oom=("OutOfMemoryError", [("Scheduler._preempt_request", "")]),
+        oom=("OutOfMemoryError", ["Scheduler._preempt_request"]),
         nan=[("GPUModelRunner._sample", "logits")],
     )
     profiler = Profiler(

@@ -23,7 +23,7 @@ class Request:
 
 class Scheduler:
     def schedule(self):
-        names = ["req-1-aa", "req-2-bb"]
+        names = ["req-1-aa", "req-21-cc", "req-2-bb"]
         return Output(names)
 
     def update_from_output(self, scheduler_output):
@@ -75,6 +75,7 @@ def main():
                 raise torch.OutOfMemoryError("tried to allocate 2 GiB")
             except torch.OutOfMemoryError:
                 pass
+        scheduler._free_request(Request("req-21-cc"))
         if step % 7 == 0:
             scheduler._free_request(Request("req-2-bb"))
         time.sleep(0.01)
