@@ -37,7 +37,7 @@ EXPONENTS = {
 
 class RequestBreakpoint(pybreak.PyBreakpoint):
     """Stops the first time that a request comes by, until it is set again. `ids`: an expression that gives the ids of those that
-    do; `which`: the id that is meant, or a whole part of it, as an engine adds to what a user gave: "req-3" is not "req-31-f00"."""
+    do; `which`: the id that is meant, or a whole part of it, as an engine adds to what a user gave: req-3 is not req-31-f00."""
 
     def __init__(self, where, ids, which, condition, rank):
         super().__init__("llm-break", where, condition, 1, rank)
