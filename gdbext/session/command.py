@@ -5,6 +5,8 @@ No gdb here: the same commands run under gdb (`gdb_session.py`) and outside (`py
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import re
 
 from ..access.retry import retry
@@ -14,7 +16,7 @@ from ..render.text import PLAIN, escape_output, one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any, Callable
 
     from ..render.text import Style
@@ -115,6 +117,22 @@ class Answer:
         return text
 
 
+SELDOM = 20_000, 50, 100  # Python's own thresholds are 700 or 2,000, 10 and 10
+
+
+@contextlib.contextmanager
+def seldom_collected() -> Iterator[None]:
+    """The garbage collector runs seldom meanwhile: what an answer reads is held to its end, and to walk it anew each time that it
+    has grown by a few hundred objects was a third of the work. Not never: a command may run for an hour."""
+    before = gc.get_threshold()
+    if before[0]:  # 0: somebody has turned it off
+        gc.set_threshold(*SELDOM)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 SNAPSHOT_BYTES = 512 << 20  # of private memory in a snapshot, where nobody says otherwise
 CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids", for_agents=False)
 JSON = Option("json", help="one line of JSON instead of text")
@@ -149,7 +167,8 @@ class Command:
             return self.run(session, args)
 
         try:
-            return retry(run, lambda: session.moving, errors=(FaultError, LayoutError, NotFoundError))
+            with seldom_collected():
+                return retry(run, lambda: session.moving, errors=(FaultError, LayoutError, NotFoundError))
         except (FaultError, LayoutError) as e:
             if session.moving and not e.final:  # each time something else
                 raise GdbextError(f"{e}; the process runs on and changes while it is read: ask again, or llm-attach it") from None

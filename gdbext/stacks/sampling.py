@@ -144,10 +144,14 @@ def sample(
     live = [s for s, one in zip(seen, found) if not isinstance(one, str) and targets.attached(one) is None]
     runtimes = _open(live, targets, table)
     _watch(live, runtimes, seconds, table)
-    taken = snapshots.take_snapshots(found, targets, words)
-    stops = lasting_stops([s.pid for s in live])
+    running = {s.pid for s in live}
+    taken = snapshots.take_snapshots(found, targets, words, lambda n, snap: _read_copy(seen[n], snap, snap.pid in running))
     for s, snap in zip(seen, taken):
-        _read_copy(s, snap, s in live, s.pid in stops)
+        if s.snapshot is not snap:  # it was read where it is
+            _read_copy(s, snap, False)
+    stops = lasting_stops(running)
+    for s in live:
+        _last_state(s, s.pid in stops)
     views = [s.view for s in seen if s.view is not None]
     ipc_locks.resolve(views, [e for s in seen for e in s.edges])
     wanted = {s.pid: _inodes(s) for s in live}
@@ -301,13 +305,15 @@ def _counts(rt: Runtime) -> dict[Any, int]:
     return found
 
 
-def _read_copy(s: ProcessSamples, snap: Any, live: bool, stopped: bool) -> None:
-    """Takes in what the copy of a process says. `stopped`: something holds it for longer than another reader would."""
+def _last_state(s: ProcessSamples, stopped: bool) -> None:
+    """`stopped`: something holds it for longer than another reader would."""
+    now = state_of(s.pid) or "X"  # it was there when we began
+    s.state = "S" if now in ("T", "t") and not stopped else now
+
+
+def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
+    """Takes in what the copy of a process says."""
     s.snapshot = snap
-    now = state_of(s.pid) if live else ""
-    s.state = "S" if now in ("T", "t") and not stopped else now or s.state
-    if live and not now:
-        s.state = "X"  # it was there when we began
     if snap.target is None:
         s.why = snap.reason
         return

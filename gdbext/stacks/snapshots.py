@@ -18,7 +18,7 @@ from ..errors import GdbextError
 from . import threads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..engines.targets import Targets
 
@@ -89,24 +89,31 @@ def collect(
     *,
     reader: str = READER,
     seconds: float = TIMEOUT,
+    then: Callable[[int, ProcessSnapshot], None] = lambda number, snap: None,
 ) -> None:
     """Fills `taken` in: `paths[i]` is where the i-th copy goes; without `paths` each copy is opened, and has no name that
-    anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`."""
+    anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`. `then` is
+    called with each one (its number, itself) that has been copied, while others are."""
     waiting = [
         (snap, snap.pid, number)
         for number, snap in enumerate(taken)
         if snap.target is None and not snap.reason and snap.pid is not None  # what has no pid is a core file, opened already
     ]
-    running: list[tuple[ProcessSnapshot, Running, Any]] = []
+    running: list[tuple[int, ProcessSnapshot, Running, Any]] = []
+    copied: list[tuple[int, ProcessSnapshot]] = []
     try:
-        while waiting or running:
+        while waiting or running or copied:
             while waiting and len(running) < max(2, os.cpu_count() or 2):
                 snap, pid, number = waiting.pop(0)
                 # memory holds secrets: a file without a name is gone with the last who has it open, however that one ends
                 file: Any = tempfile.TemporaryFile(prefix="gdbext-") if paths is None else None
                 place = file.fileno() if file is not None else (paths or ())[number]
-                running.append((snap, Running(pid, place, reader, snap.label, words, heap=heap), file))
-            snap, work, file = running.pop(0)
+                running.append((number, snap, Running(pid, place, reader, snap.label, words, heap=heap), file))
+            if copied:
+                then(*copied.pop())
+            if not running:
+                continue
+            number, snap, work, file = running.pop(0)
             try:
                 result = work.finish(seconds)
                 snap.pauses, snap.partial, snap.file, snap.bytes = result.pauses, result.partial, result.file, result.bytes
@@ -118,16 +125,23 @@ def collect(
             finally:
                 if file is not None:
                     file.close()
+            copied.append((number, snap))
     finally:
-        for _, work, file in running:  # an interrupt: a collector that ends lets its process run on
+        for _, _, work, file in running:  # an interrupt: a collector that ends lets its process run on
             work.worker.end()
             if file is not None:
                 file.close()
 
 
-def take_snapshots(found: Sequence[Any], targets: Targets, words: Sequence[str] = ()) -> list[ProcessSnapshot]:
+def take_snapshots(
+    found: Sequence[Any],
+    targets: Targets,
+    words: Sequence[str] = (),
+    then: Callable[[int, ProcessSnapshot], None] = lambda number, snap: None,
+) -> list[ProcessSnapshot]:
     """`[ProcessSnapshot]` of what `resolve_processes` gave: cores, and processes that the debugger of `targets` has attached, are
-    read where they are. `words`: what else is to be copied (`prefetch.read`). No copy has a name on the disk."""
+    read where they are. `words`: what else is to be copied (`prefetch.read`); `then` as for `collect`, not called with
+    what is read where it is. No copy has a name on the disk."""
     taken = snapshots_of(found)
     for snap, one in zip(taken, found):
         try:
@@ -136,7 +150,7 @@ def take_snapshots(found: Sequence[Any], targets: Targets, words: Sequence[str] 
                 snap.label, snap.pid = snap.target.label, snap.target.pid
         except GdbextError as e:
             snap.reason = str(e)
-    collect(taken, None, words)
+    collect(taken, None, words, then=then)
     return taken
 
 
