@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 from ..render.text import escape, table
 from ..render.text import seconds as duration
 from .tensors import number_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Sequence
 
     from ..render.text import Style
 
 HEAD = ["module", "type", "output", "shape", "dtype", "NaN", "inf", "min", "max", "mean", "hash"]
 SHOWN_HASH = 12
+MAX_ALIKE = 8
+NUMBER = re.compile(r"\.\d+(?=[.\[]|$)")
+HOW = {"concatenated": "side by side", "sum": "added up", "product": "multiplied"}
 
 
 def name_of(row: dict[str, Any]) -> str:
@@ -95,7 +101,25 @@ def _how(row: dict[str, Any]) -> str:
         parts.append(f"{row['nan_different']} NaN against numbers")
     if row["why"]:
         parts.append(escape(row["why"]))
-    return ", ".join(parts)
+    return ", ".join(parts) + _made(row)
+
+
+def _made(row: dict[str, Any]) -> str:
+    """ " (against q_proj, k_proj, v_proj side by side; the most in k_proj)": what was put together to be compared."""
+    made = row["made"]
+    if made is None:
+        return ""
+    above = row["path"].rpartition(".")[0] + "."
+    *short, part = (escape(n[len(above) :] if n.startswith(above) else n) for n in [*made["outputs"], made["part"] or ""])
+    most = f"; the most in {part}" if part else ""
+    return f" (against {', '.join(short)} {HOW[made['how']]}{most})"
+
+
+def alike(names: Sequence[str]) -> str:
+    """ "layers.N.mlp.act_fn (4), lm_head": paths that differ in their numbers alone, together."""
+    counts = Counter(NUMBER.sub(".N", name) or "the model" for name in names)
+    shown = [name + (f" ({count})" if count > 1 else "") for name, count in counts.items()]
+    return ", ".join(shown[:MAX_ALIKE]) + (", …" if len(shown) > MAX_ALIKE else "")
 
 
 def _difference(row: dict[str, Any], style: Style) -> list[str]:

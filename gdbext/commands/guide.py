@@ -81,6 +81,13 @@ Tensors on a GPU are read in cuda-gdb; in plain gdb the answer says so.""",
   llm-layers -compare a.jsonl b.jsonl           the first module that differs beyond what its dtype explains
   first difference: layers.1.0 (Linear): by up to 0.0163, relatively 0.00998, most at [0, 14]
   llm-layers -compare a-TP0.jsonl,a-TP1.jsonl one.jsonl   two ranks against one: sharded layers are put together
+Is it the engine? Attached to a plain program of transformers, model(tokens), with the same weights and tokens:
+  (gdb) llm-layers -save -o plain.jsonl
+  (gdb) llm-layers -compare a-TP0.jsonl,a-TP1.jsonl plain.jsonl
+  no difference in 42 outputs; 39 differ in bits, within what their dtypes explain
+  first difference: model.layers.2.mlp.gate_up_proj[0] (MergedColumnParallelLinear): by up to 0.0143981, relatively 0.00727317,
+    most at [16, 825] (against gate_proj, up_proj side by side; the most in up_proj)            with a weight of TP1 1 % larger
+  pytensors -ranks             a rank with other norms, buffers, replicated layers; what is packed away is named, not compared
   pytensor -compare FILE EXPR  a tensor of two runs or two ranks beside each other""",
     "request": """One request: where is it, and what happens to it.
   llm-requests                 its state, and what blocks it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..answers.layers import comparison_text, rank_text
+from ..answers.layers import alike, comparison_text, rank_text
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape
@@ -44,6 +44,10 @@ class LlmLayers(Command):
 
     -compare names the first module whose output differs beyond what its dtype explains (another order of additions), by how much
     and, where both were recorded with -save, at which index. A rank's pieces are concatenated as its layer's class cuts them.
+
+    An engine against a plain program of transformers with the same weights and tokens (attach to it, -o, let it call its model):
+    q_proj, k_proj and v_proj side by side are qkv_proj, gate_proj and up_proj gate_up_proj, act_fn times up_proj SiluAndMul; a
+    layer's hidden states and residual are added up; [1, T, H] is [T, H]. What has no counterpart is named. Use -save for both.
 
     A compiled model or a CUDA graph calls no modules: the answer says which are missing, and how the engine is started eagerly.
     GPU memory cannot be read from here. Needs numpy."""
@@ -118,7 +122,7 @@ def compare_records(words: Sequence[str], tolerance: float | None, every: bool =
     if not found["rows"]:
         raise GdbextError(f"{words[0]} and {words[1]} have no module in common: they are records of different models")
     partial = [
-        f"{len(only)} modules are in {word} only, the first: {only[0] or 'the model'}"
+        f"{len(only)} outputs are in {word} only: {escape(alike(only))}"
         for word, only in zip(words, (found["only_a"], found["only_b"]))
         if only
     ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
+from ..answers.layers import alike
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render import jsonline
@@ -247,8 +249,12 @@ def _ranks(session: Session, args: Args) -> Answer:
             partial.append(f"{rank.label}: {e}")
     if not held:
         raise GdbextError("no rank's model can be read: " + ("; ".join(partial) or "no engine runs here"))
-    rows = weights.different(held)
-    labels, count = [label for label, _ in held], len({path for _, tensors in held for path in tensors})
+    rows, hidden = weights.different(held), weights.unseen(held)
+    labels = [label for label, _ in held]
+    count = len({path for _, tensors in held for path, fact in tensors.items() if fact["hash"] is not None})
+    for why, group in itertools.groupby(sorted(hidden, key=lambda row: str(row["why"])), key=lambda row: str(row["why"])):
+        named = alike([row["path"] for row in group])
+        partial.append(f"not compared: {escape(named)}: {escape(why)}")
 
     def text(style: Style) -> str:
         if not rows:
@@ -262,7 +268,7 @@ def _ranks(session: Session, args: Args) -> Answer:
         ]
         return "\n".join(head + [table(cells, ["path", "rank", "shape", "dtype", "min", "max", "mean", "hash"], style)])
 
-    return Answer({"ranks": labels, "compared": count, "different": rows}, text, partial)
+    return Answer({"ranks": labels, "compared": count, "different": rows, "unseen": hidden}, text, partial)
 
 
 def _number(value: Any) -> str:

@@ -15,7 +15,7 @@ from ..engines import models
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 from ..torch import arrays, modules, stats
-from ..torch.tensor_impl import read_tensor
+from ..torch.tensor_impl import is_tensor, read_tensor
 from . import hw_breakpoints, pybreak
 from .frame_values import first_variable, result
 from .hw_breakpoints import READ_ERRORS
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .hw_breakpoints import Process, StopContext
 
 MAX_INPUTS = 8  # that are named
+MAX_OWN = 1 << 30  # bytes of a parameter that is looked through
 
 
 class ModuleReturns:
@@ -124,6 +125,8 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
         hw_breakpoints.note(f"its inputs that hold NaN: {', '.join(bad)}" if bad else "none of its inputs holds a NaN")
         if good:
             hw_breakpoints.note(f"without: {', '.join(good)}")
+        if not bad:
+            _note_origin(stop)
         return True
 
     def _with_nan(self, process: Process, value: Any) -> list[str]:
@@ -158,6 +161,28 @@ def _module_text(stop: StopContext, outer: int) -> str:
     label = f"{stop.process.label} " if stop.process.label else ""
     path = f"{module.address:#x}" if node is None else node.path or "the outermost module"
     return escape(f"{label}{path} ({module.type_name})")
+
+
+def _note_origin(stop: StopContext) -> None:
+    """Says what of a module that made a NaN itself holds one: its own parameters and buffers; else whether other ranks' results
+    are part of what it returns."""
+    rt = stop.process.rt
+    module = rt.object(first_variable(stop.frame))
+    own, found = dict(module.instance_entries()), []
+    for table in ("_parameters", "_buffers"):
+        for key, value in rt.object(own[table]).items() if table in own else ():
+            try:
+                source = arrays.of_tensor(read_tensor(rt, value.address)) if is_tensor(value) else None
+                if source is not None and source.numel * source.dtype.itemsize <= MAX_OWN and stats.has_nan(source):
+                    found.append(key.string(200))
+            except READ_ERRORS:
+                continue
+    if found:
+        hw_breakpoints.note(escape(f"of its own tensors these hold NaN: {', '.join(found)}"))
+    elif models.adds_ranks(module):
+        hw_breakpoints.note(
+            "it adds up what all ranks computed: the NaN may be another rank's; pytensors -nan -on all looks there"
+        )
 
 
 def _inputs(stop: StopContext) -> tuple[list[str], list[str]]:

@@ -78,7 +78,9 @@ def _parts(worker: Worker, group: int) -> Iterator[Tuple[Layer, Part]]:
 def _of_worker(cache: Cache, worker: Worker, blocks: Dict[int, List[int]]) -> Iterator[ValueFault]:
     for group in cache.groups:
         pool = cache.pools[group.pool]
-        copies = [[b for b in same if pool.valid(b)] for _, same in pool.hash_map if len(same) > 1]
+        tables = {block for request in cache.requests for block in request.blocks.get(group.id, ())}
+        unsure = tables - set(blocks.get(group.id, ()))  # a block has its hash before its values
+        copies = [[b for b in same if pool.valid(b) and b not in unsure] for _, same in pool.hash_map if len(same) > 1]
         for layer, part in _parts(worker, group.id):
             where = f"{worker.rank}: layer {layer.index} {part.name}"
             for rule, looked_at in ((RESERVED_NAN, list(pool.reserved)), (BLOCK_NAN, blocks.get(group.id, []))):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ROWS = "RowParallelLinear"  # puts the ranks' parts together again
 COLUMNS = "ColumnParallelLinear"  # and what derives from it (Merged..., QKV...): its output is cut in the last dimension
+EMBEDDING = "VocabParallelEmbedding"  # each rank has a part of the rows; the ranks' results are added
 WRAPPED = ("runnable", "model", "module", "_orig_mod")  # where what is around a model keeps it
 MAX_PARTS = 64
 
@@ -71,6 +72,13 @@ def shard_of(module: Object) -> Optional[Dict[str, Any]]:
         return {"dim": -1, "parts": parts, "copies": number("num_kv_head_replicas", 1)}
     except (GdbextError, KeyError):
         return None
+
+
+def adds_ranks(module: Object) -> bool:
+    """Whether what a layer returns is the sum of what the ranks of tensor parallelism computed."""
+    size = dict(module.instance_entries()).get("tp_size")
+    several = size is not None and module.rt.object(size).integer() > 1
+    return several and any(base.name in (ROWS, EMBEDDING) for base in module.type.bases())
 
 
 class Cuts:

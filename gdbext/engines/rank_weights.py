@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 CUT = ("ColumnParallelLinear", "RowParallelLinear", "VocabParallelEmbedding", "FusedMoE")  # and what derives from them
 WHOLE_IN_CUT = {"RowParallelLinear": ("bias",)}
+MAX_CELLS = 16  # of a function
+PACKED_AWAY = "packed away, behind a handle of a library"
 
 
 def of_process(rt: Runtime) -> Dict[str, Dict[str, Any]]:
-    """{path: {shape, dtype, hash, min, max, mean, …}} of the whole tensors of the model that a process calls. `GdbextError` where
-    no frame leads to one."""
+    """{path: {shape, dtype, hash, min, max, mean, …}} of the whole tensors of the model that a process calls; of those that
+    cannot be seen `hash` is None and `why` says it. `GdbextError` where no frame leads to a model."""
     model = model_of(rt)
     inner = inner_model(model) if model is not None else None
     if inner is None:
@@ -46,8 +48,35 @@ def of_model(model: Object) -> Dict[str, Dict[str, Any]]:
                 name = key.string(1000)
                 if is_tensor(value) and (not cut or name in WHOLE_IN_CUT.get(cut, ())):
                     path = f"{node.path}.{name}" if node.path else name
-                    found[path] = layer_records.measure(read_tensor(rt, value.address))
+                    tensor = read_tensor(rt, value.address)
+                    found.update(_packed(module, path) if tensor.numel == 0 else {path: layer_records.measure(tensor)})
     return found
+
+
+def _packed(module: Object, path: str) -> Dict[str, Dict[str, Any]]:
+    """What stands for an empty parameter: the tensors that functions among a layer's attributes keep (their closures)."""
+    held = []
+    for _, address in module.instance_entries():
+        function = module.rt.object(address)
+        closure = function.attr("__closure__") if function.isa("function") else None
+        for cell in closure.elements(MAX_CELLS) if closure is not None and not closure.is_none() else ():
+            value = cell.attr("cell_contents")
+            if is_tensor(value):
+                held.append(read_tensor(module.rt, value.address))
+    found = [layer_records.measure(tensor) for tensor in held if tensor.numel]
+    if not found:
+        return {path: {**layer_records.NOTHING, "why": PACKED_AWAY}}
+    return {f"{path} (packed{f' {n}' if n else ''})": fact for n, fact in enumerate(found)}
+
+
+def unseen(ranks: List[Tuple[str, Dict[str, Dict[str, Any]]]]) -> List[Dict[str, Any]]:
+    """[{path, ranks: [labels], why}] of what could not be read on some ranks: it is not compared."""
+    found: Dict[str, Dict[str, Any]] = {}
+    for label, tensors in ranks:
+        for path, fact in tensors.items():
+            if fact["hash"] is None:
+                found.setdefault(path, {"path": path, "ranks": [], "why": fact["why"]})["ranks"].append(label)
+    return list(found.values())
 
 
 def different(ranks: List[Tuple[str, Dict[str, Dict[str, Any]]]]) -> List[Dict[str, Any]]:

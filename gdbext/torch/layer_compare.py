@@ -11,17 +11,16 @@ were not saved, the ranges are compared by the same measure, and hashes tell onl
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Sequence
 
 from ..errors import GdbextError
-from . import arrays
+from . import arrays, layer_pairs
 from .compare import compare
+from .layer_pairs import Side
 
 if TYPE_CHECKING:
-    from .layer_records import Record
+    from .layer_pairs import Pieces, Row
 
-Row = Dict[str, Any]
-Pieces = List[Tuple["Record", Row]]  # of one output: one for each rank that has it
 TOLERANCE = {
     "float64": 1e-12,
     "complex128": 1e-12,
@@ -36,51 +35,47 @@ PEAK = 16
 MAX_WHOLE = 1 << 30  # bytes of the pieces of one output that are put together in memory
 
 
-class Side:
-    """One side of a comparison: the records of one step, one for each rank."""
-
-    def __init__(self, records: Sequence[Record]) -> None:
-        self.records = list(records)
-        self.rows: dict[tuple[str, int, str], list[tuple[Record, dict[str, Any]]]] = {}
-        for record in self.records:
-            for row in record.rows:
-                self.rows.setdefault((row["path"], row["call"], row["output"]), []).append((record, row))
-
-
-def common_prefixes(a: Side, b: Side) -> tuple[str, str]:
-    """What precedes the paths of each side where one side's model lies within the other's ("model."): ("", "") where paths match
-    as they are."""
-    left, right = {key[0] for key in a.rows}, {key[0] for key in b.rows}
-    if left & right - {""}:
-        return "", ""
-    for mine, others, swap in ((left, right, False), (right, left, True)):
-        heads = sorted({path.split(".")[0] + "." for path in mine if "." in path})
-        for head in heads:
-            cut = {path[len(head) :] for path in mine if path.startswith(head)}
-            if cut & others - {""}:
-                return ("", head) if swap else (head, "")
-    return "", ""
-
-
 def compare_sides(a: Side, b: Side, tolerance: float | None = None) -> dict[str, Any]:
     """-> {first, rows, only_a, only_b}. `rows`: for each output that both have, in the order of `a`, {path, call, output, type,
-    equal (every bit), different (beyond the tolerance), max_abs_diff, index, relative, why}; `first`: the first that is
-    different, None."""
-    head_a, head_b = common_prefixes(a, b)
-    others = {(path[len(head_b) :] if path.startswith(head_b) else path, *rest): key for key in b.rows for path, *rest in [key]}
-    rows, used, only_a = [], set(), []
-    for key, left in a.rows.items():
-        path = key[0][len(head_a) :] if key[0].startswith(head_a) else key[0]
-        other = others.get((path, *key[1:]))
-        if other is None:
-            only_a.append(key[0])
+    equal (every bit), different (beyond the tolerance), max_abs_diff, index, relative, why, made}; `first`: the first that is
+    different, None. `made`: None or {side, how, outputs, part}: what was put together to be compared (`layer_pairs.Pair`), and
+    which of it holds `index`."""
+    pairing = layer_pairs.Pairing(a, b)
+    rows = []
+    only_a, only_b = pairing.only_a, pairing.only_b
+    for (path, call, output), *pieces, made in pairing.pairs:
+        left, right = layer_pairs.aligned(*map(_once, pieces))
+        if _are_unlike(left, right):
+            only_a, only_b = [*only_a, path + output], [*only_b, path + output]
             continue
-        used.add(other)
-        found = _compare_rows(left, b.rows[other], tolerance)
-        rows.append({"path": key[0], "call": key[1], "output": key[2], "type": left[0][1]["type"], **found})
+        found = _compare_rows(left, right, tolerance)
+        if made is not None:
+            made = {**made, "part": _part(made, pieces["ab".index(made["side"])], found["index"])}
+        rows.append({"path": path, "call": call, "output": output, "type": left[0][1]["type"], **found, "made": made})
     first = next((row for row in rows if row["different"]), None)
-    only_b = [key[0] for key in b.rows if key not in used]
-    return {"first": first, "rows": rows, "only_a": list(dict.fromkeys(only_a)), "only_b": list(dict.fromkeys(only_b))}
+    return {"first": first, "rows": rows, "only_a": only_a, "only_b": only_b}
+
+
+def _are_unlike(left: Pieces, right: Pieces) -> bool:
+    """Whether two modules of one path are of other classes and return something else: tables of cosines, and rotated queries."""
+    (_, x), (_, y) = left[0], right[0]
+    if x["type"] == y["type"] or None in (x["shape"], y["shape"]):
+        return False
+    alone = len(left) == len(right) == 1 and not x.get("shard") and not y.get("shard")
+    return len(x["shape"]) != len(y["shape"]) or alone and x["shape"][-1:] != y["shape"][-1:]
+
+
+def _part(made: Row, pieces: Pieces, index: Any) -> str | None:
+    """Which of several outputs, one beside the other, holds an index."""
+    record = pieces[0][0]
+    if made["how"] != "concatenated" or not index or not isinstance(record, layer_pairs.Made):
+        return None
+    end = 0
+    for name, row in zip(made["outputs"], record.parts):
+        end += row["shape"][-1]
+        if index[-1] < end:
+            return str(name)
+    return None
 
 
 def _result(equal: bool, different: bool, why: str = "", diff: float | None = None, index: Any = None, **more: Any) -> Row:
@@ -246,6 +241,8 @@ def _by_range(left: Pieces, right: Pieces, limit: float) -> Row:
         if bool(x[name]) != bool(y[name]) or x[name] != y[name] and not twice:
             return _result(False, True, f"{x[name]} against {y[name]} {'NaN' if name == 'nan' else 'infinities'}")
     if x["min"] is None or y["min"] is None:
+        if any(isinstance(record, layer_pairs.Made) for record, _ in left + right):
+            return _result(False, False, "not compared: values were not saved")
         return _result(False, True, "the hashes differ")
     largest = max(abs(v) for side in (x, y) for v in (side["min"], side["max"]))
     names = ("min", "max") if twice else ("min", "max", "mean")  # what two ranks have alike counts twice in their mean

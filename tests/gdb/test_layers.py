@@ -192,18 +192,23 @@ def test_the_first_module_with_a_nan_is_named_with_its_inputs(gdb_path, torch_py
 
 
 def test_a_rank_with_other_weights_is_named(torch_python, tmp_path):
-    """What is whole on a rank is told from what is cut over ranks by the layers' classes; one rank's norm has another value."""
+    """What is whole on a rank is told from what is cut over ranks by the layers' classes. One rank's norm has another
+    value, one's packed weight; what is packed away behind a handle is no weight that is the same."""
     with subject(torch_python, tmp_path, "case", "ranks") as one:
         target = ProcTarget(one.pid)
         rt = open_runtime(target)
         session_room.register_adapters()
         frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "ranks")
         held = [(f"TP{i}", rank_weights.of_model(evaluate(rt, f"made[{i}]", frame))) for i in range(3)]
-        assert sorted(held[0][1]) == ["norm.bias", "norm.weight", "out.bias", "table"]
-        first, *rest = rank_weights.different(held)
-        assert (first["path"], first["odd"]) == ("norm.weight", ["TP1"]) and not rest
+        assert sorted(held[0][1]) == ["gate.weight", "norm.bias", "norm.weight", "out.bias", "router.weight (packed)", "table"]
+        found = [(row["path"], row["odd"]) for row in rank_weights.different(held)]
+        assert found == [("norm.weight", ["TP1"]), ("router.weight (packed)", ["TP2"])]
         (both,) = rank_weights.different(held[:2])
         assert both["odd"] == ["TP0", "TP1"]
+        (hidden,) = rank_weights.unseen(held)
+        assert hidden["path"] == "gate.weight" and hidden["ranks"] == ["TP0", "TP1", "TP2"] and "packed" in hidden["why"]
+        for tensors in (held[0][1], held[2][1]):
+            del tensors["router.weight (packed)"]
         assert rank_weights.different([held[0], held[2]]) == []
         target.close()
 

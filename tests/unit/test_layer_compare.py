@@ -124,6 +124,120 @@ def test_a_model_within_another_and_one_that_shares_nothing(x):
     assert compare([inner], [Record("c", {"other": x})])["rows"] == []
 
 
+# ---- models that are cut into other modules -----------------------------------------------------------------------------
+def cut_otherwise(x, batch=True):
+    """-> ({path: array} of an engine, of a plain program, of the same layer: packed projections, a gated activation)"""
+    q, k, gate, up = x[:, :8], x[:, 8:10], x[:, :12], x[:, 12:]
+    act = 1 / (1 + numpy.exp(-gate)) * gate
+    engine = {
+        "model.0.attn.qkv_proj": numpy.concatenate([q, k, k], 1),
+        "model.0.mlp.gate_up_proj": x,
+        "model.0.mlp.act_fn": act * up,
+    }
+    plain = {"0.attn.q_proj": q, "0.attn.k_proj": k, "0.attn.v_proj": k, "0.mlp.gate_proj": gate, "0.mlp.act_fn": act}
+    plain["0.mlp.up_proj"] = up
+    return engine, {path: value[None] if batch else value for path, value in plain.items()}
+
+
+def two(engine, plain, **more):
+    left, right = Record("TP0", engine, **more), Record("plain", plain, **more)
+    for row in left.rows:
+        row["type"] = "SiluAndMul" if row["path"].endswith("act_fn") else "ParallelLinear"
+    return left, right
+
+
+@pytest.mark.parametrize("batch", [True, False])
+@pytest.mark.parametrize("swapped", [True, False])
+def test_what_an_engine_packs_is_put_together_of_the_plain_layers(x, batch, swapped):
+    engine, plain = cut_otherwise(x, batch)
+    sides = two(engine, plain)
+    found = compare([sides[swapped]], [sides[not swapped]])
+    assert found["first"] is None and sorted(row["path"] for row in found["rows"]) == sorted(engine)
+    assert [row["made"]["how"] for row in found["rows"]] == ["concatenated", "concatenated", "product"]
+    assert {row["made"]["side"] for row in found["rows"]} == {"ab"[not swapped]} and found["only_a"] == found["only_b"] == []
+    engine["model.0.attn.qkv_proj"][1, 9] += 1
+    sides = two(engine, plain)
+    first = compare([sides[swapped]], [sides[not swapped]])["first"]
+    assert (first["path"], first["index"][-2:], first["made"]["part"]) == ("model.0.attn.qkv_proj", [1, 9], "0.attn.k_proj")
+
+
+def test_what_is_packed_is_compared_by_range_where_values_were_not_saved(x):
+    """A product is not known then, which is no difference, and no equality."""
+    engine, plain = cut_otherwise(x)
+    rows = {row["path"].rpartition(".")[2]: row for row in compare(*([side] for side in two(engine, plain, saved=False)))["rows"]}
+    assert not any(row["different"] for row in rows.values()) and not rows["act_fn"]["equal"]
+    assert "not saved" in rows["act_fn"]["why"]
+    engine["model.0.attn.qkv_proj"] = 1.01 * engine["model.0.attn.qkv_proj"]
+    found = compare(*([side] for side in two(engine, plain, saved=False)))
+    assert found["first"]["path"] == "model.0.attn.qkv_proj"
+
+
+def test_ranks_pieces_of_a_packed_layer_against_plain_layers(x):
+    engine, plain = cut_otherwise(x)
+    q, k, _ = numpy.split(engine["model.0.attn.qkv_proj"], [8, 10], 1)
+    shard = {"dim": -1, "parts": [4, 2, 2], "copies": 2}
+    mine = [numpy.concatenate([q[:, 4 * n :][:, :4], k, k], 1) for n in (0, 1)]
+    ranks = [Record(f"TP{n}", {"model.0.norm": x, "model.0.attn.qkv_proj": (mine[n], shard)}) for n in (0, 1)]
+    for sides in ((ranks, [Record("plain", {**plain, "0.norm": x})]), ([Record("plain", {**plain, "0.norm": x})], ranks)):
+        found = compare(*sides)
+        assert found["first"] is None and [row["equal"] for row in found["rows"]] == [True, True], found
+    alone = compare(ranks[:1], [Record("plain", {**plain, "0.norm": x})])["rows"]
+    assert [row["why"] for row in alone] == ["", "each rank has its own part"]
+
+
+def named(record, **names):
+    """Gives rows other names of output and type: {path: (output, type)}."""
+    for row in record.rows:
+        row["output"], row["type"] = names.get(row["path"].replace(".", "_"), (row["output"], row["type"]))
+    return record
+
+
+def test_a_residual_apart_is_added_and_what_is_returned_beside_a_tensor_is_left_over(x):
+    """An engine's layer returns ([0] hidden, [1] residual), its norm too: of that the first is meant."""
+
+    class Apart(Record):
+        def values(self, row):
+            value = self.arrays[row["path"] + row["output"]]
+            return arrays.Source(value.shape, DTYPES[row["dtype"]], row["path"], lambda box: value[box])
+
+    engine = Apart("TP0", {"model.0[0]": x, "model.0[1]": 2 * x, "model.0.norm[0]": x + 1, "model.0.norm[1]": x})
+    for row in engine.rows:
+        row["path"], row["output"] = row["path"][:-3], row["path"][-3:]
+    plain = Record("plain", {"model.0": 3 * x, "model.0.norm": x + 1})
+    found = compare([engine], [plain])
+    assert found["first"] is None and [row["path"] for row in found["rows"]] == ["model.0", "model.0.norm"]
+    assert found["rows"][0]["made"] == {"side": "a", "how": "sum", "outputs": ["model.0[0]", "model.0[1]"], "part": None}
+    assert found["only_a"] == ["model.0.norm[1]"] and found["only_b"] == []
+    wrong = Record("plain", {"model.0": 3.1 * x, "model.0.norm": x + 1})
+    assert compare([engine], [wrong])["first"]["path"] == "model.0"
+
+
+def test_modules_of_one_path_that_do_something_else_are_left_over(x):
+    """Tables of cosines against rotated queries; a gate's activation alone against one that multiplies, without its partner."""
+    engine = named(
+        Record("a", {"rotary": x, "mlp.act_fn": x, "up": x}), rotary=("[0]", "RotaryEmbedding"), mlp_act_fn=("", "SiluAndMul")
+    )
+    plain = Record("b", {"rotary": x[None, :, :6], "mlp.act_fn": x[None], "up": x[None]})
+    found = compare([engine], [named(plain, rotary=("[0]", "LlamaRotaryEmbedding"), mlp_act_fn=("", "SiLU"))])
+    assert [row["path"] for row in found["rows"]] == ["up"] and set(found["only_a"]) == {"rotary[0]", "mlp.act_fn"}
+
+
+def test_padding_behind_the_tokens_does_not_count_and_another_prompt_does(x):
+    padded = numpy.concatenate([x, numpy.full((3, 24), 9, "float32")])
+    assert compare([Record("a", {"up": padded})], [Record("b", {"up": x[None]})])["first"] is None
+    assert compare([Record("a", {"up": padded})], [Record("b", {"up": x})])["first"] is not None
+    assert compare([Record("a", {"up": numpy.roll(padded, 1, 0)})], [Record("b", {"up": x[None]})])["first"]["path"] == "up"
+    two_prompts = numpy.stack([x, x + 1])
+    assert compare([Record("a", {"up": numpy.concatenate([x, x + 1])})], [Record("b", {"up": two_prompts})])["first"] is None
+
+
+def test_a_model_that_lies_elsewhere_in_both(x):
+    one = Record("a", {"language_model.model.layers.0.up": x, "language_model.model.norm": x, "language_model.head": x})
+    other = Record("b", {"model.language_model.layers.0.up": x, "model.language_model.norm": x, "head": x})
+    found = compare([one], [other])
+    assert len(found["rows"]) == 2 and found["first"] is None and found["only_b"] == ["head"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -295,6 +295,20 @@ class RowParallelLinear(nn.Linear):
     pass
 
 
+class PackedLinear(nn.Linear):
+    """Keeps its weight in another form alone, as the linear layers of vLLM do on a CPU: in a function (`seen`), or in what a
+    library gave a handle of."""
+
+    def __init__(self, seen):
+        super().__init__(8, 2, bias=False)
+        self.pack(self.weight.detach().t().contiguous(), seen)
+
+    def pack(self, packed, seen):
+        handle = packed if seen else id(packed)
+        self.cpu_linear = lambda x: (x, handle)
+        self.weight = nn.Parameter(torch.empty(0), requires_grad=False)
+
+
 class Rank(nn.Module):
     """A rank's part of a model, under the names that engines give its layers."""
 
@@ -303,6 +317,8 @@ class Rank(nn.Module):
         torch.manual_seed(number)
         self.qkv, self.out = QKVParallelLinear(8, 4), RowParallelLinear(4, 8)
         self.norm = nn.LayerNorm(8)
+        torch.manual_seed(5)
+        self.router, self.gate = PackedLinear(True), PackedLinear(False)
         self.register_buffer("table", torch.arange(16.0))
         self.register_buffer("none", None)
         with torch.no_grad():
@@ -313,6 +329,7 @@ def ranks():
     made = [Rank(number) for number in range(3)]
     with torch.no_grad():
         made[1].norm.weight[3] += 1e-6
+        made[2].router.pack(torch.ones(8, 2), True)
     ready()
     sys.stdin.readline()
     return made
