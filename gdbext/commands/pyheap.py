@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from ..access.base import Target
     from ..cpython.referrers import Path
+    from ..heap.collector import Sightings
     from ..heap.growth import Look, Row
     from ..heap.listing import Census, Container
     from ..render.text import Style
@@ -90,15 +92,15 @@ class PyHeap(Command):
             raise UsageError("pyheap: -diff and -watch exclude each other")
         if not 1 <= args.deadline <= 86400:
             raise UsageError("pyheap: -deadline is 1 to 86400 seconds")
-        before, moments = None, []
+        before, moments, sightings = None, [], collector.Sightings()
         if args.watch is not None:
-            before = _first_look(session, args, moments)
+            before = _first_look(session, args, moments, sightings)
         elif args.diff is not None:
             before = load_look(args.diff)
-        moments.append(_Moment(session, args))
+        moments.append(_Moment(session, args, sightings))
         target, census = moments[-1].target, moments[-1].census
         partial = moments[-1].partial + census.heap.partial
-        data = _answer(census)
+        data = _answer(census, moments[-1].collecting)
         parts = [lambda style: _types_text(data, args, style), lambda style: _containers_text(data, args, style)]
         if args.type is not None:
             nodes = census.instances(args.type)
@@ -125,13 +127,16 @@ class PyHeap(Command):
 
 class _Moment:
     """One look: `census`, of what stands still, or of a copy of what runs, made in one short stop of `pause` seconds, or of what
-    runs; `target`, `partial`."""
+    runs; `target`, `partial`; `collecting`: for how many seconds at least a collection is under way, as `sightings` tell, None
+    where they do not."""
 
-    def __init__(self, session: Session, args: Args) -> None:
+    def __init__(self, session: Session, args: Args, sightings: Sightings) -> None:
         began, self.pause = time.monotonic(), 0.0
         self.target: Target = session.target(args.on)
         self.partial: list[str] = session.partial(self.target)
+        self._sightings, self._running = sightings, None if self.target.is_stopped else self.target
         copied = not self.target.is_stopped and not args.unstopped
+        self._look()
         for left in range(COPIES, 0, -1):
             if copied:
                 self._copy(args)
@@ -139,10 +144,17 @@ class _Moment:
             seconds = max(1.0, args.deadline - (time.monotonic() - began))
             try:
                 self.census: Census = self._census(session, args, seconds)
+                self._look()
+                self.collecting: float | None = sightings.seconds(self.census.heap.rt)
                 return
             except (FaultError, LayoutError):
                 if not self.pause or left == 1 or time.monotonic() - began > args.deadline:
                     raise  # else memory came into use between the choice of what is copied and the stop: once more
+
+    def _look(self) -> None:
+        if self._running is not None:
+            with contextlib.suppress(GdbextError):
+                self._sightings.look(runtimes.open_runtime(self._running))
 
     def _census(self, session: Session, args: Args, seconds: float) -> Census:
         clock = model.Clock(seconds, lambda line: print(f"pyheap: {line}", file=sys.stderr, flush=True))
@@ -156,6 +168,7 @@ class _Moment:
         if snap.target is None:
             self.partial.append(f"read while it runs, for no copy could be made: {snap.reason}")
         else:
+            self._look()
             self.target, self.pause = snap.target, self.pause + sum(snap.pauses)
             self.partial = [reason.replace(" (-max-bytes)", " of the copy") for reason in snap.partial]
 
@@ -170,11 +183,11 @@ def _frames(rt: Any) -> list[Any]:
     return found
 
 
-def _first_look(session: Session, args: Args, moments: list[_Moment]) -> Look:
+def _first_look(session: Session, args: Args, moments: list[_Moment], sightings: Sightings) -> Look:
     target = session.target(args.on)
     if target.is_stopped:
         raise GdbextError("-watch needs a process that runs: name it by -on PID while gdb does not hold it stopped")
-    moment = _Moment(session, args)
+    moment = _Moment(session, args, sightings)
     before = growth.look(moment.census, _process(target))
     moment.census = moment.target = None  # a heap's worth of memory
     moments.append(moment)
@@ -188,7 +201,7 @@ def _process(target):
     return f"{target.pid}"
 
 
-def _answer(census: Census) -> dict[str, Any]:
+def _answer(census: Census, collecting: float | None) -> dict[str, Any]:
     heap, sums = census.heap, census.types()
     state = collector.Collector(heap.rt, heap)
     types = []
@@ -203,7 +216,7 @@ def _answer(census: Census) -> dict[str, Any]:
         "types": types,
         "containers": [_container(census, c) for c in census.containers(LISTED)],
         "growth": [],
-        "gc": _collector(state),
+        "gc": {**_collector(state), "collecting_seconds": collecting},
     }
 
 
@@ -358,6 +371,8 @@ def _totals(data) -> str:
     state = "on" if gc["enabled"] else "off"
     if gc["collecting"]:
         known = [f"{what} {gc[key]}" for what, key in (("generation", "generation"), ("thread", "tid")) if gc[key] is not None]
+        if gc["collecting_seconds"] is not None:
+            known.append(f"for {seconds(gc['collecting_seconds'])} at least: at each look of that time")
         state += ", collecting now" + (f" ({', '.join(known)})" if known else "")
     lines = [
         f"{data['objects']} objects, {size(data['bytes'])}; collector: {state}, {counts}, {tracked} objects in 3 generations, "

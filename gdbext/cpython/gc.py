@@ -1,9 +1,8 @@
 """Every container object of a process. CPython's garbage collector keeps all of them in linked lists, which this module walks.
 
 Modules/gcmodule.c, Python/gc.c, pycore_gc.h: a PyGC_Head of two words stands before each tracked object; `_gc_next` links a
-ring that begins in the generation's own head, its low two bits are the collector's marks. 3.9 to 3.15 keep three rings
-(3.14.0's young, old[0], old[1] lie where the three generations lie) and one of objects that gc.freeze() put away. Free-threaded
-builds have no rings.
+ring that begins in the generation's own head, its low two bits are the collector's marks. 3.9 to 3.15 keep three rings and one
+of objects that gc.freeze() put away. Free-threaded builds have no rings.
 """
 
 from __future__ import annotations
@@ -71,14 +70,19 @@ def rings(rt: Runtime) -> list[int]:
 
 def generation(rt: Runtime, interp: int, number: int) -> int:
     """The address of a generation, 0 to 2, by the interpreter's own pointer to the first one where it keeps one: 3.13 itself has
-    moved them by four bytes between its patch releases."""
+    moved them by four bytes between its patch releases. 3.14.0 to 3.14.4 have no such pointer, and the incremental collector's
+    `young`, `old[0]`, `old[1]` in the generations' place: gc.get_objects(2) gives what is in either of the last two."""
     L = rt.layout
-    first = (
-        rt.target.u64(interp + L["interp.gc.generation0"])
-        if "interp.gc.generation0" in L
-        else interp + L["interp.gc.generations"]
-    )
+    if incremental(rt):
+        first = interp + L["interp.gc.generations"]
+    else:
+        first = rt.target.u64(interp + L["interp.gc"] + L["gcstate.generation0"])
     return first + number * L["gcgen.__size"]
+
+
+def incremental(rt: Runtime) -> bool:
+    """Whether this is the incremental collector of 3.14.0 to 3.14.4."""
+    return "gcstate.generation0" not in rt.layout
 
 
 def collecting(rt: Runtime) -> bool:

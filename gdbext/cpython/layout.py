@@ -74,12 +74,30 @@ def from_process(target: Target, runtime_address: int, version: tuple[int, int],
     order, names = table.get("debug_offsets"), table.get("debug_names")
     if not order or target.read(runtime_address, 8) != DEBUG_COOKIE:
         return layout
-    offsets = dict(layout.offsets)
+    told: dict[str, int] = {}
     blob = target.read(runtime_address, max(order.values()) + 8)
     for theirs, ours in names.items():
-        if theirs in order and ours in offsets:
+        if theirs in order and ours in layout:
             (value,) = struct.unpack_from("<Q", blob, order[theirs])
             if value > 1 << 20:
                 raise LayoutError(f"the debug offsets of this CPython {layout.name} make no sense: {theirs} = {value}")
-            offsets[ours] = value
-    return Layout(layout.version, layout.free_threaded, offsets)
+            told[ours] = value
+    return Layout(layout.version, layout.free_threaded, _corrected(layout.offsets, told))
+
+
+def _corrected(table: dict[str, int], told: dict[str, int]) -> dict[str, int]:
+    """`table` with what a process has `told`. A patch release may put fields into a structure (3.14.5 three into the collector's
+    state, which is a part of the interpreter's): a field that is not told moves with the last one before it that is, and what
+    lies beyond a structure's end is not there."""
+    moves: dict[str, list[tuple[int, int]]] = {}
+    for key in sorted(told, key=table.__getitem__):
+        if not key.endswith(".__size"):
+            moves.setdefault(key.partition(".")[0], []).append((table[key], told[key] - table[key]))
+    found = {}
+    for key, offset in table.items():
+        name = key.partition(".")[0]
+        if not key.endswith(".__size"):
+            offset += next((by for at, by in reversed(moves.get(name, ())) if at <= offset), 0)
+        if offset < told.get(f"{name}.__size", offset + 1):
+            found[key] = offset
+    return {**found, **told}

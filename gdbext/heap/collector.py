@@ -1,11 +1,13 @@
 """The state of CPython's garbage collector, as its structures say it, and what a full collection is likely to cost.
 
 Modules/gcmodule.c, Python/gc.c and pycore_gc.h of each minor: `enabled`, `collecting`, three generations of threshold and count,
-what each has collected so far, and since 3.15 how long that took. When a collection that runs began is kept by none of them.
+what each has collected so far, and since 3.15 how long that took. When a collection that runs began is kept by none of them (3.15
+has it in a local variable of C): `Sightings` tell how long it has taken at least.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from ..cpython import gc
@@ -50,11 +52,48 @@ class Collector:
             self.generations.append(Generation(count, threshold, heap.generations[i]))
             _take_stats(rt, interp, i, self.generations[i])
         self.generation = None
-        if self.collecting and not _incremental(rt, interp):
+        if self.collecting and not gc.incremental(rt):
             self.generation = collected_now([g.count for g in self.generations])
         self.frozen = heap.generations[3]
         visited = sum(heap.generations[:3])
         self.pause = visited * COST[0], visited * COST[1]
+
+
+class Sightings:
+    """Looks at a process that runs: for how long it was seen to collect garbage."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, tuple[int, ...]]] = []
+
+    def look(self, rt: Runtime) -> None:
+        """Notes what the process is at now."""
+        rt.target.drop_pages()
+        mark = under_way(rt)
+        if mark is not None:
+            self._seen.append((time.monotonic(), mark))
+
+    def seconds(self, rt: Runtime) -> float | None:
+        """How long the collection that is under way in `rt`, of the process or a copy of it, was seen to run; None where one look
+        alone saw it."""
+        mark = under_way(rt)
+        times = [at for at, seen in self._seen if seen == mark]
+        return max(times) - min(times) if len(times) > 1 else None
+
+
+def under_way(rt: Runtime) -> tuple[int, ...] | None:
+    """What tells the collection that is under way from those before and after it, None where none is: how many have ended, and
+    what the counts of the elder generations are, which change where one begins. (The last instants of one, its callbacks say,
+    cannot be told from the next one where the program asks for both, one right after the other.)"""
+    if not gc.collecting(rt):
+        return None
+    found = []
+    for interp in rt.interpreters():
+        for i in range(3):
+            stats = Generation(0, 0, 0)
+            _take_stats(rt, interp, i, stats)
+            found += [-1 if stats.collections is None else stats.collections]
+            found += [rt.target.i32(gc.generation(rt, interp, i) + rt.layout["gcgen.count"])] if i else []
+    return tuple(found)
 
 
 def collected_now(counts: list[int]) -> int | None:
@@ -62,14 +101,6 @@ def collected_now(counts: list[int]) -> int | None:
     None where it has not come to that, or objects were made since."""
     first = next((i for i, count in enumerate(counts) if count), len(counts))
     return first - 1 if first else None
-
-
-def _incremental(rt: Runtime, interp: int) -> bool:
-    """Whether this is the collector of the first releases of 3.14, which has no generations: where later ones keep nothing it
-    notes how far it is."""
-    L = rt.layout
-    gcstate = interp + L["interp.gc.collecting"] - L["gcstate.collecting"]
-    return "gcstate.dummy1" in L and any(rt.target.read(gcstate + L["gcstate.dummy1"], 16))
 
 
 def _take_stats(rt: Runtime, interp: int, number: int, generation: Generation) -> None:

@@ -178,7 +178,7 @@ class VectorWalk:
         for shape, start, end in zip(self.heap.forms, ends, ends[1:]):
             if start < end:
                 mine = order[start:end]
-                yield part.start + mine, shape, self.reader.columns(at[mine], shape.need, -HEAD)
+                yield part.start + mine, shape, self.reader.columns(at.take(mine), shape.need, -HEAD)
 
     def _form_numbers(self, types: Any) -> Any:
         """1 + the number of the form of each type, 0 where there is none; 16 bits, which numpy sorts in one go."""
@@ -187,7 +187,7 @@ class VectorWalk:
         if new:
             more = np.array([1 + self.heap.form(kind) if kind else 0 for kind in new], dtype=np.int32)
             self._forms = np.concatenate([self._forms, more])
-        forms = self._forms[types]
+        forms = self._forms.take(types)
         return forms.astype(np.uint16) if len(self.heap.forms) < 1 << 16 else forms
 
     def _references(self, groups: Iterable[tuple[Any, Shape, Columns]]) -> Iterator[tuple[Any, Any]]:
@@ -223,7 +223,7 @@ class VectorWalk:
             (step, picks, mask), parts = tables.popitem()
             nodes, starts, counts = (np.concatenate(column) for column in zip(*parts))
             for owners, found in self.reader.runs(starts, counts, step, picks):
-                yield nodes[owners], found & mask
+                yield nodes.take(owners), found & mask
 
     def _items(self, nodes: Any, shape: Shape, c: Columns) -> Iterator[tuple[Any, Any]]:
         """What deques hold: their blocks are chains."""
@@ -239,18 +239,18 @@ class VectorWalk:
     def _resolve(self, sources: Any, words: Any) -> tuple[Any, Any]:
         """Keeps the references to nodes; -> (sources, words) of those that may be to other objects."""
         np = self.np
-        good = (words & 7 == 0) & ((words - PAGE).view(np.uint64) < TOP - PAGE)
-        sources, words = sources[good], words[good]
+        good = np.flatnonzero((words & 7 == 0) & ((words - PAGE).view(np.uint64) < TOP - PAGE))
+        sources, words = sources.take(good), words.take(good)
         for places, nodes in self._places:
             targets = places.find(words)
-            hit = targets >= 0
-            found = targets[hit] if nodes is None else nodes[targets[hit]]
-            self._edges.append((sources[hit].astype(np.int64) << 32) | found)
-            sources, words = sources[~hit], words[~hit]
-        new = ~self.seen.of(words)
-        sources, words = sources[new], words[new]
-        there = self.reader.mapped(words)
-        return sources[there], words[there]
+            hit, others = np.flatnonzero(targets >= 0), np.flatnonzero(targets < 0)
+            found = targets.take(hit) if nodes is None else nodes.take(targets.take(hit))
+            self._edges.append((sources.take(hit).astype(np.int64) << 32) | found)
+            sources, words = sources.take(others), words.take(others)
+        new = np.flatnonzero(~self.seen.of(words))
+        sources, words = sources.take(new), words.take(new)
+        there = np.flatnonzero(self.reader.mapped(words))
+        return sources.take(there), words.take(there)
 
     def _settle(self, pending: list[tuple[Any, Any]]) -> tuple[Any, Any, Any]:
         """Counts the leaves among what `pending` refers to; -> (sources, words, numbers of types) of the references to objects
@@ -258,21 +258,22 @@ class VectorWalk:
         np, heap = self.np, self.heap
         sources, words = self._joined(pending, np.int64)
         order = np.argsort(words)
-        sources, words = sources[order], words[order]
+        sources, words = sources.take(order), words.take(order)
         starts = np.flatnonzero(np.diff(words, prepend=-1))
-        unique = words[starts]
+        unique = words.take(starts)
         first = np.minimum.reduceat(sources, starts) if len(starts) else sources
         holds, types = np.zeros(len(unique), dtype=bool), np.zeros(len(unique), dtype=np.int32)
         for part in self.reader.batches(unique):
             own = types[part] = self._object_types(unique[part])
             forms = self._form_numbers(own)
-            leaf = np.array([False, *(shape.leaf for shape in heap.forms)])[forms]
-            self._count(first[part][leaf], unique[part][leaf], own[leaf])
+            leaf = np.array([False, *(shape.leaf for shape in heap.forms)]).take(forms)
+            leaves = np.flatnonzero(leaf)
+            self._count(first[part].take(leaves), unique[part].take(leaves), own.take(leaves))
             holds[part] = (forms > 0) & ~leaf
         self.seen.add(unique[~holds])
         length = np.diff(starts, append=len(words))
-        keep = np.repeat(holds, length)
-        return sources[keep], words[keep], np.repeat(types[holds], length[holds])
+        keep = np.flatnonzero(np.repeat(holds, length))
+        return sources.take(keep), words.take(keep), np.repeat(types[holds], length[holds])
 
     def _new(self, held: list[tuple[Any, Any, Any]]) -> range:
         """Adds the objects that `_settle` told of as nodes."""
@@ -325,7 +326,7 @@ class VectorWalk:
         unique = distinct(np, kinds)
         meta = self.reader.record(unique, L["object.__size"]).word(L["object.ob_type"])
         types = np.where(np.isin(meta, np.array(self.heap.metatypes(), dtype=np.int64)), unique, 0)
-        return self.heap.numbers.of(types)[np.searchsorted(unique, kinds)]
+        return self.heap.numbers.of(types).take(np.searchsorted(unique, kinds))
 
     def finish(self) -> None:
         """Puts the blocks together."""
@@ -351,6 +352,8 @@ class VectorWalk:
         begin = _begin(np, counts)
         sources, later = self._joined(self._later, np.int32)
         if len(sources):
+            order = np.argsort(sources)  # neighbours that refer to nothing else have the same place
+            sources, later = sources.take(order), later.take(order)
             targets = np.insert(targets, begin[sources + 1], later)
             np.add.at(counts, sources + 1, 1)
             begin = _begin(np, counts)

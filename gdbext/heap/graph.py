@@ -46,12 +46,13 @@ class Ways:
             return self._next_singly(level)
         np, level, parts = self.np, self.np.asarray(level, dtype=self.np.int32), []
         for sources, targets in self._edges(level):
-            new = np.flatnonzero(self.parents[targets] == UNREACHED)
-            targets, places = targets[new], np.arange(len(new), dtype=np.int32)
+            new = np.flatnonzero(self.parents.take(targets) == UNREACHED)
+            targets, places = targets.take(new), np.arange(len(new), dtype=np.int32)
             self._slots[targets[::-1]] = places[::-1]  # of several that lead to the same one the first remains
-            first = self._slots[targets] == places
-            self.parents[targets[first]] = sources[new[first]]
-            parts.append(targets[first])
+            first = np.flatnonzero(self._slots.take(targets) == places)
+            targets = targets.take(first)
+            self.parents[targets] = sources.take(new.take(first))
+            parts.append(targets)
         found = np.concatenate(parts)
         parts.clear()
         found.sort()
@@ -67,7 +68,7 @@ class Ways:
                 own = slice(*np.searchsorted(ends, (part.start, part.stop - 1), side="right") + (0, 1))
                 length = np.diff(np.minimum(ends[own], part.stop), prepend=part.start)
                 places = np.repeat(start[own], length) + np.arange(part.start, part.stop)
-                yield np.repeat(nodes[own], length), self._targets[places]
+                yield np.repeat(nodes[own], length), self._targets.take(places)
 
     def _next_singly(self, level: Any) -> list[int]:
         found, parents = [], self.parents

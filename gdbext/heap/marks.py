@@ -1,5 +1,8 @@
 """Tables over the address space, with numpy: which addresses are known, and where they stand among others.
 
+Here and in what uses them columns are chosen from by `take` of places: it costs half of what `column[places]` does, and a quarter
+of `column[mask]`.
+
 The space is cut into chunks of 1 MiB, of which a process uses few; what is known of one is a bit for each 8 bytes.
 """
 
@@ -52,22 +55,24 @@ class Sparse:
 
     def __init__(self, np: Any, shift: int) -> None:
         self.np, self._inside = np, HIGH - shift
-        self._tops = np.zeros(TOP >> HIGH, dtype=np.int32)
-        self._leaves = np.full((1, 1 << self._inside), -1, dtype=np.int32)
+        self._tops = np.zeros(TOP >> HIGH, dtype=np.int64)  # where the table of each part begins in the next one
+        self._leaves = np.full(1 << self._inside, -1, dtype=np.int32)
+
+    def _places(self, blocks: Any) -> Any:
+        return self._tops.take(blocks >> self._inside) + (blocks & ((1 << self._inside) - 1))
 
     def of(self, blocks: Any) -> Any:
         """The number of each block."""
-        return self._leaves[self._tops[blocks >> self._inside], blocks & ((1 << self._inside) - 1)]
+        return self._leaves.take(self._places(blocks))
 
     def put(self, blocks: Any, numbers: Any) -> None:
         """Sets the numbers of blocks."""
         np = self.np
-        tops = blocks >> self._inside
-        for top in distinct(np, tops).tolist():
+        for top in distinct(np, blocks >> self._inside).tolist():
             if not self._tops[top]:
                 self._tops[top] = len(self._leaves)
-                self._leaves = np.concatenate([self._leaves, np.full((1, 1 << self._inside), -1, dtype=np.int32)])
-        self._leaves[self._tops[tops], blocks & ((1 << self._inside) - 1)] = numbers
+                self._leaves = np.concatenate([self._leaves, np.full(1 << self._inside, -1, dtype=np.int32)])
+        self._leaves[self._places(blocks)] = numbers
 
 
 class Seen:
@@ -91,7 +96,7 @@ class Seen:
         found = np.empty(len(addresses), dtype=bool)
         for at in range(0, len(addresses), BLOCK):
             word, bit = self._place(addresses[at : at + BLOCK])
-            np.not_equal(bits[word] & bit, 0, out=found[at : at + BLOCK])
+            np.not_equal(bits.take(word) & bit, 0, out=found[at : at + BLOCK])
         return found
 
     def add(self, addresses: Any) -> None:
@@ -139,9 +144,9 @@ class Places:
             some = addresses[at : at + BLOCK]
             grain = (some & ((1 << CHUNK) - 1)) >> GRAIN
             word = self._chunks.of(some >> CHUNK).astype(np.int64) * ROW + (grain >> 6)
-            bits, bit = self._bits[word], one << (grain & 63).astype(np.uint64)
+            bits, bit = self._bits.take(word), one << (grain & 63).astype(np.uint64)
             there = (bits & bit != 0) & (some & ((1 << GRAIN) - 1) == 0)
-            found[at : at + BLOCK] = np.where(there, self._before[word] + _ones(np, bits & (bit - one)), -1)
+            found[at : at + BLOCK] = np.where(there, self._before.take(word) + _ones(np, bits & (bit - one)), -1)
         return found
 
 
@@ -184,8 +189,8 @@ class Numbers:
         for at in range(0, len(column), BLOCK):
             some = column[at : at + BLOCK]
             slots = self._slots(some)
-            numbers = self._numbers[slots]
-            others = np.flatnonzero(self._keys[slots] != some)
+            numbers = self._numbers.take(slots)
+            others = np.flatnonzero(self._keys.take(slots) != some)
             if len(others):
                 unique, inverse = np.unique(some[others], return_inverse=True)
                 numbers[others] = np.array([self._number(value) for value in unique.tolist()], dtype=np.int32)[inverse]
@@ -196,7 +201,7 @@ class Numbers:
         """As `of`, but -1 where a value has no number, or one that another value's place keeps."""
         np = self.np
         slots = self._slots(column)
-        return np.where(self._keys[slots] == column, self._numbers[slots], -1)
+        return np.where(self._keys.take(slots) == column, self._numbers.take(slots), -1)
 
     def _slots(self, values: Any) -> Any:
         return ((values >> 4) * 0x1E3779B97F4A7C15 >> 40) & ((1 << SLOTS) - 1)

@@ -81,9 +81,10 @@ class Rings:
         """(addresses of the links, what is next, types) of what may be tracked objects in one chunk."""
         np, count = self.np, 2 * GRAINS
         index = np.flatnonzero(counted(self.rt, words[self._count : self._count + count : 2]))
-        kinds, following = words[self._type : self._type + count : 2][index], words[self._next : self._next + count : 2][index]
-        good = (kinds & 7 == 0) & _addresses(np, kinds) & _addresses(np, following)
-        index, kinds, following = index[good], kinds[good], following[good] & ~3
+        at = 2 * index
+        kinds, following = words.take(at + self._type), words.take(at + self._next)
+        good = np.flatnonzero((kinds & 7 == 0) & _addresses(np, kinds) & _addresses(np, following))
+        index, kinds, following = index.take(good), kinds.take(good), following.take(good) & ~3
         good = (following & ((1 << GRAIN) - 1) == 0) | np.isin(following, self.heads)
         return (chunk << CHUNK) + (index[good] << GRAIN), following[good], kinds[good]
 
@@ -176,11 +177,12 @@ class Rings:
         own, at = np.arange(len(starts), dtype=np.int32), starts
         owners[starts] = own
         while len(own):
-            at = following[at]
+            at = following.take(at)
             inside = np.maximum(at, 0)
-            on = (at >= 0) & ~scattered[inside] & (owners[inside] < 0)
-            ends[own[~on]] = at[~on]
-            own, at = own[on], at[on]
+            on = (at >= 0) & ~scattered.take(inside) & (owners.take(inside) < 0)
+            off, on = np.flatnonzero(~on), np.flatnonzero(on)
+            ends[own.take(off)] = at.take(off)
+            own, at = own.take(on), at.take(on)
             owners[at] = own
         self._numbers = np.full(count, -1, dtype=np.int32)
         self._numbers[starts] = np.arange(len(starts), dtype=np.int32)

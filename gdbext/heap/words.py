@@ -178,15 +178,16 @@ class Vector:
 
     def read_into(self, data: Any, address: int, size: int) -> None:
         """Reads `size` bytes into `data`; what cannot be read is 0."""
-        spans, view = self._spans, memoryview(data)
+        spans, view, done = self._spans, memoryview(data), address
         i = max(bisect.bisect_right(spans, (address, TOP)) - 1, 0)
-        if i == len(spans) or not spans[i][0] <= address <= spans[i][1] - size:
-            data[:size] = 0
         while i < len(spans) and spans[i][0] < address + size:
             start, end = max(address, spans[i][0]), min(address + size, spans[i][1])
             if start < end:
+                data[done - address : start - address] = 0
                 self._read_mapped(view[start - address : end - address], start, end - start)
+                done = end
             i += 1
+        data[done - address : size] = 0
 
     def _read_mapped(self, view: memoryview, address: int, size: int) -> None:
         """As `read_into`, of one mapping: where a part of it cannot be read, in ever smaller steps."""
@@ -252,7 +253,7 @@ class Vector:
         places = np.repeat(self._places(starts[mine]) - step * (ends - length), length)
         places += np.arange(0, step * len(places), step)
         owners = np.repeat(mine, length)
-        found = [self._words[places + pick] for pick in picks]  # all at once: who takes the first may read other windows in
+        found = [self._words.take(places + pick) for pick in picks]  # all at once: who takes the first may read other windows in
         for words in found:
             yield owners, words
 

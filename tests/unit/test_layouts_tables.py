@@ -5,9 +5,13 @@ import glob
 import importlib
 import json
 import os
+import struct
 import sys
 
 import pytest
+
+from gdbext.access.fake import FakeTarget
+from gdbext.cpython import layout
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TABLES = sorted(glob.glob(os.path.join(ROOT, "gdbext", "layouts", "cpython", "*.json")))
@@ -185,3 +189,24 @@ def test_every_key_that_the_readers_name_is_in_some_table():
         found.update(keys_in(path, prefixes))
     assert len(found) > 60
     assert sorted(found - set(known)) == []
+
+
+def test_what_the_debug_offsets_do_not_tell_moves_with_what_they_tell():
+    """3.14.0 to 3.14.4: the collector's state ends before three words that the table, of a later release, has."""
+    table = load(os.path.join(ROOT, "gdbext", "layouts", "cpython", "3.14.json"))
+    offsets, end = table["offsets"], table["offsets"]["interp.gc"] + 240
+    told = {name: offsets[own] for name, own in table["debug_names"].items()}
+    assert offsets["gcstate.__size"] == 264 and offsets["interp.sysdict"] == end + 24
+    moved = {name for name, at in told.items() if name.startswith("interpreter_state.") and at > end}
+    assert len(moved) == 7
+    told.update({name: told[name] - 24 for name in moved | {"gc.size"}})
+    blob = bytearray(layout.DEBUG_COOKIE.ljust(max(table["debug_offsets"].values()) + 8, b"\0"))
+    for name, at in told.items():
+        struct.pack_into("<Q", blob, table["debug_offsets"][name], at)
+    found = layout.from_process(FakeTarget({0x1000: bytes(blob)}), 0x1000, (3, 14), False)
+    assert "gcstate.generation0" not in found and found["gcstate.dummy1"] == 224
+    for key, at in offsets.items():
+        if key.startswith("interp.") and key != "interp.gc.generation0":
+            assert found[key] == at - 24 * (at > end), key
+        elif not key.startswith(("gcstate.", "interp.")):
+            assert found[key] == at, key
