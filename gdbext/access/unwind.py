@@ -17,11 +17,12 @@ from .cfi import MASK, Cursor, Row, table_of
 from .model import Module, NativeFrame
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict
+    from typing import Callable, Dict, Optional, Tuple
 
     from .model import Mapping, Memory, Registers
 
     Values = Dict[int, int]  # register values by DWARF number
+    Place = Tuple[Optional[Module], str, Optional[Row]]  # what is known of a pc: the module, the function's name, its row
 
 # register names by DWARF number; the one for the return address is the caller's pc
 NUMBERS = {
@@ -37,6 +38,7 @@ LINK = 30  # aarch64: where a call leaves its return address
 MAX_FRAMES = 4096
 MAX_GUESS = 1 << 24  # bytes between two frames that a guess may skip
 VDSO = ("[vdso]", "linux-vdso.so.1")
+NOWHERE: Place = (None, "", None)
 
 
 def _signed(value: int) -> int:
@@ -118,9 +120,12 @@ class Unwinder:
         values = {i: registers[n] & MASK for i, n in enumerate(NUMBERS[self.arch]) if n in registers}
         pc, reliable, exact, doubt = registers[PC[self.arch]] & MASK, True, True, ""
         found: list[NativeFrame] = []
+        known: Dict[Tuple[int, bool], Place] = self.memory.cached("unwound places", dict)  # many threads stand at few places
         while len(found) < limit:
             sp = values.get(sp_number, 0)
-            module, function, row = self._look_up(pc, exact)
+            if (pc, exact) not in known:
+                known[pc, exact] = self._look_up(pc, exact)
+            module, function, row = known[pc, exact]
             if reliable and module is not None and module.doubt:
                 reliable, doubt = False, module.doubt
             path = module.path if module else ""
@@ -147,7 +152,7 @@ class Unwinder:
             grows = new_sp > sp or (new_sp == sp and ran)  # a function that runs may have put nothing on the stack
             if not pc or not grows and not (exact and len(found) > 1):
                 break  # the outermost frame, or a stack that does not grow: damage
-            if self.memory.mapping_at(pc) is None:
+            if known.get((pc, exact), NOWHERE)[0] is None and self.memory.mapping_at(pc) is None:
                 break
         return found
 
@@ -163,11 +168,11 @@ class Unwinder:
         except NotFoundError as e:
             return str(e)
 
-    def _look_up(self, pc: int, exact: bool) -> tuple[Module | None, str, Row | None]:
-        """-> (module, function name, `Row` or None); `exact`: pc is an instruction that runs, not a return address."""
+    def _look_up(self, pc: int, exact: bool) -> Place:
+        """`exact`: pc is an instruction that runs, not a return address."""
         module = self._module(pc)
         if module is None:
-            return None, "", None
+            return NOWHERE
         try:
             elf = module.elf
         except NotFoundError:
