@@ -12,13 +12,14 @@ from .columns import integers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+    from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
     from ..cpython.frames import PyFrame
     from ..cpython.objects import Object
     from ..cpython.runtime import PyThread, Runtime
 
     Places = Sequence[Tuple[str, str]]
+    T = TypeVar("T")
 
 MAX_THREADS = 256
 MAX_NUMBERS = 1 << 28
@@ -93,6 +94,12 @@ def counted(rt: Runtime, obj: Object, names: Mapping[str, str]) -> Dict[str, int
         return {what: value for what, value in values if isinstance(value, int)}
 
     return settled_counts(rt.target, read, MAX_STEPS)
+
+
+def at_once(rt: Runtime, read: Callable[[], T], lasts: Callable[[], bool] = lambda: True) -> T:
+    """`read()` of a part of what is read; where the process runs on and it does not hold together, it is read again by itself for
+    `MOMENT`, which costs less than to read all else anew. No more once `lasts()` says that what is read has gone."""
+    return retry(read, lambda: not rt.target.is_stopped and lasts(), rt.target.drop_pages, seconds=MOMENT, lasting=MOMENT)
 
 
 # ---- frames --------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,12 @@
-"""For sglang_objects.py: hashes of pages, and a scheduler that is never at rest."""
+"""For sglang_objects.py: hashes of pages, and schedulers that are never at rest."""
 
 import hashlib
+import itertools
 import json
 import os
+import time
+
+MANY = 500
 
 
 def page_hashes(tokens, prior, page):
@@ -25,3 +29,19 @@ def move(scheduler):
             row = scheduler.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
             scheduler.token_to_kv_pool_allocator.free_segment(row[have : have + 4].long(), start_pos=have)
             req.kv.kv_allocated_len = req.kv.kv_committed_len = have
+
+
+def grow(scheduler, request, evict):
+    """Request after request comes and goes: each leaves a node in the prefix tree, and after the first `MANY` an older one is
+    evicted for it. `request`: makes one out of its number; `evict`: of so many tokens."""
+    for number in itertools.count():
+        if number == MANY:
+            print(json.dumps({"pid": os.getpid(), "nodes": MANY}), flush=True)
+        scheduler.forward_ct += 1
+        one = request(number)
+        scheduler.start(one)
+        scheduler.take(one, one.kv.kv_allocated_len + 1)
+        scheduler.end(one)
+        if number >= MANY:
+            evict(4)
+            time.sleep(0.002)

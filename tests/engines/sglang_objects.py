@@ -477,6 +477,14 @@ def main():
         try:
             if stop == "moves":
                 sglang_at_work.move(story(variant, "before the end"))
+            if stop == "grows":
+                globals()["SIZE"] = 8 * sglang_at_work.MANY
+                at_work = story(variant)
+                sglang_at_work.grow(
+                    at_work,
+                    lambda number: Req(f"req-{number}", [*range(100, 104), *[1000 + number] * 4, 0]),
+                    lambda count: at_work.tree_cache.evict(EvictParams(num_tokens=count, swa_num_tokens=0)),
+                )
             if stop:
                 function, _, count = stop.partition(":")
                 park_in(variant, function, int(count))

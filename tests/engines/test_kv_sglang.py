@@ -114,6 +114,22 @@ def test_sglang_at_work_is_not_said_to_have_lost_slots(maker):
         assert moved
 
 
+def test_sglang_at_work_is_read_though_nodes_of_its_tree_go_while_it_is_read(maker):
+    with objects(maker, "paged grows") as (rt, said):
+
+        def again():
+            rt.target.invalidate()
+            view = kv_view.View(rt.target)
+            view.unstopped(rt.target)
+            return view
+
+        for _ in range(3):
+            cache = again().cache()
+            assert cache.mid_update and len(cache.pools[0].tree.nodes) > said["nodes"] // 2
+        report = kv_view.check(again(), again, False)[0]
+        assert not report.violations, [(v.rule, v.detail) for v in report.violations[:4]]
+
+
 @pytest.mark.parametrize("variant,slot", [("paged", 1), ("window", 0), ("window-pages", 1)])
 def test_sglang_values_of_a_block_by_part_and_where_they_lie(maker, variant, slot):
     numpy = pytest.importorskip("numpy")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ...access.retry import retry
 from ...errors import LayoutError
 from ...kvcache.model import Pool
 from ...torch.tensor_impl import is_tensor
-from ..objects import MOMENT, is_set, length, numbers, optional
+from ..objects import at_once, is_set, length, numbers, optional
 from .paths import FREE, GROUPS, MAX_SLOTS
 
 TYPE_CHECKING = False
@@ -74,4 +73,4 @@ def moving(rt: Runtime, allocators: Iterable[Optional[Object]]) -> List[Tuple[in
         held = [one.attr(name) for one in holders for name in FREE if is_set(one, name)]
         return [(obj.address, length(rt, obj)) for obj in held]
 
-    return retry(read, lambda: not rt.target.is_stopped, rt.target.drop_pages, seconds=MOMENT, lasting=MOMENT)
+    return at_once(rt, read)

@@ -32,8 +32,6 @@ def requests_of(
     if table.shape is None or len(table.shape) != 2 or table.dtype.name != "int32":
         raise LayoutError(f"req_to_token is a {table.dtype.name} tensor of shape {table.shape}")
     own = dict.fromkeys(pools, 0)
-    if table.unavailable:
-        pools["full"].notes.append("req_to_token is on the device: which slots a request holds is not known here")
     found: Dict[int, Request] = {}
 
     def add(addresses: Sequence[int], queue: str) -> None:
@@ -69,6 +67,8 @@ def requests_of(
     for what in ("swa", "mamba"):
         if what in pools and (mapping or what == "mamba"):
             pools[what].counters["own"] = own[what]
+    if table.unavailable:
+        pools["full"].notes.append("req_to_token is on the device: which slots a request holds is not known here")
     requests = list(found.values())
     for request in requests:  # in last_batch, its row given back: it has ended
         if request.queue == "running" and request.status == "finished" and request.row is None:

@@ -7,9 +7,11 @@ none, it is outside the window); Mamba states; and the host memory of the hierar
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...errors import GdbextError
 from ...kvcache.model import Cache, Group
-from ..objects import first_present, is_set, numbers, optional, stands_in, updating
+from ..objects import at_once, first_present, is_set, numbers, optional, stands_in, updating
 from . import kv_hashes
 from .kv_pool import moving, read_pool, waiting_frees
 from .kv_requests import explain_waits, requests_of
@@ -30,26 +32,30 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
     if is_set(allocator, "full_attn_allocator"):
         kept.update(full=allocator.attr("full_attn_allocator"), swa=allocator.attr("swa_attn_allocator"))
     before = optional(scheduler, STEP_COUNTER), moving(rt, kept.values())
-    pools = {what: read_pool(rt, what, one, 1 if what == "mamba" else page) for what, one in kept.items() if one is not None}
+    pools = {
+        what: at_once(rt, partial(read_pool, rt, what, one, 1 if what == "mamba" else page))
+        for what, one in kept.items()
+        if one is not None
+    }
     pool = pools["full"]
     mapping = numbers(rt, allocator.attr("full_to_swa_index_mapping")) if "swa" in pools else None
     if "swa" in pools and mapping is None:
         pools["swa"].notes.append(
             "the mapping of full to sliding-window slots is on the device: which of those a request holds is not known here"
         )
-    requests = requests_of(rt, scheduler, pools, page, mapping, content)
+    requests = at_once(rt, lambda: requests_of(rt, scheduler, pools, page, mapping, content))
     host = first_present(tree, HOST_POOLS)
     if host is not None and is_set(host, "free_slots"):
-        pools["host"] = read_pool(rt, "host", host, page)
+        pools["host"] = at_once(rt, lambda: read_pool(rt, "host", host, page))
         pools["host"].reserved = ()
-    read_tree(rt, pools, tree, page, mapping)
+    gone = read_tree(rt, pools, tree, page, mapping)
     middle = updating(rt, UPDATING, READING) or stands_in(rt, FORMING)
     for holder in (allocator, *kept.values()) if not middle else ():
         waiting = sum(waiting_frees(rt, holder)) if holder is not None else 0
         middle = f"a group of frees that is still open: {waiting} wait in it" if waiting else middle
     if not rt.target.is_stopped:
         rt.target.drop_pages()  # else it is what was read before
-        if before != (optional(scheduler, STEP_COUNTER), moving(rt, kept.values())):
+        if gone or before != (optional(scheduler, STEP_COUNTER), moving(rt, kept.values())):
             middle = middle or "a step that was made while it was read"
     numbered = {what: number for number, what in enumerate(pools)}
     groups = [

@@ -4,23 +4,26 @@ default) keeps its nodes where only it can read them."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...errors import GdbextError, LayoutError
 from ...kvcache.model import Tree, TreeNode
 from ...torch.tensor_impl import is_tensor
-from ..objects import is_set, length, numbers, numbers_until, optional
+from ..objects import at_once, is_set, length, numbers, numbers_until, optional
 from .paths import CLASSIC, COMPONENTS, LOCKS, MAX_NODES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional
+    from typing import Dict, Iterable, List, Optional, Tuple
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
     from ...kvcache.model import Pool
 
 
-def read_tree(rt: Runtime, pools: Dict[str, Pool], tree_cache: Object, page: int, mapping: Optional[List[int]]) -> None:
-    """The nodes, once for each pool that has a part of them, into `Pool.tree`."""
+def read_tree(rt: Runtime, pools: Dict[str, Pool], tree_cache: Object, page: int, mapping: Optional[List[int]]) -> bool:
+    """The nodes, once for each pool that has a part of them, into `Pool.tree`. -> whether some went while they were read, which
+    the process did not stop for: they are left out."""
     core = tree_cache
     if is_set(tree_cache, "tree_core"):
         core = tree_cache.attr("tree_core")
@@ -31,38 +34,12 @@ def read_tree(rt: Runtime, pools: Dict[str, Pool], tree_cache: Object, page: int
             for one in pools.values():
                 one.counters.update(evictable=0, protected=0)
                 one.cached_ids = []
-        return
+        return False
     unified = is_set(core, "component_evictable_size_")
     trees = {what: Tree([], page_size=one.block_size, reaching=what == "full") for what, one in pools.items()}
     for what, tree in trees.items():
         tree.evictable, tree.protected = (_size(core, what, kind, unified) for kind in ("evictable", "protected"))
-    at, stack = {}, [(core.attr("root_node").address, -1)]
-    links = {}
-    while stack:
-        address, lister = stack.pop()
-        if address in at:
-            name = trees["full"].nodes[at[address]].id
-            trees["full"].damage.append((lister, f"node {name} is listed as a child twice"))
-            continue
-        if len(at) >= MAX_NODES:
-            raise LayoutError(
-                f"the prefix tree has more than {MAX_NODES} nodes, or changed while it was read: ask again, or after llm-attach"
-            )
-        obj = rt.object(address)
-        parent = obj.attr("parent").address
-        children = [(rt.object(k), v) for k, v in obj.attr("children").dict_entries(MAX_NODES)]
-        key = obj.attr("key")
-        tokens = 0 if key.is_none() else _key_length(rt, key)
-        at[address] = len(links)
-        links[len(links)] = (parent, children)
-        for what, tree in trees.items():
-            tree.nodes.append(_node(rt, obj, what, unified, tokens, mapping))
-        stack += [(c, at[address]) for _, c in children]
-    for index, (parent, children) in links.items():
-        for tree in trees.values():
-            tree.nodes[index].parent = at.get(parent, -1)
-            tree.nodes[index].children = [at[c] for _, c in children]
-        trees["full"].nodes[index].misfiled = [at[c] for k, c in children if not _filed_right(rt, k, c, page)]
+    gone = _read_nodes(rt, trees, core.attr("root_node").address, unified, page, mapping)
     for what, tree in trees.items():
         one = pools[what]
         if what == "host":  # it keeps no sizes of its own
@@ -76,6 +53,72 @@ def read_tree(rt: Runtime, pools: Dict[str, Pool], tree_cache: Object, page: int
         else:
             one.counters["cached"] = sum(n.count for n in tree.nodes) // one.block_size
             one.notes.append("the values of the prefix tree's nodes are on the device: only their lengths are known here")
+    return gone
+
+
+def _read_nodes(rt: Runtime, trees: Dict[str, Tree], root: int, unified: bool, page: int, mapping: Optional[List[int]]) -> bool:
+    """Fills in the nodes of each pool's tree, and their links. -> whether some had gone."""
+    at, stack = {}, [(root, -1)]
+    links, above, gone = {}, {}, False
+    while stack:
+        address, lister = stack.pop()
+        if address in at:
+            name = trees["full"].nodes[at[address]].id
+            trees["full"].damage.append((lister, f"node {name} is listed as a child twice"))
+            continue
+        if len(at) >= MAX_NODES:
+            raise LayoutError(
+                f"the prefix tree has more than {MAX_NODES} nodes, or changed while it was read: ask again, or after llm-attach"
+            )
+        try:
+            parent, children, held = at_once(
+                rt,
+                partial(_read_node, rt, address, trees, unified, mapping),
+                partial(_is_listed, rt, address, above.get(address)),
+            )
+        except GdbextError:
+            if rt.target.is_stopped or _is_listed(rt, address, above.get(address)):
+                raise
+            gone = True
+            continue
+        at[address] = len(links)
+        links[len(links)] = (parent, children)
+        for what, tree in trees.items():
+            tree.nodes.append(held[what])
+        above.update((c, address) for _, c in children)
+        stack += [(c, at[address]) for _, c in children]
+    for index, (parent, children) in links.items():
+        for tree in trees.values():
+            tree.nodes[index].parent = at.get(parent, -1)
+            tree.nodes[index].children = [at[c] for _, c in children if c in at]
+        trees["full"].nodes[index].misfiled = [at[c] for k, c in children if c in at and not _filed_right(rt, k, c, page)]
+    return gone
+
+
+def _read_node(
+    rt: Runtime, address: int, trees: Iterable[str], unified: bool, mapping: Optional[List[int]]
+) -> Tuple[int, List[Tuple[Object, int]], Dict[str, TreeNode]]:
+    """-> (address of its parent, `[(key, address)]` of its children, {pool: `TreeNode`})"""
+    obj = rt.object(address)
+    parent = obj.attr("parent").address
+    key = obj.attr("key")
+    tokens = 0 if key.is_none() else _key_length(rt, key)
+    held = {what: _node(rt, obj, what, unified, tokens, mapping) for what in trees}
+    return parent, _children(rt, address), held
+
+
+def _children(rt: Runtime, address: int) -> List[Tuple[Object, int]]:
+    """`[(key, address)]` of a node's children."""
+    return [(rt.object(k), v) for k, v in rt.object(address).attr("children").dict_entries(MAX_NODES)]
+
+
+def _is_listed(rt: Runtime, address: int, above: Optional[int]) -> bool:
+    """Whether a node is still among the children of the one `above` it; the root (None) lasts."""
+    rt.target.drop_pages()
+    try:
+        return above is None or any(child == address for _, child in _children(rt, above))
+    except GdbextError:
+        return False  # so has that one gone
 
 
 def _size(core: Object, what: str, kind: str, unified: bool) -> Optional[int]:
