@@ -192,7 +192,7 @@ class LiveGdbTarget(GdbTarget):
         # Up to gdb 13, inferior.read_memory reads the memory of the inferior that is selected, whichever it is called on.
         if self._proc is not None:
             try:
-                return self._proc.read(address, size)
+                return self._proc.read_now(address, size)
             except FaultError:
                 raise
             except GdbextError:

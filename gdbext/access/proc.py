@@ -187,6 +187,10 @@ class ProcTarget(Target):
             found = b""
         return found or read_proc(self._memory_tid(), name)
 
+    def read_now(self, address: int, size: int) -> bytes:
+        """As `read`, of the process as it is now: what was read before is not asked."""
+        return self._read(address, size)
+
     def _read(self, address: int, size: int) -> bytes:
         descriptor = self.open_memory().fileno()
         parts, done = [], 0

@@ -241,3 +241,17 @@ def test_two_processes_at_once_have_a_record_each(gdb_path, torch_python, tmp_pa
         assert [r["pid"] for r in said.json(8)["ranks"]] == [b.pid]
         for one in (a, b):
             assert one.poll() is None
+
+
+def test_a_process_that_is_not_selected_is_read_as_it_is_now(gdb_path, torch_python, tmp_path):
+    """A variable of each of two processes, asked for while the other one is selected, after each step."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with subject(torch_python, tmp_path / "a", "case", "plain") as a, subject(torch_python, tmp_path / "b", "case", "plain") as b:
+        asks = [f"inferior {number}" for number in (2, 1)], [f"pyprint -json -on {one.pid} step" for one in (a, b)]
+        step = [f"{a.go}; {b.go[6:]}", "llm-layers -json", *(command for pair in zip(*asks) for command in pair)]
+        said = run_gdb(gdb_path, [f"llm-attach -libraries none {a.pid} {b.pid}", *step, *step, *step, "llm-detach"], timeout=120)
+        for number in range(3):
+            first = 1 + number * len(step)
+            found = [int(said.json(first + place)["repr"]) for place in (3, 5)]
+            assert all(value in (number, number + 1) for value in found), (number, found)  # who is through may wait for the next
