@@ -18,6 +18,7 @@ MAX_KEPT = 300_000  # containers that a saved look remembers, those with most ha
 MAX_NAMED = 40  # rows whose way is written
 MIN_NEW = 10  # members of a container that was not there before; the dicts of linked objects are no containers that grew
 MAX_ALIKE = 3  # new containers of one type that stand for themselves; more of them are told as their type's growth
+MANY = 8  # containers of one family that got longer, where as many may have got shorter: requests that come and go
 SHARE = 0.8  # of a type's new objects that hang on what is told as their holder
 
 
@@ -67,17 +68,13 @@ def _containers(before: Look, census: Census) -> list[tuple[Container, int, int]
     """[(container, length before, retained before)] by growth."""
     known, new = [], []
     for node in _changed(before, census):
-        length = int(census.heap.lengths[node])
-        old = before.containers.get(int(census.heap.addresses[node]))
-        if old is not None and length <= old[1]:
-            continue
-        if old is None and (length < MIN_NEW or not before.complete):
-            continue
-        c = Container(census, node)
+        c, old = Container(census, node), before.containers.get(int(census.heap.addresses[node]))
         if old is not None and old[0] == c.type:
             known.append((c, old[1], old[2]))
-        else:
+        elif old is not None or before.complete:
             new.append((c, 0, 0))
+    more = _lengths(before, census) if new else {}
+    new = [entry for entry in new if 2 * more.get(entry[0].type, 0) >= entry[0].length]  # else it stands for one that is gone
     under = census.ways.below([c.node for c, _, _ in known] + [c.node for c, _, _ in new])
     top = [entry for entry in new if not under[entry[0].node] and census.ways.parents[entry[0].node] != UNREACHED]
     alike = collections.Counter(entry[0].type for entry in top)
@@ -86,17 +83,60 @@ def _containers(before: Look, census: Census) -> list[tuple[Container, int, int]
 
 
 def _changed(before: Look, census: Census) -> list[int]:
-    """The containers that may have grown: with numpy without those that are as long as they were, or new and short."""
+    """The containers that may have grown: those that got longer by more than others of their family change, and what is new and
+    not short."""
     heap, np, nodes = census.heap, census.heap.numpy, census.container_nodes()
     if np is None:
-        return list(nodes)
+        changes = {}
+        for node in nodes:
+            was = before.containers.get(heap.addresses[node])
+            change = heap.lengths[node] - (was[1] if was else 0)
+            if change != 0 if was else change >= MIN_NEW:
+                changes[node] = change
+        return _lasting(census, changes)
     known = np.array(sorted((a, length) for a, (_, length, _) in before.containers.items() if a < TOP), dtype=np.int64)
     addresses, lengths = known.reshape(-1, 2).T
     addresses, lengths = np.append(addresses, TOP), np.append(lengths, 0)
     place = np.searchsorted(addresses, heap.addresses[nodes])
     old = addresses[place] == heap.addresses[nodes]
-    changed: list[int] = nodes[np.where(old, heap.lengths[nodes] > lengths[place], heap.lengths[nodes] >= MIN_NEW)].tolist()
-    return changed
+    change = heap.lengths[nodes] - np.where(old, lengths[place], 0)
+    some = np.flatnonzero(np.where(old, change != 0, change >= MIN_NEW))
+    return _lasting(census, dict(zip(nodes[some].tolist(), change[some].tolist())))
+
+
+def _lasting(census: Census, changes: dict[int, int]) -> list[int]:
+    """The nodes of `changes` (by how much each got longer) that got longer. Where many of one family did, and others of it got
+    shorter, objects come and go, and new ones lie where others were: then only what grew by far more than any of them shrank."""
+    families: dict[tuple[int, ...], list[int]] = {}
+    for node in changes:
+        chain, at = [], node
+        while at >= 0 and len(chain) < 3:
+            chain.append(census.heap.kind(at))
+            at = int(census.ways.parents[at])
+        families.setdefault(tuple(chain), []).append(node)
+    found = []
+    for nodes in families.values():
+        longer = [node for node in nodes if changes[node] > 0]
+        shorter = [changes[node] for node in nodes if changes[node] < 0]
+        least = -4 * min(shorter) if len(longer) >= MANY and 2 * len(shorter) >= len(longer) else 0
+        found += [node for node in longer if changes[node] > least]
+    return found
+
+
+def _lengths(before: Look, census: Census) -> dict[str, int]:
+    """How many members more the containers of each type have, all of one type together."""
+    heap, np, nodes = census.heap, census.heap.numpy, census.container_nodes()
+    found: dict[str, int] = collections.Counter()
+    if np is None:
+        for node in nodes:
+            found[heap.name(heap.kind(node))] += heap.lengths[node]
+    else:
+        totals = np.bincount(heap.types[nodes], heap.lengths[nodes])
+        for number in np.flatnonzero(totals).tolist():
+            found[heap.name(heap.numbers.values[number])] += int(totals[number])
+    for kind, length, _ in before.containers.values():
+        found[kind] -= length
+    return found
 
 
 def _types(before: Look, census: Census, grown: list[int]) -> list[Row]:

@@ -1,0 +1,100 @@
+"""What grew between two looks: leaks in what programs keep without a list or dict of their own, and programs that do not grow."""
+
+import time
+
+import pytest
+from harness.answers import answer
+from harness.subjects import PYTHONS, running, spawned
+
+from gdbext.cpython.expressions import evaluate
+from gdbext.cpython.runtime import open_runtime
+from gdbext.heap import growth
+from gdbext.heap.listing import Census
+
+SOME = sorted({PYTHONS[0], PYTHONS[len(PYTHONS) // 2], PYTHONS[-1]})
+LEAKS = {
+    "context": "__main__:variable.<list>",
+    "generator": "__main__:generator.",
+    "handlers": "__main__:logger.handlers",
+    "lru-cache": "__main__:cached.<dict>",
+    "ordered": "__main__:order",
+    "proxy": "__main__:view",
+    "queue": "__main__:queue._queue",
+    "split": "__main__:split.rows",
+    "tee": "__main__:behind",
+    "weakrefs": "__main__:callbacks",
+}
+# Requests with lists of every length come and go, in all that has a bound; `kept` grows where the test wants it.
+CHURNS = """
+import collections, functools, random, sys, time
+class Request:
+    def __init__(self, i):
+        self.name, self.tokens = f"r{i}", list(range(random.randrange(200)))
+@functools.lru_cache(maxsize=2000)
+def cached(key):
+    return [key]
+ring, table, kept = collections.deque(maxlen=5000), {}, []
+def step(i):
+    request = Request(i)
+    table[request.name] = request
+    ring.append((i, [i]))
+    cached(f"k{random.randrange(10000)}")
+    while len(table) > 1000:
+        table.pop(next(iter(table)))
+    if sys.argv[1] == "leaks":
+        kept.append(request.name)
+for i in range(30000):
+    step(i)
+print("ready", flush=True)
+while True:
+    i += 1
+    step(i)
+    if i % 50 == 0:
+        time.sleep(0.005)
+"""
+
+
+def asleep(target):
+    """Waits until the subject sleeps in its read."""
+    deadline = time.monotonic() + 20
+    while target.threads()[0].state != "S" and time.monotonic() < deadline:
+        time.sleep(0.01)
+        target.invalidate()
+    target.invalidate()
+
+
+@pytest.mark.parametrize("python", SOME)
+def test_leaks_in_what_is_no_container_of_the_programs_own(python):
+    with running(python, "py_more_leaks.py") as (target, said):
+        asleep(target)
+        assert said["names"] == sorted(LEAKS)
+        before = growth.look(Census(open_runtime(target), []), "1")
+        for name in said["names"]:
+            target.process.stdin.write(name + "\n")
+            target.process.stdin.flush()
+            target.process.stdout.readline()
+            asleep(target)
+            rt = open_runtime(target)
+            census = Census(rt, [])
+            rows = growth.compare(before, census)
+            found = [row for row in rows[:5] if row.path is not None and row.path.shown.startswith(LEAKS[name])]
+            assert found, (name, [(row.type, row.path and row.path.shown, row.before, row.after) for row in rows[:8]])
+            if name != "tee":  # its blocks hold 57 each
+                assert max(row.after - row.before for row in found) >= 400
+                assert any(row.address == evaluate(rt, row.path.text).address for row in found), name
+            before = growth.look(census, "1")
+
+
+@pytest.mark.parametrize("python,numpy", [*((python, None) for python in SOME), (SOME[0], False)])
+@pytest.mark.parametrize("kept", ["no", "leaks"])
+def test_a_program_that_allocates_much_and_grows_nowhere_is_not_said_to_grow(python, numpy, kept, monkeypatch):
+    if numpy is False:
+        monkeypatch.setattr("gdbext.heap.walk.load_numpy", lambda: None)
+    with spawned([python, "-c", CHURNS, kept], ready="ready") as process:
+        rows = answer(f"pyheap -on {process.pid} -watch 1 -json")["growth"]
+        large = [(row["owner_shown"], row["before"], row["after"]) for row in rows if row["kind"] == "container"]
+        if kept == "no":
+            assert large == []
+        else:
+            (grown,) = large
+            assert grown[0] == "__main__:kept" and grown[2] > grown[1] >= 30000
