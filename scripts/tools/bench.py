@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 
-from . import bench_agents, bench_bounds, bench_healthy, bench_heap, bench_record, bench_tensors
+from . import bench_agents, bench_bounds, bench_healthy, bench_heap, bench_layers, bench_record, bench_tensors
 from .engines import START, start_vllm
 from .environments import environment
 from .say import Failed, say
@@ -270,6 +270,7 @@ def main(words):
     parser.add_argument(
         "--pybreak", action="store_true", help="only what an armed Python breakpoint costs vLLM and SGLang at work"
     )
+    parser.add_argument("--layers", action="store_true", help="only what a step that llm-layers records takes, on real engines")
     parser.add_argument("--heap", type=int, metavar="N", help="only a look at a Python heap of N objects")
     parser.add_argument(
         "--bounds",
@@ -289,7 +290,7 @@ def main(words):
         help="only llm-record, beside py-spy record, what was planted, and a vLLM at work",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="of --record stalls: the first seed (default: drawn, and printed)")
-    parser.add_argument("--engine", action="append", choices=list(START), help="of --healthy: only this engine")
+    parser.add_argument("--engine", action="append", choices=list(START), help="of --healthy and --layers: only this engine")
     parser.add_argument("--gib", type=float, default=1.0, help="size of the tensor of --tensors")
     args = parser.parse_args(words)
     if args.fuzz:
@@ -317,6 +318,9 @@ def main(words):
         return 0
     if args.pybreak:
         bench_pybreak(gdb, args.rounds)
+        return 0
+    if args.layers:
+        bench_layers.main(lambda *commands: gdb_line(gdb, f"source {INIT}", *commands), args.rounds, args.engine)
         return 0
     if args.share:
         bench_share(gdb, args.rounds)
