@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
+from ..answers.hang import hang_lines
+from ..answers.places import nodes_of
 from ..answers.report import write_report
 from ..errors import GdbextError
 from ..lazy import lazy_module
@@ -33,7 +36,11 @@ class LlmWatch(Command):
     report.html and a snapshot of each process, and the watch ends.
 
       (gdb) llm-watch all -after 60 -o /var/tmp/hangs
-      TP1 has stood in the same place for 60.12 s: collective
+      llm-watch: 4 processes are watched; ^C ends it
+      TP0 has stood in the same place for 60.12 s
+      collective: ranks wait in a collective for others that are not there
+      culprit: TP1 21470 MainThread
+      …
       captured: /var/tmp/hangs/20261121-161502/report.html, 4 snapshots
 
     -counter EXPR takes a Python expression of the main thread, such as self.step_counter: while its value changes there is
@@ -66,13 +73,14 @@ class LlmWatch(Command):
         end = time.monotonic() + limit if limit is not None else None
         mains, quiet, looked = [standstill.MainThreadWatch(one, args.counter) for one in found], 1.0, []
         watched = [*mains, *_engines(found, session.targets)]
+        print(f"llm-watch: {len(found)} processes are watched; ^C ends it", file=sys.stderr, flush=True)
         while True:
             why = next((w for w in (one.look(args.after * quiet) for one in watched) if w), None)
             if why:
-                data = self._capture(found, session.targets, args, why)
+                data, nodes = self._capture(found, session.targets, args, why)
                 looked.append({"why": why, "verdict": data["verdict"]})
                 if data["captured"]:
-                    return Answer({**data, "looks": looked}, lambda style: _text(data, style), data.pop("partial"))
+                    return Answer({**data, "looks": looked}, lambda style: _text(data, nodes, style), data.pop("partial"))
                 quiet = min(quiet * 2, 16.0)  # an engine without work is not stopped again and again
             elif any(one.progressed for one in mains):
                 quiet = 1.0
@@ -84,14 +92,14 @@ class LlmWatch(Command):
             time.sleep(min(args.poll, max(0.0, end - time.monotonic())) if end is not None else args.poll)
 
     def _capture(self, found, targets, args, why):
-        """Looks, and writes what there is to write where the verdict is bad."""
+        """Looks, and writes what there is to write where the verdict is bad. -> (data, the nodes of its threads)"""
         folder = files.new_folder(args.o, time.strftime("%Y%m%d-%H%M%S"), "-o")
         file = os.path.join(folder, "report.html")
-        data, _ = write_report(file, found, targets, min(1.0, args.after))
+        data, views = write_report(file, found, targets, min(1.0, args.after))
         if data["verdict"] in FINE:
             os.unlink(file)
             os.rmdir(folder)
-            return {**data, "captured": False}
+            return {**data, "captured": False}, {}
         shots = snapshots.snapshots_of(found)
         snapshots.collect(
             shots,
@@ -102,7 +110,7 @@ class LlmWatch(Command):
         pauses = {p["pid"]: p["seconds"] for p in data["pauses"]}
         for p in snapshots.pauses(shots):
             pauses[p["pid"]] = pauses.get(p["pid"], 0) + p["seconds"]
-        return {
+        captured = {
             **data,
             "captured": True,
             "why": why,
@@ -112,6 +120,7 @@ class LlmWatch(Command):
             "failed": snapshots.failed(shots),
             "partial": [f"{s.name}: no snapshot: {s.reason}" for s in shots if not s.target],
         }
+        return captured, nodes_of(views)
 
 
 def _engines(found, targets):
@@ -120,11 +129,11 @@ def _engines(found, targets):
     return [requests.RequestsWatch(engine) for engine in groups.engines_of(ranks, targets.of) if engine.spec is not None]
 
 
-def _text(data, style):
+def _text(data, nodes, style):
     return "\n".join(
         [
-            f"{escape(data['why'])}: {style.bad(data['verdict'])}",
-            *("  " + e for e in data["evidence"]),
+            escape(data["why"]),
+            *hang_lines(data, style, nodes),
             f"captured: {style.file(data['file'])}, {len(data['snapshots'])} snapshots",
         ]
     )

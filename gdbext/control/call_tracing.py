@@ -9,7 +9,6 @@ the interpreter; there the word is the recursion counter, which changes after a 
 from __future__ import annotations
 
 import difflib
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import gdb
@@ -21,7 +20,7 @@ from ..errors import GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
 from ..render.text import seconds as duration
 from .frame_values import result
-from .hw_breakpoints import READ_ERRORS, Process, WordWatchpoint, sweep
+from .hw_breakpoints import READ_ERRORS, Process, WordWatchpoint, running_clock, sweep
 from .pybreak import result_text
 from .pylog import Spoken, arguments_text, record
 
@@ -51,7 +50,7 @@ class Known:
     recursion counter counts too."""
 
     def __init__(self, raw: RawFrame, told: bool = False) -> None:
-        self.address, self.code, self.told, self.in_c, self.began = raw.address, raw.code, told, 0, time.monotonic()
+        self.address, self.code, self.told, self.in_c, self.began = raw.address, raw.code, told, 0, running_clock()
 
 
 class _Modules:
@@ -191,7 +190,7 @@ class CallTrace(Spoken):
         known = self.stack.pop()
         if not known.told:
             return
-        seconds, rt = time.monotonic() - known.began, stop.process.rt
+        seconds, rt = running_clock() - known.began, stop.process.rt
         try:
             frame = frame or PyFrame(rt, raw_frame(rt, known.address), 0)
             text = self._outcome(stop, frame)

@@ -14,6 +14,7 @@ import platform
 import re
 import signal
 import struct
+import time
 from typing import TYPE_CHECKING
 
 import gdb
@@ -89,6 +90,17 @@ class StopMemory(ProcTarget):
     @property
     def epoch(self) -> int:
         return self.count
+
+
+class _Clock:
+    stood = 0.0  # seconds in all that something stood still while a stop() read it
+    stopped: float | None = None  # since when it does so now
+
+
+def running_clock() -> float:
+    """Seconds, as time.monotonic, without those in which a `stop()` reads: for how long a process takes for something. gdb's own
+    part of a stop, about a millisecond, is in it."""
+    return (time.monotonic() if _Clock.stopped is None else _Clock.stopped) - _Clock.stood
 
 
 class StopContext:
@@ -303,6 +315,7 @@ class HardwareBreakpoint(gdb.Breakpoint):
         if self.process.renewal is not None:
             self.process.renewal.end(disarm=True)
             self.process.renewal = None
+        _Clock.stopped = time.monotonic()
         try:
             return bool(self.reached())
         except READ_ERRORS as e:
@@ -310,6 +323,9 @@ class HardwareBreakpoint(gdb.Breakpoint):
         except KeyboardInterrupt:  # gdb would print an exception's name and nothing else
             note("stopped by Ctrl-C")
             return True
+        finally:
+            _Clock.stood += time.monotonic() - _Clock.stopped
+            _Clock.stopped = None
 
     def failed(self, error: Exception) -> bool:
         """Handles a read that failed inside stop(): the thread stops, and the stop gives the reason."""

@@ -20,7 +20,7 @@ from ..render import jsonline
 from ..render.text import escape
 from ..render.text import seconds as duration
 from .frame_values import arguments, result
-from .hw_breakpoints import READ_ERRORS, REGISTERS, BytecodeWatchpoint
+from .hw_breakpoints import READ_ERRORS, REGISTERS, BytecodeWatchpoint, running_clock
 from .pybreak import PyBreakpoint, result_text, text_of
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class Tracepoint(Spoken):
     def tell(self, stop: StopContext, place: Any) -> None:
         frames = self.inside.setdefault((stop.process.pid, stop.tid), [])
         if len(frames) < MAX_DEPTH:
-            frames.append((stop.frame.address, time.monotonic()))
+            frames.append((stop.frame.address, running_clock()))
         shown = arguments_text(stop, self.pace.show_content)
         record(self, stop, place, "  " * (len(frames) - 1) + f"-> {escape(place.code.qualname)}({shown})")
 
@@ -238,7 +238,7 @@ class Tracepoint(Spoken):
             address, began = frames.pop()
             if address == stop.frame.address:
                 break
-        seconds = time.monotonic() - began
+        seconds = running_clock() - began
         try:
             text = result_text(stop.process, place.code.name, result(stop.frame, constant), self.pace.show_content)
         except READ_ERRORS as e:

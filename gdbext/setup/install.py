@@ -36,11 +36,13 @@ def install(
     folder, missing}]}` and the reasons why it is partial."""
     files, done, partial = [], [], []
     if with_files:
-        script = initfile.load_script(init_script(os.path.join(wheels.data_folder(), UNPACKED)))
+        init = init_script(os.path.join(wheels.data_folder(), UNPACKED))
+        script = initfile.load_script(init)
         for program, path in _targets(gdbinit):
             changed = initfile.change(path, lambda content: initfile.add_block(content, script, path))
             files.append({"program": program, "path": path, "changed": changed})
-            say(f"{path}: {'the load line is in it now' if changed else 'has the load line already'} (for {program})")
+            has = "has the line now" if changed else "has the line already"
+            say(f"{path}: {has} that loads {os.path.dirname(init)} in {program}")
     if with_wheels:
         seen = set()
         paths = gdbs.find(gdb)
@@ -87,6 +89,8 @@ def uninstall(gdbinit: Optional[str] = None, with_wheels: bool = True, say: Call
                 removed.append(os.path.join(data, name))
                 shutil.rmtree(removed[-1], ignore_errors=True)
                 say(f"{removed[-1]}: removed")
+        if not os.listdir(data):
+            os.rmdir(data)
     if not any(f["changed"] for f in files) and not removed:
         say("nothing to take out: no init file of gdb or cuda-gdb loads gdbext")
     return {"files": files, "removed": removed}

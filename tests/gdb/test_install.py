@@ -50,14 +50,19 @@ def gdb_without_python(tmp_path_factory):
 def test_install_makes_a_plain_gdb_know_the_commands_and_uninstall_undoes_it(gdb_path, tmp_path):
     before = b"set width 0\nset pagination off"
     (tmp_path / ".gdbinit").write_bytes(before)
-    assert gdbext("install", "--no-wheels", home=tmp_path).returncode == 0
+    said = gdbext("install", "--no-wheels", home=tmp_path)
+    assert said.returncode == 0 and f"has the line now that loads {os.path.join(ROOT, 'gdbext')} in gdb" in said.stdout, (
+        said.stdout
+    )
     inside = (tmp_path / ".gdbinit").read_bytes()
     assert inside.startswith(before) and (tmp_path / ".cuda-gdbinit").exists()
     said = run([gdb_path, "-q", "-batch", "-ex", "help llm-ranks"], tmp_path)
     assert "llm-ranks" in said.stdout and not said.stderr
     assert gdbext("install", "--no-wheels", home=tmp_path).returncode == 0
     assert (tmp_path / ".gdbinit").read_bytes() == inside
-    assert gdbext("uninstall", home=tmp_path).returncode == 0
+    kept = tmp_path / "data" / "gdbext"
+    (kept / "gdb-python-3.99-x86_64").mkdir(parents=True)
+    assert gdbext("uninstall", home=tmp_path).returncode == 0 and not kept.exists()
     assert (tmp_path / ".gdbinit").read_bytes() == before and not (tmp_path / ".cuda-gdbinit").exists()
     assert "Undefined command" in run([gdb_path, "-q", "-batch", "-ex", "help llm-ranks"], tmp_path).stderr
 

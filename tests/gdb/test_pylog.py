@@ -42,6 +42,15 @@ def test_every_nth_call_with_the_time_it_took(session):
     assert len(texts) == 6 and all(re.search(r"\([\d.]+ (us|ms|s)\)$", text) for text in texts[1::2]), texts
 
 
+def test_the_time_that_a_call_took_is_without_what_reading_its_arguments_took(session):
+    slow = (
+        "python import time, gdbext.control.pylog as p; real, now = p.arguments_text, [0.0]; time.monotonic = lambda: now[0]; "
+        "p.arguments_text = lambda *given: (now.append(now.pop() + 1000.0), real(*given))[1]"
+    )
+    said, _ = session([slow, "pytrace -every 100 Machine.two", "pybreak finished", "@run", "continue", "pytrace -json"])
+    assert [e["seconds"] for e in said.json(5)["events"] if "seconds" in e] == [0.0] * 3
+
+
 def test_nothing_is_said_after_its_time_and_the_register_is_free_again(session):
     said, _ = session(
         ['pylog -for 0.000001 work "{number}"', "pybreak finished", "@run", "continue", "pybreak -json"], tally=False
