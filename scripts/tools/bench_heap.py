@@ -29,13 +29,28 @@ print("ready", flush=True)
 os.read(0, 1)
 """
 
+# The least that a copy's stop can take: the bytes themselves, into memory that is there, while nothing stands still.
+FLOOR = """
+import sys, time
+from gdbext.access import proc, remote_memory, resident
+pid = int(sys.argv[1])
+spans = resident.select(pid, proc.parse_maps(proc.read_maps(pid)[0]), 16 << 30).spans
+runs = [(at, min(32 << 20, end - at)) for start, end in spans for at in range(start, end, 32 << 20)]
+buffer, took = remote_memory.ReadBuffer(runs), []
+for _ in range(5):
+    began = time.monotonic()
+    buffer.read(pid)
+    took.append(time.monotonic() - began)
+print(sum(buffer.got) >> 20, min(took), sorted(took)[2])
+"""
+
 
 def main(measure, table, count, rounds):
     """Prints the table. `measure`, `table`: those of bench.py."""
     python = environment("tests")
     pack = [python, "-m", "gdbext"]
     with tempfile.TemporaryDirectory(prefix="gdbext-bench-") as folder:
-        rows, told = {}, ""
+        rows, told, floor = {}, "", ""
         for objects in (0, count):
             line = [python, "-c", SUBJECT, str(objects)]
             with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
@@ -56,6 +71,8 @@ def main(measure, table, count, rounds):
                         told = subprocess.run(
                             commands["pyheap of the snapshot"], stdout=subprocess.PIPE, text=True, check=False
                         ).stdout
+                        line = [python, "-c", FLOOR, str(child.pid)]
+                        floor = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True).stdout
                 finally:
                     child.kill()
         table(f"A heap of {count} objects", rows)
@@ -63,4 +80,6 @@ def main(measure, table, count, rounds):
         cpu, room = (statistics.median(r[k] for r in most) - statistics.median(r[k] for r in least) for k in ("cpu", "rss"))
         say("\n" + next((line for line in told.splitlines() if "generations" in line), "pyheap failed"))
         say(f"{cpu:.1f} s of CPU and {room:.0f} MB beyond a look at an empty one")
+        size, least, middle = map(float, floor.split())
+        say(f"to copy its {size:.0f} MiB takes {least:.3f} to {middle:.3f} s: no stop for a copy can be shorter")
     return 0
