@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cpython.gc import WINDOW, Windows
 from ..errors import FaultError
-from .marks import PAGE, TOP, Sparse, distinct, runs_of
+from .marks import PAGE, TOP, Sparse, blocks, distinct, runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +26,7 @@ TAIL = 8192  # bytes of the next window that are held behind each one
 ROW = (1 << WIDE) + TAIL
 AT_ONCE = 1 << 17  # records that are read at once, at most
 MAX_TABLE = 1 << 27  # entries of one table; a bigger count is damage
+NEAR = 1 << 12  # records that are read word by word while the processor's cache has them
 LARGE = TAIL // 8  # words of a run that is read by itself
 CHUNK = 3 << 18  # words of runs that are handed out at once; a multiple of every table's step
 
@@ -171,9 +172,11 @@ class Vector:
         """`count` words from each address on, one row for each place in them."""
         places = self._places(addresses)
         found = self.numpy.empty((count, len(places)), dtype=self.numpy.int64)
-        for i in range(count):
-            self.numpy.take(self._words, places, out=found[i], mode="clip")
-            places += 1
+        for block in blocks(len(places), NEAR):
+            at = places[block]
+            for i in range(count):
+                self.numpy.take(self._words, at, out=found[i, block], mode="clip")
+                at += 1
         return found
 
     def read_into(self, data: Any, address: int, size: int) -> None:
