@@ -136,6 +136,7 @@ class Process:
         """The `Process` of an inferior; `GdbextError` (one line) where none can be set in it."""
         found = cls.known.get(inferior.num)
         if found is not None and found.pid == inferior.pid and found.inferior.is_valid():
+            found.invalidate()  # what was read at its last breakpoint
             return found
         if not inferior.pid:
             raise GdbextError("no process is selected: llm-attach one, or start one with run")

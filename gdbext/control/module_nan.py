@@ -125,8 +125,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
         hw_breakpoints.note(f"its inputs that hold NaN: {', '.join(bad)}" if bad else "none of its inputs holds a NaN")
         if good:
             hw_breakpoints.note(f"without: {', '.join(good)}")
-        if not bad:
-            _note_origin(stop)
+        _note_origin(stop, bool(bad))
         return True
 
     def _with_nan(self, process: Process, value: Any) -> list[str]:
@@ -163,9 +162,9 @@ def _module_text(stop: StopContext, outer: int) -> str:
     return escape(f"{label}{path} ({module.type_name})")
 
 
-def _note_origin(stop: StopContext) -> None:
-    """Says what of a module that made a NaN itself holds one: its own parameters and buffers; else whether other ranks' results
-    are part of what it returns."""
+def _note_origin(stop: StopContext, passed_on: bool) -> None:
+    """Says which of a module's own parameters and buffers hold a NaN (its inputs may hold what it wrote there); else, where
+    it got none, whether other ranks' results are part of what it returns."""
     rt = stop.process.rt
     module = rt.object(first_variable(stop.frame))
     own, found = dict(module.instance_entries()), []
@@ -179,7 +178,7 @@ def _note_origin(stop: StopContext) -> None:
                 continue
     if found:
         hw_breakpoints.note(escape(f"of its own tensors these hold NaN: {', '.join(found)}"))
-    elif models.adds_ranks(module):
+    elif not passed_on and models.adds_ranks(module):
         hw_breakpoints.note(
             "it adds up what all ranks computed: the NaN may be another rank's; pytensors -nan -on all looks there"
         )
