@@ -64,6 +64,7 @@ A CUDA core:                   llm-gpucore FILE   without a GPU""",
   llm-break 1: layers.1.0 (Linear) returned 5 NaN of 320 ([5, 64] float32), thread 7872, hit 1
     (none of its inputs holds a NaN)
     (without: args[0] [5, 64] float32)
+    (of its own tensors these hold NaN: weight)
   pyprint self.weight          what that module has; pytensor -stats args[0]
   llm-layers                   what every module of a step returns: NaN, infinities, range, hash
   pytensors -nan               the first live tensor that holds one, -all for each: weights, buffers, KV
