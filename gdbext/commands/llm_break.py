@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 
 from ..answers.breakpoints import set_text
@@ -9,7 +10,7 @@ from ..answers.launches import breakpoint_data, breakpoint_lines, breakpoint_row
 from ..errors import NotFoundError
 from ..lazy import lazy_module
 from ..session.command import Answer, Command, Option, UsageError
-from ..session.gdb_only import labels_of_attached, require_gdb
+from ..session.gdb_only import PENDING, labels_of_attached, require_gdb
 from ..session.optional_packages import need
 
 TYPE_CHECKING = False
@@ -58,6 +59,7 @@ class LlmBreak(Command):
         Option("trace", "int", "log N launches and go on instead of stopping", metavar="N"),
         Option("layers", help="with nan: look at what each torch.nn.Module returns, from now on (about 1 ms for each call)"),
         Option("host", help="in cuda-gdb: at the launch, as in plain gdb, instead of in the kernel"),
+        PENDING,
         Option("delete", help="take NAME (or everything) away"),
     )
 
@@ -85,6 +87,9 @@ class LlmBreak(Command):
         if name.partition(" ")[0] in RESERVED:
             return _preset(session, args, name, condition)
         _check(args, name, condition)
+        near = difflib.get_close_matches(name, [catalogues.PAGED, *RESERVED], 1, 0.75)
+        if near and name != catalogues.PAGED and not args.pending:
+            raise NotFoundError(f"llm-break {name}: is {near[0]} meant? -pending waits for a kernel that is called so")
         device = session.sees_device() and not args.host
         if device and (condition or args.trace):
             raise UsageError(

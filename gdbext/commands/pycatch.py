@@ -6,7 +6,7 @@ import re
 
 from ..answers.breakpoints import registers_text
 from ..session.command import Answer, Command, Option, UsageError
-from ..session.gdb_only import COUNT, RANK, check_condition, labels_of_attached, require_gdb
+from ..session.gdb_only import COUNT, PENDING, RANK, check_condition, labels_of_attached, require_gdb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class PyCatch(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [Option("uncaught", help="only those that nobody catches"), RANK, COUNT]
+    options = [Option("uncaught", help="only those that nobody catches"), RANK, COUNT, PENDING]
 
     def run(self, session: Session, args: Args) -> Answer:
         pycatch, follow = require_gdb(session, "pycatch"), require_gdb(session, "follow")
@@ -45,8 +45,11 @@ class PyCatch(Command):
         if kind == "if":
             raise UsageError("pycatch: a condition follows `if`")
         check_condition(condition, "pycatch")
+        processes = follow.processes(labels_of_attached(session), args.rank or "")
+        if not args.pending:
+            require_gdb(session, "near_names").refuse_exception_typos(kind, [p.rt for p in processes])
         point = pycatch.Catchpoint(kind, args.uncaught, condition, args.count, args.rank or "")
-        point.set_in(follow.processes(labels_of_attached(session), args.rank or ""))
+        point.set_in(processes)
         data = point.data()
 
         def text(style):

@@ -3,6 +3,7 @@ typo."""
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import os
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SHOWN = 4
 ALIKE = 0.75  # of difflib's ratio: from here on one is taken for a slip of the pen of the other
+EXCEPTIONS = [name for name, one in vars(builtins).items() if isinstance(one, type) and issubclass(one, BaseException)]
 MAX_PROCESSES = 8  # that are not attached, looked through for the place
 
 
@@ -46,6 +48,30 @@ def refuse_typos(where: Where, processes: Iterable[Process], others: Iterable[An
             f"nothing that is loaded is called {where.text}; near it: {', '.join(map(escape, near[:SHOWN]))} (-pending waits for "
             "it all the same)"
         )
+
+
+def refuse_exception_typos(kind: str, runtimes: Iterable[Runtime]) -> None:
+    """Raises `NotFoundError` for the name of an exception class that is spelt nearly like one of Python's own, where no module of
+    the processes has it."""
+    last = kind.rpartition(".")[2]
+    near = [] if last in EXCEPTIONS else difflib.get_close_matches(last, EXCEPTIONS, SHOWN, ALIKE)
+    if near and not any(_in_a_module(rt, last) for rt in runtimes):
+        raise NotFoundError(
+            f"no module that is loaded has an exception class {kind}; near it: {', '.join(near)} (-pending waits for it all the "
+            "same)"
+        )
+
+
+def _in_a_module(rt: Runtime, name: str) -> bool:
+    for module in rt.modules().values():
+        try:
+            found = rt.module_dict(module)
+            if found is not None:
+                found.item(name)
+                return True
+        except GdbextError:
+            continue
+    return False
 
 
 def _has(where: Where, pid: int) -> bool:
@@ -77,4 +103,6 @@ def _functions(rt: Runtime, where: Where) -> list[str]:
     near = difflib.get_close_matches(last, names, 4 * SHOWN, min(cutoff, 0.6) if last != where.function else cutoff)
     wanted = [last] if last in names else near
     found = codes.qualified(rt, where.module, {title for one in wanted for title in names[one]})
+    if last == where.function:  # of a name without a dot the last part alone was meant
+        return list(dict.fromkeys(found))
     return difflib.get_close_matches(where.function, list(dict.fromkeys(found)), SHOWN, cutoff)

@@ -49,6 +49,14 @@ def test_registers_and_words_are_checked(session):  # noqa: F811
     assert all("\n" not in o for o in said.outputs[3:6])
 
 
+def test_a_name_that_is_nearly_one_of_pythons_own_is_refused(session):  # noqa: F811
+    said, _ = session(["pycatch KeyEror", "pycatch -pending KeyEror", "pycatch socket.timeoutt", "info breakpoints"], tally=False)
+    assert said.outputs[0] == (
+        "pycatch: no module that is loaded has an exception class KeyEror; near it: KeyError (-pending waits for it all the same)"
+    )
+    assert said.outputs[1].startswith("pycatch 1: KeyEror") and said.outputs[2].startswith("pycatch 2: socket.timeoutt")
+
+
 PROGRAMS = [p for p in PYTHONS if open(p, "rb").read(4) == b"\x7fELF"]  # gdb starts no script
 UNCAUGHT = os.path.join(SUBJECTS, "uncaught.py")
 FOLLOWED = """

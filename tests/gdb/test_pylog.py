@@ -51,6 +51,15 @@ def test_the_time_that_a_call_took_is_without_what_reading_its_arguments_took(se
     assert [e["seconds"] for e in said.json(5)["events"] if "seconds" in e] == [0.0] * 3
 
 
+def test_a_method_without_its_class_and_a_slip_of_the_pen_do_not_wait_for_ever(session):
+    said, _ = session(
+        ["pytrace two", "pybreak towo", "llm-break paged-atention", "llm-break stepp", "info breakpoints"], tally=False
+    )
+    assert "near it: Machine.two" in said.outputs[0] and "near it: Machine.two" in said.outputs[1], said.outputs[:2]
+    assert "is paged-attention meant?" in said.outputs[2] and "is step meant?" in said.outputs[3]
+    assert "No breakpoints" in said.outputs[4]
+
+
 def test_nothing_is_said_after_its_time_and_the_register_is_free_again(session):
     said, _ = session(
         ['pylog -for 0.000001 work "{number}"', "pybreak finished", "@run", "continue", "pybreak -json"], tally=False
