@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 
 from ..answers.breakpoints import set_text
@@ -87,9 +86,8 @@ class LlmBreak(Command):
         if name.partition(" ")[0] in RESERVED:
             return _preset(session, args, name, condition)
         _check(args, name, condition)
-        near = difflib.get_close_matches(name, [catalogues.PAGED, *RESERVED], 1, 0.75)
-        if near and name != catalogues.PAGED and not args.pending:
-            raise NotFoundError(f"llm-break {name}: is {near[0]} meant? -pending waits for a kernel that is called so")
+        if not args.pending:
+            _refuse_typo(name)
         device = session.sees_device() and not args.host
         if device and (condition or args.trace):
             raise UsageError(
@@ -119,6 +117,15 @@ def _check(args: Args, name: str, condition: str) -> None:
             re.compile(name)
         except re.error as e:
             raise UsageError(f"llm-break: {name!r} is no regular expression: {e}") from None
+
+
+def _refuse_typo(name: str) -> None:
+    """Raises `NotFoundError` for what is nearly one of our own names, which no kernel has."""
+    import difflib  # here: it takes long to load
+
+    near = difflib.get_close_matches(name, [catalogues.PAGED, *RESERVED], 1, 0.75)
+    if near and near[0] != name:
+        raise NotFoundError(f"llm-break {name}: is {near[0]} meant? -pending waits for a kernel that is called so")
 
 
 def _preset(session: Session, args: Args, name: str, condition: str) -> Answer:
