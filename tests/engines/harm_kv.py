@@ -1,9 +1,12 @@
 """Sourced in a gdb that has the pack: overwrites memory of an engine's processes, which nobody but a test does, and puts it back.
 
 `stale()`: the hash of the first block of vLLM's only request, in the engine core; `overwrite()`: that block's keys of layer 1 on
-TP1; `overwrite_slot()`: the values of the first slot of SGLang's first request likewise; `nan_slot()`: a NaN in them;
-`stale_page()`: the hash of the first page of a node of SGLang's prefix tree in Python, on TP0; `grow(LABEL, PATH)`: 1 % more in
-the weight of a module; `nan(LABEL, PATH)`: a NaN in it; `restore()`: everything."""
+TP1, `overwrite_copy()`: on both ranks alike; `overwrite_slot()`: the values of the first slot of SGLang's first request likewise;
+`nan_slot()`: a NaN in them; `nan_null()`: a NaN in block 0 of vLLM's TP1, `nan_reserved()` in slot 0 of SGLang's;
+`stale_page(LABEL)`: the hash of the first page of a node of SGLang's prefix tree in Python; `grow(LABEL, PATH)`: 1 % more in
+the weight of a module; `nan(LABEL, PATH)`: a NaN in it, or in another tensor of it; `restore()`: everything.
+
+`sampling()` asks for the parameters of the only request."""
 
 import json
 import os
@@ -56,6 +59,32 @@ def overwrite():
     poke(rt.target.pid, layer.part("k").address(block=block * layer.ratio), struct.pack("<16f", *range(1, 17)))
 
 
+def overwrite_copy():
+    block = first_block()
+    for label in ("TP0", "TP1"):
+        rt = open_runtime(ProcTarget(pids()[label]))
+        layer = kv.read_worker(rt, label).layers[1]
+        poke(rt.target.pid, layer.part("k").address(block=block * layer.ratio), struct.pack("<16f", *range(1, 17)))
+
+
+def nan_in_block_0(engine):
+    rt = open_runtime(ProcTarget(pids()["TP1"]))
+    poke(rt.target.pid, engine.read_worker(rt, "TP1").layers[2].part("v").address(block=0), struct.pack("<f", float("nan")))
+
+
+def nan_null():
+    nan_in_block_0(kv)
+
+
+def nan_reserved():
+    nan_in_block_0(sglang_kv)
+
+
+def sampling():
+    name = asked("llm-requests -between 0")["requests"][0]["request_id"]
+    gdb.execute(f"llm-request {name} -sampling -show-content -between 0 -json")
+
+
 def slot_values():
     """-> (pid of TP1, the address of the values of a slot in layer 1)"""
     block = first_block()  # of the rank that came last to the end of its step: the other may be through with the request
@@ -71,20 +100,22 @@ def nan_slot():
     poke(*slot_values(), struct.pack("<f", float("nan")))
 
 
-def stale_page():
-    rt = open_runtime(ProcTarget(pids()["TP0"]))
+def stale_page(label):
+    rt = open_runtime(ProcTarget(pids()[label]))
     held = [rt.object(node.address).attr("hash_value") for node in sglang_kv.read(rt).pools[0].tree.nodes[1:]]
     text = next(one for one in held if not one.is_none()).item(0)
     at = text.address + rt.target.read(text.address, 256).index(text.string().encode())
     poke(rt.target.pid, at, b"0123456789abcdef")
 
 
-def weight(label, path):
-    """-> (pid, the address of the weight of the module at a path, how many bytes it has)"""
+def weight(label, path, name="weight"):
+    """-> (pid, the address of a parameter or buffer of the module at a path, how many bytes it has)"""
     rt = open_runtime(ProcTarget(pids()[label]))
     nodes = modules.tree(models.inner_model(models.model_of(rt)))
     module = rt.object(next(node.address for node in nodes.values() if node.path == path))
-    tensor = read_tensor(rt, rt.object(dict(module.instance_entries())["_parameters"]).item("weight").address)
+    own = dict(module.instance_entries())
+    held = {key.string(): value for table in ("_parameters", "_buffers") for key, value in rt.object(own[table]).items()}
+    tensor = read_tensor(rt, held[name].address)
     return rt.target.pid, tensor.data_ptr, 4 * tensor.numel
 
 
@@ -95,9 +126,9 @@ def grow(label, path):
     poke(pid, address, struct.pack(f"<{size // 4}f", *(1.01 * value for value in values)))
 
 
-def nan(label, path):
-    pid, address, _ = weight(label, path)
-    poke(pid, address + 20, struct.pack("<f", float("nan")))
+def nan(label, path, index=5, name="weight"):
+    pid, address, _ = weight(label, path, name)
+    poke(pid, address + 4 * index, struct.pack("<f", float("nan")))
 
 
 def restore():

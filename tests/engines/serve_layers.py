@@ -2,7 +2,8 @@
 
     serve_layers.py --model FOLDER --ready FILE --words FIFO [--tp N] [--replicas 1]
 
-Lines of FIFO: `ask N` computes the same prompt and N tokens; the name of a method of `Harm` (and a rank) calls it in the workers.
+Lines of FIFO: `ask N` computes the same prompt and N tokens, `again N` once more, whatever blocks hold it already, `oddly N` as
+`ODD` wants it sampled; the name of a method of `Harm` (and a rank) calls it in the workers.
 FILE.answers gets a line for each that is done: the tokens, or what the method returned."""
 
 import argparse
@@ -13,9 +14,22 @@ import signal
 import sys
 
 import torch
+from plain_transformers import PROMPT, make
 from tiny_vllm import TINY
 
-PROMPT = [5 + 3 * i % 900 for i in range(70)]
+ODD = {
+    "temperature": 0.37,
+    "top_p": 0.81,
+    "top_k": 13,
+    "min_p": 0.02,
+    "presence_penalty": -0.5,
+    "frequency_penalty": 1.25,
+    "repetition_penalty": 1.1,
+    "seed": 2**40 + 7,
+    "min_tokens": 2,
+    "stop_token_ids": [3, 9],
+    "logit_bias": {5: -100.0, 7: 3.5},
+}
 
 
 def packed(weight):
@@ -38,6 +52,17 @@ def attention_by_torch(scale):
         return output
 
     return forward
+
+
+def put_nan(module, inputs, output):
+    output[2, 5] = float("nan")
+
+
+WEIGHTS = {  # place -> (rank, the weight of a model, where in it); token 14 of the prompt is the first rank's
+    "embedding": (0, lambda model: model.model.embed_tokens.weight, (14, 9)),
+    "rotary": (1, lambda model: model.model.layers[0].self_attn.rotary_emb.cos_sin_cache, (17, 3)),
+    "norm": (1, lambda model: model.model.layers[2].post_attention_layernorm.weight, (5,)),
+}
 
 
 class Harm:
@@ -83,6 +108,42 @@ class Harm:
         if self.rank == rank:
             self.planted = self._layer(1).mlp.gate_up_proj.register_forward_hook(planted)
 
+    def plant(self, place):
+        """A NaN at a place of one rank (`WEIGHTS`, `attention` or `head`); `uproot 0` takes it out."""
+        self.undo = lambda: None
+        rank, find, index = WEIGHTS.get(place, (1, None, None))
+        if self.rank != rank:
+            return
+        if find is not None:
+            weight = find(self.model_runner.model).data
+            kept = weight[index].clone()
+            weight[index] = float("nan")
+            self.undo = lambda: weight[index].copy_(kept)
+        elif place == "attention":
+            self.undo = self._layer(1).self_attn.attn.register_forward_hook(put_nan).remove
+        else:
+            head = self.model_runner.model.lm_head
+            linear, weight = head.cpu_linear, head.weight.data.clone()
+            weight[7, 3] = float("nan")
+            head.cpu_linear = packed(weight)
+            self.undo = lambda: setattr(head, "cpu_linear", linear)
+
+    def uproot(self, _):
+        self.undo()
+        for cache in self.model_runner.kv_caches:
+            cache.nan_to_num_(0)  # in slots that are masked it would reach later steps
+
+    def replicate(self, _):
+        """A layer that every rank has whole, whose weight is another one on each, and packed away."""
+        from vllm.config import set_current_vllm_config
+        from vllm.model_executor.layers.linear import ReplicatedLinear
+
+        with set_current_vllm_config(self.vllm_config):
+            layer = ReplicatedLinear(256, 64, bias=False, params_dtype=torch.float32)
+        layer.weight.data.fill_(self.rank)
+        layer.quant_method.process_weights_after_loading(layer)
+        self.model_runner.model.router = layer
+
     def mend(self, rank):
         """Takes the 1 % back."""
         if self.rank == rank:
@@ -123,6 +184,7 @@ def main():
     parser.add_argument("--tp", type=int, default=2)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    make(options.model)
     from vllm import LLM, SamplingParams
 
     llm = LLM(
@@ -131,23 +193,30 @@ def main():
         block_size=32,
         worker_extension_cls="serve_layers.Harm",
         num_gpu_blocks_override=20,
-        **TINY,
+        **{**TINY, "load_format": "auto"},
     )
 
-    def ask(count):
-        llm.reset_prefix_cache()  # each time the whole prompt is computed
-        wanted = SamplingParams(max_tokens=count, temperature=0, ignore_eos=True, detokenize=False)
+    def ask(count, fresh=True, **how):
+        if fresh:
+            llm.reset_prefix_cache()  # each time the whole prompt is computed
+        wanted = SamplingParams(max_tokens=count, ignore_eos=True, detokenize=False, **{"temperature": 0, **how})
         return list(llm.generate({"prompt_token_ids": PROMPT}, wanted, use_tqdm=False)[0].outputs[0].token_ids)
 
+    asks = {
+        "ask": ask,
+        "again": lambda count: ask(count, fresh=False, skip_reading_prefix_cache=True),
+        "oddly": lambda count: ask(count, **ODD),
+    }
     ask(2)
     with open(options.ready + ".new", "w") as f:
-        json.dump({"pid": os.getpid(), "tp": options.tp}, f)
+        json.dump({"pid": os.getpid(), "tp": options.tp, "sampling": ODD}, f)
     os.replace(options.ready + ".new", options.ready)
     with open(options.words) as words, open(options.ready + ".answers", "w") as answers:
         for line in words:
             word, argument = line.split()
             argument = int(argument) if argument.isdigit() else argument
-            answers.write(json.dumps(ask(argument) if word == "ask" else llm.collective_rpc(word, args=(argument,))) + "\n")
+            answer = asks[word](argument) if word in asks else llm.collective_rpc(word, args=(argument,))
+            answers.write(json.dumps(answer) + "\n")
             answers.flush()
 
 

@@ -2,9 +2,12 @@
 1 % larger, a NaN in a layer, a KV block overwritten, a stale hash. Each is named, and the engine answers as before. And on a real
 SGLang, whose model's forward is called by itself: the same, and another attention backend."""
 
+import ast
+import contextlib
 import json
 import os
 import platform
+import re
 import sys
 import time
 
@@ -13,10 +16,27 @@ from harness.answers import answer
 from harness.engines import pid_of
 from harness.gdb_run import run_gdb
 from harness.heartbeats import eventually
+from harness.subjects import spawned
 from tools.engines import CONFIG
+from tools.environments import environment
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 HARM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "harm_kv.py")
+
+
+@pytest.fixture
+def plain(engine):
+    """A plain program of transformers that has the engine's weights; `go`: the gdb command that lets it compute the prompt."""
+    with plain_run(environment("vllm"), os.path.join(engine.folder, "model")) as one:
+        yield one
+
+
+@contextlib.contextmanager
+def plain_run(python, model):
+    words = [python, os.path.join(os.path.dirname(HARM), "plain_transformers.py"), model]
+    with spawned(words, ready="{", env={**os.environ, "HF_HUB_OFFLINE": "1"}) as one:
+        one.go = f"shell echo > /proc/{one.pid}/fd/0"
+        yield one
 
 
 @pytest.fixture
@@ -54,6 +74,29 @@ def answered(gdb_path, commands):
     return run, said, {name: run.outputs[i] for i, name in enumerate(commands)}
 
 
+# where serve_layers.Harm plants a NaN -> what llm-break says: the module that is the first to return it, and what of it is bad
+NAN_AT = {
+    "attention": r"TP1 model.layers.1.self_attn.attn \(Attention\) returned(?s:.*)none of its inputs",
+    "embedding": r"(TP0 model.embed_tokens (?s:.*)these hold NaN: weight|TP1 model.embed_tokens (?s:.*)may be another rank's)",
+    "rotary": r"TP1 model.layers.0.self_attn.rotary_emb \(\w+\) returned(?s:.*)these hold NaN: cos_sin_cache",
+    "norm": r"TP1 model.layers.2.post_attention_layernorm \(RMSNorm\) returned(?s:.*)these hold NaN: weight",
+    "head": r"TP\d logits_processor \(LogitsProcessor\) returned",
+}
+
+
+def planted(tell):
+    """{name: command}: for each of `NAN_AT` a stop at the first NaN, and a step without one."""
+    commands = {}
+    for place in NAN_AT:
+        commands[f"plant {place}"] = tell(f"plant {place}", "ask 1")
+        commands[f"set {place}"] = "llm-break -layers nan"
+        commands[f"break {place}"] = "llm-continue"
+        commands[f"delete {place}"] = "delete"
+        commands[f"uproot {place}"] = tell("uproot 0", "ask 1")
+        commands[f"without {place}"] = "llm-layers -json"
+    return commands
+
+
 class Records:
     """gdb commands that record a step of two ranks, and compare two."""
 
@@ -67,23 +110,21 @@ class Records:
         files = [",".join(f"{self.folder}/{name}-TP{n}.jsonl" for n in (0, 1)) for name in (one, other)]
         return f"llm-layers -json -compare {' '.join(files)}"
 
+    def compare_with_plain(self, name, swapped=False):
+        files = [",".join(f"{self.folder}/{name}-TP{n}.jsonl" for n in (0, 1)), f"{self.folder}/plain.jsonl"]
+        return f"llm-layers -json -compare {' '.join(files[::-1] if swapped else files)}"
 
-def test_wrong_tokens_are_traced_to_layer_rank_and_block(engine, gdb_path, tmp_path):
-    told = []
 
-    def tell(*lines):
-        told.extend(lines)
-        return f"shell printf '%s\\n' {' '.join(repr(line) for line in lines)} > {engine.words}"
-
-    steps = Records(tmp_path)
+def on_records(steps, tell, hook):
+    """{name: command}: steps as they are, harmed and mended, each recorded; and the records side by side."""
     record, compare = steps.record, steps.compare
-    commands = {
+    return {
         "attach": "llm-attach EngineCore TP0 TP1",
-        "hook": tell(f"hook {tmp_path}/hook", "ask 1"),
+        "hook": tell(f"hook {hook}", "ask 1"),
         "a": record("a"),
         "again": tell("ask 1"),
         "b": record("b"),
-        "harm": tell("weight 1", "ask 1"),
+        "harm": tell("replicate 0", "weight 1", "ask 1"),
         "c": record("c"),
         "weights": "pytensors -ranks -json",
         "nan": tell("mend 1", "nan 0", "ask 1"),
@@ -97,14 +138,20 @@ def test_wrong_tokens_are_traced_to_layer_rank_and_block(engine, gdb_path, tmp_p
         "same": compare("a", "b"),
         "mended": compare("a", "e"),
         "weight": compare("a", "c"),
-        "ranks": f"llm-layers -json -compare {tmp_path}/c-TP0.jsonl {tmp_path}/c-TP1.jsonl",
+        "ranks": f"llm-layers -json -compare {steps.folder}/c-TP0.jsonl {steps.folder}/c-TP1.jsonl",
         "linear": compare("a", "f"),
         "swapped": compare("a", "g"),
-        "set": "llm-break -layers nan",
-        "nan again": tell("attention vllm", "nan 0", "ask 1"),
-        "break": "llm-continue",
-        "delete": "delete",
-        "decode": tell("pull 0", "ask 7"),
+        "to plain": steps.compare_with_plain("a"),
+        "from plain": steps.compare_with_plain("a", swapped=True),
+        "harmed to plain": steps.compare_with_plain("c"),
+        "linear to plain": steps.compare_with_plain("f"),
+    }
+
+
+def on_blocks(tell):
+    """{name: command}: the KV cache in the middle of a request, overwritten and restored; and how a request is sampled."""
+    return {
+        "decode": tell("ask 7"),
         "step": "llm-layers -json -step 3",
         "next": "llm-layers -json",  # a rank that was through the step before may have run into this one
         "source": f"source {HARM}",
@@ -113,16 +160,54 @@ def test_wrong_tokens_are_traced_to_layer_rank_and_block(engine, gdb_path, tmp_p
         "stale": "llm-kv check -json",
         "overwrite": "python restore(); overwrite()",
         "overwritten": "llm-kv check -deep -json",
+        "null": "python restore(); nan_null()",
+        "null nan": "llm-kv check -deep -json",
         "restore": "python restore()",
+        "ask oddly": tell("again 3", "oddly 3"),
+        "in its prefill": "pybreak LlamaDecoderLayer.forward if hidden_states.shape[0] == 70",
+        "prefills": "llm-continue",
+        "unbreak": "delete",
+        "computing": "llm-kv check -deep -ranks -json",
+        "decodes": "llm-layers -json",
+        "copies": "llm-kv check -deep -ranks -json",
+        "overwrite a copy": "python overwrite_copy()",
+        "copy": "llm-kv check -deep -ranks -json",
+        "restore it": "python restore()",
+        "oddly": "llm-layers -json -step 2",
+        "sampling": "python sampling()",
+    }
+
+
+def test_wrong_tokens_are_traced_to_layer_rank_and_block(engine, plain, gdb_path, tmp_path):
+    told = []
+
+    def tell(*lines):
+        told.extend(lines)
+        return f"shell printf '%s\\n' {' '.join(repr(line) for line in lines)} > {engine.words}"
+
+    steps = Records(tmp_path)
+    run_gdb(gdb_path, [plain.go, f"llm-layers -save -o {tmp_path}/plain.jsonl"], ["-p", str(plain.pid)], timeout=120)
+    commands = {
+        **on_records(steps, tell, f"{tmp_path}/hook"),
+        "set": "llm-break -layers nan",
+        "nan again": tell("attention vllm", "nan 0", "ask 1"),
+        "break": "llm-continue",
+        "delete": "delete",
+        "pull": tell("pull 0", "ask 1"),
+        "pulled": "llm-layers -json",
+        **planted(tell),
+        **on_blocks(tell),
         "detach": "llm-detach",
     }
     run, said, text = answered(gdb_path, commands)
     as_planted(run, said, text)
+    against_plain(said)
+    as_overwritten(said, text, engine.said["sampling"])
     told.append("ask 1")
     with open(engine.words, "w") as f:
         f.write("ask 1\n")
     given = [answer for word, answer in zip(told, answers(engine, len(told))) if word == "ask 1"]
-    assert given[0] == given[1] == given[-1] and len(given) == 9, given
+    assert given[0] == given[1] == given[-1] and len(given) == 10 + 2 * len(NAN_AT), given
     for rank in (0, 1):
         with open(f"{tmp_path}/hook-{rank}") as f:
             seen = json.load(f)
@@ -142,17 +227,53 @@ def as_planted(run, said, text):
     assert said["ranks"]()["first"]["path"] == "model.layers.2.input_layernorm"
     first = said["linear"]()["first"]
     assert (first["path"], first["rank"]) == ("model.layers.2.mlp.gate_up_proj", 1) and 0.005 < first["relative"] < 0.02, first
+    first = said["linear to plain"]()["first"]
+    assert first["path"] == "model.layers.2.mlp.gate_up_proj" and 0.005 < first["relative"] < 0.02, first
+    parts = [f"model.layers.2.mlp.{name}_proj" for name in ("gate", "up")]
+    assert first["made"]["outputs"] == parts and first["made"]["part"] in parts, first
     differs = next(row["path"] for row in said["swapped"]()["rows"] if not row["equal"])
     assert said["swapped"]()["first"] is None and differs == "model.layers.0.self_attn.attn", (said["swapped"](), differs)
     for rank, path in (("TP0", "model.layers.1.mlp.gate_up_proj"), ("TP1", "model.layers.1.mlp.down_proj")):
         assert next(r["path"] for r in said["d"]()["modules"] if r["rank"] == rank and r["nan"]) == path
     assert "TP0 model.layers.1.mlp.gate_up_proj (MergedColumnParallelLinear) returned 1 NaN" in text["break"], text["break"]
     assert "none of its inputs holds a NaN" in text["break"]
+    for place, module in NAN_AT.items():
+        assert re.search(module, text[f"break {place}"]), text[f"break {place}"]
+        assert not [row for row in said[f"without {place}"]()["modules"] if row["nan"]][:1], place
     assert [row["path"] for row in said["weights"]()["different"]] == ["model.layers.2.input_layernorm.weight"]
+    assert [(row["path"], row["ranks"]) for row in said["weights"]()["unseen"]] == [("router.weight", ["TP0", "TP1"])]
+    assert any("router.weight" in why for why in said["weights"]()["partial"])
+
+
+def as_overwritten(said, text, sampling):
+    """What the checks of blocks named, and the parameters that a request was sent with."""
     assert said["sound"]()["ok"], said["sound"]()["violations"]
     assert {"hash-tokens", "reserved-nan", "block-nan", "rank-copy"} <= {r["rule"] for r in said["sound"]()["rules"]}
     assert said["stale"]()["violations"][0]["rule"] == "hash-tokens", text["stale"]
     assert said["overwritten"]()["violations"][0]["rule"] == "rank-copy", text["overwritten"]
+    first = said["null nan"]()["violations"][0]
+    assert (first["rule"], first["rank"], first["block"]) == ("reserved-nan", "TP1", 0), text["null nan"]
+    assert said["computing"]()["ok"] and said["copies"]()["ok"], (text["computing"], text["copies"])
+    rules = {row["rule"] for row in said["copy"]()["violations"]}
+    assert rules == {"prefix-copy"}, text["copy"]
+    shown = {name: ast.literal_eval(said["sampling"]()["sampling"][name]) for name in sampling}
+    assert json.loads(json.dumps(shown)) == sampling
+
+
+# The modules of the engine, of one layer and around the layers, that a plain program has a counterpart of.
+PAIRED = "input_layernorm self_attn.qkv_proj self_attn.o_proj self_attn post_attention_layernorm mlp.gate_up_proj mlp.act_fn"
+PAIRED = [f"model.layers.{n}.{name}".rstrip(".") for n in range(4) for name in (*PAIRED.split(), "mlp.down_proj", "mlp", "")]
+
+
+def against_plain(said):
+    """Two ranks of an engine against a plain program of transformers with the same weights."""
+    for name in ("to plain", "from plain"):
+        answer = said[name]()
+        assert answer["first"] is None and not any(row["why"] == "each rank has its own part" for row in answer["rows"])
+        paths = [row["path"] for row in answer["rows"] if row["path"] != "model"]
+        assert paths == ["model.embed_tokens", *PAIRED, "model.norm"], answer
+        assert "model.layers.N.self_attn.attn" in str(answer["partial"]) and "lm_head" in str(answer["partial"])
+    assert said["harmed to plain"]()["first"]["path"] == "model.layers.2.input_layernorm"
 
 
 def mine(answer, label):
