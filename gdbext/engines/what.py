@@ -34,8 +34,8 @@ def resolve(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
     """What `WHAT` names -> a list of `Rank`, `int` (a pid that is in no list) or `str` (an existing file).
 
     `all`, a pid, an index of `ranks`, a label without regard to case (`TP0`, `DP1.TP3`, `sglang:scheduler`, or parts of one:
-    `EP3`), a title, or a file. A number that is both an index and a pid is the index. `GdbextError` lists the candidates of an
-    ambiguous name.
+    `EP3`), a title, an engine (`vllm`: all of its processes), or a file. A number that is both an index and a pid is the index.
+    `GdbextError` lists the candidates of an ambiguous name.
     """
     what = what.strip()
     if not what:
@@ -78,6 +78,9 @@ def resolve(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
         engines = {r.engine for r in found}
         say = " or ".join(f"{r.engine}:{what}" for r in found) if len(engines) == len(found) else "the index or the pid"
         raise GdbextError(f"{what} is ambiguous: {'; '.join(map(_describe, found))}; say {say}")
+    whole = [r for r in ranks if r.engine == what.lower() and not r.zombie and "fork" not in r.marks]
+    if whole:
+        return whole
     if os.path.isfile(what):
         return [what]
     if not ranks:

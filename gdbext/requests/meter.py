@@ -169,7 +169,9 @@ class Beside:
                 except GdbextError as e:
                     self._meters.remove(one)
                     self.notes.append(f"{one[0].name}: its counters end early: {e}")
-            wait = max(1.0, SHARE * (time.thread_time() - began))
+            first, wait = not wait, max(1.0, SHARE * (time.thread_time() - began))
+            if first:  # it found what the later ones only read
+                wait = 1.0
 
 
 def counters(reading: Reading) -> Dict[str, float]:

@@ -63,6 +63,13 @@ def test_a_label_of_two_engines_is_named_by_engine():
         what.resolve("TP0", ranks)
 
 
+def test_an_engine_is_all_of_its_processes():
+    ranks = [rank(0, "TP0"), rank(1, "TP1"), rank(2, "TP0", "sglang")]
+    assert what.resolve("vllm", ranks) == ranks[:2] and what.resolve("SGLang", ranks) == ranks[2:]
+    with pytest.raises(NotFoundError, match="nothing is named rtp"):
+        what.resolve("rtp", ranks)
+
+
 def test_a_number_that_is_nothing_any_more_is_said_so():
     with pytest.raises(
         NotFoundError, match=r"4194300 is no process here \(it may have ended\), and no index of llm-ranks, which has 0 alone"

@@ -1,0 +1,45 @@
+"""llm-record of a real engine at work: a rank that stands still for a while makes one step long, and is told in it."""
+
+import os
+import random
+import signal
+import threading
+import time
+
+import pytest
+from harness.answers import answer
+from harness.engines import pid_of
+
+STOOD = 1.5  # seconds: several of its steps, on a loaded machine too
+
+
+@pytest.mark.parametrize(
+    "name,title,scheduler", [("vllm", "VLLM::Worker_TP1", "EngineCore"), ("sglang", "sglang::scheduler_TP0", "TP")]
+)
+def test_the_slowest_step_is_the_one_in_which_a_rank_stood_still(running, name, title, scheduler):
+    pid, stood = pid_of(running.get(name), title), []
+
+    def stand_still():
+        time.sleep(random.uniform(0.8, 2.0))
+        os.kill(pid, signal.SIGSTOP)
+        stood.append(time.monotonic())
+        time.sleep(STOOD)
+        stood.append(time.monotonic())
+        os.kill(pid, signal.SIGCONT)
+
+    beside = threading.Thread(target=stand_still)
+    beside.start()
+    try:
+        said = answer("llm-record -for 8 -slowest 1 all -json")
+    finally:
+        beside.join()
+    (step,) = said["slowest"]
+    ranks = {rank["pid"]: rank for rank in step["ranks"]}
+    gap = max(p["longest_gap"] for p in said["processes"])
+    assert step["seconds"] > stood[1] - stood[0] - 2 * gap, (step, stood, gap)
+    assert step["label"].startswith(scheduler) and set(ranks) == {p["pid"] for p in said["processes"]}
+    assert ranks[pid]["state"] == "stopped" and all(r["state"] != "stopped" for r in ranks.values() if r["pid"] != pid), step
+    if name == "sglang":  # vLLM's other rank waits in a loop of its own, on the CPU
+        assert step["late"] == [ranks[pid]["label"]] and any(s["why"] == "stopped" for s in step["stalls"]), step
+    counted = next(p["counters"] for p in said["processes"] if p["label"].startswith(scheduler))
+    assert {"requests running", "tokens a second"} <= set(counted), counted
