@@ -66,9 +66,10 @@ class LlmRecord(Command):
 
     Stalls are times of 100 ms and more in which a thread or a rank did not get on: gc (the collector at work), gil (one thread
     kept the GIL while another waited for it), loop (a callback kept an asyncio loop), disk, lock, spin (it ran on in a function),
-    processor (it got none), late-rank (others waited for it where they meet). -slowest N adds the longest steps (those that an
-    engine's scheduler counts, else the work of a main thread between two waits), with what each rank did meanwhile. -diff BEFORE
-    AFTER compares two recordings (.record or .collapsed) and writes a differential flame graph.
+    processor (it got none), stopped (by a signal or a debugger), late-rank (others waited for it where they meet). -slowest N
+    adds the longest steps (those that an engine's scheduler counts, else the work of a main thread between two waits), with what
+    each rank did meanwhile. -diff BEFORE AFTER compares two recordings (.record or .collapsed) and writes a differential flame
+    graph.
 
     Times are wall-clock times of threads, also of those that wait; -cpu takes only what ran. A stack that changed while it was
     read is dropped and counted, never mended; the answer tells the rate that was reached and what the recorder cost. On a full

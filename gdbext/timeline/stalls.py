@@ -1,9 +1,9 @@
 """Where a recording stood still: times of 100 ms and more in which a thread or a whole process did not get on, and why.
 
-Causes: "gc" (the garbage collector at work), "gil" (one thread kept the GIL and another waited for it all the while), "loop" (a
-callback kept an asyncio loop), "disk", "lock", "spin" (a thread ran on in one function), "processor" (it would have, and got no
-processor), "late-rank" (ranks waited where they meet for one that came later). Waits for work are none: poll and select, reads of
-sockets, sleeps, the waits of threading's and queue's own functions.
+Causes: "stopped" (a signal or a debugger held the process), "gc" (the garbage collector at work), "gil" (one thread kept the GIL
+and another waited for it all the while), "loop" (a callback kept an asyncio loop), "disk", "lock", "spin" (a thread ran on in one
+function), "processor" (it would have, and got no processor), "late-rank" (ranks waited where they meet for one that came later).
+Waits for work are none: poll and select, reads of sockets, sleeps, the waits of threading's and queue's own functions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..engines import registry
-from .recording import DISK, DROPPED, GIL, LOCK, QUEUED, RUNNING, SLEEP, STATES
+from .recording import DISK, DROPPED, GIL, LOCK, QUEUED, RUNNING, SLEEP, STATES, STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ _IDLE = (
 )  # fmt: skip
 _IDLE_FOLDERS = ("/multiprocessing/", "/asyncio/")
 _RUNNERS = ("/asyncio/runners.py", "/uvloop/__init__.py")
-_ORDER = ("gc", "gil", "loop", "disk", "lock", "spin", "processor")
+_ORDER = ("stopped", "gc", "gil", "loop", "disk", "lock", "spin", "processor")
 
 
 class Stall(NamedTuple):
@@ -112,6 +112,7 @@ class Finder:
 
     def of_process(self, process: ProcessTrack) -> Iterator[Stall]:
         """The stalls of one process by all causes but that of ranks; some explain others."""
+        yield from self._stopped(process)
         yield from self._collections(process)
         yield from self._kept(process)
         for thread in process.threads:
@@ -172,6 +173,13 @@ class Finder:
         return DROPPED in (node, other) or self.path(node) is self.path(other)
 
     # ---- one process ---------------------------------------------------------------------------------------------
+    def _stopped(self, process: ProcessTrack) -> Iterator[Stall]:
+        for thread in process.threads[:1]:  # they stand and go on together
+            for run in process.runs(thread, 0):
+                if run.state == STOPPED and run.end - run.begin >= self.shortest:
+                    seen = self._seen(process, thread, run.begin, run.end)
+                    yield Stall("stopped", run.begin, run.end, process, thread, seen)
+
     def _collections(self, process: ProcessTrack) -> Iterator[Stall]:
         begin = end = -1.0
         for start, stop, collecting in [*process.spans(process.gc), (float("inf"), float("inf"), 1)]:
@@ -307,7 +315,8 @@ class Finder:
     # ---- several processes ---------------------------------------------------------------------------------------
     def late_ranks(self, found: list[Stall]) -> list[Stall]:
         """Ranks for which others waited, each once for a time: main threads that meet at a place, all but a few of them there for
-        `SHORTEST`, and those that were not come when it ends."""
+        `SHORTEST`, and those that were not come when it ends; and ranks that were stopped, where another one ran on in one place
+        meanwhile and until just then: it waited in a circle, of C code's say."""
         meeting: dict[Path, dict[int, ProcessTrack]] = {}  # the ranks that wait at a place
         long: list[tuple[ProcessTrack, Segment]] = []
         for process in (p for p in self.rec.processes if p.threads and p.begins):
@@ -328,7 +337,17 @@ class Finder:
             if len(missing) <= max(1, len(peers) // 2):
                 for one in missing:
                     self._add_late(late, one, process, segment, found)
+        for stop in (s for s in found if s.cause == "stopped"):
+            near = self._near(stop)
+            for other in (s for s in found if s.cause == "spin" and s.process is not stop.process):
+                ends_with_it = abs(other.end - stop.end) <= near and other.begin >= stop.begin - near
+                if ends_with_it and _overlap(stop, other) > MUCH * (stop.end - stop.begin):
+                    self._add_late(late, stop.process, other.process, stop, found)
         return late
+
+    def _near(self, waited: Segment | Stall) -> float:
+        """Seconds within which what happened at the end of a wait did so as it ended, as far as the others get processors."""
+        return max(3.0 / self.rec.rate if self.rec.rate else GAP, LITTLE * (waited.end - waited.begin))
 
     def _there(self, process: ProcessTrack, segment: Segment) -> float:
         """The part of a wait during which another rank's main thread waits there too."""
@@ -341,12 +360,12 @@ class Finder:
 
     def _arrives(self, process: ProcessTrack, segment: Segment) -> bool:
         """Whether what the rank did instead ends when the wait does, as far as the others get processors at once."""
-        near = max(3.0 / self.rec.rate if self.rec.rate else GAP, LITTLE * (segment.end - segment.begin))
+        near = self._near(segment)
         about = self.segments(process, process.threads[0], segment.end - near, segment.end + near)
         return any(abs(s.end - segment.end) <= near for s in about if s.path != segment.path)
 
     def _add_late(
-        self, late: list[Stall], one: ProcessTrack, waiting: ProcessTrack, segment: Segment, found: list[Stall]
+        self, late: list[Stall], one: ProcessTrack, waiting: ProcessTrack, segment: Segment | Stall, found: list[Stall]
     ) -> None:
         for i, known in enumerate(late):
             if known.process is one and min(known.end, segment.end) - max(known.begin, segment.begin) > 0:

@@ -252,6 +252,22 @@ def test_the_rank_that_others_wait_for_is_the_late_one_and_why():
     assert [(e["name"], e["pid"], e["args"]["waiting"]) for e in events] == [("stall: late-rank", 12, "R0 R1")]
 
 
+def test_a_rank_that_is_stopped_is_late_for_who_runs_in_a_circle_until_it_goes_on():
+    step = [(5, "main work", RUNNING), (3, "main reduce", RUNNING)]
+    stands = [*step * 4, (5, "main work", RUNNING), (30, "main reduce", recording.STOPPED), *step * 4]
+    for circle, said in (
+        (30, [("late-rank", "R1", ("R0",), "stopped")]),
+        (14, [("spin", "R0", (), ""), ("stopped", "R1", (), "")]),
+    ):
+        rec = acted([*step * 4, (5, "main work", RUNNING), (circle, "main reduce", RUNNING), *step * 6], label="R0", looks=99)
+        process = ProcessTrack("R1", 11)
+        process.begins, process.ends, process.finish = rec.processes[0].begins, rec.processes[0].ends, 0.99
+        process.threads, process.gc = [did_it(rec, stands, 11)], Changes([(0, 0)])
+        rec.processes.append(process)
+        found = sorted((s.cause, s.process.label, s.waiting, s.why) for s in stalls.find(rec))
+        assert found == said, found
+
+
 # ---- files ---------------------------------------------------------------------------------------------------------------
 def test_a_recording_comes_back_as_it_was(tmp_path):
     rec = made(HOSTILE)
