@@ -114,6 +114,10 @@ def _lasting(census: Census, changes: dict[int, int]) -> list[int]:
             chain.append(census.heap.kind(at))
             at = int(census.ways.parents[at])
         families.setdefault(tuple(chain), []).append(node)
+    for chain in [chain for chain in families if len(chain) == 2]:  # a frame holds it, a request that has just come, say
+        alike = [other for other in families if len(other) == 3 and other[:2] == chain]
+        if alike:
+            families[max(alike, key=lambda other: len(families[other]))] += families.pop(chain)
     found = []
     for nodes in families.values():
         longer = [node for node in nodes if changes[node] > 0]
