@@ -40,11 +40,11 @@ def resolve(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
     what = what.strip()
     if not what:
         raise GdbextError("name a process: an index or label of llm-ranks, a pid, a core file, or all")
+    whole = [r for r in ranks if not r.zombie and "fork" not in r.marks]
     if what.lower() == "all":
-        found = [r for r in ranks if not r.zombie and "fork" not in r.marks]
-        if not found:
+        if not whole:
             raise NotFoundError("all: no engine process is running; see llm-ranks")
-        return found
+        return whole
     if re.fullmatch("[0-9]{1,10}", what):
         number = int(what)
         for rank in ranks:
@@ -78,9 +78,9 @@ def resolve(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
         engines = {r.engine for r in found}
         say = " or ".join(f"{r.engine}:{what}" for r in found) if len(engines) == len(found) else "the index or the pid"
         raise GdbextError(f"{what} is ambiguous: {'; '.join(map(_describe, found))}; say {say}")
-    whole = [r for r in ranks if r.engine == what.lower() and not r.zombie and "fork" not in r.marks]
-    if whole:
-        return whole
+    engine = [r for r in whole if r.engine == what.lower()]
+    if engine:
+        return engine
     if os.path.isfile(what):
         return [what]
     if not ranks:

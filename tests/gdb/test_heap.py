@@ -4,11 +4,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from functools import partial
 
 import pytest
 from harness.answers import answer
+from harness.growing import asleep, grown
 from harness.subjects import PYTHONS, kernel_core, running, spawned, unlimited_core
 
 from gdbext.access.collect import collect
@@ -19,7 +19,7 @@ from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.gc import incremental
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
-from gdbext.heap import growth, model, resident
+from gdbext.heap import model, resident
 from gdbext.heap.collector import Collector, collected_now
 from gdbext.heap.listing import Census
 from gdbext.heap.model import Clock
@@ -42,15 +42,6 @@ def settled(target):
     more = json.loads(target.process.stdout.readline())
     asleep(target)
     return more
-
-
-def asleep(target):
-    """Waits until the subject sleeps: until then it makes and frees objects."""
-    deadline = time.monotonic() + 20
-    while target.threads()[0].state != "S" and time.monotonic() < deadline:
-        time.sleep(0.01)
-        target.invalidate()
-    target.invalidate()
 
 
 def by_type(census):
@@ -185,26 +176,11 @@ def test_leaks_are_found_by_their_paths(python):
         "thread-local": "__main__:local",
     }
     with running(python, "py_leaks.py") as (target, said):
-        names = said["names"]
-        asleep(target)
-        assert names == sorted(expected)
-        rt = open_runtime(target)
-        before = growth.look(Census(rt, []), "1")
-        for name in names:
-            target.process.stdin.write(name + "\n")
-            target.process.stdin.flush()
-            target.process.stdout.readline()
-            asleep(target)
-            rt = open_runtime(target)
-            census = Census(rt, [])
-            rows = growth.compare(before, census)
-            found = [row for row in rows[:5] if row.path is not None and row.path.shown.startswith(expected[name])]
-            assert found, (name, [(row.type, row.path and row.path.shown, row.before, row.after) for row in rows[:8]])
+        assert said["names"] == sorted(expected)
+        for _, rt, found in grown(target, expected):
             assert max(row.after - row.before for row in found) >= 400
             for row in found:
                 assert row.address in (None, evaluate(rt, row.path.text).address)
-            before = growth.look(census, "1")
-        assert growth.compare(before, census) == []
 
 
 COLLECTS = """

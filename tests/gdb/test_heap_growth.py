@@ -1,15 +1,11 @@
 """What grew between two looks: leaks in what programs keep without a list or dict of their own, and programs that do not grow."""
 
-import time
-
 import pytest
 from harness.answers import answer
+from harness.growing import grown
 from harness.subjects import PYTHONS, running, spawned
 
 from gdbext.cpython.expressions import evaluate
-from gdbext.cpython.runtime import open_runtime
-from gdbext.heap import growth
-from gdbext.heap.listing import Census
 
 SOME = sorted({PYTHONS[0], PYTHONS[len(PYTHONS) // 2], PYTHONS[-1]})
 LEAKS = {
@@ -54,35 +50,14 @@ while True:
 """
 
 
-def asleep(target):
-    """Waits until the subject sleeps in its read."""
-    deadline = time.monotonic() + 20
-    while target.threads()[0].state != "S" and time.monotonic() < deadline:
-        time.sleep(0.01)
-        target.invalidate()
-    target.invalidate()
-
-
 @pytest.mark.parametrize("python", SOME)
 def test_leaks_in_what_is_no_container_of_the_programs_own(python):
     with running(python, "py_more_leaks.py") as (target, said):
-        asleep(target)
         assert said["names"] == sorted(LEAKS)
-        before = growth.look(Census(open_runtime(target), []), "1")
-        for name in said["names"]:
-            target.process.stdin.write(name + "\n")
-            target.process.stdin.flush()
-            target.process.stdout.readline()
-            asleep(target)
-            rt = open_runtime(target)
-            census = Census(rt, [])
-            rows = growth.compare(before, census)
-            found = [row for row in rows[:5] if row.path is not None and row.path.shown.startswith(LEAKS[name])]
-            assert found, (name, [(row.type, row.path and row.path.shown, row.before, row.after) for row in rows[:8]])
+        for name, rt, found in grown(target, LEAKS):
             if name != "tee":  # its blocks hold 57 each
                 assert max(row.after - row.before for row in found) >= 400
                 assert any(row.address == evaluate(rt, row.path.text).address for row in found), name
-            before = growth.look(census, "1")
 
 
 @pytest.mark.parametrize("python,numpy", [*((python, None) for python in SOME), (SOME[0], False)])

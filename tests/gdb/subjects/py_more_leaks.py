@@ -6,11 +6,11 @@ import contextvars
 import functools
 import gc
 import itertools
-import json
 import logging
-import os
 import types
 import weakref
+
+from growing import serve
 
 
 class Item:
@@ -63,14 +63,4 @@ GROW = {
     "tee": lambda i: next(ahead),
     "generator": lambda i: generator.send(i),
 }
-for grow in GROW.values():
-    grow(0)
-print(json.dumps({"names": sorted(GROW)}), flush=True)
-while True:
-    name = os.read(0, 100).decode().strip()
-    if not name:
-        break
-    for i in range(500):
-        GROW[name](i)
-    os.write(1, b"\n")
-os._exit(0)
+serve(GROW)
