@@ -1,4 +1,4 @@
-"""Hardware breakpoints and watchpoints of a stopped thread, disarmed through ptrace.
+"""Hardware breakpoints and watchpoints of a stopped thread through ptrace: how many there can be, and disarmed.
 
 Sources: Linux include/uapi/linux/elf.h, arch/x86/include/asm/user_64.h, arch/arm64/include/uapi/asm/ptrace.h.
 """
@@ -10,6 +10,19 @@ from . import ptrace
 PEEKUSER, POKEUSER = 3, 6
 DEBUGREG_OFFSET = 848  # struct user (x86-64): u_debugreg
 NT_ARM_HW_BREAK, NT_ARM_HW_WATCH = 0x402, 0x403
+MACHINES = ("x86_64", "aarch64")
+LEAST = 2  # of each kind that every aarch64 processor has (Arm Architecture Reference Manual, ID_AA64DFR0_EL1)
+
+
+def how_many(tid: int) -> int:
+    """How many a thread that this one traces can have: of x86-64 watchpoints and breakpoints together, of aarch64, which has
+    registers of its own for each kind, of the kind that there are fewer of."""
+    if ptrace.MACHINE != "aarch64":
+        return 4
+    try:
+        return min(ptrace.register_set(tid, kind)[0] for kind in (NT_ARM_HW_WATCH, NT_ARM_HW_BREAK))
+    except OSError:  # another process traces it: a gdbserver here
+        return LEAST
 
 
 def clear_debug_registers(tid: int) -> bool:

@@ -10,7 +10,6 @@ import array
 import bisect
 import os
 import struct
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -113,7 +112,7 @@ class Elf:
         self._heads: list[SectionHead] | None = None
         self._sections: dict[str, tuple[int, int, int, int, int]] | None = None
         self._tables: list[SymbolTable] | None = None
-        self._value_arrays: list[tuple[array.array[int], int, int]] | None = None
+        self._value_tables: list[tuple[bytes, int, int]] | None = None
         self._functions: dict[int, str] = {}
         self._places: dict[int, tuple[str, int]] = {}
         self._searched = 0.0
@@ -365,24 +364,20 @@ class Elf:
         """Whether names of static functions can be told."""
         return ".symtab" in self.sections or (self.debug_file is not None and ".symtab" in self.debug_file.sections)
 
-    def _values(self) -> list[tuple[array.array[int], int, int]]:
-        """`[(values of a symbol table as array('Q'), its file offset, strings' file offset)]`, .symtab first."""
-        if self._value_arrays is None:
-            self._value_arrays = []
+    def _values(self) -> list[tuple[bytes, int, int]]:
+        """`[(values of a symbol table, 8 bytes each; its file offset, strings' file offset)]`, .symtab first."""
+        if self._value_tables is None:
+            self._value_tables = []
             for offset, count, str_offset, _ in reversed(self._symbol_tables()):
                 words = array.array("Q")
                 words.frombytes(self.data[offset : offset + 24 * count])
-                self._value_arrays.append((words[1::3], offset, str_offset))
-        return self._value_arrays
+                self._value_tables.append((words[1::3].tobytes(), offset, str_offset))
+        return self._value_tables
 
     def _named(self, start: int) -> str:
         for values, offset, str_offset in self._values():
-            best, index = "", -1
-            while True:
-                try:
-                    index = _index(values, start, index + 1)
-                except ValueError:
-                    break
+            best = ""
+            for index in _indices(values, start):
                 name, info, _, shndx, _, _ = self._symbol(offset, index)
                 if shndx and self._names_code(info, str_offset + name):
                     if info & 15 != 0 or not best:
@@ -415,7 +410,7 @@ class Elf:
         began, best, place = time.thread_time(), 0, -1
         for values, offset, str_offset in self._values():
             low = max(best, vaddr - WIDEST)
-            near = [(-value, index) for index, value in enumerate(values) if low < value <= vaddr]
+            near = [(-value, index) for index, value in enumerate(memoryview(values).cast("Q")) if low < value <= vaddr]
             for below, index in sorted(near):  # the nearest first
                 name, info, _, shndx, _, size = self._symbol(offset, index)
                 reaches = vaddr < size - below or not size and vaddr + below < NEAR
@@ -458,8 +453,11 @@ class Elf:
         return []
 
 
-def _index(values: array.array[int], wanted: int, start: int) -> int:
-    """The index of the next `wanted` from `start` on; `ValueError` where there is none."""
-    if sys.version_info >= (3, 10):
-        return values.index(wanted, start)
-    return start + values[start:].index(wanted)
+def _indices(values: bytes, wanted: int) -> Iterator[int]:
+    """The indices of `wanted` among words of 8 bytes; libtorch has 400,000 symbols, and bytes are searched fast."""
+    word = struct.pack("=Q", wanted)
+    at = values.find(word)
+    while at >= 0:
+        if at % 8 == 0:
+            yield at // 8
+        at = values.find(word, at + 1)

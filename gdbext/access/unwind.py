@@ -29,6 +29,7 @@ NUMBERS = {
     "x86-64": ["rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp"] + [f"r{n}" for n in range(8, 16)] + ["rip"],
     "aarch64": [f"x{n}" for n in range(31)] + ["sp"],
 }
+ARGUMENTS = {"x86-64": ["rdi", "rsi", "rdx", "rcx", "r8", "r9"], "aarch64": [f"x{n}" for n in range(8)]}  # integers and pointers
 PC = {"x86-64": "rip", "aarch64": "pc"}
 SP = {"x86-64": 7, "aarch64": 31}
 FP = {"x86-64": 6, "aarch64": 29}

@@ -93,7 +93,7 @@ def words_of(command: type[Command], given: Mapping[str, Any]) -> list[str]:
     for option in command.all_options():
         if not option.for_agents and getattr(asked, option.key) != option.default:
             raise UsageError(f"{command.tool}: -{option.name} is not for agents")
-    if command.takes_target and not command.standalone and not asked.on:
+    if command.takes_target and not asked.on and not command.finds_engines(asked):
         raise UsageError(f"{command.tool} needs on: a label, index or pid of ranks, or a core file")
     return words
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ..cpython.reprs import SHORT, Repr
+from ..engines.objects import MAX_TOKENS_SHOWN
+from ..engines.registry import spec_of_runtime
 from ..errors import GdbextError
 from ..render.text import escape, seconds, table
-from ..requests.model import STUCK, Tracked
+from ..requests.model import MOVING, STUCK, Tracked
 from .kv import tokens_of
 
 TYPE_CHECKING = False
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ..requests.model import Counter, Place
 
 NUMBERS = ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
+MAX_LINE = 32  # ids of tokens in a line
 HEAD = ["request", "verdict", "at", "state", "tokens", "prompt", "computed", "output", "blocks", "preempted", "age", "waits for"]
 
 
@@ -115,6 +118,21 @@ def sampling_data(rt: Runtime, request: Request, hidden: Collection[str]) -> Dic
         return {}
 
 
+def grammar_data(rt: Runtime, request: Request, content: bool) -> Optional[Dict[str, Any]]:
+    """The grammar that a request's answer must follow; None where it has none, or the engine's is not known. `content`: with the
+    ids of the tokens that its mask leaves."""
+    spec = spec_of_runtime(rt)
+    found = spec.grammar.read(rt, rt.object(request.address)) if spec is not None and spec.grammar is not None else None
+    if found is None:
+        return None
+    data = {name: getattr(found, name) for name in ("state", "accepted", "vocabulary")}
+    data.update(backend=escape(found.backend) or None, why=escape(found.why) or None)
+    data["allowed"] = len(found.allowed) if found.allowed is not None else None
+    if content:
+        data["tokens"] = found.allowed[:MAX_TOKENS_SHOWN] if found.allowed is not None else None
+    return data
+
+
 # ---- for people ------------------------------------------------------------------------------------------------------------
 def _where(place: Optional[Dict[str, Any]]) -> str:
     return "" if place is None else place["label"] + (f" thread {place['tid']}" if "tid" in place else "") + _name(place)
@@ -126,7 +144,9 @@ def _name(place: Dict[str, Any]) -> str:
 
 def requests_lines(found: Sequence[Dict[str, Any]], counts: Dict[str, int], style: Style) -> List[str]:
     """A table of requests; under it, what keeps those that do not move."""
-    words = {"unlisted": "in no queue that was read"}
+    unlisted = [r for r in found if not r["queue"]]
+    on_their_way = unlisted and all(r.get("verdict") == MOVING for r in unlisted)
+    words = {"unlisted": "on the way in or out" if on_their_way else "in no queue that was read"}
     lines = [", ".join(f"{n} {words.get(q, q)}" for q, n in counts.items()) or "no requests"]
     rows = [
         [
@@ -156,7 +176,25 @@ def _verdict(r: Dict[str, Any], style: Style) -> str:
     return style.bad(verdict) if verdict in STUCK else verdict
 
 
-def request_lines(data: Dict[str, Any], sampling: Dict[str, str], style: Style) -> List[str]:
+def _grammar_lines(grammar: Optional[Dict[str, Any]]) -> List[str]:
+    """A request's grammar, and what its mask leaves."""
+    if grammar is None:
+        return []
+    words = [grammar["state"], *([grammar["backend"]] if grammar["backend"] else [])]
+    words += [f"{grammar['accepted']} tokens taken"] if grammar["accepted"] is not None else []
+    lines = [f"  grammar: {', '.join(words)}"]
+    if grammar["allowed"] is not None:
+        some = " ".join(map(str, (grammar.get("tokens") or [])[:MAX_LINE]))
+        more = " …" if some and grammar["allowed"] > MAX_LINE else ""
+        lines.append(
+            f"  grammar's mask: {grammar['allowed']} of {grammar['vocabulary']} tokens allowed{some and ': ' + some + more}"
+        )
+    elif grammar["why"]:
+        lines.append(f"  grammar's mask: not read: {grammar['why']}")
+    return lines
+
+
+def request_lines(data: Dict[str, Any], sampling: Dict[str, str], grammar: Optional[Dict[str, Any]], style: Style) -> List[str]:
     """The whole way of one request."""
     head = [style.title(data["request_id"])] + ([_verdict(data, style)] if data.get("verdict") else [])
     if data.get("external_id"):
@@ -171,4 +209,4 @@ def request_lines(data: Dict[str, Any], sampling: Dict[str, str], style: Style) 
     lines += [f"  {line}" for line in data["evidence"]]
     lines += [f"  who must act: {_where(data['holder'])}"] if data["holder"] else []
     lines += [f"  {name}: {text}" for name, text in sampling.items()]
-    return lines
+    return lines + _grammar_lines(grammar)

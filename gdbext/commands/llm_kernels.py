@@ -66,7 +66,7 @@ class LlmKernels(Command):
 
     where says what llm-break can do: host: it stops at this very kernel's own launching code; driver: the kernel is launched by
     name through the driver, every launch is looked at; device: only GPU code names it: the same. What strip took away is read out
-    of the code that registers the kernels (x86-64): host, but every launch is looked at. With REGEX, kernels whose whole
+    of the code that registers the kernels: host, but every launch is looked at. With REGEX, kernels whose whole
     demangled name fits it, those that launch anything else included; -instances lists each template instance with its address.
 
     No symbol is loaded into gdb: the libraries' own tables are searched, a gigabyte takes a second or two."""

@@ -66,7 +66,12 @@ class LlmLayers(Command):
         Option("save", help="the values too, in a .safetensors beside FILE"),
         Option("force", help="replace files that are there"),
         Option("compare", help="the operands are two records, or lists of those of several ranks, with commas"),
-        Option("tolerance", "float", "of -compare: relative difference (root mean square) that counts as none", metavar="REL"),
+        Option(
+            "tolerance",
+            "float",
+            "of -compare: relative difference (root mean square) that counts as none; without it, what the dtypes explain",
+            metavar="REL",
+        ),
         Option("all", help="of -compare: every output, also those that are equal"),
         Option("for", "float", "give up after S seconds", 60.0, metavar="S"),
     )

@@ -289,19 +289,20 @@ def _stall(stall: Stall) -> dict[str, Any]:
 
 
 def _step(rec: Recording, shown: Sequence[Stall], begin: float, end: float, process: ProcessTrack) -> dict[str, Any]:
-    """A step that took long; `late`: the ranks that others waited for in it."""
+    """A step that took long; `late`: the ranks that others waited for in it, the longest first."""
     ranks = [
         {"label": escape(p.label), "pid": p.pid, "state": recording.STATES[state], "part": round(part, 3), **_place(frame)}
         for p, frame, state, part in steps.what_others_did(rec, begin, end)
     ]
-    inside = [s for s in shown if s.begin < end and s.end > begin]
+    inside = [s for s in shown if min(s.end, end) - max(s.begin, begin) > stalls.MUCH * min(s.end - s.begin, end - begin)]
+    late = sorted((s for s in inside if s.cause == "late-rank"), key=lambda s: s.begin - s.end)
     return {
         "begin": round(begin, 4),
         "seconds": round(end - begin, 4),
         "label": escape(process.label),
         "pid": process.pid,
         "ranks": ranks,
-        "late": [escape(s.process.label) for s in inside if s.cause == "late-rank"],
+        "late": [escape(s.process.label) for s in late],
         "stalls": [_stall(s) for s in inside],
     }
 

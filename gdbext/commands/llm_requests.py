@@ -11,11 +11,11 @@ from ..session.command import Answer, Command, Option, UsageError
 from ..session.engine_selection import CONTENT, POOL, engines_for, view_of
 
 answers, custody, kv_view = lazy_module("answers.requests"), lazy_module("requests.collect"), lazy_module("engines.kv_view")
-runtimes = lazy_module("cpython.runtime")
+runtimes, model = lazy_module("cpython.runtime"), lazy_module("requests.model")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple, Union
+    from typing import Any, Dict, List, Optional, Set, Tuple, Union
 
     from ..access.base import Target
     from ..engines.group import Engine
@@ -90,12 +90,13 @@ class LlmRequest(Command):
         it waits behind request-8, which never fits
 
     ID is the engine's own, the user's, or the beginning of one. -sampling adds temperature, max_tokens and the rest, as the
-    scheduler has them."""
+    scheduler has them, and of structured output the grammar and how many tokens its mask leaves for the next one (which:
+    -show-content), while a step has that mask."""
 
     name = "llm-request"
     group = "kv"
     operand = "ID"
-    options = (Option("sampling", help="also its sampling parameters"), POOL, CONTENT, BETWEEN)
+    options = (Option("sampling", help="also its sampling parameters and its grammar"), POOL, CONTENT, BETWEEN)
 
     def run(self, session: Session, args: Args) -> Answer:
         wanted = args.operand_text
@@ -107,12 +108,14 @@ class LlmRequest(Command):
         request = known.get(tracked.request_id) or tracked.request
         data = answers.request_data(request, tracked)
         sampling: Dict[str, str] = {}
+        grammar: Optional[Dict[str, Any]] = None
         hop = tracked.sighting("running", "queue")
         if args.sampling and hop is not None and tracked.request is not None:
             rt = runtimes.open_runtime(session.open(next((r for r in session.ranks if r.pid == hop[0].pid), hop[0].pid)))
             sampling = answers.sampling_data(rt, tracked.request, session.private(rt, args))
-        found = {"request": data, "hops": data["hops"], "sampling": sampling or None, "engine": held.engine}
-        return Answer(found, lambda style: "\n".join(answers.request_lines(data, sampling, style)), held.partial)
+            grammar = answers.grammar_data(rt, tracked.request, args.show_content)
+        found = {"request": data, "hops": data["hops"], "sampling": sampling or None, "grammar": grammar, "engine": held.engine}
+        return Answer(found, lambda style: "\n".join(answers.request_lines(data, sampling, grammar, style)), held.partial)
 
     @staticmethod
     def _named(wanted: str, every: List[Tuple[Custody, Any]]) -> Tuple[Custody, Any, Tracked]:
@@ -127,8 +130,9 @@ class LlmRequest(Command):
         return found[0]
 
 
-def custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[Custody, List[Tuple[Engine, Cache]]]]:
-    """Who has each request, for each engine that `what` or the selection means, with the caches of its schedulers."""
+def custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[Custody, List[Tuple[Set[int], Cache]]]]:
+    """Who has each request, for each engine that `what` or the selection means, with the caches that were read after the looks:
+    `(pids, cache)`, the processes that schedule for one."""
     between = custody.BETWEEN if args.between is None else args.between
     engines, lone = engines_for(session, what)
     found = []
@@ -144,15 +148,15 @@ def custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[C
     return found
 
 
-def _of_one(target: Target, view: Union[View, NativeView]) -> Tuple[Custody, List[Tuple[Optional[Engine], Cache]]]:
+def _of_one(target: Target, view: Union[View, NativeView]) -> Tuple[Custody, List[Tuple[Set[int], Cache]]]:
     """As `custodies`, of one process."""
     try:
         held = custody.collect_one(target)
     except NotFoundError:  # an engine in C++: what its cache says is all
         cache = view.cache()
-        return custody.Custody(cache.engine, [], [], [], view.partial), [(None, cache)]
+        return custody.Custody(cache.engine, [], [], [], view.partial), [(set(), cache)]
     try:
-        caches: List[Tuple[Optional[Engine], Cache]] = [(None, view.cache())]
+        caches: List[Tuple[Set[int], Cache]] = [(set(), view.cache())]
     except GdbextError as e:
         held.partial.append(f"blocks not read: {e}")
         return held, []
@@ -160,32 +164,37 @@ def _of_one(target: Target, view: Union[View, NativeView]) -> Tuple[Custody, Lis
     return held, caches
 
 
-def _cache_of(session: Session, args: Args, engine: Engine, ranks: List[Rank], held: Custody) -> List[Tuple[Engine, Cache]]:
+def _cache_of(session: Session, args: Args, engine: Engine, ranks: List[Rank], held: Custody) -> List[Tuple[Set[int], Cache]]:
     """The cache that processes schedule for together, of the first that it can be read of; why of none goes to `partial`."""
     why = []
     for rank in ranks:
         target = session.open(rank)
         try:
             cache = retry_reading(target, lambda t=target: kv_view.View(t, engine, None, args.show_content).cache(), READ)
-            return [(engine, cache)]
+            return [({one.pid for one in ranks}, cache)]
         except GdbextError as e:
             why.append(f"{rank.label}: blocks not read: {e}")
     held.partial += why
     return []
 
 
-def _joined(held: Custody, caches: List[Tuple[Any, Cache]]) -> Tuple[List[Dict[str, Any]], Dict[str, Any]]:
-    """The rows of one engine: every request of a cache in its order, then those that no scheduler has."""
+def _joined(held: Custody, caches: List[Tuple[Set[int], Cache]]) -> Tuple[List[Dict[str, Any]], Dict[str, Any]]:
+    """The rows of one engine: every request of a cache in its order, then those that no scheduler has. One that was being served
+    at the looks and is not in its scheduler's cache, which was read after them, has ended."""
     tracked = {t.request_id: t for t in held.requests}
-    rows, limits = [], {}
-    for _, cache in caches:
+    rows, limits, read_since = [], {}, set()
+    for pids, cache in caches:
+        read_since |= pids
         limits.update(cache.limits)
         for request in cache.requests:
             one = tracked.pop(request.request_id, None)
             if one is None and not request.known:
                 continue
             rows.append(answers.request_data(request, one))
-    rows += [answers.request_data(one.request, one) for one in tracked.values()]
+    for one in tracked.values():
+        hop = one.sighting("running")
+        if one.verdict != model.MOVING or hop is None or hop[0].pid not in read_since:
+            rows.append(answers.request_data(one.request, one))
     return rows, limits
 
 

@@ -28,8 +28,9 @@ class PyBreak(Command):
     as pyprint takes it. It stops before the line runs, in every thread of every attached process, also in closures and behind
     decorators; not yet imported, it waits for that, but a name that is nearly one of those that are loaded is refused (a module
     that is loaded again later has new code: set it again). The program's speed is what it was as long as the line is not reached.
-    A process has four debug registers: each place takes one (a line can have several), waiting for an import one more. On the
-    line of a `for` it stops where the loop begins. Without WHERE: lists them; delete N removes one.
+    A process has four debug registers (aarch64: as many as the processor has): each place takes one (a line can have
+    several), waiting for an import one more. On the line of a `for` it stops where the loop begins. Without WHERE: lists
+    them; delete N removes one.
 
         (gdb) pybreak scheduler.py:412 if len(self.running) > 8
         pybreak 1: /…/vllm/v1/core/sched/scheduler.py:412  Scheduler.schedule  if len(self.running) > 8  (1 debug register)

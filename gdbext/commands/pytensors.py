@@ -155,6 +155,10 @@ class PyTensors(Command):
         Option("diff", "str", "what changed since the listing in FILE (of -save, or of -json)", metavar="FILE"),
     )
 
+    @classmethod
+    def finds_engines(cls, args: Args) -> bool:
+        return bool(args.ranks)
+
     def run(self, session: Session, args: Args) -> Answer:
         if args.nan or args.ranks:
             need("numpy", "-nan" if args.nan else "-ranks")

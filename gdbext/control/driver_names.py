@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..access.unwind import ARGUMENTS
 from ..errors import FaultError, NotFoundError
 from ..kernels import catalogue, launch
 from .launch_breakpoints import InternalBreakpoint
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from .kernel_breakpoints import KernelBreakpoint
 
 handle_names: dict[tuple[int, int], str] = {}  # (pid, handle) -> name, of functions that were handed out while we looked
-_ARGUMENTS = {"x86-64": ("rdi", "rsi", "rdx", "rcx"), "aarch64": ("x0", "x1", "x2", "x3")}
 
 
 class DriverNames:
@@ -52,7 +52,7 @@ class DriverNames:
             self.owner.internal.append(InternalBreakpoint(address, lambda: work(self)))
 
     def _argument(self, registers: dict[str, int], index: int) -> int:
-        return registers[_ARGUMENTS["x86-64" if self.owner.target.arch == "x86-64" else "aarch64"][index]]
+        return registers[ARGUMENTS[self.owner.target.arch][index]]
 
     def _text(self, registers: dict[str, int], index: int, limit: int = 4096) -> str:
         return self.owner.target.cstring(self._argument(registers, index), limit).decode("utf-8", "replace")

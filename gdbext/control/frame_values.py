@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..access import pending_stores
 from ..errors import GdbextError
+from .registers import register
 
 if TYPE_CHECKING:
     from typing import Any
@@ -23,18 +25,23 @@ def arguments(frame: PyFrame) -> int:
     return max(0, min(count + bool(code.flags & 4) + bool(code.flags & 8), 65536))
 
 
-def result(frame: PyFrame, constant: int | None) -> Any:
+def result(frame: PyFrame, constant: int | None, pc: int = 0) -> Any:
     """The value that a frame is about to return: a constant of its code, else the only value on its stack (Python/bytecodes.c:
-    RETURN_VALUE leaves the stack empty)."""
+    RETURN_VALUE leaves the stack empty). `pc`: where the selected thread has loaded the instruction that returns; what the one
+    before it computed may still be in a register there."""
     rt, L, t = frame.rt, frame.rt.layout, frame.rt.target
     if constant is not None:
         return rt.object(t.u64(frame.code.address + L["code.co_consts"])).item(constant)
     if "frameobj.f_valuestack" in L:
-        return rt.object(t.u64(t.u64(frame.address + L["frameobj.f_valuestack"])))
-    if "iframe.localsplus" not in L:  # 3.10: the stack follows the variables
-        return rt.object(t.u64(frame.address + L["frameobj.f_localsplus"] + 8 * len(frame.code.variables)))
-    raw = t.u64(frame.address + L["iframe.localsplus"] + 8 * t.i32(frame.code.address + L["code.co_nlocalsplus"]))
-    value = rt.dialect.untag(raw)
+        at = t.u64(frame.address + L["frameobj.f_valuestack"])
+    elif "iframe.localsplus" not in L:  # 3.10: the stack follows the variables
+        at = frame.address + L["frameobj.f_localsplus"] + 8 * len(frame.code.variables)
+    else:
+        at = frame.address + L["iframe.localsplus"] + 8 * t.i32(frame.code.address + L["code.co_nlocalsplus"])
+    raw = pending_stores.word_after(t.arch, t.read_partial, register, pc, at) if pc else None
+    if raw is None:
+        raw = t.u64(at)
+    value = rt.dialect.untag(raw) if "iframe.localsplus" in L else raw
     if not value:
         raise GdbextError("its result is a small number kept in a tagged word" if raw else "its result is not on the stack")
     return rt.object(value)

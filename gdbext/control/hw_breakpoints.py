@@ -3,14 +3,14 @@ process.
 
 gdb sets and clears the registers (`awatch`, `watch`, `hbreak` of internal breakpoints); a `stop()` here only reads, through
 /proc, and never asks gdb to do anything: in gdb's default all-stop mode the other threads may still be running then. x86-64 has
-four registers in every thread; gdb gives each breakpoint one of them in all threads of its process.
+four registers in every thread, aarch64 some of each kind; gdb gives each breakpoint one of them in all threads of its
+process. Where a processor stops before the access (aarch64), gdb steps over it first: `stop()` finds the same everywhere.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import platform
 import re
 import signal
 import struct
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
-from ..access import live_gdb
+from ..access import debug_registers, live_gdb, ptrace
 from ..access.cfi import table_of
 from ..access.cli_gdb import command
 from ..access.proc import ProcTarget, read_proc
@@ -29,15 +29,13 @@ from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
 from . import attached_processes, inferior_breakpoints
 from .events import listen
+from .registers import JUMP, arguments, pthread, register
 
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-REGISTERS = 4
-MACHINES = ("x86_64",)
 TWICE = 24  # bytes of machine code: the two loads of one fetch lie closer, those of two fetches do not
 DISPATCH = 40  # bytes of machine code: from the load of an instruction to the jump to its handler
-_DISPATCH = re.compile(rb"\xff[\xe0-\xe7\x20-\x24\x26\x27\x60-\x67\xa0-\xa7]", re.S)  # jmp *reg, jmp *mem
 READ_ERRORS = (GdbextError, gdb.error, struct.error, UnicodeError)  # gdb.MemoryError is a gdb.error
 _HARDWARE = ("BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT", "BP_ACCESS_WATCHPOINT", "BP_HARDWARE_BREAKPOINT")
 
@@ -68,7 +66,7 @@ FRONT_END = _has_front_end()
 
 
 # What a process keeps while it runs: which torch it has, the classes of vtables (in its libraries' files) and of tensors.
-LASTING = ("torch layout", "rtti", "tensor class")
+LASTING = ("torch layout", "rtti", "tensor class", "pthread size")
 
 
 class StopMemory(ProcTarget):
@@ -129,6 +127,7 @@ class Process:
             )
         self.hw_breakpoints, self.looked, self.in_group_stop, self.armed = [], 0.0, False, False
         self.renewal: WordWatchpoint | None = None
+        self.registers = debug_registers.how_many(self.pid)
         self._states, self._in_eval, self._private = {}, {}, None
 
     @classmethod
@@ -140,8 +139,8 @@ class Process:
             return found
         if not inferior.pid:
             raise GdbextError("no process is selected: llm-attach one, or start one with run")
-        if platform.machine() not in MACHINES:
-            raise GdbextError(f"Python breakpoints use debug registers as x86-64 has them; this machine is {platform.machine()}")
+        if ptrace.MACHINE not in debug_registers.MACHINES:
+            raise GdbextError(f"Python breakpoints use debug registers as x86-64 and aarch64 have them; this is {ptrace.MACHINE}")
         if not live_gdb.is_local(inferior):
             raise GdbextError("the process is on another machine: Python breakpoints need its /proc here")
         if live_gdb.core_file(inferior):
@@ -226,13 +225,17 @@ class Process:
             if b.is_valid() and b.number > 0 and b.enabled and b.type in kinds
         ]
 
+    def free(self) -> int:
+        """How many debug registers of this process nobody uses."""
+        return self.registers - len(self.used())
+
     def need(self, count: int, what: str) -> None:
         """Raises `GdbextError` where fewer than `count` registers are free."""
         used = self.used()
-        if len(used) + count > REGISTERS:
+        if count > self.free():
             taken = ", ".join(dict.fromkeys(used)) or "none"
             raise GdbextError(
-                f"{what} needs {count} of the {REGISTERS} debug registers of {self.name}, {REGISTERS - len(used)} are free "
+                f"{what} needs {count} of the {self.registers} debug registers of {self.name}, {self.free()} are free "
                 f"(taken: {taken}); delete one of those"
             )
 
@@ -243,15 +246,15 @@ class Process:
         an address that the parent has one at would never be armed (gdb 13 to 18: gdb/nat/x86-dregs.c counts one more user of that
         register). A change of any other register has all of them written: a watch on a word that nobody changes, until the first
         hit."""
-        if len(Process.known) > 1 and self.hw_breakpoints and len(self.used()) < REGISTERS:
+        if len(Process.known) > 1 and self.hw_breakpoints and self.free():
             self.renewal = WordWatchpoint(self, self.rt.library.base, "gdb's registers after an exec", lambda stop: False)
 
     # ---- who stands there ----------------------------------------------------------------------------------------
     def current_stop(self) -> StopContext | None:
         """`StopContext` of the thread that gdb has selected, or None when it runs no Python."""
         self.invalidate()
-        thread, pc = gdb.selected_thread(), int(gdb.parse_and_eval("(unsigned long)$pc"))
-        for tstate in self._tstates(int(gdb.parse_and_eval("(unsigned long)$fs_base"))):
+        thread, pc = gdb.selected_thread(), register("pc")
+        for tstate in self._tstates(pthread(self.view)):
             step = next(iter(self.rt.dialect.walk(self.rt, tstate, limit=1)), None)
             if step is not None:
                 return StopContext(self, thread, pc, tstate, PyFrame(self.rt, step, 0))
@@ -292,7 +295,7 @@ class Process:
         here = table.find(pc - library.bias) if table is not None and loop else None
         if here is not None and here[0] == loop:
             return True
-        return bool(_DISPATCH.search(self.view.read_partial(pc, DISPATCH)))
+        return bool(JUMP[self.view.arch].search(self.view.read_partial(pc, DISPATCH)))
 
 
 # ---- the breakpoints themselves --------------------------------------------------------------------------------------
@@ -409,7 +412,7 @@ class FunctionBreakpoint(HardwareBreakpoint):
 
     def reached(self) -> bool:
         self.process.invalidate()
-        return self.hit(*(int(gdb.parse_and_eval(f"(unsigned long)${name}")) for name in ("rdi", "rsi")))
+        return self.hit(*arguments(self.process.view, 2))
 
 
 _dead, _notes = [], []

@@ -21,7 +21,7 @@ from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError, LayoutError
 from . import guarded_call, pystep
 from .cudagdb import has_working_none
-from .hw_breakpoints import REGISTERS, Process
+from .hw_breakpoints import Process
 from .injected_scripts import script
 from .shared_folder import SharedTempDir
 from .time_limit import interrupted_after, unreported_stop
@@ -155,7 +155,7 @@ def _by_call(target: ProcTarget, inferior: Any, folder: SharedTempDir, timeout: 
         raise GdbextError(f"process {inferior.pid} is running in this gdb: interrupt it first")
     run = pystep.Run(process, "llm-inject")
     steps = list(rt.dialect.walk(rt, main.address))
-    for step in steps[: min(pystep.ANCESTORS, REGISTERS - len(process.used()))]:
+    for step in steps[: min(pystep.ANCESTORS, process.free())]:
         run.watch_frame(step, lambda now: now.tstate == main.address)
     if not run.hw_breakpoints:
         process.need(1, "llm-inject")

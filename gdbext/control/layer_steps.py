@@ -210,7 +210,7 @@ class Recorder:
         number = thread.counts.get(address, 0)
         thread.counts[address] = number + 1
         try:
-            value: Object | str = result(stop.frame, constant)
+            value: Object | str = result(stop.frame, constant, stop.pc)
         except READ_ERRORS as e:
             value = str(e)
         self.keep(Call(node, number, value, stop))

@@ -108,7 +108,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
         if not self.is_for(stop.process):
             return False
         try:
-            found = self._with_nan(stop.process, result(stop.frame, self.where.constants[place.address]))
+            found = self._with_nan(stop.process, result(stop.frame, self.where.constants[place.address], stop.pc))
         except READ_ERRORS:
             return False
         if not found or self.condition and not self.holds(stop):

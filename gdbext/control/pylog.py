@@ -20,7 +20,7 @@ from ..render import jsonline
 from ..render.text import escape
 from ..render.text import seconds as duration
 from .frame_values import arguments, result
-from .hw_breakpoints import READ_ERRORS, REGISTERS, BytecodeWatchpoint, running_clock
+from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, running_clock
 from .pybreak import PyBreakpoint, result_text, text_of
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class Tracepoint(Spoken):
         super().arm(process, places)
         for place in places:
             found = codes.returns(place.code)
-            free = REGISTERS - len(process.used())
+            free = process.free()
             if len(found) > free:
                 self.without_results.append(
                     f"{place.code.qualname} returns in {len(found)} places and {free} debug registers are free: calls are shown "
@@ -240,7 +240,7 @@ class Tracepoint(Spoken):
                 break
         seconds = running_clock() - began
         try:
-            text = result_text(stop.process, place.code.name, result(stop.frame, constant), self.pace.show_content)
+            text = result_text(stop.process, place.code.name, result(stop.frame, constant, stop.pc), self.pace.show_content)
         except READ_ERRORS as e:
             text = f"<{escape(str(e))}>"
         line = "  " * len(frames) + f"<- {escape(place.code.qualname)} = {text}  ({duration(seconds)})"

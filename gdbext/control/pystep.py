@@ -17,7 +17,7 @@ from ..render.text import escape
 from . import hw_breakpoints
 from .frame_values import instruction_word, result
 from .gdb_state import every_thread_runs
-from .hw_breakpoints import READ_ERRORS, REGISTERS, BytecodeWatchpoint, Process, StopContext, WordWatchpoint
+from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, Process, StopContext, WordWatchpoint
 from .pybreak import result_text
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ class Run:
         """Records the value that a frame returns, if a debug register is left for each of its returns and one for its caller."""
         code = self.rt.code(left.code)
         found = codes.returns(code)
-        if len(found) > REGISTERS - len(self.process.used()) - 1:
+        if len(found) > self.process.free() - 1:
             return
         for place, constant in found:
 
             def hit(stop: StopContext, constant: int | None = constant) -> bool:
                 if stop.frame.address == left.address:
                     try:
-                        self.returned = result_text(stop.process, code.name, result(stop.frame, constant))
+                        self.returned = result_text(stop.process, code.name, result(stop.frame, constant, stop.pc))
                     except READ_ERRORS:
                         self.returned = None
                 return False
@@ -104,7 +104,7 @@ def here(label: str) -> tuple[Process, StopContext, list[RawFrame]]:
 
 
 def _free(process, wanted, least, label):
-    free = REGISTERS - len(process.used())
+    free = process.free()
     if free < least:
         process.need(least, label)
     return min(free, wanted)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING
 
 import gdb
 
 from ..access.cfi import MASK
-from ..access.unwind import NUMBERS
+from ..access.unwind import ARGUMENTS, NUMBERS, PC
 
 if TYPE_CHECKING:
     from typing import Any, Callable
@@ -16,10 +17,40 @@ if TYPE_CHECKING:
     from ..access.base import Target
 
 
+THREAD_POINTER = {"x86-64": "fs_base", "aarch64": "tpidr"}
+PTHREAD_BELOW = {"x86-64": False, "aarch64": True}  # whether glibc's struct pthread ends where that points, or begins there
+# A jump to an address in a register or in memory, by which an interpreter goes to an instruction's handler.
+JUMP = {
+    "x86-64": re.compile(rb"\xff[\xe0-\xe7\x20-\x24\x26\x27\x60-\x67\xa0-\xa7]", re.S),
+    "aarch64": re.compile(rb"[\x00\x20\x40\x60\x80\xa0\xc0\xe0][\x00-\x03]\x1f\xd6", re.S),  # br
+}
+
+
+def register(name: str) -> int:
+    """A register of the thread that gdb has selected, by gdb's name of it."""
+    return int(gdb.parse_and_eval(f"(unsigned long)${name}"))
+
+
+def pthread(target: Target) -> int:
+    """What pthread_self() gives in the thread that gdb has selected."""
+    pointer = register(THREAD_POINTER[target.arch])
+    return pointer - target.cached("pthread size", lambda: _pthread_size(target)) if PTHREAD_BELOW[target.arch] else pointer
+
+
+def _pthread_size(target: Target) -> int:
+    """Bytes of glibc's struct pthread, as glibc tells debuggers (nptl_db/structs.def)."""
+    return target.u32(target.symbol("_thread_db_sizeof_pthread"))
+
+
+def arguments(target: Target, count: int) -> list[int]:
+    """The first arguments, integers or pointers, of a function at whose first instruction the selected thread stands."""
+    return [register(name) for name in ARGUMENTS[target.arch][:count]]
+
+
 def current_registers(target: Target) -> dict[str, int]:
     """{name: value} of the thread that gdb has selected, its program counter included."""
     frame = gdb.newest_frame()
-    names = list(NUMBERS[target.arch]) + ["rip" if target.arch == "x86-64" else "pc"]
+    names = [*NUMBERS[target.arch], PC[target.arch]]
     return {name: int(frame.read_register(name)) & MASK for name in names}
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from ..errors import FaultError, GdbextError, LayoutError
+from ..errors import FaultError, LayoutError
 from . import linetable
 from .objects import MAX_ITEMS
-from .types import INLINE_VALUES, MANAGED_DICT, MAX_NAME
+from .types import INLINE_VALUES, MANAGED_DICT, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -73,26 +73,6 @@ def _dict_entries(
         pairs = zip(names, words[skip + 1 :: step // 8])
     found = [(k, v) for k, v in pairs if k and v]
     return found if len(found) <= limit else found[:limit]
-
-
-def named(rt: Runtime, pairs: Iterable[tuple[int, int]], wanted: Collection[str] | None = None) -> list[tuple[str, int]]:
-    """`[(key address, value address)]` -> `[(name, value address)]` of the keys that are texts; of those in `wanted` alone, where
-    it is given: the others of thousands are known by their lengths."""
-    found = []
-    names: dict[int, str] = rt.target.cached("attribute names", dict)  # instances of a class have the same keys
-    lengths = None if wanted is None else set(map(len, wanted))
-    for key, value in pairs:
-        try:
-            name = names.get(key)
-            if name is None:
-                if lengths is not None and rt.target.u64(key + rt.layout["ascii.length"]) not in lengths:
-                    continue
-                name = names[key] = rt.object(key).string(MAX_NAME)
-        except GdbextError:
-            continue  # a key that is no str: not an attribute
-        if wanted is None or name in wanted:
-            found.append((name, value))
-    return found
 
 
 def _order_before(rt: Runtime, values: int, count: int) -> list[int]:

@@ -354,8 +354,9 @@ class Object:
         """`[(name, value)]`: instance dict, then slots that are set. Values are `Object`s or plain numbers and strings."""
         found = [(n, self.rt.object(a)) for n, a in self.instance_entries()]
         if self.type.is_heap:
+            taken = {"__weakref__", "__dict__", *(n for n, _ in found)}
             for name, (offset, kind) in sorted(self.type.slots.items(), key=lambda s: s[1][0]):
-                if name not in ("__weakref__", "__dict__") and not any(name == n for n, _ in found):
+                if name not in taken:
                     value = self._member(offset, kind)
                     if value is not None:
                         found.append((name, value))

@@ -14,7 +14,7 @@ from ..render.text import escape
 from . import adapters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Collection, Hashable, Iterable
 
     from .adapters import Adapter
     from .objects import Object
@@ -44,6 +44,32 @@ MEMBER_CODES = {
     19: "<q",
 }
 MEMBER_OBJECT, MEMBER_STRING = (6, 16), 5
+
+
+def named(rt: Runtime, pairs: Iterable[tuple[int, int]], wanted: Collection[str] | None = None) -> list[tuple[str, int]]:
+    """`[(key address, value address)]` -> `[(name, value address)]` of the keys that are texts; of those in `wanted` alone, where
+    it is given: the others of thousands are known by their lengths."""
+    found = []
+    names: dict[int, str] = rt.target.cached("attribute names", dict)  # classes and their instances share them
+    known: dict[int, int] = rt.target.cached("lengths of attribute names", dict)
+    lengths = None if wanted is None else set(map(len, wanted))
+    at = rt.layout["ascii.length"]
+    for key, value in pairs:
+        try:
+            name = names.get(key)
+            if name is None:
+                if lengths is not None:
+                    length = known.get(key)
+                    if length is None:
+                        length = known[key] = rt.target.u64(key + at)
+                    if length not in lengths:
+                        continue
+                name = names[key] = rt.object(key).string(MAX_NAME)
+        except GdbextError:
+            continue  # a key that is no str: not an attribute
+        if wanted is None or name in wanted:
+            found.append((name, value))
+    return found
 
 
 class TypeInfo:
@@ -132,19 +158,7 @@ class TypeInfo:
     @property
     def namespace(self) -> dict[str, int]:
         """`{name: address}` of the class's own dict; {} where it is not to be found."""
-
-        def read() -> Any:
-            found, names = {}, self.rt.target.cached("names of attributes", dict)  # classes share them
-            for key, value in self.entries:
-                try:
-                    if key not in names:
-                        names[key] = self.rt.object(key).string(MAX_NAME)
-                    found[names[key]] = value
-                except GdbextError:
-                    continue
-            return found
-
-        return self._memo("namespace", read)
+        return self._memo("namespace", lambda: dict(named(self.rt, self.entries)))
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -200,12 +214,13 @@ class TypeInfo:
 
         def read() -> Any:
             L, t, found = self.rt.layout, self.rt.target, {}
-            for name, address in self.namespace.items():
+            for key, address in self.entries:
                 try:
                     if self.rt.object(address).type.builtin_name != "member_descriptor":
                         continue
                     member = t.u64(address + L["memberdescr.d_member"])
-                    found[name] = (t.i64(member + L["memberdef.offset"]), t.i32(member + L["memberdef.type"]))
+                    place = t.i64(member + L["memberdef.offset"]), t.i32(member + L["memberdef.type"])
+                    found.update({name: place for name, _ in named(self.rt, [(key, address)])})
                 except FaultError:
                     continue
             return found

@@ -12,7 +12,7 @@ import itertools
 import operator
 from itertools import chain, compress, repeat
 
-from ..cpython.dialects import named
+from ..cpython.types import named
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 
 TYPE_CHECKING = False

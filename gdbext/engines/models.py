@@ -6,6 +6,7 @@ from __future__ import annotations
 from ..errors import GdbextError
 from ..torch import modules
 from . import registry
+from .objects import optional
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 ROWS = "RowParallelLinear"  # puts the ranks' parts together again
 COLUMNS = "ColumnParallelLinear"  # and what derives from it (Merged..., QKV...): its output is cut in the last dimension
 EMBEDDING = "VocabParallelEmbedding"  # each rank has a part of the rows; the ranks' results are added
+CUT = (  # attributes of these layers: (size of the whole, size of a rank's part)
+    ("output_size", "output_size_per_partition"),
+    ("input_size", "input_size_per_partition"),
+    ("num_embeddings_padded", "num_embeddings_per_partition"),
+)
 WRAPPED = ("runnable", "model", "module", "_orig_mod")  # where what is around a model keeps it
 MAX_PARTS = 64
 
@@ -66,7 +72,7 @@ def shard_of(module: Object) -> Optional[Dict[str, Any]]:
         return rt.object(own[name]).integer() if name in own else default
 
     try:
-        if number("tp_size", 1) < 2 or number("gather_output", 0):
+        if not _is_cut(module) or number("gather_output", 0):
             return None
         parts = [n.integer() for n in rt.object(own["output_partition_sizes"]).elements(MAX_PARTS)]
         return {"dim": -1, "parts": parts, "copies": number("num_kv_head_replicas", 1)}
@@ -76,9 +82,14 @@ def shard_of(module: Object) -> Optional[Dict[str, Any]]:
 
 def adds_ranks(module: Object) -> bool:
     """Whether what a layer returns is the sum of what the ranks of tensor parallelism computed."""
-    size = dict(module.instance_entries()).get("tp_size")
-    several = size is not None and module.rt.object(size).integer() > 1
-    return several and any(base.name in (ROWS, EMBEDDING) for base in module.type.bases())
+    return any(base.name in (ROWS, EMBEDDING) for base in module.type.bases()) and _is_cut(module)
+
+
+def _is_cut(module: Object) -> bool:
+    """Whether a parallel layer has a part of what it stands for. (Its `tp_size` does not tell in every release: SGLang 0.5.23's
+    linear layers have a group in its place.)"""
+    sizes = [[optional(module, name) for name in names] for names in CUT]
+    return any(part is not None and whole is not None and part < whole for whole, part in sizes)
 
 
 class Cuts:

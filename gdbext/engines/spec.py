@@ -114,6 +114,7 @@ class EngineSpec:
     kv_classes: Tuple[str, ...] = ()  # C++ engines: classes whose methods' frames lead to the cache ...
     kv_types: Tuple[str, ...] = ()  # ... and full names of types that its debug information has
     requests_module: str = ""  # of its folder: what knows where a request stands in each of its processes
+    grammar_module: str = ""  # of its folder: what knows the grammar that a request's answer must follow
     sensitive: FrozenSet[str] = frozenset()  # names under which it keeps users' prompts and tokens
     presets: Optional[Presets] = None
     profiler: Optional[Profiler] = None
@@ -191,6 +192,12 @@ class EngineSpec:
         """The reader of where its requests stand, or None: a module with `look(rt, rank)` -> `sightings.Look`. Without one its
         requests are those of `kv`."""
         return self._module(self.requests_module)
+
+    @property
+    def grammar(self) -> Any:
+        """The reader of requests' grammars, or None: a module with `read(rt, request)` -> `grammars.Grammar`, None for a request
+        without."""
+        return self._module(self.grammar_module)
 
     def _module(self, name: str) -> Optional[ModuleType]:
         return importlib.import_module(f"{type(self).__module__.rpartition('.')[0]}.{name}") if name else None

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 from .. import package
 from ..engines.registry import kernels_of
 from ..errors import GdbextError, NotFoundError
-from . import signatures, stripped
+from . import signatures
+from .stripped_code import code_of
 
 if TYPE_CHECKING:
     from ..access.base import Module, Target
@@ -221,7 +222,7 @@ class _Scan:
 
     def _registered(self, words: set[bytes]) -> dict[int, str]:
         """{address of a host function: mangled name} of a stripped library, as its code registers them."""
-        code = None if not self.launches or self.elf.has_static_symbols else stripped.code_of(self.elf)
+        code = None if not self.launches or self.elf.has_static_symbols else code_of(self.elf)
         # a library such as cuBLAS has much code, and nothing of these
         if code is None or (self.pattern is None and not code.names(sorted(words))):
             return {}
@@ -291,7 +292,7 @@ def entry_at(module: Module, address: int) -> str:
     """The launch function of a module whose first instruction stands at an address of the process, '' for none."""
     vaddr = address - module.bias
     found = next((name for name, value in _entries(module.elf) if value == vaddr), "")
-    code = None if found or module.elf.has_static_symbols else stripped.code_of(module.elf)
+    code = None if found or module.elf.has_static_symbols else code_of(module.elf)
     if code is not None and (code.frames.extent(vaddr) or (None,))[0] == vaddr:
         found = next((name for name, value in linked_entries(module.elf) if value == vaddr), "")
     return found
@@ -307,9 +308,9 @@ def _entries(elf):
 
 def linked_entries(elf: Elf) -> list[tuple[str, int]]:
     """`[(name, address)]` of the launch functions of a runtime that is linked into a stripped file."""
-    if _entries(elf) or elf.has_static_symbols or stripped.code_of(elf) is None:
+    if _entries(elf) or elf.has_static_symbols or code_of(elf) is None:
         return []
-    return stripped.code_of(elf).runtime()
+    return code_of(elf).runtime()
 
 
 def exports(elf: Elf, entry: str) -> bool:

@@ -11,10 +11,11 @@ import dataclasses
 import struct
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
+from ..access.unwind import ARGUMENTS
 from ..errors import FaultError, GdbextError, NotFoundError
-from . import signatures, stripped
+from . import signatures
 from .catalogue import entry_at as catalogue_entry
-from .x86 import RDI, RSI
+from .stripped_code import code_of
 
 if TYPE_CHECKING:
     from ..access.base import Target
@@ -86,7 +87,6 @@ _ABI = {
     "cuLaunchCooperativeKernel": _COOPERATIVE,
     "cuLaunchKernelEx": _DRIVER_EX,
 }
-_INTEGERS = {"x86-64": ["rdi", "rsi", "rdx", "rcx", "r8", "r9"], "aarch64": [f"x{i}" for i in range(8)]}
 _SP = {"x86-64": ("rsp", 8), "aarch64": ("sp", 0)}  # the stack pointer and how far above it the caller's words begin
 
 
@@ -184,13 +184,14 @@ def signature_at(target: Target, function: int, registers: Registers) -> signatu
 def _registered(target, module, address, exact, function):
     """The mangled name of a kernel: of a stripped library by its host function, of any by the handle that the launching code
     keeps; ''."""
-    code = stripped.code_of(module.elf)
+    code = code_of(module.elf)
     if code is None or exact and module.elf.has_static_symbols:
         return ""
     if module.elf.has_static_symbols:  # its launching code stands where it is launched
         for known in code.calls(address - 1 - module.bias):
-            if _holds(target, known.get(RDI), module.bias, function) and known.get(RSI):
-                return module.elf.function_from(known[RSI])
+            handle, host = (known.get(register) for register in code.ARGUMENTS[:2])
+            if _holds(target, handle, module.bias, function) and host:
+                return module.elf.function_from(host)
         return ""
     hosts = code.host_functions()
     if exact:
@@ -310,7 +311,7 @@ def decode_call(target: Target, name: str, registers: Registers, vector: Callabl
     is passed by value, so the arguments end before the first such parameter."""
     signature = signatures.parse(name)
     launch = Launch(signature.name, 0, signature)
-    integers, sp, above = list(_INTEGERS[target.arch]), *_SP[target.arch]
+    integers, sp, above = list(ARGUMENTS[target.arch]), *_SP[target.arch]
     state = {"vector": 0, "stack": registers[sp] + above}
 
     def general():

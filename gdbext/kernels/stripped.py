@@ -1,5 +1,5 @@
-"""Finds kernels in a stripped library from its own code (x86-64): which host function launches which kernel, and where the launch
-functions of a runtime that is linked into it begin.
+"""Finds kernels in a stripped library from its own code (x86-64 here, aarch64 in `stripped_arm64.py`): which host function
+launches which kernel, and where the launch functions of a runtime that is linked into it begin.
 
 nvcc's registering code hands each kernel's host function and its mangled name to __cudaRegisterFunction, the host function as
 second, the name as fourth argument (crt/host_runtime.h). A function of the runtime holds its own name and its number in
@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any, Container, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
 
 from ..access.cfi import FrameTable
-from ..errors import NotFoundError
 from . import x86
 from .x86 import RAX, RCX, RDI, RDX, RSI, RSP, decode
 
@@ -32,19 +31,21 @@ CALLBACK_IDS = {
 }
 MAX_FUNCTION = 1 << 22  # bytes of one function that are looked at
 PT_LOAD, PF_X = 1, 1
-R_GLOB_DAT, R_RELATIVE = 6, 8  # of R_X86_64_*
 _LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]", re.S)  # lea disp32(%rip), register
 
 
 class Code:
-    """The code of one file and what was found in it."""
+    """The code of one file and what was found in it. `ARGUMENTS`: the numbers of the registers of a call's first four."""
+
+    ARGUMENTS = (RDI, RSI, RDX, RCX)
+    R_GLOB_DAT, R_RELATIVE = 6, 8  # R_X86_64_*
 
     def __init__(self, elf: Elf) -> None:
         self.elf, self.frames = elf, FrameTable(elf)
         self.text = [(s.vaddr, s.offset, s.filesz) for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X]
         self._hosts = self._pointers = self._runtime = None
 
-    def mentions(self, wanted: Container[int]) -> list[tuple[int, int]]:
+    def mentions(self, wanted: Iterable[int]) -> list[tuple[int, int]]:
         """`[(address of the instruction, one of `wanted`)]`: instructions that take one of these addresses."""
         found = []
         for vaddr, offset, size in self.text:
@@ -63,9 +64,8 @@ class Code:
         found = {}
         for name, (vaddr, offset, size, _, _) in self.elf.sections.items():
             if name.startswith(".rodata"):
-                before = min(offset, 1)  # the byte that ends what stands before the first string
-                for m in pattern.finditer(self.elf.data[offset - before : offset + size]):
-                    found[m.start(1) - before + vaddr] = m.group(1).decode("ascii", "replace")
+                for m in pattern.finditer(b"\0" + bytes(self.elf.data[offset : offset + size])):  # the first has no end before it
+                    found[m.start(1) - 1 + vaddr] = m.group(1).decode("ascii", "replace")
         return found
 
     def names(self, words: Sequence[bytes]) -> bool:
@@ -110,15 +110,15 @@ class Code:
         if one.opcode == x86.LEA and one.relative is not None and wide:
             known[one.register] = here + one.length + one.relative
         elif one.opcode == x86.MOV_LOAD and wide and one.mode == 3:
-            _put(known, one.register, known.get(one.other))
+            put(known, one.register, known.get(one.other))
         elif one.opcode == x86.MOV_STORE and wide and one.mode == 3:
-            _put(known, one.other, known.get(one.register))
+            put(known, one.other, known.get(one.register))
         elif one.opcode == x86.MOV_LOAD and wide and one.relative is not None:
-            _put(known, one.register, self.pointer(here + one.length + one.relative))
+            put(known, one.register, self.pointer(here + one.length + one.relative))
         elif one.opcode == x86.MOV_LOAD and wide and slot is not None:
-            _put(known, one.register, known.get(slot))
+            put(known, one.register, known.get(slot))
         elif one.opcode == x86.MOV_STORE and slot is not None:
-            _put(known, slot, known.get(one.register) if wide else None)
+            put(known, slot, known.get(one.register) if wide else None)
         elif one.opcode in x86.MOV_IMMEDIATE:
             known[one.opcode & 7 | (one.rex & x86.REX_B) << 3] = one.immediate & 0xFFFFFFFF
         elif one.opcode in x86.PUSH_POP or one.opcode in x86.PUSH_IMMEDIATE or (one.mode == 3 and one.other == RSP):
@@ -140,9 +140,9 @@ class Code:
             if got and rela:
                 for where, info, addend in struct.iter_unpack("<QQq", self.elf.data[rela[1] : rela[1] + rela[2] // 24 * 24]):
                     if got[0] <= where < got[0] + got[2]:
-                        if info == R_RELATIVE:
+                        if info == self.R_RELATIVE:
                             self._pointers[where] = addend
-                        elif info & 0xFFFFFFFF == R_GLOB_DAT and symbols and (info >> 32) * 24 + 24 <= symbols[2]:
+                        elif info & 0xFFFFFFFF == self.R_GLOB_DAT and symbols and (info >> 32) * 24 + 24 <= symbols[2]:
                             at = symbols[1] + (info >> 32) * 24 + 8  # the symbol's value
                             self._pointers[where] = int.from_bytes(self.elf.data[at : at + 8], "little") or None
         return self._pointers.get(vaddr)
@@ -159,21 +159,17 @@ class Code:
                     continue
                 done.add(extent[0])
                 for known in self.calls(at):
-                    host = known.get(RSI)
-                    if (
-                        known.get(RCX) in names
-                        and known.get(RDX) == known[RCX]
-                        and host is not None
-                        and (self.frames.extent(host) or (None,))[0] == host
-                    ):
-                        self._hosts[host] = names[known[RCX]]
+                    _, host, device, name = (known.get(register) for register in self.ARGUMENTS)
+                    if name in names and device == name and host is not None and (self.frames.extent(host) or (None,))[0] == host:
+                        self._hosts[host] = names[name]
         return self._hosts
 
     def handles(self, vaddr: int) -> list[tuple[int, int]]:
         """`[(address of a handle, host function)]` in the function around `vaddr`: __cudaGetKernel(&handle, host function) of
         CUDA 13's stubs."""
         hosts = self.host_functions()
-        return [(known[RDI], known[RSI]) for known in self.calls(vaddr) if known.get(RSI) in hosts and known.get(RDI) is not None]
+        found = [(known.get(self.ARGUMENTS[0]), known.get(self.ARGUMENTS[1])) for known in self.calls(vaddr)]
+        return [(handle, host) for handle, host in found if host in hosts and handle is not None]
 
     def runtime(self) -> list[tuple[str, int]]:
         """`[(name, address)]` of the launch functions of a runtime that is linked in."""
@@ -184,12 +180,12 @@ class Code:
         names = self.strings(re.compile(rb"(?<![A-Za-z0-9])(" + words + rb")(?=\0)"))
         for at, string in self.mentions(names) if names else ():
             extent = self.frames.extent(at)
-            if extent is not None and self._stores(extent, CALLBACK_IDS[names[string]]):
+            if extent is not None and self._holds_number(extent, CALLBACK_IDS[names[string]]):
                 found.setdefault(names[string], set()).add(extent[0])
         self._runtime = [(name, next(iter(places))) for name, places in found.items() if len(places) == 1]
         return self._runtime
 
-    def _stores(self, extent, number):
+    def _holds_number(self, extent, number):
         """Whether a function stores a number."""
         code, at = self.elf.at(extent[0], min(extent[1] - extent[0], MAX_FUNCTION)) or b"", 0
         while at < len(code):
@@ -203,19 +199,8 @@ class Code:
         return False
 
 
-def code_of(elf: Elf) -> Code | None:
-    """The `Code` of a file, None where it has none that can be looked at."""
-    if "stripped_code" not in elf.__dict__:
-        elf.stripped_code = None
-        if elf.arch == "x86-64" and ".nv_fatbin" in elf.sections:
-            try:
-                elf.stripped_code = Code(elf)
-            except NotFoundError:
-                pass
-    return elf.stripped_code
-
-
-def _put(known, place, value):
+def put(known: dict[Any, Any], place: Any, value: int | None) -> None:
+    """Notes what is in a register or stack slot; None: it is not known."""
     if value is None:
         known.pop(place, None)
     else:

@@ -174,6 +174,11 @@ class Command:
                 raise GdbextError(f"{e}; the process runs on and changes while it is read: ask again, or llm-attach it") from None
             raise
 
+    @classmethod
+    def finds_engines(cls, args: Args) -> bool:
+        """Whether it finds its processes itself with these arguments, and needs neither -on nor a selected one."""
+        return cls.standalone
+
     def complete(self, session: Session, text: str) -> list[str]:
         """Further words for the operand."""
         return []

@@ -84,11 +84,12 @@ def perform(command: type[Command], line: str, session: Session) -> tuple[int, s
 
 
 def needs_gdb(command: type[Command], line: str) -> bool:
-    """Commands that read run here on what -on names; the others, and those without -on, want gdb."""
+    """Commands that read run here on what -on names or they find themselves; the others want gdb."""
     if command.standalone:
         return False
     try:
-        return not (command.takes_target and command.parse(line).on)
+        args = command.parse(line)
+        return not (command.takes_target and (args.on or command.finds_engines(args)))
     except GdbextError:
         return False  # a wrong line needs no gdb to say so
 

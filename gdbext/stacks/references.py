@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..cpython import dialects
+from ..cpython import types
 from ..cpython.objects import Object
 from ..errors import GdbextError
 
@@ -93,7 +93,7 @@ class References:
             self._globals[key] = NOTHING  # what cannot be read names nothing
             names = self.names(frame)
             try:
-                held = dialects.named(self.rt, frame.globals().dict_entries(), names) if names else []
+                held = types.named(self.rt, frame.globals().dict_entries(), names) if names else []
             except GdbextError:
                 held = []
             wanted = [(name, self.rt.object(value)) for name, value in held]

@@ -310,27 +310,31 @@ class ProcessSampler:
             return recording.RUNNING
         number = int(words[0])
         if number in (FUTEX[self.target.arch], RESTART[self.target.arch]) and len(words) > 1:
-            return recording.GIL if self._gil[0] <= int(words[1], 16) < self._gil[1] else recording.LOCK
+            of_gil = self._gil[0] <= int(words[1], 16) < self._gil[1]
+            return self._unless_held(thread, recording.GIL if of_gil else recording.LOCK)
         if number in _SYNC[self.target.arch]:
             return recording.DISK
         found = _BY_FAMILY.get(family(number, self.target.arch), recording.OTHER)
         if found == recording.POLL and words[1:5] == [b"0x0"] * 4:  # select of no file: how time.sleep waits before 3.11
-            return recording.SLEEP
+            found = recording.SLEEP
         if found in (recording.DISK, recording.OTHER):
             return self._blocked(thread, found)
-        return found
+        return self._unless_held(thread, found)
+
+    def _unless_held(self, thread: Thread, said: int) -> int:
+        """A thread that a signal holds still names the call that it was in. All stand together: the main thread's tells."""
+        return recording.STOPPED if thread.track.tid == self.track.pid and self._letter(thread) in (b"T", b"t") else said
+
+    def _letter(self, thread: Thread) -> bytes:
+        """A thread's state as proc(5) tells it; empty where it is gone."""
+        with contextlib.suppress(GdbextError, IndexError):
+            return read_proc(self.track.pid, f"task/{thread.track.tid}/stat").rpartition(b")")[2].split()[0]
+        return b""
 
     def _blocked(self, thread: Thread, said: int) -> int:
         """A read or a write is of a file where the kernel waits for a device (state D); else of a pipe or a socket."""
-        with contextlib.suppress(GdbextError, IndexError):
-            state = read_proc(self.track.pid, f"task/{thread.track.tid}/stat").rpartition(b")")[2].split()[0]
-            if state == b"D":
-                return recording.DISK
-            if state in (b"T", b"t"):
-                return recording.STOPPED
-            if state == b"R":
-                return recording.RUNNING
-        return recording.NETWORK if said == recording.DISK else said
+        found = {b"D": recording.DISK, b"T": recording.STOPPED, b"t": recording.STOPPED, b"R": recording.RUNNING}
+        return found.get(self._letter(thread), recording.NETWORK if said == recording.DISK else said)
 
     def _check_codes(self) -> bool:
         """Drops the stacks of the last second that show a code object in whose place there is another by now. -> whether there

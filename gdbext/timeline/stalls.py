@@ -96,7 +96,7 @@ def _was_watched(stall: Stall) -> bool:
     return last - first >= FEWEST and gap <= MUCH * (stall.end - stall.begin)
 
 
-def _overlap(a: Stall, b: Stall) -> float:
+def _overlap(a: Stall, b: Stall | Segment) -> float:
     return min(a.end, b.end) - max(a.begin, b.begin)
 
 
@@ -292,6 +292,10 @@ class Finder:
         )
         return spent / (end - begin or 1.0)
 
+    def state(self, process: ProcessTrack, thread: ThreadTrack, begin: float, end: float) -> int:
+        """The state in which a thread was for the longest part of a time."""
+        return max(range(len(STATES)), key=lambda s: self._share(process, thread, begin, end, s))
+
     def _holder(self, process: ProcessTrack, begin: float, end: float) -> ThreadTrack | None:
         """The thread that had the GIL for the longest part of a time; None where nobody had it."""
         held: dict[int, float] = {}
@@ -315,16 +319,18 @@ class Finder:
     # ---- several processes ---------------------------------------------------------------------------------------
     def late_ranks(self, found: list[Stall]) -> list[Stall]:
         """Ranks for which others waited, each once for a time: main threads that meet at a place, all but a few of them there for
-        `SHORTEST`, and those that were not come when it ends; and ranks that were stopped, where another one ran on in one place
-        meanwhile and until just then: it waited in a circle, of C code's say."""
+        `SHORTEST`, and those that were not come when it ends; and ranks that were stopped, where another stood still meanwhile
+        and until just then: waited where the stopped one comes too, or ran on in one place, in a circle of C code's say."""
         meeting: dict[Path, dict[int, ProcessTrack]] = {}  # the ranks that wait at a place
+        seen: dict[int, set[int]] = {}  # the places at which each process was, waiting or not
         long: list[tuple[ProcessTrack, Segment]] = []
         for process in (p for p in self.rec.processes if p.threads and p.begins):
             over = process.time_of(len(process.begins) - 1)  # a wait that is not over: nobody knows for whom
             for segment in self.segments(process, process.threads[0]):
+                seen.setdefault(id(process), set()).add(id(segment.path))
                 waits = segment.part(RUNNING, QUEUED, SLEEP) < MUCH and not idle(segment.path, _IDLE_FOLDERS[1:])
                 waits = waits or awaits(segment.path)
-                if waits and segment.end < over:
+                if waits and segment.end < over and segment.part(STOPPED) < SOME:  # a rank that is held waits for nobody
                     meeting.setdefault(segment.path, {})[id(process)] = process
                     if segment.end - segment.begin >= self.shortest:
                         long.append((process, segment))
@@ -339,10 +345,11 @@ class Finder:
                     self._add_late(late, one, process, segment, found)
         for stop in (s for s in found if s.cause == "stopped"):
             near = self._near(stop)
-            for other in (s for s in found if s.cause == "spin" and s.process is not stop.process):
-                ends_with_it = abs(other.end - stop.end) <= near and other.begin >= stop.begin - near
-                if ends_with_it and _overlap(stop, other) > MUCH * (stop.end - stop.begin):
-                    self._add_late(late, stop.process, other.process, stop, found)
+            met = [(process, segment) for process, segment in long if id(segment.path) in seen[id(stop.process)]]
+            for other, stood in met + [(s.process, s) for s in found if s.cause == "spin"]:
+                covers = _overlap(stop, stood) > max(MUCH * (stop.end - stop.begin), MOST * (stood.end - stood.begin))
+                if other is not stop.process and covers and abs(stood.end - stop.end) <= near:
+                    self._add_late(late, stop.process, other, stop, found)
         return late
 
     def _near(self, waited: Segment | Stall) -> float:
@@ -376,7 +383,7 @@ class Finder:
         own = Stall("late-rank", segment.begin, segment.end, one, thread, self._seen(one, thread, segment.begin, segment.end))
         why = next((s.cause for s in found if s.process is one and _overlap(s, own) > MUCH * (s.end - s.begin)), "")
         if not why:
-            why = STATES[max(range(len(STATES)), key=lambda s: self._share(one, thread, segment.begin, segment.end, s))]
+            why = STATES[self.state(one, thread, segment.begin, segment.end)]
         late.append(own._replace(waiting=(waiting.label,), why=why))
 
 

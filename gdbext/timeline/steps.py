@@ -105,9 +105,9 @@ def what_others_did(rec: Recording, begin: float, end: float) -> list[tuple[Proc
             segments = list(finder.segments(process, process.threads[0], begin, end))
             longest = max(segments, key=lambda s: min(s.end, end) - max(s.begin, begin), default=None)
             if longest is not None:
-                state = max(longest.states, key=lambda s: longest.states[s])
-                part = (min(longest.end, end) - max(longest.begin, begin)) / (end - begin or 1.0)
-                found.append((process, finder.frame(longest.node), state, part))
+                first, last = max(longest.begin, begin), min(longest.end, end)
+                state = finder.state(process, process.threads[0], first, last)
+                found.append((process, finder.frame(longest.node), state, (last - first) / (end - begin or 1.0)))
     return found
 
 

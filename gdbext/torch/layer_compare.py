@@ -4,21 +4,27 @@ A row of one side may stand in several records, one for each rank: then the rank
 says, or, where it says nothing, along the one dimension in which a piece is that much smaller. Needs numpy.
 
 What a dtype explains: another order of additions, another kernel. The root mean square of the differences, relative to that of
-the values, may be `TOLERANCE`, and no single difference more than `PEAK` times that, relative to the largest value. Where values
-were not saved, the ranges are compared by the same measure, and hashes tell only whether all bits are equal.
+the values, may be `TOLERANCE`, and no single difference more than `PEAK` times that, relative to the largest value. A module
+cannot be nearer than what it is given: the largest difference of those before it that are no difference is added, so that of two
+programs of many layers each may round in its own way, and one that was changed in one place is measured as strictly as ever.
+Where values were not saved, the ranges are compared by the same measure, and hashes tell only whether all bits are equal.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any, Sequence
 
 from ..errors import GdbextError
 from . import arrays, layer_pairs
 from .compare import compare
+from .dtypes import DTYPES
 from .layer_pairs import Side
 
 if TYPE_CHECKING:
+    from typing import Callable
+
     from .layer_pairs import Pieces, Row
 
 TOLERANCE = {
@@ -32,23 +38,31 @@ TOLERANCE = {
     "float8_e5m2": 1e-1,
 }
 PEAK = 16
+SUMMANDS = re.compile("RowParallel")  # layers whose ranks may leave their sum to the layer behind
 MAX_WHOLE = 1 << 30  # bytes of the pieces of one output that are put together in memory
 
 
 def compare_sides(a: Side, b: Side, tolerance: float | None = None) -> dict[str, Any]:
-    """-> {first, rows, only_a, only_b}. `rows`: for each output that both have, in the order of `a`, {path, call, output, type,
-    equal (every bit), different (beyond the tolerance), max_abs_diff, index, relative, why, made}; `first`: the first that is
-    different, None. `made`: None or {side, how, outputs, part}: what was put together to be compared (`layer_pairs.Pair`), and
-    which of it holds `index`."""
+    """-> {first, rows, only_a, only_b}. `tolerance`: instead of what the dtypes explain. `rows`: for each output that both have,
+    in the order of `a`, {path, call, output, type, equal (every bit), different (beyond the tolerance), max_abs_diff, index,
+    relative, why, made}; `first`: the first that is different, None. `made`: None or {side, how, outputs, part}: what was put
+    together to be compared (`layer_pairs.Pair`), and which of it holds `index`."""
     pairing = layer_pairs.Pairing(a, b)
-    rows = []
+    rows, carried = [], 0.0
+
+    def limit(dtype: str) -> float:
+        own = TOLERANCE.get(dtype, 0.0)
+        return tolerance if tolerance is not None else own and own + carried
+
     only_a, only_b = pairing.only_a, pairing.only_b
     for (path, call, output), *pieces, made in pairing.pairs:
         left, right = layer_pairs.aligned(*map(_once, pieces))
         if _are_unlike(left, right):
             only_a, only_b = [*only_a, path + output], [*only_b, path + output]
             continue
-        found = _compare_rows(left, right, tolerance)
+        found = _compare_rows(left, right, limit)
+        if not found["different"]:
+            carried = max(carried, found["relative"] or 0.0)
         if made is not None:
             made = {**made, "part": _part(made, pieces["ab".index(made["side"])], found["index"])}
         rows.append({"path": path, "call": call, "output": output, "type": left[0][1]["type"], **found, "made": made})
@@ -82,8 +96,9 @@ def _result(equal: bool, different: bool, why: str = "", diff: float | None = No
     return {"equal": equal, "different": different, "max_abs_diff": diff, "index": index, "relative": None, "why": why, **more}
 
 
-def _compare_rows(left: Pieces, right: Pieces, tolerance: float | None) -> Row:
-    """Compares the pieces of one output; the pieces of a side that are the same on all its ranks count once."""
+def _compare_rows(left: Pieces, right: Pieces, limit_of: Callable[[str], float]) -> Row:
+    """Compares the pieces of one output; the pieces of a side that are the same on all its ranks count once. `limit_of`: what a
+    dtype explains there."""
     left, right = _once(left), _once(right)
     if len(left) == len(right) == 1 and left[0][0].label != right[0][0].label and left[0][1].get("shard"):
         return _result(False, False, "each rank has its own part")
@@ -94,14 +109,14 @@ def _compare_rows(left: Pieces, right: Pieces, tolerance: float | None) -> Row:
         bad = next(row for row in rows if row["hash"] is None)
         return _result(False, True, f"one of them has no values: {bad.get('why') or 'no tensor'}")
     dtype = _coarser([row["dtype"] for row in rows])
-    limit = tolerance if tolerance is not None else TOLERANCE.get(dtype, 0.0)
+    limit = limit_of(dtype)
     if len(left) == len(right) and all(_same(x, y) for (_, x), (_, y) in zip(left, right)):
         return _result(True, False)
     if len(left) > 1 and len(left) == len(right) and all(x["shape"] == y["shape"] for (_, x), (_, y) in zip(left, right)):
-        return _worst([_compare_rows([x], [y], tolerance) for x, y in zip(left, right)])  # rank by rank
+        return _worst([_compare_rows([x], [y], limit_of) for x, y in zip(left, right)])  # rank by rank
     if 1 in (len(left), len(right)) and len(rows) > 2 and all(_whole(row, rows[0]) for row in rows):
         pairs = [([x], [y]) for x in left for y in right]  # each rank has the whole, and they are not the same
-        return _worst([_compare_rows(x, y, tolerance) for x, y in pairs])
+        return _added_up(left, right, limit) or _worst([_compare_rows(x, y, limit_of) for x, y in pairs])
     try:
         shapes = [_whole_shape(side, other) for side, other in ((left, right), (right, left))]
     except GdbextError as e:
@@ -110,6 +125,26 @@ def _compare_rows(left: Pieces, right: Pieces, tolerance: float | None) -> Row:
         return _result(False, True, f"the shapes differ: {shapes[0]} against {shapes[1]}")
     a, b = _values(left, right), _values(right, left)
     return _by_range(left, right, limit) if a is None or b is None else _by_values(a, b, limit)
+
+
+def _added_up(left: Pieces, right: Pieces, limit: float) -> Row | None:
+    """What the ranks of a row-parallel layer return where the layer behind it adds them up (SGLang's norms do): their sum is the
+    other side's output, which only values tell. None where it is not."""
+    sides = [_sum(side) if len(side) > 1 else side[0][0].values(side[0][1]) for side in (left, right)]
+    if sides[0] is None or sides[1] is None:
+        summands = any(SUMMANDS.search(str(row["type"])) for _, row in left + right)
+        return _result(False, False, "not compared: the ranks' sum, and values were not saved") if summands else None
+    found = _by_values(sides[0], sides[1], limit)
+    return None if found["different"] else {**found, "why": "the ranks' outputs added up"}
+
+
+def _sum(side: Pieces) -> arrays.Source | None:
+    """The sum of the ranks' values, None where they were not saved."""
+    sources = [source for source in (record.values(row) for record, row in side) if source is not None]
+    if len(sources) < len(side) or sum(s.numel * s.dtype.itemsize for s in sources) > MAX_WHOLE:
+        return None
+    total = sum(s.numbers(tuple(slice(0, n) for n in s.shape)).astype("float64") for s in sources)
+    return arrays.Source(total.shape, DTYPES["float64"], sources[0].name, lambda box: total[box])
 
 
 def _same(x: Row, y: Row) -> bool:
@@ -249,7 +284,7 @@ def _by_range(left: Pieces, right: Pieces, limit: float) -> Row:
     gap = max(abs(x[name] - y[name]) for name in names)
     beyond = gap > limit * largest if limit else True
     why = "by range: values were not saved" if beyond else "other bits, the same range: values were not saved"
-    return {**_result(False, beyond, why, gap), "relative": gap / largest if largest else math.inf}
+    return {**_result(False, beyond, why, gap), "relative": gap / largest if largest else 0.0}
 
 
 def _summed(side: Pieces) -> Row:

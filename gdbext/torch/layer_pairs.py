@@ -29,6 +29,7 @@ PACKED = {  # a layer of an engine -> the layers of transformers that it packs, 
     "qkv": ("query", "key", "value"),
 }
 GATED = re.compile("AndMul$")  # vLLM's and SGLang's activations that multiply by the other half of gate_up_proj
+NORM = re.compile("Norm$")
 PRINCIPAL = ("", "[0]", ".last_hidden_state", "['last_hidden_state']")  # what a module returns, among other things
 MAX_HEAD = 3  # components before the layers that two models may have different
 
@@ -186,6 +187,7 @@ class Pairing:
             self.groups.append(groups)
         self.parents = [{path.rpartition(".")[0] for path, _ in groups} for groups in self.groups]
         self.places = {key: n for n, key in enumerate(a.rows)}
+        self.carried = [self._carried(side) for side in (0, 1)]
         self.used: list[set[Key]] = [set(), set()]
         self.found: list[tuple[int, Pair]] = []
         for name in self.groups[0]:
@@ -202,6 +204,23 @@ class Pairing:
         left = [key for key in self.sides[side].rows if key not in self.used[side]]
         return list(dict.fromkeys(key[0] + (key[2] if key[:2] in used else "") for key in left))
 
+    def _carried(self, side: int) -> dict[tuple[str, int], list[Row]]:
+        """{(path, call): what norms right in that module return, of those that hand the residual on beside it}"""
+        found: dict[tuple[str, int], list[Row]] = {}
+        for (path, call), group in self.groups[side].items():
+            if set(group) == {"[0]", "[1]"}:
+                first, second = (self._row(side, group[output]) for output in ("[0]", "[1]"))
+                if NORM.search(first["type"]) and first["shape"] == second["shape"]:
+                    found.setdefault((path.rpartition(".")[0], call), []).append(first)
+        return found
+
+    def _lacks_residual(self, side: int, name: tuple[str, int]) -> bool:
+        """Whether a module with such norms returns something else than both of a norm's, or the last one's: SGLang's decoder
+        layers leave the residual to the next norm, in an object or elsewhere."""
+        norms, group = self.carried[side].get(name, []), self.groups[side][name]
+        hashes = {self._row(side, key)["hash"] for key in group.values()}
+        return bool(norms) and set(group) != {"[0]", "[1]"} and hashes.isdisjoint(norm["hash"] for norm in norms)
+
     def _add(self, key: Key, mine: Sequence[Key], others: Sequence[Key], made: Row | None, pieces: tuple[Pieces, Pieces]) -> None:
         self.used[0].update(mine)
         self.used[1].update(others)
@@ -210,12 +229,15 @@ class Pairing:
     def _same_path(self, name: tuple[str, int]) -> None:
         """Pairs what the modules of one path return."""
         one, other = groups = [dict(side[name]) for side in self.groups]
+        kinds = [self._row(side, next(iter(groups[side].values())))["type"] for side in (0, 1)]
+        if self._lacks_residual(0, name) != self._lacks_residual(1, name):
+            return
         if self._residual(0, name) != self._residual(1, name):
             side = 0 if self._residual(0, name) else 1
             whole = next((groups[1 - side][output] for output in PRINCIPAL if output in groups[1 - side]), None)
             if whole is not None and self._make(side, [groups[side]["[0]"], groups[side]["[1]"]], "sum", whole):
                 return
-        if len({bool(GATED.search(self._row(side, next(iter(groups[side].values())))["type"])) for side in (0, 1)}) > 1:
+        if len({bool(GATED.search(kind)) for kind in kinds}) > 1:
             return
         rows = self.sides[0].rows, self.sides[1].rows
         for output in [output for output in one if output in other]:

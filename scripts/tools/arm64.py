@@ -10,13 +10,17 @@ import os
 import shutil
 import subprocess
 
-from .environments import cache_folder
+from .environments import cache_folder, unpack_wheels
 from .say import Failed, say
 
 MINORS = ["3.11", "3.13", "3.14"]  # bookworm, trixie, unstable
 QEMU = ("qemu-aarch64-static", "qemu-user-static")
 SYSTEM = ("qemu-system-aarch64", "qemu-system-arm")
 KERNEL = ("linux-image-arm64", "stable")  # a package and the suite that it is of
+TORCH = (  # the last build for arm64 without CUDA that needs nothing else to be imported, and a CPython for it
+    "3.13",
+    "torch==2.10.0 typing-extensions sympy mpmath filelock networkx jinja2 markupsafe fsspec".split(),
+)
 COMPILER = ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross")
 
 
@@ -47,6 +51,26 @@ def kernel():
 def pythons():
     """The arm64 interpreters that are here, oldest first."""
     return sorted(glob.glob(os.path.join(cache_folder(), "pythons-arm64", "*", "bin", "python3.*")))
+
+
+def torch():
+    """The path of an arm64 interpreter that has torch; `Failed` where it cannot be had."""
+    minor, packages = TORCH
+    home = os.path.join(cache_folder(), "arm64", packages[0].replace("==", "-"))
+    if not os.path.isdir(home):
+        python = [path for path in pythons() if path.endswith("python" + minor)]
+        if not python:
+            raise Failed(f"{packages[0]}: no CPython {minor} for arm64")
+        new = unpack_wheels(home, minor, packages, "aarch64")
+        library = _run([compiler(), "-print-file-name=libstdc++.so.6"], new).strip()
+        shutil.copy(library, os.path.join(new, "torch", "lib"))  # where torch's own look first
+        start = os.path.join(new, "python")
+        with open(start, "w") as f:
+            f.write(f'#!/bin/sh\nPYTHONPATH={home} exec {python[0]} "$@"\n')
+        os.chmod(start, 0o755)
+        os.rename(new, home)
+        say(f"  {packages[0]} for arm64 is here")
+    return os.path.join(home, "python")
 
 
 def _program(name, *packages):

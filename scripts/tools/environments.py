@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import time
 
@@ -217,6 +218,20 @@ def _do(step, folder, version, log):
             f.write(step[2])
     else:
         raise ValueError(kind)
+
+
+def unpack_wheels(home, minor, packages, machine=""):
+    """Wheels for CPython `minor`, without what they need, of another `machine` where one is named ("aarch64"), into a folder
+    beside `home`, whose path comes back; `Failed` with pip's last line."""
+    new = home + ".new"
+    shutil.rmtree(new, ignore_errors=True)
+    words = ["-m", "pip", "install", "-q", "--no-deps", "--target", new, "--only-binary=:all:", "--python-version", minor]
+    platforms = [f"--platform=manylinux_2_{n}_{machine}" for n in (17, 28, 34)] if machine else []
+    words = [environment("tests"), *words, *platforms, *packages]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f"{packages[0]}: {(done.stderr.strip() or 'pip failed').splitlines()[-1]}")
+    return new
 
 
 def existing(name):

@@ -9,10 +9,9 @@ GDBEXT_TEST_GDB=FILE scripts/test gdb runs every test with one of them."""
 import glob
 import os
 import shutil
-import subprocess
 import sys
 
-from .environments import cache_folder, environment
+from .environments import cache_folder, unpack_wheels
 from .say import Failed, say
 from .system import gdb_python, python_version
 
@@ -29,29 +28,7 @@ def fetch(version):
     if system is None:
         raise Failed("get-gdbs: these gdbs use the system's Python: there is no /usr/bin/python3")
     home = os.path.join(cache_folder(), "gdbs", version)
-    new = home + ".new"
-    shutil.rmtree(new, ignore_errors=True)
-    done = subprocess.run(
-        [
-            environment("tests"),
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--no-deps",
-            "--target",
-            new,
-            "--only-binary=:all:",
-            "--python-version",
-            "%d.%d" % system[0],
-            f"gdb-for-pwndbg=={version}.*",
-        ],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise Failed(f"get-gdbs: gdb {version}: {(done.stderr.strip() or 'pip failed').splitlines()[-1]}")
+    new = unpack_wheels(home, "%d.%d" % system[0], [f"gdb-for-pwndbg=={version}.*"])
     path = os.path.join(new, "gdb-run")
     with open(path, "w") as f:
         f.write(WRAPPER)
@@ -63,6 +40,14 @@ def fetch(version):
     shutil.rmtree(home, ignore_errors=True)
     os.rename(new, home)
     return os.path.join(home, "gdb-run")
+
+
+def fetch_for_arm64(minor):
+    """Installs the newest one for arm64 and a CPython into the cache folder, where it is not there. -> its folder."""
+    home = os.path.join(cache_folder(), "gdbs-arm64", minor)
+    if not os.path.isdir(home):
+        os.rename(unpack_wheels(home, minor, [f"gdb-for-pwndbg=={VERSIONS[-1]}.*"], "aarch64"), home)
+    return home
 
 
 def fetched():

@@ -98,8 +98,17 @@ class Prepared:
                 f"CPython {minor} for arm64", lambda minor=minor: get_python(minor, "--arch", "arm64", "--emulator", emulator)
             )
         self.variables["GDBEXT_TEST_PYTHONS"] = ":".join(arm64.pythons())
+        for minor in arm64.MINORS:
+            self._optional(f"gdb for arm64's CPython {minor}", lambda minor=minor: self._arm_gdb(minor))
+        self._optional("torch for arm64", self._arm_torch)
         self.variables["GDBEXT_TEST_CORES"] = "1"
         self.variables["QEMU_CPU"] = "max,pauth-impdef=on"  # signs return addresses by a cheaper code
+
+    def _arm_gdb(self, minor: str) -> None:
+        self.variables[f"GDBEXT_TEST_ARM_GDB_{minor}"] = get_gdbs.fetch_for_arm64(minor)
+
+    def _arm_torch(self) -> None:
+        self.variables["GDBEXT_TEST_TORCH_PYTHON"] = arm64.torch()
 
     def _cuda(self) -> None:
         for name in ("cuda-gdb", "nvcc"):

@@ -5,7 +5,7 @@
   gdb       real processes, cores, files of all kinds and gdbs; on all processors at once, then what needs the machine for itself
   engines   real vLLM and SGLang
   gpu       what needs an NVIDIA GPU; skipped, with the reason, where there is none
-  arm       only when it is named: cores of arm64 interpreters, which qemu's user mode runs and writes
+  arm       only when it is named: arm64 by qemu, cores of its interpreters and a whole machine with gdb
 
 Makes the environments that the parts need in the user's cache folder, gets gdb when it is missing, and runs one pytest for each
 part. At the end it says why tests were skipped, what this machine could not get, and what failed. The last line alone counts: N
@@ -91,6 +91,7 @@ def words_for(part: str, arguments: list[str]) -> list[str]:
     files = [a for a in arguments if part_of(a) and part in (part_of(a), "arm")] or [os.path.join("tests", part)]
     if part == "arm" and files == [os.path.join("tests", part)]:
         files += [os.path.join("tests", "gdb", f"test_{name}.py") for name in ON_CORES]
+        files.append(os.path.join("tests", "unit", "test_kernel_stripped.py"))  # which asks the compiler for arm64 too
     return files + [a for a in arguments if not part_of(a)]
 
 

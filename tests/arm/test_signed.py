@@ -1,5 +1,6 @@
 """Native stacks of arm64 programs whose return addresses are signed, on cores that qemu's user mode wrote."""
 
+import json
 import os
 import subprocess
 
@@ -25,7 +26,8 @@ def test_a_stack_is_followed_through_signed_return_addresses_and_a_signal_handle
     program = str(tmp_path / "signed")
     keep = ["-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-static", "-Wl,--eh-frame-hdr"]
     subprocess.run([os.environ["GDBEXT_TEST_ARM_CC"], *BUILDS[build], *keep, SOURCE, "-o", program], check=True)
-    target, truth = ready_core([os.environ["GDBEXT_TEST_ARM_QEMU"], program], str(tmp_path))
+    target, said = ready_core([os.environ["GDBEXT_TEST_ARM_QEMU"], program], str(tmp_path))
+    truth = json.loads(said)
     assert (truth["signed"] >> 48 != 0) == ("signed" in build)
     (thread,) = target.threads()
     frames = Unwinder(target).frames(thread.registers)

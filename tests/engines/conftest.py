@@ -113,7 +113,7 @@ def _with_faults(running, requests, *args):
 def sglang_text(running):
     """SGLang with a tokenizer, one rank, and requests that bring their faults with them (subject/sglang_faults.py). What a test
     puts in, it takes out again; `faults` is the folder."""
-    return _with_faults(running, 2)
+    return _with_faults(running, 2, "--events")
 
 
 @pytest.fixture

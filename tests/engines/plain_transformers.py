@@ -25,7 +25,7 @@ def main(folder):
 
     if not os.path.exists(os.path.join(folder, "model.safetensors")):
         make(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto").eval()
     tokens = torch.tensor([PROMPT])
     print(json.dumps({"pid": os.getpid()}), flush=True)
     for _ in sys.stdin:

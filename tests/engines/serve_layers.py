@@ -3,7 +3,7 @@
     serve_layers.py --model FOLDER --ready FILE --words FIFO [--tp N] [--replicas 1]
 
 Lines of FIFO: `ask N` computes the same prompt and N tokens, `again N` once more, whatever blocks hold it already, `oddly N` as
-`ODD` wants it sampled; the name of a method of `Harm` (and a rank) calls it in the workers.
+`ODD` wants it sampled, `ruled N` such that `RULE` matches; the name of a method of `Harm` (and a rank) calls it in the workers.
 FILE.answers gets a line for each that is done: the tokens, or what the method returned."""
 
 import argparse
@@ -15,6 +15,8 @@ import sys
 
 import torch
 from plain_transformers import PROMPT, make
+from serve_http import write_tokenizer
+from serve_sglang import dtype_of
 from tiny_vllm import TINY
 
 ODD = {
@@ -30,6 +32,7 @@ ODD = {
     "stop_token_ids": [3, 9],
     "logit_bias": {5: -100.0, 7: 3.5},
 }
+RULE = "(w5[0-9]*w7[0-9]*)+"
 
 
 def packed(weight):
@@ -92,12 +95,26 @@ class Harm:
 
         torch.nn.modules.module.register_module_forward_hook(seen)
 
+    def masks(self, path):
+        """From now on PATH-RANK gets a line for each step of a request with a grammar: the tokens that its mask left."""
+        from vllm.v1.worker import gpu_model_runner
+
+        apply = gpu_model_runner.apply_grammar_bitmask
+
+        def applied(scheduler_output, grammar_output, batch, logits, *more):
+            apply(scheduler_output, grammar_output, batch, logits, *more)
+            with open(f"{path}-{self.rank}", "a") as f:
+                f.write(json.dumps(torch.isfinite(logits[0]).nonzero().flatten().tolist()) + "\n")
+
+        gpu_model_runner.apply_grammar_bitmask = applied
+
     def weight(self, rank):
-        """1 % more in a weight of the second layer of one rank: a norm's, for the CPU's linear layers keep packed copies."""
+        """1 % more (in bfloat16 5 %) in a weight of the second layer of one rank: a norm's, for the CPU's linear layers keep
+        packed copies."""
         if self.rank == rank:
             weight = self._layer(2).input_layernorm.weight.data
             self.kept = weight.clone()
-            weight.mul_(1.01)
+            weight.mul_(1.01 if weight.dtype is torch.float32 else 1.05)
 
     def nan(self, rank):
         """A NaN in the output of a layer of one rank."""
@@ -185,7 +202,9 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     make(options.model)
+    write_tokenizer(options.model)
     from vllm import LLM, SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
 
     llm = LLM(
         model=options.model,
@@ -193,7 +212,7 @@ def main():
         block_size=32,
         worker_extension_cls="serve_layers.Harm",
         num_gpu_blocks_override=20,
-        **{**TINY, "load_format": "auto"},
+        **{**TINY, "load_format": "auto", "skip_tokenizer_init": False, "dtype": dtype_of(options.model)},
     )
 
     def ask(count, fresh=True, **how):
@@ -206,6 +225,7 @@ def main():
         "ask": ask,
         "again": lambda count: ask(count, fresh=False, skip_reading_prefix_cache=True),
         "oddly": lambda count: ask(count, **ODD),
+        "ruled": lambda count: ask(count, structured_outputs=StructuredOutputsParams(regex=RULE)),
     }
     ask(2)
     with open(options.ready + ".new", "w") as f:

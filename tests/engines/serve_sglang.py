@@ -2,10 +2,11 @@
 environment.
 
     serve_sglang.py --model FOLDER --ready FILE --port N [--tp N] [--requests N] [--tokens N] [--context N] [--workers N]
-        [--prompt N] [--text] [--faults FOLDER]
+        [--prompt N] [--text] [--faults FOLDER] [--events]
 
 --text: with a tokenizer, a word for each token, so that the detokenizer has its part; --workers: tokenizer workers, in processes
-of their own; --prompt: prompts and answers of all lengths up to N tokens; --faults: see subject/sglang_faults.py.
+of their own; --prompt: prompts and answers of all lengths up to N tokens; --faults: see subject/sglang_faults.py; --events: KV
+events, which nobody listens to, of a prefix tree in Python, whose nodes then have the hashes of their pages.
 
 Writes FILE, one JSON object with the server's pid, once requests are in flight. FILE.tokens holds two 64-bit numbers, the tokens
 and requests answered so far; FILE.finished the ids of the latter. While FILE.rest is there, no new request is sent. Ends on
@@ -24,7 +25,7 @@ import time
 from tally import Tally
 
 SERVER = """--load-format dummy --device cpu --attention-backend torch_native --sampling-backend pytorch
-    --disable-overlap-schedule --disable-cuda-graph --dtype float32 --max-running-requests 16
+    --disable-overlap-schedule --disable-cuda-graph --max-running-requests 16
     --host 127.0.0.1 --skip-server-warmup""".split()
 
 
@@ -101,6 +102,12 @@ def has_positions(model, number):
             json.dump({**config, "max_position_embeddings": number}, f)
 
 
+def dtype_of(model):
+    with open(os.path.join(model, "config.json")) as f:
+        config = json.load(f)
+    return config.get("torch_dtype") or config["dtype"]  # as transformers 5 writes it
+
+
 def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
@@ -114,6 +121,7 @@ def arguments():
     parser.add_argument("--prompt", type=int)
     parser.add_argument("--text", action="store_true")
     parser.add_argument("--faults")
+    parser.add_argument("--events", action="store_true")
     return parser.parse_args()
 
 
@@ -124,6 +132,8 @@ def main():
     if options.faults:
         os.environ["GDBEXT_FAULTS"] = options.faults
     has_positions(options.model, options.context)
+    if options.events:
+        os.environ["SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"] = "python"
     if options.text:
         give_words(options.model)
     server = subprocess.Popen(
@@ -134,7 +144,10 @@ def main():
             "--model-path",
             options.model,
             *SERVER,
+            "--dtype",
+            dtype_of(options.model),
             *([] if options.text else ["--skip-tokenizer-init"]),
+            *(["--kv-events-config", '{"publisher": "zmq", "endpoint": "inproc://kv-events"}'] if options.events else []),
             "--context-length",
             str(options.context),
             "--tokenizer-worker-num",

@@ -3,20 +3,21 @@
 SGLang, whose model's forward is called by itself: the same, and another attention backend."""
 
 import ast
-import contextlib
 import json
 import os
 import platform
 import re
+import shutil
 import sys
 import time
 
 import pytest
+from harness import in_scheduler
 from harness.answers import answer
 from harness.engines import pid_of
 from harness.gdb_run import run_gdb
 from harness.heartbeats import eventually
-from harness.subjects import spawned
+from harness.layer_records import Records, answered, plain_run
 from tools.engines import CONFIG
 from tools.environments import environment
 
@@ -28,14 +29,6 @@ HARM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "harm_kv.py")
 def plain(engine):
     """A plain program of transformers that has the engine's weights; `go`: the gdb command that lets it compute the prompt."""
     with plain_run(environment("vllm"), os.path.join(engine.folder, "model")) as one:
-        yield one
-
-
-@contextlib.contextmanager
-def plain_run(python, model):
-    words = [python, os.path.join(os.path.dirname(HARM), "plain_transformers.py"), model]
-    with spawned(words, ready="{", env={**os.environ, "HF_HUB_OFFLINE": "1"}) as one:
-        one.go = f"shell echo > /proc/{one.pid}/fd/0"
         yield one
 
 
@@ -67,13 +60,6 @@ def answers(engine, count):
         time.sleep(0.2)
 
 
-def answered(gdb_path, commands):
-    """Runs {name: command}; -> (the run, {name: a function that gives the answer's JSON}, {name: the answer})"""
-    run = run_gdb(gdb_path, list(commands.values()), timeout=400)
-    said = {name: (lambda i=i: run.json(i)) for i, name in enumerate(commands)}
-    return run, said, {name: run.outputs[i] for i, name in enumerate(commands)}
-
-
 # where serve_layers.Harm plants a NaN -> what llm-break says: the module that is the first to return it, and what of it is bad
 NAN_AT = {
     "attention": r"TP1 model.layers.1.self_attn.attn \(Attention\) returned(?s:.*)none of its inputs",
@@ -95,24 +81,6 @@ def planted(tell):
         commands[f"uproot {place}"] = tell("uproot 0", "ask 1")
         commands[f"without {place}"] = "llm-layers -json"
     return commands
-
-
-class Records:
-    """gdb commands that record a step of two ranks, and compare two."""
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def record(self, name):
-        return f"llm-layers -save -json -o {self.folder}/{name}.jsonl"
-
-    def compare(self, one, other):
-        files = [",".join(f"{self.folder}/{name}-TP{n}.jsonl" for n in (0, 1)) for name in (one, other)]
-        return f"llm-layers -json -compare {' '.join(files)}"
-
-    def compare_with_plain(self, name, swapped=False):
-        files = [",".join(f"{self.folder}/{name}-TP{n}.jsonl" for n in (0, 1)), f"{self.folder}/plain.jsonl"]
-        return f"llm-layers -json -compare {' '.join(files[::-1] if swapped else files)}"
 
 
 def on_records(steps, tell, hook):
@@ -148,8 +116,9 @@ def on_records(steps, tell, hook):
     }
 
 
-def on_blocks(tell):
-    """{name: command}: the KV cache in the middle of a request, overwritten and restored; and how a request is sampled."""
+def on_blocks(tell, masks):
+    """{name: command}: the KV cache in the middle of a request, overwritten and restored; and how a request is sampled, also one
+    with a grammar, whose `masks` the engine writes."""
     return {
         "decode": tell("ask 7"),
         "step": "llm-layers -json -step 3",
@@ -175,6 +144,11 @@ def on_blocks(tell):
         "restore it": "python restore()",
         "oddly": "llm-layers -json -step 2",
         "sampling": "python sampling()",
+        "ask by a rule": tell(f"masks {masks}", "ruled 8"),
+        "ruled": "llm-layers -json -step 3",
+        "grammar": "python sampling()",
+        "ruled on": "llm-layers -json",
+        "grammar on": "python sampling()",
     }
 
 
@@ -196,13 +170,14 @@ def test_wrong_tokens_are_traced_to_layer_rank_and_block(engine, plain, gdb_path
         "pull": tell("pull 0", "ask 1"),
         "pulled": "llm-layers -json",
         **planted(tell),
-        **on_blocks(tell),
+        **on_blocks(tell, f"{tmp_path}/masks"),
         "detach": "llm-detach",
     }
     run, said, text = answered(gdb_path, commands)
     as_planted(run, said, text)
     against_plain(said)
     as_overwritten(said, text, engine.said["sampling"])
+    as_ruled([said[name]()["grammar"] for name in ("grammar", "grammar on")], tmp_path / "masks-0")
     told.append("ask 1")
     with open(engine.words, "w") as f:
         f.write("ask 1\n")
@@ -260,18 +235,29 @@ def as_overwritten(said, text, sampling):
     assert json.loads(json.dumps(shown)) == sampling
 
 
+def as_ruled(grammars, masks):
+    """The grammar of a request in two steps, and the mask of the next token, against what the engine left of the logits."""
+    left = [json.loads(line) for line in masks.read_text().splitlines()]
+    for one in grammars:
+        assert (one["state"], one["vocabulary"], one["allowed"]) == ("ready", 1024, len(one["tokens"])), one
+        assert one["tokens"] == left[one["accepted"]] and one["allowed"] < 200, (one, left)
+    assert grammars[0]["accepted"] + 1 == grammars[1]["accepted"] and grammars[0]["tokens"] != grammars[1]["tokens"]
+
+
 # The modules of the engine, of one layer and around the layers, that a plain program has a counterpart of.
 PAIRED = "input_layernorm self_attn.qkv_proj self_attn.o_proj self_attn post_attention_layernorm mlp.gate_up_proj mlp.act_fn"
-PAIRED = [f"model.layers.{n}.{name}".rstrip(".") for n in range(4) for name in (*PAIRED.split(), "mlp.down_proj", "mlp", "")]
+PAIRED = [f"model.layers.N.{name}".rstrip(".") for name in (*PAIRED.split(), "mlp.down_proj", "mlp", "")]
 
 
-def against_plain(said):
-    """Two ranks of an engine against a plain program of transformers with the same weights."""
+def against_plain(said, lacks=frozenset()):
+    """Two ranks of an engine against a plain program of transformers with the same weights. `lacks`: of `PAIRED`, what the engine
+    returns apart."""
+    layers = [path.replace("N", str(n)) for n in range(4) for path in PAIRED if path not in lacks]
     for name in ("to plain", "from plain"):
         answer = said[name]()
         assert answer["first"] is None and not any(row["why"] == "each rank has its own part" for row in answer["rows"])
         paths = [row["path"] for row in answer["rows"] if row["path"] != "model"]
-        assert paths == ["model.embed_tokens", *PAIRED, "model.norm"], answer
+        assert paths == ["model.embed_tokens", *layers, "model.norm"], answer
         assert "model.layers.N.self_attn.attn" in str(answer["partial"]) and "lm_head" in str(answer["partial"])
     assert said["harmed to plain"]()["first"]["path"] == "model.layers.2.input_layernorm"
 
@@ -280,12 +266,7 @@ def mine(answer, label):
     return [row for row in answer["modules"] if row["rank"] == label and row["hash"] is not None]
 
 
-# Run in a scheduler of SGLang (subject/sitecustomize.py).
-FIND = """
-while getattr(getattr(frame.f_locals.get("self"), "tp_worker", None), "model_runner", None) is None:
-    frame = frame.f_back
-runner = frame.f_locals["self"].tp_worker.model_runner
-"""
+# Run in a scheduler of SGLang behind in_scheduler.FIND.
 HOOK = """
 import hashlib, json, os, torch
 names, rows = {{id(m): n for n, m in runner.model.named_modules()}}, []
@@ -323,15 +304,6 @@ def rested(sglang):
     os.remove(rest)
 
 
-def do(running, truth, pids, text):
-    """Runs `text` in each process."""
-    for pid in pids:
-        with open(os.path.join(running.folder, f"{pid}.do"), "w") as f:
-            f.write(text)
-        with truth(pid):
-            pass
-
-
 class Steps(Records):
     """Also those that ask SGLang."""
 
@@ -344,13 +316,40 @@ class Steps(Records):
         return f"shell {sys.executable} {self.asker} {self.port} {self.answers} {key} {count} &"
 
 
-def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, running, truth, gdb_path, tmp_path):
-    pids = [pid_of(rested, f"sglang::scheduler_TP{n}") for n in (0, 1)]
-    steps = Steps(rested.said["port"], tmp_path)
-    ask, record, compare, answers = steps.ask, steps.record, steps.compare, steps.answers
-    eventually(lambda: not answer("llm-requests -between 0 -json")["requests"], "the end of its requests", 120)
-    do(running, truth, pids, FIND + HOOK.format(path=tmp_path / "hook"))
-    commands = {
+# what of a rank's model gets a NaN (harm_kv.py) -> what llm-break says
+NAN_IN_SGLANG = {
+    "embedding": ("'TP0', 'model.embed_tokens', 14 * 256 + 9", r"TP\d model.embed_tokens \(VocabParallelEmbedding\) returned"),
+    "rotary": (
+        "'TP1', 'model.layers.0.self_attn.rotary_emb', 17 * 32 + 3, 'cos_sin_cache'",
+        r"TP1 model.layers.0.self_attn.rotary_emb \(\w+\) returned(?s:.*)these hold NaN: cos_sin_cache",
+    ),
+    "norm": (
+        "'TP1', 'model.layers.2.post_attention_layernorm'",
+        r"TP1 model.layers.2.post_attention_layernorm \(RMSNorm\) returned(?s:.*)these hold NaN: weight",
+    ),
+    "head": ("'TP1', 'lm_head', 7 * 256 + 3", r"TP\d logits_processor \(LogitsProcessor\) returned"),
+}
+
+
+def planted_in_sglang(ask):
+    """{name: command}: for each of `NAN_IN_SGLANG` a stop at the first NaN, and a step without one."""
+    commands = {}
+    for place, (where, _) in NAN_IN_SGLANG.items():
+        commands[f"plant {place}"] = f"python nan({where})"
+        commands[f"set {place}"] = "llm-break -layers nan"
+        commands[f"ask {place}"] = ask(f"nan-{place}")
+        commands[f"break {place}"] = "llm-continue"
+        commands[f"delete {place}"] = "delete"
+        commands[f"uproot {place}"] = "python restore()"
+        commands[f"ask without {place}"] = ask(f"without-{place}")
+        commands[f"without {place}"] = "llm-layers -json"
+    return commands
+
+
+def in_sglang(steps):
+    """{name: command}: steps as they are, harmed and mended, and the KV cache in the middle of a request."""
+    ask, record, compare = steps.ask, steps.record, steps.compare
+    return {
         "attach": "llm-attach TP0 TP1",
         "source": f"source {HARM}",
         "ask a": ask("a"),
@@ -370,6 +369,8 @@ def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, runnin
         "sound": "llm-kv check -deep -ranks -json",
         "put nan": "python nan_slot()",
         "slot nan": "llm-kv check -deep -json",
+        "put a reserved nan": "python restore(); nan_reserved()",
+        "reserved nan": "llm-kv check -deep -json",
         "overwrite": "python restore(); overwrite_slot()",
         "ask overwritten": ask("a"),
         "overwritten": record("g"),
@@ -378,32 +379,62 @@ def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, runnin
         "restored": record("h"),
         "ask steps": ask("i", 3),
         "step": "llm-layers -json -step 3",
-        "keep": f"shell mkdir {tmp_path}/kept && cp {tmp_path}/hook-* {tmp_path}/kept",
+        "keep": f"shell mkdir {steps.folder}/kept && cp {steps.folder}/hook-* {steps.folder}/kept",
         "nan again": "python nan('TP0', 'model.layers.1.mlp.gate_up_proj')",
         "set": "llm-break -layers nan",
         "ask e": ask("e"),
         "break": "llm-continue",
         "delete": "delete",
         "pull again": "python restore()",
+        "ask pulled": ask("k"),
+        "pulled": "llm-layers -json",  # what still had the NaN is through
+        **planted_in_sglang(ask),
+        "to plain": steps.compare_with_plain("a"),
+        "from plain": steps.compare_with_plain("a", swapped=True),
+        "harmed to plain": steps.compare_with_plain("c"),
         "same": compare("a", "b"),
         "weight": compare("a", "c"),
         "slot": compare("f", "g"),
         "mended": compare("f", "h"),
         "detach": "llm-detach",
     }
-    run, said, text = answered(gdb_path, commands)
+
+
+@pytest.fixture
+def as_plain(rested, running, truth, gdb_path, tmp_path):
+    """A record of a plain program of transformers, whose weights SGLang has from then on. -> its schedulers' pids"""
+    model = tmp_path / "model"
+    model.mkdir()
+    shutil.copy(os.path.join(rested.folder, "model", "config.json"), model)
+    with plain_run(environment("sglang"), model) as plain:
+        run_gdb(gdb_path, [plain.go, f"llm-layers -save -o {tmp_path}/plain.jsonl"], ["-p", str(plain.pid)], timeout=120)
+    pids = [pid_of(rested, f"sglang::scheduler_TP{n}") for n in (0, 1)]
+    eventually(lambda: not answer("llm-requests -between 0 -json")["requests"], "the end of its requests", 120)
+    in_scheduler.do(running, truth, pids, in_scheduler.LOAD.format(path=str(model / "model.safetensors")))
+    return pids
+
+
+def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, as_plain, running, truth, gdb_path, tmp_path):
+    pids = as_plain
+    steps = Steps(rested.said["port"], tmp_path)
+    ask, record, compare, answers = steps.ask, steps.record, steps.compare, steps.answers
+    in_scheduler.do(running, truth, pids, HOOK.format(path=tmp_path / "hook"))
+    run, said, text = answered(gdb_path, in_sglang(steps))
     for n, pid in enumerate(pids):
         with open(f"{tmp_path}/kept/hook-{pid}") as f:
             seen = json.load(f)
         plain = [row for row in mine(said["step"](), f"TP{n}") if "." not in row["output"]]
         assert len(seen) > 40 and seen == [[r["path"], r["output"], r["hash"]] for r in plain]
-    do(running, truth, pids, FIND + SWAP)
+    in_scheduler.do(running, truth, pids, SWAP)
     swapped = run_gdb(gdb_path, ["llm-attach TP0 TP1", ask("j"), record("j"), compare("a", "j"), "llm-detach"], timeout=200)
-    do(running, truth, pids, FIND + UNDO)
+    in_scheduler.do(running, truth, pids, UNDO)
     as_planted_in_sglang(run, said, text, swapped.json(3))
-    eventually(lambda: len(answers.read_text().splitlines()) == 10, "the answers", 120)
+    eventually(lambda: len(answers.read_text().splitlines()) == 11 + 2 * len(NAN_IN_SGLANG), "the answers", 120)
     given = {key: tokens for key, status, tokens in map(json.loads, answers.read_text().splitlines()) if status == 200}
-    assert set(given) == set("abcdeij") and given["a"] == given["b"] == given["j"] == given["i"][:1], given
+    assert (
+        set(given) >= {*"abcdeijk", *(f"without-{place}" for place in NAN_IN_SGLANG)}
+        and given["a"] == given["b"] == given["j"] == given["i"][:1]
+    ), given
 
 
 def as_planted_in_sglang(run, said, text, swapped):
@@ -420,6 +451,12 @@ def as_planted_in_sglang(run, said, text, swapped):
     assert said["sound"]()["ok"] and {"reserved-nan", "block-nan"} <= {r["rule"] for r in said["sound"]()["rules"]}, text["sound"]
     first = said["slot nan"]()["violations"][0]
     assert (first["rule"], first["rank"]) == ("block-nan", "TP1") and "layer 1 v" in first["detail"], first
+    first = said["reserved nan"]()["violations"][0]
+    assert (first["rule"], first["rank"], first["block"]) == ("reserved-nan", "TP1", 0), first
+    for place, (_, what) in NAN_IN_SGLANG.items():
+        assert re.search(what, text[f"break {place}"]), text[f"break {place}"]
+        assert not [row for row in said[f"without {place}"]()["modules"] if row["nan"]][:1], place
+    against_plain(said, {"model.layers.N"})
     first = said["slot"]()["first"]
     assert (first["path"], first["rank"]) == ("model.layers.1.self_attn.attn", 1), first
     assert said["mended"]()["first"] is None and all(row["equal"] for row in said["mended"]()["rows"])

@@ -2,6 +2,7 @@
 place; each fault that a request brings with it (subject/sglang_faults.py) is named with its requests, the process and the thread,
 from two looks at processes that run on."""
 
+import ast
 import contextlib
 import http.client
 import json
@@ -9,8 +10,10 @@ import os
 
 from harness.answers import answer
 from harness.engines import pid_of
+from harness.gdb_run import run_gdb
 from harness.heartbeats import eventually
 
+HARM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "harm_kv.py")
 STUCK = {"behind", "parked", "never-fits", "lost", "zombie"}
 
 
@@ -99,18 +102,67 @@ def test_requests_of_sglang_are_where_they_are_and_move(sglang_text):
     assert stages["detokenizer"] == "detokenizer"
 
 
+def test_a_stale_page_hash_of_sglang_is_named(sglang_text, gdb_path):
+    """In the prefix tree of a server that runs on; and nothing before, and after."""
+    label = "scheduler"
+    with sent(sglang_text, ("hashed", 64, 2000)):
+        eventually(lambda: "hashed" in requests(sglang_text, "-between 0"), "the request", 120)
+        check = "llm-kv check -json"
+        harmed = [
+            "llm-break step",
+            "llm-continue",
+            "delete",
+            check,
+            f"python stale_page({label!r})",
+            check,
+            "python restore()",
+            check,
+        ]
+        run = run_gdb(gdb_path, [f"llm-attach {label}", f"source {HARM}", *harmed, "llm-detach"], timeout=200)
+    sound, stale, restored = (run.json(i) for i in (5, 7, 9))
+    assert sound["ok"] and restored["ok"] and "hash-tokens" in {row["rule"] for row in sound["rules"]}, run.text[-3000:]
+    assert stale["violations"] and {row["rule"] for row in stale["violations"]} == {"hash-tokens"}, stale["violations"][:3]
+
+
 def test_sampling_parameters_are_what_the_request_of_sglang_was_sent_with(sglang_text):
     how = {"temperature": 0.75, "top_p": 0.5, "top_k": 7, "min_p": 0.25, "frequency_penalty": 0.5, "stop_token_ids": [3, 4]}
+    how.update(presence_penalty=-0.75, repetition_penalty=1.125, min_new_tokens=3, sampling_seed=2**40 + 7, n=1)
+    how.update(logit_bias={"2": -100.0, "7": 3.5}, regex="(w[0-9]+)+")
     with sent(sglang_text, ("asked", 16, 2000, how)):
         eventually(lambda: "asked" in requests(sglang_text, "-between 0"), "the request", 120)
         said = answer("llm-request asked -sampling -json")
+        shown = answer("llm-request asked -sampling -show-content -json")["sampling"]
     found = said["sampling"]
-    assert {name: float(found[name]) for name in how if name != "stop_token_ids"} == {
-        name: value for name, value in how.items() if name != "stop_token_ids"
-    }
+    content, sets = ("logit_bias", "regex"), ("stop_token_ids",)
+    assert {n: float(found[n]) for n in how if n not in content + sets} == {n: how[n] for n in how if n not in content + sets}
+    assert {name: ast.literal_eval(shown[name]) for name in content} == {name: how[name] for name in content}, shown
+    assert not any(value in found[name] for name, value in (("logit_bias", "100"), ("regex", "w[0-9]"))), found
     assert sorted(json.loads(found["stop_token_ids"].replace("{", "[").replace("}", "]"))) == [3, 4]
     assert found["max_new_tokens"] == "2000" and found["ignore_eos"] == "True"
     assert {h["stage"] for h in said["hops"]} >= {"frontend", "running"} and "input_ids" not in json.dumps(said)
+
+
+def masks_of(engine):
+    """What the masks of its steps left, as the engine says, one after the other."""
+    with open(os.path.join(engine.faults, "masks")) as f:
+        return [tokens for line in f for tokens in json.loads(line).values()]
+
+
+def test_the_mask_of_a_grammar_is_what_sglang_left_of_the_logits(sglang_text, gdb_path):
+    rule = {"regex": "(w5[0-9]*w7[0-9]*)+", "logit_bias": {"2": -100.0}}
+    with sent(sglang_text, ("ruled", 16, 2000, rule)):
+        eventually(lambda: "ruled" in requests(sglang_text, "-between 0"), "the request", 120)
+        look, stop = "llm-request ruled -sampling -show-content -between 0 -json", "llm-continue"
+        before = answer(look)["grammar"]
+        place = "pybreak SamplingBatchInfo.apply_logits_bias if len(self.grammars)"
+        run = run_gdb(gdb_path, ["llm-attach scheduler", place, stop, look, stop, look, "delete", "llm-detach"], timeout=200)
+        seen = [run.json(place)["grammar"] for place in (3, 5)]
+        eventually(lambda: len(masks_of(sglang_text)) > seen[1]["accepted"], "the mask of the last of them")
+        left = masks_of(sglang_text)
+    assert before["state"] == "ready" and before["tokens"] is None and "apply_logits_bias" in before["why"], before
+    for one in seen:
+        assert one["tokens"] == left[one["accepted"]] and one["allowed"] == len(one["tokens"]) < 200, (one, run.text[-2000:])
+    assert seen[0]["tokens"] != seen[1]["tokens"]
 
 
 def test_requests_that_sglang_lost_and_one_that_nobody_waits_for(sglang_text):

@@ -1,5 +1,6 @@
 """pylog, pytrace and llm-save: what is said, how often, for how long, and what is written."""
 
+import itertools
 import json
 import os
 import platform
@@ -11,7 +12,7 @@ import sys
 import pytest
 from harness.breakpoints import FILE, OFF, started
 from harness.gdb_run import run_gdb
-from harness.subjects import PYTHONS, spawned
+from harness.subjects import PYTHONS, SUBJECTS, spawned
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 
@@ -34,6 +35,24 @@ def test_every_nth_pass_with_a_clock(session):
     lines = re.findall(LINE, said.outputs[3], re.M)
     assert [text for _, text in lines] == ["0", "100", "200"] and [at for at, _ in lines] == sorted(at for at, _ in lines)
     assert re.findall(LINE, said.outputs[4], re.M) == lines
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_a_result_is_what_was_returned_whatever_computed_it(python, gdb_path):
+    """It is in a register still, for some instructions, where the next one is loaded."""
+    with spawned([python, f"{SUBJECTS}/results.py"], ready="[") as process:
+        pid, truth = json.loads(process.said)
+        rounds = [
+            [f"pytrace __main__:{name}", f"pybreak {end}", "continue", "delete"]
+            for name, end in zip(truth, itertools.cycle(("first_end", "second_end")))
+        ]
+        said = run_gdb(gdb_path, [line for one in rounds for line in one], ["-p", str(pid)], timeout=100, before=OFF)
+    found = {
+        name: re.findall(rf"<- {name} = (.*)  \([\d.]+ \w+\)$", said.outputs[4 * i + 2], re.M) for i, name in enumerate(truth)
+    }
+    told = {name: text for name, texts in found.items() for text in texts if not text.startswith("<")}
+    assert {name: text for name, text in told.items() if text != truth[name]} == {}
+    assert len(told) > 0.7 * len(truth), found
 
 
 def test_every_nth_call_with_the_time_it_took(session):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from harness.breakpoints import FILE, OFF, started
+from harness.breakpoints import FILE, OFF, places, started
 from harness.gdb_run import run_gdb
 from harness.subjects import PYTHONS
 
@@ -19,15 +19,6 @@ def steps_of(python):
     """What `sys.settrace` says of the subject's function."""
     said = subprocess.run([python, FILE, "steps"], stdout=subprocess.PIPE, check=True)
     return json.loads(said.stdout)
-
-
-def places(outputs):
-    """[function, line] of each step's answer."""
-    found = []
-    for text in outputs:
-        match = re.search(r"^(?:pybreak \d+: )?(\S+) at .*?breakpoints\.py:(\d+), thread", text, re.M)
-        found.append([match.group(1).rpartition(".")[2], int(match.group(2))] if match else text)
-    return found
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from harness.subjects import SUBJECTS, running, spawned
-from harness.tensors import LAZY
+from harness.tensors import LAZY, same_as_truth
 
 from gdbext.access.proc import ProcTarget
 from gdbext.commands.pytensor import PyTensor
@@ -31,21 +31,6 @@ def live(torch_python, tmp_path_factory):
     with spawned(line, ready="ready") as process:
         with open(path) as f:
             yield Live(process, json.load(f))
-
-
-def same_as_truth(data, truth):
-    rows = {str(int(r["address"], 0) if isinstance(r["address"], str) else int(r["address"])): r for r in data["tensors"]}
-    known = dict(truth["tensors"].items())
-    assert set(known) <= set(rows)
-    for address, t in known.items():
-        row = rows[address]
-        assert (list(row["shape"]), row["dtype"], row["device"], row["bytes"]) == (
-            t["shape"],
-            t["dtype"],
-            t["device"],
-            t["bytes"],
-        )
-    return rows, {a: r for a, r in rows.items() if a not in known}
 
 
 def test_every_live_tensor_is_listed_with_what_torch_says_of_it(live):

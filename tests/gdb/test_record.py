@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -11,7 +13,7 @@ from harness import stalls as stall_judge
 from harness.answers import answer, run
 from harness.gdb_run import run_gdb
 from harness.recordings import said
-from harness.subjects import PYTHONS, running
+from harness.subjects import PYTHONS, running, spawned
 
 from gdbext.access.proc import ProcTarget
 from gdbext.errors import GdbextError
@@ -238,3 +240,14 @@ def test_in_gdb_it_records_what_gdb_has_not_stopped(gdb_path):
         assert found["processes"][0]["pid"] == target.pid and found["samples"] > 5
         held = run_gdb(gdb_path, ["llm-record -for 0.3"], arguments=["-p", str(target.pid)])
         assert "gdb holds it stopped" in held.outputs[0]
+
+
+@pytest.mark.parametrize(
+    "waits", ["import time; time.sleep(100)", "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()"]
+)
+def test_a_process_that_is_held_while_it_waits_is_stopped(waits):
+    with spawned([sys.executable, "-c", f"print('up', flush=True)\n{waits}"], ready="up") as child:
+        for seconds, number in ((1.2, signal.SIGSTOP), (2.0, signal.SIGCONT)):
+            threading.Timer(seconds, child.send_signal, [number]).start()
+        said = answer(f"llm-record -for 3 -json {child.pid}")
+    assert [stall["cause"] for stall in said["stalls"]] == ["stopped"], said["stalls"]

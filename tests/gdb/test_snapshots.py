@@ -388,7 +388,7 @@ def test_no_copy_of_memory_has_a_name(number, tmp_path):
             def is_copied():
                 names = os.listdir(tmp_path)
                 seen.update(name for name in names if not re.fullmatch("[a-z0-9_]{8}", name))  # tempfile tries the folder so
-                return any(link.startswith(str(tmp_path)) for link in links(asking.pid))
+                return any(link.startswith(str(tmp_path)) and link.endswith(" (deleted)") for link in links(asking.pid))
 
             eventually(is_copied, "a copy to be made")
             asking.send_signal(number)

@@ -4,29 +4,12 @@ import json
 import os
 
 import pytest
-from harness.tensors import LAZY, ask
+from harness.tensors import FIELDS, LAZY, ask, measured
 from harness.tensors import tensors as running
 
 from gdbext.errors import GdbextError
 from gdbext.torch import layout as layouts
 from gdbext.torch.tensor_impl import read_tensor, read_tensor_impl
-
-FIELDS = (
-    "type",
-    "shape",
-    "stride",
-    "dtype",
-    "device",
-    "layout",
-    "storage_offset",
-    "numel",
-    "data_ptr",
-    "storage_bytes",
-    "requires_grad",
-    "is_conj",
-    "is_neg",
-    "impl",
-)
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +22,6 @@ def test_the_processs_own_print_options_and_default_dtype_count(torch_python, tm
     with running(torch_python, tmp_path, "options") as own:
         assert own.options.default_dtype == "bfloat16" and own.options.precision == 2
         assert {n: own.repr(own.read(n)) for n in own.tensors} == {n: t["repr"] for n, t in own.tensors.items()}
-
-
-def measured(tensor):
-    found = {f: getattr(tensor, f) for f in FIELDS}
-    found.update(
-        dtype="torch." + tensor.dtype.name, layout="torch." + tensor.layout, shape=list(tensor.shape), stride=list(tensor.stride)
-    )
-    return found
 
 
 def test_metadata_of_every_tensor_is_what_torch_says(subject):

@@ -1,11 +1,16 @@
-"""An arm64 machine of qemu's: a kernel and an initramfs that is all there is of it, a CPython, this pack and the subjects. A
-script runs as its first process; what it says stands on its console."""
+"""An arm64 machine of qemu's: a kernel and an initramfs that is all there is of it, CPythons, this pack and the subjects. Its
+first process, tests/arm/guest/first.py, runs the scripts beside it; what they tell stands on its console."""
 
+import json
 import os
+import re
 import subprocess
+
+import pytest
 
 SKIPPED = ("usr/lib/debug", "usr/share", "usr/include", "usr/src", "usr/lib/python3/", "usr/lib/aarch64-linux-gnu/gconv")
 SKIPPED_IN = ("/test/", "/config-3.", "/__pycache__/")
+DEBUG_BUILD = re.compile(r"python3\.\d+d($|\.so|-)|\.cpython-3\d+d-")
 
 
 class Archive:
@@ -20,6 +25,10 @@ class Archive:
         head = b"070701" + b"".join(b"%08X" % field for field in fields) + name.encode() + b"\0"
         self.file.write(head + bytes(-len(head) % 4) + data + bytes(-len(data) % 4))
 
+    def add_folders(self, *names):
+        for name in names:
+            self.add(name, 0o40755)
+
     def add_tree(self, folder, prefix=""):
         for where, folders, names in os.walk(folder):
             inside = "" if where == folder else os.path.relpath(where, folder) + "/"
@@ -32,7 +41,7 @@ class Archive:
                 path = os.path.join(where, name)
                 if os.path.islink(path):
                     self.add(prefix + inside + name, 0o120777, os.readlink(path).encode())
-                elif name in names and not name.endswith((".a", ".pyc")) and not any(s in path for s in SKIPPED_IN):
+                elif name in names and not _needless(path):
                     with open(path, "rb") as f:
                         self.add(prefix + inside + name, 0o100755, f.read())
 
@@ -41,24 +50,58 @@ class Archive:
         self.file.close()
 
 
-def boot(qemu, kernel, python, root, script, folder, seconds):
-    """Runs `script` on a machine with the interpreter whose start script is `python` and the pack of the checkout `root`: what it
-    wrote on its console. It is ended after so many seconds."""
+def _needless(path):
+    return path.endswith((".a", ".pyc")) or DEBUG_BUILD.search(path) or any(s in path for s in SKIPPED_IN)
+
+
+def told(plan, root, folder, seconds):
+    """Runs scripts of tests/arm/guest on one machine with the pack of the checkout `root`. `plan`: {minor: (start script of its
+    interpreter, folder of a gdb for it or "", scripts)}. -> {minor: {name: what it told}}, under "machine" what the first process
+    told, and as "text" the end of all that it wrote on its console. It is ended after so many seconds."""
+    qemu, kernel = os.environ.get("GDBEXT_TEST_ARM_SYSTEM"), os.environ.get("GDBEXT_TEST_ARM_KERNEL")
+    if not qemu or not kernel:
+        pytest.skip("no qemu for a whole arm64 machine, or no kernel for it")
     image = os.path.join(folder, "initramfs")
+    first = _write(image, plan, root)
+    text, found = _boot(qemu, kernel, image, first, seconds), {}
+    os.unlink(image)
+    for line in text.splitlines():
+        if line.startswith("@@ "):
+            for which, facts in json.loads(line[3:]).items():
+                found.setdefault(which, {}).update(facts)
+    assert "machine" in found, text[-2000:]
+    found["text"] = text[-2000:]
+    return found
+
+
+def _write(image, plan, root):
+    """Each interpreter has its own root, /roots/MINOR. -> the path of the last one, whose root is the first process's too."""
     archive = Archive(image)
-    for name in ("dev", "proc", "sys", "tmp", "root"):
-        archive.add(name, 0o40755)
+    archive.add_folders("dev", "proc", "sys", "roots", "repo")
     archive.add("dev/console", 0o20600, device=(5, 1))
-    archive.add_tree(os.path.join(os.path.dirname(os.path.dirname(python)), "root"))
-    archive.add("repo", 0o40755)
+    scripts = {}
+    for minor, (python, debugger, names) in plan.items():
+        inside = f"roots/{minor}/"
+        archive.add_tree(os.path.join(os.path.dirname(os.path.dirname(python)), "root"), inside)
+        archive.add_folders(*(inside + name for name in ("dev", "proc", "sys", "tmp", "root", "repo")))
+        if debugger:
+            archive.add_tree(debugger, inside + "gdb/")
+        scripts[minor] = [f"/usr/bin/{os.path.basename(python)}", names]
+    for name in ("bin", "lib", "lib64", "usr"):
+        archive.add(name, 0o120777, f"roots/{minor}/{name}".encode())
+    archive.add("plan", 0o100644, json.dumps(scripts).encode())
     archive.add_tree(os.path.join(root, "gdbext"), "repo/gdbext/")
     archive.add_tree(os.path.join(root, "tests", "gdb", "subjects"), "repo/subjects/")
-    with open(script, "rb") as f:
-        archive.add("script.py", 0o100755, f.read())
+    archive.add_tree(os.path.join(root, "tests", "arm", "guest"), "repo/guest/")
     archive.close()
-    words = [qemu, "-M", "virt", "-cpu", "max,pauth-impdef=on", "-m", "2048", "-nographic", "-nodefaults", "-serial", "stdio"]
-    words += ["-no-reboot", "-kernel", kernel, "-initrd", image, "-append"]
-    words += [f"console=ttyAMA0 quiet rdinit=/usr/bin/{os.path.basename(python)} -- -S -u /script.py"]
+    return scripts[minor][0]
+
+
+def _boot(qemu, kernel, image, first, seconds):
+    """What a machine writes on its console until it is off."""
+    words = [qemu, "-M", "virt", "-cpu", "max,pauth-impdef=on", "-m", "3072", "-nographic", "-nodefaults", "-serial", "stdio"]
+    words += ["-no-reboot", "-kernel", kernel, "-initrd", image]
+    words += ["-append", f"console=ttyAMA0 quiet rdinit={first} -- -S -u /repo/guest/first.py"]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as machine:
         try:
             said, _ = machine.communicate(timeout=seconds)

@@ -15,6 +15,15 @@ with open(FILE) as _f:
 OFF = ["set auto-solib-add off", "set print thread-events off"]
 
 
+def places(outputs):
+    """[function, line] of each answer to a step."""
+    found = []
+    for text in outputs:
+        match = re.search(r"^(?:pybreak \d+: )?(\S+) at .*?breakpoints\.py:(\d+), thread", text, re.M)
+        found.append([match.group(1).rpartition(".")[2], int(match.group(2))] if match else text)
+    return found
+
+
 class Subject:
     def __init__(self, process, go):
         self.process, self.go, self.said = process, go, json.loads(process.said)

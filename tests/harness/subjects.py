@@ -56,10 +56,11 @@ def qemu_core(process, folder):
     return next(os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("qemu_"))
 
 
-def ready_core(words, folder):
-    """-> (CoreFileTarget, truth) of a program that qemu's user mode runs in `folder`, once it has said its truth and is still."""
-    with spawned(words, ready="{", cwd=folder, preexec_fn=program_core) as process:
-        return CoreFileTarget(qemu_core(process, folder)), json.loads(process.said)
+def ready_core(words, folder, ready="{"):
+    """-> (CoreFileTarget, line) of a program that qemu's user mode runs in `folder`, once it has written a line that begins with
+    `ready` and is still."""
+    with spawned(words, ready=ready, cwd=folder, preexec_fn=program_core) as process:
+        return CoreFileTarget(qemu_core(process, folder)), process.said
 
 
 def program_core():

@@ -18,15 +18,31 @@ from gdbext.torch.tensor_impl import read_tensor
 from .subjects import SUBJECTS, spawned
 
 LAZY = ["set auto-solib-add off"]
+FIELDS = (
+    "type",
+    "shape",
+    "stride",
+    "dtype",
+    "device",
+    "layout",
+    "storage_offset",
+    "numel",
+    "data_ptr",
+    "storage_bytes",
+    "requires_grad",
+    "is_conj",
+    "is_neg",
+    "impl",
+)
 
 
 class Tensors:
-    """The running process, what it wrote down, and a reader of it."""
+    """A process or its core, what it wrote down, and a reader of it."""
 
-    def __init__(self, process, truth):
-        self.pid = process.pid
+    def __init__(self, target, truth):
+        self.pid = target.pid
         self.tensors, self.beyond, self.slices = truth["tensors"], truth["beyond"], truth["slices"]
-        self.rt = open_runtime(ProcTarget(self.pid))
+        self.rt = open_runtime(target)
         self.table = layouts.for_process(self.rt.target, self.rt)
         self.options = process_options(self.rt, self.table)
 
@@ -44,7 +60,32 @@ def tensors(python, folder, *arguments):
     path = str(folder / "truth.json")
     line = [python, "-W", "ignore", os.path.join(SUBJECTS, "tensors.py"), path, *arguments]
     with spawned(line, ready="ready") as process, open(path) as f:
-        yield Tensors(process, json.load(f))
+        yield Tensors(ProcTarget(process.pid), json.load(f))
+
+
+def measured(tensor):
+    """{field: value} of a tensor that was read, as the subject writes them."""
+    found = {f: getattr(tensor, f) for f in FIELDS}
+    found.update(
+        dtype="torch." + tensor.dtype.name, layout="torch." + tensor.layout, shape=list(tensor.shape), stride=list(tensor.stride)
+    )
+    return found
+
+
+def same_as_truth(data, truth):
+    """Compares rows of pytensors with what gdb/subjects/tensors_live.py says. -> (rows by address, those it did not name)"""
+    rows = {str(int(r["address"], 0) if isinstance(r["address"], str) else int(r["address"])): r for r in data["tensors"]}
+    known = dict(truth["tensors"].items())
+    assert set(known) <= set(rows)
+    for address, t in known.items():
+        row = rows[address]
+        assert (list(row["shape"]), row["dtype"], row["device"], row["bytes"]) == (
+            t["shape"],
+            t["dtype"],
+            t["device"],
+            t["bytes"],
+        )
+    return rows, {a: r for a, r in rows.items() if a not in known}
 
 
 def ask(subject, line):

@@ -1,6 +1,7 @@
 """Kernels and launch functions of stripped libraries, found in code: compared with what the symbols said before they were
 stripped."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -9,61 +10,72 @@ import pytest
 
 from gdbext.access.elf import Elf
 from gdbext.kernels import stripped
+from gdbext.kernels.stripped_code import code_of
 
 SOURCE = r"""
-extern "C" {
+#define KERNELS(ONE) ONE(of_float, "_ZN4vllm25paged_attention_v1_kernelIfEEvPT_") ONE(of_double, "_ZN4vllm25paged_attention_v1_kernelIdEEvPT_")
 int __cudaRegisterFunction(void** handle, const void* host, char* device, const char* name, int limit,
                            void* a, void* b, void* c, void* d, int* e);
 int __cudaGetKernel(void** handle, const void* host);
 int __cudaLaunchKernel(void* handle, void** args);
-}
 __attribute__((section(".nv_fatbin"))) int code[8] = {1};
-namespace vllm {
-template <class T> __attribute__((noinline)) void paged_attention_v1_kernel(T* out) {
-  static void* handle;
-  if (!handle) __cudaGetKernel(&handle, (void*)&paged_attention_v1_kernel<T>);
-  void* args[] = {&out};
-  __cudaLaunchKernel(handle, args);
-}
-}
+#define KERNEL(NAME, SYMBOL) \
+  void* NAME##_handle; \
+  void NAME(void* out) __asm__(SYMBOL); \
+  __attribute__((noinline)) void NAME(void* out) { \
+    if (!NAME##_handle) __cudaGetKernel(&NAME##_handle, (void*)&NAME); \
+    void* args[] = {&out}; \
+    __cudaLaunchKernel(NAME##_handle, args); \
+  }
+KERNELS(KERNEL)
 static void** fatbin;
-#define REGISTER(NAME, ...) __cudaRegisterFunction(fatbin, (void*)&__VA_ARGS__, (char*)NAME, NAME, -1, 0, 0, 0, 0, 0)
+#define REGISTER(FUNCTION, NAME) __cudaRegisterFunction(fatbin, (void*)&FUNCTION, (char*)NAME, NAME, -1, 0, 0, 0, 0, 0);
 __attribute__((constructor)) static void all() {
-  REGISTER("_ZN4vllm25paged_attention_v1_kernelIfEEvPT_", vllm::paged_attention_v1_kernel<float>);
-  REGISTER("_ZN4vllm25paged_attention_v1_kernelIdEEvPT_", vllm::paged_attention_v1_kernel<double>);
-  __cudaRegisterFunction(fatbin, code, (char*)"_Z5wrongv", "_Z5wrongv", -1, 0, 0, 0, 0, 0);  // its host function is no function
+  KERNELS(REGISTER)
+  REGISTER(code, "_Z5wrongv")  // its host function is no function
 }
-extern "C" {
 void profiled(void*);
 #define RUNTIME(FUNCTION, NAME, ID) void FUNCTION(void* a) { \
     struct { long id; const char* name; void* x; } d; d.id = ID; d.name = NAME; d.x = a; profiled(&d); }
 RUNTIME(first, "cudaLaunchKernel", 211)
 RUNTIME(second, "cudaLaunchKernelExC", 430)
 RUNTIME(wrong_number, "cudaLaunchCooperativeKernel", 7)
-}
 """
+COMPILERS = {name: path for name, path in [("own", "gcc"), ("arm64", os.environ.get("GDBEXT_TEST_ARM_CC"))] if path}
 
 
-@pytest.fixture(scope="module", params=["-O0", "-O2"])
+@pytest.fixture(
+    scope="module", params=[(name, level) for name in COMPILERS for level in ("-O0", "-O1", "-O2", "-O3")], ids="".join
+)
 def libraries(request, tmp_path_factory):
     """(with symbols, stripped)"""
-    if not shutil.which("g++") or not shutil.which("strip"):
-        pytest.skip("no g++ and strip")
+    name, level = request.param
+    compiler = shutil.which(COMPILERS[name])
+    if not compiler:
+        pytest.skip(f"no compiler: {name}")
     folder = tmp_path_factory.mktemp("stripped")
-    (folder / "a.cpp").write_text(SOURCE)
-    subprocess.run(
-        ["g++", request.param, "-shared", "-fPIC", "-fvisibility=hidden", "-o", folder / "a.so", folder / "a.cpp"], check=True
-    )
-    subprocess.run(["strip", "-o", folder / "b.so", folder / "a.so"], check=True)
+    (folder / "a.c").write_text(SOURCE)
+    for name, options in (("a.so", []), ("b.so", ["-s"])):
+        words = [
+            compiler,
+            level,
+            *options,
+            "-shared",
+            "-nostdlib",
+            "-fPIC",
+            "-fvisibility=hidden",
+            "-o",
+            folder / name,
+            folder / "a.c",
+        ]
+        subprocess.run(words, check=True)
     return Elf(str(folder / "a.so")), Elf(str(folder / "b.so"))
 
 
 def test_host_functions_and_the_runtimes_functions_are_found(libraries):
     whole, bare = libraries
     assert not bare.has_static_symbols
-    code = stripped.code_of(bare)
-    if code is None:
-        pytest.skip("only code of x86-64 is understood")
+    code = code_of(bare)
     assert {whole.function_from(a): name for a, name in code.host_functions().items()} == {
         n: n for n in ("_ZN4vllm25paged_attention_v1_kernelIfEEvPT_", "_ZN4vllm25paged_attention_v1_kernelIdEEvPT_")
     }
@@ -71,18 +83,9 @@ def test_host_functions_and_the_runtimes_functions_are_found(libraries):
         "cudaLaunchKernel": "first",
         "cudaLaunchKernelExC": "second",
     }
-    for host in code.host_functions():
-        (pair,) = set(code.handles(host + 4))
-        assert pair[1] == host and pair[0] in {value for name, value, size in objects(whole.path)}
-
-
-def objects(path):
-    text = subprocess.run(["nm", path], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return [
-        (line.split()[2], int(line.split()[0], 16), 0)
-        for line in text.splitlines()
-        if len(line.split()) == 3 and line.split()[1] in "bBdDuV"
-    ]
+    for host, name in code.host_functions().items():
+        handle = whole.symbol("of_float_handle" if "If" in name else "of_double_handle")
+        assert handle and set(code.handles(host + 4)) == {(handle, host)}
 
 
 def test_instructions_are_as_long_as_objdump_says():

@@ -33,6 +33,14 @@ class Record(layer_records.Record):
         return None if value is None else arrays.Source(value.shape, DTYPES[row["dtype"]], row["path"], lambda box: value[box])
 
 
+class Apart(Record):
+    """Of modules that return several tensors: their places are in the names of the arrays."""
+
+    def values(self, row):
+        value = self.arrays[row["path"] + row["output"]]
+        return arrays.Source(value.shape, DTYPES[row["dtype"]], row["path"], lambda box: value[box])
+
+
 def compare(left, right, **more):
     return layer_compare.compare_sides(layer_compare.Side(left), layer_compare.Side(right), **more)
 
@@ -70,6 +78,40 @@ def test_half_precision_explains_more_than_single(x):
     assert single["first"] is not None
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_roundings_add_up_from_layer_to_layer_and_a_layer_that_is_another_one_is_named(x, seed):
+    """Two programs that round each in its own way at every layer, and the same with one layer that adds more than that; a layer
+    that adds as little as that is named where all before it are equal."""
+    rng, layers = numpy.random.default_rng(seed), 48
+    harmed = int(rng.integers(4, layers))
+
+    def record(label, noise, harm=0.0):
+        own, value = numpy.random.default_rng(seed + 1), x.astype("float64")
+        found = {}
+        for layer in range(layers):
+            value = value * (1 + noise * own.standard_normal(value.shape))
+            if layer == harmed:
+                value = value * (1 + harm * numpy.sign(own.standard_normal(value.shape)))
+            found[f"layers.{layer}"] = value.astype("float32")
+        return Record(label, found)
+
+    plain = record("P", 0.0)
+    sound = compare([record("TP0", 4e-6)], [plain])
+    last = sound["rows"][-1]
+    assert sound["first"] is None and last["relative"] > layer_compare.TOLERANCE["float32"], last
+    assert compare([record("TP0", 4e-6, 1e-3)], [plain])["first"]["path"] == f"layers.{harmed}"
+    assert compare([record("TP0", 0.0, 1.5e-5)], [plain])["first"]["path"] == f"layers.{harmed}"
+    assert compare([record("TP0", 4e-6)], [plain], tolerance=1e-5)["first"] is not None  # as strict as one says
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_zeros_of_another_sign_explain_nothing_behind_them(x, saved):
+    left, right = (
+        Record(label, {"a": zero * numpy.ones_like(x), "b": y}, saved) for label, zero, y in (("L", 0.0, x), ("R", -0.0, 2 * x))
+    )
+    assert compare([left], [right])["first"]["path"] == "b"
+
+
 @pytest.mark.parametrize("saved", [True, False])
 def test_ranks_pieces_are_put_together_as_the_layer_cuts_them(x, saved):
     """A fused layer of parts 12, 8 and 4 wide on two ranks; one whose second and third part both ranks have; one cut plainly."""
@@ -104,6 +146,32 @@ def test_ranks_that_differ_among_themselves_and_rank_by_rank(x):
     good = [Record("TP0", {"part": x[:, :12]}), Record("TP1", {"part": x[:, 12:]})]
     bad = [Record("TP0", {"part": x[:, :12]}), Record("TP1", {"part": x[:, 12:] * 2})]
     assert compare(good, bad)["first"]["rank"] == 1
+
+
+def test_what_ranks_leave_to_the_next_layer_to_add_up(x):
+    """A row-parallel layer that returns each rank's summand, against the sum; and one whose sum is another."""
+    parts = [Record("TP0", {"o_proj": x / 3, "norm": x}), Record("TP1", {"o_proj": x - x / 3, "norm": x})]
+    for sides in ((parts, [Record("one", {"o_proj": x, "norm": x})]), ([Record("one", {"o_proj": x, "norm": x})], parts)):
+        found = compare(*sides)
+        assert found["first"] is None and [row["path"] for row in found["rows"]] == ["o_proj", "norm"]
+        assert found["rows"][0]["why"] == "the ranks' outputs added up"
+    wrong = [parts[0], Record("TP1", {"o_proj": x * numpy.float32(0.68), "norm": x})]
+    assert compare(wrong, [Record("one", {"o_proj": x, "norm": x})])["first"]["path"] == "o_proj"
+
+
+@pytest.mark.parametrize("kind", ["RowParallelLinear", "Linear"])
+def test_summands_are_not_told_from_another_output_where_values_were_not_saved(x, kind):
+    parts, one = (
+        [Record(label, {"o_proj": value, "norm": x}, saved=False) for label, value in held]
+        for held in ((("TP0", x / 3), ("TP1", x - x / 3)), (("one", x),))
+    )
+    for record in (*parts, *one):
+        record.rows[0]["type"] = kind
+    found = compare(parts, one)
+    if kind == "Linear":  # each rank has the whole of it, and they differ
+        assert found["first"]["path"] == "o_proj"
+    else:
+        assert found["first"] is None and "not compared" in found["rows"][0]["why"]
 
 
 def test_a_rank_against_another_has_parts_of_its_own_that_are_no_difference(x):
@@ -195,11 +263,6 @@ def named(record, **names):
 def test_a_residual_apart_is_added_and_what_is_returned_beside_a_tensor_is_left_over(x):
     """An engine's layer returns ([0] hidden, [1] residual), its norm too: of that the first is meant."""
 
-    class Apart(Record):
-        def values(self, row):
-            value = self.arrays[row["path"] + row["output"]]
-            return arrays.Source(value.shape, DTYPES[row["dtype"]], row["path"], lambda box: value[box])
-
     engine = Apart("TP0", {"model.0[0]": x, "model.0[1]": 2 * x, "model.0.norm[0]": x + 1, "model.0.norm[1]": x})
     for row in engine.rows:
         row["path"], row["output"] = row["path"][:-3], row["path"][-3:]
@@ -210,6 +273,28 @@ def test_a_residual_apart_is_added_and_what_is_returned_beside_a_tensor_is_left_
     assert found["only_a"] == ["model.0.norm[1]"] and found["only_b"] == []
     wrong = Record("plain", {"model.0": 3.1 * x, "model.0.norm": x + 1})
     assert compare([engine], [wrong])["first"]["path"] == "model.0"
+
+
+def test_layers_that_leave_the_residual_to_the_next_norm_have_no_counterpart(x):
+    """SGLang's: what they return is not the whole, against another program; against its own kind it is compared. A model returns
+    what its last norm does."""
+
+    def of(label, last):
+        rows = [("norm", "[0]", x), ("norm", "[1]", 2 * x), ("mlp", "", x), ("", "", last)]
+        outputs = {f"model.layers.{n}.{name}{output}": value for n in (0, 1) for name, output, value in rows}
+        outputs = {name.rstrip("."): value for name, value in outputs.items()}
+        record = Apart(label, {**outputs, "model.norm[0]": 5 * x, "model.norm[1]": 6 * x, "model": 5 * x})
+        for row in record.rows:
+            row["path"], _, output = row["path"].partition("[")
+            row["output"] = output and "[" + output
+            row["type"] = "RMSNorm" if "norm" in row["path"] else "Layer"
+        return record
+
+    plain = Record("plain", {"model.layers.0": 9 * x, "model.layers.0.mlp": x, "model.norm": 5 * x, "model": 5 * x})
+    found = compare([of("TP0", 3 * x)], [plain])
+    assert found["first"] is None and "model.layers.0" in found["only_b"]
+    assert [row["path"] for row in found["rows"]] == ["model.layers.0.mlp", "model.norm", "model"]
+    assert compare([of("TP0", 3 * x)], [of("TP0", 7 * x)])["first"]["path"] == "model.layers.0"
 
 
 def test_modules_of_one_path_that_do_something_else_are_left_over(x):

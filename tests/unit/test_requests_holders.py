@@ -1,8 +1,9 @@
 """Who must act for a request that stands: a long step, an answer lost on its way, a loop that does not turn, a task that ended, a
 transfer, a grammar; each by construction, with its decoys. No process is looked at."""
 
+from gdbext.commands import llm_requests
 from gdbext.engines.sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
-from gdbext.kvcache.model import Request
+from gdbext.kvcache.model import Cache, Request
 from gdbext.requests import collect, watch
 from gdbext.requests.join import join
 from gdbext.requests.model import BEHIND, LOST, MOVING, PARKED, QUEUED
@@ -181,3 +182,13 @@ def test_a_watch_over_requests_notices_one_that_does_not_move(monkeypatch):
     looks = [Look("EngineCore", 2, "engine-core", notes=["EngineCore: torn"])]
     now[0] = 60.0
     assert watching.look(8.0) == ""  # it was not read
+
+
+def test_a_request_that_has_ended_since_the_looks_is_not_among_those_that_run():
+    before, now = ([front(awaited("a", n)), core(runs("a", n), runs("b", n))] for n in (1, 2))
+    held = collect.Custody("vllm", now, join(now, before), [], [])
+    cache = Cache("vllm", "0.32", pools=[], groups=[], requests=[Request("b", queue="running")])
+    assert [r["request_id"] for r in llm_requests._joined(held, [({2}, cache)])[0]] == ["b"]
+    assert [r["request_id"] for r in llm_requests._joined(held, [({9}, cache)])[0]] == ["b", "a"]  # another scheduler's
+    stands = collect.Custody("vllm", now, join(now, now), [], [])  # it does not move: it has not ended
+    assert {r["request_id"] for r in llm_requests._joined(stands, [({2}, cache)])[0]} == {"a", "b"}

@@ -54,6 +54,7 @@ def test_without_an_engine_that_is_said(machine):
     status, _, error = outside.perform(table.load("llm-kv"), "", Session())
     assert status == 1 and "no engine's scheduler is running here" in error
     assert not outside.needs_gdb(table.load("llm-requests"), "")
+    assert not outside.needs_gdb(table.load("pytensors"), "-ranks") and outside.needs_gdb(table.load("pytensors"), "-nan")
 
 
 def test_a_label_of_two_engines_is_named_by_engine():

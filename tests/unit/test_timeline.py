@@ -218,6 +218,14 @@ def test_a_step_is_what_is_done_between_two_waits():
     ] == ["steps"]
 
 
+def test_what_a_rank_did_in_a_step_is_not_what_it_did_before():
+    """It stood in the same calls already, and waited there."""
+    rec = acted([(5, "main work", RUNNING), (40, "main meet", LOCK), (15, "main meet", recording.STOPPED), *WORK * 4])
+    ((_, frame, state, part),) = steps.what_others_did(rec, 0.44, 0.62)
+    assert (frame.function, state) == ("meet", recording.STOPPED) and 0.8 < part < 1
+    assert [s for _, _, s, _ in steps.what_others_did(rec, 0.1, 0.62)] == [LOCK]
+
+
 def test_a_collection_and_a_kept_gil_explain_what_stands_meanwhile():
     work = [*WORK * 4, (20, "main slow", RUNNING), *WORK * 4]
     waits = [(40, "other ask", recording.SLEEP), (20, "other ask", GIL), (40, "other ask", recording.SLEEP)]
@@ -252,20 +260,38 @@ def test_the_rank_that_others_wait_for_is_the_late_one_and_why():
     assert [(e["name"], e["pid"], e["args"]["waiting"]) for e in events] == [("stall: late-rank", 12, "R0 R1")]
 
 
-def test_a_rank_that_is_stopped_is_late_for_who_runs_in_a_circle_until_it_goes_on():
-    step = [(5, "main work", RUNNING), (3, "main reduce", RUNNING)]
+@pytest.mark.parametrize("state,stall", [(RUNNING, "spin"), (LOCK, "lock")])
+def test_a_rank_that_is_stopped_where_ranks_meet_is_late_for_who_stands_there_until_it_goes_on(state, stall):
+    step = [(5, "main work", RUNNING), (3, "main reduce", state)]
     stands = [*step * 4, (5, "main work", RUNNING), (30, "main reduce", recording.STOPPED), *step * 4]
-    for circle, said in (
-        (30, [("late-rank", "R1", ("R0",), "stopped")]),
-        (14, [("spin", "R0", (), ""), ("stopped", "R1", (), "")]),
+    alone = [(stall, "R0", (), ""), ("stopped", "R1", (), "")]
+    for before, length, place, said in (
+        (5, 30, "main reduce", [("late-rank", "R1", ("R0",), "stopped")]),
+        (0, 35, "main reduce", [("late-rank", "R1", ("R0",), "stopped")]),
+        (5, 14, "main reduce", alone),
+        (5, 30, "main plan", alone if state == LOCK else [("late-rank", "R1", ("R0",), "stopped")]),
     ):
-        rec = acted([*step * 4, (5, "main work", RUNNING), (circle, "main reduce", RUNNING), *step * 6], label="R0", looks=99)
+        rec = acted([*step * 4, (before, "main work", RUNNING), (length, place, state), *step * 6], label="R0", looks=99)
         process = ProcessTrack("R1", 11)
         process.begins, process.ends, process.finish = rec.processes[0].begins, rec.processes[0].ends, 0.99
         process.threads, process.gc = [did_it(rec, stands, 11)], Changes([(0, 0)])
         rec.processes.append(process)
         found = sorted((s.cause, s.process.label, s.waiting, s.why) for s in stalls.find(rec))
-        assert found == said, found
+        assert found == said, (place, found)
+
+
+@pytest.mark.parametrize("state,said", [(recording.STOPPED, [("stopped", "R1")]), (recording.NETWORK, [("late-rank", "R0")])])
+def test_a_rank_that_is_held_where_ranks_meet_waits_for_nobody(state, said):
+    """What another did meanwhile, and ended as it went on, did not keep it."""
+    step = [(5, "main work", RUNNING), (3, "main meet", recording.NETWORK)]
+    at_work = [*step * 4, (5, "main work", RUNNING), (30, "main plan", recording.POLL), *step * 4]
+    rec = acted(at_work, label="R0", looks=95)
+    process = ProcessTrack("R1", 11)
+    process.begins, process.ends, process.finish = rec.processes[0].begins, rec.processes[0].ends, 0.95
+    held = did_it(rec, [*step * 4, (5, "main work", RUNNING), (30, "main meet", state), *step * 4], 11)
+    process.threads, process.gc = [held], Changes([(0, 0)])
+    rec.processes.append(process)
+    assert [(s.cause, s.process.label) for s in stalls.find(rec)] == said
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------------

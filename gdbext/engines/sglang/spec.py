@@ -70,6 +70,7 @@ class Sglang(EngineSpec):
 
     kv_module = "kv"
     requests_module = "requests"
+    grammar_module = "grammar"
     kv_releases = "SGLang 0.4.3 to 0.5.23"
     kv_newest = (0, 5, 23)
     # Req, TokenizedGenerateReqInput, ScheduleBatch, SamplingParams

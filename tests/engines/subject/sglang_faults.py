@@ -8,9 +8,13 @@ detokenizer in an endless loop, "step-loops" the scheduler, "server-loops" the e
 that of the router of several tokenizer workers; "deaf" ends the task that takes the answers in. A loop ends when the file of the
 folder that is called as the id is removed; what was lost, the tokenizer manager would keep for ever: it forgets it when all
 requests are aborted.
+
+The file `masks` of the folder gets a line for each step of requests with a grammar: {row of the batch: the tokens that its mask
+left}.
 """
 
 import itertools
+import json
 import os
 import sys
 import time
@@ -102,12 +106,25 @@ def multi_tokenizer(module):
     module.async_sock_recv = async_sock_recv
 
 
+def base_grammar_backend(module):
+    original = module.GrammarMask.apply
+
+    def apply(self, logits):
+        original(self, logits)
+        left = {row: values.isfinite().nonzero().flatten().tolist() for row, values in enumerate(logits)}
+        with open(os.path.join(FOLDER, "masks"), "a") as f:
+            f.write(json.dumps({row: tokens for row, tokens in left.items() if len(tokens) < logits.shape[1]}) + "\n")
+
+    module.GrammarMask.apply = apply
+
+
 PATCHES = {
     "sglang.srt.managers.scheduler": scheduler,
     "sglang.srt.managers.scheduler_components.output_streamer": output_streamer,
     "sglang.srt.managers.detokenizer_manager": detokenizer_manager,
     "sglang.srt.managers.tokenizer_manager": tokenizer_manager,
     "sglang.srt.managers.multi_tokenizer_mixin": multi_tokenizer,
+    "sglang.srt.constrained.base_grammar_backend": base_grammar_backend,
 }
 
 

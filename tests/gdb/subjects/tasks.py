@@ -126,9 +126,12 @@ def task(name, coroutine):
     return found
 
 
+RING = {}  # asyncio knows its tasks by weak references only
+
+
 def start_ring():
     """Three tasks that wait for each other."""
-    others = {}
+    others = RING
     others.update(a=task("ring a", ring(others, "b")), b=task("ring b", ring(others, "c")), c=task("ring c", ring(others, "a")))
 
 

@@ -1,0 +1,69 @@
+"""The grammar that a request's answer must follow (structured output: JSON, a regular expression), and the mask of tokens that it
+leaves for the next one. What an engine's `grammar` module reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional
+
+from ..errors import GdbextError
+from ..torch.tensor_impl import read_tensor
+from .objects import settled_frames
+
+if TYPE_CHECKING:
+    from ..cpython.objects import Object
+    from ..cpython.runtime import Runtime
+
+COMPILING, READY, ENDED, FAILED = "compiling", "ready", "ended", "failed"
+
+
+@dataclasses.dataclass
+class Grammar:
+    """`backend`: its class, '' while it is compiled; `state`: one of the above; `accepted`: how many tokens it has taken, None
+    where it does not count; `vocabulary`: of how many tokens the mask is; `allowed`: ids of those that it leaves, None where no
+    mask can be read, `why`."""
+
+    state: str
+    backend: str = ""
+    accepted: Optional[int] = None
+    vocabulary: Optional[int] = None
+    allowed: Optional[List[int]] = None
+    why: str = ""
+
+    def read_mask(self, rt: Runtime, mask: Object, row: int) -> None:
+        """Fills in `allowed` from a row of a mask as xgrammar and llguidance have it: int32 words, a bit for each token."""
+        try:
+            tensor = read_tensor(rt, mask.address)
+            if tensor.unavailable:
+                raise GdbextError(tensor.unavailable)
+            shape, stride = tensor.shape or (), tensor.stride or ()
+            if tensor.dtype.name != "int32" or len(shape) != 2 or stride[1] != 1 or row >= shape[0]:
+                raise GdbextError(f"a mask of {tensor.dtype.name} {list(shape)} is not one of packed bits")
+            data = rt.target.read(tensor.data_ptr + 4 * row * stride[0], 4 * shape[1])
+        except GdbextError as e:
+            self.why = str(e)
+            return
+        end = min(8 * len(data), self.vocabulary or 8 * len(data))
+        bits = [8 * place + bit for place, byte in enumerate(data) for bit in range(8) if byte >> bit & 1]
+        self.vocabulary, self.allowed = end, [token for token in bits if token < end]
+
+
+def variables(rt: Runtime, *names: str) -> Iterator[Dict[str, Object]]:
+    """{name: Object} of the local variables of these names, for each frame that has one that is not None."""
+    for frames in settled_frames(rt):
+        for frame in frames:
+            try:
+                held = [(name, value) for name, value in frame.locals() if name in names]
+            except GdbextError:
+                continue
+            found = {name: value for name, value in held if hasattr(value, "is_none") and not value.is_none()}
+            if found:
+                yield found
+
+
+def compiled(made: Object) -> Optional[Object]:
+    """A grammar that may be compiled in another thread (a Future): what came of it, None before."""
+    if made.type_name != "Future":
+        return made
+    result = made.attr("_result")
+    return None if result.is_none() else result

@@ -1,0 +1,162 @@
+"""`stripped.Code` of aarch64: the same search in code whose instructions are 32-bit words.
+
+Arm Architecture Reference Manual for A-profile, C4.1 (encodings); AAPCS64, 6.1.1 (registers that a call may change).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterable, Iterator
+
+from .stripped import MAX_FUNCTION, Code, put
+
+CALL_SPOILS = (*range(19), 30)
+SP, FP = 31, 29
+REACH = 64  # instructions between the two that make an address
+_ADRP = re.compile(rb"[\x90\xb0\xd0\xf0]")  # the highest byte of an adrp
+
+
+class Arm64Code(Code):
+    ARGUMENTS = (0, 1, 2, 3)
+    R_GLOB_DAT, R_RELATIVE = 1025, 1027  # R_AARCH64_*
+
+    def mentions(self, wanted: Iterable[int]) -> list[tuple[int, int]]:
+        """As `Code.mentions`, by the adrp that makes an address's page and the add behind it."""
+        found, pages = [], {address >> 12 for address in wanted}
+        for vaddr, offset, size in self.text:
+            data = bytes(self.elf.data[offset : offset + size])
+            for m in _ADRP.finditer(data[3::4]):
+                at, word = m.start() * 4, int.from_bytes(data[m.start() * 4 : m.start() * 4 + 4], "little")
+                page = _page(word, vaddr + at)
+                if page >> 12 in pages:
+                    found += [(where, a) for where, a in _sums(data, at, word & 31, page, vaddr) if a in wanted]
+        return found
+
+    def calls(self, vaddr: int) -> Iterator[dict[Any, Any]]:
+        """As `Code.calls`."""
+        known, left, ended = {}, {}, False  # left: {address: what was known where a branch goes there}
+        for here, word in self._words(self.frames.extent(vaddr)):
+            if ended:  # what follows is reached by a branch alone
+                known, ended = left.pop(here, {}), False
+            to = _branch(word)
+            if to > 0:
+                left.setdefault(here + to, dict(known))
+            if word & 0xFC000000 == 0x94000000 or word & 0xFFFFFC1F == 0xD63F0000:  # bl, blr
+                yield dict(known)
+                for register in CALL_SPOILS:
+                    known.pop(register, None)
+            elif word & 0xFC000000 == 0x14000000 or word & 0xFF9FF000 == 0xD61F0000:  # b; br, ret
+                ended = True
+            elif not to:
+                self._follow(known, word, here)
+
+    def _words(self, extent):
+        if extent is None or not 0 < extent[1] - extent[0] <= MAX_FUNCTION:
+            return
+        code = self.elf.at(extent[0], extent[1] - extent[0]) or b""
+        for at in range(0, len(code) - 3, 4):
+            yield extent[0] + at, int.from_bytes(code[at : at + 4], "little")
+
+    def _follow(self, known, word, here):
+        """As `Code._step`. Of an instruction that is not understood the lowest five bits name the register that it may write."""
+        target, source = word & 31, word >> 5 & 31
+        if word & 0x9F000000 == 0x90000000:  # adrp
+            known[target] = _page(word, here)
+        elif word & 0xFF800000 == 0x91000000:  # add x, x, #
+            base = known.get(source)
+            put(known, target, None if base is None or source == SP else base + _immediate(word))
+            _forget_slots(known, target)
+        elif word & 0xFFE0FFE0 == 0xAA0003E0:  # mov x, x
+            put(known, target, known.get(word >> 16 & 31))
+        elif word & 0x7F800000 == 0x52800000:  # movz
+            known[target] = (word >> 5 & 0xFFFF) << 16 * (word >> 21 & 3)
+        elif word & 0xFFC00000 == 0xF9400000:  # ldr x, [x, #]
+            place = (word >> 10 & 0xFFF) * 8
+            value = known.get((source, place)) if source in (SP, FP) else None
+            if value is None and isinstance(known.get(source), int):
+                value = self.pointer(known[source] + place)
+            put(known, target, value)
+        elif word & 0xFFC00000 == 0xF9000000:  # str x, [x, #]
+            put(known, (source, (word >> 10 & 0xFFF) * 8), known.get(target))
+        elif word & 0x3E000000 == 0x28000000:  # ldp, stp
+            self._pair(known, word)
+        elif not _stores(word):
+            known.pop(target, None)
+            _forget_slots(known, target)
+        elif word & 0x3B200400 == 0x38000400:  # str with an index, which is another one afterwards
+            known.pop(source, None)
+            _forget_slots(known, source)
+
+    def _pair(self, known, word):
+        base, place = word >> 5 & 31, _signed(word >> 15 & 0x7F, 7)
+        registers, written = (word & 31, word >> 10 & 31), word & 0x01800000 != 0x01000000  # the base, but for a plain offset
+        for n, register in enumerate(registers):
+            slot = (base, (place + n) * 8)
+            if word & 0x400000:
+                put(known, register, known.get(slot) if word >> 30 == 2 else None)
+            else:
+                put(known, slot, known.get(register) if word >> 30 == 2 and not written else None)
+        if written:
+            known.pop(base, None)
+            _forget_slots(known, base)
+
+    def _holds_number(self, extent, number):
+        numbers = {}
+        for _, word in self._words(extent):
+            target = word & 31
+            if _stores(word):
+                if numbers.get(target) == number or word & 0x3E000000 == 0x28000000 and numbers.get(word >> 10 & 31) == number:
+                    return True
+            elif word & 0x7F800000 == 0x52800000:
+                numbers[target] = (word >> 5 & 0xFFFF) << 16 * (word >> 21 & 3)
+            else:
+                numbers.pop(target, None)
+        return False
+
+
+def _branch(word):
+    """How far a b, b.cond, cbz, cbnz, tbz or tbnz goes, in bytes; 0 for another instruction."""
+    if word & 0xFC000000 == 0x14000000:
+        return _signed(word & 0x3FFFFFF, 26) * 4
+    if word & 0xFF000000 == 0x54000000 or word & 0x7E000000 == 0x34000000:
+        return _signed(word >> 5 & 0x7FFFF, 19) * 4
+    return _signed(word >> 5 & 0x3FFF, 14) * 4 if word & 0x7E000000 == 0x36000000 else 0
+
+
+def _signed(value, bits):
+    return (value ^ 1 << bits - 1) - (1 << bits - 1)
+
+
+def _page(word, here):
+    """The page that an adrp at `here` makes."""
+    return (here & ~0xFFF) + (_signed((word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3, 21) << 12)
+
+
+def _immediate(word):
+    """Of an add with one."""
+    return (word >> 10 & 0xFFF) << (12 if word >> 22 & 1 else 0)
+
+
+def _sums(data, at, register, page, vaddr):
+    """`[(address of the add, sum)]` behind an adrp at `at`, until its register is made anew."""
+    for place in range(at + 4, min(at + 4 * REACH, len(data) - 3), 4):
+        word = int.from_bytes(data[place : place + 4], "little")
+        if word & 0xFF8003E0 == 0x91000000 | register << 5:
+            yield vaddr + place, page + _immediate(word)
+        if word & 0x9F00001F == 0x90000000 | register:
+            return
+
+
+def _stores(word):
+    """Whether it stores general registers: a str, stur or stp."""
+    return (
+        word & 0x3B000000 == 0x39000000
+        and not word & 0xC00000
+        or (word & 0x3B200000 == 0x38000000 and not word & 0xC00000 or word & 0x3E400000 == 0x28000000)
+    )
+
+
+def _forget_slots(known, register):
+    if register in (SP, FP):
+        for key in [k for k in known if isinstance(k, tuple) and k[0] == register]:
+            del known[key]
