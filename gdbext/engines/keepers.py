@@ -73,20 +73,7 @@ def key_of(frames: List[PyFrame], turns_in: Callable[[PyFrame], bool]) -> Any:
     """What tells two moments of a thread apart: where it stands, with its variables, inside of the loop's own frames, which are
     the same at each turn."""
     count = next((i for i, f in enumerate(frames) if turns_in(f)), len(frames))
-    inside = frames[:count]
-    return tuple((code, at, (words, _numbers(f))) for (code, at, words), f in zip(stack_key(inside), inside))
-
-
-def _numbers(frame: PyFrame) -> List[int]:
-    """The ints among a frame's variables: a counter comes round to the same place in memory at every second step."""
-    found = []
-    for _, value in frame.locals():
-        try:
-            if hasattr(value, "isa") and value.type_name == "int":
-                found.append(value.integer())
-        except GdbextError:  # it changes while it is read, or is no object yet
-            continue
-    return found
+    return stack_key(frames[:count])
 
 
 def loop_keeper(rt: Runtime, name: str, loop: int) -> Keeper:

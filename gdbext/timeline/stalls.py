@@ -381,9 +381,9 @@ class Finder:
                 return
         thread = one.threads[0]
         own = Stall("late-rank", segment.begin, segment.end, one, thread, self._seen(one, thread, segment.begin, segment.end))
-        why = next((s.cause for s in found if s.process is one and _overlap(s, own) > MUCH * (s.end - s.begin)), "")
-        if not why:
-            why = STATES[self.state(one, thread, segment.begin, segment.end)]
+        longest = max((s for s in found if s.process is one), key=lambda s: _overlap(s, own), default=own)
+        known = longest is not own and _overlap(longest, own) > MUCH * (own.end - own.begin)
+        why = longest.cause if known else STATES[self.state(one, thread, own.begin, own.end)]
         late.append(own._replace(waiting=(waiting.label,), why=why))
 
 

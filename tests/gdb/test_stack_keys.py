@@ -1,0 +1,30 @@
+"""What tells two looks at a Python thread apart."""
+
+import time
+
+import pytest
+from harness.subjects import PYTHONS, running
+
+from gdbext.cpython.runtime import open_runtime
+from gdbext.cpython.stack_keys import advanced, stack_key
+from gdbext.errors import GdbextError
+
+LOOKS = 40
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_a_count_whose_numbers_lie_at_two_places_by_turns_goes_on_at_every_look(python):
+    with running(python, "counts.py") as (target, _):
+        rt, looks = open_runtime(target), []
+        for _ in range(LOOKS):
+            target.invalidate()
+            try:
+                looks.append(stack_key(rt.frames(rt.threads()[0])))
+            except GdbextError:  # it went on while it was read
+                continue
+            time.sleep(0.02)
+    counted = [next((key[2] for key in reversed(look) if key[2][1]), None) for look in looks if len(look) > 1]
+    counted = [key for key in counted if key is not None]
+    assert len(counted) > LOOKS // 2
+    assert len({words for words, _ in counted}) < len(counted)  # its words alone come again
+    assert all(advanced(pair) for pair in zip(looks, looks[1:]) if all(len(look) > 1 for look in pair))
