@@ -260,6 +260,19 @@ def test_the_rank_that_others_wait_for_is_the_late_one_and_why():
     assert [(e["name"], e["pid"], e["args"]["waiting"]) for e in events] == [("stall: late-rank", 12, "R0 R1")]
 
 
+@pytest.mark.parametrize("ran,held,why", [(24, 12, "spin"), (12, 24, "stopped")])
+def test_a_late_rank_was_late_for_what_it_did_for_most_of_the_time(ran, held, why):
+    step = [(5, "main work", RUNNING), (3, "main meet", recording.NETWORK)]
+    rec = acted([*step * 4, (5, "main work", RUNNING), (31, "main meet", recording.NETWORK), *step * 4], label="R0", looks=100)
+    process = ProcessTrack("R1", 11)
+    process.begins, process.ends, process.finish = rec.processes[0].begins, rec.processes[0].ends, 1.0
+    late = [*step * 4, (ran, "main slow", RUNNING), (held, "main plan", recording.STOPPED), *step * 4]
+    process.threads, process.gc = [did_it(rec, late, 11)], Changes([(0, 0)])
+    rec.processes.append(process)
+    (stall,) = [s for s in stalls.find(rec) if s.cause == "late-rank"]
+    assert (stall.process.label, stall.waiting, stall.why) == ("R1", ("R0",), why)
+
+
 @pytest.mark.parametrize("state,stall", [(RUNNING, "spin"), (LOCK, "lock")])
 def test_a_rank_that_is_stopped_where_ranks_meet_is_late_for_who_stands_there_until_it_goes_on(state, stall):
     step = [(5, "main work", RUNNING), (3, "main reduce", state)]
