@@ -30,7 +30,9 @@ def test_a_full_ring_and_the_reader_that_does_not_read(torch_python):
                 return len(found) == 1 and found[0].unread == [0, 10] and found[0].full == [1]
 
             eventually(full, "the ring to be full", 120)
-            (writer,), (reader,), (late,) = (ends(pid) for pid in (truth["writer"], *truth["readers"]))
+            pids = (truth["writer"], *truth["readers"])
+            eventually(lambda: all(len(ends(pid)) == 1 for pid in pids), "all to stand at the ring", 60)
+            (writer,), (reader,), (late,) = map(ends, pids)
             assert (
                 writer.reader is None
                 and (reader.reader, late.reader) == (0, 1)

@@ -23,8 +23,7 @@ def test_a_count_whose_numbers_lie_at_two_places_by_turns_goes_on_at_every_look(
             except GdbextError:  # it went on while it was read
                 continue
             time.sleep(0.02)
-    counted = [next((key[2] for key in reversed(look) if key[2][1]), None) for look in looks if len(look) > 1]
-    counted = [key for key in counted if key is not None]
+    counted = [next(key for key in reversed(look) if key.numbers) for look in looks if len(look) > 1]
     assert len(counted) > LOOKS // 2
-    assert len({words for words, _ in counted}) < len(counted)  # its words alone come again
+    assert len({key.words for key in counted}) < len(counted)  # its words alone come again
     assert all(advanced(pair) for pair in zip(looks, looks[1:]) if all(len(look) > 1 for look in pair))

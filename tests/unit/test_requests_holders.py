@@ -2,6 +2,7 @@
 transfer, a grammar; each by construction, with its decoys. No process is looked at."""
 
 from gdbext.commands import llm_requests
+from gdbext.cpython.stack_keys import FrameKey
 from gdbext.engines.sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from gdbext.kvcache.model import Cache, Request
 from gdbext.requests import collect, watch
@@ -40,7 +41,7 @@ def worker(main, rings=("psm_1",), pid=3, transfers=()):
 
 def at_work(turn, where="forward (model.py:7)"):
     """A thread in a function whose variables differ from turn to turn."""
-    return Keeper("main", MAIN, where, key=((1, 10, b"same"), (2, 20, b"%d" % turn)))
+    return Keeper("main", MAIN, where, key=(FrameKey(1, 10, b"same", ()), FrameKey(2, 20, b"%d" % turn, ())))
 
 
 def test_a_step_that_takes_long_accuses_nobody():
@@ -72,7 +73,7 @@ def test_a_front_end_that_takes_no_answers_in():
     ended = [front(awaited("a"), handler=Keeper("output_handler", None)), core()]
     (found,) = join(ended, ended)
     assert found.verdict == LOST and found.holder.data() == {"label": "frontend", "pid": 1, "thread": "output_handler"}
-    stuck = Keeper("output_handler", 1, "wait_in_loop (middleware.py:4)", key=((1, 10, b""),))
+    stuck = Keeper("output_handler", 1, "wait_in_loop (middleware.py:4)", key=(FrameKey(1, 10, b"", ()),))
     look = [front(awaited("a"), handler=stuck), core()]
     (found,) = join(look, look)
     assert found.verdict == BEHIND and found.holder.tid == 1 and "wait_in_loop" in found.evidence[0]
@@ -154,7 +155,7 @@ def test_what_was_seen_between_the_first_and_the_last_look_counts():
 
 def busy(callee, ran=None, runs=True):
     """An event loop's thread in the middle of a callback."""
-    return Keeper("output_handler", 1, f"{callee} (x.py:4)", key=((callee, 10, b""),), runs=runs, ran=ran)
+    return Keeper("output_handler", 1, f"{callee} (x.py:4)", key=(FrameKey(callee, 10, b"", ()),), runs=runs, ran=ran)
 
 
 def test_a_loop_that_runs_one_callback_after_the_other_or_has_no_processor_accuses_nobody():

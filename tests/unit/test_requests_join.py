@@ -3,6 +3,7 @@ looked at."""
 
 import pytest
 
+from gdbext.cpython.stack_keys import FrameKey
 from gdbext.engines.sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from gdbext.kvcache.model import Request
 from gdbext.requests.join import join, progress
@@ -171,7 +172,7 @@ def test_ten_thousand_requests_are_joined(count):
 # ---- SGLang's way: one thread takes in and schedules, one makes the text, one task takes the answers in ------------------------
 def key(place, *variables):
     """A stack's key: its loop, and the frame in which it stands, with their variables."""
-    return ((7, place, repr(variables).encode()), (1, 10, b"loop"))
+    return FrameKey(7, place, repr(variables).encode(), ()), FrameKey(1, 10, b"loop", ())
 
 
 def server(*sightings, stands="", task=True, woken=False, place=0):
