@@ -69,7 +69,10 @@ tell(runs_on=[subject.poll() is None, ptrace.status(subject.pid)["tracer"], ptra
 subject.kill()
 subject, truth = started("/repo/subjects/gil_states.py")
 time.sleep(2)
-ask(f"llm-snapshot {subject.pid} -o /tmp/gil")
-tell(gil=[{str(t["tid"]): t["gil"] for t in ask("pythreads -on /tmp/gil")["threads"]}, {k: v[1] for k, v in truth.items()}])
+truth, looks = {tid: state for tid, (_, state) in truth.items()}, []
+while len(looks) < 5 and looks[-1:] != [truth]:  # who waits asks again every 5 ms, and is in no wait for a moment
+    ask(f"llm-snapshot {subject.pid} -o /tmp/gil")
+    looks.append({str(t["tid"]): t["gil"] for t in ask("pythreads -on /tmp/gil")["threads"]})
+tell(gil=[looks, truth])
 subject.kill()
 tell(armed=watched(False), cleared=watched(True))
