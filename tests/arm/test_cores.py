@@ -1,12 +1,16 @@
 """Cores of arm64 interpreters that qemu's user mode wrote, read on another architecture, outside gdb and in it. (Beside this file
 `scripts/test arm` runs those of tests/gdb on objects, frames and layouts with such cores.)"""
 
+import json
 import os
+import subprocess
+import sys
+import time
 
 import pytest
 from harness.answers import answer
-from harness.gdb_run import run_gdb
-from harness.subjects import PYTHONS, running
+from harness.gdb_run import ROOT, run_gdb
+from harness.subjects import PYTHONS, SUBJECTS, running, spawned
 
 
 @pytest.fixture(scope="module", params=PYTHONS, ids=os.path.basename)
@@ -51,3 +55,19 @@ def test_who_holds_the_gil_and_who_waits_for_it(python, gdb_path):
         done = run_gdb(gdb_path, ["pythreads -json"], ["-core", target.path])
         for data in (answer(f"pythreads -on {target.path} -json"), done.json(0)):
             assert {thread["tid"]: thread["gil"] for thread in data["threads"]} == truth
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_a_core_of_another_architecture_is_read_on_aarch64(python, tmp_path):
+    """The pack itself runs on an arm64 interpreter; the process that was copied is of the machine on which the tests run."""
+    with spawned([sys.executable, os.path.join(SUBJECTS, "py_stacks.py")], ready="{") as process:
+        truth = json.loads(process.said)["threads"]
+        time.sleep(1)
+        taken = answer(f"llm-snapshot {process.pid} -o {tmp_path}/core -json")
+    assert taken["failed"] == []
+    words = [python, "-m", "gdbext", "llm-bt", "-all", "-on", f"{tmp_path}/core", "-json"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    found = python_stacks(json.loads(done.stdout))
+    assert len(truth) == 24 and {tid: found.get(tid) for tid in truth} == {
+        tid: [tuple(f[:3]) for f in frames] for tid, frames in truth.items()
+    }
