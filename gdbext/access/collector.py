@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from ..errors import GdbextError, NotFoundError
 from . import core_writer, identity, loaded, ptrace, remote_memory, resident, secrets
 from .model import PAGE, Mapping, Thread
-from .proc import ProcTarget, boot_id, parse_maps, read_maps, read_proc
+from .proc import ProcTarget, boot_id, parse_maps, process_clock, read_maps, read_proc
 from .working_set import MAX_PAGES, Copy, Recorder
 
 if TYPE_CHECKING:
@@ -128,12 +128,14 @@ class Collection:
     def _prefetch(self) -> None:
         """Reads until a pass finds no new page, so that the pages are learnt while the process runs, not while it is stopped."""
         for _ in range(PREFETCHES):
-            before = len(self.wanted)
+            before, ran = len(self.wanted), process_clock(self.pid)
             self.recorder.invalidate()
             self.read(self.recorder)
             if self.recorder.read_log.repeated and len(self.wanted) == before:
                 break
             self.recorder.read_log.repeated = True
+            if ran is not None and process_clock(self.pid) == ran:
+                break  # it did not run meanwhile: another pass would find the same
 
     def select_heap(self) -> int:
         """Chooses what is copied of other private memory; -> bytes that the snapshot will take at most."""

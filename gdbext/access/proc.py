@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, NotFoundError
@@ -145,6 +146,16 @@ def process_root(pid: int) -> str:
         except OSError:
             return ""
     return f"/proc/{pid}/root"
+
+
+def process_clock(pid: int) -> float | None:
+    """Seconds that all threads of a process have run, to the nanosecond; None where it is gone or the kernel does not tell.
+
+    Source: clock_getcpuclockid(3), Linux's include/linux/posix-timers_types.h (CPUCLOCK_SCHED)."""
+    try:
+        return time.clock_gettime(~pid << 3 | 2)
+    except OSError:
+        return None
 
 
 class ProcTarget(Target):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError
 from .frames import CO_FAST_CELL, CO_FAST_FREE
@@ -12,23 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class FrameKey(NamedTuple):
+@dataclass(frozen=True)
+class FrameKey:
     """One frame at one moment: the `words` of its variables, and `numbers`: ((index, value) of each int among them). These count
     only for `advanced`: a copy of a process may lack what is in all others."""
 
     code: int
     lasti: int
     words: bytes
-    numbers: tuple[tuple[int, int], ...]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FrameKey) and self[:3] == other[:3]
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self[:3])
+    numbers: tuple[tuple[int, int], ...] = field(compare=False)
 
 
 def stack_key(frames: Sequence[Any]) -> tuple[FrameKey, ...]:
@@ -45,10 +38,15 @@ def advanced(stacks: Sequence[Any]) -> bool:
         for one, other in zip(reversed(a), reversed(b)):
             if one.code != other.code:
                 break
-            known = dict(one.numbers)
-            if one.words != other.words or any(known.get(i, n) != n for i, n in other.numbers):
+            if one.words != other.words or _differ(one.numbers, other.numbers):
                 return True
     return False
+
+
+def _differ(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> bool:
+    """Whether an int that both know has another value."""
+    known = dict(one)
+    return any(known.get(i, n) != n for i, n in other)
 
 
 def _variables(frame: Any) -> tuple[bytes, tuple[tuple[int, int], ...]]:

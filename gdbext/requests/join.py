@@ -223,7 +223,7 @@ def _got_on(keys: Sequence[Any]) -> bool:
     """Whether the stacks of a thread, inside of its loop's own frames, show that it got on: another call out of that loop, or
     another value of a variable."""
     whole = [key for key in keys if key]
-    return any(a[-1][0] != b[-1][0] for a, b in zip(whole, whole[1:])) or advanced(whole)
+    return any(a[-1].code != b[-1].code for a, b in zip(whole, whole[1:])) or advanced(whole)
 
 
 def _starved(both: Sequence[Keeper]) -> bool:

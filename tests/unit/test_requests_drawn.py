@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from gdbext.cpython.stack_keys import FrameKey
 from gdbext.engines.sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from gdbext.kvcache.model import Request
 from gdbext.requests import collect
@@ -108,17 +109,18 @@ class Drawn:
             found.append(read(sum(one.role == read.__name__ for one in found)))
         return found, []
 
-    def thread(self, name, tid, stands, key, kind="thread"):
-        """One that does not rest."""
+    def thread(self, name, tid, stands, code, words, kind="thread"):
+        """One that does not rest, in a call of `code` with variables of `words`."""
+        key = (FrameKey(code, 1, words, ()),)
         return Keeper(name, tid, stands, key=key, kind=kind, runs=True, ran=self.now * self.share)
 
     def front(self, i):
         until, which = self.busy[i]
         keeper = Keeper("output_handler", 10 + i, kind="task")
         if self.hit("loop-blocked") and i == 0:
-            keeper = self.thread("output_handler", 10, "wait_in_loop", (("wait_in_loop", 1, b""),), "task")
+            keeper = self.thread("output_handler", 10, "wait_in_loop", "wait_in_loop", b"", "task")
         elif self.now < until:
-            keeper = self.thread("output_handler", 10 + i, "callback", ((f"callback {which % 3}", 1, b"%d" % which),), "task")
+            keeper = self.thread("output_handler", 10 + i, "callback", f"callback {which % 3}", b"%d" % which, "task")
         ended = Keeper("output_handler", None, kind="task") if self.hit("handler-ends") and i == 0 else keeper
         for one in self.asked:
             if one.place != "wire out" and not ((self.hit("handler-ends") or self.hit("loop-blocked")) and i == 0):
@@ -136,9 +138,9 @@ class Drawn:
         if i == 0 and self.hit("input-dies"):
             reader = Keeper("process_input_sockets", None)
         elif i == 0 and self.hit("input-loops"):
-            reader = self.thread("process_input_sockets", 30, "touch_for_ever", (("preprocess", 1, b"x"),))
+            reader = self.thread("process_input_sockets", 30, "touch_for_ever", "preprocess", b"x")
         elif self.rng.random() < 0.3:
-            reader = self.thread("process_input_sockets", 30 + i, "decode", (("decode", 1, b"%d" % self.rng.randrange(9)),))
+            reader = self.thread("process_input_sockets", 30 + i, "decode", "decode", b"%d" % self.rng.randrange(9))
         mine = [o for o in self.asked if o.replica == i and o.place in (INPUT, QUEUE, RUNNING, OUTPUT)]
         seen = [Sighting(o.name, o.place, o.place, progress=(o.computed, o.tokens), request=Request(o.name)) for o in mine]
         keepers = {QUEUE: main, RUNNING: main, INPUT: reader}
@@ -148,7 +150,7 @@ class Drawn:
         lost = i == 0 and self.hit("lost-answer")
         main = Keeper("main", 40 + i, "acquire_read", ring=f"steps {i}")
         if self.steps_on(i) and not lost:  # a step in which no variable changes
-            main = self.thread("main", 40 + i, "forward", (("execute_model", 1, b"%d" % self.steps[i]),))
+            main = self.thread("main", 40 + i, "forward", "execute_model", b"%d" % self.steps[i])
         return Look(f"DP{i}", 40 + i, "worker", ("worker",), [], {WORKER: main}, rings=(f"answers {i}",), replica=i)
 
 
