@@ -3,6 +3,7 @@ answer."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -167,7 +168,9 @@ def main(words: list[str]) -> int:
 def entry() -> None:
     """The program `gdbext` that pip installs."""
     try:
-        sys.exit(main(sys.argv[1:]))
+        status = main(sys.argv[1:])
+        gc.freeze()  # an interpreter that ends walks all objects: after an answer about many threads half a second
+        sys.exit(status)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # `| head` has gone; nothing is left to say

@@ -195,16 +195,18 @@ def _walk_cframes(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> Iterator
     cframe = t.u64(tstate + L["tstate.cframe"])
     address = t.u64(cframe + L["cframe.current_frame"]) if cframe else 0
     seen, size = set(), L["iframe.__size"]
+    code_at, lasti_at, previous_at, owner_at, entry_at = (
+        L["iframe." + name] for name in ("f_code", "prev_instr", "previous", "owner", "is_entry")
+    )
     while address and address not in seen and len(seen) < limit:
         seen.add(address)
         blob = t.read(address, size)
-        code = _word(blob, L["iframe.f_code"])
-        lasti = _word(blob, L["iframe.prev_instr"]) - (code + L["code.co_code_adaptive"])
-        owner, entry = blob[L["iframe.owner"]], blob[L["iframe.is_entry"]]
-        yield _step(rt, address, code, lasti, owner, anchors[group] if group < len(anchors) else 0)
-        if entry:
+        code = _word(blob, code_at)
+        lasti = _word(blob, lasti_at) - (code + L["code.co_code_adaptive"])
+        yield _step(rt, address, code, lasti, blob[owner_at], anchors[group] if group < len(anchors) else 0)
+        if blob[entry_at]:
             group += 1
-        address = _word(blob, L["iframe.previous"])
+        address = _word(blob, previous_at)
 
 
 def _walk_shims(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> list[RawFrame]:

@@ -136,6 +136,14 @@ class Samples:
         self.count, self.free, self.held, self.waited, self.seconds = 0, 0, {}, {}, 0.0
         self.switches: set[int] = set()
 
+    def __add__(self, other: Samples) -> Samples:
+        both = Samples()
+        both.count, both.free, both.seconds = self.count + other.count, self.free + other.free, self.seconds + other.seconds
+        both.switches = self.switches | other.switches
+        for mine, one, two in ((both.held, self.held, other.held), (both.waited, self.waited, other.waited)):
+            mine.update({tid: one.get(tid, 0) + two.get(tid, 0) for tid in (*one, *two)})
+        return both
+
     def starved(self) -> list[int]:
         """tids that waited for the lock and were never seen to hold it, the most patient first."""
         return sorted((tid for tid in self.waited if tid not in self.held), key=lambda tid: -self.waited[tid])

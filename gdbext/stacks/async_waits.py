@@ -190,13 +190,17 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
             edge = task.edge = edge_of(task.node, wait, name, task.top, "asyncio.")
             if wait.kind in ("Lock", "Semaphore", "Condition"):
                 _owner(edge, task, holders, node, wait.object.address)
-            others = [a for a in reachable.agents_of(wait.object.address) if a is not task]
-            others = [a for a in others if not waits_for(a, wait.object.address, ASYNCIO)]
+            others = _able(reachable, task, wait.object.address)
             if edge.owner is None and not edge.candidates:
                 edge.candidates = [node(a) for a in others]
                 edge.bystanders = [node(a) for a in others if not may_end(references, a.python, edge)]
         except GdbextError as e:
             found.partial.append(f"task {task.name}: {e}")
+
+
+def _able(reachable: Reachable, task: TaskState, address: int) -> list[Any]:
+    """Who can reach what a task waits for, and does not wait for it himself."""
+    return reachable.agents_of(address, lambda agent: agent is task or waits_for(agent, address, ASYNCIO))
 
 
 def _owner(edge: Edge, task: TaskState, holders: Holders, node: Any, address: int) -> None:

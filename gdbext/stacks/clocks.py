@@ -22,12 +22,12 @@ _EVERYBODYS = ("SIGINT", "SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL")
 
 @dataclass
 class Clock:
-    """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `state`, `sleeps`: times it went
-    to sleep of itself, -1 where it was not counted, `exact`: whether `run` counts nanoseconds, not ticks."""
+    """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `state` and `sleeps`, times that
+    it went to sleep of itself ("" and -1 where they were not read), `exact`: whether `run` counts nanoseconds, not ticks."""
 
     run: float
     queued: float
-    state: str
+    state: str = ""
     sleeps: int = -1
     exact: bool = True
 
@@ -37,35 +37,33 @@ class Clock:
         return self.run, 0 if self.exact else self.sleeps
 
 
-def clocks(pid: int, sleeps: bool = False, states: bool = True) -> dict[int, Clock]:
-    """{tid: Clock}; {} where the process is gone. `sleeps`: with the count of them, which costs as much as all the rest, and is
-    taken in any case where the kernel's other clock has ticks only; `states`: False where "" will do, which saves a file each."""
+def clocks(pid: int, whole: bool = True) -> dict[int, Clock]:
+    """{tid: Clock}; {} where the process is gone. Not `whole`: without states and sleeps where the rest tells who ran, which
+    saves a file each."""
     try:
         tids = [int(tid) for tid in os.listdir(f"/proc/{pid}/task")]
     except OSError:
         return {}
-    found = {tid: clock_of(pid, tid, sleeps, states) for tid in tids}
+    found = {tid: clock_of(pid, tid, whole) for tid in tids}
     return {tid: clock for tid, clock in found.items() if clock is not None}
 
 
-def clock_of(pid: int, tid: int, sleeps: bool = False, states: bool = True) -> Clock | None:
+def clock_of(pid: int, tid: int, whole: bool = True) -> Clock | None:
     """The `Clock` of one thread, as `clocks`; None where it has ended."""
     try:
-        run, queued, exact = 0.0, 0.0, True
+        found = Clock(0.0, 0.0)
         try:
-            run, queued = (int(n) / 1e9 for n in read_proc(pid, f"task/{tid}/schedstat").split()[:2])
-        except (GdbextError, ValueError):
-            exact = False
-        stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split() if states or not exact else [b""]
-        if not exact:
-            run = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-        return Clock(run, queued, stat[0].decode(), _sleeps(pid, tid) if sleeps or not exact else -1, exact)
+            found.run, found.queued = (int(n) / 1e9 for n in read_proc(pid, f"task/{tid}/schedstat").split()[:2])
+        except (GdbextError, ValueError):  # this kernel's other clock has ticks only
+            stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
+            found.run, found.exact = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK"), False
+        if whole or not found.exact:
+            status = read_proc(pid, f"task/{tid}/status")
+            found.state = status_field(status, b"State")[:1].decode()
+            found.sleeps = int(status_field(status, b"voluntary_ctxt_switches") or 0)
+        return found
     except (GdbextError, IndexError, ValueError):
         return None
-
-
-def _sleeps(pid: int, tid: int) -> int:
-    return int(status_field(read_proc(pid, f"task/{tid}/status"), b"voluntary_ctxt_switches") or 0)
 
 
 def state_of(pid: int) -> str:

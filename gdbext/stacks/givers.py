@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..errors import GdbextError
 from .python_waits import ASYNCIO, LIBRARY, path_of
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ def may_end(references: References, frames: Iterable[Any], edge: Edge) -> bool:
 def waits_for(agent: Any, address: int, library: tuple[str, ...]) -> bool:
     """Whether a thread or task itself stands in a wait, in a file of `library`, of this very object."""
     for frame in agent.python[:6]:
-        if path_of(frame).endswith(library):
-            me = dict(frame.locals()).get("self")
-            if getattr(me, "address", 0) == address:
+        try:
+            if path_of(frame).endswith(library) and getattr(dict(frame.locals()).get("self"), "address", 0) == address:
                 return True
+        except GdbextError:
+            continue  # what cannot be read is not known to wait
     return False

@@ -80,7 +80,7 @@ class Finder:
         self.view, self.rt, self.target = view, view.rt, view.target
         self.partial: dict[int, str] = {}
         self.references = references_of(view.rt)
-        self.reachable = Reachable(self.references, view.threads)
+        self.reachable = Reachable(self.references, [th for th in view.threads if not th.idle])
         self.holders = Holders(list(view.threads))
         self._free: dict[tuple[int, str], tuple[list[ThreadView], list[ThreadView]]] = {}
         self._locks: dict[Reach, list[tuple[str, Any, Any]]] = {}
@@ -293,7 +293,7 @@ class Finder:
 
     def _can_hold(self, owner: ThreadView, address: int) -> bool:
         inside = any(agent is owner for agent, _ in self.holders.of(WITH, address))
-        return inside or owner in self.reachable.agents_of(address)
+        return inside or any(self.references.name_of(frame, address) for frame in owner.python)
 
     def _called(self, thread: ThreadView, name: str) -> str:
         """What a lock is called; a logging handler's by its class."""
@@ -326,7 +326,7 @@ class Finder:
                 edge.candidates = [self.node(t) for t, _ in others]
                 edge.note = "one of them holds it: " + "; ".join(w for _, w in others[:4])
                 return edge
-        able = [th for th in self.reachable.agents_of(address) if th is not waiter and not th.idle]
+        able = self.reachable.agents_of(address, lambda th: th is waiter)
         if able:
             edge.candidates = [self.node(th) for th in able]
             edge.note = (
@@ -401,8 +401,7 @@ class Finder:
         """Its candidates: the threads that can reach the object, are no idle helpers and do not wait for it themselves."""
         key = edge.address, edge.how
         if key not in self._free:  # asked once for all who wait for it
-            reach = self.reachable.agents_of(edge.address)
-            able = [th for th in reach if not th.idle and not waits_for(th, edge.address, LIBRARY)]
+            able = self.reachable.agents_of(edge.address, lambda th: waits_for(th, edge.address, LIBRARY))
             self._free[key] = able, [th for th in able if not may_end(self.references, th.python, edge)]
         edge.candidates, edge.bystanders = ([self.node(th) for th in ths if th is not waiter] for ths in self._free[key])
 

@@ -14,6 +14,7 @@ from ..errors import GdbextError
 from ..torch import collectives
 from ..torch import tensor_impl as tensors
 from . import async_waits, ipc_locks, locks
+from .references import references_of
 from .threads import ProcessView, distributed_label, world
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ def _more(view: ProcessView, words: Sequence[str]) -> str:
             shm_rings.find(view.rt)
             collectives.find(view.rt)
         locks.find(view)
+        for thread in view.threads:  # who will be asked about is not known yet: whoever waits now may not when it is copied
+            for frame in thread.python:
+                references_of(view.rt).reaches(frame)
         if view.rt is not None:
             async_waits.read(view.name, view.rt, view.threads)
         ipc_locks.held_semaphores(view)

@@ -15,7 +15,7 @@ from ..cpython.objects import Object
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..cpython.runtime import Runtime
 
@@ -46,6 +46,7 @@ class References:
         self._globals: dict[int, Reach] = {}
         self._codes: dict[int, frozenset[str]] = {}
         self._locals: dict[Any, Reach] = {}
+        self._modules: set[int] = set()  # that were met: what is read of these differs by code
         self._frames: dict[int, tuple[Reach, Reach]] = {}
 
     def reaches(self, frame: Any) -> tuple[Reach, Reach]:
@@ -80,11 +81,15 @@ class References:
             variables = [(name, value) for name, value in frame.locals() if isinstance(value, Object) and not _is_leaf(value)]
         except GdbextError:
             return NOTHING
+        if not variables:
+            return NOTHING
         names = self.names(frame)
-        key = tuple([(name, value.address) for name, value in variables]), names
-        found = self._locals.get(key)
+        key = tuple([(name, value.address) for name, value in variables])
+        found = self._locals.get(key) or self._locals.get((key, names))
         if found is None:
-            found = self._locals[key] = Reach(self._expand(variables, names)) if variables else NOTHING
+            found = Reach(self._expand(variables, names))
+            of_modules = any(address in self._modules for address in found.paths)
+            self._locals[(key, names) if of_modules else key] = found
         return found
 
     def _globals_of(self, frame: Any) -> Reach:
@@ -124,6 +129,7 @@ class References:
         if found is None:
             try:
                 if obj.isa("module"):
+                    self._modules.add(obj.address)
                     key = (obj.address, names)  # of a module only the names that the code uses
                     found = self._children.get(key)
                 if found is None:
@@ -171,30 +177,34 @@ NOTHING = Reach([])
 
 
 class Reachable:
-    """Which agents (threads, or asyncio tasks: whatever has `python` frames) can reach which object: the index over all their
-    frames, built at its first use."""
+    """Which agents (threads, or asyncio tasks: whatever has `python` frames) can reach which object: an index over the frames of
+    those that were asked about."""
 
     def __init__(self, references: References, agents: Sequence[Any]) -> None:
         self.references, self.agents = references, agents
-        self._holders: dict[Reach, list[Any]] | None = None
+        self._left = list(agents)  # not in the index yet
+        self._holders: dict[Reach, list[Any]] = {}
         self._by_address: dict[int, list[Reach]] = {}
 
-    def agents_of(self, address: int) -> list[Any]:
-        """The agents some frame of which can name the object at `address`."""
-        if self._holders is None:
-            self._holders = self._index()
+    def agents_of(self, address: int, but: Callable[[Any], bool]) -> list[Any]:
+        """The agents some frame of which can name the object at `address`, but for those of which `but` is true: these are not
+        looked through."""
+        asked = [agent for agent in self._left if not but(agent)]
+        if asked:
+            new = {id(agent) for agent in asked}
+            self._left = [agent for agent in self._left if id(agent) not in new]
+            for agent in asked:
+                self._add(agent)
         found = {id(agent) for reach in self._by_address.get(address, ()) for agent in self._holders[reach]}
-        return [agent for agent in self.agents if id(agent) in found] if found else []
+        return [agent for agent in self.agents if id(agent) in found and not but(agent)] if found else []
 
-    def _index(self) -> dict[Reach, list[Any]]:
-        holders: dict[Reach, list[Any]] = {}
-        for agent in self.agents:
-            for reach in {reach: True for frame in agent.python for reach in self.references.reaches(frame)}:
-                holders.setdefault(reach, []).append(agent)
-        for reach in holders:
-            for address in reach.paths:
-                self._by_address.setdefault(address, []).append(reach)
-        return holders
+    def _add(self, agent: Any) -> None:
+        for reach in {reach: True for frame in agent.python for reach in self.references.reaches(frame)}:
+            if reach not in self._holders:
+                self._holders[reach] = []
+                for address in reach.paths:
+                    self._by_address.setdefault(address, []).append(reach)
+            self._holders[reach].append(agent)
 
 
 def _is_leaf(obj: Any) -> bool:

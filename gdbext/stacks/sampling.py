@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..access.proc import process_clock
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
@@ -191,40 +192,65 @@ def _watch(live: list[ProcessSamples], runtimes: dict[int, Runtime], seconds: fl
     began = time.monotonic()
     families = {s.pid: descendants(table, s.pid) for s in live}
     spent = {pid: cpu_of(pid) for pids in families.values() for pid in pids}
-    last: dict[int, dict[int, Clock]] = {}
-    for s in live:
-        s.before = last[s.pid] = clocks(s.pid, sleeps=True)
+    watches = [_Watch(s, runtimes.get(s.pid)) for s in live]
     for number in range(STACK_LOOKS):
-        for s in live:
-            rt = runtimes.get(s.pid)
-            if rt is None:
-                continue
-            now = clocks(s.pid, states=False) if number else s.before  # who has not run since stands where it stood
-            active = {tid for tid, c in now.items() if tid == s.pid or c.state == "R" or c.mark != _mark(last[s.pid], tid)}
-            last[s.pid] = now
-            _python_stacks(s, rt, active)
-            s.waited = s.waited or system_calls.waits_for_others(s.pid, rt.target.arch)
-            if number == 0:
-                s.first = {**_settled(rt), "taken": event_loops.callbacks_taken(rt)}
-            if s.first.get("tasks") is None:  # as they are at the first look at which they can be listed
-                s.first["tasks"] = async_waits.keys(rt)
-                if s.first["tasks"]:
-                    s.first["unread"] = _unread(system_calls.Files(s.pid).watched())
-            _gil(s, rt)
+        for watch in watches:
+            watch.look()
         left = began + seconds * (number + 1) / STACK_LOOKS - time.monotonic()
         if left > 0:
             time.sleep(left)
-    for s in live:
-        rt = runtimes.get(s.pid)
-        if rt is not None:
-            _last_look(s, rt)
-        s.after = clocks(s.pid, sleeps=True)
+    for s, watch in zip(live, watches):
+        watch.end()
         s.window = time.monotonic() - began
         s.children = {pid: cpu_of(pid) - spent[pid] for pid in families[s.pid] if state_of(pid) not in ("", "Z", "X")}
 
 
-def _mark(known: dict[int, Clock], tid: int) -> Any:
-    return known[tid].mark if tid in known else None
+class _Watch:
+    """The looks at one process; `rt`: None where it runs no Python that can be read."""
+
+    def __init__(self, s: ProcessSamples, rt: Runtime | None) -> None:
+        self.s, self.rt = s, rt
+        self.ran = process_clock(s.pid)
+        self.last = s.before = clocks(s.pid)
+        self.gil: gil.Samples | None = None
+
+    def look(self) -> None:
+        """Looks. Where no thread has run since the last look all is as it was."""
+        s, rt, first = self.s, self.rt, not self.s.first
+        if rt is None:
+            return
+        if first or self._runs():
+            now = s.before if first else clocks(s.pid, whole=False)  # who has not run since stands where it stood
+            _python_stacks(s, rt, {tid for tid, c in now.items() if tid == s.pid or c.state == "R" or c.mark != self._mark(tid)})
+            self.last = now
+            s.waited = s.waited or system_calls.waits_for_others(s.pid, rt.target.arch)
+            self.gil = _gil(rt)
+        elif s.stacks.get(s.pid):
+            s.stacks[s.pid].append(s.stacks[s.pid][-1])
+        if first:
+            s.first = {**_settled(rt), "taken": event_loops.callbacks_taken(rt)}
+        if s.first.get("tasks") is None:  # as they are at the first look at which they can be listed
+            rt.target.invalidate()
+            s.first["tasks"] = async_waits.keys(rt)
+            if s.first["tasks"]:
+                s.first["unread"] = _unread(system_calls.Files(s.pid).watched())
+        if self.gil is not None:
+            s.gil = self.gil if s.gil is None else s.gil + self.gil
+
+    def end(self) -> None:
+        """The last look."""
+        if self.rt is not None:
+            _last_look(self.s, self.rt)
+        self.s.after = clocks(self.s.pid)
+
+    def _runs(self) -> bool:
+        """Whether a thread may have run since this was asked last: one did by the kernel's clock, which says nothing of one that
+        is on a processor all the while and has not been counted yet."""
+        before, self.ran = self.ran, process_clock(self.s.pid)
+        return before is None or self.ran != before or any(c.state == "R" for c in self.s.before.values())
+
+    def _mark(self, tid: int) -> Any:
+        return self.last[tid].mark if tid in self.last else None
 
 
 def _last_look(s: ProcessSamples, rt: Runtime) -> None:
@@ -351,17 +377,8 @@ def _python_stacks(s: ProcessSamples, rt: Runtime, active: set[int]) -> None:
             s.stacks.setdefault(py.tid, []).append(("torn", time.monotonic()))  # it changed while it was read: it moves
 
 
-def _gil(s: ProcessSamples, rt: Runtime) -> None:
+def _gil(rt: Runtime) -> gil.Samples | None:
     try:
-        got = gil.sample(rt, GIL_LOOKS // STACK_LOOKS, 0.005)
+        return gil.sample(rt, GIL_LOOKS // STACK_LOOKS, 0.005)
     except GdbextError:
-        return
-    if s.gil is None:
-        s.gil = got
-        return
-    s.gil.count += got.count
-    s.gil.free += got.free
-    s.gil.switches |= got.switches
-    for mine, theirs in ((s.gil.held, got.held), (s.gil.waited, got.waited)):
-        for tid, n in theirs.items():
-            mine[tid] = mine.get(tid, 0) + n
+        return None
