@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     Reader = Callable[[Target], str]
     Kept = Callable[[Target], tuple[list[bytes], list[bytes], set[bytes]]]
 
-ROUNDS = 4
+ROUNDS = 3
 PREFETCHES = 6  # before each of them at most
-WALK_LIMIT = 0.2  # seconds that the last round may follow pointers while the process stands still
+WALK_LIMIT = 0.1  # seconds that the last round may follow pointers while the process stands still
 STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
 RED_ZONE = 128  # below it: System V ABI x86-64, 3.2.2
 MAX_RUN = 32 << 20  # bytes copied as one piece
@@ -159,6 +159,8 @@ class Collection:
         # What grows, a frame stack say, grows next door.
         pages |= {p + d for p in self.wanted for d in (-PAGE, PAGE) if p + d in writable}
         walker = Recorder(self.pid) if last else None
+        if walker is not None:
+            walker.read_log.repeated = True  # the rest was learnt before; the process stands still for what moves
         self.stop = stop = self._stop_and_copy(pages, growth, walker)
         self.pauses.append(self.stopped.seconds)
         self.maps = stop.maps

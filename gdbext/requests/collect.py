@@ -19,7 +19,7 @@ from .model import BEHIND, LOST, STUCK, ZOMBIE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, List, Sequence, Tuple
+    from typing import Callable, List, Optional, Sequence, Tuple
 
     from ..access.base import Target
     from ..engines.group import Engine
@@ -59,15 +59,23 @@ def collect(engine: Engine, between: float = BETWEEN, sleep: Callable[[float], N
 
 
 def compared(
-    engine: Engine, first: List[Look], between: float, sleep: Callable[[float], None] = time.sleep
+    engine: Engine,
+    first: List[Look],
+    between: float,
+    sleep: Callable[[float], None] = time.sleep,
+    since: Optional[float] = None,
 ) -> Tuple[List[Look], List[Tracked], List[str]]:
     """-> (the last look at each process, the requests as they are since `first`, why that is not all). Where a request seems to
-    stand because of somebody, that one is given the time once more, and `LONGER` times as long where only the time tells."""
+    stand because of somebody, that one is given the time once more, and `LONGER` times as long where only the time tells.
+    `since`: seconds that have gone by since `first`, where they are more than `between`."""
     last, partial = looks_at(engine)
     requests, others = joining.join(last, first), []
-    for times in (1.0, LONGER):
+    gone = max(since or 0.0, between)
+    for due in (2 * between, (2 + LONGER) * between):
         if any(r.verdict in (BEHIND, LOST, ZOMBIE) and not (r.sure and others) for r in requests):
-            sleep(between * times)
+            pause = max(due - gone, between / 2)
+            sleep(pause)
+            gone += pause
             others.append(last)
             last, partial = looks_at(engine)
             requests = joining.join(last, first, others)

@@ -135,31 +135,61 @@ class ProcessSamples:
         return advanced(self.stacks.get(tid, ()))
 
 
-def sample(
-    found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = (), table: ProcTable | None = None
-) -> list[ProcessSamples]:
-    """Samples what `resolve_processes` returned for `seconds` without stopping it, then copies each process in a stop of
-    milliseconds. `words` as for `snapshots.take_snapshots`; `table`: the machine's processes, one for a command."""
-    table = table or ProcTable()
-    seen = [ProcessSamples(snap) for snap in snapshots.snapshots_of(found)]
-    live = [s for s, one in zip(seen, found) if not isinstance(one, str) and targets.attached(one) is None]
-    runtimes = _open(live, targets, table)
-    _watch(live, runtimes, seconds, table)
-    running = {s.pid for s in live}
-    taken = snapshots.take_snapshots(found, targets, words, lambda n, snap: _read_copy(seen[n], snap, snap.pid in running))
-    for s, snap in zip(seen, taken):
-        if s.snapshot is not snap:  # it was read where it is
-            _read_copy(s, snap, False)
-    stops = lasting_stops(running)
-    for s in live:
-        _last_state(s, s.pid in stops)
-    views = [s.view for s in seen if s.view is not None]
-    ipc_locks.resolve(views, [e for s in seen for e in s.edges])
-    wanted = {s.pid: _inodes(s) for s in live}
-    holders = system_calls.holders_of({inode for inodes in wanted.values() for inode in inodes})
-    for s in live:
-        s.holders = {inode: holders[inode] for inode in wanted[s.pid] if inode in holders}
-    return seen
+class Sampling:
+    """What `resolve_processes` returned, while it is sampled: `watch` without stopping it, `copy` in a stop of milliseconds each;
+    after a copy `watch` goes on with the same samples. `seen`: `[ProcessSamples]`; `table`: the machine's processes, one for a
+    command."""
+
+    def __init__(self, found: Sequence[Any], targets: Targets, table: ProcTable | None = None) -> None:
+        self.found, self.targets, self.table = found, targets, table or ProcTable()
+        self.seen = [ProcessSamples(snap) for snap in snapshots.snapshots_of(found)]
+        attached = [isinstance(one, str) or targets.attached(one) is not None for one in found]
+        self.live = [s for s, kept in zip(self.seen, attached) if not kept]
+        runtimes = _open(self.live, targets, self.table)
+        self.began = time.monotonic()
+        self.families = {s.pid: descendants(self.table, s.pid) for s in self.live}
+        self.spent = {pid: cpu_of(pid) for pids in self.families.values() for pid in pids}
+        self.watches = [_Watch(s, runtimes.get(s.pid)) for s in self.live]
+
+    def watch(self, seconds: float) -> None:
+        """The looks that stop nothing."""
+        began = time.monotonic()
+        for watch in self.watches:
+            watch.begin()
+        for number in range(STACK_LOOKS):
+            for watch in self.watches:
+                watch.look()
+            left = began + seconds * (number + 1) / STACK_LOOKS - time.monotonic()
+            if left > 0:
+                time.sleep(left)
+        for s, watch in zip(self.live, self.watches):
+            watch.end()
+            s.window = time.monotonic() - self.began
+            s.children = {p: cpu_of(p) - self.spent[p] for p in self.families[s.pid] if state_of(p) not in ("", "Z", "X")}
+        self._settle()
+
+    def copy(self, words: Sequence[str] = ()) -> None:
+        """Copies each process and reads the copy. `words` as for `snapshots.take_snapshots`."""
+        running = {s.pid for s in self.live}
+        taken = snapshots.take_snapshots(
+            self.found, self.targets, words, lambda n, snap: _read_copy(self.seen[n], snap, snap.pid in running)
+        )
+        for s, snap in zip(self.seen, taken):
+            if s.snapshot is not snap:  # it was read where it is
+                _read_copy(s, snap, False)
+        self._settle()
+        views = [s.view for s in self.seen if s.view is not None]
+        ipc_locks.resolve(views, [e for s in self.seen for e in s.edges])
+
+    def _settle(self) -> None:
+        """The states in the end, and who has the other ends of what is waited for."""
+        stops = lasting_stops({s.pid for s in self.live})
+        for s in self.live:
+            _last_state(s, s.pid in stops)
+        wanted = {s.pid: _inodes(s) for s in self.live}
+        holders = system_calls.holders_of({inode for inodes in wanted.values() for inode in inodes})
+        for s in self.live:
+            s.holders = {inode: holders[inode] for inode in wanted[s.pid] if inode in holders}
 
 
 def _inodes(s: ProcessSamples) -> set[int]:
@@ -187,24 +217,6 @@ def _open(live: list[ProcessSamples], targets: Targets, table: ProcTable) -> dic
     return found
 
 
-def _watch(live: list[ProcessSamples], runtimes: dict[int, Runtime], seconds: float, table: ProcTable) -> None:
-    """The looks that stop nothing."""
-    began = time.monotonic()
-    families = {s.pid: descendants(table, s.pid) for s in live}
-    spent = {pid: cpu_of(pid) for pids in families.values() for pid in pids}
-    watches = [_Watch(s, runtimes.get(s.pid)) for s in live]
-    for number in range(STACK_LOOKS):
-        for watch in watches:
-            watch.look()
-        left = began + seconds * (number + 1) / STACK_LOOKS - time.monotonic()
-        if left > 0:
-            time.sleep(left)
-    for s, watch in zip(live, watches):
-        watch.end()
-        s.window = time.monotonic() - began
-        s.children = {pid: cpu_of(pid) - spent[pid] for pid in families[s.pid] if state_of(pid) not in ("", "Z", "X")}
-
-
 class _Watch:
     """The looks at one process; `rt`: None where it runs no Python that can be read."""
 
@@ -213,6 +225,13 @@ class _Watch:
         self.ran = process_clock(s.pid)
         self.last = s.before = clocks(s.pid)
         self.gil: gil.Samples | None = None
+
+    def begin(self) -> None:
+        """The stops for a copy, since an earlier `end`, woke who slept: that does not count."""
+        if self.s.after:
+            for tid, clock in clocks(self.s.pid).items():
+                if tid in self.s.before and tid in self.s.after:
+                    self.s.before[tid].sleeps += clock.sleeps - self.s.after[tid].sleeps
 
     def look(self) -> None:
         """Looks. Where no thread has run since the last look all is as it was."""
@@ -257,6 +276,7 @@ def _last_look(s: ProcessSamples, rt: Runtime) -> None:
     """What is compared with the first look, and what tells what threads and tasks wait for."""
     rt.target.invalidate()
     counted = _settled(rt)
+    s.counters = []
     for key, before in s.first.items():
         if key in counted and key != "tasks":
             s.counters.append(Counter(s.name, s.pid, key[0] if isinstance(key, tuple) else str(key), before, counted[key]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from ..engines import endpoints, nccl_ras, shm_files
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from ..stacks.sampling import ProcessSamples
     from .facts import Verdict
 
-LONGER = 3.0  # times the first look: for a device that only takes its time, and on a machine that left others little
-AGAIN = {"kernel": LONGER, "gil": 2.0, "loop-blocked": 2.0}  # times, for what may only take its time
+LONGER = 3.0  # times the first look, on a machine that left others little
+AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0}  # times as long, for what may only take its time
 PRESSED = 0.2  # part of a look for which a thread waited for a processor: it moved less than it would have
 
 
@@ -44,23 +45,28 @@ class Examination:
 def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = ()) -> Examination:
     """Samples what `resolve_processes` returned for `seconds` and judges it.
 
-    A kernel, or a call of a second or two that keeps the GIL or an event loop, may only take its time: the verdict says that it
-    does not end when a second look, `AGAIN` times as long, says so too. A process of which nothing can be told while its threads
-    wait for a processor is sampled again as well."""
-    first = _look(found, targets, seconds, words)
+    A kernel, or a call of a second or two that keeps the GIL or an event loop, may only take its time: it is sampled on, and the
+    verdict says that it does not end when all that was seen says so after `AGAIN` times as long. A process of which nothing can be
+    told while its threads wait for a processor is sampled again from the start."""
+    look = _Look(found, targets)
+    look.begin(seconds, words)
+    first = look.examination()
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
     said = {v.kind for v in first.verdicts}
-    times = max((AGAIN.get(kind, 0.0) for kind in said), default=0.0)
     if "unknown" in said and any(s.pressed > PRESSED for s in first.seen):
-        times = LONGER
-    if not times:
+        second = _Look(found, targets)
+        second.begin(seconds * LONGER, words)
+        for s, earlier in zip(second.sampling.seen, first.seen):
+            if s.snapshot is not earlier.snapshot:
+                s.snapshot.pauses = earlier.snapshot.pauses + s.snapshot.pauses
+        look = second
+    elif said & set(AGAIN) and look.sampling.live:
+        look.go_on(max(AGAIN.get(kind, 0.0) for kind in said))
+    else:
         return first
-    second = _look(found, targets, seconds * times, words)
-    second.untraced = first.untraced
-    for s, earlier in zip(second.seen, first.seen):
-        if s.snapshot is not earlier.snapshot:
-            s.snapshot.pauses = earlier.snapshot.pauses + s.snapshot.pauses
-    return second
+    last = look.examination()
+    last.untraced = first.untraced
+    return last
 
 
 def _untraced(refused: Sequence[ProcessSamples]) -> list[dict[str, Any]]:
@@ -74,15 +80,32 @@ def _untraced(refused: Sequence[ProcessSamples]) -> list[dict[str, Any]]:
     return told
 
 
-def _look(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> Examination:
-    """The samples of all processes, between two looks at the requests of each engine."""
-    ranks = [one for one in found if hasattr(one, "family")]
-    engines = [engine for engine in engines_of(ranks, targets.of) if engine.spec]
-    before = [collect.looks_at(engine)[0] for engine in engines]
-    seen = sampling.sample(found, targets, seconds, words)
-    custodies = []
-    for engine, first in zip(engines, before):
-        last, requests, _ = collect.compared(engine, first, seconds)
-        if any(look.parts for look in last):
-            custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
-    return Examination(seen, custodies)
+class _Look:
+    """The samples of all processes, and looks at the requests of each engine before them and after."""
+
+    def __init__(self, found: Sequence[Any], targets: Targets) -> None:
+        ranks = [one for one in found if hasattr(one, "family")]
+        self.engines = [engine for engine in engines_of(ranks, targets.of) if engine.spec]
+        self.before = [(time.monotonic(), collect.looks_at(engine)[0]) for engine in self.engines]
+        self.sampling = sampling.Sampling(found, targets)
+        self.seconds = 0.0
+
+    def begin(self, seconds: float, words: Sequence[str]) -> None:
+        """Samples for `seconds`, then copies."""
+        self.seconds = seconds
+        self.sampling.watch(seconds)
+        self.sampling.copy(words)
+
+    def go_on(self, times: float) -> None:
+        """Samples on, until `times` as long as at first has gone by since the beginning, copying included."""
+        left = self.seconds * times - (time.monotonic() - self.sampling.began)
+        self.sampling.watch(max(left, self.seconds / 2))
+
+    def examination(self) -> Examination:
+        """The verdicts on what was seen until now."""
+        custodies = []
+        for engine, (began, first) in zip(self.engines, self.before):
+            last, requests, _ = collect.compared(engine, first, self.seconds, since=time.monotonic() - began)
+            if any(look.parts for look in last):
+                custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
+        return Examination(self.sampling.seen, custodies)

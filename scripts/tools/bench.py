@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 
-from . import bench_agents, bench_bounds, bench_healthy, bench_heap, bench_layers, bench_record, bench_tensors
+from . import bench_agents, bench_bounds, bench_healthy, bench_heap, bench_layers, bench_record, bench_stuck, bench_tensors
 from .engines import START, start_vllm
 from .environments import environment
 from .say import Failed, say
@@ -284,13 +284,16 @@ def main(words):
     parser.add_argument("--fuzz", type=int, metavar="N", help="only N damaged files of each format that the pack opens")
     parser.add_argument("--mcp-kills", type=int, metavar="N", help="only N clients of `mcp` killed at random moments")
     parser.add_argument("--healthy", type=int, metavar="N", help="only N looks at each engine at full load: is anybody accused?")
+    parser.add_argument("--stuck", type=int, metavar="N", help="only N answers about each fault of real engines, right or wrong")
     parser.add_argument(
         "--record",
         choices=("all", "shares", "cost", "stalls", "engine"),
         help="only llm-record, beside py-spy record, what was planted, and a vLLM at work",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="of --record stalls: the first seed (default: drawn, and printed)")
-    parser.add_argument("--engine", action="append", choices=list(START), help="of --healthy and --layers: only this engine")
+    parser.add_argument(
+        "--engine", action="append", choices=list(START), help="of --healthy, --stuck and --layers: only this engine"
+    )
     parser.add_argument("--gib", type=float, default=1.0, help="size of the tensor of --tensors")
     args = parser.parse_args(words)
     if args.fuzz:
@@ -306,6 +309,8 @@ def main(words):
         return 0
     if args.healthy:
         return bench_healthy.main(args.engine, args.healthy)
+    if args.stuck:
+        return bench_stuck.main(args.engine, args.stuck)
     if args.heap:
         return bench_heap.main(measure, table, args.heap, args.rounds)
     gdb = need_gdb()[0]
