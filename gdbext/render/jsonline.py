@@ -16,14 +16,20 @@ class Address(int):
     """An int that JSON shows as "0x…"."""
 
 
+_AS_IT_IS = frozenset((int, bool, type(None)))
+
+
 def _plain(value: Any) -> Any:
     kind = type(value)  # by far the most values are of these types themselves
-    if kind is int or kind is bool or value is None:
+    if kind in _AS_IT_IS:
         return value
     if kind is str:
         return value if value.isprintable() else escape(value, keep="\n")
     if kind is dict:
-        return {key if type(key) is str and key.isprintable() else escape(str(key)): _plain(v) for key, v in value.items()}
+        return {
+            key if type(key) is str and key.isprintable() else escape(str(key)): v if type(v) in _AS_IT_IS else _plain(v)
+            for key, v in value.items()
+        }
     if isinstance(value, Address):
         return hex(value)
     if isinstance(value, (bool, int)) or value is None:

@@ -46,8 +46,8 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
     """Samples what `resolve_processes` returned for `seconds` and judges it.
 
     A kernel, or a call of a second or two that keeps the GIL or an event loop, may only take its time: it is sampled on, and the
-    verdict says that it does not end when all that was seen says so after `AGAIN` times as long. A process of which nothing can be
-    told while its threads wait for a processor is sampled again from the start."""
+    verdict says that it does not end when all that was seen says so after `AGAIN` times as long. A process of which nothing can
+    be told while its threads wait for a processor is sampled again from the start."""
     look = _Look(found, targets)
     look.begin(seconds, words)
     first = look.examination()
