@@ -66,13 +66,13 @@ def compared(
     since: Optional[float] = None,
 ) -> Tuple[List[Look], List[Tracked], List[str]]:
     """-> (the last look at each process, the requests as they are since `first`, why that is not all). Where a request seems to
-    stand because of somebody, that one is given the time once more, and `LONGER` times as long where only the time tells.
-    `since`: seconds that have gone by since `first`, where they are more than `between`."""
+    stand because of somebody, or two looks do not tell whether it does, there is the same time once more, and `LONGER` times as
+    long where only the time tells. `since`: seconds that have gone by since `first`, where they are more than `between`."""
     last, partial = looks_at(engine)
     requests, others = joining.join(last, first), []
     gone = max(since or 0.0, between)
     for due in (2 * between, (2 + LONGER) * between):
-        if any(r.verdict in (BEHIND, LOST, ZOMBIE) and not (r.sure and others) for r in requests):
+        if any(_is_open(r, bool(others)) for r in requests):
             pause = max(due - gone, between / 2)
             sleep(pause)
             gone += pause
@@ -80,6 +80,13 @@ def compared(
             last, partial = looks_at(engine)
             requests = joining.join(last, first, others)
     return last, requests, partial
+
+
+def _is_open(tracked: Tracked, again: bool) -> bool:
+    """Whether another look may say more of a request, or other than was said; `again`: there were three already."""
+    if tracked.verdict in (BEHIND, LOST, ZOMBIE):
+        return not (tracked.sure and again)
+    return not tracked.verdict and not tracked.moved and not again
 
 
 def collect_one(target: Target, label: str = "") -> Custody:
