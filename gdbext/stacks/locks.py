@@ -63,6 +63,10 @@ def buffered_owner(obj: Any, futex: int) -> int | None:
     return _owner_in(obj, futex)
 
 
+def _is_thread(obj: Any) -> bool:
+    return obj.type.is_heap and "Thread" in map(last_part, obj.mro_names())
+
+
 def _owner_in(obj: Any, futex: int) -> int | None:
     try:
         if obj.type.builtin_name not in _BUFFERED:
@@ -84,6 +88,7 @@ class Finder:
         self.holders = Holders(list(view.threads))
         self._free: dict[tuple[int, str], tuple[list[ThreadView], list[ThreadView]]] = {}
         self._locks: dict[Reach, list[tuple[str, Any, Any]]] = {}
+        self._threads: dict[Reach, list[Any]] = {}
         self._by_futex: dict[int, tuple[str, Any]] | None = None
 
     def edges(self) -> list[Edge]:
@@ -364,13 +369,12 @@ class Finder:
         """Names of `threading.Thread` objects that the waiter's frames can name and whose threads have ended."""
         found: dict[int, str] = {}
         for frame in waiter.python[:NAMING]:
-            for _, obj in self.references.of_frame(frame):
-                if obj.address in found or not obj.type.is_heap:
-                    continue
-                if "Thread" not in map(last_part, obj.mro_names()):
-                    continue
-                if self._was_started(obj) and isinstance(number(obj, "_ident"), int) and self._runs(obj) is None:
-                    found[obj.address] = text(obj, "_name")
+            for reach in self.references.reaches(frame):
+                if reach not in self._threads:
+                    self._threads[reach] = [obj for _, obj in reach.named if _is_thread(obj)]
+                for obj in self._threads[reach]:
+                    if self._was_started(obj) and isinstance(number(obj, "_ident"), int) and self._runs(obj) is None:
+                        found[obj.address] = text(obj, "_name")
         return list(found.values())
 
     def _runs(self, thread: Any) -> ThreadView | None:

@@ -91,7 +91,7 @@ class ProcessSamples:
     clients: int = 0
     unread: int = 0
     signals: list[str] = field(default_factory=list)  # that it has handlers of its own for
-    first: dict[Any, Any] = field(default_factory=dict)  # what was counted at the first look
+    first: dict[str, Any] = field(default_factory=dict)  # what was counted at the first look, and what its loops had to do
 
     @property
     def pid(self) -> int:
@@ -222,7 +222,7 @@ class _Watch:
 
     def __init__(self, s: ProcessSamples, rt: Runtime | None) -> None:
         self.s, self.rt = s, rt
-        self.ran = process_clock(s.pid)
+        self.ran, self.stood = process_clock(s.pid), True
         self.last = s.before = clocks(s.pid)
         self.gil: gil.Samples | None = None
 
@@ -247,7 +247,7 @@ class _Watch:
         elif s.stacks.get(s.pid):
             s.stacks[s.pid].append(s.stacks[s.pid][-1])
         if first:
-            s.first = {**_settled(rt), "taken": event_loops.callbacks_taken(rt)}
+            s.first = {"counts": self._counted(rt), "taken": event_loops.callbacks_taken(rt)}
         if s.first.get("tasks") is None:  # as they are at the first look at which they can be listed
             rt.target.invalidate()
             s.first["tasks"] = async_waits.keys(rt)
@@ -259,26 +259,34 @@ class _Watch:
     def end(self) -> None:
         """The last look."""
         if self.rt is not None:
-            _last_look(self.s, self.rt)
+            self.rt.target.invalidate()
+            stood = not self._runs() and self.stood
+            _last_look(self.s, self.rt, self.s.first["counts"] if stood else _settled(self.rt))
         self.s.after = clocks(self.s.pid)
 
     def _runs(self) -> bool:
         """Whether a thread may have run since this was asked last: one did by the kernel's clock, which says nothing of one that
         is on a processor all the while and has not been counted yet."""
         before, self.ran = self.ran, process_clock(self.s.pid)
-        return before is None or self.ran != before or any(c.state == "R" for c in self.s.before.values())
+        runs = before is None or self.ran != before or any(c.state == "R" for c in self.s.before.values())
+        self.stood = self.stood and not runs
+        return runs
+
+    def _counted(self, rt: Runtime) -> dict[Any, int]:
+        """What it counts: one reading does where it has not run since the samples began."""
+        rt.target.drop_pages()
+        counts = _counts(rt)
+        return _settled(rt) if self._runs() else counts
 
     def _mark(self, tid: int) -> Any:
         return self.last[tid].mark if tid in self.last else None
 
 
-def _last_look(s: ProcessSamples, rt: Runtime) -> None:
-    """What is compared with the first look, and what tells what threads and tasks wait for."""
-    rt.target.invalidate()
-    counted = _settled(rt)
+def _last_look(s: ProcessSamples, rt: Runtime, counted: dict[Any, int]) -> None:
+    """What is compared with the first look (`counted`), and what tells what threads and tasks wait for."""
     s.counters = []
-    for key, before in s.first.items():
-        if key in counted and key != "tasks":
+    for key, before in s.first["counts"].items():
+        if key in counted:
             s.counters.append(Counter(s.name, s.pid, key[0] if isinstance(key, tuple) else str(key), before, counted[key]))
     try:
         tids = [th.tid for th in rt.target.threads()]
