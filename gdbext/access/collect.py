@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -106,10 +107,18 @@ class Forked:
 
 class Running:
     """A collector process at work on `pid`; `finish()` waits for it. `path`: the file to write, or a descriptor of an empty one;
-    `reader`, `words` and `heap`: as for `collector.take`."""
+    `reader`, `words` and `heap`: as for `collector.take`; `held`: it only learns what to copy until `go()`."""
 
     def __init__(
-        self, pid: int, path: str | int, reader: str, label: str = "", words: Sequence[str] = (), *, heap: int = 0
+        self,
+        pid: int,
+        path: str | int,
+        reader: str,
+        label: str = "",
+        words: Sequence[str] = (),
+        *,
+        heap: int = 0,
+        held: bool = False,
     ) -> None:
         self.pid = pid
         self.path = f"/proc/self/fd/{path}" if isinstance(path, int) else os.path.abspath(path)
@@ -117,18 +126,43 @@ class Running:
         line += [f"--word={w}" for w in words]
         # gdb, and who else has threads, cannot be copied: a lock may be held in the copy for ever.
         alone = "gdb" not in sys.modules and threading.active_count() == 1
-        given = (path,) if isinstance(path, int) else ()
+        given = [path] if isinstance(path, int) else []
+        self._go: int | None = None
+        if held:
+            until, self._go = os.pipe()
+            given.append(until)
+            line += ["--until", str(until)]
         self.worker: Started | Forked = Forked(line) if alone else Started(line, given)
+        if held:
+            os.close(until)
+
+    def go(self) -> None:
+        """Lets it stop the process."""
+        if self._go is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has ended, and says why
+                os.write(self._go, b"!")
+            self._let_go()
+
+    def end(self) -> None:
+        """Ends it, whatever it is at; the process runs on."""
+        self._let_go()
+        self.worker.end()
+
+    def _let_go(self) -> None:
+        if self._go is not None:
+            os.close(self._go)
+            self._go = None
 
     def finish(self, timeout: float = 60) -> Result:
         """Its `Result`; `GdbextError` when it failed or did not end in `timeout` seconds (it is ended then, the process runs
         on)."""
+        self.go()
         try:
             out, how = self.worker.wait(timeout)
         except TimeoutError:
             raise GdbextError(f"process {self.pid}: the collector did not finish in {timeout} s; the process runs on") from None
         finally:
-            self.worker.end()
+            self.end()
         try:
             answer = json.loads(out.splitlines()[-1])
         except (ValueError, IndexError):

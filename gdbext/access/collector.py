@@ -71,7 +71,8 @@ class Stop:
 
 
 class Collection:
-    """One process being copied. `collect()` does it; `write(path)` makes a snapshot of it.
+    """One process being copied. `collect()` does it, and the sooner the shorter ago `rehearse()` was; `write(path)` makes a
+    snapshot of it.
 
     `read(target)` reads what the copy has to hold beside registers and stacks and returns the first error, or ''; `heap`: bytes
     of other private memory that are copied too; `timeout`: seconds that a thread may take to stop; `kept(target)` gives what the
@@ -97,12 +98,24 @@ class Collection:
         self.pauses: list[float] = []
         self.partial: list[str] = []
         self.stop = Stop()
+        self.learnt: float | None = None  # what the process had run when all pages that it wants were known
+        self.rehearsed = False
 
     # ---- collecting ----------------------------------------------------------------------------------------------
-    def collect(self) -> None:
-        """Fills `stop`, `pauses` and `partial` in."""
+    def rehearse(self) -> None:
+        """Learns which pages are wanted, while the process runs."""
         loaded.library_names(self.recorder.read, self.auxv)  # they let gdb name the libraries in the snapshot
         self._prefetch()
+        self.rehearsed = True
+
+    def collect(self) -> None:
+        """Fills `stop`, `pauses` and `partial` in."""
+        if not self.rehearsed:
+            self.rehearse()
+        else:
+            self.maps, self.asleep = parse_maps(read_maps(self.pid)[0]), ptrace.uninterruptible(self.pid)
+            if self.learnt is None or process_clock(self.pid) != self.learnt:
+                self._prefetch()
         self.live.invalidate()
         self._add_threads()
         for m in self.maps:
@@ -129,6 +142,7 @@ class Collection:
         """Reads until a pass finds no new page, so that the pages are learnt while the process runs, not while it is stopped."""
         for _ in range(PREFETCHES):
             before, ran = len(self.wanted), process_clock(self.pid)
+            self.learnt = ran
             self.recorder.invalidate()
             self.read(self.recorder)
             if self.recorder.read_log.repeated and len(self.wanted) == before:
@@ -393,17 +407,28 @@ def text_size(count: int) -> str:
 
 
 def take(
-    pid: int, path: str, reader: str, label: str = "", *, timeout: float = 1.0, words: Sequence[str] = (), heap: int = 0
+    pid: int,
+    path: str,
+    reader: str,
+    label: str = "",
+    *,
+    timeout: float = 1.0,
+    words: Sequence[str] = (),
+    heap: int = 0,
+    until: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Takes a snapshot of `pid` into `path`, from this process; -> `{"pid", "file", "bytes", "pauses", "partial", "threads"}`.
 
     `reader`: the module whose `read(target, *words)` reads what the copy has to hold beside registers and stacks, and whose
     `kept_secrets(target)`, where it has one, gives what the program keeps of its command line and environment; `heap`: bytes of
-    other private memory that are copied too, see `resident.select`."""
+    other private memory that are copied too, see `resident.select`; `until`: what returns when it is time to stop the process."""
     module = importlib.import_module(reader)
     kept = getattr(module, "kept_secrets", None)
     collection = Collection(pid, lambda target: str(module.read(target, *words)), heap=heap, timeout=timeout, kept=kept)
     need_disk(path, collection.select_heap())
+    if until is not None:
+        collection.rehearse()
+        until()
     collection.collect()
     size = collection.write(path, label)
     return {
@@ -414,6 +439,12 @@ def take(
         "partial": collection.partial,
         "threads": len(collection.stop.registers),
     }
+
+
+def _byte_of(descriptor: int) -> None:
+    """Returns when there is a byte to read; `GdbextError` where none will come."""
+    if not os.read(descriptor, 1):
+        raise GdbextError("nobody wants the copy any more")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -427,9 +458,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--reader", required=True, help="the module that reads what the copy has to hold")
     parser.add_argument("--word", action="append", default=[], help="an argument of the reader")
     parser.add_argument("--heap", type=int, default=0, help="bytes of other private memory to copy at most")
+    parser.add_argument("--until", type=int, help="the descriptor on which a byte comes when it is time to stop the process")
     args = parser.parse_args(words)
+    until = None if args.until is None else lambda: _byte_of(args.until)
     try:
-        print(json.dumps(take(args.pid, args.output, args.reader, args.label, words=args.word, heap=args.heap)))
+        print(json.dumps(take(args.pid, args.output, args.reader, args.label, words=args.word, heap=args.heap, until=until)))
     except GdbextError as e:
         print(json.dumps({"error": str(e)}))
         return 1

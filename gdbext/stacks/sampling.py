@@ -137,11 +137,11 @@ class ProcessSamples:
 
 class Sampling:
     """What `resolve_processes` returned, while it is sampled: `watch` without stopping it, `copy` in a stop of milliseconds each;
-    after a copy `watch` goes on with the same samples. `seen`: `[ProcessSamples]`; `table`: the machine's processes, one for a
-    command."""
+    after a copy `watch` goes on with the same samples. `seen`: `[ProcessSamples]`; `words` as for `snapshots.take_snapshots`. To
+    be used in a `with` block."""
 
-    def __init__(self, found: Sequence[Any], targets: Targets, table: ProcTable | None = None) -> None:
-        self.found, self.targets, self.table = found, targets, table or ProcTable()
+    def __init__(self, found: Sequence[Any], targets: Targets, words: Sequence[str] = ()) -> None:
+        self.found, self.targets, self.words, self.table = found, targets, words, ProcTable()
         self.seen = [ProcessSamples(snap) for snap in snapshots.snapshots_of(found)]
         attached = [isinstance(one, str) or targets.attached(one) is not None for one in found]
         self.live = [s for s, kept in zip(self.seen, attached) if not kept]
@@ -149,7 +149,14 @@ class Sampling:
         self.began = time.monotonic()
         self.families = {s.pid: descendants(self.table, s.pid) for s in self.live}
         self.spent = {pid: cpu_of(pid) for pids in self.families.values() for pid in pids}
+        self.held = snapshots.Held([s.snapshot for s in self.live if not s.ended], words)
         self.watches = [_Watch(s, runtimes.get(s.pid)) for s in self.live]
+
+    def __enter__(self) -> Sampling:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.held.end()
 
     def watch(self, seconds: float) -> None:
         """The looks that stop nothing."""
@@ -168,12 +175,14 @@ class Sampling:
             s.children = {p: cpu_of(p) - self.spent[p] for p in self.families[s.pid] if state_of(p) not in ("", "Z", "X")}
         self._settle()
 
-    def copy(self, words: Sequence[str] = ()) -> None:
-        """Copies each process and reads the copy. `words` as for `snapshots.take_snapshots`."""
+    def copy(self) -> None:
+        """Copies each process and reads the copy."""
         running = {s.pid for s in self.live}
-        taken = snapshots.take_snapshots(
-            self.found, self.targets, words, lambda n, snap: _read_copy(self.seen[n], snap, snap.pid in running)
-        )
+
+        def then(number: int, snap: Any) -> None:
+            _read_copy(self.seen[number], snap, snap.pid in running)
+
+        taken = snapshots.take_snapshots(self.found, self.targets, self.words, then, self.held)
         for s, snap in zip(self.seen, taken):
             if s.snapshot is not snap:  # it was read where it is
                 _read_copy(s, snap, False)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..engines.targets import Targets
 
 READER = "gdbext.stacks.prefetch"
+MOST_HELD = 32  # collectors: each is a process
 TIMEOUT = 600  # seconds for one collector on a machine at full load; the process itself stands still for milliseconds
 
 
@@ -90,10 +91,11 @@ def collect(
     reader: str = READER,
     seconds: float = TIMEOUT,
     then: Callable[[int, ProcessSnapshot], None] = lambda number, snap: None,
+    held: Held | None = None,
 ) -> None:
     """Fills `taken` in: `paths[i]` is where the i-th copy goes; without `paths` each copy is opened, and has no name that
     anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`. `then` is
-    called with each one (its number, itself) that has been copied, while others are."""
+    called with each one (its number, itself) that has been copied, while others are. `held`: collectors that wait already."""
     waiting = [
         (snap, snap.pid, number)
         for number, snap in enumerate(taken)
@@ -105,10 +107,12 @@ def collect(
         while waiting or running or copied:
             while waiting and len(running) < max(2, os.cpu_count() or 2):
                 snap, pid, number = waiting.pop(0)
-                # memory holds secrets: a file without a name is gone with the last who has it open, however that one ends
-                file: Any = tempfile.TemporaryFile(prefix="gdbext-") if paths is None else None
+                known = held.pop(pid) if held is not None else None
+                file: Any = known[1] if known is not None else _nameless() if paths is None else None
                 place = file.fileno() if file is not None else (paths or ())[number]
-                running.append((number, snap, Running(pid, place, reader, snap.label, words, heap=heap), file))
+                work = known[0] if known is not None else Running(pid, place, reader, snap.label, words, heap=heap)
+                work.go()
+                running.append((number, snap, work, file))
             if copied:
                 then(*copied.pop())
             if not running:
@@ -128,9 +132,37 @@ def collect(
             copied.append((number, snap))
     finally:
         for _, _, work, file in running:  # an interrupt: a collector that ends lets its process run on
-            work.worker.end()
+            work.end()
             if file is not None:
                 file.close()
+
+
+def _nameless() -> Any:
+    """A file for memory, which holds secrets: without a name it is gone with the last who has it open, however that one ends."""
+    return tempfile.TemporaryFile(prefix="gdbext-")
+
+
+class Held:
+    """Collectors that learn what they will copy, of processes that are only watched meanwhile, and wait to be told to. `words` as
+    for `take_snapshots`."""
+
+    def __init__(self, taken: Sequence[ProcessSnapshot], words: Sequence[str] = ()) -> None:
+        self._waiting: dict[int, tuple[Running, Any]] = {}
+        for snap in taken[:MOST_HELD]:
+            if snap.pid is not None:
+                file = _nameless()
+                self._waiting[snap.pid] = Running(snap.pid, file.fileno(), READER, snap.label, words, held=True), file
+
+    def pop(self, pid: int) -> tuple[Running, Any] | None:
+        """The collector of a process and its file, no longer held; None where it has none."""
+        return self._waiting.pop(pid, None)
+
+    def end(self) -> None:
+        """Ends those that were not asked for."""
+        while self._waiting:
+            work, file = self._waiting.popitem()[1]
+            work.end()
+            file.close()
 
 
 def take_snapshots(
@@ -138,10 +170,11 @@ def take_snapshots(
     targets: Targets,
     words: Sequence[str] = (),
     then: Callable[[int, ProcessSnapshot], None] = lambda number, snap: None,
+    held: Held | None = None,
 ) -> list[ProcessSnapshot]:
     """`[ProcessSnapshot]` of what `resolve_processes` gave: cores, and processes that the debugger of `targets` has attached, are
-    read where they are. `words`: what else is to be copied (`prefetch.read`); `then` as for `collect`, not called with
-    what is read where it is. No copy has a name on the disk."""
+    read where they are. `words`: what else is to be copied (`prefetch.read`); `then` and `held` as for `collect`, `then` not
+    called with what is read where it is. No copy has a name on the disk."""
     taken = snapshots_of(found)
     for snap, one in zip(taken, found):
         try:
@@ -150,7 +183,7 @@ def take_snapshots(
                 snap.label, snap.pid = snap.target.label, snap.target.pid
         except GdbextError as e:
             snap.reason = str(e)
-    collect(taken, None, words, then=then)
+    collect(taken, None, words, then=then, held=held)
     return taken
 
 

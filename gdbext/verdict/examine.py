@@ -48,14 +48,12 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
     A kernel, or a call of a second or two that keeps the GIL or an event loop, may only take its time: it is sampled on, and the
     verdict says that it does not end when all that was seen says so after `AGAIN` times as long. A process of which nothing can
     be told while its threads wait for a processor is sampled again from the start."""
-    look = _Look(found, targets)
-    look.begin(seconds, words)
+    look = _Look(found, targets, seconds, words)
     first = look.examination()
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
     said = {v.kind for v in first.verdicts}
     if "unknown" in said and any(s.pressed > PRESSED for s in first.seen):
-        second = _Look(found, targets)
-        second.begin(seconds * LONGER, words)
+        second = _Look(found, targets, seconds * LONGER, words)
         for s, earlier in zip(second.sampling.seen, first.seen):
             if s.snapshot is not earlier.snapshot:
                 s.snapshot.pauses = earlier.snapshot.pauses + s.snapshot.pauses
@@ -81,20 +79,17 @@ def _untraced(refused: Sequence[ProcessSamples]) -> list[dict[str, Any]]:
 
 
 class _Look:
-    """The samples of all processes, and looks at the requests of each engine before them and after."""
+    """The samples of all processes for `seconds`, with their copies, and looks at the requests of each engine before them and
+    after."""
 
-    def __init__(self, found: Sequence[Any], targets: Targets) -> None:
+    def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> None:
         ranks = [one for one in found if hasattr(one, "family")]
         self.engines = [engine for engine in engines_of(ranks, targets.of) if engine.spec]
         self.before = [(time.monotonic(), collect.looks_at(engine)[0]) for engine in self.engines]
-        self.sampling = sampling.Sampling(found, targets)
-        self.seconds = 0.0
-
-    def begin(self, seconds: float, words: Sequence[str]) -> None:
-        """Samples for `seconds`, then copies."""
         self.seconds = seconds
-        self.sampling.watch(seconds)
-        self.sampling.copy(words)
+        with sampling.Sampling(found, targets, words) as self.sampling:
+            self.sampling.watch(seconds)
+            self.sampling.copy()
 
     def go_on(self, times: float) -> None:
         """Samples on, until `times` as long as at first has gone by since the beginning, copying included."""
