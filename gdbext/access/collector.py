@@ -98,7 +98,7 @@ class Collection:
         self.pauses: list[float] = []
         self.partial: list[str] = []
         self.stop = Stop()
-        self.learnt: float | None = None  # what the process had run when all pages that it wants were known
+        self.learnt: int | None = None  # what the process had run when all pages that it wants were known
         self.rehearsed = False
 
     # ---- collecting ----------------------------------------------------------------------------------------------

@@ -148,12 +148,12 @@ def process_root(pid: int) -> str:
     return f"/proc/{pid}/root"
 
 
-def process_clock(pid: int) -> float | None:
-    """Seconds that all threads of a process have run, to the nanosecond; None where it is gone or the kernel does not tell.
+def process_clock(pid: int) -> int | None:
+    """Nanoseconds that all threads of a process have run; None where it is gone or the kernel does not tell.
 
     Source: clock_getcpuclockid(3), Linux's include/linux/posix-timers_types.h (CPUCLOCK_SCHED)."""
     try:
-        return time.clock_gettime(~pid << 3 | 2)
+        return time.clock_gettime_ns(~pid << 3 | 2)
     except OSError:
         return None
 

@@ -62,9 +62,11 @@ def _more(view: ProcessView, words: Sequence[str]) -> str:
             shm_rings.find(view.rt)
             collectives.find(view.rt)
         locks.find(view)
-        for thread in view.threads:  # who will be asked about is not known yet: whoever waits now may not when it is copied
-            for frame in thread.python:
-                references_of(view.rt).reaches(frame)
+        if not (target.read_log and target.read_log.of_copy):
+            references = references_of(view.rt)
+            for thread in view.threads:  # who will be asked about is not known: whoever waits now may not when it is copied
+                for frame in thread.python:
+                    references.reaches(frame)
         if view.rt is not None:
             async_waits.read(view.name, view.rt, view.threads)
         ipc_locks.held_semaphores(view)

@@ -42,7 +42,7 @@ class References:
 
     def __init__(self, rt: Any) -> None:
         self.rt = rt
-        self._children: dict[tuple[int, frozenset[str]], list[tuple[str, Any]]] = {}
+        self._children: dict[Any, list[tuple[str, Any]]] = {}
         self._globals: dict[int, Reach] = {}
         self._codes: dict[int, frozenset[str]] = {}
         self._locals: dict[Any, Reach] = {}
@@ -124,13 +124,13 @@ class References:
         return found
 
     def _children_of(self, obj: Any, names: frozenset[str]) -> list[tuple[str, Any]]:
-        key: tuple[int, frozenset[str]] = (obj.address, frozenset())
+        key: Any = obj.address
         found = self._children.get(key)
         if found is None:
             try:
                 if obj.isa("module"):
                     self._modules.add(obj.address)
-                    key = (obj.address, names)  # of a module only the names that the code uses
+                    key = obj.address, names  # of a module only the names that the code uses
                     found = self._children.get(key)
                 if found is None:
                     found = self._read_children(obj, names)

@@ -1,6 +1,6 @@
 """What several processes do during a sampling window of about a second: CPU clocks, states, Python stacks, system calls, tasks
-and counters are read without stopping anything; then one snapshot of each process gives every stack whole.
-`verdict.from_samples` turns the samples into the facts that the rules judge."""
+and counters are read without stopping anything; then one snapshot of each process gives every stack whole, and where that is not
+enough it is looked on. `verdict.from_samples` turns the samples into the facts that the rules judge."""
 
 from __future__ import annotations
 
@@ -136,9 +136,9 @@ class ProcessSamples:
 
 
 class Sampling:
-    """What `resolve_processes` returned, while it is sampled: `watch` without stopping it, `copy` in a stop of milliseconds each;
-    after a copy `watch` goes on with the same samples. `seen`: `[ProcessSamples]`; `words` as for `snapshots.take_snapshots`. To
-    be used in a `with` block."""
+    """What `resolve_processes` returned, while it is sampled: `watch` without stopping it, then `copy` in a stop of milliseconds
+    each; after that `go_on` adds to the same samples, and there may be another `copy`. `seen`: `[ProcessSamples]`; `words` as for
+    `snapshots.take_snapshots`. The first `copy` is to be in a `with` block."""
 
     def __init__(self, found: Sequence[Any], targets: Targets, words: Sequence[str] = ()) -> None:
         self.found, self.targets, self.words, self.table = found, targets, words, ProcTable()
@@ -161,8 +161,6 @@ class Sampling:
     def watch(self, seconds: float) -> None:
         """The looks that stop nothing."""
         began = time.monotonic()
-        for watch in self.watches:
-            watch.begin()
         for number in range(STACK_LOOKS):
             for watch in self.watches:
                 watch.look()
@@ -173,6 +171,12 @@ class Sampling:
             watch.end()
             s.window = time.monotonic() - self.began
             s.children = {p: cpu_of(p) - self.spent[p] for p in self.families[s.pid] if state_of(p) not in ("", "Z", "X")}
+
+    def go_on(self, seconds: float) -> None:
+        """More of these looks, after a copy."""
+        for watch in self.watches:
+            watch.go_on()
+        self.watch(seconds)
         self._settle()
 
     def copy(self) -> None:
@@ -231,23 +235,27 @@ class _Watch:
 
     def __init__(self, s: ProcessSamples, rt: Runtime | None) -> None:
         self.s, self.rt = s, rt
-        self.ran, self.stood = process_clock(s.pid), True
+        self.start = self.ran = process_clock(s.pid)
         self.last = s.before = clocks(s.pid)
         self.gil: gil.Samples | None = None
 
-    def begin(self) -> None:
-        """The stops for a copy, since an earlier `end`, woke who slept: that does not count."""
-        if self.s.after:
-            for tid, clock in clocks(self.s.pid).items():
-                if tid in self.s.before and tid in self.s.after:
-                    self.s.before[tid].sleeps += clock.sleeps - self.s.after[tid].sleeps
+    def go_on(self) -> None:
+        """After a copy: the stops for it woke who slept, which does not count, and where each thread stood then does."""
+        s = self.s
+        for tid, clock in clocks(s.pid).items():
+            if tid in s.before and tid in s.after:
+                s.before[tid].sleeps += clock.sleeps - s.after[tid].sleeps
+        for th in s.view.threads if s.view is not None else ():
+            if th.python and th.tid not in s.stacks:
+                s.stacks[th.tid] = [stack_key(th.python)]
 
     def look(self) -> None:
         """Looks. Where no thread has run since the last look all is as it was."""
         s, rt, first = self.s, self.rt, not self.s.first
         if rt is None:
             return
-        if first or self._runs():
+        if first or not self._stands_since(self.ran):
+            self.ran = self.start if first else process_clock(s.pid)
             now = s.before if first else clocks(s.pid, whole=False)  # who has not run since stands where it stood
             _python_stacks(s, rt, {tid for tid, c in now.items() if tid == s.pid or c.state == "R" or c.mark != self._mark(tid)})
             self.last = now
@@ -269,23 +277,22 @@ class _Watch:
         """The last look."""
         if self.rt is not None:
             self.rt.target.invalidate()
-            stood = not self._runs() and self.stood
-            _last_look(self.s, self.rt, self.s.first["counts"] if stood else _settled(self.rt))
+            stands = self._stands_since(self.start)
+            _last_look(self.s, self.rt, self.s.first["counts"] if stands else _settled(self.rt))
         self.s.after = clocks(self.s.pid)
 
-    def _runs(self) -> bool:
-        """Whether a thread may have run since this was asked last: one did by the kernel's clock, which says nothing of one that
-        is on a processor all the while and has not been counted yet."""
-        before, self.ran = self.ran, process_clock(self.s.pid)
-        runs = before is None or self.ran != before or any(c.state == "R" for c in self.s.before.values())
-        self.stood = self.stood and not runs
-        return runs
+    def _stands_since(self, ran: int | None) -> bool:
+        """Whether no thread has run since the process's clock stood at `ran`. That clock says nothing of a thread that is on a
+        processor all the while and has not been counted yet."""
+        on_a_processor = any(c.state == "R" for c in self.s.before.values())
+        return ran is not None and process_clock(self.s.pid) == ran and not on_a_processor
 
     def _counted(self, rt: Runtime) -> dict[Any, int]:
-        """What it counts: one reading does where it has not run since the samples began."""
+        """What it counts: one reading does where it stands meanwhile."""
+        ran = process_clock(self.s.pid)
         rt.target.drop_pages()
         counts = _counts(rt)
-        return _settled(rt) if self._runs() else counts
+        return counts if self._stands_since(ran) else _settled(rt)
 
     def _mark(self, tid: int) -> Any:
         return self.last[tid].mark if tid in self.last else None
@@ -321,6 +328,7 @@ def _last_look(s: ProcessSamples, rt: Runtime, counted: dict[Any, int]) -> None:
             s.unread = len(_unread(watched) & s.first.get("unread", set()))
     except GdbextError as e:
         s.partial.append(str(e))
+        s.tasks = async_waits.AsyncState()
         return
     before, now = s.first.get("tasks"), s.tasks.keys()
     if before is None or now is None:  # nothing is known of their progress: nobody is said to stand

@@ -53,16 +53,19 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
     said = {v.kind for v in first.verdicts}
     if "unknown" in said and any(s.pressed > PRESSED for s in first.seen):
-        second = _Look(found, targets, seconds * LONGER, words)
-        for s, earlier in zip(second.sampling.seen, first.seen):
+        look = _Look(found, targets, seconds * LONGER, words)
+        for s, earlier in zip(look.sampling.seen, first.seen):
             if s.snapshot is not earlier.snapshot:
                 s.snapshot.pauses = earlier.snapshot.pauses + s.snapshot.pauses
-        look = second
+        last = look.examination()
     elif said & set(AGAIN) and look.sampling.live:
         look.go_on(max(AGAIN.get(kind, 0.0) for kind in said))
+        last = look.examination()
+        if {v.kind for v in last.verdicts} != said:  # it has ended: what stands there now is another thing
+            look.copy_again()
+            last = look.examination()
     else:
         return first
-    last = look.examination()
     last.untraced = first.untraced
     return last
 
@@ -85,7 +88,7 @@ class _Look:
     def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> None:
         ranks = [one for one in found if hasattr(one, "family")]
         self.engines = [engine for engine in engines_of(ranks, targets.of) if engine.spec]
-        self.before = [(time.monotonic(), collect.looks_at(engine)[0]) for engine in self.engines]
+        self.before = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
         self.seconds = seconds
         with sampling.Sampling(found, targets, words) as self.sampling:
             self.sampling.watch(seconds)
@@ -94,12 +97,20 @@ class _Look:
     def go_on(self, times: float) -> None:
         """Samples on, until `times` as long as at first has gone by since the beginning, copying included."""
         left = self.seconds * times - (time.monotonic() - self.sampling.began)
-        self.sampling.watch(max(left, self.seconds / 2))
+        self.sampling.go_on(max(left, self.seconds))
+
+    def copy_again(self) -> None:
+        """Copies once more, as all is now."""
+        earlier = [s.snapshot.pauses for s in self.sampling.seen]
+        self.sampling.copy()
+        for s, pauses in zip(self.sampling.seen, earlier):
+            if s.snapshot.pauses is not pauses:
+                s.snapshot.pauses = pauses + s.snapshot.pauses
 
     def examination(self) -> Examination:
         """The verdicts on what was seen until now."""
         custodies = []
-        for engine, (began, first) in zip(self.engines, self.before):
+        for engine, (first, began) in zip(self.engines, self.before):
             last, requests, _ = collect.compared(engine, first, self.seconds, since=time.monotonic() - began)
             if any(look.parts for look in last):
                 custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))

@@ -142,6 +142,23 @@ def test_a_request_that_seems_to_stand_is_given_the_time_once_more(monkeypatch):
         assert [r.verdict for r in requests] == [verdict] and pauses == slept and last is looks[-1]
 
 
+def test_the_time_that_has_gone_by_already_counts(monkeypatch):
+    stands = [front(awaited("a")), core(runs("a"))]
+    monkeypatch.setattr(collect, "looks_at", lambda engine: (stands, []))
+    for since, slept in ((None, [2.0, 6.0]), (1.0, [2.0, 6.0]), (3.5, [1.0, 5.5]), (30.0, [1.0, 1.0])):
+        pauses = []
+        _, requests, _ = collect.compared(Running(), stands, 2.0, pauses.append, since)
+        assert pauses == slept and requests[0].verdict == BEHIND
+
+
+def test_there_is_a_third_look_where_two_do_not_tell(monkeypatch):
+    goes = [[front(awaited("a")), core(runs("a")), worker(at_work(n))] for n in range(3)]
+    taken, pauses = iter(goes[1:]), []
+    monkeypatch.setattr(collect, "looks_at", lambda engine: (next(taken), []))
+    _, requests, _ = collect.compared(Running(), goes[0], 2.0, pauses.append)
+    assert requests[0].verdict == "" and pauses == [2.0]
+
+
 def test_what_was_seen_between_the_first_and_the_last_look_counts():
     same, other = [front(awaited("a")), core(runs("a"))], [front(awaited("a")), core(waits("a"))]
     (found,) = join(same, same, [other])
