@@ -8,6 +8,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -127,20 +128,20 @@ class Running:
         # gdb, and who else has threads, cannot be copied: a lock may be held in the copy for ever.
         alone = "gdb" not in sys.modules and threading.active_count() == 1
         given = [path] if isinstance(path, int) else []
-        self._go: int | None = None
+        self._go: socket.socket | None = None
         if held:
-            until, self._go = os.pipe()
-            given.append(until)
-            line += ["--until", str(until)]
+            self._go, until = socket.socketpair()  # unlike a pipe's, its end kills no gdb that writes to it (SIGPIPE)
+            given.append(until.fileno())
+            line += ["--until", str(until.fileno())]
         self.worker: Started | Forked = Forked(line) if alone else Started(line, given)
         if held:
-            os.close(until)
+            until.close()
 
     def go(self) -> None:
         """Lets it stop the process."""
         if self._go is not None:
-            with contextlib.suppress(BrokenPipeError):  # it has ended, and says why
-                os.write(self._go, b"!")
+            with contextlib.suppress(OSError):  # it has ended, and says why
+                self._go.send(b"!", socket.MSG_NOSIGNAL)
             self._let_go()
 
     def end(self) -> None:
@@ -150,7 +151,7 @@ class Running:
 
     def _let_go(self) -> None:
         if self._go is not None:
-            os.close(self._go)
+            self._go.close()
             self._go = None
 
     def finish(self, timeout: float = 60) -> Result:

@@ -170,6 +170,7 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
     agents: list[Any] = [t for t in found.tasks if t.state != "running"] + list(threads)
     holders = Holders(agents)
     reachable = Reachable(references, agents)
+    able: dict[int, list[Any]] = {}
 
     def node(agent: Any) -> Any:
         return agent.node if isinstance(agent, TaskState) else (found.tasks[0].node[0], agent.tid)
@@ -190,7 +191,9 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
             edge = task.edge = edge_of(task.node, wait, name, task.top, "asyncio.")
             if wait.kind in ("Lock", "Semaphore", "Condition"):
                 _owner(edge, task, holders, node, wait.object.address)
-            others = _able(reachable, task, wait.object.address)
+            if edge.address not in able:  # asked once for all who wait for it
+                able[edge.address] = _able(reachable, edge.address)
+            others = [agent for agent in able[edge.address] if agent is not task]
             if edge.owner is None and not edge.candidates:
                 edge.candidates = [node(a) for a in others]
                 edge.bystanders = [node(a) for a in others if not may_end(references, a.python, edge)]
@@ -198,9 +201,9 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
             found.partial.append(f"task {task.name}: {e}")
 
 
-def _able(reachable: Reachable, task: TaskState, address: int) -> list[Any]:
+def _able(reachable: Reachable, address: int) -> list[Any]:
     """Who can reach what a task waits for, and does not wait for it himself."""
-    return reachable.agents_of(address, lambda agent: agent is task or waits_for(agent, address, ASYNCIO))
+    return reachable.agents_of(address, lambda agent: waits_for(agent, address, ASYNCIO))
 
 
 def _owner(edge: Edge, task: TaskState, holders: Holders, node: Any, address: int) -> None:

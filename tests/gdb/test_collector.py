@@ -13,7 +13,7 @@ from harness.heartbeats import asleep, busy, eventually, heartbeats, stop
 from harness.subjects import spawned
 
 from gdbext.access import elf, ptrace
-from gdbext.access.collect import collect
+from gdbext.access.collect import Running, collect
 from gdbext.access.snapshot import CoreFileTarget
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import FaultError, GdbextError
@@ -43,6 +43,31 @@ def python_stacks(target):
     for th in rt.threads():  # a thread that is just being started has its starter's tid: the first counts
         found.setdefault(th.tid, [[f.function.rpartition(".")[2], f.line] for f in rt.frames(th)])
     return found
+
+
+def state(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        return f.read().rpartition(") ")[2][0]
+
+
+def test_a_collector_that_is_held_copies_what_is_there_when_it_is_let_go(tmp_path):
+    words = [sys.executable, "-c", "import sys\ndef one(): sys.stdin.readline()\ndef two(): sys.stdin.readline()\none(); two()"]
+    with spawned(words) as process:
+        assert asleep(process.pid)
+        held = Running(process.pid, str(tmp_path / "copy"), READER, held=True)
+        withdrawn = Running(process.pid, str(tmp_path / "none"), READER, held=True)
+        process.stdin.write("on\n")
+        process.stdin.flush()
+        assert asleep(process.pid) and state(process.pid) == "S"
+        withdrawn.end()
+        (stack,) = python_stacks(CoreFileTarget(held.finish().file)).values()
+        assert [function for function, _ in stack] == ["two", "<module>"]
+        assert asleep(process.pid) and not (tmp_path / "none").exists()
+        held = Running(process.pid, str(tmp_path / "late"), READER, held=True)
+        process.kill()
+        process.wait()
+        with pytest.raises(GdbextError, match="does not exist"):
+            held.finish()
 
 
 def test_the_stacks_in_a_snapshot_are_those_that_the_process_says_it_has(parked, tmp_path):
