@@ -1,6 +1,7 @@
 """Python environments by name, kept in the user's cache folder under a name made of what they hold, so that a second clone
 downloads nothing. An environment is whole when its file `complete` is there: that is written last, under a lock."""
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -243,6 +244,23 @@ def existing(name):
     return None
 
 
+@contextlib.contextmanager
+def locked(path, what):
+    """Alone of all runs on this machine; it says that it waits for another one, which `what`."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as lock:
+        progress = None
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                progress = progress or Progress(f"waiting for another run that {what}")
+                time.sleep(1)
+                progress.tick()
+        yield
+
+
 def environment(name):
     """The path of the interpreter of environment `name`, made first when it is not there."""
     for soname, package in LIBRARIES.get(name, ()):
@@ -253,18 +271,8 @@ def environment(name):
     steps, versions = ENVIRONMENTS[name]
     version, base = choose_python(name, versions)
     folder = folder_of(name, version)
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
     log = folder + ".log"
-    with open(folder + ".lock", "w") as lock:
-        progress = None
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                progress = progress or Progress(f"waiting for another run that makes {folder}")
-                time.sleep(1)
-                progress.tick()
+    with locked(folder + ".lock", f"makes {folder}"):
         if existing(name):
             return existing(name)
         shutil.rmtree(folder, ignore_errors=True)  # what an interrupted run left

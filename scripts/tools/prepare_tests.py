@@ -13,7 +13,7 @@ import subprocess
 
 from . import arm64, get_gdbs, get_releases
 from .engines import START
-from .environments import cache_folder, environment
+from .environments import cache_folder, environment, locked
 from .say import Failed, run_logged, say
 from .system import find_pythons, need_gdb
 
@@ -32,6 +32,10 @@ class Prepared:
 
     def need(self, part: str) -> None:
         """Gets what a part of the tests needs, once."""
+        with locked(os.path.join(cache_folder(), "tests.lock"), "prepares tests"):
+            self._get(part)
+
+    def _get(self, part: str) -> None:
         if part in ("gdb", "engines", "gpu") and not self.has_debuggers:
             self.has_debuggers = True
             self._pythons()
