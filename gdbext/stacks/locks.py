@@ -63,10 +63,6 @@ def buffered_owner(obj: Any, futex: int) -> int | None:
     return _owner_in(obj, futex)
 
 
-def _is_thread(obj: Any) -> bool:
-    return obj.type.is_heap and "Thread" in map(last_part, obj.mro_names())
-
-
 def _owner_in(obj: Any, futex: int) -> int | None:
     try:
         if obj.type.builtin_name not in _BUFFERED:
@@ -88,7 +84,7 @@ class Finder:
         self.holders = Holders(list(view.threads))
         self._free: dict[tuple[int, str], tuple[list[ThreadView], list[ThreadView]]] = {}
         self._locks: dict[Reach, list[tuple[str, Any, Any]]] = {}
-        self._threads: dict[Reach, list[Any]] = {}
+        self._ended: dict[Reach, dict[int, str]] = {}  # threads that have ended, by address
         self._by_futex: dict[int, tuple[str, Any]] | None = None
 
     def edges(self) -> list[Edge]:
@@ -370,12 +366,16 @@ class Finder:
         found: dict[int, str] = {}
         for frame in waiter.python[:NAMING]:
             for reach in self.references.reaches(frame):
-                if reach not in self._threads:
-                    self._threads[reach] = [obj for _, obj in reach.named if _is_thread(obj)]
-                for obj in self._threads[reach]:
-                    if self._was_started(obj) and isinstance(number(obj, "_ident"), int) and self._runs(obj) is None:
-                        found[obj.address] = text(obj, "_name")
+                if reach not in self._ended:
+                    ended = [obj for _, obj in reach.named if self._is_ended_thread(obj)]
+                    self._ended[reach] = {obj.address: text(obj, "_name") for obj in ended}
+                found.update(self._ended[reach])
         return list(found.values())
+
+    def _is_ended_thread(self, obj: Any) -> bool:
+        if not obj.type.is_heap or "Thread" not in map(last_part, obj.mro_names()):
+            return False
+        return self._was_started(obj) and isinstance(number(obj, "_ident"), int) and self._runs(obj) is None
 
     def _runs(self, thread: Any) -> ThreadView | None:
         """The thread of a `threading.Thread`; None where it has ended, which one that has its id by now does not change."""
