@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     Kept = Callable[[Target], tuple[list[bytes], list[bytes], set[bytes]]]
 
 ROUNDS = 3
+STARVED = 10  # more of them, while none of its threads stops in time
 PREFETCHES = 6  # before each of them at most
 WALK_LIMIT = 0.1  # seconds that the last round may follow pointers while the process stands still
 STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
@@ -121,9 +122,14 @@ class Collection:
         for m in self.maps:
             if m.path == "[vdso]":
                 self.wanted.update(range(m.start, m.end, PAGE))
-        for number in range(ROUNDS):
+        number = starved = 0
+        while number < ROUNDS:
             copy, error = self._round(last=number == ROUNDS - 1)
             self.stopped.release_stray()
+            if not self.stop.registers and starved < STARVED and ptrace.memory_tid(self.pid):
+                starved += 1  # nothing stood still: no thread of it was given a processor to stop on
+                continue
+            number += 1
             missed = copy.read_log.missed
             if not missed:
                 break
@@ -135,8 +141,12 @@ class Collection:
             self.partial.append("Python: " + error)
         self._add_read_only(copy.maps)
         self._add_blocked()
-        if not self.stop.registers:
+        if not self.stop.registers and not ptrace.memory_tid(self.pid):
             raise NotFoundError(f"process {self.pid} ended while it was copied")
+        if not self.stop.registers:
+            raise GdbextError(
+                f"process {self.pid} gets no processor: none of its threads stopped in {starved + 1} tries; ask again"
+            )
 
     def _prefetch(self) -> None:
         """Reads until a pass finds no new page, so that the pages are learnt while the process runs, not while it is stopped."""
@@ -176,7 +186,8 @@ class Collection:
         if walker is not None:
             walker.read_log.repeated = True  # the rest was learnt before; the process stands still for what moves
         self.stop = stop = self._stop_and_copy(pages, growth, walker)
-        self.pauses.append(self.stopped.seconds)
+        if stop.registers:
+            self.pauses.append(self.stopped.seconds)
         self.maps = stop.maps
         if walker is not None:
             stop.memory.update(walker.copies)

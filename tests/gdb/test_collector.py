@@ -14,6 +14,7 @@ from harness.subjects import spawned
 
 from gdbext.access import elf, ptrace
 from gdbext.access.collect import Running, collect
+from gdbext.access.collector import take
 from gdbext.access.snapshot import CoreFileTarget
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import FaultError, GdbextError
@@ -48,6 +49,27 @@ def python_stacks(target):
 def state(pid):
     with open(f"/proc/{pid}/stat") as f:
         return f.read().rpartition(") ")[2][0]
+
+
+def test_a_process_that_gets_no_processor_to_stop_on_is_stopped_again(tmp_path, monkeypatch):
+    waits, tries = ptrace.Stopped._wait, [1, 2]
+
+    def late(stopped, deadline):
+        if tries:
+            tries.pop()
+            stopped.stray = set(stopped._seized)
+        else:
+            waits(stopped, deadline)
+
+    monkeypatch.setattr(ptrace.Stopped, "_wait", late)
+    with spawned([sys.executable, "-u", "-c", "print('on')\nwhile True: pass"], ready="on") as process:
+        found = take(process.pid, str(tmp_path / "copy"), READER)
+        assert not tries and found["threads"] == len(found["pauses"]) == 1 and found["partial"] == []
+        assert python_stacks(CoreFileTarget(found["file"])) == {process.pid: [["<module>", 2]]}
+        tries += range(100)
+        with pytest.raises(GdbextError, match="gets no processor"):
+            take(process.pid, str(tmp_path / "none"), READER)
+        assert 50 < len(tries) < 95 and state(process.pid) == "R"
 
 
 def test_a_collector_that_is_held_copies_what_is_there_when_it_is_let_go(tmp_path):
