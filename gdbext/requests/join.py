@@ -122,14 +122,17 @@ class _Context:
         return any(one.rests for one in (both[1:] if stage == sightings.OUTPUT else both))
 
     def passed_on(self, front: Look) -> bool:
-        """Whether a front end has tokens that were made after the first look. Answers come in the order in which they were made,
-        where there is one scheduler, or ranks of one that all have the same requests: all that was made before has come."""
+        """Whether a front end had, at a later look, tokens that were made after the first. Answers come in the order in which
+        they were made, where there is one scheduler, or ranks of one that all have the same requests: all made before has come."""
         made = [
             {s.request_id: s.request.output_tokens or 0 for s in one.sightings if s.request is not None} for one in self.earlier
         ]
         made = [known for known, one in zip(made, self.earlier) if SCHEDULER in one.parts]
+        later = [one for each in self.history[1:] for one in each if one.pid == front.pid]  # by the last one it may have ended
         return bool(made) and any(
-            s.tokens is not None and all(s.tokens > known.get(s.request_id, s.tokens) for known in made) for s in front.sightings
+            s.tokens is not None and all(s.tokens > known.get(s.request_id, s.tokens) for known in made)
+            for one in later
+            for s in one.sightings
         )
 
     def debtor(self, look: Look) -> Optional[Look]:

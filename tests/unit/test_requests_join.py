@@ -232,6 +232,8 @@ def test_answers_that_were_made_later_have_come_and_its_own_has_not():
     first = look(6, 7, 3)
     assert verdicts(look(8, 10, 6), first)["a"] == LOST
     assert verdicts(look(7, 10, 6), first)["a"] == ""  # its own may be next
+    gone = [server(awaited("a"), woken=True), scheduler(passes=9), detokenizer(woken=True)]  # the other one has ended by now
+    assert join(gone, first, [look(8, 10, 6)])[0].verdict == LOST and verdicts(gone, first)["a"] == ""
     others = [Look("DP1", 4, "scheduler", ("scheduler",), [])]  # a scheduler of its own, whose answers come on another way
     assert verdicts(look(8, 10, 6, others), look(6, 7, 3, others))["a"] == ""
 
