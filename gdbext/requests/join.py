@@ -123,7 +123,8 @@ class _Context:
 
     def passed_on(self, front: Look) -> bool:
         """Whether a front end had, at a later look, tokens that were made after the first. Answers come in the order in which
-        they were made, where there is one scheduler, or ranks of one that all have the same requests: all made before has come."""
+        they were made, where there is one scheduler, or ranks of one that all have the same requests: what was made before
+        has come."""
         made = [
             {s.request_id: s.request.output_tokens or 0 for s in one.sightings if s.request is not None} for one in self.earlier
         ]
