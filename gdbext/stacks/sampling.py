@@ -141,13 +141,14 @@ class Sampling:
     `snapshots.take_snapshots`. The first `copy` is to be in a `with` block."""
 
     def __init__(self, found: Sequence[Any], targets: Targets, words: Sequence[str] = ()) -> None:
-        self.found, self.targets, self.words, self.table = found, targets, words, ProcTable()
+        self.found, self.targets, self.words = found, targets, words
+        table = ProcTable()
         self.seen = [ProcessSamples(snap) for snap in snapshots.snapshots_of(found)]
         attached = [isinstance(one, str) or targets.attached(one) is not None for one in found]
         self.live = [s for s, kept in zip(self.seen, attached) if not kept]
-        runtimes = _open(self.live, targets, self.table)
+        runtimes = _open(self.live, targets, table)
         self.began = time.monotonic()
-        self.families = {s.pid: descendants(self.table, s.pid) for s in self.live}
+        self.families = {s.pid: descendants(table, s.pid) for s in self.live}
         self.spent = {pid: cpu_of(pid) for pids in self.families.values() for pid in pids}
         self.held = snapshots.Held([s.snapshot for s in self.live if not s.ended], words)
         self.watches = [_Watch(s, runtimes.get(s.pid)) for s in self.live]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..engines.targets import Targets
     from ..stacks.sampling import ProcessSamples
+    from ..stacks.snapshots import ProcessSnapshot
     from .facts import Verdict
 
 LONGER = 3.0  # times the first look, on a machine that left others little
@@ -54,9 +55,7 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
     said = {v.kind for v in first.verdicts}
     if "unknown" in said and any(s.pressed > PRESSED for s in first.seen):
         look = _Look(found, targets, seconds * LONGER, words)
-        for s, earlier in zip(look.sampling.seen, first.seen):
-            if s.snapshot is not earlier.snapshot:
-                s.snapshot.pauses = earlier.snapshot.pauses + s.snapshot.pauses
+        _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
         last = look.examination()
     elif said & set(AGAIN) and look.sampling.live:
         look.go_on(max(AGAIN.get(kind, 0.0) for kind in said))
@@ -68,6 +67,13 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
         return first
     last.untraced = first.untraced
     return last
+
+
+def _add_pauses(seen: Sequence[ProcessSamples], earlier: Sequence[ProcessSnapshot]) -> None:
+    """Counts to each process how long it stood still for an earlier copy too."""
+    for s, copy in zip(seen, earlier):
+        if s.snapshot is not copy:
+            s.snapshot.pauses = copy.pauses + s.snapshot.pauses
 
 
 def _untraced(refused: Sequence[ProcessSamples]) -> list[dict[str, Any]]:
@@ -101,11 +107,9 @@ class _Look:
 
     def copy_again(self) -> None:
         """Copies once more, as all is now."""
-        earlier = [s.snapshot.pauses for s in self.sampling.seen]
+        earlier = [s.snapshot for s in self.sampling.seen]
         self.sampling.copy()
-        for s, pauses in zip(self.sampling.seen, earlier):
-            if s.snapshot.pauses is not pauses:
-                s.snapshot.pauses = pauses + s.snapshot.pauses
+        _add_pauses(self.sampling.seen, earlier)
 
     def examination(self) -> Examination:
         """The verdicts on what was seen until now."""
