@@ -39,6 +39,7 @@ ROUNDS = 3
 STARVED = 10  # more of them, while none of its threads stops in time
 PREFETCHES = 6  # before each of them at most
 WALK_LIMIT = 0.1  # seconds that the last round may follow pointers while the process stands still
+SHORT_WALK = 0.03  # who needs no longer for it is not stopped in between for what one more learning may have missed as well
 STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
 RED_ZONE = 128  # below it: System V ABI x86-64, 3.2.2
 MAX_RUN = 32 << 20  # bytes copied as one piece
@@ -101,6 +102,7 @@ class Collection:
         self.stop = Stop()
         self.learnt: int | None = None  # what the process had run when all pages that it wants were known
         self.rehearsed = False
+        self.walk = WALK_LIMIT  # seconds that it took to read what moves, when last it was read
 
     # ---- collecting ----------------------------------------------------------------------------------------------
     def rehearse(self) -> None:
@@ -124,7 +126,8 @@ class Collection:
                 self.wanted.update(range(m.start, m.end, PAGE))
         number = starved = 0
         while number < ROUNDS:
-            copy, error = self._round(last=number == ROUNDS - 1)
+            last = number == ROUNDS - 1 or number > 0 and self.walk < SHORT_WALK
+            copy, error = self._round(last)
             self.stopped.release_stray()
             if not self.stop.registers and starved < STARVED and ptrace.memory_tid(self.pid):
                 starved += 1  # nothing stood still: no thread of it was given a processor to stop on
@@ -154,7 +157,10 @@ class Collection:
             before, ran = len(self.wanted), process_clock(self.pid)
             self.learnt = ran
             self.recorder.invalidate()
+            began = time.monotonic()
             self.read(self.recorder)
+            if self.recorder.read_log.repeated:
+                self.walk = time.monotonic() - began
             if self.recorder.read_log.repeated and len(self.wanted) == before:
                 break
             self.recorder.read_log.repeated = True
@@ -184,6 +190,7 @@ class Collection:
         pages |= {p + d for p in self.wanted for d in (-PAGE, PAGE) if p + d in writable}
         walker = Recorder(self.pid) if last else None
         if walker is not None:
+            walker.know_maps_of(self.recorder)
             walker.read_log.repeated = True  # the rest was learnt before; the process stands still for what moves
         self.stop = stop = self._stop_and_copy(pages, growth, walker)
         if stop.registers:

@@ -239,6 +239,10 @@ class ProcTarget(Target):
             return [(start, end)]
         return found
 
+    def know_maps_of(self, other: ProcTarget) -> None:
+        """Takes over what another one of the same process made of its memory map, which holds as long as the map is the same."""
+        self._map = other._map
+
     def _mappings(self) -> list[Mapping]:
         text, self._carrier = read_maps(self.pid)
         if text != self._map[0]:

@@ -24,11 +24,10 @@ MAX_LINE = 32  # ids of tokens in a line
 HEAD = ["request", "verdict", "at", "state", "tokens", "prompt", "computed", "output", "blocks", "preempted", "age", "waits for"]
 
 
-def request_data(request: Optional[Request], tracked: Optional[Tracked] = None) -> Dict[str, Any]:
+def request_data(request: Optional[Request], tracked: Optional[Tracked] = None, blocks: bool = True) -> Dict[str, Any]:
     """One request: the scheduler's own numbers (`request`, None where no scheduler has it), and where it is over all processes
-    (`tracked`, None where only a cache was read). Its blocks are known where `request` is of a cache, not of `tracked` itself."""
+    (`tracked`, None where only a cache was read). `blocks`: they were read too."""
     known = request
-    blocks = known.blocks.values() if known is not None and (tracked is None or known is not tracked.request) else None
     data: Dict[str, Any] = {
         "request_id": escape(known.request_id if known is not None else tracked.request_id if tracked else ""),
         "status": escape(known.status) if known is not None else "",
@@ -37,7 +36,7 @@ def request_data(request: Optional[Request], tracked: Optional[Tracked] = None) 
         "prompt_tokens": known.prompt_tokens if known is not None else None,
         "computed_tokens": known.computed_tokens if known is not None else None,
         "output_tokens": known.output_tokens if known is not None else None,
-        "blocks": sum(len(b) for b in blocks) if blocks is not None else None,
+        "blocks": sum(map(len, known.blocks.values())) if known is not None and blocks else None,
         "blocked_by": (known.blocked_by or None) if known is not None else None,
         "preemptions": known.preemptions if known is not None else 0,
         "age": known.age if known is not None else None,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..engines.group import Engine
     from ..engines.kv_view import NativeView, View
     from ..engines.rank import Rank
-    from ..kvcache.model import Cache
+    from ..kvcache.model import Cache, Request
     from ..requests.collect import Custody
     from ..requests.model import Tracked
     from ..session.command import Args
@@ -106,7 +106,7 @@ class LlmRequest(Command):
         held, caches, tracked = self._named(wanted, every)
         known = {r.request_id: r for _, cache in caches for r in cache.requests}
         request = known.get(tracked.request_id) or tracked.request
-        data = answers.request_data(request, tracked)
+        data = answers.request_data(request, tracked, tracked.request_id in known)
         sampling: Dict[str, str] = {}
         grammar: Optional[Dict[str, Any]] = None
         hop = tracked.sighting("running", "queue")
@@ -169,8 +169,13 @@ def _cache_of(session: Session, args: Args, engine: Engine, ranks: List[Rank], h
     why = []
     for rank in ranks:
         target = session.open(rank)
+        seen = [s.request for look in held.looks if look.pid == rank.pid for s in look.sightings if s.request is not None]
+
+        def read(target: Target = target, seen: Optional[List[Request]] = None if args.show_content else seen) -> Cache:
+            return kv_view.View(target, engine, None, args.show_content).cache(seen)
+
         try:
-            cache = retry_reading(target, lambda t=target: kv_view.View(t, engine, None, args.show_content).cache(), READ)
+            cache = retry_reading(target, read, READ)
             return [({one.pid for one in ranks}, cache)]
         except GdbextError as e:
             why.append(f"{rank.label}: blocks not read: {e}")
@@ -194,7 +199,7 @@ def _joined(held: Custody, caches: List[Tuple[Set[int], Cache]]) -> Tuple[List[D
     for one in tracked.values():
         hop = one.sighting("running")
         if one.verdict != model.MOVING or hop is None or hop[0].pid not in read_since:
-            rows.append(answers.request_data(one.request, one))
+            rows.append(answers.request_data(one.request, one, blocks=False))
     return rows, limits
 
 

@@ -300,11 +300,16 @@ class Runtime:
         before: _Listed | None = self.target.lasting.get("imported modules")
         if before is not None and before.pairs == pairs:
             return before
-        words = self.target.read_many([(key + self.layout["ascii.length"], 8) for key, _ in pairs])
+        places = [key + self.layout["ascii.length"] for key, _ in pairs]
+        words = self.target.gather(places, 8)
+        lengths = (
+            words.cast("Q")
+            if words is not None
+            else (int.from_bytes(word or b"", "little") for word in self.target.read_many([(at, 8) for at in places]))
+        )
         listed = self.target.lasting["imported modules"] = _Listed(pairs)
-        for pair, word in zip(pairs, words):
-            if word:
-                listed.by_length.setdefault(int.from_bytes(word, "little"), []).append(pair)
+        for pair, length in zip(pairs, lengths):
+            listed.by_length.setdefault(length, []).append(pair)
         return listed
 
     def has_module(self, names: Iterable[str]) -> bool:

@@ -30,6 +30,7 @@ PIECE = 1 << 20
 FAR = 1 << 12  # bytes: no allocator lays objects of one kind further apart
 MAX_NAME = 256
 MAX_KEYS = 1 << 14  # bytes of a dict's table of keys that are looked through
+MAX_EXTENT = 1 << 12  # bytes of each of them that are read at once
 SHORT_TEXT = 48  # characters of strs that are read in one go: ids of requests
 FEW = 64  # objects that are read one by one
 KINDS = 8  # forms of the dicts of one class's objects
@@ -93,7 +94,9 @@ def _are_scattered(addresses: Sequence[int]) -> bool:
     if len(addresses) <= FEW or functools.reduce(operator.or_, addresses) & 7:
         return False
     differences = list(map(operator.sub, addresses[1:], addresses))
-    return sum(map(operator.ne, differences, differences[1:])) > len(addresses) // 4
+    if sum(map(operator.ne, differences, differences[1:])) > len(addresses) // 4:
+        return True
+    return sum(not -FAR <= d <= FAR for d in differences) > len(addresses) // 4
 
 
 def _runs(addresses: Sequence[int]) -> List[Run]:
@@ -258,6 +261,7 @@ class Records:
         self.rt, self.addresses = rt, addresses
         self._keys: Optional[List[int]] = None  # where each object's dict keeps its keys
         self._whole: Optional[Columns] = None  # of the tables of keys
+        self._extent = 0  # bytes of such a table up to its last key
         self._dicts: Optional[Dict[str, List[int]]] = None
         self.foreign: List[int] = []  # positions of what is another class
         self.columns = None
@@ -362,7 +366,7 @@ class Records:
         if len(places) < len(self.addresses):
             return Columns(self.rt.target, [self._keys[i] for i in places], size)
         if self._whole is None or self._whole.size < size:
-            self._whole = Columns(self.rt.target, self._keys, size)
+            self._whole = Columns(self.rt.target, self._keys, max(size, self._extent))  # other members will be asked for
         return self._whole
 
     def _place_of_key(self, number: int, name: str) -> Optional[Tuple[int, int]]:
@@ -374,7 +378,8 @@ class Records:
             return None
         table = self.rt.target.read_partial(self._keys[number], MAX_KEYS)
         words = memoryview(table[: len(table) & -8]).cast("Q")
-        at = next((i for i in range(len(words) - 1) if words[i] == pair[0] and words[i + 1] == pair[1]), None)
+        at = _index(words, pair)
+        self._extent = min(8 * (_index(words, pairs[-1]) or 0) + 16, MAX_EXTENT)
         return None if at is None else (pair[0], 8 * at)
 
     def _entries(self) -> Dict[str, List[int]]:
@@ -390,6 +395,11 @@ class Records:
                         columns[n].append(entries.get(n, 0))
                 self._dicts = columns
         return self._dicts
+
+
+def _index(words: memoryview, pair: Tuple[int, int]) -> Optional[int]:
+    """Where a key and its value lie one after the other."""
+    return next((i for i in range(len(words) - 1) if words[i] == pair[0] and words[i + 1] == pair[1]), None)
 
 
 def _common_type(rt: Runtime, addresses: Sequence[int]) -> Any:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from ..kvcache.addresses import Layer, Part
     from ..kvcache.invariants import Report
-    from ..kvcache.model import Cache, ValueFault, Worker
+    from ..kvcache.model import Cache, Request, ValueFault, Worker
     from ..torch.tensor import Tensor
     from .group import Engine
     from .spec import EngineSpec
@@ -98,11 +98,12 @@ class View:
         ranks = self._engine.schedulers_for(rank) if role == "scheduler" else self._engine.shards_for(rank)
         return [(r.label, self.target if r.pid == self.target.pid else self._engine.target(r)) for r in ranks]
 
-    def cache(self) -> Cache:
-        """The scheduler's `Cache`, of this process or of the sibling that has it."""
+    def cache(self, requests: Optional[List[Request]] = None) -> Cache:
+        """The scheduler's `Cache`, of this process or of the sibling that has it. `requests`: what was read of this process just
+        now is not read again, only filled in."""
         root = self._root or self._scheduler(self.rt)
         if root is not None:
-            return self._read(self.rt, root)
+            return self._read(self.rt, root, requests)
         for _, target in self._siblings("scheduler"):
             if target is self.target:
                 continue
@@ -127,12 +128,12 @@ class View:
         except NotFoundError:
             return None
 
-    def _read(self, rt: Runtime, root: Object) -> Cache:
+    def _read(self, rt: Runtime, root: Object, requests: Optional[List[Request]] = None) -> Cache:
         """The cache of a scheduler, which stays where it is."""
 
         def read() -> Cache:
             with uncollected():
-                return self.reader.read(rt, root, self._content)
+                return self.reader.read(rt, root, self._content, requests)
 
         cache = retry_reading(rt.target, read, lasting=SECONDS)
         newest = self.spec.kv_newest

@@ -26,10 +26,15 @@ def _plain(value: Any) -> Any:
     if kind is str:
         return value if value.isprintable() else escape(value, keep="\n")
     if kind is dict:
-        return {
-            key if type(key) is str and key.isprintable() else escape(str(key)): v if type(v) in _AS_IT_IS else _plain(v)
-            for key, v in value.items()
-        }
+        found = {}
+        for key, v in value.items():
+            kind = type(v)
+            if not (kind in _AS_IT_IS or kind is str and v.isprintable()):
+                v = _plain(v)
+            found[key if type(key) is str and key.isprintable() else escape(str(key))] = v
+        return found
+    if kind is list:
+        return [_plain(v) for v in value] if value else value
     if isinstance(value, Address):
         return hex(value)
     if isinstance(value, (bool, int)) or value is None:

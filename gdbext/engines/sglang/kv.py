@@ -8,11 +8,11 @@ from .paths import MODELS, ROOTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import List, Optional
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
-    from ...kvcache.model import Cache, Worker
+    from ...kvcache.model import Cache, Request, Worker
 
 
 STEP_COUNTER = paths.STEP_COUNTER
@@ -33,9 +33,10 @@ def find_model(rt: Runtime) -> Optional[Object]:
     return in_frames(rt, MODELS)
 
 
-def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> Cache:
-    """`Cache` of a Scheduler (default: the process's). `GdbextError` when there is none."""
-    return kv_scheduler.read(rt, root or _needed(rt), version(rt), content)
+def read(rt: Runtime, root: Optional[Object] = None, content: bool = False, requests: Optional[List[Request]] = None) -> Cache:
+    """`Cache` of a Scheduler (default: the process's). `GdbextError` when there is none. `requests`: what `look` read of it just
+    now; only what they hold is read then, and filled in."""
+    return kv_scheduler.read(rt, root or _needed(rt), version(rt), content, requests)
 
 
 def read_worker(rt: Runtime, label: str, num_blocks: Optional[int] = None) -> Worker:

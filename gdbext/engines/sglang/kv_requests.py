@@ -9,41 +9,75 @@ from ...errors import GdbextError, LayoutError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request
 from ...torch.tensor_impl import is_tensor, read_tensor
-from ..objects import first_integer, first_present, is_set, length, numbers, optional, path, tokens
+from ..columns import Records, integers, lengths, strings
+from ..objects import first_integer, first_present, is_set, length, numbers, path, tokens
 from .paths import BATCHES, FIELDS, GROUP_MAMBA, GROUP_SWA, MAX_REQUESTS, STATES, TRACKED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence
+    from typing import Dict, List, Optional, Sequence, Tuple
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
     from ...kvcache.model import Cache, Pool
     from ...torch.tensor import Tensor
+    from ..objects import Places
+
+    Owners = Dict[str, Tuple[List[int], Records]]  # {path: (positions of those that have an object there, these objects)}
 
 
 def requests_of(
-    rt: Runtime, scheduler: Object, pools: Dict[str, Pool], page: int, mapping: Optional[List[int]], content: bool
+    rt: Runtime,
+    scheduler: Object,
+    pools: Dict[str, Pool],
+    page: int,
+    mapping: Optional[List[int]],
+    content: bool,
+    listed: Optional[List[Request]] = None,
 ) -> List[Request]:
-    """The requests that a scheduler lists, those that run first. Request times are monotonic or missing, by release: ages are
-    not told."""
+    """The requests that a scheduler lists, those that run first, with what they hold. Request times are monotonic or missing, by
+    release: ages are not told. `listed`: they were read before."""
     rows = scheduler.attr("req_to_token_pool").attr("req_to_token")
     table = read_tensor(rt, rows.address)
     if table.shape is None or len(table.shape) != 2 or table.dtype.name != "int32":
         raise LayoutError(f"req_to_token is a {table.dtype.name} tensor of shape {table.shape}")
+    requests = _listed(rt, scheduler) if listed is None else listed
+    holders = requests if listed is None else _with_rows(rt, listed)
     own = dict.fromkeys(pools, 0)
+    for request in holders:
+        if request.row is not None:
+            _hold(rt, request, table, page)
+        if mapping and request.slots is not None:
+            _window(request, mapping, page, own)
+    for request in _with_states(rt, holders) if "mamba" in pools else ():
+        request.blocks[GROUP_MAMBA] = _states(rt, rt.object(request.address))
+        own["mamba"] += len(request.blocks[GROUP_MAMBA])
+    for request in requests:
+        if request.computed_tokens is None:
+            request.computed_tokens = request.allocated or 0
+        if content:
+            obj = rt.object(request.address)
+            held = (("prompt_token_ids", obj.attr("origin_input_ids")), ("output_token_ids", obj.attr("output_ids")))
+            request.content = tokens(rt, held)
+    for what in ("swa", "mamba"):
+        if what in pools and (mapping or what == "mamba"):
+            pools[what].counters["own"] = own[what]
+    if table.unavailable:
+        pools["full"].notes.append("req_to_token is on the device: which slots a request holds is not known here")
+    return requests
+
+
+def _listed(rt: Runtime, scheduler: Object) -> List[Request]:
+    """The requests of a scheduler's batches and queues."""
     found: Dict[int, Request] = {}
 
     def add(addresses: Sequence[int], queue: str) -> None:
-        for address in addresses:
-            if address in found:
-                continue
-            request = found[address] = _request(rt, rt.object(address), queue, table, page, content)
-            if mapping and request.slots is not None:
-                _window(request, mapping, page, own)
-            if "mamba" in pools:
-                request.blocks[GROUP_MAMBA] = _states(rt, rt.object(address))
-                own["mamba"] += len(request.blocks[GROUP_MAMBA])
+        fresh = [address for address in dict.fromkeys(addresses) if address not in found]
+        for address, request in zip(fresh, requests_at(rt, fresh)):
+            found[address] = request
+            request.queue, request.status = queue, request.status or queue
+            if queue == "running" and request.status == "finished" and request.row is None:
+                request.queue = "finished"  # in last_batch, its row given back: it has ended
 
     for queue, name in BATCHES:
         try:
@@ -64,16 +98,28 @@ def requests_of(
             add(path(scheduler, name).element_addresses(MAX_REQUESTS), "grammar")
         except GdbextError:
             continue
-    for what in ("swa", "mamba"):
-        if what in pools and (mapping or what == "mamba"):
-            pools[what].counters["own"] = own[what]
-    if table.unavailable:
-        pools["full"].notes.append("req_to_token is on the device: which slots a request holds is not known here")
-    requests = list(found.values())
-    for request in requests:  # in last_batch, its row given back: it has ended
-        if request.queue == "running" and request.status == "finished" and request.row is None:
-            request.queue = "finished"
-    return requests
+    return list(found.values())
+
+
+def _with_rows(rt: Runtime, listed: List[Request]) -> List[Request]:
+    """Those of some requests that had a row of the table and have one now, which is filled in: it may be another's by now."""
+    held = [request for request in listed if request.row is not None]
+    try:
+        fresh = requests_at(rt, [request.address for request in held])
+    except GdbextError:
+        fresh = [one for request in held for one in _still_there(rt, request)]
+    rows = {now.request_id: now for now in fresh}
+    for request in held:
+        now = rows.get(request.request_id)
+        request.row, request.allocated = (now.row, now.allocated) if now is not None else (None, None)
+    return [request for request in held if request.row is not None]
+
+
+def _still_there(rt: Runtime, request: Request) -> List[Request]:
+    try:
+        return requests_at(rt, [request.address])
+    except GdbextError:
+        return []
 
 
 def _window(request: Request, mapping: List[int], page: int, own: Dict[str, int]) -> None:
@@ -83,6 +129,14 @@ def _window(request: Request, mapping: List[int], page: int, own: Dict[str, int]
         raise LayoutError(f"{request.request_id} holds slots beyond the mapping of {len(mapping)}")
     request.blocks[GROUP_SWA] = [mapping[s] // page for s in slots]
     own["swa"] += page * sum(1 for b in request.blocks[GROUP_SWA][(request.private or 0) // page :] if b)
+
+
+def _with_states(rt: Runtime, requests: List[Request]) -> List[Request]:
+    """The requests that hold any Mamba state."""
+    owners: Owners = {}
+    records = Records(rt, [request.address for request in requests])
+    some = [_pointers(rt, records, places, owners) for places in (STATES, TRACKED)]
+    return [request for request, *held in zip(requests, *some) if any(held)]
 
 
 def _states(rt: Runtime, obj: Object) -> List[int]:
@@ -96,26 +150,76 @@ def _states(rt: Runtime, obj: Object) -> List[int]:
     return [n for n in found if n >= 0]
 
 
-def _request(rt: Runtime, obj: Object, queue: str, table: Tensor, page: int, content: bool) -> Request:
-    request = Request(obj.attr("rid").string(1000), queue=queue, address=obj.address)
-    request.row = first_integer(obj, FIELDS["row"])
-    prompt, output = obj.attr("origin_input_ids"), obj.attr("output_ids")
-    request.prompt_tokens, request.output_tokens = length(rt, prompt), length(rt, output)
-    request.allocated = first_integer(obj, FIELDS["allocated"])
-    committed = first_integer(obj, FIELDS["committed"])
-    if request.row is not None and request.allocated is None:  # before 0.5.6: all of it but the token just sampled
-        request.allocated = request.prompt_tokens + max(0, request.output_tokens - 1)
-    request.computed_tokens = committed if committed is not None else request.allocated or 0
+def requests_at(rt: Runtime, addresses: Sequence[int]) -> List[Request]:
+    """The Reqs at some addresses, thousands in one go: names and counts, no tokens. `status`: finished, retracted, or '' where
+    its queue says it."""
+    if not addresses:
+        return []
+    records, none = Records(rt, addresses), _none(rt)
+    prompts, outputs = (_lengths(rt, records.column(name)) for name in ("origin_input_ids", "output_ids"))
+    reasons = records.column("finished_reason")
+    retracted, retractions = (  # a release may lack one of them
+        records.integers(name, 0) if records.has(name) else [0] * len(addresses) for name in ("is_retracted", "retraction_count")
+    )
+    owners: Owners = {}
+    rows, allocated, committed = (_integers(rt, records, FIELDS[key], owners) for key in ("row", "allocated", "committed"))
+    found = []
+    for i, name in enumerate(strings(rt, records.column("rid"), 1000)):
+        status = "finished" if reasons[i] not in (0, none) else "retracted" if retracted[i] else ""
+        request = Request(name, status, address=addresses[i], preemptions=retractions[i] or retracted[i])
+        request.prompt_tokens, request.output_tokens = prompts[i], outputs[i]
+        request.row, request.allocated, request.computed_tokens = rows[i], allocated[i], committed[i]
+        found.append(request)
+    return found
+
+
+def _none(rt: Runtime) -> int:
+    return rt.target.cached("address of None", lambda: rt.library.symbol("_Py_NoneStruct"))
+
+
+def _lengths(rt: Runtime, pointers: List[int]) -> List[Optional[int]]:
+    """How many numbers each of some tensors, lists, tuples or arrays holds; None where it is not set."""
+    held = [p for p in pointers if p]
+    if held and is_tensor(rt.object(held[0])):
+        return [length(rt, rt.object(p)) if p else None for p in pointers]
+    known = iter(lengths(rt, held))
+    return [next(known) if p else None for p in pointers]
+
+
+def _integers(rt: Runtime, records: Records, places: Places, owners: Owners) -> List[Optional[int]]:
+    """As `first_integer`, of many objects."""
+    pointers = _pointers(rt, records, places, owners)
+    values = iter(integers(rt, [p for p in pointers if p]))
+    return [next(values) if p else None for p in pointers]
+
+
+def _pointers(rt: Runtime, records: Records, places: Places, owners: Owners) -> List[int]:
+    """As `first_present`, of many objects: addresses, 0 for none. `owners`: who has what in members of the objects, filled
+    here."""
+    found, none = [0] * len(records.addresses), _none(rt)
+    for _, text in places:
+        owner, _, name = text.rpartition(".")
+        if owner not in owners:
+            held = records.column(owner) if owner and records.has(owner) else [] if owner else records.addresses
+            set_in = [i for i, p in enumerate(held) if p not in (0, none)]
+            owners[owner] = set_in, Records(rt, [held[i] for i in set_in]) if owner else records
+        set_in, holders = owners[owner]
+        if holders.has(name):
+            for i, pointer in zip(set_in, holders.column(name)):
+                if pointer != none:
+                    found[i] = found[i] or pointer
+    return found
+
+
+def _hold(rt: Runtime, request: Request, table: Tensor, page: int) -> None:
+    """Fills in which tokens and slots a request that has a row of the table holds."""
+    obj = rt.object(request.address)
+    if request.allocated is None:  # before 0.5.6: all of it but the token just sampled
+        request.allocated = (request.prompt_tokens or 0) + max(0, (request.output_tokens or 0) - 1)
     request.private = first_integer(obj, FIELDS["protected"])
-    if (
-        request.private is None and request.row is not None and is_set(obj, "prefix_indices")
-    ):  # before 0.5.6: whole pages of the prefix
+    if request.private is None and is_set(obj, "prefix_indices"):  # before 0.5.6: whole pages of the prefix
         request.private = length(rt, obj.attr("prefix_indices")) // page * page
-    finished = is_set(obj, "finished_reason")
-    retracted = bool(optional(obj, "is_retracted", default=0))
-    request.status = "finished" if finished else "retracted" if retracted else queue
-    request.preemptions = optional(obj, "retraction_count", default=0) or int(retracted)
-    if request.row is not None and request.allocated and not table.unavailable:
+    if request.allocated and not table.unavailable:
         if not 0 <= request.row < table.shape[0] or request.allocated > table.shape[1]:
             raise LayoutError(
                 f"{request.request_id} claims row {request.row} with {request.allocated} tokens of a table of {list(table.shape)}"
@@ -125,9 +229,6 @@ def _request(rt: Runtime, obj: Object, queue: str, table: Tensor, page: int, con
         slots.frombytes(rt.target.read(at, 4 * request.allocated))
         request.slots = slots.tolist()
         request.blocks[0] = request.slots if page == 1 else list(dict.fromkeys(s // page for s in request.slots))
-    if content:
-        request.content = tokens(rt, (("prompt_token_ids", prompt), ("output_token_ids", output)))
-    return request
 
 
 def explain_waits(cache: Cache) -> None:

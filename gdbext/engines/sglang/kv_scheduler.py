@@ -20,12 +20,16 @@ from .paths import FORMING, GROUP_KINDS, HOST_POOLS, MAMBA_POOLS, READING, STEP_
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
+    from ...kvcache.model import Request
 
 
-def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
-    """`Cache` of a Scheduler. `GdbextError` where it is not as a release that is known has it."""
+def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: Optional[List[Request]] = None) -> Cache:
+    """`Cache` of a Scheduler. `GdbextError` where it is not as a release that is known has it. `listed`: its requests, where they
+    were read before."""
     allocator, rows, tree = (scheduler.attr(n) for n in ("token_to_kv_pool_allocator", "req_to_token_pool", "tree_cache"))
     page = optional(allocator, "page_size", default=1) or 1
     kept = {"full": allocator, "swa": None, "mamba": first_present(rows, MAMBA_POOLS)}
@@ -43,7 +47,7 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
         pools["swa"].notes.append(
             "the mapping of full to sliding-window slots is on the device: which of those a request holds is not known here"
         )
-    requests = at_once(rt, lambda: requests_of(rt, scheduler, pools, page, mapping, content))
+    requests = at_once(rt, lambda: requests_of(rt, scheduler, pools, page, mapping, content, listed))
     host = first_present(tree, HOST_POOLS)
     if host is not None and is_set(host, "free_slots"):
         pools["host"] = at_once(rt, lambda: read_pool(rt, "host", host, page))
@@ -65,6 +69,20 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
     cache.token_hashes = lambda: kv_hashes.check(rt, cache)
     for one in pools.values():
         cache.notes += one.notes
+    _limits(rt, cache, scheduler, rows)
+    own = sum(max(0, -(-(r.allocated or 0) // page) * page - (r.private or 0)) for r in requests if r.row is not None)
+    counters = pool.counters
+    if counters.get("evictable") is None:  # a tree that cannot be read: what is neither free nor a request's own is in it
+        counters["cached"] = (pool.size * page - counters.get("available", 0) - own) // page
+        cache.notes.append(
+            f"the prefix tree is a {counters['tree']}, whose nodes only it can read: cached = total - available - requests' own"
+        )
+    explain_waits(cache)
+    return cache
+
+
+def _limits(rt: Runtime, cache: Cache, scheduler: Object, rows: Object) -> None:
+    """Fills in how many requests and tokens there may be, and the free rows of the table of requests."""
     try:
         free = numbers(rt, rows.attr("free_slots"))
         if free is not None:
@@ -75,12 +93,3 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
         value = optional(scheduler, name)
         if value is not None:
             cache.limits[name] = value
-    own = sum(max(0, -(-(r.allocated or 0) // page) * page - (r.private or 0)) for r in requests if r.row is not None)
-    counters = pool.counters
-    if counters.get("evictable") is None:  # a tree that cannot be read: what is neither free nor a request's own is in it
-        counters["cached"] = (pool.size * page - counters.get("available", 0) - own) // page
-        cache.notes.append(
-            f"the prefix tree is a {counters['tree']}, whose nodes only it can read: cached = total - available - requests' own"
-        )
-    explain_waits(cache)
-    return cache

@@ -12,14 +12,15 @@ from ...kvcache import waiting
 from ...kvcache.model import Request
 from ..columns import Records, lengths, strings
 from ..keepers import keeper_in, loop_keeper
-from ..objects import at, counted, first_integer, has, in_frames, in_tasks, optional, path, sought
+from ..objects import at, counted, has, in_frames, in_tasks, optional, path, sought
 from ..sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
 from .kv import STEP_COUNTER, find_scheduler
-from .paths import FIELDS, MAX_REQUESTS
+from .kv_requests import requests_at
+from .paths import MAX_REQUESTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Set, Tuple, TypeVar
+    from typing import Callable, Dict, List, Optional, Set, TypeVar
 
     from ...cpython.frames import PyFrame
     from ...cpython.objects import Object
@@ -33,7 +34,7 @@ SERVER = "sglang.srt.entrypoints.http_server"  # its module keeps the server's m
 DETOKENIZERS = {"DetokenizerManager": ""}
 PAUSED = "the engine, which is paused: /continue_generation lets it go on"
 MOMENT = 0.5  # seconds for which one table or queue of a process that runs on is read again, until it holds together
-MANY = 512  # requests of a queue whose row and computed tokens are read too, one by one
+MANY = 512  # tasks of one process that are looked through
 LOOPS = ("run_scheduler_process", "run_detokenizer_process")
 ANSWERS = "handle_loop"  # the task of a tokenizer manager that takes answers in
 ROUTER = "router_worker_obj"  # multi_tokenizer_mixin.py: the task that takes the tokenizer workers' requests in
@@ -160,7 +161,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     paused = bool(optional(scheduler, "_engine_paused", "boolean", False))
     total = optional(scheduler, "max_total_num_tokens")
     members: Dict[str, List[int]] = {}
-    known: Dict[int, Tuple[Request, bool]] = {}
+    known: Dict[int, Request] = {}
     # requests go from the queues to the batches, and back when they are retracted: so none is missed on its way
     for text in [*(text for text, *_ in reversed(PLACES)), *(text for text, stage, *_ in PLACES if stage == QUEUE)]:
         members.setdefault(text, []).extend(_held(rt, scheduler, text, known))
@@ -170,16 +171,17 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
             if address in seen:
                 continue
             seen.add(address)
-            request, ended = known[address]
+            request = known[address]
+            ended = request.status == "finished"
             if ended and text == "last_batch.reqs":
                 continue  # it ended in the last step
             _scheduled(found, request, ended, stage, state, reason or (PAUSED if paused else ""), total)
     return True
 
 
-def _held(rt: Runtime, scheduler: Object, text: str, known: Dict[int, Tuple[Request, bool]]) -> List[int]:
+def _held(rt: Runtime, scheduler: Object, text: str, known: Dict[int, Request]) -> List[int]:
     """The addresses of the Reqs in one of the scheduler's queues or batches, none where it has no such queue. Those that are not
-    `known` are read at the same moment, and are then: `{address: (request, whether it has ended)}`."""
+    `known` are read at the same moment, and are then, by address."""
 
     def read() -> List[int]:
         name, _, rest = text.partition(".")
@@ -213,8 +215,8 @@ def _requests_in(rt: Runtime, addresses: List[int]) -> List[int]:
 
 def _scheduled(found: Look, request: Request, ended: bool, stage: str, state: str, reason: str, total: Optional[int]) -> None:
     """Adds a request of the scheduler's."""
-    request.queue = "finished" if ended else "running" if stage == RUNNING else "waiting"
-    request.status = "finished" if ended else state
+    request.queue = "finished" if ended else "running" if stage == RUNNING else state
+    request.status = request.status or state
     sighting = Sighting(request.request_id, stage, request.status, request=request, ended=ended)
     sighting.progress = (request.computed_tokens or 0, request.output_tokens or 0, request.preemptions)
     sighting.unowned = request.request_id.startswith(HEALTH)
@@ -225,27 +227,6 @@ def _scheduled(found: Look, request: Request, ended: bool, stage: str, state: st
         sighting.never_fits = True
         sighting.waits_for = f"room for its {tokens} tokens, where there is room for {total} in all"
     found.sightings.append(sighting)
-
-
-def requests_at(rt: Runtime, addresses: List[int]) -> List[Tuple[Request, bool]]:
-    """`[(Request, whether it has ended)]` of the Reqs at some addresses, thousands in one go: names and counts, no tokens."""
-    if not addresses:
-        return []
-    records = Records(rt, addresses)
-    none, size = rt.target.cached("address of None", lambda: rt.library.symbol("_Py_NoneStruct")), rt.layout["varobj.ob_size"]
-    prompts, outputs = records.column("origin_input_ids"), records.column("output_ids")
-    reasons = records.column("finished_reason")
-    retractions = records.integers("retraction_count", 0) if records.has("retraction_count") else [0] * len(addresses)
-    found = []
-    for i, name in enumerate(strings(rt, records.column("rid"), 1000)):
-        obj = rt.object(addresses[i])
-        request = Request(name, address=addresses[i], preemptions=retractions[i])
-        request.prompt_tokens = rt.target.i64(prompts[i] + size) if prompts[i] else None
-        request.output_tokens = rt.target.i64(outputs[i] + size) if outputs[i] else None
-        request.row = first_integer(obj, FIELDS["row"]) if len(addresses) <= MANY else None
-        request.computed_tokens = first_integer(obj, FIELDS["committed"]) if len(addresses) <= MANY else None
-        found.append((request, reasons[i] not in (0, none)))
-    return found
 
 
 def _detokenizer(rt: Runtime, found: Look) -> bool:

@@ -9,11 +9,11 @@ from .paths import ROOTS, WORKER_ROOTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import List, Optional
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
-    from ...kvcache.model import Cache, Worker
+    from ...kvcache.model import Cache, Request, Worker
 
 
 STEP_COUNTER = "current_step"  # of a scheduler
@@ -35,12 +35,13 @@ def find_model(rt: Runtime) -> Optional[Object]:
     return None if runner is None else at(runner, "model")
 
 
-def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> Cache:
+def read(rt: Runtime, root: Optional[Object] = None, content: bool = False, requests: Optional[List[Request]] = None) -> Cache:
     """`Cache` from a Scheduler, a KVCacheManager or a BlockPool (default: the process's scheduler). `GdbextError` when there is
-    none."""
+    none. `requests`: what `look` read of a Scheduler of V1 just now; only their blocks are read then, and filled in."""
     root = root or needed_in_frames(rt, ROOTS, "no vLLM V1 scheduler in its frames: is it the engine core? see llm-ranks")
-    reader = kv_v0 if kv_v0.is_scheduler(root) else kv_scheduler
-    return reader.read(rt, root, version(rt), content)
+    if kv_v0.is_scheduler(root):
+        return kv_v0.read(rt, root, version(rt), content)
+    return kv_scheduler.read(rt, root, version(rt), content, requests)
 
 
 def read_worker(rt: Runtime, label: str, num_blocks: Optional[int] = None) -> Worker:

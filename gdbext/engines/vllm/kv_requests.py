@@ -14,7 +14,7 @@ from .paths import MAX_REQUESTS, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List
+    from typing import Dict, List, Set
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -40,9 +40,7 @@ def requests_of(rt: Runtime, scheduler: Object, content: bool) -> Dict[str, Requ
             if address not in places:
                 places[address] = "running" if name == "running" else "waiting"
                 order.append(address)
-    deferred = set()
-    if has(scheduler, "deferred_waiting"):
-        deferred = set(scheduler.attr("deferred_waiting").element_addresses(MAX_REQUESTS))
+    deferred = deferred_in(scheduler)
     for _, address in scheduler.attr("requests").dict_entries(MAX_REQUESTS):
         if address not in places:
             places[address] = ""
@@ -59,6 +57,13 @@ def requests_of(rt: Runtime, scheduler: Object, content: bool) -> Dict[str, Requ
             request.queue = "deferred"
         found[request.request_id] = request
     return found
+
+
+def deferred_in(scheduler: Object) -> Set[int]:
+    """Addresses of the requests that the scheduler puts off, in releases that do."""
+    if not has(scheduler, "deferred_waiting"):
+        return set()
+    return set(scheduler.attr("deferred_waiting").element_addresses(MAX_REQUESTS))
 
 
 def queued(rt: Runtime, queue: Object) -> List[int]:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     Tables = List[Tuple[str, List[int]]]
 
 
-def read(rt: Runtime, root: Object, version: str, content: bool) -> Cache:
-    """`Cache` from a Scheduler, a KVCacheManager or a BlockPool; `GdbextError` for another object."""
+def read(rt: Runtime, root: Object, version: str, content: bool, listed: Optional[List[Request]] = None) -> Cache:
+    """`Cache` from a Scheduler, a KVCacheManager or a BlockPool; `GdbextError` for another object. `listed`: its requests, where
+    they were read before."""
     scheduler = manager = pool = None
     if known(root, "manager") is not None:
         scheduler, manager = root, known(root, "manager")
@@ -35,7 +36,10 @@ def read(rt: Runtime, root: Object, version: str, content: bool) -> Cache:
     else:
         raise GdbextError(f"the {root.type_name} at {root.address:#x} is no Scheduler, KVCacheManager or BlockPool of vLLM V1")
     pools, groups, owned = _managers(rt, manager, pool)
-    requests = requests_of(rt, scheduler, content) if scheduler is not None else {}
+    if listed is not None:
+        requests = {request.request_id: request for request in listed}
+    else:
+        requests = requests_of(rt, scheduler, content) if scheduler is not None else {}
     for group, tables in owned.items():
         _, index = pools[next(g.pool for g in groups if g.id == group)]
         for request_id, blocks in tables:

@@ -20,7 +20,7 @@ from ..keepers import at_processor, keeper_in, key_of, loop_keeper
 from ..objects import at, counted, has, in_frames, in_tasks, optional, thread_in
 from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from .kv import STEP_COUNTER, find_scheduler
-from .kv_requests import REASONS, queued, requests_at
+from .kv_requests import REASONS, deferred_in, queued, requests_at
 from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
 
 TYPE_CHECKING = False
@@ -154,6 +154,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     running = scheduler.attr("running").element_addresses(MAX_REQUESTS)
     waiting = [a for name in WAITING if has(scheduler, name) for a in queued(rt, scheduler.attr(name))]
     rest = [a for _, a in scheduler.attr("requests").dict_entries(MAX_REQUESTS)]
+    deferred = deferred_in(scheduler)
     stages: Dict[int, str] = {}
     for stage, addresses in ((RUNNING, running), (QUEUE, waiting), ("", rest)):
         for address in addresses:
@@ -164,6 +165,8 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
 
     for request in read_in_batches(rt, list(stages), members, lambda some: requests_at(rt, some)):
         _scheduled(found, request, stages[request.address], total, block_size)
+        if request.address in deferred:
+            request.queue = "deferred"
     _parked(rt, found, scheduler)
     _transfers(rt, found)
     found.counters.update(counted(rt, scheduler, {"scheduler steps": STEP_COUNTER}))
@@ -178,7 +181,7 @@ def _scheduled(found: Look, request: Request, stage: str, total: Optional[int], 
     ended = request.status.startswith("FINISHED")
     if ended and not stage:
         stage = OUTPUT  # its blocks may still be sent to another process
-    request.queue = "running" if stage == RUNNING else "finished" if ended else "waiting"
+    request.queue = "running" if stage == RUNNING else "finished" if ended else "waiting" if stage else "other"
     sighting = Sighting(request.request_id, stage or QUEUE, request.status, request=request, age=request.age, ended=ended)
     sighting.progress = (request.computed_tokens or 0, request.output_tokens or 0, request.preemptions)
     reason = REASONS.get(request.status)
