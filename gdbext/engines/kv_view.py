@@ -99,8 +99,8 @@ class View:
         return [(r.label, self.target if r.pid == self.target.pid else self._engine.target(r)) for r in ranks]
 
     def cache(self, requests: Optional[List[Request]] = None) -> Cache:
-        """The scheduler's `Cache`, of this process or of the sibling that has it. `requests`: what was read of this process just
-        now is not read again, only filled in."""
+        """The scheduler's `Cache`, of this process or of the sibling that has it. `requests`: those of this process, which were
+        read just now; where the engine's reader can, only what they hold is read, and filled in."""
         root = self._root or self._scheduler(self.rt)
         if root is not None:
             return self._read(self.rt, root, requests)
@@ -133,7 +133,9 @@ class View:
 
         def read() -> Cache:
             with uncollected():
-                return self.reader.read(rt, root, self._content, requests)
+                if requests is not None and hasattr(self.reader, "fill"):
+                    return self.reader.fill(rt, root, requests)
+                return self.reader.read(rt, root, self._content)
 
         cache = retry_reading(rt.target, read, lasting=SECONDS)
         newest = self.spec.kv_newest

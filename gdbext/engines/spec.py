@@ -182,9 +182,10 @@ class EngineSpec:
     @property
     def kv(self) -> Optional[ModuleType]:
         """The reader of its KV cache, or None. Of a Python engine a module with `find_scheduler(rt)`, `read(rt, scheduler,
-        content, requests)` -> `Cache`, `read_worker(rt, label, num_blocks)` -> `Worker` and, where they are known,
-        `find_model(rt)` -> the model that the process calls, or None, and `STEP_COUNTER`, the attribute of a scheduler that
-        counts its steps; of a C++ engine (`kv_classes`) one with `read(found)`."""
+        content)` -> `Cache`, `read_worker(rt, label, num_blocks)` -> `Worker` and, where they are known, `find_model(rt)` ->
+        the model that the process calls, or None, `STEP_COUNTER`, the attribute of a scheduler that counts its steps, and
+        `fill(rt, scheduler, requests)` -> `Cache` of requests that its `requests` read just now; of a C++ engine
+        (`kv_classes`) one with `read(found)`."""
         return self._module(self.kv_module)
 
     @property

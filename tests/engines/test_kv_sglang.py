@@ -8,6 +8,7 @@ import signal
 import subprocess
 
 import pytest
+from harness.looks import listed
 from tools.engines import _environ
 from tools.environments import existing
 
@@ -63,10 +64,10 @@ def test_sglang_variants_read_as_they_say_and_faults_are_named(maker, variant):
             assert (pool.size, sorted(pool.free_ids), pool.cached_ids) == (true["size"], true["free"], true["cached"]), pool.name
             assert (pool.counters["available"], len(pool.tree.nodes)) == (true["available"], true["nodes"])
             assert true["sizes"] in (None, [pool.tree.evictable, pool.tree.protected])
-        assert {r.request_id: {str(g): b for g, b in r.blocks.items()} for r in cache.requests if r.queue == "running"} == said[
-            "tables"
-        ]
-        assert [r.request_id for r in cache.requests if r.queue == "waiting"] == ["req-d"]
+        filled = sglang_kv.fill(rt, sglang_kv.find_scheduler(rt), listed(rt, "sglang"))
+        for read in (cache.requests, filled.requests):
+            held = {r.request_id: {str(g): b for g, b in r.blocks.items()} for r in read if r.queue == "running"}
+            assert held == said["tables"] and [r.request_id for r in read if r.queue == "waiting"] == ["req-d"]
         frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "whole_and_broken")
         for name, expected in said["expected"].items():
             report = invariants.check(sglang_kv.read(rt, evaluate(rt, f"schedulers[{name!r}]", frame)))

@@ -11,6 +11,7 @@ import subprocess
 
 import pytest
 from harness.gdb_run import run_gdb
+from harness.looks import listed
 from harness.releases import release
 from harness.subjects import spawned
 
@@ -62,10 +63,12 @@ def compare(cache, said, faults=()):
     ]
 
 
-def read(pid):
+def read(pid, again=False):
+    """`again`: the requests were read before, and only what they hold is read."""
     target = ProcTarget(pid)
     try:
-        return vllm_kv.read(open_runtime(target))
+        rt = open_runtime(target)
+        return vllm_kv.fill(rt, vllm_kv.find_scheduler(rt), listed(rt, "vllm")) if again else vllm_kv.read(rt)
     finally:
         target.close()
 
@@ -80,6 +83,7 @@ def test_a_release_reads_as_it_says_of_itself(torch_python, version):
         )
         assert cache.pools[0].block_size == cache.groups[0].block_size == 16
         compare(cache, said, LEAKS.get(version, ()))
+        compare(read(said["pid"], again=True), said, LEAKS.get(version, ()))
         waiting = [r for r in cache.requests if r.queue == "waiting"]
         assert (
             waiting[0].blocked_by.startswith("blocks: needs")
@@ -267,15 +271,17 @@ def test_sglang_pools_and_radix_caches_whole_and_broken(torch_python, version):
         rt = open_runtime(target)
         frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "main")  # it may be on its way out of what says so
         cache = sglang_kv.read(rt)
-        pool, requests = cache.pools[0], {r.request_id: r for r in cache.requests}
+        pool = cache.pools[0]
         assert (
             cache.version == version
             and pool.free_ids == said["free"]
             and pool.cached_ids == said["cached"]
             and cache.rows["free"] == said["free_rows"]
         )
-        assert {n: r.slots for n, r in requests.items() if r.slots} == said["tables"]
-        assert [n for n, r in requests.items() if r.queue == "waiting"] == said["waiting"]
+        filled = sglang_kv.fill(rt, sglang_kv.find_scheduler(rt), listed(rt, "sglang"))
+        for read in (cache.requests, filled.requests):
+            assert {r.request_id: r.slots for r in read if r.slots} == said["tables"]
+            assert [r.request_id for r in read if r.queue == "waiting"] == said["waiting"]
         assert (pool.tree.evictable, pool.tree.protected, len(pool.tree.nodes)) == (
             said["evictable"],
             said["protected"],

@@ -7,19 +7,13 @@ import time
 
 import pytest
 from harness.answers import answer
+from harness.looks import Role
 from harness.subjects import running
 
 from gdbext.access.ptrace import Stopped, stopped_by
 from gdbext.cpython.runtime import open_runtime
 from gdbext.engines.registry import SPECS
 from gdbext.requests import collect
-
-
-class Role:
-    """What a reader asks of a `Rank`."""
-
-    def __init__(self, label, pid, role):
-        self.label, self.pid, self.role = label, pid, role
 
 
 def test_every_place_of_a_vllm_request_is_read():

@@ -1,9 +1,13 @@
 """Columns of objects: words of objects that lie in runs, backwards, alone, or two by chance far from each other."""
 
+import array
+import os
+
 import pytest
 
 from gdbext.access.fake import FakeTarget
-from gdbext.engines.columns import Columns, Places
+from gdbext.access.proc import ProcTarget
+from gdbext.engines.columns import FAR, FEW, Columns, Places
 from gdbext.errors import FaultError, LayoutError
 
 LOW, HIGH = 0x10000, 0x7FF243B43000  # farther apart than any read that is made at once
@@ -34,6 +38,14 @@ def test_every_word_is_that_of_its_object(addresses):
     columns = Columns(memory(), addresses, 32)
     for offset in (0, 8, 24):
         assert columns.words(offset) == [a + offset for a in addresses]
+
+
+def test_objects_far_from_each_other_are_read_in_one_go():
+    step, count = 2 * FAR, FEW + 1
+    words = array.array("Q", range(step * count // 8))
+    base = words.buffer_info()[0]
+    columns = Columns(ProcTarget(os.getpid()), [base + step * i for i in range(count)], 32)
+    assert columns.words(8) == [step * i // 8 + 1 for i in range(count)] and len(columns.pieces) == 1
 
 
 def test_what_is_no_object_or_cannot_be_read_is_an_error():

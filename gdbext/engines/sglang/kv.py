@@ -33,10 +33,14 @@ def find_model(rt: Runtime) -> Optional[Object]:
     return in_frames(rt, MODELS)
 
 
-def read(rt: Runtime, root: Optional[Object] = None, content: bool = False, requests: Optional[List[Request]] = None) -> Cache:
-    """`Cache` of a Scheduler (default: the process's). `GdbextError` when there is none. `requests`: what `look` read of it just
-    now; only what they hold is read then, and filled in."""
-    return kv_scheduler.read(rt, root or _needed(rt), version(rt), content, requests)
+def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> Cache:
+    """`Cache` of a Scheduler (default: the process's). `GdbextError` when there is none."""
+    return kv_scheduler.read(rt, root or _needed(rt), version(rt), content)
+
+
+def fill(rt: Runtime, scheduler: Object, requests: List[Request]) -> Cache:
+    """As `read`, of a Scheduler whose requests were read just now (requests.look): what they hold is filled in."""
+    return kv_scheduler.read(rt, scheduler, version(rt), False, requests)
 
 
 def read_worker(rt: Runtime, label: str, num_blocks: Optional[int] = None) -> Worker:

@@ -35,13 +35,17 @@ def find_model(rt: Runtime) -> Optional[Object]:
     return None if runner is None else at(runner, "model")
 
 
-def read(rt: Runtime, root: Optional[Object] = None, content: bool = False, requests: Optional[List[Request]] = None) -> Cache:
+def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> Cache:
     """`Cache` from a Scheduler, a KVCacheManager or a BlockPool (default: the process's scheduler). `GdbextError` when there is
-    none. `requests`: what `look` read of a Scheduler of V1 just now; only their blocks are read then, and filled in."""
+    none."""
     root = root or needed_in_frames(rt, ROOTS, "no vLLM V1 scheduler in its frames: is it the engine core? see llm-ranks")
-    if kv_v0.is_scheduler(root):
-        return kv_v0.read(rt, root, version(rt), content)
-    return kv_scheduler.read(rt, root, version(rt), content, requests)
+    reader = kv_v0 if kv_v0.is_scheduler(root) else kv_scheduler
+    return reader.read(rt, root, version(rt), content)
+
+
+def fill(rt: Runtime, scheduler: Object, requests: List[Request]) -> Cache:
+    """As `read`, of a Scheduler whose requests were read just now (requests.look): their blocks are filled in."""
+    return kv_scheduler.read(rt, scheduler, version(rt), False, requests)
 
 
 def read_worker(rt: Runtime, label: str, num_blocks: Optional[int] = None) -> Worker:
