@@ -86,6 +86,18 @@ def first_integer(obj: Object, places: Places) -> Optional[int]:
     return None
 
 
+def address_of_none(rt: Runtime) -> int:
+    """The address of None in a process."""
+
+    def find() -> int:
+        address = rt.library.symbol("_Py_NoneStruct")  # exported by every CPython
+        if address is None or not rt.object(address).is_none():
+            raise LayoutError(f"{rt.target.describe()}: the object None is not where the symbol of {rt.library.path} puts it")
+        return address
+
+    return rt.target.cached("address of None", find)
+
+
 def counted(rt: Runtime, obj: Object, names: Mapping[str, str]) -> Dict[str, int]:
     """What an object counts, `names`: {in words: attribute}, as `settled_counts`; without what it lacks."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import array
 
-from ...errors import GdbextError, LayoutError, NotFoundError
+from ...errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request
 from ...torch.tensor_impl import is_tensor, read_tensor
 from ..columns import Records, integers, lengths, strings
-from ..objects import first_integer, first_present, is_set, length, numbers, path, tokens
+from ..objects import address_of_none, first_integer, first_present, is_set, length, numbers, path, tokens
 from .paths import BATCHES, FIELDS, GROUP_MAMBA, GROUP_SWA, MAX_REQUESTS, STATES, TRACKED
 
 TYPE_CHECKING = False
@@ -155,7 +155,7 @@ def requests_at(rt: Runtime, addresses: Sequence[int]) -> List[Request]:
     its queue says it."""
     if not addresses:
         return []
-    records, none = Records(rt, addresses), _none(rt)
+    records, none = Records(rt, addresses), address_of_none(rt)
     prompts, outputs = (_lengths(rt, records.column(name)) for name in ("origin_input_ids", "output_ids"))
     reasons = records.column("finished_reason")
     retracted, retractions = (  # a release may lack one of them
@@ -173,10 +173,6 @@ def requests_at(rt: Runtime, addresses: Sequence[int]) -> List[Request]:
     return found
 
 
-def _none(rt: Runtime) -> int:
-    return rt.target.cached("address of None", lambda: rt.library.symbol("_Py_NoneStruct"))
-
-
 def _lengths(rt: Runtime, pointers: List[int]) -> List[Optional[int]]:
     """How many numbers each of some tensors, lists, tuples or arrays holds; None where it is not set."""
     held = [p for p in pointers if p]
@@ -189,14 +185,28 @@ def _lengths(rt: Runtime, pointers: List[int]) -> List[Optional[int]]:
 def _integers(rt: Runtime, records: Records, places: Places, owners: Owners) -> List[Optional[int]]:
     """As `first_integer`, of many objects."""
     pointers = _pointers(rt, records, places, owners)
-    values = iter(integers(rt, [p for p in pointers if p]))
-    return [next(values) if p else None for p in pointers]
+    held = [p for p in pointers if p]
+    try:
+        values: List[Optional[int]] = list(integers(rt, held))
+    except FaultError:
+        raise
+    except GdbextError:  # some are numbers of another kind
+        values = [_integer(rt.object(p)) for p in held]
+    known = iter(values)
+    return [next(known) if p else None for p in pointers]
+
+
+def _integer(obj: Object) -> Optional[int]:
+    try:
+        return int(obj.integer())
+    except GdbextError:
+        return None
 
 
 def _pointers(rt: Runtime, records: Records, places: Places, owners: Owners) -> List[int]:
     """As `first_present`, of many objects: addresses, 0 for none. `owners`: who has what in members of the objects, filled
     here."""
-    found, none = [0] * len(records.addresses), _none(rt)
+    found, none = [0] * len(records.addresses), address_of_none(rt)
     for _, text in places:
         owner, _, name = text.rpartition(".")
         if owner not in owners:

@@ -7,7 +7,7 @@ from itertools import compress
 from ...errors import GdbextError, LayoutError
 from ...kvcache.model import DANGLING, HEAD, NONE, TAIL, Pool
 from ..columns import Columns, Places, Records
-from ..objects import has, optional, path
+from ..objects import address_of_none, has, optional, path
 from .paths import PATHS, known
 
 TYPE_CHECKING = False
@@ -54,7 +54,7 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> Tuple[Pool, Pl
 
 def _marks(rt: Runtime, queue: Object) -> Dict[int, int]:
     """{address: mark} of what a link may be instead of a block."""
-    marks = {_none(rt): NONE, 0: NONE}
+    marks = {address_of_none(rt): NONE, 0: NONE}
     if _name(queue, "head").startswith("fake"):
         marks.update({queue.attr(_name(queue, "head")).address: HEAD, queue.attr(_name(queue, "tail")).address: TAIL})
     return marks
@@ -85,23 +85,11 @@ def _name(queue: Object, what: str) -> str:
     raise LayoutError(f"the {queue.type_name} at {queue.address:#x} has neither of {', '.join(n for _, n in PATHS[what])}")
 
 
-def _none(rt: Runtime) -> int:
-    """The address of None."""
-
-    def find() -> int:
-        address = rt.library.symbol("_Py_NoneStruct")  # exported by every CPython
-        if address is None or not rt.object(address).is_none():
-            raise LayoutError(f"{rt.target.describe()}: the object None is not where the symbol of {rt.library.path} puts it")
-        return address
-
-    return rt.target.cached("address of None", find)
-
-
 def _hash_map(rt: Runtime, pool: Pool, holder: Object, records: Records, index: Places) -> None:
     found = known(holder, "hash map")
     pool.has_hash_map = found is not None
     entries = found.dict_entries() if found is not None else []
-    keys, column, extra, none = [k for k, _ in entries], records.column("_block_hash"), [], _none(rt)
+    keys, column, extra, none = [k for k, _ in entries], records.column("_block_hash"), [], address_of_none(rt)
     blocks = index.of([v for _, v in entries], DANGLING)
     pool.hash_map = list(zip(keys, zip(blocks)))
     pool.hash_text = lambda token: _hash_text(rt, token)
