@@ -95,7 +95,8 @@ class Collection:
         self.auxv = read_proc(self.tid, "auxv")
         self.stopped = ptrace.Stopped(pid, timeout)
         self.recorder = Recorder(pid, limit=MAX_PAGES + heap // PAGE)
-        self.wanted = self.recorder.read_log.pages
+        self.wanted: set[int] = set()
+        self.moving: set[int] = set()  # those that are read each time
         self.heap_spans: list[tuple[int, int]] = []
         self.pauses: list[float] = []
         self.partial: list[str] = []
@@ -154,16 +155,20 @@ class Collection:
     def _prefetch(self) -> None:
         """Reads until a pass finds no new page, so that the pages are learnt while the process runs, not while it is stopped."""
         for _ in range(PREFETCHES):
-            before, ran = len(self.wanted), process_clock(self.pid)
+            log, ran = self.recorder.read_log, process_clock(self.pid)
             self.learnt = ran
             self.recorder.invalidate()
-            began = time.monotonic()
+            self.wanted |= log.pages
+            log.pages, began = set(), time.monotonic()
             self.read(self.recorder)
-            if self.recorder.read_log.repeated:
+            known = log.pages <= self.wanted
+            self.wanted |= log.pages
+            if log.repeated:
+                self.moving |= log.pages
                 self.walk = time.monotonic() - began
-            if self.recorder.read_log.repeated and len(self.wanted) == before:
-                break
-            self.recorder.read_log.repeated = True
+                if known:
+                    break
+            log.repeated = True
             if ran is not None and process_clock(self.pid) == ran:
                 break  # it did not run meanwhile: another pass would find the same
 
@@ -187,7 +192,7 @@ class Collection:
         writable = Writable(self.maps)
         pages = {p for p in self.wanted if p in writable}
         # What grows, a frame stack say, grows next door.
-        pages |= {p + d for p in self.wanted for d in (-PAGE, PAGE) if p + d in writable}
+        pages |= {p + d for p in self.moving for d in (-PAGE, PAGE) if p + d in writable}
         walker = Recorder(self.pid) if last else None
         if walker is not None:
             walker.know_maps_of(self.recorder)
