@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from ..answers.places import closing
 from ..answers.report import write_report
-from ..render.text import seconds, size
+from ..render.text import size
 from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..render.text import Style
     from ..session.command import Args
     from ..session.session import Session
 
@@ -21,7 +23,7 @@ class LlmReport(Command):
 
       (gdb) llm-report hang.html all
       hang.html  31.2 KiB  verdict: collective
-      stood still: TP0 1.40 ms, …
+      stood still: TP0 1.40 ms, …; all run on
 
     The first word is the file, WHAT after it as for llm-stacks."""
 
@@ -35,7 +37,7 @@ class LlmReport(Command):
 
     def run(self, session: Session, args: Args) -> Answer:
         path, _, what = args.operand_text.partition(" ")
-        if not path:
+        if not path or path.isdigit():
             raise UsageError("llm-report: name the file to write, such as: llm-report hang.html all")
         data, views = write_report(
             path,
@@ -44,11 +46,9 @@ class LlmReport(Command):
             args.wait,
         )
         partial = [f"{data['ranks_read']} of {data['ranks_total']} processes"] if data["failed"] else []
-        paused = ", ".join(
-            f"{next((v.name for v in views if v.pid == p['pid']), p['pid'])} {seconds(p['seconds'])}" for p in data["pauses"][:16]
-        )
-        return Answer(
-            data,
-            lambda style: f"{style.file(data['file'])}  {size(data['bytes'])}  verdict: {data['verdict']}\nstood still: {paused}",
-            partial,
-        )
+
+        def text(style: Style) -> str:
+            head = f"{style.file(data['file'])}  {size(data['bytes'])}  verdict: {data['verdict']}"
+            return "\n".join([head, *closing(data, {v.pid: v.name for v in views}, style)])
+
+        return Answer(data, text, partial)

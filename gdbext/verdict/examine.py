@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
+from ..errors import GdbextError
 from ..requests import collect, join
+from ..requests.model import BEHIND, NEVER_FITS
 from ..stacks import sampling, untraced
 from .from_samples import facts_of
 from .judge import judge
@@ -97,7 +99,7 @@ class _Look:
         self.before = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
         self.seconds = seconds
         with sampling.Sampling(found, targets, words) as self.sampling:
-            self.sampling.watch(seconds)
+            self.sampling.watch(seconds if self.sampling.live or self.engines else 0.0)  # cores stand still without
             self.sampling.copy()
 
     def go_on(self, times: float) -> None:
@@ -118,4 +120,21 @@ class _Look:
             last, requests, _ = collect.compared(engine, first, self.seconds, since=time.monotonic() - began)
             if any(look.parts for look in last):
                 custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
+        for s in self.sampling.seen:
+            requests = _requests_in(s) if s.view is not None and not s.view.live else []
+            if requests:
+                custodies.append(({s.pid}, requests, []))
         return Examination(self.sampling.seen, custodies)
+
+
+def _requests_in(core: ProcessSamples) -> list[Any]:
+    """The open requests of a core or snapshot, of which there is one look: what only needs time is not told from what never
+    comes."""
+    try:
+        held = collect.collect_one(core.snapshot.target)
+    except GdbextError:
+        return []  # it is no engine's process, or its heap was not saved
+    for tracked in held.requests:
+        if tracked.verdict not in (NEVER_FITS, BEHIND):
+            tracked.verdict = ""
+    return held.requests

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -67,6 +68,18 @@ def test_who_has_stopped_an_engine_is_said():
         assert any(f"EngineCore (pid {target.pid}) is stopped by {who}" in line for line in held.partial), held.partial
         (one,) = [r for r in held.requests if r.request_id.startswith("r0")]
         assert one.verdict == "behind" and one.holder.pid == target.pid and who in one.evidence[0], one
+
+
+def test_a_request_that_never_fits_is_the_verdict_of_a_core(gdb_path, tmp_path):
+    """One look is enough for it, and for nothing that only time tells from what is well."""
+    core = tmp_path / "core"
+    with running(sys.executable, "requests_vllm.py", "3") as (target, _):
+        words = ["-iex", "set auto-load off", "-p", str(target.pid), "-ex", f"gcore {core}"]
+        subprocess.run([gdb_path, "-nx", "-q", "-batch", *words], capture_output=True, check=True)
+    said = answer(f"llm-hang {core} -json")
+    named = {r["request_id"].rpartition("-")[0]: r["verdict"] for r in said["requests"]}
+    assert said["verdict"] == "stuck-requests" and said["requests_open"] > 8 and said["pauses"] == []
+    assert named["too-large"] == "never-fits" and set(named.values()) <= {"never-fits", "behind"}, named
 
 
 @pytest.mark.parametrize("state", ["turns", "blocked", "ended"])
