@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from ..errors import GdbextError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Hashable, Optional, Tuple, Type, TypeVar
+    from typing import Callable, Dict, Hashable, Iterator, Optional, Tuple, Type, TypeVar
 
     from .base import Target
 
@@ -62,6 +63,18 @@ def retry(
             time.sleep(pause)
             pause = min(_LONGEST_PAUSE, 2 * pause or _PAUSE)
             before_retry()
+    finally:
+        _deadline = outer
+
+
+@contextlib.contextmanager
+def own_time() -> Iterator[None]:
+    """In this `with` block reads have all the time that they ask for: what the outermost one has used went by on purpose, between
+    two looks say."""
+    global _deadline
+    outer, _deadline = _deadline, None
+    try:
+        yield
     finally:
         _deadline = outer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..access.retry import retry_reading
+from ..access.retry import own_time, retry_reading
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
@@ -175,7 +175,8 @@ def _cache_of(session: Session, args: Args, engine: Engine, ranks: List[Rank], h
             return kv_view.View(target, engine, None, args.show_content).cache(seen)
 
         try:
-            cache = retry_reading(target, read, READ)
+            with own_time():
+                cache = retry_reading(target, read, READ)
             return [({one.pid for one in ranks}, cache)]
         except GdbextError as e:
             why.append(f"{rank.label}: blocks not read: {e}")

@@ -4,7 +4,7 @@ deadline."""
 import pytest
 
 from gdbext.access import retry as retrying
-from gdbext.access.retry import LASTING, SECONDS, retry
+from gdbext.access.retry import LASTING, SECONDS, own_time, retry
 from gdbext.errors import FaultError, GdbextError, NotFoundError
 
 
@@ -87,6 +87,24 @@ def test_nested_reads_share_the_time_of_the_outermost(clock):
     assert clock.now - began < 1.2  # those in the middle have no tries of their own
     fresh = failing(clock, 40, moving_fault)
     assert retry(fresh, lambda: True) == "read"  # the next one has its own time
+
+
+def test_a_read_after_a_pause_has_its_own_time(clock):
+    def look(read):
+        clock.sleep(SECONDS + 1)  # on purpose
+        return retry(read, lambda: True, seconds=1.0)
+
+    def own(read):
+        with own_time():
+            return look(read)
+
+    with pytest.raises(FaultError):
+        retry(lambda: look(failing(clock, 20, moving_fault)), lambda: False)
+    assert retry(lambda: own(failing(clock, 20, moving_fault)), lambda: False) == "read"
+    late = failing(clock, 20, moving_fault)
+    with pytest.raises(FaultError):
+        retry(lambda: (own(failing(clock, 1, moving_fault)), look(late)), lambda: False)
+    assert late.calls == 1  # outside of it, the outermost one's time counts as before
 
 
 def test_what_an_inner_read_took_as_final_is_not_repeated(clock):
