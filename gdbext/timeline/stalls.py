@@ -320,14 +320,15 @@ class Finder:
     def late_ranks(self, found: list[Stall]) -> list[Stall]:
         """Ranks for which others waited, each once for a time: main threads that meet at a place, all but a few of them there for
         `SHORTEST`, and those that were not come when it ends; and ranks that were stopped, where another stood still meanwhile
-        and until just then: waited where the stopped one comes too, or ran on in one place, in a circle of C code's say."""
+        and until just then: waited in a function where the stopped one comes too, by whatever calls (few looks see a rank at a
+        prefill's collective), or ran on in one place, in a circle of C code's say."""
         meeting: dict[Path, dict[int, ProcessTrack]] = {}  # the ranks that wait at a place
-        seen: dict[int, set[int]] = {}  # the places at which each process was, waiting or not
+        seen: dict[int, set[tuple[str, str]]] = {}  # the innermost functions in which each process was, waiting or not
         long: list[tuple[ProcessTrack, Segment]] = []
         for process in (p for p in self.rec.processes if p.threads and p.begins):
             over = process.time_of(len(process.begins) - 1)  # a wait that is not over: nobody knows for whom
             for segment in self.segments(process, process.threads[0]):
-                seen.setdefault(id(process), set()).add(id(segment.path))
+                seen.setdefault(id(process), set()).update(segment.path[-1:])
                 waits = segment.part(RUNNING, QUEUED, SLEEP) < MUCH and not idle(segment.path, _IDLE_FOLDERS[1:])
                 waits = waits or awaits(segment.path)
                 if waits and segment.end < over and segment.part(STOPPED) < SOME:  # a rank that is held waits for nobody
@@ -345,7 +346,7 @@ class Finder:
                     self._add_late(late, one, process, segment, found)
         for stop in (s for s in found if s.cause == "stopped"):
             near = self._near(stop)
-            met = [(process, segment) for process, segment in long if id(segment.path) in seen[id(stop.process)]]
+            met = [(process, segment) for process, segment in long if segment.path[-1] in seen[id(stop.process)]]
             for other, stood in met + [(s.process, s) for s in found if s.cause == "spin"]:
                 covers = _overlap(stop, stood) > max(MUCH * (stop.end - stop.begin), MOST * (stood.end - stood.begin))
                 if other is not stop.process and covers and abs(stood.end - stop.end) <= near:

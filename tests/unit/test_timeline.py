@@ -281,6 +281,7 @@ def test_a_rank_that_is_stopped_where_ranks_meet_is_late_for_who_stands_there_un
     for before, length, place, said in (
         (5, 30, "main reduce", [("late-rank", "R1", ("R0",), "stopped")]),
         (0, 35, "main reduce", [("late-rank", "R1", ("R0",), "stopped")]),
+        (5, 30, "main prefill reduce", [("late-rank", "R1", ("R0",), "stopped")]),
         (5, 14, "main reduce", alone),
         (5, 30, "main plan", alone if state == LOCK else [("late-rank", "R1", ("R0",), "stopped")]),
     ):
