@@ -135,6 +135,12 @@ def instructions(code: Code) -> list[tuple[int, int, int]]:
     return found
 
 
+def brief_at(code: Code, offset: int) -> bool:
+    """Whether the instruction at a byte of the code only jumps, loads or compares: it calls no C that takes its time, but of
+    large objects and those of extensions."""
+    return code.rt.target.read(bytecode(code) + offset, 1)[0] in opcodes(code.rt.version)["brief"]
+
+
 def returns(code: Code) -> list[tuple[BytecodeLocation, int | None]]:
     """`[(BytecodeLocation, index of the constant or None)]`: the instructions that leave a function with a value."""
     known = opcodes(code.rt.version)

@@ -19,7 +19,7 @@ from ..cpython.stack_keys import advanced, stack_key
 from ..engines import shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
-from . import async_waits, ipc_locks, locks, snapshots, system_calls, threads
+from . import async_waits, effects, ipc_locks, locks, snapshots, system_calls, threads
 from .clocks import Clock, ancestors, clocks, cpu_of, descendants, ended_children, handled_signals, how_ended, state_of
 from .python_waits import path_of
 
@@ -34,6 +34,8 @@ STACK_LOOKS = 6
 MAX_QUEUES = 256  # whose counts are compared
 MAX_TURNS = 1 << 20  # items through a queue between two readings of its count, one after the other
 TICKS, TICK = 4, 0.003  # times, seconds
+SEEN_OFTEN = 2  # looks after which it is looked for what a thread changes that has not advanced
+KERNEL = 0.1  # part of a thread's time: who is in the kernel for longer may change what lies there
 MAX_LOOKED = 64  # threads of a process whose stacks are compared from look to look, of those that ran at all
 
 
@@ -55,12 +57,12 @@ class Counter:
 @dataclass(eq=False)
 class ProcessSamples:
     """One process during the window: `snapshot`, `view` (None: `why`), `edges`, `before` and `after` (`clocks`), `window` seconds
-    between them, `stacks`: {tid: [stack at each look]}, `gil`: `Samples` or None, `state` of the process, `world`: (rank, size)
-    of its torch.distributed group or None, `calls`: {tid: system call}, `tasks`: its asyncio at the last look, `counters` of
-    progress, `children`: {pid: seconds that it ran in the window} of its descendants, `ancestors`: pids, `ended`: how it has
-    ended, `ended_children`: [(pid, what)] that it has not asked about, `rings`, `counts`: of collectives, `holders`: {inode:
-    [(pid, writes)]}, `clients`: connections to its event loops, `unread`: of these and of its listeners those on
-    which something waited to be read or accepted at both looks."""
+    between them, `stacks`: {tid: [stack at each look]}, `effects`: the same at the later looks at one that has not advanced,
+    `gil`: `Samples` or None, `state` of the process, `world`: (rank, size) of its torch.distributed group or None, `calls`:
+    {tid: system call}, `tasks`: its asyncio at the last look, `counters` of progress, `children`: {pid: seconds that it ran in
+    the window} of its descendants, `ancestors`: pids, `ended`: how it has ended, `ended_children`: [(pid, what)] that it has not
+    asked about, `rings`, `counts`: of collectives, `holders`: {inode: [(pid, writes)]}, `clients`: connections to its event
+    loops, `unread`: of these and of its listeners those on which something waited to be read or accepted at both looks."""
 
     snapshot: Any
     view: Any = None
@@ -70,6 +72,7 @@ class ProcessSamples:
     after: dict[int, Clock] = field(default_factory=dict)
     window: float = 0.0
     stacks: dict[int, list[Any]] = field(default_factory=dict)
+    effects: dict[int, list[effects.Effect]] = field(default_factory=dict)
     gil: Any = None
     state: str = ""
     world: tuple[int, int] | None = None
@@ -133,6 +136,15 @@ class ProcessSamples:
     def advanced(self, tid: int) -> bool:
         """Whether variables of a thread's frames changed while its calls stayed the same: the thread makes progress in a loop."""
         return advanced(self.stacks.get(tid, ()))
+
+    def futile(self, tid: int) -> bool:
+        """Whether a thread that runs is known to change nothing: what it can reach stayed as it is, and so did the kernel's part
+        of its time."""
+        found = self.effects.get(tid, [])
+        found = [one for one in found if one.outer == found[-1].outer]
+        if len(found) < 2 or found[0].state is None or any(one.state != found[0].state for one in found):
+            return False
+        return found[-1].kernel - found[0].kernel <= KERNEL * (found[-1].ran - found[0].ran) > 0
 
 
 class Sampling:
@@ -418,10 +430,17 @@ def _python_stacks(s: ProcessSamples, rt: Runtime, active: set[int]) -> None:
     except GdbextError:
         return
     for py in [py for py in pythons if py.tid in active][:MAX_LOOKED]:
+        stacks = s.stacks.setdefault(py.tid, [])
         try:
-            s.stacks.setdefault(py.tid, []).append(stack_key(rt.frames(py)))
+            frames = rt.frames(py)
+            stacks.append(stack_key(frames))
         except GdbextError:
-            s.stacks.setdefault(py.tid, []).append(("torn", time.monotonic()))  # it changed while it was read: it moves
+            stacks.append(("torn", time.monotonic()))  # it changed while it was read: it moves
+            continue
+        if len(stacks) > SEEN_OFTEN and not advanced(stacks):
+            effect = effects.of_thread(rt, s.pid, py.tid, frames, stacks)
+            if effect is not None:
+                s.effects.setdefault(py.tid, []).append(effect)
 
 
 def _gil(rt: Runtime) -> gil.Samples | None:

@@ -30,8 +30,8 @@ class ThreadState:
     """One thread. `frames` innermost first; `python`: it has Python frames; `idle`: a helper that waits for work; `moved`: two
     looks differ; `advanced`: variables of its frames changed; `load`: of a processor, None where it is not known; `wanted`: the
     same with the time that it waited for one; `woke`: times; `edge`: what it waits for; `native`: names of its native frames;
-    `sampled`: seen to run often enough to tell; `holds`: it had the GIL at every look; `call`: the system call it stands in;
-    `waited`: it stood at some look in a wait without a time limit that others end."""
+    `holds`: it had the GIL at every look; `call`: the system call it stands in; `waited`: it stood at some look in a wait without
+    a time limit that others end; `futile`: it runs, and is known to change nothing."""
 
     node: Node
     name: str = ""
@@ -46,11 +46,11 @@ class ThreadState:
     state: str = "S"
     edge: Edge | None = None
     native: Sequence[str] = ()
-    sampled: bool = True
     holds: bool = False
     wanted: float | None = None
     call: Call | None = None
     waited: bool = False
+    futile: bool = False
 
     @property
     def works(self) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # From good to bad. "moves": it goes on; "rests": it waits for input from outside that nobody owes; "ticks": it wakes from time to
 # time and does nothing else, so what it waits for is not known; "works": it runs, and what it should move is
-# not known; "unknown"; "answer": somebody outside owes an answer; "spins": it runs and nothing of it moves; "sleeps": it stands
+# not known; "unknown"; "answer": somebody outside owes an answer; "spins": it runs and changes nothing; "sleeps": it stands
 # and does nothing; "dead": who should end it has ended; "nobody": no one who could end it was found.
 GOOD = ("moves", "rests")
 ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "sleeps", "dead", "nobody")
@@ -134,14 +134,23 @@ def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: frozenset[Node]
         return _ring(facts, f, t, seen)
     asks = t.edge is not None and t.edge.kind == "GIL"  # for its turn, which Python gives it: who keeps the GIL, its rules say
     if t.edge is not None and not asks and (t.held_up or not t.advanced):
+        if _was_given(t.edge, t):
+            return Outlook("works", t.node)
         return _edge(facts, t.edge, seen, False)
     if t.moved and t.advanced and not _turns_at_rest(t):
         return Outlook("moves", t.node)
     if t.works:
-        return Outlook("works" if t.collects or t.calls or not t.python or not t.sampled else "spins", t.node)
+        return Outlook("spins" if t.futile and not t.collects and not t.calls else "works", t.node)
     if t.denied or asks:
         return Outlook("unknown", t.node)
     return _call(facts, f, t, seen)
+
+
+def _was_given(edge: Edge, t: ThreadState) -> bool:
+    """Whether a thread that waits without a time limit woke meanwhile: what it waits for was there, and whoever is to give the
+    next one gave the last. A condition may be told of what others wait for."""
+    limited = edge.limit or t.call is not None and t.call.limited
+    return edge.kind != "Condition" and not limited and not t.held_up
 
 
 def _turns_at_rest(t: ThreadState) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..stacks.sampling import STACK_LOOKS
 from .facts import ProcessState, ThreadState
 
 if TYPE_CHECKING:
@@ -67,11 +66,11 @@ def _thread(s: ProcessSamples, th: object, edge: object) -> ThreadState:
         state=after.state if after else th.state or "S",  # type: ignore[attr-defined]
         edge=edge,  # type: ignore[arg-type]
         native=[n.function for n in th.native],  # type: ignore[attr-defined]
-        sampled=len(s.stacks.get(tid, ())) > STACK_LOOKS // 2,
         holds=bool(s.gil and s.gil.count and s.gil.held.get(tid, 0) == s.gil.count and len(s.gil.switches) == 1),
         wanted=wanted / s.window if wanted is not None and s.window else None,
         call=s.calls.get(tid),
         waited=s.waited and th is s.view.main,
+        futile=s.futile(tid),
     )
 
 

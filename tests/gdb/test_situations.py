@@ -1,7 +1,9 @@
 """Situations drawn by a fixed seed: llm-hang may say "unknown", but never that a hung one is at work or at rest, and
 never accuse the wrong one. `scripts/tools/situations.py SEED COUNT` draws others; docs/verdicts.md has the matrix."""
 
+import pytest
 from harness import situations
+from harness.subjects import PYTHONS
 
 SEED, COUNT = 4242, 24
 
@@ -11,3 +13,13 @@ def test_nobody_is_accused_wrongly_and_nothing_hung_is_called_well():
     print("\n".join(situations.matrix(found)))
     assert not [o for o in found if o.how == "WRONG"]
     assert sum(o.how == "right" for o in found) >= COUNT // 2, found
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.rpartition("/")[2])
+def test_a_worker_is_a_livelock_only_where_nothing_of_it_changes(python):
+    """Whatever of its calls and values that Python shows."""
+    states = ("counting", "calling", "writing", "asking", "asking calls")
+    found = list(situations.run([f"worker, {state}" for state in states], python=python))
+    print("\n".join(situations.matrix(found)))
+    assert not [o for o in found if o.how not in ("right", "unknown")]
+    assert [o for o in found if o.verdict == "livelock"], found  # one alone may have moved on at the last look

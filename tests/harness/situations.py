@@ -57,18 +57,18 @@ def judge(truth, said):
 
 
 class Stage:
-    """Where situations are lived: `folder` has the sockets of their servers (subjects/situation_server.py), one for each of what
-    situations need."""
+    """Where situations are lived, by `python` where that has what they need: `folder` has the sockets of their servers
+    (subjects/situation_server.py), one for each of what situations need."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, python):
+        self.folder, self.python = folder, python
 
     def path(self, needs):
         return os.path.join(self.folder, needs or "plain")
 
     def server(self, needs):
         """-> a context manager: the server for what situations need; None where no interpreter has it."""
-        python = os.environ.get("GDBEXT_TEST_TORCH_PYTHON") if needs else sys.executable
+        python = os.environ.get("GDBEXT_TEST_TORCH_PYTHON") if needs else self.python
         words = [python, os.path.join(SUBJECTS, "situation_server.py"), self.path(needs), needs]
         env = {**os.environ, "TMPDIR": self.folder}
         return spawned(words, ready="ready", stderr=subprocess.DEVNULL, env=env) if python else None
@@ -128,10 +128,10 @@ def told(stage, words, needs):
         return left_out(words, f"{type(e).__name__}: {e}")
 
 
-def run(situations, processes=2):
-    """`Outcome` of each situation, a seed or words, some at once."""
+def run(situations, processes=2, python=sys.executable):
+    """`Outcome` of each situation, a seed or words, some at once; lived by `python` where that has what they need."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        stage = Stage(folder)
+        stage = Stage(folder, python)
         stack.enter_context(stage.server(""))
         drawn = [(words, stage.needs(words)) for words in situations]
         for needs in sorted({needs for _, needs in drawn} - {""}):

@@ -409,3 +409,23 @@ def test_an_engine_whose_server_is_gone_is_orphaned_whatever_its_requests_do():
     assert said.kind == "orphaned" and [c[0] for c in said.culprits] == ["EngineCore", "TP0"]
     worker.orphan = ""  # somebody can still reach it
     assert judge([core, worker]).kind == "stuck-requests"
+
+
+def test_who_runs_is_a_livelock_only_where_it_is_known_to_change_nothing():
+    def joined(**more):
+        main = process("a", python("main"), edge=Edge(node("a"), "the end of thread w", "Thread", ("a", 7)))
+        return judge([add(main, 7, "w", load=1.0, state="R", **more)])
+
+    assert joined().kind == "unknown"
+    assert joined(futile=True, frames=[Frame("native", "sum", "libpython3.12.so"), *python("w")]).kind == "unknown"
+    said = joined(futile=True)
+    assert (said.kind, said.culprits) == ("livelock", [("a", 7)])
+
+
+def test_who_got_a_lock_meanwhile_accuses_nobody_who_has_it_now():
+    def wants(woke, **more):
+        main = process("a", python("main"), edge=Edge(node("a"), "the Lock x", "Lock", ("a", 7)), woke=woke)
+        return judge([add(main, 7, "owner", load=0.0, **more)]).kind
+
+    assert wants(0) == "lock-held"
+    assert wants(50) == "unknown"

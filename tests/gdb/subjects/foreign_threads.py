@@ -225,6 +225,83 @@ def future_of_a_loop(say, hung):
     concurrent.futures.ThreadPoolExecutor(1).submit(work).result()
 
 
+@program("livelock")
+def progress_in_an_attribute(say, hung):
+    """The main thread joins a worker: it counts in its object, or asks for ever whether its object is done."""
+    state = types.SimpleNamespace(n=0, done=False)
+
+    def count():
+        while not state.done:
+            state.n += 1
+
+    def ask():
+        while not state.done:
+            pass
+
+    _joined(say, ask if hung else count)
+
+
+@program("livelock")
+def progress_in_a_container(say, hung):
+    """The same with a list: it grows by calls of C, or stays empty."""
+    found = []
+
+    def fill():
+        while len(found) < 1 << 40:
+            found.append(len(found))
+
+    def ask():
+        while not found:
+            len(found)
+
+    _joined(say, ask if hung else fill)
+
+
+@program("livelock")
+def progress_in_a_file(say, hung):
+    """The same with a file: it is written, or nobody closes it."""
+    out = open(os.devnull, "w")  # noqa: SIM115
+    closed = []
+
+    def write():
+        while not out.closed:
+            out.write("x" * 1000)
+
+    def ask():
+        while True:
+            if closed:
+                break
+
+    _joined(say, ask if hung else write)
+
+
+def _joined(say, work):
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    say()
+    worker.join()
+
+
+@program("lock-held")
+def a_lock_that_all_want(say, hung):
+    """Four threads take turns with a lock in calls of C, or one keeps it in a sleep."""
+    lock = threading.Lock()
+
+    def take():
+        while True:
+            with lock:
+                sum(range(20000))
+
+    def keep():
+        with lock:
+            time.sleep(1000)
+
+    for _ in range(3):
+        begin(keep if hung else take)
+    say()
+    take()
+
+
 @program()
 def queens_in_bytecode(say, hung):
     """A search in bytecode beside threads that ask for the GIL all the time: it gives it back when it is asked."""

@@ -23,6 +23,7 @@ import types
 import situation_asyncio
 import situation_processes
 import situation_ranks
+import situation_workers
 from situation_decoys import DECOYS, FORKS
 from situation_parts import LATE, SPINNING, STUCK, children, forever, full, keep, listener, others, thread, tids
 
@@ -363,6 +364,7 @@ WAITS = {
     "event": (a_product(threading.Event.set, clear, threading.Event), PRODUCT),
     "condition": (a_product(notify, met, threading.Condition), PRODUCT),
     "join": (a_join, STANDS),
+    "worker": (situation_workers.a_worker, situation_workers.STATES),
     "future": (a_future, STANDS),
     "locks crosswise": (crosswise(threading.Lock, threading.RLock), ("cycle",)),
     "conditions crosswise": (crosswise(threading.Lock, threading.Condition), ("cycle",)),
@@ -414,6 +416,8 @@ def truth_of(kind, drawn):
         return False, ["idle"], []
     if kind == "work":
         return False, ["busy"], ["main"]
+    if kind == "work for others":
+        return (True, ["livelock"], ["ender"]) if drawn in situation_workers.FOR_EVER else (False, ["busy"], [])
     if kind == "poll":
         return True, ["unknown"], []
     if kind == "daemon":

@@ -1,0 +1,208 @@
+"""What a thread that is at work changes: a key of what it could change, which stays equal while it changes nothing.
+
+The key is made of the objects that its innermost calls can reach: their variables, the globals that their code names, and what
+hangs on both by attributes that it names. It is known only where these lie open: Python's own values and containers, instances of
+classes written in Python, locks. A tensor, a file, an object of an extension, or more objects than are looked through may hide a
+change: then there is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..access.proc import read_proc
+from ..cpython import codes, types
+from ..cpython.objects import Object
+from ..cpython.stack_keys import FrameKey
+from ..errors import GdbextError
+from .python_waits import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+
+    from ..cpython.runtime import Runtime
+    from ..cpython.types import TypeInfo
+
+MAX_OBJECTS = 400
+MAX_ITEMS = 200  # of a container
+MAX_RAW = 256  # bytes of an object itself, characters, digits
+HEADER = 16  # bytes: its count of references, which changes while it is only looked at, and its type
+_BY_VALUE: dict[str, Callable[[Object], Hashable]] = {
+    "int": lambda obj: obj.integer(MAX_RAW),
+    "float": lambda obj: obj.floating().hex(),
+    "str": lambda obj: (obj.len(), obj.string(MAX_RAW)),
+    "bytes": lambda obj: (obj.len(), obj.raw_bytes(MAX_RAW)),
+}  # a new one often lies where the last one lay
+_CONSTANT = frozenset(
+    ("bool", "NoneType", "ellipsis", "code", "wrapper_descriptor", "method_descriptor", "getset_descriptor", "member_descriptor",
+     "method-wrapper")
+)  # fmt: skip
+_LOCKS = frozenset(("_thread.lock", "_thread.RLock"))  # to take one and to give it back leaves all as it was
+_ITERATORS = ("iterator", "itertools.count", "itertools.cycle", "enumerate", "reversed")
+_CONTAINERS = frozenset(
+    ("tuple", "list", "dict", "set", "frozenset", "collections.deque", "collections.OrderedDict", "object", "")
+)
+_BY_ANY_NAME = {"getattr", "setattr", "delattr", "vars", "eval", "exec", "globals", "locals", "attrgetter", "methodcaller",
+                "__dict__", "__getattribute__", "__setattr__"}  # fmt: skip
+_CALL_ONCE = ("/threading.py", "/concurrent/futures/thread.py", "/multiprocessing/process.py")  # what they are to run
+_OF_PYTHON = frozenset(
+    ("builtins", "time", "math", "operator", "_operator", "itertools", "_thread", "_collections", "_functools", "posix", "sys")
+)  # modules in C whose functions keep nothing to themselves
+
+
+class Effect(NamedTuple):
+    """A thread at one look: `state`: the key of what it can reach, None where that is not known; `outer`: how many of its calls
+    stood still so far, states of others are of other calls; `ran`: clock ticks that it has run, `kernel`: those of them in the
+    kernel (proc(5))."""
+
+    state: Hashable | None
+    outer: int
+    ran: int
+    kernel: int
+
+
+def of_thread(rt: Runtime, pid: int, tid: int, frames: Sequence[Any], stacks: Sequence[Any]) -> Effect | None:
+    """The `Effect` of a thread whose calls now are `frames`, after `stacks` (`cpython.stack_keys`, these the last). None where it
+    has stood at one instruction that may be a call of C: what that changes lies nowhere open.
+
+    Source: the process as it is now."""
+    whole = [stack for stack in stacks if stack and isinstance(stack[0], FrameKey)]
+    outer = 0
+    for each in zip(*map(reversed, whole)):
+        if len({(one.code, one.lasti) for one in each}) > 1:
+            break
+        outer += 1
+    try:
+        if all(len(stack) == outer for stack in whole):
+            if not codes.brief_at(frames[0].code, frames[0].raw.lasti):
+                return None
+            outer -= 1
+        turning = len(frames) - outer
+        if outer and not path_of(frames[turning]).endswith(_CALL_ONCE):  # where a call is repeated, its caller's too
+            turning += 1
+        state: Hashable | None = _Reached(rt, frames[:turning]).facts()
+    except (GdbextError, RecursionError):
+        state = None
+    try:
+        fields = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
+        return Effect(state, outer, int(fields[11]) + int(fields[12]), int(fields[12]))
+    except (GdbextError, IndexError, ValueError):
+        return None
+
+
+class Hidden(GdbextError):
+    """Something is reached that may change where nobody sees it."""
+
+
+class _Reached:
+    """What functions can reach that stand in `frames`, by what names they say."""
+
+    def __init__(self, rt: Runtime, frames: Sequence[Any]) -> None:
+        self.rt, self.frames = rt, frames
+        self.names: set[str] = set()
+        for frame in frames:
+            self._names_of(frame.code.address)
+
+    def facts(self) -> tuple[Hashable, ...]:
+        """The value, or (address, what it holds itself) of one that can change, of each object that is reached; `Hidden`."""
+        while True:  # a function that is reached may name what was passed by
+            names, self.seen = len(self.names), set[int]()
+            found = tuple(self._walk())
+            if len(self.names) == names:
+                return found
+
+    def _walk(self) -> Iterator[Hashable]:
+        rt = self.rt
+        self.todo: list[Object] = []
+        for frame in self.frames:
+            self.todo += [value for _, value in frame.locals() if isinstance(value, Object)]
+            self.todo += self._named(frame.globals().dict_entries())
+        while self.todo:
+            obj = self.todo.pop()
+            if obj.address in self.seen:
+                continue
+            if len(self.seen) >= MAX_OBJECTS:
+                raise Hidden("more objects than are looked through")
+            self.seen.add(obj.address)
+            if obj.type.builtin_name in _LOCKS:
+                continue
+            value = _BY_VALUE.get(obj.type.builtin_name)
+            if value is not None:
+                yield value(obj)
+                continue
+            size = min(max(obj.type.basicsize, HEADER + 8), MAX_RAW)
+            yield obj.address, rt.target.read(obj.address + HEADER, size - HEADER)
+            self.todo += self._within(obj)
+
+    def _named(self, entries: Iterable[tuple[int, int]]) -> list[Object]:
+        """The values of attributes that are named."""
+        return [self.rt.object(value) for _, value in types.named(self.rt, entries, self.names)]
+
+    def _names_of(self, code: int) -> None:
+        """The names in a function's code, and in the code that is in it: of its lambdas and comprehensions."""
+        rt = self.rt
+        names, consts = (rt.object(rt.target.u64(code + rt.layout[f"code.{field}"])) for field in ("co_names", "co_consts"))
+        self.names.update(o.string(200) for o in names.elements(1000))
+        if self.names & _BY_ANY_NAME:
+            raise Hidden("attributes that no code names")
+        for const in consts.elements(1000):
+            if const.type.builtin_name == "code":
+                self._names_of(const.address)
+
+    def _within(self, obj: Object) -> list[Object]:
+        rt, name = self.rt, obj.type.builtin_name
+        if name in _CONSTANT or name.endswith(_ITERATORS):
+            return []
+        if name == "function":
+            self._names_of(rt.target.u64(obj.address + rt.layout["func.func_code"]))
+            return self._at(obj, "func.func_closure")
+        if name == "cell":
+            return self._at(obj, "cell.ob_ref")
+        if name == "method":
+            return self._at(obj, "method.im_self") + self._at(obj, "method.im_func")
+        if name == "builtin_function_or_method":
+            return self._at(obj, "cfunc.m_self")
+        if name == "module":
+            if not self._is_python(obj) and obj.attr("__name__").string(80) not in _OF_PYTHON:
+                raise Hidden("a module of an extension")
+            return [rt.object(value) for _, value in rt.dialect.instance_entries(rt, obj, self.names)]
+        if obj.isa("type"):
+            return self._class(rt.type(obj.address), passed=())
+        return self._members(obj)
+
+    def _at(self, obj: Object, field: str) -> list[Object]:
+        value = self.rt.target.u64(obj.address + self.rt.layout[field])
+        return [self.rt.object(value)] if value else []
+
+    @staticmethod
+    def _is_python(module: Object) -> bool:
+        return any(name == "__file__" and isinstance(v, Object) and v.isa("str") and v.string(4096).endswith((".py", ".pyc"))
+                   for name, v in module.fields())  # fmt: skip
+
+    def _class(self, info: TypeInfo, passed: Collection[str] = ("__init__",)) -> list[Object]:
+        """The attributes of a class of Python code that are named, and functions that are called without a name (`__next__`), but
+        for the `passed`; as they are now, not as a `TypeInfo` remembers them. Who has only instances makes none."""
+        if not info.is_python or not info.dict_address:
+            return []
+        entries = self.rt.object(info.dict_address).dict_entries()
+        values = [(name, self.rt.object(value)) for name, value in types.named(self.rt, entries)]
+        unnamed = [v for name, v in values if name[:2] == "__" and name not in passed and v.type.builtin_name == "function"]
+        return [value for name, value in values if name in self.names] + unnamed
+
+    def _members(self, obj: Object) -> list[Object]:
+        rt = self.rt
+        if not obj.type.builtin_bases() <= _CONTAINERS:
+            raise Hidden(f"a {obj.type.builtin_name}")
+        found: list[Object] = []
+        if obj.isa("dict"):
+            entries = obj.dict_entries(MAX_ITEMS + 1)
+            found += [rt.object(a) for entry in entries for a in entry]
+        elif obj.isa("list", "tuple", "set", "frozenset", "collections.deque"):
+            found += [rt.object(a) for a in obj.element_addresses(MAX_ITEMS + 1) if a]
+        if len(found) > 2 * MAX_ITEMS:
+            raise Hidden("more members than are looked through")
+        if obj.type.is_heap:
+            found += [value for name, value in obj.fields() if name in self.names and isinstance(value, Object)]
+            for info in obj.type.bases():
+                found += self._class(info)
+        return found
