@@ -15,10 +15,9 @@ from ..cpython import codes, types
 from ..cpython.objects import Object
 from ..cpython.stack_keys import FrameKey
 from ..errors import GdbextError
-from .python_waits import path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
     from ..cpython.runtime import Runtime
     from ..cpython.types import TypeInfo
@@ -44,19 +43,16 @@ _CONTAINERS = frozenset(
 )
 _BY_ANY_NAME = {"getattr", "setattr", "delattr", "vars", "eval", "exec", "globals", "locals", "attrgetter", "methodcaller",
                 "__dict__", "__getattribute__", "__setattr__"}  # fmt: skip
-_CALL_ONCE = ("/threading.py", "/concurrent/futures/thread.py", "/multiprocessing/process.py")  # what they are to run
 _OF_PYTHON = frozenset(
     ("builtins", "time", "math", "operator", "_operator", "itertools", "_thread", "_collections", "_functools", "posix", "sys")
 )  # modules in C whose functions keep nothing to themselves
 
 
 class Effect(NamedTuple):
-    """A thread at one look: `state`: the key of what it can reach, None where that is not known; `outer`: how many of its calls
-    stood still so far, states of others are of other calls; `ran`: clock ticks that it has run, `kernel`: those of them in the
-    kernel (proc(5))."""
+    """A thread at one look: `state`: the key of what it can reach, None where that is not known; `ran`: clock ticks that it has
+    run, `kernel`: those of them in the kernel (proc(5))."""
 
     state: Hashable | None
-    outer: int
     ran: int
     kernel: int
 
@@ -72,20 +68,21 @@ def of_thread(rt: Runtime, pid: int, tid: int, frames: Sequence[Any], stacks: Se
         if len({(one.code, one.lasti) for one in each}) > 1:
             break
         outer += 1
+    if all(len(stack) == outer for stack in whole):
+        if not codes.brief_at(frames[0].code, frames[0].raw.lasti):
+            return None
+        outer -= 1
+    turning = max(len(frames) - outer, 1)
     try:
-        if all(len(stack) == outer for stack in whole):
-            if not codes.brief_at(frames[0].code, frames[0].raw.lasti):
-                return None
-            outer -= 1
-        turning = len(frames) - outer
-        if outer and not path_of(frames[turning]).endswith(_CALL_ONCE):  # where a call is repeated, its caller's too
-            turning += 1
-        state: Hashable | None = _Reached(rt, frames[:turning]).facts()
+        loops = [n for n, frame in enumerate(frames) if codes.loops_over(frame.code, frame.raw.lasti)]
+        inner = [n for n in loops if n < turning] or loops[:1]  # what turns, turns in these
+        reached = _Reached(rt, [frames[n] for n in sorted({*range(turning), *inner})])
+        state: Hashable | None = (*reached.facts(), *(reached.around(frames[n]) for n in loops if n not in inner))
     except (GdbextError, RecursionError):
         state = None
     try:
         fields = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
-        return Effect(state, outer, int(fields[11]) + int(fields[12]), int(fields[12]))
+        return Effect(state, int(fields[11]) + int(fields[12]), int(fields[12]))
     except (GdbextError, IndexError, ValueError):
         return None
 
@@ -112,11 +109,10 @@ class _Reached:
                 return found
 
     def _walk(self) -> Iterator[Hashable]:
-        rt = self.rt
         self.todo: list[Object] = []
         for frame in self.frames:
             self.todo += [value for _, value in frame.locals() if isinstance(value, Object)]
-            self.todo += self._named(frame.globals().dict_entries())
+            self.todo += self._globals(frame.globals())
         while self.todo:
             obj = self.todo.pop()
             if obj.address in self.seen:
@@ -124,38 +120,55 @@ class _Reached:
             if len(self.seen) >= MAX_OBJECTS:
                 raise Hidden("more objects than are looked through")
             self.seen.add(obj.address)
-            if obj.type.builtin_name in _LOCKS:
-                continue
-            value = _BY_VALUE.get(obj.type.builtin_name)
-            if value is not None:
-                yield value(obj)
-                continue
-            size = min(max(obj.type.basicsize, HEADER + 8), MAX_RAW)
-            yield obj.address, rt.target.read(obj.address + HEADER, size - HEADER)
+            yield self._own(obj)
             self.todo += self._within(obj)
 
-    def _named(self, entries: Iterable[tuple[int, int]]) -> list[Object]:
-        """The values of attributes that are named."""
-        return [self.rt.object(value) for _, value in types.named(self.rt, entries, self.names)]
+    def around(self, frame: Any) -> Hashable:
+        """The variables of a function further out, and the attributes of their instances that it names: what it may change where
+        all that was seen lies within one turn of its loop."""
+        values = [value for _, value in frame.locals() if isinstance(value, Object)]
+        names = {o.string(200) for o in self._tuple(frame.code.address, "co_names")}
+        for value in values[:]:
+            if value.type.is_python:
+                values += [v for name, v in value.fields() if name in names and isinstance(v, Object)]
+        return tuple(map(self._own, values))
+
+    def _own(self, obj: Object) -> Hashable:
+        name = obj.type.builtin_name
+        if name in _LOCKS:
+            return obj.address
+        if name in _BY_VALUE:
+            return _BY_VALUE[name](obj)
+        size = min(max(obj.type.basicsize, HEADER + 8), MAX_RAW)
+        return obj.address, self.rt.target.read(obj.address + HEADER, size - HEADER)
+
+    def _globals(self, found: Object) -> list[Object]:
+        """The values of globals that are named, once in a walk."""
+        if found.address in self.seen:
+            return []
+        self.seen.add(found.address)
+        return [self.rt.object(value) for _, value in types.named(self.rt, found.dict_entries(), self.names)]
 
     def _names_of(self, code: int) -> None:
         """The names in a function's code, and in the code that is in it: of its lambdas and comprehensions."""
-        rt = self.rt
-        names, consts = (rt.object(rt.target.u64(code + rt.layout[f"code.{field}"])) for field in ("co_names", "co_consts"))
-        self.names.update(o.string(200) for o in names.elements(1000))
+        self.names.update(o.string(200) for o in self._tuple(code, "co_names"))
         if self.names & _BY_ANY_NAME:
             raise Hidden("attributes that no code names")
-        for const in consts.elements(1000):
+        for const in self._tuple(code, "co_consts"):
             if const.type.builtin_name == "code":
                 self._names_of(const.address)
 
+    def _tuple(self, code: int, field: str) -> list[Object]:
+        return self.rt.object(self.rt.target.u64(code + self.rt.layout[f"code.{field}"])).elements(1000)
+
     def _within(self, obj: Object) -> list[Object]:
         rt, name = self.rt, obj.type.builtin_name
-        if name in _CONSTANT or name.endswith(_ITERATORS):
+        if name in _CONSTANT or name in _BY_VALUE or name in _LOCKS or name.endswith(_ITERATORS):
             return []
         if name == "function":
             self._names_of(rt.target.u64(obj.address + rt.layout["func.func_code"]))
-            return self._at(obj, "func.func_closure")
+            own = rt.object(rt.target.u64(obj.address + rt.layout["func.func_globals"]))
+            return self._at(obj, "func.func_closure") + self._globals(own)
         if name == "cell":
             return self._at(obj, "cell.ob_ref")
         if name == "method":

@@ -141,7 +141,6 @@ class ProcessSamples:
         """Whether a thread that runs is known to change nothing: what it can reach stayed as it is, and so did the kernel's part
         of its time."""
         found = self.effects.get(tid, [])
-        found = [one for one in found if one.outer == found[-1].outer]
         if len(found) < 2 or found[0].state is None or any(one.state != found[0].state for one in found):
             return False
         return found[-1].kernel - found[0].kernel <= KERNEL * (found[-1].ran - found[0].ran) > 0
