@@ -18,7 +18,7 @@ Before anybody restarts it:    llm-snapshot all -o DIR, and look later, on anoth
 It will happen again:          llm-watch -after 60 -o DIR   captures before the engine's own watchdog kills the evidence""",
     "stuck-request": """My request does not come back: /health says 200, the metrics read 0, the processes look fine.
   llm-hang all                 one verdict per engine, and what moved between two looks. Nothing that hangs is called busy or idle
-    livelock                   a thread is at work and nothing that it should move moves: an eviction that evicts nothing, say
+    livelock                   others wait for a thread that is at work and changes nothing: an eviction that evicts nothing, say
     loop-blocked               an API server cannot run its ready tasks: the callback that keeps its loop, and how many wait
     dead-thread                somebody waits for a thread that has ended: its name, and for what
     stuck-requests             no thread is stuck, requests are: each with its place, its holder and what it waits for
