@@ -58,7 +58,7 @@ def livelock(facts: Sequence[ProcessState]) -> Verdict | None:
     """Somebody waits for a thread that uses a processor without making progress."""
     for node, found in outlooks(facts):
         if found.kind == "spins" and found.culprit is not None and found.culprit != node:
-            line = f"{describe_node(facts, found.culprit)}: it is at work, and nothing of it moves"
+            line = f"{describe_node(facts, found.culprit)}: it is at work, and changes nothing"
             return Verdict("livelock", [found.culprit], [*found.way, line], _victims(facts, found.culprit, "spins"))
     return None
 
