@@ -62,18 +62,20 @@ def of_thread(rt: Runtime, pid: int, tid: int, frames: Sequence[Any], stacks: Se
     has stood at one instruction that may be a call of C: what that changes lies nowhere open.
 
     Source: the process as it is now."""
+    if not frames:
+        return None
     whole = [stack for stack in stacks if stack and isinstance(stack[0], FrameKey)]
     outer = 0
     for each in zip(*map(reversed, whole)):
         if len({(one.code, one.lasti) for one in each}) > 1:
             break
         outer += 1
-    if all(len(stack) == outer for stack in whole):
-        if not codes.brief_at(frames[0].code, frames[0].raw.lasti):
-            return None
-        outer -= 1
-    turning = max(len(frames) - outer, 1)
     try:
+        if all(len(stack) == outer for stack in whole):
+            if not codes.brief_at(frames[0].code, frames[0].raw.lasti):
+                return None
+            outer -= 1
+        turning = max(len(frames) - outer, 1)
         loops = [n for n, frame in enumerate(frames) if codes.loops_over(frame.code, frame.raw.lasti)]
         inner = [n for n in loops if n < turning] or loops[:1]  # what turns, turns in these
         reached = _Reached(rt, [frames[n] for n in sorted({*range(turning), *inner})])
