@@ -6,7 +6,7 @@ lock's owner, a gather) is as bad as the worst.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..engines import shm_rings
@@ -15,7 +15,7 @@ from .facts import LOCKS, STILL, edges_of, task_of, thread_of
 from .words import describe_node, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..engines.shm_rings import Ring
     from ..stacks.async_waits import TaskState
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 GOOD = ("moves", "rests")
 ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "sleeps", "dead", "nobody")
 OUTSIDE = ("listener", "served", "terminal")
+MAX_WAY = 100  # threads and tasks, one behind the other
+MAX_GIVERS = 64  # of a wait: where more could end it, those of them that wait themselves are not followed
 LONG = 30.0  # seconds: who sleeps for less may only pause between two things that it gives
 
 
@@ -46,6 +48,23 @@ class Outlook:
     @property
     def rank(self) -> int:
         return ORDER.index(self.kind)
+
+
+class _Way:
+    """The `nodes` from the first that was asked about to one; `known`: what was found of others meanwhile: whom several can
+    come to is followed once."""
+
+    def __init__(self, nodes: frozenset[Node] = frozenset(), known: dict[Node, Outlook] | None = None) -> None:
+        self.nodes, self.known = nodes, {} if known is None else known
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self.nodes
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def over(self, node: Node) -> _Way:
+        return _Way(self.nodes | {node}, self.known)
 
 
 def moves(facts: Sequence[ProcessState], node: Node) -> bool:
@@ -69,11 +88,17 @@ def process_of(facts: Sequence[ProcessState], node: Node) -> ProcessState | None
     return next((f for f in facts if f.name == node[0]), None)
 
 
-def outlook(facts: Sequence[ProcessState], node: Node, seen: frozenset[Node] = frozenset()) -> Outlook:
-    """The `Outlook` of the wait that a thread or task is in."""
-    if node in seen:
+def outlook(facts: Sequence[ProcessState], node: Node, seen: _Way | None = None) -> Outlook:
+    """The `Outlook` of the wait that a thread or task is in; `seen`: from whom it was come to."""
+    seen = seen or _Way()
+    if node in seen or len(seen.nodes) >= MAX_WAY:
         return Outlook("unknown")  # they wait for each other; where that is a ring of owners, the rule of cycles says so
-    seen = seen | {node}
+    if node not in seen.known:
+        seen.known[node] = _outlook(facts, node, seen.over(node))
+    return replace(seen.known[node])
+
+
+def _outlook(facts: Sequence[ProcessState], node: Node, seen: _Way) -> Outlook:
     t = thread_of(facts, node)
     if t is not None:
         return _thread(facts, t, seen)
@@ -117,13 +142,13 @@ def _streams_call(f: ProcessState, task: TaskState, thread: ThreadState | None) 
     return Call("recv", far) if len(far) == 1 else None
 
 
-def _executor(facts: Sequence[ProcessState], f: ProcessState, seen: frozenset[Node]) -> Outlook:
+def _executor(facts: Sequence[ProcessState], f: ProcessState, seen: _Way) -> Outlook:
     """What becomes of the work that a loop has given to a pool's threads."""
     pool = [t for t in f.threads if not t.idle and any(x.file.endswith("concurrent/futures/thread.py") for x in t.frames)]
     return _any(facts, [t.node for t in pool], seen)
 
 
-def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: frozenset[Node]) -> Outlook:
+def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: _Way) -> Outlook:
     f = process_of(facts, t.node)
     if f is None:
         return Outlook("unknown")
@@ -167,7 +192,7 @@ def _from_outside(call: Call) -> bool:
     return any(source.kind in OUTSIDE for source in call.sources)
 
 
-def _ring(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: frozenset[Node]) -> Outlook:
+def _ring(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     """A process that waits at its end of a ring waits for those at the other: for the writer's next message, or for the readers
     that have not read its oldest one."""
     if any(c.moved and " in ring " in c.what for c in f.counters):
@@ -199,7 +224,7 @@ def _other_ends(facts: Sequence[ProcessState], f: ProcessState, ring: Ring) -> l
     return [other.main.node for other in known or (unknown if len(unknown) == 1 else ()) if other.main is not None]
 
 
-def _loop(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: frozenset[Node]) -> Outlook:
+def _loop(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     """A loop that waits in its selector is as well as the task that it runs for."""
     loop = f.loop_of(t.node[1])
     if loop is not None and loop.main is not None:
@@ -207,7 +232,7 @@ def _loop(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: 
     return _call(facts, f, t, seen)
 
 
-def _edge(facts: Sequence[ProcessState], edge: Edge, seen: frozenset[Node], every: bool) -> Outlook:
+def _edge(facts: Sequence[ProcessState], edge: Edge, seen: _Way, every: bool) -> Outlook:
     said = f"{name_of(facts, edge.waiter)} waits for {edge.lock}" + (f" in {edge.where}" if edge.where else "")
     if edge.kind == "Process":
         found = _child(facts, edge, seen)
@@ -221,7 +246,8 @@ def _edge(facts: Sequence[ProcessState], edge: Edge, seen: frozenset[Node], ever
     elif edge.kind in LOCKS and not edge.candidates:
         found = Outlook("unknown")
     else:
-        found = _any(facts, edge.candidates, seen, edge.bystanders)
+        givers = _givers(facts, edge)
+        found = _any(facts, givers, seen, edge.bystanders) if givers or not edge.candidates else Outlook("unknown")
         if found.kind == "nobody":
             found.ended = edge.ended
         if edge.doubted and found.kind not in GOOD:
@@ -231,12 +257,26 @@ def _edge(facts: Sequence[ProcessState], edge: Edge, seen: frozenset[Node], ever
     return Outlook(found.kind, found.culprit, [said, *found.way], found.ended, found.lock)
 
 
-def _any(facts: Sequence[ProcessState], nodes: Sequence[Node], seen: frozenset[Node], bystanders: Sequence[Node] = ()) -> Outlook:
+def _givers(facts: Sequence[ProcessState], edge: Edge) -> list[Node]:
+    """The candidates without those who wait for the very same: somebody else has to come first."""
+    if not edge.address:
+        return edge.candidates
+    same = {t.node for f in facts for t in f.threads if t.edge is not None and t.edge.address == edge.address and t.held_up}
+    return [node for node in edge.candidates if node not in same or node[0] != edge.waiter[0]]
+
+
+def _waits(facts: Sequence[ProcessState], node: Node) -> bool:
+    one = thread_of(facts, node) or task_of(facts, node)
+    return one is not None and one.edge is not None
+
+
+def _any(facts: Sequence[ProcessState], nodes: Sequence[Node], seen: _Way, bystanders: Sequence[Node] = ()) -> Outlook:
     """Any of `nodes` can end the wait: the best of their outlooks. Whether `bystanders` that stand would end it is not known."""
     found = []
     for node in nodes:
         if node not in seen:
-            one = outlook(facts, node, seen)
+            many = len(nodes) > MAX_GIVERS and _waits(facts, node)
+            one = Outlook("unknown") if many else outlook(facts, node, seen)
             found.append(Outlook("unknown") if node in bystanders and one.rank > ORDER.index("unknown") else one)
     if not found:
         return Outlook("unknown" if nodes else "nobody")
@@ -247,11 +287,11 @@ def _any(facts: Sequence[ProcessState], nodes: Sequence[Node], seen: frozenset[N
     return best
 
 
-def _child(facts: Sequence[ProcessState], edge: Edge, seen: frozenset[Node]) -> Outlook:
+def _child(facts: Sequence[ProcessState], edge: Edge, seen: _Way) -> Outlook:
     return _pids(facts, [edge.pid] if edge.pid else [], process_of(facts, edge.waiter), seen)
 
 
-def _pids(facts: Sequence[ProcessState], pids: Sequence[int], f: ProcessState | None, seen: frozenset[Node]) -> Outlook:
+def _pids(facts: Sequence[ProcessState], pids: Sequence[int], f: ProcessState | None, seen: _Way) -> Outlook:
     """The outlook of a wait that any of some processes can end."""
     known = [p.main for p in facts if p.pid in pids and p.main is not None]
     if known:
@@ -268,7 +308,7 @@ def _pids(facts: Sequence[ProcessState], pids: Sequence[int], f: ProcessState | 
     return Outlook("answer", None, [f"process {pid} was not looked at: look at that one too" for pid in list(pids)[:4]])
 
 
-def _call(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: frozenset[Node]) -> Outlook:
+def _call(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     """The outlook of a thread that waits for nothing that Python names, by the system call that it stands in."""
     call = t.call
     if t.victim or call is None:
@@ -282,7 +322,7 @@ def _call(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: 
     return _sources(facts, f, t.node, call, seen)
 
 
-def _sources(facts: Sequence[ProcessState], f: ProcessState, node: Node, call: Call, seen: frozenset[Node]) -> Outlook:
+def _sources(facts: Sequence[ProcessState], f: ProcessState, node: Node, call: Call, seen: _Way) -> Outlook:
     """The outlook of a wait for files, by what they are and who has their other ends."""
     kinds = {source.kind for source in call.sources}
     if not kinds:
