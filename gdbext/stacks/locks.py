@@ -329,7 +329,8 @@ class Finder:
                 return edge
         able = self.reachable.agents_of(address, lambda th: th is waiter)
         if able:
-            edge.candidates = [self.node(th) for th in able]
+            name = self.view.name
+            edge.candidates = [(name, th.tid) for th in able]
             edge.note = (
                 "a plain Lock keeps no owner, and no frame is inside its with or between acquire and release: one that can reach "
                 "it took it, or it was locked when this process was forked, or by a thread that has ended"

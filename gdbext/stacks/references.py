@@ -185,6 +185,7 @@ class Reachable:
         self._left = list(agents)  # not in the index yet
         self._holders: dict[Reach, list[Any]] = {}
         self._by_address: dict[int, list[Reach]] = {}
+        self._found: dict[int, list[Any]] = {}  # what the index says, until more is in it
 
     def agents_of(self, address: int, but: Callable[[Any], bool]) -> list[Any]:
         """The agents some frame of which can name the object at `address`, but for those of which `but` is true: these are not
@@ -195,8 +196,11 @@ class Reachable:
             self._left = [agent for agent in self._left if id(agent) not in new]
             for agent in asked:
                 self._add(agent)
-        found = {id(agent) for reach in self._by_address.get(address, ()) for agent in self._holders[reach]}
-        return [agent for agent in self.agents if id(agent) in found and not but(agent)] if found else []
+            self._found.clear()
+        if address not in self._found:
+            found = {id(agent) for reach in self._by_address.get(address, ()) for agent in self._holders[reach]}
+            self._found[address] = [agent for agent in self.agents if id(agent) in found] if found else []
+        return [agent for agent in self._found[address] if not but(agent)]
 
     def _add(self, agent: Any) -> None:
         for reach in {reach: True for frame in agent.python for reach in self.references.reaches(frame)}:

@@ -259,10 +259,11 @@ def _edge(facts: Sequence[ProcessState], edge: Edge, seen: _Way, every: bool) ->
 
 def _givers(facts: Sequence[ProcessState], edge: Edge) -> list[Node]:
     """The candidates without those who wait for the very same: somebody else has to come first."""
-    if not edge.address:
+    f = process_of(facts, edge.waiter)
+    if f is None or not edge.address:
         return edge.candidates
-    same = {t.node for f in facts for t in f.threads if t.edge is not None and t.edge.address == edge.address and t.held_up}
-    return [node for node in edge.candidates if node not in same or node[0] != edge.waiter[0]]
+    same = {t.node for t in f.threads if t.edge is not None and t.edge.address == edge.address and t.held_up}
+    return [node for node in edge.candidates if node not in same]
 
 
 def _waits(facts: Sequence[ProcessState], node: Node) -> bool:

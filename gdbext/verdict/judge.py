@@ -72,9 +72,9 @@ def families(facts: Sequence[ProcessState]) -> list[list[ProcessState]]:
             if pid in by_pid and _linked(f, facts[by_pid[pid]]):
                 join(i, by_pid[pid])
     for e in edges_of(facts):
-        for node in [e.owner, *e.candidates]:
-            if node is not None and node[0] in by_name and e.waiter[0] in by_name:
-                join(by_name[e.waiter[0]], by_name[node[0]])
+        for name in {node[0] for node in (e.owner, *e.candidates) if node is not None} - {e.waiter[0]}:
+            if name in by_name and e.waiter[0] in by_name:
+                join(by_name[e.waiter[0]], by_name[name])
     groups: dict[int, list[ProcessState]] = {}
     for i, f in enumerate(facts):
         groups.setdefault(top(i), []).append(f)

@@ -429,3 +429,16 @@ def test_who_got_a_lock_meanwhile_accuses_nobody_who_has_it_now():
 
     assert wants(0) == "lock-held"
     assert wants(50) == "unknown"
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_many_threads_of_which_each_might_end_the_waits_of_the_others_are_each_followed_once(same):
+    """Their ways are more than can be counted."""
+    nodes = [node("a"), *(("a", n) for n in range(60))]
+    edges = [Edge(n, "the Lock x", "Lock", candidates=[c for c in nodes if c != n], address=1 if same else 1 + n[1]) for n in nodes]
+    facts = process("a", python("main"), edge=edges[0])
+    for edge in edges[1:-1]:
+        add(facts, edge.waiter[1], "waits", edge)
+    add(facts, 59, "sleeps", native=SLEEP, call=Call("nanosleep", seconds=1000))
+    said = judge([facts])
+    assert (said.kind, said.culprits) == ("starved", [("a", 59)])
