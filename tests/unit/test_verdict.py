@@ -435,7 +435,9 @@ def test_who_got_a_lock_meanwhile_accuses_nobody_who_has_it_now():
 def test_many_threads_of_which_each_might_end_the_waits_of_the_others_are_each_followed_once(same):
     """Their ways are more than can be counted."""
     nodes = [node("a"), *(("a", n) for n in range(60))]
-    edges = [Edge(n, "the Lock x", "Lock", candidates=[c for c in nodes if c != n], address=1 if same else 1 + n[1]) for n in nodes]
+    edges = [Edge(n, "the Lock x", "Lock", candidates=[c for c in nodes if c != n]) for n in nodes]
+    for edge in edges:
+        edge.address = 1 if same else 1 + edge.waiter[1]
     facts = process("a", python("main"), edge=edges[0])
     for edge in edges[1:-1]:
         add(facts, edge.waiter[1], "waits", edge)
