@@ -55,8 +55,7 @@ def clock_of(pid: int, tid: int, whole: bool = True) -> Clock | None:
         try:
             found.run, found.queued = (int(n) / 1e9 for n in read_proc(pid, f"task/{tid}/schedstat").split()[:2])
         except (GdbextError, ValueError):  # this kernel's other clock has ticks only
-            stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
-            found.run, found.exact = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK"), False
+            found.run, found.exact = sum(ticks_of(pid, tid)) / os.sysconf("SC_CLK_TCK"), False
         if whole or not found.exact:
             status = read_proc(pid, f"task/{tid}/status")
             found.state = status_field(status, b"State")[:1].decode()
@@ -64,6 +63,12 @@ def clock_of(pid: int, tid: int, whole: bool = True) -> Clock | None:
         return found
     except (GdbextError, IndexError, ValueError):
         return None
+
+
+def ticks_of(pid: int, tid: int) -> tuple[int, int]:
+    """(clock ticks that a thread has run in its own code, in the kernel): proc(5). `GdbextError` where it is gone."""
+    stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
+    return int(stat[11]), int(stat[12])
 
 
 def state_of(pid: int) -> str:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..access.proc import read_proc
 from ..cpython import codes, types
 from ..cpython.objects import Object
 from ..cpython.stack_keys import FrameKey
 from ..errors import GdbextError
+from .clocks import ticks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -83,8 +83,8 @@ def of_thread(rt: Runtime, pid: int, tid: int, frames: Sequence[Any], stacks: Se
     except (GdbextError, RecursionError):
         state = None
     try:
-        fields = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
-        return Effect(state, int(fields[11]) + int(fields[12]), int(fields[12]))
+        own, kernel = ticks_of(pid, tid)
+        return Effect(state, own + kernel, kernel)
     except (GdbextError, IndexError, ValueError):
         return None
 

@@ -206,10 +206,7 @@ def backtracking(say, hung):
         for n in itertools.count():
             re.match("(a+)+$", "a" * (60 if hung else 12) + f"b{n}")
 
-    thread = threading.Thread(target=match, daemon=True)
-    thread.start()
-    say()
-    thread.join()
+    _joined(say, match)
 
 
 @program("livelock")
