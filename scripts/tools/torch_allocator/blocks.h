@@ -247,8 +247,22 @@ static void measure(uint64_t device_allocator, int device) {
   printf("\"small_blocks\": %zu, \"large_blocks\": %zu, \"active_blocks\": %zu, \"graph_pools\": %zu}, ", small_blocks, large_blocks, active_blocks, graph_pools);
   printf("\"Block\": {\"stream\": %zu, \"size\": %zu, \"requested_size\": %zu, \"pool\": %zu, \"ptr\": %zu, \"allocated\": %zu, \"mapped\": %zu, ", stream, size,
          requested, pool, ptr, allocated, mapped);
-  printf("\"prev\": %zu, \"next\": %zu, \"expandable_segment_\": %zu, \"sizeof\": %zu}, ", prev, next, expandable, (expandable + 8));
+  printf("\"prev\": %zu, \"next\": %zu, \"expandable_segment_\": %zu, \"sizeof\": %zu}, ", prev, next, expandable, expandable + 8);
   printf("\"BlockPool\": {\"blocks\": %zu, \"is_small\": %zu}, \"PrivatePool\": {\"small_blocks\": %zu, \"large_blocks\": %zu}, ", tree, is_small, small_in, large_in);
+}
+
+// Prints the allocator's address and the blocks of all devices, each [device, address, size, requested size, allocated, active,
+// stream, large, expandable, pool id, segment].
+static void tell(int devices) {
+  printf("{\"allocator\": %zu, \"blocks\": [", reinterpret_cast<size_t>(alloc::get()));
+  const char *comma = "";
+  for (int device = 0; device < devices; device++)
+    for (const Row &r : truth(device)) {
+      printf("%s[%d, %zu, %zu, %zu, %d, %d, %zu, %d, %d, [%zu, %zu], %zu]", comma, device, r.address, r.size, r.requested, r.allocated, r.active,
+             r.stream, r.large, r.expandable, r.pool.first, r.pool.second, r.segment);
+      comma = ", ";
+    }
+  printf("]}\n");
 }
 
 }  // namespace blocks

@@ -1,6 +1,7 @@
 // Where torch's CUDA caching allocator keeps its counters, measured: it runs the allocator of a real libc10_cuda on a stand-in
 // of the CUDA runtime (cudart.c), asks it for its counters, and looks for them in the allocator's own memory.
-// Prints one line of JSON: offsets in DeviceStats from the header, the other two as they were found.
+// Prints a line of JSON: offsets in DeviceStats from the header, the others as they were found; and a second one, what snapshot() says,
+// with the address of the allocator. Then it waits for its input.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -68,6 +69,8 @@ int main() {
   using Stat = std::decay_t<decltype(Stats().allocation[0])>;
   printf("\"Stat\": {\"current\": %zu, \"peak\": %zu, \"allocated\": %zu, \"freed\": %zu, \"sizeof\": %zu}}\n", offsetof(Stat, current),
          offsetof(Stat, peak), offsetof(Stat, allocated), offsetof(Stat, freed), sizeof(Stat));
+  blocks::tell(kDevices);
   fflush(stdout);
+  getchar();  // somebody reads all that from outside
   _exit(0);  // the runtime is no real one: nothing to shut down
 }
