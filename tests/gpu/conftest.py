@@ -16,10 +16,15 @@ from tools.gpu_kit import needs
 
 
 def pytest_collection_modifyitems(items):
+    """Tests of a module with an engine run in one process of pytest-xdist (`--dist loadgroup`)."""
     why = needs.gpu()
     for item in items:  # of the whole session, other folders' too
-        if why and os.path.dirname(str(item.fspath)) == os.path.dirname(os.path.abspath(__file__)):
+        if os.path.dirname(str(item.fspath)) != os.path.dirname(os.path.abspath(__file__)):
+            continue
+        if why:
             item.add_marker(pytest.mark.skip(reason=why))
+        if "engine" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def _tool(name):
@@ -27,6 +32,16 @@ def _tool(name):
     if not found:
         pytest.skip(f"no {name}: {needs.missing().get(name) or 'install the CUDA toolkit'}")
     return found
+
+
+def pytest_runtest_logreport(report):
+    """A line of GDBEXT_TEST_RESULTS for each test, as soon as it is known: a run may be cut off."""
+    path = os.environ.get("GDBEXT_TEST_RESULTS")
+    if path and "PYTEST_XDIST_WORKER" not in os.environ and (report.when == "call" or report.outcome != "passed"):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
+        row = {"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 1), "why": why[-4000:]}
+        with open(path, "a") as f:
+            f.write(json.dumps(row) + "\n")
 
 
 @pytest.fixture

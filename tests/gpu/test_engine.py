@@ -45,7 +45,7 @@ def test_requests_and_their_blocks(engine):
 
 def test_the_kv_cache(engine):
     pid, _ = engine.one("scheduler")
-    said, before, after = between(engine, lambda: answer(f"llm-kv {pid} -json"))
+    said, before, after = between(engine, lambda: answer(f"llm-kv -on {pid} -json"))
     assert said["num_blocks"] == before["total"] and said["free"] + said["used"] + said["reserved"] == before["total"]
     assert after["free"] <= said["free"] <= before["free"]  # the same requests grow
     assert answer(f"llm-kv check -on {pid} -json")["ok"] is True
@@ -54,7 +54,7 @@ def test_the_kv_cache(engine):
 def test_the_cache_lies_where_torch_has_it(engine):
     pid, truth = engine.one("runner")
     caches = truth["runner"]["kv_caches"]
-    said = answer(f"llm-kv {pid} -json")["layout"]
+    said = answer(f"llm-kv -on {pid} -json")["layout"]
     assert len(caches) == 4 and said["shape"] == caches[0]["shape"] and said["stride"] == caches[0]["stride"]
     inside = answer(f"llm-addr -on {pid} -json {caches[1]['ptr'] + 64:#x}")
     assert inside["kv"]["layer"] == 1 and inside["kv"]["block"] == 0, inside

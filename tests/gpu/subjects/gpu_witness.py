@@ -192,23 +192,22 @@ def skip(runner):
     device.all_reduce = all_reduce
 
 
-def device_tables(runner):
-    """The block tables as the device has them, [request, block]."""
-    tables = getattr(runner, "block_tables", None)
-    if tables is not None:
-        return [t.gpu for t in tables.block_tables]
-    return [runner.input_batch.block_table[0].block_table.gpu]
+def tables(runner):
+    """The block tables that steps are computed with, [request, block]: V2's are on the device alone, V1's are copied there."""
+    if hasattr(runner, "block_tables"):
+        return [t.gpu for t in runner.block_tables.block_tables]
+    return [runner.input_batch.block_table[0].block_table.np]
 
 
 def illegal(runner):
     """Block numbers far outside the cache."""
-    for table in device_tables(runner):
-        table.fill_(1 << 28)
+    for table in tables(runner):
+        table[:] = 1 << 28
 
 
 def wrong_block(runner):
     """Possible block numbers that are not the scheduler's."""
-    for table in device_tables(runner):
+    for table in tables(runner):
         table[:, 0] += 7
 
 
