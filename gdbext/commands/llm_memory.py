@@ -71,8 +71,8 @@ class LlmMemory(Command):
           free pieces                      29.7 MiB    9 %  in segments with blocks in use: what fragmentation keeps
           free segments                    84.3 MiB   26 %  torch.cuda.empty_cache() gives them back
 
-    The lines below a GPU tell its reserved bytes apart, by the allocator's own blocks and the live Python tensors in them; they add
-    up. What NCCL, cuBLAS and the driver allocate themselves torch does not know: it is in no line.
+    The lines below a GPU tell its reserved bytes apart, by the allocator's own blocks and the live Python tensors in them; they
+    add up. What NCCL, cuBLAS and the driver allocate themselves torch does not know: it is in no line.
 
     -o FILE writes the blocks of one process as JSON in the structure of torch.cuda.memory._snapshot(), each with its owner; no
     pickle. torch draws it, on any machine: python3 -c "import json, torch.cuda._memory_viz as v;
@@ -110,7 +110,9 @@ class LlmMemory(Command):
         if args.o:
             if len(snapshots) != 1:
                 why = "; ".join(partial) if not snapshots else "name one of them"
-                raise GdbextError(f"-o {args.o}: {len(snapshots)} processes have blocks of torch's CUDA allocator to write: {why}")
+                raise GdbextError(
+                    f"-o {args.o}: {len(snapshots)} processes have blocks of torch's CUDA allocator to write: {why}"
+                )
             with files.writing(args.o, "-o", args.force) as f:
                 f.write(json.dumps(snapshots[0]).encode())
         return Answer({"ranks": ranks, "failed": failed}, lambda style: "\n".join(_text(r, style) for r in ranks), partial)

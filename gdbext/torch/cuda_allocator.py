@@ -48,8 +48,8 @@ def read(target: Target, rt: Runtime | None = None) -> list[dict[str, int]]:
 
 
 def devices_of(target: Target, rt: Runtime | None = None) -> tuple[dict[str, Any], list[tuple[int, int]]]:
-    """(torch's row of the table, `[(number, address of its DeviceCachingAllocator)]`) of the CUDA devices that the allocator has been
-    set up for; errors and none as for `read`."""
+    """(torch's row of the table, `[(number, address of its DeviceCachingAllocator)]`) of the CUDA devices that the allocator
+    has been set up for; errors and none as for `read`."""
     library = next((m for m in target.modules() if m.name.startswith("libc10_cuda.so")), None)
     if library is None:
         return {}, []

@@ -27,7 +27,9 @@ def name_owners(snapshot: dict[str, Any], tensors: Iterable[Found], caches: Iter
     held = sorted(places)
     rows: dict[int, dict[str, Any]] = {}
     for segment in snapshot["segments"]:
-        row = rows.setdefault(segment["device"], {"device": segment["device"], "reserved_bytes": 0, "largest_split_bytes": 0, "parts": {}})
+        row = rows.setdefault(
+            segment["device"], {"device": segment["device"], "reserved_bytes": 0, "largest_split_bytes": 0, "parts": {}}
+        )
         pool = tuple(segment["segment_pool_id"])
         for block in segment["blocks"]:
             inside = held[bisect.bisect_left(held, block["address"]) : bisect.bisect_left(held, block["address"] + block["size"])]

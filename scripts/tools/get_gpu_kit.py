@@ -3,8 +3,9 @@ left in their libraries, and the packages that they import. tests/gpu starts its
 
   scripts/get-gpu-kit [vllm] [sglang] [--arch 90] [--to FOLDER] [--limit MIB]      default: both, sm_90, .gpu-kit, 54
 
-FOLDER gets archives and a manifest, some 50 MiB; git ignores .gpu-kit. The wheels come by pip and stay in the cache folder (1 GB);
-nothing of them is installed or run here. scripts/run-on-gpu unpacks the kit on the other machine and runs the tests there."""
+FOLDER gets archives and a manifest, some 50 MiB; git ignores .gpu-kit. The wheels come by pip and stay in the cache folder (1
+GB); nothing of them is installed or run here. scripts/run-on-gpu unpacks the kit on the other machine and runs the tests
+there."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ from .gpu_kit.fatbin import slim
 from .gpu_kit.site import KIT
 from .say import Failed, say
 
-PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (39, 35, 34, 31, 28, 27, 26, 24, 17)] + ["manylinux2014_x86_64", "manylinux1_x86_64"]
+PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (39, 35, 34, 31, 28, 27, 26, 24, 17)] + [
+    "manylinux2014_x86_64",
+    "manylinux1_x86_64",
+]
 NEEDLESS = (".pyi", "/RECORD", ".pdb", ".h.in")
 TIME = 1_700_000_000  # of every packed file, so that a kit's hash follows from what it holds
 
@@ -124,7 +128,9 @@ def make(folder: str, engines: list[str], arch: int) -> int:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="scripts/get-gpu-kit", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="scripts/get-gpu-kit", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("engines", nargs="*", metavar="ENGINE", help=" or ".join(ENGINES))
     parser.add_argument("--arch", type=int, default=90, help="the GPU's compute capability: 90 for 9.0")
     parser.add_argument("--to", default=KIT, metavar="FOLDER")

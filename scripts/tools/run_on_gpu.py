@@ -1,5 +1,5 @@
-"""Runs tests/gpu on a machine that has a GPU, torch, pytest and little else, within a time, and packs what came of it into one file,
-also where it is cut off.
+"""Runs tests/gpu on a machine that has a GPU, torch, pytest and little else, within a time, and packs what came of it into one
+file, also where it is cut off.
 
   scripts/run-on-gpu OUT [--seconds 550] [--each 300] [--workers 8] [PYTEST ARGUMENT]...
 
@@ -11,6 +11,7 @@ what one may take."""
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import signal
@@ -19,8 +20,10 @@ import sys
 import tarfile
 import time
 
+from .environments import cache_folder
 from .gpu_kit import needs, site
 from .say import Failed, say
+from .system import gdb_python
 
 TAIL = 20  # seconds that are kept for packing
 ASKED = (("nvidia-smi",), ("nvidia-smi", "-L"), ("uname", "-a"))
@@ -45,21 +48,48 @@ def prepare() -> None:
         say(f"not here: {what}: {why}")
 
 
+def lend_numpy(data: str) -> None:
+    """The numpy of this interpreter for cuda-gdb's own Python, where they are of one minor: such a machine reaches no index."""
+    path = needs.tool("cuda-gdb")
+    version = gdb_python(path) if path else None
+    found = importlib.util.find_spec("numpy")
+    if version is None or found is None or tuple(version[:2]) != sys.version_info[:2]:
+        return
+    sys.path.insert(0, site.ROOT)
+    from gdbext.wheels import wheels_folder
+
+    folder = wheels_folder(version, {"GDBEXT_DATA": data})
+    os.makedirs(folder, exist_ok=True)
+    packages = os.path.dirname(os.path.dirname(found.origin))
+    for name in ("numpy", "numpy.libs"):
+        if os.path.isdir(os.path.join(packages, name)) and not os.path.lexists(os.path.join(folder, name)):
+            os.symlink(os.path.join(packages, name), os.path.join(folder, name))
+
+
 def environment(folder: str) -> dict[str, str]:
     environ = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONDONTWRITEBYTECODE")}
     found = {"GDBEXT_TEST_TORCH_PYTHON": sys.executable, "GDBEXT_TEST_GPU_LOGS": os.path.join(folder, "engines")}
+    found["GDBEXT_DATA"] = os.path.join(cache_folder(), "run-on-gpu")
     found["GDBEXT_TEST_GDB"] = shutil.which("gdb") or needs.tool("cuda-gdb") or ""  # for tests that want any gdb
     return {**found, **environ, "PYTHONPATH": site.ROOT, "GDBEXT_TEST_RESULTS": os.path.join(folder, "results.jsonl")}
 
 
 def run_tests(folder: str, words: list[str], workers: int, each: int, seconds: float) -> int:
     """One pytest; it and all that it started end after `seconds`. -> its exit status, 124 where it was cut off"""
+    environ = environment(folder)
+    lend_numpy(environ["GDBEXT_DATA"])
     line = [sys.executable, "-m", "pytest", "-rA", "-v", "--color=no", "-p", "no:cacheprovider", f"--timeout={each}"]
     line += ["-n", str(workers), "--dist", "loadgroup"] if workers else []
     line += words or [os.path.join("tests", "gpu")]
     with open(os.path.join(folder, "pytest.log"), "wb") as log:
         started = subprocess.Popen(
-            line, cwd=site.ROOT, env=environment(folder), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            line,
+            cwd=site.ROOT,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             return started.wait(seconds)
@@ -81,7 +111,9 @@ def pack(folder: str) -> str:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="scripts/run-on-gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="scripts/run-on-gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", metavar="OUT")
     parser.add_argument("--seconds", type=float, default=550)
     parser.add_argument("--each", type=int, default=300, metavar="SECONDS")

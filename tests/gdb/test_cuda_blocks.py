@@ -1,5 +1,6 @@
-"""The segments and blocks of torch's CUDA caching allocator from memory, on a stand-in of libc10_cuda with the layout of each torch
-minor; scripts/make-torch-allocator-layouts reads those of the real libraries, and compares them with their own snapshot()."""
+"""The segments and blocks of torch's CUDA caching allocator from memory, on a stand-in of libc10_cuda with the layout of each
+torch minor; scripts/make-torch-allocator-layouts reads those of the real libraries, and compares them with their own
+snapshot()."""
 
 import json
 import os
@@ -73,6 +74,10 @@ def test_llm_memory_tells_a_gpu_apart_and_writes_what_torch_draws(library, torch
         assert sizes["untracked", ()] == sum(s["allocated_size"] for s in mine if s["segment_pool_id"] == [0, 0])
     assert "the file is there already" in again.stdout
     assert "private pool 0,7, free" in text and "no live Python tensor" in text
-    draw = "import json, sys, torch.cuda._memory_viz as v; d = json.load(open(sys.argv[1])); print(v.segsum(d)); v.segment_plot(d)"
-    drawn = subprocess.run([torch_python, "-c", draw, path], stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    draw = (
+        "import json, sys, torch.cuda._memory_viz as v; d = json.load(open(sys.argv[1])); print(v.segsum(d)); v.segment_plot(d)"
+    )
+    drawn = subprocess.run(
+        [torch_python, "-c", draw, path], stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     assert f"segments: {len(truth)}\n" in drawn.stdout

@@ -1,6 +1,6 @@
 """For tests on real hardware: an NVIDIA GPU with its driver, the cuda-gdb and nvcc of its own toolkit. Where one is missing, a
-test that needs it is skipped, with what is missing as the reason. Engines come from GDBEXT_TEST_GPU_PYTHON, an interpreter that has them, or
-from the kit of scripts/get-gpu-kit."""
+test that needs it is skipped, with what is missing as the reason. Engines come from GDBEXT_TEST_GPU_PYTHON, an interpreter that
+has them, or from the kit of scripts/get-gpu-kit."""
 
 import contextlib
 import functools

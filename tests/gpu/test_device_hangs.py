@@ -9,7 +9,10 @@ import pytest
 from harness.answers import answer
 
 OFF = ["set auto-solib-add off"]
-CORE = {"CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1", "CUDA_COREDUMP_GENERATION_FLAGS": ",".join(f"skip_{what}_memory" for what in ("global", "shared", "local"))}
+CORE = {
+    "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
+    "CUDA_COREDUMP_GENERATION_FLAGS": ",".join(f"skip_{what}_memory" for what in ("global", "shared", "local")),
+}
 
 
 def hang(pids):
@@ -59,16 +62,25 @@ def test_nccls_kernel_is_on_the_device_in_cuda_gdb(two_ranks_on_one_gpu, cuda_gd
     assert any("nccl" in k["function"].lower() for k in said.json(0)["kernels"]), said.text
 
 
+def driver_core(folder, seconds=90):
+    """The path of the core that the driver writes there, once it grows no more."""
+    end, before = time.monotonic() + seconds, {}
+    while time.monotonic() < end:
+        sizes = {path: os.path.getsize(path) for path in glob.glob(f"{folder}/gpucore.*")}
+        if sizes and sizes == before:
+            return next(iter(sizes))
+        before = sizes
+        time.sleep(2)
+    raise AssertionError(f"the driver wrote no whole core: {os.listdir(folder)}")
+
+
 def test_a_core_of_a_faulting_kernel_of_triton(vllm_on_gpu, cuda_gdb, tmp_path):
     """The device's block tables lead outside the cache: the attention kernel is at fault."""
-    with vllm_on_gpu("--layers", "2", fault="illegal", env={**CORE, "CUDA_COREDUMP_FILE": f"{tmp_path}/gpucore.%p"}.items()) as engine:
+    with vllm_on_gpu(
+        "--layers", "2", fault="illegal", env={**CORE, "CUDA_COREDUMP_FILE": f"{tmp_path}/gpucore.%p"}.items()
+    ) as engine:
         engine.fall()
-        end, core = time.monotonic() + 60, None
-        while core is None or os.path.getsize(core) != size:
-            assert time.monotonic() < end, f"the driver wrote no core: {os.listdir(tmp_path)}"
-            core = next(iter(glob.glob(f"{tmp_path}/gpucore.*")), None)
-            size = os.path.getsize(core) if core else 0
-            time.sleep(1)
+        core = driver_core(tmp_path)
     faults = answer(f"llm-gpucore {core} -json")["faults"]
     assert faults and {f["function"] for f in faults} == {"kernel_unified_attention"}
     own = cuda_gdb(["echo", f"target cudacore {core}"], load=False).text

@@ -1,5 +1,7 @@
 """On real hardware: a vLLM at work on a GPU, read from outside without a debugger, against what its own processes say."""
 
+import json
+
 import pytest
 from harness.answers import answer
 
@@ -69,9 +71,20 @@ def test_a_workers_tables_are_compared_or_not_called_sound(engine):
     assert bool(said["ranks"]) == bool(rules & {"worker-table", "worker-length", "worker-range"}), said
 
 
-def test_the_allocators_counters_and_segments(engine):
+def test_the_allocators_counters_segments_and_owners(engine, tmp_path):
     pid, truth = engine.one("runner")
-    (rank,) = answer(f"llm-memory {pid} -json")["ranks"]
+    (rank,) = answer(f"llm-memory {pid} -o {tmp_path}/gpu.json -json")["ranks"]
+    segments = json.loads((tmp_path / "gpu.json").read_text())["segments"]
+    shapes = [
+        {(s["address"], s["total_size"], s["stream"], tuple(s["segment_pool_id"])) for s in some}
+        for some in (segments, truth["segments"])
+    ]
+    assert shapes[0] == shapes[1]
+    blocks = [(b["address"], b["address"] + b["size"], b["owner"]) for s in segments for b in s["blocks"]]
+    wanted = {t["ptr"]: "parameter" for t in truth["runner"]["parameters"].values()}
+    wanted.update({t["ptr"]: "kv-cache" for t in truth["runner"]["kv_caches"]})
+    assert {at: owner for at in wanted for begin, end, owner in blocks if begin <= at < end} == wanted
+    assert sum(p["bytes"] for p in rank["gpu_blocks"][0]["parts"]) == truth["memory_stats"]["reserved_bytes.all.current"]
     (gpu,), stats = rank["cuda_allocator"], truth["memory_stats"]
     assert gpu["reserved_bytes"] == stats["reserved_bytes.all.current"]
     assert gpu["segments"] == stats["segment.all.current"] == len(truth["segments"])

@@ -75,7 +75,8 @@ class GpuEngine:
         return self.tokens() > before
 
     def fall(self, seconds=30, lasting=False):
-        """Lets the fault happen, and waits until nothing is answered any more, but for one that the engine survives (`lasting`)."""
+        """Lets the fault happen, and waits until nothing is answered any more, but for one that the engine survives
+        (`lasting`)."""
         open(os.path.join(self.folder, "fault"), "w").close()
         end = time.monotonic() + seconds
         while not any(name.startswith("harmed.") for name in os.listdir(self.folder)):
@@ -105,7 +106,10 @@ def engine_at_work(name, *options, fault=None, env=(), python=None):
     except Failed as e:
         pytest.skip(str(e))
     with tempfile.TemporaryDirectory(prefix="gdbext-gpu-", ignore_cleanup_errors=True) as base:
-        folder, log = os.path.join(base, "said"), os.path.join(os.environ.get("GDBEXT_TEST_GPU_LOGS") or base, os.path.basename(base))
+        folder, log = (
+            os.path.join(base, "said"),
+            os.path.join(os.environ.get("GDBEXT_TEST_GPU_LOGS") or base, os.path.basename(base)),
+        )
         os.makedirs(folder)
         paths = [witness_site(os.path.join(base, "site")), *filter(None, [site])]
         environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}

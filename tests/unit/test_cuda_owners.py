@@ -28,7 +28,14 @@ def test_each_block_has_one_owner_and_the_parts_add_up():
             segment(4000, [USED], device=1),
         ]
     }
-    tensors = [tensor(1000, parameter=True), tensor(1100), tensor(1200), tensor(3000, parameter=True), tensor(3150), tensor(4000, "cpu")]
+    tensors = [
+        tensor(1000, parameter=True),
+        tensor(1100),
+        tensor(1200),
+        tensor(3000, parameter=True),
+        tensor(3150),
+        tensor(4000, "cpu"),
+    ]
     first, second = cuda_owners.name_owners(snapshot, tensors, [1100])
     owners = [[b["owner"] for b in s["blocks"]] for s in snapshot["segments"]]
     assert owners == [

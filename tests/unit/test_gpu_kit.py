@@ -45,7 +45,12 @@ def codes(data):
 
 
 def test_one_architectures_code_stays_in_place():
-    old, mine, ptx, other = entry(2, 80, b"eighty--" * 9), entry(2, 90, b"ninety--" * 4), entry(1, 90, b"text----"), entry(2, 100, b"more----")
+    old, mine, ptx, other = (
+        entry(2, 80, b"eighty--" * 9),
+        entry(2, 90, b"ninety--" * 4),
+        entry(1, 90, b"text----"),
+        entry(2, 100, b"more----"),
+    )
     before = library(binary(old, mine, ptx), binary(other), binary(mine))
     data = bytearray(before)
     said = fatbin.slim(data, 90)
@@ -79,7 +84,14 @@ def kit(tmp_path):
     """A kit of a made-up engine."""
     wheel = tmp_path / "some_engine-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as z:
-        for name in ("vllm/a.py", "vllm/a.pyi", "vllm/tests/b.py", "vllm/jobs/c.json", "x-1.0.data/purelib/d.py", "x-1.0.data/scripts/e"):
+        for name in (
+            "vllm/a.py",
+            "vllm/a.pyi",
+            "vllm/tests/b.py",
+            "vllm/jobs/c.json",
+            "x-1.0.data/purelib/d.py",
+            "x-1.0.data/scripts/e",
+        ):
             z.writestr(name, name)
     files = get_gpu_kit.files_of(str(wheel), ["vllm/jobs/*"])
     assert sorted(files) == ["d.py", "vllm/a.py"]
@@ -88,7 +100,9 @@ def kit(tmp_path):
     for name in ("common", "vllm"):
         get_gpu_kit.pack(str(tmp_path / "kit" / f"{name}.tar.xz"), files if name == "vllm" else {"common.py": (b"", 0o644)})
         rows[name] = {"bytes": 1, "sha256": name}
-    (tmp_path / "kit" / "manifest.json").write_text(json.dumps({"have": {"python": "3", "no-such-package": "1.0"}, "files": rows}))
+    (tmp_path / "kit" / "manifest.json").write_text(
+        json.dumps({"have": {"python": "3", "no-such-package": "1.0"}, "files": rows})
+    )
     return str(tmp_path / "kit")
 
 

@@ -1,12 +1,15 @@
-"""What a kit holds: releases, files, packages. They suit the machine of `HAVE` and each other; another torch wants other releases."""
+"""What a kit holds: releases, files, packages. They suit the machine of `HAVE` and each other; another torch wants other
+releases."""
 
 HAVE = {"python": "3.12", "torch": "2.11.0", "triton": "3.6.0"}
 
-# Wheels of each engine; patterns of paths in them that stay behind: other GPUs' kernels, tables for mixtures of experts, web pages.
+# Wheels of each engine; patterns of paths in them that stay behind: other GPUs' kernels, tables for mixtures of experts, web
+# pages.
 ENGINES = {
     "vllm": (
         ["vllm==0.26.0"],
-        """vllm/vllm-rs vllm/_flashmla* vllm/_qutlass* vllm/_rust_tool_parser* vllm/third_party/fmha_sm100/* vllm/third_party/tml_fa4/*
+        """vllm/vllm-rs vllm/_flashmla* vllm/_qutlass* vllm/_rust_tool_parser*
+        vllm/third_party/fmha_sm100/* vllm/third_party/tml_fa4/*
         vllm/third_party/deep_gemm/* vllm/third_party/flashmla/* vllm/vllm_flash_attn/_vllm_fa2* vllm/vllm_flash_attn/cute/*
         vllm/model_executor/layers/fused_moe/configs/* vllm/model_executor/layers/quantization/utils/configs/*
         vllm/kernels/helion/configs/* vllm/entrypoints/serve/instrumentator/static/* vllm/benchmarks/* *.jpg *.png""".split(),
@@ -18,12 +21,13 @@ ENGINES = {
     ),
 }
 
-# Libraries of which one architecture's code stays: path -> names of the kernels that do ('': all of them). FlashAttention 3: heads
-# of 128 in bf16, what plans and what combines.
+# Libraries of which one architecture's code stays: path -> names of the kernels that do ('': all of them). FlashAttention 3:
+# heads of 128 in bf16, what plans and what combines.
+_FA3 = "Li128ENS_10bfloat16_tEfNS_4arch4Sm90|FlashAttnFwdCombine|prepare_varlen_num_blocks"
 SLIM = {
     "vllm/_C_stable_libtorch.abi3.so": "",
     "vllm/_moe_C_stable_libtorch.abi3.so": "",
-    "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": "Li128ENS_10bfloat16_tEfNS_4arch4Sm90|FlashAttnFwdCombine|prepare_varlen_num_blocks",
+    "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": _FA3,
     "sgl_kernel/sm90/common_ops.abi3.so": "",
     "sgl_kernel/spatial_ops.abi3.so": "",
 }

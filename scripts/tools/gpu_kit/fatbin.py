@@ -1,9 +1,9 @@
 """One GPU architecture's code of a CUDA library, the rest of it zeros, so that it packs small.
 
-A library keeps GPU code in the section .nv_fatbin: fat binaries, one behind the other, aligned to 8 bytes. Each has a header (magic, u16 version,
-u16 size of the header, u64 size of what follows) and entries, one per architecture (u16 kind: 1 PTX, 2 machine code; u32 size of
-the entry's header at +4, u64 size of its code at +8, u32 architecture at +28). Nothing moves but entries within their fat binary:
-the file keeps its size, its addresses and its host code."""
+A library keeps GPU code in the section .nv_fatbin: fat binaries, one behind the other, aligned to 8 bytes. Each has a header
+(magic, u16 version, u16 size of the header, u64 size of what follows) and entries, one per architecture (u16 kind: 1 PTX, 2
+machine code; u32 size of the entry's header at +4, u64 size of its code at +8, u32 architecture at +28). Nothing moves but
+entries within their fat binary: the file keeps its size, its addresses and its host code."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ HEADERS = range(32, 4097)  # sizes of an entry's header that are believed
 
 
 class Kept:
-    """What `slim` did: `sizes` {(kind, architecture): bytes that were there}, `kept` bytes, `emptied` fat binaries that held nothing
-    for the architecture."""
+    """What `slim` did: `sizes` {(kind, architecture): bytes that were there}, `kept` bytes, `emptied` fat binaries that held
+    nothing for the architecture."""
 
     def __init__(self) -> None:
         self.sizes: collections.Counter = collections.Counter()
         self.kept = self.emptied = 0
 
     def __str__(self) -> str:
-        return f"{self.kept >> 10} of {sum(self.sizes.values()) >> 10} KiB of GPU code stay, {self.emptied} fat binaries are empty"
+        return (
+            f"{self.kept >> 10} of {sum(self.sizes.values()) >> 10} KiB of GPU code stay, {self.emptied} fat binaries are empty"
+        )
 
 
 def slim(data: bytearray, arch: int, only: str = "") -> Kept:

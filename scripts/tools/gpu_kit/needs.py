@@ -16,7 +16,8 @@ from .contents import ENGINES
 
 
 def tool(name: str) -> str | None:
-    """A tool of the machine's own CUDA toolkit: on the PATH, else the newest under /usr/local; an nvcc of scripts/get-cuda too."""
+    """A tool of the machine's own CUDA toolkit: on the PATH, else the newest under /usr/local; an nvcc of scripts/get-cuda
+    too."""
     found = shutil.which(name) or next(iter(sorted(glob.glob(f"/usr/local/cuda*/bin/{name}"), reverse=True)), None)
     fetched = os.path.join(cache_folder(), "cuda", name, "bin", name)
     return found or (fetched if name == "nvcc" and os.path.exists(fetched) else None)

@@ -1,7 +1,7 @@
-"""cuda_blocks.py LIBRARY ROW VERSION KIND: the blocks of torch's CUDA caching allocator in the stand-in LIBRARY (fake_c10_cuda.cpp), where
-ROW (of layouts/torch_allocator.json) says, for the devices 0 and 2 of three. KIND: whole, torn (a counter that contradicts the blocks), circle
-(the last block of a segment leads to the first), gap (a block is smaller than it was), lost (a free block that is in no list).
-Says what torch.cuda.memory._snapshot() would (its segments), then waits."""
+"""cuda_blocks.py LIBRARY ROW VERSION KIND: the blocks of torch's CUDA caching allocator in the stand-in LIBRARY
+(fake_c10_cuda.cpp), where ROW (of layouts/torch_allocator.json) says, for the devices 0 and 2 of three. KIND: whole, torn (a
+counter that contradicts the blocks), circle (the last block of a segment leads to the first), gap (a block is smaller than it
+was), lost (a free block that is in no list). Says what torch.cuda.memory._snapshot() would (its segments), then waits."""
 
 import ctypes
 import json
@@ -64,7 +64,15 @@ def made_up(rng, number):
                     for _ in range(rng.randrange(1, 7)):
                         size = 512 * rng.randrange(1, 3000)
                         state = rng.choice(["active_allocated", "active_allocated", "active_pending_free", "inactive"])
-                        blocks.append({"address": here, "size": size, "requested_size": size - rng.randrange(500), "state": state, "frames": []})
+                        blocks.append(
+                            {
+                                "address": here,
+                                "size": size,
+                                "requested_size": size - rng.randrange(500),
+                                "state": state,
+                                "frames": [],
+                            }
+                        )
                         here += size
                     sums = {what: [b["size"] for b in blocks if b["state"] in states] for what, states in STATES.items()}
                     found.append(
@@ -104,14 +112,22 @@ def write(row, allocator, segments, harm):
     active, free, before = [], {pool: [] for pool in pools.values()}, 0
     for segment in segments:
         chain = [(b, memory(fields["sizeof"])) for b in segment["blocks"]]
-        hole = memory(fields["sizeof"]) if segment["behind"] else 0  # between this part of an expandable segment and the one before
+        hole = (
+            memory(fields["sizeof"]) if segment["behind"] else 0
+        )  # between this part of an expandable segment and the one before
         if hole:
             put(hole + fields["prev"], "Q", before)
             put(hole + fields["next"], "Q", chain[0][1])
             put(before + fields["next"], "Q", hole)
         pool = pools[tuple(segment["segment_pool_id"]), segment["segment_type"]]
         for i, (b, at) in enumerate(chain):
-            values = {"stream": segment["stream"], "size": b["size"], "requested_size": b["requested_size"], "pool": pool, "ptr": b["address"]}
+            values = {
+                "stream": segment["stream"],
+                "size": b["size"],
+                "requested_size": b["requested_size"],
+                "pool": pool,
+                "ptr": b["address"],
+            }
             values["prev"] = chain[i - 1][1] if i else hole
             values["next"] = chain[i + 1][1] if i + 1 < len(chain) else 0
             values["expandable_segment_"] = 4096 if segment["is_expandable"] else 0
@@ -137,7 +153,11 @@ def write(row, allocator, segments, harm):
 def count(row, at, segments, harm):
     """The counters of the segments, all as if of large blocks, each its own peak."""
     values = dict.fromkeys(set(row["DeviceStats"]) - {"sizeof", "num_alloc_retries", "num_ooms"}, 0)
-    for what, counter in (("total_size", "reserved_bytes"), ("allocated_size", "allocated_bytes"), ("active_size", "active_bytes")):
+    for what, counter in (
+        ("total_size", "reserved_bytes"),
+        ("allocated_size", "allocated_bytes"),
+        ("active_size", "active_bytes"),
+    ):
         values[counter] = sum(s[what] for s in segments)
     values["segment"] = len(segments)
     if harm == "torn":

@@ -1,5 +1,5 @@
-"""What each process of a real engine says of itself, and what goes wrong in it. vLLM and SGLang load it in all their processes by its entry
-points; it acts on
+"""What each process of a real engine says of itself, and what goes wrong in it. vLLM and SGLang load it in all their processes
+by its entry points; it acts on
 
   GDBEXT_WITNESS=FOLDER     whenever FOLDER/ask changes, FOLDER/PID.json says what is true; FOLDER/witness.PID says that it will
   GDBEXT_ONE_GPU=1          every rank takes GPU 0 and names a host of its own: NCCL refuses two ranks of one host on one GPU
@@ -71,8 +71,8 @@ def truth():
 
 
 def engine_objects():
-    """(schedulers, model runners) that hang on the `self` of any thread's frames. Not by the garbage collector: engines freeze its
-    objects after their start, and then it lists none of them."""
+    """(schedulers, model runners) that hang on the `self` of any thread's frames. Not by the garbage collector: engines freeze
+    its objects after their start, and then it lists none of them."""
     schedulers, runners, seen = {}, {}, set()
 
     def look(one, depth):
@@ -95,7 +95,13 @@ def engine_objects():
 
 
 def tensor(t):
-    return {"shape": list(t.shape), "stride": list(t.stride()), "dtype": str(t.dtype), "device": str(t.device), "ptr": t.data_ptr()}
+    return {
+        "shape": list(t.shape),
+        "stride": list(t.stride()),
+        "dtype": str(t.dtype),
+        "device": str(t.device),
+        "ptr": t.data_ptr(),
+    }
 
 
 def scheduler_truth(s):

@@ -1,8 +1,8 @@
 """serve_gpu.py FOLDER [OPTION...]: a real engine with random weights, never without requests.
 
-Writes FOLDER/ready (JSON: its pid, seconds of its start, its options) once it has answered, FOLDER/tokens (two u64: tokens, requests answered) as
-it goes. The witness (gpu_witness.py) tells the rest. Ends on SIGTERM. Options: see --help; --backend CPU is a dry run on vLLM for
-CPUs."""
+Writes FOLDER/ready (JSON: its pid, seconds of its start, its options) once it has answered, FOLDER/tokens (two u64: tokens,
+requests answered) as it goes. The witness (gpu_witness.py) tells the rest. Ends on SIGTERM. Options: see --help; --backend CPU
+is a dry run on vLLM for CPUs."""
 
 import argparse
 import asyncio

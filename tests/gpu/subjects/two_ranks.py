@@ -15,7 +15,13 @@ import subprocess
 import sys
 import time
 
-ENVIRON = {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_MNNVL_ENABLE": "0"}
+ENVIRON = {
+    "NCCL_SOCKET_IFNAME": "lo",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_NET": "Socket",
+    "NCCL_MNNVL_ENABLE": "0",
+}
 
 
 def run_rank(how, rank, cpu):
