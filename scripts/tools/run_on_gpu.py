@@ -5,8 +5,7 @@ file, also where it is cut off.
 
 OUT gets results.jsonl (one line per test: its name, outcome, seconds, why), pytest.log, a log per engine, what the machine is
 (machine.txt), and OUT.tgz all of them. Engines come from GDBEXT_TEST_GPU_PYTHON, else from the kit of scripts/get-gpu-kit in
-.gpu-kit, which is unpacked first. The tests of one file run one after the other where they share an engine; --each seconds are
-what one may take."""
+.gpu-kit, which is unpacked first. --each seconds are what one test may take, with the start of its engine."""
 
 from __future__ import annotations
 
@@ -79,7 +78,7 @@ def run_tests(folder: str, words: list[str], workers: int, each: int, seconds: f
     environ = environment(folder)
     lend_numpy(environ["GDBEXT_DATA"])
     line = [sys.executable, "-m", "pytest", "-rA", "-v", "--color=no", "-p", "no:cacheprovider", f"--timeout={each}"]
-    line += ["-n", str(workers), "--dist", "loadgroup"] if workers else []
+    line += ["-n", str(workers)] if workers else []
     line += words or [os.path.join("tests", "gpu")]
     with open(os.path.join(folder, "pytest.log"), "wb") as log:
         started = subprocess.Popen(

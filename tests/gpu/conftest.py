@@ -15,16 +15,27 @@ from harness.subjects import spawned
 from tools.gpu_kit import needs
 
 
+SHARED = ("test_engine.py", "test_sglang.py")  # their tests ask one engine
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Of pytest-xdist: each test goes to the next process that is free, those of a `SHARED` module to one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            path = nodeid.partition("::")[0]
+            return path if os.path.basename(path) in SHARED else nodeid
+
+    return Scheduler(config, log)
+
+
 def pytest_collection_modifyitems(items):
-    """Tests of a module with an engine run in one process of pytest-xdist (`--dist loadgroup`)."""
     why = needs.gpu()
     for item in items:  # of the whole session, other folders' too
-        if os.path.dirname(str(item.fspath)) != os.path.dirname(os.path.abspath(__file__)):
-            continue
-        if why:
+        if why and os.path.dirname(str(item.fspath)) == os.path.dirname(os.path.abspath(__file__)):
             item.add_marker(pytest.mark.skip(reason=why))
-        if "engine" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def _tool(name):

@@ -84,3 +84,12 @@ def test_a_kernel_of_a_graph_is_stopped_in(vllm_on_gpu, attached):
         said = attached(pid, commands)
     assert any("flash" in k["function"].lower() for k in said.json(2)["kernels"]), said.text
     assert "persistent" in said.outputs[3] or "block" in said.outputs[3]
+
+
+def test_sglangs_decode_kernel_is_stopped_in_and_focused(sglang_on_gpu, attached):
+    with sglang_on_gpu() as engine:
+        pid, _ = engine.one("scheduler")
+        commands = ["llm-break paged-attention", "continue", "llm-bt -json", "llm-focus -seq 1 -head 2 -json", "print blockIdx"]
+        said = attached(pid, [*commands, "llm-break -delete"])
+    assert any("_fwd_grouped_kernel_stage1" in k["function"] for k in said.json(2)["kernels"]), said.text
+    assert "x = {}, y = {}".format(*said.json(3)["block"]) in said.outputs[4]

@@ -11,7 +11,7 @@ from harness.answers import answer
 OFF = ["set auto-solib-add off"]
 CORE = {
     "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
-    "CUDA_COREDUMP_GENERATION_FLAGS": ",".join(f"skip_{what}_memory" for what in ("global", "shared", "local")),
+    "CUDA_COREDUMP_GENERATION_FLAGS": ",".join(f"skip_{what}_memory" for what in ("global", "shared", "local", "constbank")),
 }
 
 
