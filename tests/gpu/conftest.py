@@ -14,7 +14,6 @@ from harness.gpu_engine import engine_at_work
 from harness.subjects import spawned
 from tools.gpu_kit import needs
 
-
 SHARED = ("test_engine.py", "test_sglang.py")  # their tests ask one engine
 
 
