@@ -47,6 +47,14 @@ def gdb(gdb_path):
     return functools.partial(run_gdb, gdb_path)
 
 
+@pytest.fixture
+def plain_gdb(gdb, gdb_path):
+    """As `gdb`, where that is no cuda-gdb."""
+    if "cuda" in os.path.basename(gdb_path):
+        pytest.skip("the gdb of these tests is a cuda-gdb")
+    return gdb
+
+
 @functools.lru_cache(None)
 def _rows_read_by(cuda_gdb):
     """The release of `harness.gpucores` whose (fake) cores a cuda-gdb reads: each reads the rows of its own time."""

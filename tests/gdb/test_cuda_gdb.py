@@ -182,7 +182,7 @@ def test_what_this_cuda_gdb_cannot_is_one_line(cuda_gdb, tmp_path):
     assert "llm-focus" in said.outputs[5]
 
 
-def test_the_opt_in_settings_are_accepted_or_skipped_by_name(cuda_gdb, gdb, root, tmp_path):
+def test_the_opt_in_settings_are_accepted_or_skipped_by_name(cuda_gdb, root, tmp_path):
     script = f"{root}/gdbinit.d/cuda.gdb"
     show = ["show cuda api_failures", "show cuda kernel_events", "show cuda context_events"]
     said = cuda_gdb([f"source {script}", *show], load=False)
@@ -196,12 +196,15 @@ def test_the_opt_in_settings_are_accepted_or_skipped_by_name(cuda_gdb, gdb, root
     said = cuda_gdb([f"source {tmp_path}/newer.gdb", *show], load=False)
     assert said.outputs[0].startswith("gdbext: skipped: set cuda kernel_events_that_are_gone none: ")
     assert "'stop'" in said.outputs[1] and "off" in said.outputs[3]
-    said = gdb([f"source {script}", "echo alive"], load=False)
+
+
+def test_the_opt_in_settings_do_nothing_elsewhere(plain_gdb, root):
+    said = plain_gdb([f"source {root}/gdbinit.d/cuda.gdb", "echo alive"], load=False)
     assert "not cuda-gdb" in said.outputs[0] and said.outputs[0].count("\n") == 0 and said.outputs[1] == "alive"
 
 
-def test_plain_gdb_refuses_the_device_side_in_one_line(gdb):
-    said = gdb(["llm-focus -seq 0 -head 0", "llm-step"])
+def test_plain_gdb_refuses_the_device_side_in_one_line(plain_gdb):
+    said = plain_gdb(["llm-focus -seq 0 -head 0", "llm-step"])
     assert all("does not see the GPU" in o and o.count("\n") == 0 for o in said.outputs)
 
 

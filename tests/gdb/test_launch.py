@@ -71,7 +71,8 @@ def stops(said):
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_one_stop_for_each_launch_with_all_values_right(gdb, compiled, program):
     said = gdb(
-        ["llm-break -host paged-attention", "run", "llm-bt", *STOP * 6, "llm-break -json"], [compiled[program], "-ex", "set args 2"]
+        ["llm-break -host paged-attention", "run", "llm-bt", *STOP * 6, "llm-break -json"],
+        [compiled[program], "-ex", "set args 2"],
     )
     assert "about to be launched" in said.outputs[2]  # also where no symbol names the launch function
     wanted = [t for t in truths(said.text) if t["kernel"] in WANTED]
@@ -113,7 +114,9 @@ def test_names_of_arguments_where_the_launch_gives_an_opaque_handle(gdb, compile
         "print('here', [name for name, _, _ in registers.dwarf_parameters(signature, 0x1234, hosts)]); "
         "print('nowhere', registers.dwarf_parameters(signature, 0x1234, {}))"
     )
-    said = gdb(["llm-break -host paged_attention_v1_kernel", "run", "llm-launch -json", code], [compiled["debug"], "-ex", "set args 1"])
+    said = gdb(
+        ["llm-break -host paged_attention_v1_kernel", "run", "llm-launch -json", code], [compiled["debug"], "-ex", "set args 1"]
+    )
     names = [a["name"] for a in said.json(2)["args"]]
     assert "scale" in names and f"here {names}" in said.outputs[3] and "nowhere None" in said.outputs[3]
 
@@ -216,7 +219,9 @@ def test_a_condition_that_cannot_be_answered_stops_and_says_why(gdb, compiled):
 
 @pytest.mark.every_gdb
 def test_trace_logs_and_goes_on(gdb, compiled):
-    said = gdb(["break main", "run", "llm-break -host -trace 4 paged-attention", "continue"], [compiled["shared"], "-ex", "set args 5"])
+    said = gdb(
+        ["break main", "run", "llm-break -host -trace 4 paged-attention", "continue"], [compiled["shared"], "-ex", "set args 5"]
+    )
     lines = [line for line in said.outputs[3].splitlines() if re.match(r"\[\d+\] ", line)]
     assert [line[:4] for line in lines] == ["[1] ", "[2] ", "[3] ", "[4] "] and '{"end": true}' in said.outputs[3]
     assert "grid (6,2,1) block (256,1,1) cluster (2,1,1) shared 65536 stream 0x5" in lines[2]
@@ -272,7 +277,9 @@ def test_functions_handed_out_before_are_counted_not_guessed(gdb, small):
 
 
 def test_several_threads_launch_at_once(gdb, small):
-    said = gdb(["llm-break -host paged_attention_v1_kernel", "run", *STOP * 20, "llm-break -json"], [small, "-ex", "set args 2 4"])
+    said = gdb(
+        ["llm-break -host paged_attention_v1_kernel", "run", *STOP * 20, "llm-break -json"], [small, "-ex", "set args 2 4"]
+    )
     found = [a for a, _ in stops(said)]
     assert len(found) == 16 and {a["args"][3]["value"] for a in found if a["entry"] == "cudaLaunchKernel"} == {100, 101}
     assert said.json()["set"][0]["stops"] == 16
@@ -370,7 +377,8 @@ def test_a_core_taken_at_a_launch_says_the_same(gdb, small, tmp_path):
     core = str(tmp_path / "core")
     live = gdb(["llm-break -host paged_attention_v1_kernel", "run", "llm-launch -json", f"gcore {core}", "kill"], [small])
     dead = gdb(
-        ["llm-launch -json", "llm-bt -json", "llm-kernels -json", "llm-break -host paged_attention_v1_kernel"], [small, "-c", core]
+        ["llm-launch -json", "llm-bt -json", "llm-kernels -json", "llm-break -host paged_attention_v1_kernel"],
+        [small, "-c", core],
     )
     told, found = live.json(2), dead.json(0)
     for answer in (told, found):

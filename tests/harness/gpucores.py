@@ -152,7 +152,9 @@ class Core:
     sm: tuple = (7, 5)
 
     def __post_init__(self):
-        self.dev_row, self.grid_row, self.sm_row, self.block_row, self.warp_row, self.lane_row = ROWS[self.release or read_by_cuda_gdb]
+        self.dev_row, self.grid_row, self.sm_row, self.block_row, self.warp_row, self.lane_row = ROWS[
+            self.release or read_by_cuda_gdb
+        ]
         self.relocated, self.entries = relocate(self.module)
         self.out = Sections(190, 4, 0x33, 7)
         self.warp_ids = itertools.count()  # of warps on the SM: 32 at most
@@ -183,9 +185,7 @@ class Core:
         layout = "<QQQ15I" if self.dev_row >= 84 else "<QQQ14I" if self.dev_row == 80 else "<QQQ12I"
         more = [63, UNIFORM_PREDICATES_OF_A_WARP, 16][: 3 if self.dev_row >= 84 else 2 if self.dev_row == 80 else 0]
         names = [self.places[word] for word in ("NVIDIA Fake GPU", "TU102", "sm_75")]
-        rows = [
-            (*names, d, 1 + d, 0, 2, 32, 32, 256, PREDICATES_OF_A_LANE, *self.sm, 16, 0, *more) for d in range(self.devices)
-        ]
+        rows = [(*names, d, 1 + d, 0, 2, 32, 32, 256, PREDICATES_OF_A_LANE, *self.sm, 16, 0, *more) for d in range(self.devices)]
         return b"".join(_row(self.dev_row, layout, *row) for row in rows)
 
     def grid_rows(self):
