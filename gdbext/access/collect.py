@@ -107,13 +107,12 @@ class Forked:
 
 
 class Running:
-    """A collector process at work on `pid`; `finish()` waits for it. `path`: the file to write, or a descriptor of an empty one;
-    `reader`, `words` and `heap`: as for `collector.take`; `held`: it only learns what to copy until `go()`."""
+    """A collector process at work on `pid`; `finish()` waits for it. `file`: the descriptor of the empty file to write; `reader`, `words` and `heap`: as for `collector.take`; `held`: it only learns what to copy until `go()`."""
 
     def __init__(
         self,
         pid: int,
-        path: str | int,
+        file: int,
         reader: str,
         label: str = "",
         words: Sequence[str] = (),
@@ -122,12 +121,12 @@ class Running:
         held: bool = False,
     ) -> None:
         self.pid = pid
-        self.path = f"/proc/self/fd/{path}" if isinstance(path, int) else os.path.abspath(path)
+        self.path = f"/proc/self/fd/{file}"
         line = [str(pid), "-o", self.path, "--label", label, "--reader", reader, "--heap", str(heap)]
         line += [f"--word={w}" for w in words]
         # gdb, and who else has threads, cannot be copied: a lock may be held in the copy for ever.
         alone = "gdb" not in sys.modules and threading.active_count() == 1
-        given = [path] if isinstance(path, int) else []
+        given = [file]
         self._go: socket.socket | None = None
         if held:
             self._go, until = socket.socketpair()  # unlike a pipe's, its end kills no gdb that writes to it (SIGPIPE)
@@ -176,5 +175,7 @@ class Running:
 def collect(
     pid: int, path: str, reader: str, label: str = "", words: Sequence[str] = (), *, heap: int = 0, timeout: float = 60
 ) -> Result:
-    """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`."""
-    return Running(pid, path, reader, label, words, heap=heap).finish(timeout)
+    """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`; `path` is a file
+    for it, new or emptied."""
+    with open(path, "wb") as f:
+        return Running(pid, f.fileno(), reader, label, words, heap=heap).finish(timeout)

@@ -285,18 +285,14 @@ class Collection:
 
     # ---- writing -------------------------------------------------------------------------------------------------
     def write(self, path: str, label: str) -> int:
-        """Writes the snapshot; -> its size in bytes. A file with a name is there as a whole or not at all, and the user's
-        alone; one that is open already (/proc/self/fd/N) is just written to."""
+        """Writes the snapshot to a file that is there, /proc/self/fd/N of one that has no name yet; -> its size in bytes."""
         program = self._leave_secrets_out()
         order = sorted(self.stop.registers, key=lambda t: (t != self.pid, t))
         threads = [(t, self.stop.registers[t]) for t in order]
-        temporary, flags = f"{path}.{os.getpid()}.tmp", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        if path.startswith(OPEN):
-            temporary, flags = path, os.O_WRONLY
         try:
             need_disk(path, PAGE * len(self.stop.memory))
             size = core_writer.write_core(
-                os.open(temporary, flags, 0o600),
+                os.open(path, os.O_WRONLY),
                 self.live.arch,
                 self.pid,
                 threads,
@@ -307,13 +303,8 @@ class Collection:
                 pac_mask=self.stop.pac_mask,
                 note=self._note(label),
             )
-            if temporary != path:
-                os.replace(temporary, path)
         except OSError as e:
             raise GdbextError(f"{path}: {e.strerror}: name another file with -o") from None
-        finally:
-            if temporary != path and os.path.exists(temporary):
-                os.unlink(temporary)
         return size
 
     def _leave_secrets_out(self) -> str:

@@ -31,6 +31,14 @@ ADDRESSED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 FATAL = (*ADDRESSED, signal.SIGABRT, signal.SIGSYS)
 
 
+def is_snapshot(path: str) -> bool:
+    """Whether a file is a snapshot that our collector wrote, whole."""
+    try:
+        return CoreFileTarget(path).kind == "snapshot"
+    except GdbextError:
+        return False
+
+
 class CoreFileTarget(Target):
     """A core as a Target. Read-only memory of mapped files that the core leaves out comes from those files, as gdb does it.
 

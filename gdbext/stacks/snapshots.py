@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..access import elf
 from ..access.collect import Running
-from ..access.snapshot import CoreFileTarget
+from ..access.snapshot import CoreFileTarget, is_snapshot
 from ..errors import GdbextError
+from ..render.files import Draft
 from . import threads
 
 if TYPE_CHECKING:
@@ -92,9 +93,11 @@ def collect(
     seconds: float = TIMEOUT,
     then: Callable[[int, ProcessSnapshot], None] = lambda number, snap: None,
     held: Held | None = None,
+    force: bool = False,
+    folders: bool = False,
 ) -> None:
-    """Fills `taken` in: `paths[i]` is where the i-th copy goes; without `paths` each copy is opened, and has no name that
-    anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`. `then` is
+    """Fills `taken` in: `paths[i]` is where the i-th copy goes, complete or not at all, in the place of an earlier snapshot where
+    `force` says so, and with `folders` in folders that are made then; without `paths` each copy is opened, and has no name that anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`. `then` is
     called with each one (its number, itself) that has been copied, while others are. `held`: collectors that wait already."""
     waiting = [
         (snap, snap.pid, number)
@@ -108,9 +111,14 @@ def collect(
             while waiting and len(running) < max(2, os.cpu_count() or 2):
                 snap, pid, number = waiting.pop(0)
                 known = held.pop(pid) if held is not None else None
-                file: Any = known[1] if known is not None else _nameless() if paths is None else None
-                place = file.fileno() if file is not None else (paths or ())[number]
-                work = known[0] if known is not None else Running(pid, place, reader, snap.label, words, heap=heap)
+                try:
+                    file: Any = (
+                        known[1] if known is not None else _nameless() if paths is None else _draft(paths[number], force, folders)
+                    )
+                except GdbextError as e:
+                    snap.reason = str(e)
+                    continue
+                work = known[0] if known is not None else Running(pid, file.fileno(), reader, snap.label, words, heap=heap)
                 work.go()
                 running.append((number, snap, work, file))
             if copied:
@@ -121,20 +129,24 @@ def collect(
             try:
                 result = work.finish(seconds)
                 snap.pauses, snap.partial, snap.file, snap.bytes = result.pauses, result.partial, result.file, result.bytes
-                snap.target = CoreFileTarget(result.file, snap.label) if file is not None else True
-                if file is not None:
+                if isinstance(file, Draft):
+                    snap.file, snap.target = file.keep(), True
+                else:
+                    snap.target = CoreFileTarget(result.file, snap.label)
                     elf.drop_cached(result.file)
             except GdbextError as e:
-                snap.reason = str(e)
+                snap.reason = str(e).replace(f"/proc/self/fd/{file.fileno()}", file.path) if isinstance(file, Draft) else str(e)
             finally:
-                if file is not None:
-                    file.close()
+                file.close()
             copied.append((number, snap))
     finally:
         for _, _, work, file in running:  # an interrupt: a collector that ends lets its process run on
             work.end()
-            if file is not None:
-                file.close()
+            file.close()
+
+
+def _draft(path: str, force: bool, folders: bool) -> Draft:
+    return Draft(path, "-o", force, mode=0o600, may_replace=is_snapshot, folders=folders)
 
 
 def _nameless() -> Any:

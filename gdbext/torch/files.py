@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Sequence
 
 from ..access.files import Budget, FileBytes, open_regular, reading
 from ..errors import GdbextError
-from ..render.files import refuse_existing, writing
+from ..render.files import may_write, writing
 from . import arrays, dtypes
 from .tensor_impl import MAX_DIMS
 
@@ -83,7 +83,7 @@ def save(tensor: Tensor, path: str, force: bool = False) -> tuple[int, str]:
     Conjugate and negative views are written resolved, quantized tensors as the float32 they stand for. The file appears whole
     or not at all; one that is there already is replaced only with `force`. `GdbextError` for a dtype that the format lacks.
     """
-    refuse_existing(path, "-save", force)
+    may_write(path, "-save", force)
     kind = os.path.splitext(path)[1]
     if kind not in KINDS:
         raise GdbextError(f"-save {path}: the file's name must end in {', '.join(KINDS)}")

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Iterator, Sequence
 from ..access.files import open_regular, reading
 from ..errors import GdbextError
 from ..render import jsonline
-from ..render.files import refuse_existing, writing
+from ..render.files import may_write, writing
 from . import arrays, dtypes, files, stats
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Values:
     """The values of a record, spooled to a file without a name until all are there; then they become a .safetensors."""
 
     def __init__(self, path: str, force: bool) -> None:
-        refuse_existing(path, "-o", force)
+        may_write(path, "-o", force)
         self.path, self.force = path, force
         self.entries: list[tuple[str, DType, Sequence[int]]] = []
         self.left_out: list[str] = []

@@ -77,16 +77,17 @@ def test_a_collector_that_is_held_copies_what_is_there_when_it_is_let_go(tmp_pat
     words = [sys.executable, "-c", "import sys\ndef one(): sys.stdin.readline()\ndef two(): sys.stdin.readline()\none(); two()"]
     with spawned(words) as process:
         assert asleep(process.pid)
-        held = Running(process.pid, str(tmp_path / "copy"), READER, held=True)
-        withdrawn = Running(process.pid, str(tmp_path / "none"), READER, held=True)
+        copy, none = (open(tmp_path / name, "wb") for name in ("copy", "none"))
+        held = Running(process.pid, copy.fileno(), READER, held=True)
+        withdrawn = Running(process.pid, none.fileno(), READER, held=True)
         process.stdin.write("on\n")
         process.stdin.flush()
         assert asleep(process.pid) and state(process.pid) == "S"
         withdrawn.end()
         (stack,) = python_stacks(CoreFileTarget(held.finish().file)).values()
         assert [function for function, _ in stack] == ["two", "<module>"]
-        assert asleep(process.pid) and not (tmp_path / "none").exists()
-        held = Running(process.pid, str(tmp_path / "late"), READER, held=True)
+        assert asleep(process.pid) and not (tmp_path / "none").stat().st_size
+        held = Running(process.pid, none.fileno(), READER, held=True)
         process.kill()
         process.wait()
         with pytest.raises(GdbextError, match="does not exist"):

@@ -169,12 +169,15 @@ def test_a_killed_collector_leaves_no_half_file_and_the_process_runs_on(tmp_path
         file = tmp_path / "shots" / "shot"
         file.parent.mkdir()
         for delay in (0.1, 0.15, 0.2, 0.25, 0.3, 0.4):
-            work = Running(one.pid, str(file), reader="gdbext.stacks.prefetch", heap=1 << 30)
-            time.sleep(delay)
-            work.worker.end()
+            words = [sys.executable, "-m", "gdbext", "llm-snapshot", str(one.pid), "-o", str(file), "-max-bytes", str(1 << 30)]
+            with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as work:
+                time.sleep(2 * delay)
+                work.kill()
             assert one.runs()
             if file.exists():
                 assert CoreFileTarget(str(file)).threads()
+            assert os.listdir(file.parent) in ([], ["shot"])
+            file.unlink(missing_ok=True)
 
 
 def test_bad_words_give_one_clear_line(tmp_path):
