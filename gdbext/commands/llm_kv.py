@@ -153,8 +153,14 @@ class LlmKv(Command):
         report, cache, workers, view = kv_view.check(
             view, lambda: view_of(session, args), args.ranks, kv_deep.read if args.deep else None
         )
-        data: dict[str, Any] = shapes.check_data(report, cache, workers)
+        data: dict[str, Any] = shapes.check_data(report, cache, args.ranks)
         partial = list(view.partial)
+        left_out = {f"not compared: {one.label}: {one.what}: {one.why}": None for one in report.not_compared if args.ranks}
+        partial += [reason for reason in left_out if not any(reason.endswith(known) for known in partial)]
+        if report.changed:
+            partial.append(
+                f"{len(report.changed)} differences changed while they were read: attach (llm-attach) and check again what stands still"
+            )
         if report.transient:
             count = len(report.transient)
             partial.append(

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import re
+import time
 
 from ..access.retry import LASTING_TRIES, SECONDS, retry_reading
 from ..cpython.runtime import open_runtime
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Values = Callable[[Cache, List[Worker], List[str]], List[ValueFault]]
 
-CHECKS = 4  # a process that runs is read again until what looks broken is seen each time
+CHECKS, MOST_CHECKS, CHECKING = 4, 16, 2.0  # how often a process that runs is read again: so often, then up to so often in seconds
 
 
 def has_engine(rt: Runtime) -> bool:
@@ -86,6 +87,7 @@ class View:
     ) -> None:
         self.target, self._engine, self._root, self._content = target, engine, root, content
         self.partial: List[str] = []
+        self.missed: List[Tuple[str, str]] = []  # [(label, why)] of the shards that could not be read
         self.rt = open_runtime(target)
         self.spec = spec_of(self.rt)
         self.reader: Any = self.spec.kv
@@ -145,7 +147,8 @@ class View:
 
     def workers(self, num_blocks: Optional[int] = None) -> List[Worker]:
         """A `Worker` per shard that can be read; what is missing goes to `partial`."""
-        found, missing = [], []
+        found: List[Worker] = []
+        self.missed = []
         shards = self._siblings("shards")
         for label, target in shards or [(self.target.label or "this process", self.target)]:
             try:
@@ -153,11 +156,11 @@ class View:
                 found.append(_sought_in_frames(rt, functools.partial(self.reader.read_worker, rt, label, num_blocks)))
                 self.unstopped(target)
             except GdbextError as e:
-                missing.append(f"{label}: {e}")
+                self.missed.append((label, str(e)))
         if not found and not self.target.is_live:
             self.partial.append("the workers' memory is not in this core: addresses need their own cores")
-        elif missing:
-            self.partial += missing
+        else:
+            self.partial += [f"{label}: {why}" for label, why in self.missed]
         return found
 
     def unstopped(self, target: Target) -> None:
@@ -193,15 +196,28 @@ def check(
     """Checks the invariants of a view's cache, with `ranks` the workers' tables, with `values` (kv_deep.read) what is in the
     blocks -> (report, cache, workers, the view read last).
 
-    A process that runs on is read again, up to `CHECKS` times: a fault that is not seen each time was a change under the
-    reader."""
+    A process that runs on is read again: what is not seen each time was a change under the reader. What two values that move are
+    told by has to stand still too, else it `changed` while it was read: the values may never have stood so at one moment. Where a
+    half-done update would explain it, it does so only in a process that stands in that very place each time."""
     report, cache, workers = _checked(view, ranks, values)
-    for _ in range(CHECKS if "unstopped" in view.partial else 0):
-        if not report.violations:
-            break
-        view, before = view_again(), {v.key for v in report.violations}
+    if "unstopped" not in view.partial:
+        return report, cache, workers, view
+    began, times = time.monotonic(), 0
+    suspects = {v.key: v for v in report.violations + report.transient}
+    restless, places = set(), {cache.mid_update}
+    while (suspects or ranks and not report.ranks and workers) and (
+        times < CHECKS or suspects and times < MOST_CHECKS and time.monotonic() - began < CHECKING
+    ):
+        view, times = view_again(), times + 1
         report, cache, workers = _checked(view, ranks, values)
-        report.violations = [v for v in report.violations if v.key in before]
+        seen = {v.key: v for v in report.violations + report.transient}
+        restless.update(key for key, v in suspects.items() if key in seen and seen[key].evidence != v.evidence)
+        suspects = {key: seen[key] for key in suspects if key in seen}
+        places.add(cache.mid_update)
+    report.changed = [v for key, v in suspects.items() if key in restless]
+    sure = [v for key, v in suspects.items() if key not in restless]
+    report.transient = [v for v in report.transient if v in sure and len(places) == 1]
+    report.violations = [v for v in sure if v not in report.transient]
     return report, cache, workers, view
 
 
@@ -209,7 +225,10 @@ def _checked(view: Any, ranks: bool, values: Optional[Values]) -> Tuple[Report, 
     cache = view.cache()
     workers = view.workers(cache.pools[0].size) if ranks or values else []
     found = None if values is None else values(cache, workers, view.partial)
-    return invariants.check(cache, workers if ranks else [], found), cache, workers
+    report = invariants.check(cache, workers if ranks else [], found, "unstopped" in view.partial)
+    if ranks:
+        report.not_compared += [invariants.LeftOut(label, "its memory", why) for label, why in view.missed]
+    return report, cache, workers
 
 
 class NativeView:
@@ -219,6 +238,7 @@ class NativeView:
     def __init__(self, target: Target, reader: Any, found: Any) -> None:
         self.target = target
         self.partial: List[str] = []
+        self.missed = [("workers", "their layers and tables are C++ objects that are not decoded")]
         self._reader, self._found = reader, found
 
     def cache(self) -> Cache:

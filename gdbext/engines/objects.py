@@ -264,6 +264,16 @@ def numbers_until(rt: Runtime, obj: Object, limit: int) -> List[int]:
     return list(integers(rt, obj.element_addresses(limit)))
 
 
+def without_padding(slots: List[int]) -> List[int]:
+    """The slots of a step's tokens before the -1 that fill their buffer up; [] where it was never filled up: then their end is not
+    known."""
+    if not slots or slots[-1] != -1:
+        return []
+    while slots and slots[-1] == -1:
+        slots.pop()
+    return slots
+
+
 def length(rt: Runtime, obj: Object) -> int:
     """How many numbers a tensor, also one on a device, a list, a tuple or an array.array holds."""
     return read_tensor(rt, obj.address).numel if is_tensor(obj) else obj.len()

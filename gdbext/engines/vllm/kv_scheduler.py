@@ -35,11 +35,13 @@ def read(rt: Runtime, root: Object, version: str, content: bool, listed: Optiona
         pool = root
     else:
         raise GdbextError(f"the {root.type_name} at {root.address:#x} is no Scheduler, KVCacheManager or BlockPool of vLLM V1")
-    pools, groups, owned = _managers(rt, manager, pool)
     if listed is not None:
         requests = {request.request_id: request for request in listed}
     else:
         requests = requests_of(rt, scheduler, content) if scheduler is not None else {}
+    if not rt.target.is_stopped:
+        rt.target.drop_pages()  # tables after the counts that they must cover: both grow, and blocks are given before they are used
+    pools, groups, owned = _managers(rt, manager, pool)
     for group, tables in owned.items():
         _, index = pools[next(g.pool for g in groups if g.id == group)]
         for request_id, blocks in tables:

@@ -11,14 +11,17 @@ from typing import Iterable
 from ..model import Cache, Pool, ValueFault, Worker
 from ..rules import BLOCK_NAN, PREFIX_COPY, RANK_COPY, RESERVED_NAN, RULES, Rule
 from . import free_queue, prefix, references, slots, tables, worker_tables
-from .findings import LIMIT, Findings, Report, Violation, fold
+from .findings import LIMIT, Compared, Findings, LeftOut, Report, Violation, fold
 
-__all__ = ["LIMIT", "RULES", "Report", "Rule", "Violation", "check"]
+__all__ = ["LIMIT", "RULES", "Compared", "LeftOut", "Report", "Rule", "Violation", "check"]
 
 
-def check(cache: Cache, workers: Iterable[Worker] = (), values: Iterable[ValueFault] | None = None) -> Report:
+def check(
+    cache: Cache, workers: Iterable[Worker] = (), values: Iterable[ValueFault] | None = None, moves: bool = False
+) -> Report:
     """Checks every rule that applies to what was read. `workers`: the ranks whose tables are compared with the scheduler's;
-    `values`: what the blocks' values break, None where nobody looked at them."""
+    `values`: what the blocks' values break, None where nobody looked at them; `moves`: the processes run on while they are
+    read."""
     found = Findings()
     held: dict[str, int] = {}
     blocks = 0
@@ -30,8 +33,8 @@ def check(cache: Cache, workers: Iterable[Worker] = (), values: Iterable[ValueFa
         _check_pool(found, cache, number, pool, held)
     found.pool = cache.pools[0].name if len(cache.pools) == 1 else ""
     prefix.check_tokens(found, cache)
-    for worker in workers:
-        worker_tables.check(found, cache, worker)
+    workers = list(workers)
+    compared = [worker_tables.check(found, cache, worker, moves) for worker in workers]
     if values is not None:
         found.checks(RESERVED_NAN, BLOCK_NAN, PREFIX_COPY, RANK_COPY)
         for fault in values:
@@ -39,11 +42,10 @@ def check(cache: Cache, workers: Iterable[Worker] = (), values: Iterable[ValueFa
             found.add(fault.rule, fault.detail, fault.block)
         found.rank = ""
     leading = fold(found.violations)
-    transient: list[Violation] = []
-    if cache.mid_update:
-        transient = [v for v in leading if RULES[v.rule].transient]
-        leading = [v for v in leading if not RULES[v.rule].transient]
-    return Report(leading, transient, blocks, held, list(found.checked))
+    middle = {worker.rank for worker in workers if worker.mid_update}
+    passing = [v for v in leading if RULES[v.rule].transient and (cache.mid_update or v.rank in middle)]
+    left = [v for v in leading if v not in passing]
+    return Report(left, passing, blocks, held, list(found.checked), compared, found.left_out)
 
 
 def _check_pool(found: Findings, cache: Cache, number: int, pool: Pool, held: dict[str, int]) -> None:
