@@ -164,6 +164,6 @@ class LlmKv(Command):
         if report.transient:
             count = len(report.transient)
             partial.append(
-                f"mid-update in {cache.mid_update}: {count} differences that a half-done update explains; check again after it"
+                f"mid-update in {report.middle}: {count} differences that a half-done update explains; check again after it"
             )
         return Answer(data, lambda style: "\n".join(lines.check_lines(cache, data, style)), partial)

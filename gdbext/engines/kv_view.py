@@ -204,7 +204,7 @@ def check(
         return report, cache, workers, view
     began, times = time.monotonic(), 0
     suspects = {v.key: v for v in report.violations + report.transient}
-    restless, places = set(), {cache.mid_update}
+    restless, places = set(), {report.middle}
     while (suspects or ranks and not report.ranks and workers) and (
         times < CHECKS or suspects and times < MOST_CHECKS and time.monotonic() - began < CHECKING
     ):
@@ -213,7 +213,7 @@ def check(
         seen = {v.key: v for v in report.violations + report.transient}
         restless.update(key for key, v in suspects.items() if key in seen and seen[key].evidence != v.evidence)
         suspects = {key: seen[key] for key in suspects if key in seen}
-        places.add(cache.mid_update)
+        places.add(report.middle)
     report.changed = [v for key, v in suspects.items() if key in restless]
     sure = [v for key, v in suspects.items() if key not in restless]
     report.transient = [v for v in report.transient if v in sure and len(places) == 1]

@@ -226,12 +226,13 @@ def updating(rt: Runtime, folders: Tuple[str, ...], reading: Collection[str], fi
     return ""
 
 
-def stands_in(rt: Runtime, functions: Collection[str]) -> str:
-    """'' or where a thread stands inside one of the named functions."""
+def stands_in(rt: Runtime, functions: Collection[str], folder: str = "") -> str:
+    """'' or where a thread stands inside one of the named functions, of files in a folder that ends so."""
     for frames in settled_frames(rt):
         for frame in frames:
-            if frame.function.rpartition(".")[2] in functions:
-                return f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
+            above, _, name = frame.file.rpartition("/")
+            if frame.function.rpartition(".")[2] in functions and above.endswith(folder):
+                return f"{frame.function} ({name}:{frame.line})"
     return ""
 
 

@@ -13,7 +13,7 @@ from ...errors import GdbextError, LayoutError
 from ...kvcache.model import Row, Table
 from ...kvcache.rules import WORKER_ROWS
 from ...torch.tensor_impl import read_tensor
-from ..objects import at, has, numbers_until, optional, stands_in, updating, without_padding
+from ..objects import at, has, numbers_until, optional, stands_in, without_padding
 from .paths import MAX_REQUESTS
 
 TYPE_CHECKING = False
@@ -29,8 +29,11 @@ MAX_STAGED = 1 << 20  # numbers that wait to be written
 MAX_COUNTS = 1 << 20
 STATES = "req_states"
 ON_DEVICE = "it is on the device ({}): not compared"
-FOLDERS, UPDATING = ("/v1/worker/gpu",), ("states.py", "block_table.py", "buffer_utils.py")
-ADDING = ("add_requests", "update_requests", "finish_requests", "_remove_request", "free_states")  # of model_runner.py
+FOLDER = "/v1/worker/gpu"
+UPDATING = (  # functions in which what is read here does not hold together
+    *("add_requests", "finish_requests", "free_states", "_remove_request"),  # model_runner.py
+    *("add_request", "remove_request", "append_block_ids", "stage_write", "stage_write_elem", "clear_staged_writes"),
+)
 SAMPLING = (  # name in vLLM's SamplingParams, where the sampler keeps it by row
     ("temperature", "sampling_states.temperature"),
     ("top_p", "sampling_states.top_p"),
@@ -68,7 +71,7 @@ def read_rows(runner: Object, worker: Worker) -> None:
     else:
         _tables(rt, tables, worker)
     worker.ahead = 1 + (optional(states, "num_speculative_steps", default=0) or 0)
-    worker.mid_update = updating(rt, FOLDERS, (), UPDATING) or stands_in(rt, ADDING)
+    worker.mid_update = stands_in(rt, UPDATING, FOLDER)
     if not rt.target.is_stopped:
         rt.target.drop_pages()
         after = rows_of(runner)

@@ -45,7 +45,8 @@ def check(
     middle = {worker.rank for worker in workers if worker.mid_update}
     passing = [v for v in leading if RULES[v.rule].transient and (cache.mid_update or v.rank in middle)]
     left = [v for v in leading if v not in passing]
-    return Report(left, passing, blocks, held, list(found.checked), compared, found.left_out)
+    place = cache.mid_update or next((worker.mid_update for worker in workers if worker.mid_update), "")
+    return Report(left, passing, blocks, held, list(found.checked), compared, found.left_out, middle=place)
 
 
 def _check_pool(found: Findings, cache: Cache, number: int, pool: Pool, held: dict[str, int]) -> None:

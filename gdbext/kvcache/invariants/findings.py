@@ -45,6 +45,7 @@ class Report:
     compared: list[Compared] = dataclasses.field(default_factory=list)
     not_compared: list[LeftOut] = dataclasses.field(default_factory=list)
     changed: list[Violation] = dataclasses.field(default_factory=list)
+    middle: str = ""  # where it, or a worker, stands in the middle of an update
 
     @property
     def ranks(self) -> list[str]:
