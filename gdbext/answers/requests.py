@@ -241,7 +241,7 @@ def request_lines(
     lines += [f"  who must act: {_where(data['holder'])}"] if data["holder"] else []
     lines += [f"  {name}: {text}" for name, text in sampling.items()]
     for one in sampled:
-        values = ", ".join(f"{k} {v:.6g}" for k, v in one.items() if k not in ("label", "pid", "row", "differs"))
+        values = ", ".join(f"{k} {v if isinstance(v, int) else format(v, '.6g')}" for k, v in one.items() if k not in ("label", "pid", "row", "differs"))
         odd = style.bad(f"; not the scheduler's: {', '.join(one['differs'])}") if one["differs"] else ""
         lines.append(f"  row {one['row']} of {escape(one['label'])}'s sampler: {values}{odd}")
     return lines + _grammar_lines(grammar)
