@@ -12,7 +12,7 @@ _ALL = "vLLM V1 (0.8.5 on)"
 _HASHED = "vLLM V1 with prefix caching"
 _SGL = "SGLang 0.4.9 on"
 _WORKER = "vLLM V1 (0.9.2 on)"
-_V2 = "vLLM's model runner V2 (0.16 on)"
+_V2 = "vLLM's model runner V2 (0.12 on)"
 
 
 @dataclasses.dataclass(frozen=True)

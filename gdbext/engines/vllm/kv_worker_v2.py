@@ -1,10 +1,11 @@
 """The requests of a batch as vLLM's model runner V2 keeps them (vllm/v1/worker/gpu/states.py, block_table.py, buffer_utils.py,
-sample/states.py, sample/penalties.py; 0.12 on, on GPUs the default since 0.26).
+sample/states.py, sample/penalties.py; 0.12 on, on GPUs the default of dense models since 0.26).
 
 A request has a row for as long as it runs. Of each array the runner keeps up to three copies: a numpy array in plain memory (`np`,
 which it fills), pinned host memory that the GPU reads (`pool._uva_bufs`, UVA), and memory of the device (`gpu` of a
 StagedWriteTensor: block tables, counts that kernels change). What is to be written to the device waits in lists (`_staged_write_…`)
-until the step's kernel applies it; it is part of the truth from then on."""
+until the step's kernel applies it; it is part of the truth from then on. Up to 0.13 most of it is in plain tensors of the
+device."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from ...cpython.thirdparty import numpy_objects
 from ...errors import GdbextError, LayoutError
 from ...kvcache.model import Row, Table
 from ...kvcache.rules import WORKER_ROWS
-from ...torch.tensor_impl import read_tensor
+from ...torch.tensor_impl import is_tensor, read_tensor
 from ..objects import at, has, numbers_until, optional, stands_in, without_padding
 from .paths import MAX_REQUESTS
 
@@ -34,17 +35,13 @@ UPDATING = (  # functions in which what is read here does not hold together
     *("add_requests", "finish_requests", "free_states", "_remove_request"),  # model_runner.py
     *("add_request", "remove_request", "append_block_ids", "stage_write", "stage_write_elem", "clear_staged_writes"),
 )
-SAMPLING = (  # name in vLLM's SamplingParams, where the sampler keeps it by row
-    ("temperature", "sampling_states.temperature"),
-    ("top_p", "sampling_states.top_p"),
-    ("top_k", "sampling_states.top_k"),
-    ("min_p", "sampling_states.min_p"),
-    ("seed", "sampling_states.seeds"),
-    ("logprobs", "sampling_states.num_logprobs"),
-    ("repetition_penalty", "penalties_state.repetition_penalty"),
-    ("frequency_penalty", "penalties_state.frequency_penalty"),
-    ("presence_penalty", "penalties_state.presence_penalty"),
-)
+SAMPLERS = ("sampler.sampling_states", "sampler.penalties_state", STATES)  # of a runner: what keeps parameters by row
+SAMPLING = {  # what SamplingParams calls it: what it is called there
+    **{n: n for n in ("temperature", "top_p", "top_k", "min_p")},
+    "seed": "seeds",
+    "logprobs": "num_logprobs",
+    **{n: n for n in ("repetition_penalty", "frequency_penalty", "presence_penalty")},
+}
 
 
 def is_v2(runner: Object) -> bool:
@@ -117,8 +114,8 @@ def _counts(rt: Runtime, states: Object, worker: Worker) -> None:
 
 
 def _at_row(rt: Runtime, held: Object, row: int) -> Any:
-    """The number of one row: of a numpy array, of a UvaBackedTensor by its numpy array, which is what it is filled from, or of a
-    StagedWriteTensor. `GdbextError` for one on a device."""
+    """The number of one row: of a numpy array, of a UvaBackedTensor by its numpy array, which is what it is filled from, of a
+    StagedWriteTensor or of a tensor. `GdbextError` for one on a device."""
     array = held if numpy_objects.is_array(held) else at(held, "np")
     if array is not None:
         return numpy_objects.item(array, row)
@@ -128,10 +125,14 @@ def _at_row(rt: Runtime, held: Object, row: int) -> Any:
 
 
 def _staged(rt: Runtime, held: Object) -> Tuple[Tensor, List[Tuple[int, int, List[int]]]]:
-    """A StagedWriteTensor: what is in its memory, and what waits to be written there: [(row, first column, numbers)]."""
-    tensor = read_tensor(rt, held.attr("gpu").address)
+    """A StagedWriteTensor, or a plain tensor: what is in its memory, and what waits to be written there: [(row, first column,
+    numbers)]."""
+    plain = is_tensor(held)
+    tensor = read_tensor(rt, (held if plain else held.attr("gpu")).address)
     if tensor.unavailable:
         raise GdbextError(ON_DEVICE.format(tensor.device) if tensor.storage_data else tensor.unavailable)
+    if plain:
+        return tensor, []
     rows, starts, contents, ends = (
         numbers_until(rt, held.attr(f"_staged_write_{name}"), MAX_STAGED) for name in ("indices", "starts", "contents", "cu_lens")
     )
@@ -144,7 +145,11 @@ def _staged(rt: Runtime, held: Object) -> Tuple[Tensor, List[Tuple[int, int, Lis
 # ---- block tables ----------------------------------------------------------------------------------------------------------
 def _tables(rt: Runtime, tables: Object, worker: Worker) -> None:
     """Fills in the block tables that can be read, and how long each is."""
-    counts = numpy_objects.values(tables.attr("num_blocks").attr("np"), MAX_COUNTS)
+    try:
+        counts = _lengths(rt, tables.attr("num_blocks"))
+    except GdbextError as e:
+        worker.unread.append(("block tables", str(e)))
+        return
     sizes = tables.attr("kernel_block_sizes" if has(tables, "kernel_block_sizes") else "block_sizes")
     share = optional(tables, "cp_size", default=1) or 1  # ranks that each keep their part of a block's tokens
     for row in worker.rows.values():
@@ -157,6 +162,18 @@ def _tables(rt: Runtime, tables: Object, worker: Worker) -> None:
             worker.unread.append((f"block table of group {group}", str(e)))
             continue
         worker.tables.append(Table(group, worker.sizes[group], rows, _slots(rt, tables, group)))
+
+
+def _lengths(rt: Runtime, held: Object) -> List[List[int]]:
+    """How many blocks each row of each group has, [group][row]."""
+    array = None if is_tensor(held) else at(held, "np")
+    if array is not None:
+        found: List[List[int]] = numpy_objects.values(array, MAX_COUNTS)
+        return found
+    tensor, _ = _staged(rt, held)
+    groups, rows = tensor.shape or (0, 0)
+    numbers = tensor.values([(group, row) for group in range(groups) for row in range(rows)])
+    return [numbers[group * rows : (group + 1) * rows] for group in range(groups)]
 
 
 def _table(rt: Runtime, held: Object, group: int, worker: Worker) -> List[Tuple[str, List[int]]]:
@@ -189,12 +206,12 @@ def _slots(rt: Runtime, tables: Object, group: int) -> List[int]:
 def sampling_of(runner: Object, request_id: str) -> Optional[Dict[str, Any]]:
     """{name: value} of a request's row in the sampler: what its next token is drawn by. None where it has no row, or this rank
     does not sample."""
-    row, sampler = rows_of(runner).get(request_id), at(runner, "sampler")
-    if row is None or sampler is None:
+    row = rows_of(runner).get(request_id)
+    if row is None:
         return None
     found: Dict[str, Any] = {"row": row}
-    for name, place in SAMPLING:
-        held = at(sampler, place)
+    for name, member in SAMPLING.items():
+        held = next((one for holder in SAMPLERS for one in [at(runner, f"{holder}.{member}")] if one is not None), None)
         if held is not None:
             found[name] = _at_row(runner.rt, held, row)
-    return found
+    return found if len(found) > 1 else None
