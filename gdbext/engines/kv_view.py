@@ -7,6 +7,7 @@ import functools
 import math
 import re
 import time
+from collections import Counter
 
 from ..access.retry import LASTING_TRIES, SECONDS, retry_reading
 from ..cpython.runtime import open_runtime
@@ -203,8 +204,8 @@ def check(
     if "unstopped" not in view.partial:
         return report, cache, workers, view
     began, times = time.monotonic(), 0
-    suspects = {v.key: v for v in report.violations + report.transient}
-    restless, places = set(), {report.middle}
+    suspects = first = {v.key: v for v in report.violations + report.transient}
+    restless, places, sightings = set(), {report.middle}, Counter(suspects.keys())
     while (suspects or ranks and not report.ranks and workers) and (
         times < CHECKS or suspects and times < MOST_CHECKS and time.monotonic() - began < CHECKING
     ):
@@ -212,8 +213,14 @@ def check(
         report, cache, workers = _checked(view, ranks, values)
         seen = {v.key: v for v in report.violations + report.transient}
         restless.update(key for key, v in suspects.items() if key in seen and seen[key].evidence != v.evidence)
-        suspects = {key: seen[key] for key in suspects if key in seen}
+        sightings.update(seen.keys())
+        suspects = {key: seen.get(key, v) for key, v in suspects.items() if key in seen or v.rule not in report.rules}
         places.add(report.middle)
+    restless.update(key for key in suspects if times and sightings[key] <= min(times, CHECKS))  # its rule was left out often
+    said = {(one.label, one.what) for one in report.not_compared}
+    for v in first.values():  # a count of the whole pool that was wrong once and right once: which of them was torn, nobody knows
+        if v.key not in suspects and v.block is None and v.request_id is None and (v.pool, v.rule) not in said:
+            report.not_compared.append(invariants.LeftOut(v.pool, v.rule, "it changed while it was read"))
     report.changed = [v for key, v in suspects.items() if key in restless]
     sure = [v for key, v in suspects.items() if key not in restless]
     report.transient = [v for v in report.transient if v in sure and len(places) == 1]

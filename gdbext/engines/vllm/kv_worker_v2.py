@@ -10,11 +10,11 @@ device."""
 from __future__ import annotations
 
 from ...cpython.thirdparty import numpy_objects
-from ...errors import GdbextError, LayoutError
+from ...errors import GdbextError, LayoutError, NotFoundError
 from ...kvcache.model import Row, Table
 from ...kvcache.rules import WORKER_ROWS
 from ...torch.tensor_impl import is_tensor, read_tensor
-from ..objects import at, has, numbers_until, optional, stands_in, without_padding
+from ..objects import at, at_once, has, numbers_until, optional, stands_in, without_padding
 from .paths import MAX_REQUESTS
 
 TYPE_CHECKING = False
@@ -133,9 +133,20 @@ def _staged(rt: Runtime, held: Object) -> Tuple[Tensor, List[Tuple[int, int, Lis
         raise GdbextError(ON_DEVICE.format(tensor.device) if tensor.storage_data else tensor.unavailable)
     if plain:
         return tensor, []
-    rows, starts, contents, ends = (
-        numbers_until(rt, held.attr(f"_staged_write_{name}"), MAX_STAGED) for name in ("indices", "starts", "contents", "cu_lens")
-    )
+
+    def lists() -> List[List[int]]:
+        names = ("indices", "starts", "contents", "cu_lens")
+        return [numbers_until(rt, held.attr(f"_staged_write_{name}"), MAX_STAGED) for name in names]
+
+    def waiting() -> List[List[int]]:
+        found = lists()
+        if not rt.target.is_stopped:
+            rt.target.drop_pages()
+            if found != lists():
+                raise NotFoundError("what waits to be written changes while it is read")
+        return found
+
+    rows, starts, contents, ends = at_once(rt, waiting)
     begins = [0, *ends]
     if not len(rows) == len(starts) == len(ends) or begins != sorted(begins) or begins[-1] > len(contents):
         raise LayoutError(f"what waits to be written to the {held.type_name} at {held.address:#x} does not add up")

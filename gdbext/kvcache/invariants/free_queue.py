@@ -62,7 +62,8 @@ def check_queue(found: Findings, pool: Pool) -> None:
         found.checks(FREE_COUNT)
         length = len(walk.order) if pool.linked else len(pool.free_ids or ())
         if pool.num_free != length:
-            found.add(FREE_COUNT, f"the counter says {pool.num_free} free {pool.unit}s, the queue has {length}")
+            detail = f"the counter says {pool.num_free} free {pool.unit}s, the queue has {length}"
+            found.add(FREE_COUNT, detail, evidence=str(pool.num_free - length))
 
 
 def _check_list(found: Findings, pool: Pool, free_ids: list[int]) -> None:
