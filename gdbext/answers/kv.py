@@ -204,10 +204,11 @@ def map_data(maps: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
 
 def is_sound(report: Report, ranks: bool) -> Optional[bool]:
     """Whether all that was compared holds; None where nothing of what was asked for could be compared (`ranks`: block tables of
-    workers were), or where it changed while it was read."""
+    workers were; of values: a block's), or where it changed while it was read."""
     if report.violations:
         return False
-    return None if report.changed or not report.blocks or (ranks and not report.ranks) else True
+    unseen = report.values is not None and not any(report.values.looked_at.values())
+    return None if report.changed or not report.blocks or unseen or (ranks and not report.ranks) else True
 
 
 def check_data(report: Report, cache: Cache, ranks: bool) -> Dict[str, Any]:
@@ -220,6 +221,7 @@ def check_data(report: Report, cache: Cache, ranks: bool) -> Dict[str, Any]:
             *(dataclasses.asdict(one) for one in report.compared if one.tables or one.counts),
         ],
         "not_compared": [{**dataclasses.asdict(one), "why": escape(one.why)} for one in report.not_compared],
+        "looked_at": report.values.looked_at if report.values is not None else None,
         "changed": [violation_data(v) for v in report.changed],
         "blocks": report.blocks,
         "violations": [violation_data(v) for v in report.violations],

@@ -101,6 +101,8 @@ def histogram_text(hist: dict[str, Any], style: Style) -> str:
 def comparison_text(found: dict[str, Any], numel: int | None, other: str, style: Style) -> str:
     """The result of a comparison in one or two lines."""
     reason = f"  ({found['reason']})" if found["reason"] else ""
+    if found["equal"] is None:
+        return f"  {style.bad('not compared')} with {escape(other)}: {found['reason']}"
     if found["equal"]:
         return f"  {style.good('equal')} to {escape(other)} in all {numel} elements{reason}"
     if found["different"] is None:

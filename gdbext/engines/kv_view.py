@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from ..kvcache.addresses import Layer, Part
     from ..kvcache.invariants import Report
-    from ..kvcache.model import Cache, Request, ValueFault, Worker
+    from ..kvcache.model import Cache, Request, Worker
+    from ..kvcache.model import Values as BlockValues
     from ..torch.tensor import Tensor
     from .group import Engine
     from .spec import EngineSpec
 
     T = TypeVar("T")
-    Values = Callable[[Cache, List[Worker], List[str]], List[ValueFault]]
+    Values = Callable[[Cache, List[Worker], List[str]], BlockValues]
 
 CHECKS, MOST_CHECKS, CHECKING = 4, 16, 2.0  # how often a process that runs is read again: so often, then up to so often in seconds
 
@@ -233,6 +234,7 @@ def _checked(view: Any, ranks: bool, values: Optional[Values]) -> Tuple[Report, 
     workers = view.workers(cache.pools[0].size) if ranks or values else []
     found = None if values is None else values(cache, workers, view.partial)
     report = invariants.check(cache, workers if ranks else [], found, "unstopped" in view.partial)
+    report.values = found
     if ranks:
         report.not_compared += [invariants.LeftOut(label, "its memory", why) for label, why in view.missed]
     return report, cache, workers

@@ -334,6 +334,16 @@ class ValueFault:
 
 
 @dataclasses.dataclass
+class Values:
+    """What the blocks' values say: `faults`; `looked_at`: `{rank: how many blocks of how many layers and parts}`; `pairs`: pairs of
+    blocks on two ranks that hold the same and were compared."""
+
+    faults: List[ValueFault] = dataclasses.field(default_factory=list)
+    looked_at: Dict[str, int] = dataclasses.field(default_factory=dict)
+    pairs: int = 0
+
+
+@dataclasses.dataclass
 class Cache:
     """All of it. `mid_update`: '' or the place where the engine stands in the middle of changing it."""
 

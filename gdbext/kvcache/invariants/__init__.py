@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Iterable
 
-from ..model import Cache, Pool, ValueFault, Worker
+from ..model import Cache, Pool, Values, Worker
 from ..rules import BLOCK_NAN, PREFIX_COPY, RANK_COPY, RESERVED_NAN, RULES, Rule
 from . import free_queue, prefix, references, slots, tables, worker_tables
 from .findings import LIMIT, Compared, Findings, LeftOut, Report, Violation, fold
@@ -17,7 +17,7 @@ __all__ = ["LIMIT", "RULES", "Compared", "LeftOut", "Report", "Rule", "Violation
 
 
 def check(
-    cache: Cache, workers: Iterable[Worker] = (), values: Iterable[ValueFault] | None = None, moves: bool = False
+    cache: Cache, workers: Iterable[Worker] = (), values: Values | None = None, moves: bool = False
 ) -> Report:
     """Checks every rule that applies to what was read. `workers`: the ranks whose tables are compared with the scheduler's;
     `values`: what the blocks' values break, None where nobody looked at them; `moves`: the processes run on while they are
@@ -36,8 +36,11 @@ def check(
     workers = list(workers)
     compared = [worker_tables.check(found, cache, worker, moves) for worker in workers]
     if values is not None:
-        found.checks(RESERVED_NAN, BLOCK_NAN, PREFIX_COPY, RANK_COPY)
-        for fault in values:
+        looked_at = any(values.looked_at.values())
+        found.checks(*((RESERVED_NAN, BLOCK_NAN, PREFIX_COPY) if looked_at else ()), *((RANK_COPY,) if values.pairs else ()))
+        for rank in (rank for rank, count in values.looked_at.items() if not count):
+            found.leave_out(rank, "values of blocks", "none could be read")
+        for fault in values.faults:
             found.rank = fault.rank
             found.add(fault.rule, fault.detail, fault.block)
         found.rank = ""

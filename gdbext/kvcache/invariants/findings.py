@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ..model import Values
 from ..rules import FREE_COUNT, LEAKED, ROW_SHARED, SLOT_SHARED, SLOTS_LOST, STRAY_LINKS, STRUCTURE, Rule
 
 LIMIT = 20  # findings of one rule that are listed; the rest are counted
@@ -45,6 +46,7 @@ class Report:
     compared: list[Compared] = dataclasses.field(default_factory=list)
     not_compared: list[LeftOut] = dataclasses.field(default_factory=list)
     changed: list[Violation] = dataclasses.field(default_factory=list)
+    values: Values | None = None  # what was read of the blocks' values
     middle: str = ""  # where it, or a worker, stands in the middle of an update
 
     @property
