@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 MAX_THREADS = 256
+ON_DEVICE = "it is on the device ({}): not compared"
 MAX_NUMBERS = 1 << 28
 MAX_STEPS = 8  # of a scheduler that may lie between two readings of its counter, one after the other
 MAX_TOKENS_SHOWN = 4096

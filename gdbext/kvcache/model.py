@@ -302,6 +302,7 @@ class Worker:
     target: Any = None
     rows: Dict[str, Row] = dataclasses.field(default_factory=dict)
     ahead: int = 1
+    steps: int = 8  # that it may be behind its scheduler, or before what that has heard: pipeline, async scheduling
     sizes: Dict[int, int] = dataclasses.field(default_factory=dict)  # group -> tokens of a block of its table
     unread: List[Tuple[str, str]] = dataclasses.field(default_factory=list)
     faults: List[Tuple[Rule, str, str]] = dataclasses.field(default_factory=list)  # the rule, the request, the detail

@@ -14,7 +14,7 @@ from ...errors import GdbextError, LayoutError, NotFoundError
 from ...kvcache.model import Row, Table
 from ...kvcache.rules import WORKER_ROWS
 from ...torch.tensor_impl import is_tensor, read_tensor
-from ..objects import at, at_once, has, numbers_until, optional, stands_in, without_padding
+from ..objects import ON_DEVICE, at, at_once, has, numbers_until, optional, stands_in, without_padding
 from .paths import MAX_REQUESTS
 
 TYPE_CHECKING = False
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 MAX_STAGED = 1 << 20  # numbers that wait to be written
 MAX_COUNTS = 1 << 20
 STATES = "req_states"
-ON_DEVICE = "it is on the device ({}): not compared"
 FOLDER = "/v1/worker/gpu"
 UPDATING = (  # functions in which what is read here does not hold together
     *("add_requests", "finish_requests", "free_states", "_remove_request"),  # model_runner.py

@@ -6,7 +6,6 @@ from ..model import Cache, Group, Pool, Request, Row, Table, Worker
 from ..rules import SLOT_RANGE, SLOT_TWICE, WORKER_LENGTH, WORKER_RANGE, WORKER_ROWS, WORKER_TABLE
 from .findings import Compared, Findings
 
-IN_FLIGHT = 8  # steps that a worker may be behind its scheduler, or ahead of what that has heard: pipeline, async scheduling
 GROWING = ("full", "mla", "sliding-window", "chunked")  # kinds of groups whose tables grow with the tokens
 
 
@@ -57,7 +56,7 @@ def _check_rows(
     found: Findings, done: Compared, requests: dict[str, Request], group: Group, pool: Pool, table: Table
 ) -> None:
     rank, ratio = done.label, _ratio(group, table.block_size)
-    limit = pool.size * ratio
+    limit = max(pool.size, pool.count) * ratio
     for name, row in table.rows:
         outside = next(((i, b) for i, b in enumerate(row) if not 0 <= b < limit), None)
         if outside is not None:
@@ -85,10 +84,13 @@ def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Reques
 
     The prompt does not change. All else grows: what a worker was sent lies behind the scheduler's count by the steps that are on
     their way, and never before it, except by drafts that were refused."""
-    name, late = request.request_id, worker.ahead * IN_FLIGHT
+    name, late = request.request_id, worker.ahead * worker.steps
     generates = bool(request.output_tokens) and request.queue == "running"
     more = late if worker.ahead > 1 else 0
     tokens = (request.prompt_tokens or 0) + (request.output_tokens or 0)
+    if request.row is not None and request.row != row.row:
+        detail = f"{worker.rank}: row {row.row} of the batch is {name}'s, the scheduler says {request.row}"
+        found.add(WORKER_ROWS, detail, None, name)
     bounds = []  # (what, the worker's, the scheduler's, by how much it may be behind, or before it: None for any)
     if row.prompt is not None and request.prompt_tokens is not None:
         bounds.append(("prompt tokens", row.prompt, request.prompt_tokens, 0, 0))
