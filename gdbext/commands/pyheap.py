@@ -115,6 +115,9 @@ class PyHeap(Command):
                 before.containers.clear()
                 before.complete = False
             data["growth"] = [_growth(row) for row in growth.compare(before, census)]
+            data["compared"] = growth.compared(before, census)
+            if not any(data["compared"].values()):
+                partial.append("nothing was compared: the earlier look has no type and no container of this heap")
             parts = [lambda style: _growth_text(data, args, style)]
         if args.save is not None:
             data["saved"] = _save(args.save, growth.look(census, _process(target)), args.force)
@@ -352,9 +355,11 @@ def _paths_text(data, args, style: Style) -> str:
 
 
 def _growth_text(data, args, style: Style) -> str:
-    rows = data["growth"]
+    rows, of = data["growth"], data["compared"]
+    if not any(of.values()):
+        return style.bad("nothing was compared: the earlier look has no type and no container of this heap")
     if not rows:
-        return "nothing grew"
+        return f"nothing grew: {of['types']} types and {of['containers']} containers of both looks were compared"
     cells = [
         [f"+{r['after'] - r['before']}", f"{r['before']} -> {r['after']}", "+" + size(r["bytes"]), r["type"], _holder(r, style)]
         for r in _cut(rows, args)
