@@ -192,10 +192,10 @@ class Budget:
         self._left, self._deadline = size, time.monotonic() + seconds
 
     def take(self, count: int) -> None:
-        """Spends `count` bytes of the budget."""
-        self._left -= count
-        if self._left < 0 or count < 0:
+        """Spends `count` bytes of the budget; those that it has not are not spent."""
+        if count > self._left or count < 0:
             raise GdbextError(f"{self.path}: damaged: reading it would take more than {self.size >> 20} MiB of memory")
+        self._left -= count
         if time.monotonic() > self._deadline:
             raise GdbextError(f"{self.path}: damaged, or far too big: not read in {self.seconds:g} s")
 

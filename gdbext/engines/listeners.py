@@ -98,7 +98,7 @@ def of_process(pid: int, proc: str = "/proc", by_user: bool = False) -> list[Row
     held = set()
     try:
         for descriptor in os.listdir(f"{proc}/{pid}/fd"):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError):
                 held.add(os.readlink(f"{proc}/{pid}/fd/{descriptor}"))
     except OSError:
         return of_user(pid, proc) if by_user else []

@@ -67,7 +67,7 @@ def test_an_expression_goes_through_no_shell(place, subject):
     expression = "wanted + ' $HOME `id` \"; echo no'"
     for node in ("ssh:gpu17", "pod/a/b"):
         done = gdbext(place, "pyprint", "-on", f"{subject.pid}@{node}", expression)
-        assert done.stdout.startswith(f"{node}\n'it is $HOME `id` \"; echo no'\n"), done.stdout + done.stderr
+        assert done.stdout.startswith(f"{node}\n  'it is $HOME `id` \"; echo no'\n"), done.stdout + done.stderr
 
 
 def test_in_gdb_nodes_are_named_as_outside_and_their_answers_are_merged(place, subject, gdb_path):
@@ -85,7 +85,7 @@ def test_in_gdb_nodes_are_named_as_outside_and_their_answers_are_merged(place, s
     ).outputs
     merged = json.loads(said[0])
     assert merged["ranks_read"] == 2 and [f["label"] for f in merged["failed"]] == ["ssh:dead"]
-    assert "ssh:gpu17\n'it is \"x y\"'" in said[1] and "'it is ssh:gpu17'" in said[2]
+    assert "ssh:gpu17\n  'it is \"x y\"'" in said[1] and "'it is ssh:gpu17'" in said[2]
     assert "llm-attach acts on gdb's own inferiors" in said[3] and "-html is for this machine" in said[4]
 
 
