@@ -56,6 +56,18 @@ def open_regular(path: str) -> BinaryIO:
     return open(descriptor, "rb")
 
 
+def contents(path: str, limit: int) -> bytes:
+    """The bytes of a regular file; `NotFoundError` as of `open_regular`, `GdbextError` where it has more than `limit`."""
+    with open_regular(path) as f:
+        size = os.fstat(f.fileno()).st_size
+        if size > limit:
+            raise GdbextError(f"{path}: more than {limit >> 20} MiB")
+        try:
+            return f.read(size)
+        except OSError as e:
+            raise NotFoundError(f"{path}: {e.strerror}") from None
+
+
 def file_status(path: str) -> tuple[int, int, int] | None:
     """(mode, device, inode) of a file; None where it cannot be looked at, or its file server does not answer within `ANSWER`
     seconds.

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .. import package
-from ..access.files import JSON_SIZE, Budget, json_of, open_regular
+from ..access.files import JSON_SIZE, Budget, contents, json_of
 from ..errors import GdbextError, NotFoundError
 from ..render.jsonline import expect
 from .threads import Frame
@@ -147,11 +147,8 @@ def from_folder(folder: str) -> MergedAnswers:
     read: dict[str, Any] = {}
     for name in sorted(names, key=lambda one: _size(os.path.join(folder, one))):  # no file takes the room of smaller ones
         try:
-            with open_regular(os.path.join(folder, name)) as f:
-                if os.fstat(f.fileno()).st_size > MAX_FILE:
-                    raise ValueError("too big")
-                read[name] = json_of(f.read(MAX_FILE), name, budget)
-        except (OSError, ValueError) as e:
+            read[name] = json_of(contents(os.path.join(folder, name), MAX_FILE), name, budget)
+        except ValueError as e:
             merged.failed.append({"label": name[:-5], "pid": None, "reason": f"{name} cannot be read: {e}"})
         except GdbextError as e:
             merged.failed.append({"label": name[:-5], "pid": None, "reason": str(e)})

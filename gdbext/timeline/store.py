@@ -11,7 +11,7 @@ import os
 from array import array
 from typing import TYPE_CHECKING, Any
 
-from ..access.files import DAMAGE, JSON_SIZE, Budget, json_of, open_regular, take_json
+from ..access.files import DAMAGE, JSON_SIZE, Budget, contents, json_of, open_regular, take_json
 from ..errors import GdbextError
 from ..render import files
 from . import flame, formats, page
@@ -72,8 +72,7 @@ def write_difference(path: str, own: dict[tuple[str, ...], float], before: dict[
 def stacks_of(path: str, cpu: bool) -> dict[tuple[str, ...], float]:
     """The stacks of a recording (.record), or of a file of collapsed stacks."""
     if path.endswith((".collapsed", ".folded", ".txt")):
-        with open_regular(os.path.expanduser(path)) as f:
-            text = f.read(MAX_FOLDED)
+        text = contents(os.path.expanduser(path), MAX_FOLDED)
         Budget(path, JSON_SIZE).take(2 * len(text) + 64 * text.count(b";") + 256 * text.count(b"\n"))
         return flame.parse_folded(text.decode("utf-8", "replace"))
     return flame.stacks(read(path), cpu)

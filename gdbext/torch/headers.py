@@ -22,7 +22,7 @@ import sysconfig
 import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from ..access.files import json_of, open_regular
+from ..access.files import contents, json_of
 from ..errors import GdbextError, LayoutError
 
 if TYPE_CHECKING:
@@ -257,9 +257,8 @@ def row_of(target: Target, version: str) -> dict[str, Any]:
     include, library = found
     kept = _kept(library)
     try:
-        with open_regular(kept) as f:
-            return json_of(f.read(MAX_KEPT), kept)
-    except (OSError, ValueError, GdbextError):
+        return json_of(contents(kept, MAX_KEPT), kept)
+    except (ValueError, GdbextError):
         pass
     why = _doubt(library)
     if why:

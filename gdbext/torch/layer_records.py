@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from typing import IO, TYPE_CHECKING, Any, Iterator, Sequence
 
-from ..access.files import JSON_SIZE, Budget, json_of, open_regular, reading
+from ..access.files import JSON_SIZE, Budget, contents, json_of
 from ..errors import GdbextError
 from ..render import jsonline
 from ..render.files import refuse_existing, writing
@@ -149,10 +149,7 @@ def write(path: str, head: dict[str, Any], rows: Sequence[dict[str, Any]], force
 def read(path: str) -> Record:
     """A record of a file; `GdbextError` for what is none."""
     path = os.path.expanduser(path)
-    with open_regular(path) as f, reading(path):
-        text = f.read(MAX_FILE + 1)
-    if len(text) > MAX_FILE:
-        raise GdbextError(f"{path} has more than {MAX_FILE >> 20} MiB: no record of llm-layers")
+    text = contents(path, MAX_FILE)
     try:
         budget = Budget(path, JSON_SIZE)
         lines = [json_of(line, path, budget) for line in text.splitlines() if line.strip()]
