@@ -6,7 +6,6 @@ Sources: System V ABI chapter 5, Linux fs/binfmt_elf.c, include/uapi/linux/elfco
 from __future__ import annotations
 
 import bisect
-import json
 import os
 import signal
 import struct
@@ -88,8 +87,8 @@ class CoreFileTarget(Target):
 
     def _own_note(self, data: bytes) -> dict[str, Any]:
         try:
-            note = json.loads(data)
-        except (ValueError, RecursionError):
+            note = files.json_of(data, self.path)
+        except ValueError:
             note = None
         if not isinstance(note, dict) or not isinstance(note.get("version"), int):
             raise GdbextError(f"{self.path}: its GDBEXT note is damaged")

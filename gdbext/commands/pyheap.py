@@ -282,11 +282,8 @@ def _save(path, look, force):
 
 def load_look(path: str) -> Look:
     """The heap that `-save` remembered in a file."""
-    import json
-
     try:
-        with opened_files.open_regular(os.path.expanduser(path)) as f:
-            kept = json.loads(f.read(1 << 30))
+        kept = opened_files.json_of(opened_files.contents(os.path.expanduser(path), opened_files.JSON_SIZE), path)
         jsonline.expect(kept, {"look": LOOK})
         kept = kept["look"]
         containers = {int(a, 0): (str(kind), int(length), int(held)) for a, kind, length, held in kept["containers"]}
@@ -298,9 +295,7 @@ def load_look(path: str) -> Look:
         return growth.Look(containers, types, kept["complete"], kept["process"])
     except GdbextError as e:
         raise GdbextError(f"-diff {e}") from None
-    except OSError as e:
-        raise GdbextError(f"-diff {path}: {e.strerror}") from None
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         raise GdbextError(f"-diff {path}: no heap of pyheap; make one with: pyheap -save {path}") from None
 
 

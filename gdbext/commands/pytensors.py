@@ -316,20 +316,15 @@ ROW = {  # what is read of a row of a saved listing
 
 def load_listing(path: str) -> list[dict[str, Any]]:
     """The rows of a saved listing."""
-    import json
-
     try:
-        with opened_files.open_regular(os.path.expanduser(path)) as f:
-            data = json.loads(f.read(1 << 30))
+        data = opened_files.json_of(opened_files.contents(os.path.expanduser(path), opened_files.JSON_SIZE), path)
         jsonline.expect(data, {"tensors": [ROW]})
         for row in data["tensors"]:
             int(row["address"], 0)
         return data["tensors"]
     except GdbextError as e:
         raise GdbextError(f"-diff {e}") from None
-    except OSError as e:
-        raise GdbextError(f"-diff {path}: {e.strerror}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise GdbextError(f"-diff {path}: no listing of pytensors; make one with: pytensors -save {path}") from None
 
 

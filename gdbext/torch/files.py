@@ -22,7 +22,7 @@ import zipfile
 import zlib
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Sequence
 
-from ..access.files import Budget, FileBytes, open_regular, reading
+from ..access.files import Budget, FileBytes, json_of, open_regular, reading
 from ..errors import GdbextError
 from ..render.files import may_write, writing
 from . import arrays, dtypes
@@ -305,12 +305,6 @@ def _read_npy(path: str, f: BinaryIO) -> _Makers:
     return {"": lambda: _stored(path, f, path, dtype, shape, start + length, stride)}
 
 
-def _short_int(digits: str) -> int:
-    if len(digits) > 20:
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
-
-
 def _read_safetensors(path: str, f: BinaryIO) -> _Makers:
     size, head = os.fstat(f.fileno()).st_size, f.read(8)
     length = int.from_bytes(head, "little")
@@ -318,7 +312,7 @@ def _read_safetensors(path: str, f: BinaryIO) -> _Makers:
         raise GdbextError(f"{path} is no safetensors file, or it is damaged")
     if length > MAX_HEADER:
         raise GdbextError(f"{path}: a header of {length >> 20} MiB is not read, of {MAX_HEADER >> 20} MiB it is")
-    header = json.loads(f.read(length), parse_int=_short_int)
+    header = json_of(f.read(length), path)
     if not isinstance(header, dict):
         raise ValueError("its header is no dict")
     names = {v: k for k, v in _SAFETENSORS.items()}
