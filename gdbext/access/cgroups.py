@@ -7,11 +7,12 @@ cgroup-v1/freezer-subsystem.rst.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 V2 = ""  # the name of version 2's one hierarchy
 # What says that a group is frozen: the one that was told to be, then those below it.
@@ -25,15 +26,18 @@ FREEZERS = (b"__refrigerator", b"do_freezer_trap")  # where its threads wait: ke
 MOVED = (V2, "name=systemd", "freezer", "devices", "pids")  # by what container engines and systemd end a group
 
 
-def _mounts(proc: str, root: str) -> Iterator[tuple[set[str], str, str]]:
-    """`(names of controllers, the group that lies at the mount point, mount point)`; version 2 has the name `V2`."""
+@functools.lru_cache(maxsize=None)
+def _mounts(proc: str, root: str) -> list[tuple[set[str], str, str]]:
+    """`[(names of controllers, the group that lies at the mount point, mount point)]`; version 2 has the name `V2`."""
+    found = []
     with contextlib.suppress(OSError), open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape") as f:
         for line in f:
             fields, _, more = line.partition(" - ")
             words, kind = fields.split(), more.split()
             if len(words) > 4 and kind and kind[0] in ("cgroup", "cgroup2"):
                 names = {V2} if kind[0] == "cgroup2" else set(kind[-1].split(","))
-                yield names, words[3], root + words[4].replace("\\040", " ")
+                found.append((names, words[3], root + words[4].replace("\\040", " ")))
+    return found
 
 
 def groups(pid: int | str, proc: str = "/proc") -> dict[str, str]:

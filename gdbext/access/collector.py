@@ -153,6 +153,8 @@ class Collection:
             self.partial.append("Python: " + error)
         if self.stop.torn:
             self.partial.append(self.stop.torn)
+        if self.held_by:
+            self.partial.append(f"{ptrace.stopper(min(self.held_by))}, holds it: it was read as it stands, without being stopped")
         self._add_afterwards()
         self._add_read_only(copy.maps)
         self._add_blocked()

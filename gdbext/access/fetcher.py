@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-import sys
 import threading
 import time
 
@@ -96,5 +95,6 @@ def serve(channel: helpers.Channel) -> None:
         channel.send(found if len(found) == size else b"")
 
 
-if __name__ == "__main__":
-    sys.exit(helpers.main(serve))
+def main() -> int:
+    """The process, started as a module."""
+    return helpers.run(serve)

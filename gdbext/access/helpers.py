@@ -149,8 +149,8 @@ def _forked(serve: Callable[[Channel], None], theirs: socket.socket) -> int:
         os._exit(0)
 
 
-def main(serve: Callable[[Channel], None]) -> int:
-    """The process that was started as a module: `serve`s the socket that is its standard input."""
+def run(serve: Callable[[Channel], None]) -> int:
+    """The process that was started as a module's `main`: `serve`s the socket that is its standard input."""
     ptrace.end_with_parent(int(sys.argv[1]))
     room.first_to_go()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

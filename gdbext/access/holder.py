@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -44,10 +43,12 @@ class Held:
 
 
 class Holder:
-    """Threads of other processes that stand still, one process at a time. `cpu`: seconds of it, once it was ended."""
+    """Threads of other processes that stand still, one process at a time. `pid` of the one that does it, `cpu`: seconds of it, once
+    it was ended."""
 
     def __init__(self) -> None:
         self._helper = helpers.Helper(MODULE, serve)
+        self.pid = self._helper.pid
 
     @property
     def cpu(self) -> float:
@@ -169,5 +170,6 @@ def serve(channel: helpers.Channel) -> None:
     _Requests(channel).serve()
 
 
-if __name__ == "__main__":
-    sys.exit(helpers.main(serve))
+def main() -> int:
+    """The process, started as a module."""
+    return helpers.run(serve)

@@ -144,10 +144,11 @@ def lasting_stops(pids: Iterable[int]) -> dict[int, dict[str, Any]]:
 def stopped_by(pids: Iterable[int]) -> dict[int, str]:
     """{pid: who has stopped it, in words} of the processes that are stopped for longer (`lasting_stops`): "a signal", "process 17
     (gdb), which traces it"."""
-    return {pid: _stopper(s["tracer"]) for pid, s in lasting_stops(pids).items()}
+    return {pid: stopper(s["tracer"]) for pid, s in lasting_stops(pids).items()}
 
 
-def _stopper(tracer: int) -> str:
+def stopper(tracer: int) -> str:
+    """Who has stopped a process that `tracer` traces, or nobody (0), in words."""
     if not tracer:
         return "a signal"
     try:
