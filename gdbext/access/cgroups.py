@@ -52,19 +52,42 @@ def groups(pid: int | str, proc: str = "/proc") -> dict[str, str]:
 
 
 def folders(pid: int | str, controller: str, proc: str = "/proc", root: str = "") -> list[str]:
-    """The folders of a process's group and of those above it that are mounted here, the innermost first: version 2's where it has
-    the controller's files too; [] where none can be seen."""
-    found, mine = [], groups(pid, proc)
-    for name in {controller, V2}:
-        for names, top, point in _mounts(proc, root):
-            path = mine.get(name)
-            if name not in names or path is None or "/.." in path:
-                continue  # outside of our own cgroup namespace
-            inside = os.path.relpath(path, top) if path == top or path.startswith(top.rstrip("/") + "/") else "."
-            parts = [] if inside == "." else inside.split("/")
-            chain = [os.path.join(point, *parts[:n]) for n in range(len(parts), -1, -1)]
-            found += [folder for folder in chain if os.path.isdir(folder) and folder not in found]
+    """The folders of a process's group and of those above it that are mounted here, the innermost first: of version 1's hierarchy of
+    the controller and of version 2's; [] where none can be seen."""
+    mine, found = groups(pid, proc), []
+    for name in (controller, V2):
+        if name in mine:
+            found += _folders_in(name, mine[name], proc, root)
     return found
+
+
+def _folders_in(name: str, path: str, proc: str = "/proc", root: str = "") -> list[str]:
+    """The folder of a group of one hierarchy, and those above it."""
+    found: list[str] = []
+    for names, top, point in _mounts(proc, root):
+        if name not in names or "/.." in path:
+            continue  # outside of our own cgroup namespace
+        inside = os.path.relpath(path, top) if path == top or path.startswith(top.rstrip("/") + "/") else "."
+        parts = [] if inside == "." else inside.split("/")
+        chain = [os.path.join(point, *parts[:n]) for n in range(len(parts), -1, -1)]
+        found += [folder for folder in chain if os.path.isdir(folder) and folder not in found]
+    return found
+
+
+def move_to(pid: int) -> str:
+    """Moves this process into the groups of another one, of those by which containers and sessions are ended. -> '' where it is in
+    them now, else the first of its own in which it stays."""
+    theirs, stays = groups(pid), ""
+    for name in MOVED:
+        mine = groups("self").get(name)
+        if mine is None or theirs.get(name, mine) == mine:
+            continue
+        for folder in _folders_in(name, theirs[name])[:1]:
+            with contextlib.suppress(OSError), open(f"{folder}/cgroup.procs", "w") as f:
+                f.write("0")
+        if groups("self").get(name) != theirs[name]:
+            stays = stays or mine
+    return stays
 
 
 def own_folders(controller: str, proc: str = "/proc", root: str = "") -> list[str]:
