@@ -124,7 +124,8 @@ class LlmAttach(Command):
             ]
         }
         several = len(attach.attached()) > 1
-        return Answer(data, lambda style: _attached_text(done, several, style), partial)
+        data["confined"] = attach.confined()
+        return Answer(data, lambda style: "\n".join(filter(None, [_attached_text(done, several, style), data["confined"]])), partial)
 
 
 def _attached_text(done, several, style):

@@ -60,7 +60,7 @@ ANSWER = {  # what is read of an answer of `llm-stacks -json`
         }
     ],
     "failed": [{"label": _TEXT, "pid": _NUMBER, "reason": str}],
-    "pauses": [{"pid": int, "seconds": (int, float)}],
+    "pauses": [{"pid": int, "seconds": (int, float), "woken?": int}],
     "ranks_total": int,
     "partial?": [str],
 }

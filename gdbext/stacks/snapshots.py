@@ -8,11 +8,11 @@ from __future__ import annotations
 import collections
 import os
 import re
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 from ..access import elf
 from ..access.collect import Running
+from ..access.room import nameless_file
 from ..access.snapshot import CoreFileTarget, is_snapshot
 from ..errors import GdbextError
 from ..render.files import Draft
@@ -30,12 +30,14 @@ TIMEOUT = 600  # seconds for one collector on a machine at full load; the proces
 
 class ProcessSnapshot:
     """One process: `label` ('' for a pid without one), `pid`, `rank` (the `Rank`, or None), `target` (None when it failed:
-    `reason` says why), `pauses`: seconds it stood still, `partial`: what is missing in the copy."""
+    `reason` says why), `pauses`: seconds it stood still, `woken`: how many threads slept and were stopped all the same, `partial`:
+    what is missing in the copy."""
 
     def __init__(self, label: str, pid: int | None, rank: Any = None) -> None:
         self.label, self.pid, self.rank = label, pid, rank
         self.target: Any = None
         self.pauses: list[float] = []
+        self.woken = 0
         self.partial: list[str] = []
         self.reason, self.file, self.bytes = "", "", 0
 
@@ -75,7 +77,7 @@ def file_name(snap: ProcessSnapshot) -> str:
 
 def pauses(taken: Sequence[ProcessSnapshot]) -> list[dict[str, Any]]:
     """The JSON field `pauses`."""
-    return [{"pid": snap.pid, "seconds": sum(snap.pauses)} for snap in taken if snap.pauses]
+    return [{"pid": snap.pid, "seconds": sum(snap.pauses), "woken": snap.woken} for snap in taken if snap.pauses]
 
 
 def failed(taken: Sequence[ProcessSnapshot]) -> list[dict[str, Any]]:
@@ -113,7 +115,11 @@ def collect(
                 known = held.pop(pid) if held is not None else None
                 try:
                     file: Any = (
-                        known[1] if known is not None else _nameless() if paths is None else _draft(paths[number], force, folders)
+                        known[1]
+                        if known is not None
+                        else nameless_file()
+                        if paths is None
+                        else _draft(paths[number], force, folders)
                     )
                 except GdbextError as e:
                     snap.reason = str(e)
@@ -129,6 +135,7 @@ def collect(
             try:
                 result = work.finish(seconds)
                 snap.pauses, snap.partial, snap.file, snap.bytes = result.pauses, result.partial, result.file, result.bytes
+                snap.woken = result.woken
                 if isinstance(file, Draft):
                     snap.file, snap.target = file.keep(), True
                 else:
@@ -149,11 +156,6 @@ def _draft(path: str, force: bool, folders: bool) -> Draft:
     return Draft(path, "-o", force, mode=0o600, may_replace=is_snapshot, folders=folders)
 
 
-def _nameless() -> Any:
-    """A file for memory, which holds secrets: without a name it is gone with the last who has it open, however that one ends."""
-    return tempfile.TemporaryFile(prefix="gdbext-")
-
-
 class Held:
     """Collectors that learn what they will copy, of processes that are only watched meanwhile, and wait to be told to. `words` as
     for `take_snapshots`."""
@@ -162,7 +164,7 @@ class Held:
         self._waiting: dict[int, tuple[Running, Any]] = {}
         for snap in taken[:MOST_HELD]:
             if snap.pid is not None:
-                file = _nameless()
+                file = nameless_file()
                 self._waiting[snap.pid] = Running(snap.pid, file.fileno(), READER, snap.label, words, held=True), file
 
     def pop(self, pid: int) -> tuple[Running, Any] | None:
