@@ -2,6 +2,10 @@
 
 GDBEXT_TEST_PYTHON        the interpreter of the tests' environment
 GDBEXT_TEST_TORCH_PYTHON  one that has torch and vLLM
+GDBEXT_TEST_GPU_PYTHON    one that has vLLM or SGLang for the GPU that is here; without it tests/gpu takes their kit
+GDBEXT_TEST_GPU_KIT       the folder of that kit (scripts/get-gpu-kit), default .gpu-kit
+GDBEXT_TEST_GPU_LOGS      a folder for the output of engines on a GPU
+GDBEXT_TEST_RESULTS       a file that gets a line of JSON for each test of tests/gpu as soon as it ended
 GDBEXT_TEST_GDB           gdbs with Python, ':' between them, the default first
 GDBEXT_TEST_PYTHONS       interpreters 3.9 to the newest here, one of each minor, ':' between them
 GDBEXT_DATA               where gdbext keeps the wheels for gdb's Python

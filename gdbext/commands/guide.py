@@ -11,6 +11,11 @@ GUIDE = {
     R1 has not come to it: R1 thread 27543 (MainThread) stands in <module> (train.py:12), 0 % of a processor
   victims: R0, R2
   stood still: R0 25.62 ms, R1 16.72 ms, R2 6.67 ms; all run on
+On GPUs the rank that is missing may wait on the host; vLLM with two ranks, one of which left out an all-reduce (H200):
+  culprit: TP1 12261 MainThread
+    TP0 waits for its device: cuEventSynchronize (libcuda.so.580.159.04)
+    NCCL communicator 0x5e69fd93298692ca: collectives counted in memory (AllReduce): TP0 has begun 2602, TP1 has begun 2601
+  llm guide kernel             the GPU's side of it, in cuda-gdb
   llm-stacks all               equal stacks folded: the rank that is elsewhere stands alone
   llm-bt -all -on TP1          Python frames of the odd one out; attached (llm-attach TP1), native and kernel frames too
   llm-locks                    who waits for whom: GIL, pthread and Python locks; a cycle as one sentence
@@ -46,6 +51,26 @@ Still running:                 pycatch -uncaught   stops at the last frame that 
   (gdb) continue
   pycatch 1: KeyError: 'missing' in caught_by_nobody at /srv/serve.py:173, thread 28111 "Thread-1 (threa", hit 1
 A CUDA core:                   llm-gpucore FILE   without a GPU""",
+    "kernel": """A kernel: which one runs, what it was given, which block has my request, one that does not end or is at fault.
+  llm-hang all                 "kernel": a rank waits for its device, and nothing moves; what runs there cuda-gdb alone sees
+  kernel: a device kernel does not end
+  culprit: EngineCore-9289 9289 MainThread
+    EngineCore-9289 waits for its device: cuEventSynchronize (libcuda.so.580.159.04)
+In cuda-gdb of the driver's release, attached (llm-attach PID), of the same vLLM on a H200:
+  llm-bt                       the kernels on the device before the frames of the host; info cuda kernels
+  *      0      -   0 407820 Active … (1,1,1)  (1,1,1) at::cuda::(anonymous namespace)::spin_kernel()
+  llm-break -host paged-attention   stops before the launch; llm-launch says what the kernel was given, and what of it is whose
+  key_cache_ptr  bf16*  0x7fe2ec000000  KV cache, EngineCore layer 2, k, block 0, slot 0, head 0
+  query_ptr      bf16*  0x7fe3469ea800  [4, 8, 128] bfloat16 on cuda:0, local q of unified_attention
+  llm-break kernel_unified_attention   stops in it, on the device
+  llm-focus -seq 1 -head 3     the block that serves them: blockIdx (1, 1, 0) here
+    x = query_start_loc[1] / 8 + 1 + row block 0 = 1 / 8 + 1 + 0 = 1
+    y = KV head = head / 2 = 1
+  llm-step instruction         one step of the warp in focus; kv-block: to the next block of the cache
+A fault:                       llm-gpucore -setup names the variables to start with; the driver then writes a core
+  llm-gpucore gpucore.1320     read without a GPU; 248 MB, "Warp Illegal Address" in kernel_unified_attention, block (0, 2, 0)
+cuda-gdb 13.0's own detach ended one in five processes that launched kernels, also without gdbext: attach where that may happen.
+CUDA graphs pass no launch: what they hide is said. AMD: rocgdb was never tried; of kernels there gdbext knows nothing.""",
     "nan": """NaN, infinities, "!!!!" as output.
   llm-attach TP0               the rank that samples; llm-attach all for every rank
   llm-break nan                stops before sampling when logits hold NaN or an infinity, in the step where it happens first

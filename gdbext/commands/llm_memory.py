@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import json
+
 from ..access.retry import retry_reading
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape, size, table
-from ..session.command import Answer, Command
+from ..session.command import Answer, Command, Option
 from ..session.process_selection import resolve_processes
 
 census, resident, runtimes = lazy_module("torch.census"), lazy_module("heap.resident"), lazy_module("cpython.runtime")
-cuda_allocator = lazy_module("torch.cuda_allocator")
+cuda_allocator, cuda_blocks, cuda_owners = (
+    lazy_module("torch.cuda_allocator"),
+    lazy_module("torch.cuda_blocks"),
+    lazy_module("torch.cuda_owners"),
+)
+kv_view, files = lazy_module("engines.kv_view"), lazy_module("render.files")
+OWNERS = {  # what a part of a GPU's reserved memory is called in text, and what is said of it
+    "parameter": ("parameters", ""),
+    "kv-cache": ("KV caches", ""),
+    "private-pool": ("private pool {}", "of CUDA graphs or torch.cuda.MemPool"),
+    "tensor": ("other tensors", ""),
+    "untracked": ("no live Python tensor", "C++ holds it, or a tensor that could not be read"),
+    "pending": ("freed, waits for an event", ""),
+    "private-pool-free": ("private pool {}, free", "no other pool gets it"),
+    "split": ("free pieces", "in segments with blocks in use: what fragmentation keeps; the largest is {}"),
+    "free": ("free segments", "torch.cuda.empty_cache() gives them back"),
+}
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,35 +64,62 @@ class LlmMemory(Command):
     another allocator (cudaMallocAsync, one of the engine's own) is named. torch's CPU allocator keeps no counters.
 
         GPU 0: 218.3 MiB allocated (peak 293.7 MiB), 322.0 MiB reserved (peak 322.0 MiB) in 20 segments;
-        0 retries, 0 out of memory"""
+        0 retries, 0 out of memory
+          parameters                      120.0 MiB   37 %
+          KV caches                        64.0 MiB   20 %
+          private pool 0,1                 24.0 MiB    7 %  of CUDA graphs or torch.cuda.MemPool
+          free pieces                      29.7 MiB    9 %  in segments with blocks in use: what fragmentation keeps
+          free segments                    84.3 MiB   26 %  torch.cuda.empty_cache() gives them back
+
+    The lines below a GPU tell its reserved bytes apart, by the allocator's own blocks and the live Python tensors in them; they
+    add up. What NCCL, cuBLAS and the driver allocate themselves torch does not know: it is in no line.
+
+    -o FILE writes the blocks of one process as JSON in the structure of torch.cuda.memory._snapshot(), each with its owner; no
+    pickle. torch draws it, on any machine: python3 -c "import json, torch.cuda._memory_viz as v;
+    print(v.segment_plot(json.load(open('FILE'))))" > FILE.html"""
 
     name = "llm-memory"
     group = "ranks"
     operand = "[WHAT...]"
     completion = "what"
+    options = (
+        Option("o", "str", "write the GPUs' blocks as torch.cuda.memory._snapshot() has them", metavar="FILE", for_agents=False),
+        Option("force", help="-o replaces a file that is there", for_agents=False),
+    )
     takes_target = False
     standalone = True
 
     def run(self, session: Session, args: Args) -> Answer:
-        ranks, partial, failed = [], [], []
+        ranks, partial, failed, snapshots = [], [], [], []
+        if args.o:
+            files.refuse_existing(args.o, "-o", args.force)
         for one in resolve_processes(session, args.operand_text):
             target = session.open(one)
             label = getattr(one, "label", "") or str(target.pid or one)
             try:
-                row, why = _rank(session, target, label)
+                row, why, snapshot = _rank(session, target, label)
             except GdbextError as e:
                 failed.append({"label": label, "pid": target.pid, "reason": str(e)})
                 continue
             ranks.append(row)
+            snapshots += [snapshot] if snapshot["segments"] else []
             partial += session.partial(target) + [f"{label}: {reason}" for reason in why]
         if not ranks:
             raise GdbextError(failed[0]["reason"])
         partial += [f"{f['label']}: {f['reason']}" for f in failed]
+        if args.o:
+            if len(snapshots) != 1:
+                why = "; ".join(partial) if not snapshots else "name one of them"
+                raise GdbextError(
+                    f"-o {args.o}: {len(snapshots)} processes have blocks of torch's CUDA allocator to write: {why}"
+                )
+            with files.writing(args.o, "-o", args.force) as f:
+                f.write(json.dumps(snapshots[0]).encode())
         return Answer({"ranks": ranks, "failed": failed}, lambda style: "\n".join(_text(r, style) for r in ranks), partial)
 
 
-def _rank(session: Session, target: Target, label: str) -> tuple[dict[str, Any], list[str]]:
-    """One rank's row, and why it is not whole."""
+def _rank(session: Session, target: Target, label: str) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
+    """One rank's row, why it is not whole, and its GPUs' blocks (cuda_blocks.snapshot)."""
     why: list[str] = []
     rt, found = None, []
     try:
@@ -86,12 +131,27 @@ def _rank(session: Session, target: Target, label: str) -> tuple[dict[str, Any],
     rss, parts = resident.parts(target, rt, found)
     gpu = sum({f.tensor.storage: f.tensor.storage_bytes or 0 for f in found if f.tensor.device.startswith("cuda")}.values())
     rows = [{"what": what, "bytes": count} for what, count in parts.items()]
-    row = {"label": escape(label), "pid": target.pid, "rss": rss, "parts": rows, "gpu_tensor_bytes": gpu, "cuda_allocator": []}
+    row = {"label": escape(label), "pid": target.pid, "rss": rss, "parts": rows, "gpu_tensor_bytes": gpu}
+    row.update(cuda_allocator=[], gpu_blocks=[])
+    snapshot: dict[str, Any] = {"segments": []}
     try:
         row["cuda_allocator"] = cuda_allocator.read(target, rt)
+        if row["cuda_allocator"]:
+            snapshot = cuda_blocks.snapshot(target, rt)
+            row["gpu_blocks"] = cuda_owners.name_owners(snapshot, found, _caches(target))
     except GdbextError as e:
         why.append(escape(str(e)))
-    return row, why
+    return row, why, snapshot
+
+
+def _caches(target: Target) -> list[int]:
+    """Addresses of the storages of the KV cache that this process holds; [] where it has none that can be read."""
+    try:
+        workers = kv_view.View(target).workers()
+    except GdbextError:
+        return []
+    parts = [part for worker in workers for layer in worker.layers for part in layer.parts]
+    return [part.tensor.storage_data for part in parts if part.tensor is not None]
 
 
 def _tensors(rt: Runtime) -> tuple[list[Found], list[str]]:
@@ -109,7 +169,19 @@ def _text(rank: dict[str, Any], style: Style) -> str:
     ]
     if rank["gpu_tensor_bytes"]:
         lines.append(f"  tensors on GPUs: {size(rank['gpu_tensor_bytes'])}")
-    return "\n".join(lines + [_gpu_text(g) for g in rank["cuda_allocator"]])
+    for gpu in rank["cuda_allocator"]:
+        lines += [_gpu_text(gpu), *(_blocks_text(b, style) for b in rank["gpu_blocks"] if b["device"] == gpu["device"])]
+    return "\n".join(lines)
+
+
+def _blocks_text(gpu: dict[str, Any], style: Style) -> str:
+    cells = []
+    for part in gpu["parts"]:
+        name, note = OWNERS[part["owner"]]
+        share = f"{100 * part['bytes'] / gpu['reserved_bytes']:.0f} %"
+        pool = ",".join(map(str, part["pool"] or ()))
+        cells.append(["    " + name.format(pool), size(part["bytes"]), share, note.format(size(gpu["largest_split_bytes"]))])
+    return str(table(cells, ["    part", "bytes", "", " "], style, right=("bytes", "")))
 
 
 def _gpu_text(gpu: dict[str, int]) -> str:

@@ -43,17 +43,24 @@ def read(target: Target, rt: Runtime | None = None) -> list[dict[str, int]]:
 
     [] for a process without libc10_cuda, or in which CUDA was not initialised. `LayoutError` for an allocator whose layout is not
     known: another torch, another machine, cudaMallocAsync, an allocator of the engine's own."""
+    row, devices = devices_of(target, rt)
+    return [of_device(target, row, number, device) for number, device in devices]
+
+
+def devices_of(target: Target, rt: Runtime | None = None) -> tuple[dict[str, Any], list[tuple[int, int]]]:
+    """(torch's row of the table, `[(number, address of its DeviceCachingAllocator)]`) of the CUDA devices that the allocator
+    has been set up for; errors and none as for `read`."""
     library = next((m for m in target.modules() if m.name.startswith("libc10_cuda.so")), None)
     if library is None:
-        return []
+        return {}, []
     if target.arch != "x86-64":
-        raise LayoutError(f"the counters of torch's CUDA allocator are known for x86-64, not for {target.arch}")
+        raise LayoutError(f"torch's CUDA allocator is known for x86-64, not for {target.arch}")
     at = library.symbol(SYMBOL)
     if at is None:
         raise LayoutError(f"{library.name} does not export the CUDA allocator in force (torch before 2.0?)")
     allocator = target.u64(at)
     if not allocator:
-        return []
+        return {}, []
     (kind, *_), _ = rtti.class_hierarchy(target, allocator)
     if kind != NATIVE:
         raise LayoutError(f"the CUDA allocator in force is {kind}, which keeps its counters in a way that is not known")
@@ -63,19 +70,22 @@ def read(target: Target, rt: Runtime | None = None) -> list[dict[str, int]]:
         raise LayoutError(
             f"torch {version}: where its CUDA allocator keeps its counters is not known; see scripts/make-torch-allocator-layouts"
         )
-    return [_device(target, row, number, device) for number, device in _devices(target, row, allocator) if device]
+    return row, devices_at(target, row, allocator)
 
 
-def _devices(target, row, allocator):
-    """`[(number, address of its DeviceCachingAllocator or 0)]`: std::vector<std::unique_ptr<DeviceCachingAllocator>>."""
+def devices_at(target: Target, row: dict[str, Any], allocator: int) -> list[tuple[int, int]]:
+    """`[(number, address of its DeviceCachingAllocator)]` of those that are set up, in torch's own allocator at `allocator`:
+    std::vector<std::unique_ptr<DeviceCachingAllocator>>."""
     begin, end, room = struct.unpack("<3Q", target.read(allocator + row["NativeCachingAllocator"]["device_allocator"], 24))
     count, rest = divmod(end - begin, 8)
     if rest or not 0 <= count <= MAX_DEVICES or room < end or begin % 8:
         raise LayoutError("torch's CUDA allocator does not have the layout that the table gives for its release")
-    return list(enumerate(struct.unpack(f"<{count}Q", target.read(begin, 8 * count)))) if count else []
+    words = struct.unpack(f"<{count}Q", target.read(begin, 8 * count)) if count else ()
+    return [(number, device) for number, device in enumerate(words) if device]
 
 
-def _device(target, row, number, device):
+def of_device(target: Target, row: dict[str, Any], number: int, device: int) -> dict[str, int]:
+    """The counters of the device whose DeviceCachingAllocator is at `device`, a row of `read`."""
     fields, stat = row["DeviceStats"], row["Stat"]
     for _ in range(TRIES):
         blob = target.read(device + row["DeviceCachingAllocator"]["stats"], fields["sizeof"])

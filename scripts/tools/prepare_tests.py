@@ -14,6 +14,7 @@ import subprocess
 from . import arm64, get_gdbs, get_releases
 from .engines import START
 from .environments import cache_folder, environment, locked
+from .gpu_kit import needs
 from .say import Failed, run_logged, say
 from .system import find_pythons, need_gdb
 
@@ -45,6 +46,8 @@ class Prepared:
                 self._optional(name, lambda name=name: environment(name))
             self._cuda()
             self.missing.update(get_releases.fetch_all())
+        if part == "gpu":
+            self.missing.update(needs.missing())
         if part == "engines":
             for name in START:
                 environment(name)

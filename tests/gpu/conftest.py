@@ -1,42 +1,47 @@
-"""For tests on real hardware: an NVIDIA GPU with its driver, the cuda-gdb and nvcc of its own toolkit. Where one is missing every
-test here is skipped, with what is missing as the reason."""
+"""For tests on real hardware: an NVIDIA GPU with its driver, the cuda-gdb and nvcc of its own toolkit. Where one is missing, a
+test that needs it is skipped, with what is missing as the reason. Engines come from GDBEXT_TEST_GPU_PYTHON, an interpreter that
+has them, or from the kit of scripts/get-gpu-kit."""
 
 import contextlib
 import functools
-import glob
 import json
 import os
-import shutil
 import subprocess
 
 import pytest
-from harness.gdb_run import fetched, run_gdb
+from harness.gdb_run import run_gdb
+from harness.gpu_engine import engine_at_work
 from harness.subjects import spawned
-
-
-def _tool(name):
-    """A tool of the machine's own toolkit: on the PATH, else the newest under /usr/local."""
-    return shutil.which(name) or next(iter(sorted(glob.glob(f"/usr/local/cuda*/bin/{name}"), reverse=True)), None)
-
-
-def missing():
-    """Why nothing can be tested here, '' where everything can."""
-    if not glob.glob("/dev/nvidia[0-9]*"):
-        return "no NVIDIA GPU: there is no /dev/nvidia0"
-    if not glob.glob("/proc/driver/nvidia/version"):
-        return "an NVIDIA GPU without its driver"
-    if not _tool("cuda-gdb"):
-        return "an NVIDIA GPU, but no cuda-gdb: install the CUDA toolkit"
-    if not (_tool("nvcc") or fetched("nvcc", "bin", "nvcc")):
-        return "an NVIDIA GPU, but no nvcc: run scripts/get-cuda nvcc"
-    return ""
+from tools.gpu_kit import needs
 
 
 def pytest_collection_modifyitems(items):
-    why = missing()
+    """Tests of a module with an engine run in one process of pytest-xdist (`--dist loadgroup`)."""
+    why = needs.gpu()
     for item in items:  # of the whole session, other folders' too
-        if why and os.path.dirname(str(item.fspath)) == os.path.dirname(os.path.abspath(__file__)):
+        if os.path.dirname(str(item.fspath)) != os.path.dirname(os.path.abspath(__file__)):
+            continue
+        if why:
             item.add_marker(pytest.mark.skip(reason=why))
+        if "engine" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
+def _tool(name):
+    found = needs.tool(name)
+    if not found:
+        pytest.skip(f"no {name}: {needs.missing().get(name) or 'install the CUDA toolkit'}")
+    return found
+
+
+def pytest_runtest_logreport(report):
+    """A line of GDBEXT_TEST_RESULTS for each test, as soon as it is known: a run may be cut off."""
+    path = os.environ.get("GDBEXT_TEST_RESULTS")
+    if path and "PYTEST_XDIST_WORKER" not in os.environ and (report.when == "call" or report.outcome != "passed"):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
+        row = {"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 1), "why": why[-4000:]}
+        with open(path, "a") as f:
+            f.write(json.dumps(row) + "\n")
 
 
 @pytest.fixture
@@ -52,7 +57,7 @@ SOURCE = os.path.join(SUBJECTS, "paged.cu")
 def build(folder, arch="native"):
     """subjects/paged.cu, compiled for this GPU: {"debug": with device debug information, "shared", "static", "stripped",
     "static-stripped": with none}."""
-    nvcc = _tool("nvcc") or fetched("nvcc", "bin", "nvcc")
+    nvcc = _tool("nvcc")
     home = os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))
     libraries = [
         at
@@ -97,8 +102,33 @@ def standing(cuda_python):
     """-> function: a subject's name and arguments -> context of (Popen, its truth) once it has said that"""
 
     @contextlib.contextmanager
-    def start(name, *arguments):
-        with spawned([cuda_python, os.path.join(SUBJECTS, name), *arguments], ready="{") as process:
+    def start(name, *arguments, **more):
+        with spawned([cuda_python, os.path.join(SUBJECTS, name), *arguments], ready="{", **more) as process:
             yield process, json.loads(process.said)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def vllm_on_gpu():
+    """-> function: options of serve_gpu.py, `fault`, `env` -> context of a vLLM at work, a `GpuEngine`"""
+    return functools.partial(engine_at_work, "vllm")
+
+
+@pytest.fixture(scope="session")
+def sglang_on_gpu():
+    """The same of SGLang."""
+    return functools.partial(engine_at_work, "sglang")
+
+
+@pytest.fixture
+def two_ranks_on_one_gpu(standing):
+    """-> function: how (of two_ranks.py) -> context of [pid of rank 0, of rank 1]"""
+
+    @contextlib.contextmanager
+    def start(how):
+        with standing("two_ranks.py", how, start_new_session=True) as (_, truth):
+            assert all(truth["pids"]), "a rank ended before its third all-reduce"
+            yield truth["pids"]
 
     return start

@@ -58,6 +58,20 @@ def test_the_allocators_counters_are_memory_stats(standing):
     assert gpu == wanted and len(gpu) == 12 and gpu["allocated_bytes"] > 160 << 20
 
 
+def test_the_allocators_blocks_are_its_snapshot(standing, tmp_path):
+    with standing("cuda_tensors.py", "rest") as (process, truth):
+        answer(f"llm-memory {process.pid} -o {tmp_path}/gpu.json -json")
+    segments = json.loads((tmp_path / "gpu.json").read_text())["segments"]
+    for ours, theirs in zip(segments, sorted(truth["segments"], key=lambda s: s["address"])):
+        assert {k: theirs.get(k, v) for k, v in ours.items() if k != "blocks"} == {k: v for k, v in ours.items() if k != "blocks"}
+        assert [
+            {k: b.get(k, v) for k, v in mine.items() if k != "owner"} for mine, b in zip(ours["blocks"], theirs["blocks"])
+        ] == [{k: v for k, v in mine.items() if k != "owner"} for mine in ours["blocks"]]
+        assert len(ours["blocks"]) == len(theirs["blocks"])
+    assert len(segments) == len(truth["segments"]) > 3
+    assert "parameter" in {b["owner"] for s in segments for b in s["blocks"]}
+
+
 VERDICTS = {"sync": "kernel", "item": "kernel", "stream": "kernel", "event": "kernel", "launching": "busy", "rest": "idle"}
 
 

@@ -1,6 +1,7 @@
 // Where torch's CUDA caching allocator keeps its counters, measured: it runs the allocator of a real libc10_cuda on a stand-in
 // of the CUDA runtime (cudart.c), asks it for its counters, and looks for them in the allocator's own memory.
-// Prints one line of JSON: offsets in DeviceStats from the header, the other two as they were found.
+// Prints a line of JSON: offsets in DeviceStats from the header, the others as they were found; and a second one, what snapshot() says,
+// with the address of the allocator. Then it waits for its input.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+extern int gdbext_device;
 namespace alloc = c10::cuda::CUDACachingAllocator;
 using Stats = std::decay_t<decltype(alloc::getDeviceStats(0))>;
 constexpr int kDevices = 3;
@@ -18,6 +20,8 @@ static bool look(uint64_t at, void *into, size_t bytes) {  // no fault where not
   iovec here{into, bytes}, there{reinterpret_cast<void *>(at), bytes};
   return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
 }
+
+#include "blocks.h"
 
 static bool same(uint64_t at, const void *want, size_t bytes) {
   std::vector<char> got(bytes);
@@ -36,7 +40,6 @@ int main() {
   alloc::init(kDevices);
   auto *allocator = alloc::get();
   for (int device = 0; device < kDevices; device++) {
-    extern int gdbext_device;
     gdbext_device = device;
     std::vector<void *> kept;
     for (int i = 0; i < 40 + device; i++) kept.push_back(allocator->raw_alloc(1000 + 300000 * i));
@@ -56,7 +59,9 @@ int main() {
     }
   }
   if (found != 1) return fprintf(stderr, "the counters were found %d times in the allocator\n", found), 1;
-  printf("{\"NativeCachingAllocator\": {\"device_allocator\": %zu}, \"DeviceCachingAllocator\": {\"stats\": %zu}, ", vector_at, stats_at);
+  printf("{\"NativeCachingAllocator\": {\"device_allocator\": %zu}, \"DeviceCachingAllocator\": {\"stats\": %zu, ", vector_at, stats_at);
+  gdbext_device = 1;
+  blocks::measure(blocks::word(blocks::word(object + vector_at) + 8), 1);
   printf("\"DeviceStats\": {");
   FIELD(allocation), FIELD(segment), FIELD(active), FIELD(inactive_split), FIELD(allocated_bytes), FIELD(reserved_bytes);
   FIELD(active_bytes), FIELD(inactive_split_bytes), FIELD(requested_bytes), FIELD(num_alloc_retries), FIELD(num_ooms);
@@ -64,6 +69,8 @@ int main() {
   using Stat = std::decay_t<decltype(Stats().allocation[0])>;
   printf("\"Stat\": {\"current\": %zu, \"peak\": %zu, \"allocated\": %zu, \"freed\": %zu, \"sizeof\": %zu}}\n", offsetof(Stat, current),
          offsetof(Stat, peak), offsetof(Stat, allocated), offsetof(Stat, freed), sizeof(Stat));
+  blocks::tell(kDevices);
   fflush(stdout);
+  getchar();  // somebody reads all that from outside
   _exit(0);  // the runtime is no real one: nothing to shut down
 }

@@ -27,7 +27,7 @@ junk = [torch.empty(1 << 18, device="cuda") for _ in range(10)]
 del junk[3:7]
 shown = {name: repr(globals()[name]) for name in ("t", "half", "bf", "f8", "ints", "flags", "part", "bad", "weight")}
 torch.cuda.synchronize()
-stats = torch.cuda.memory_stats()
+stats, segments = torch.cuda.memory_stats(), torch.cuda.memory_snapshot()
 
 
 def wait():
@@ -35,7 +35,7 @@ def wait():
     if how not in ("rest", "launching"):
         torch.cuda._sleep(1 << 40)
         event.record()
-    print(json.dumps({"pid": os.getpid(), "shown": shown, "stats": stats}), flush=True)
+    print(json.dumps({"pid": os.getpid(), "shown": shown, "stats": stats, "segments": segments}), flush=True)
     if how == "sync":
         torch.cuda.synchronize()
     elif how == "item":

@@ -1,0 +1,37 @@
+"""What tests/gpu starts its engines with, on vLLM for CPUs: the engine answers, its processes say what is true, the fault
+happens."""
+
+import pytest
+from harness.answers import answer
+from harness.gpu_engine import engine_at_work
+
+
+@pytest.fixture(scope="module")
+def engine(torch_python):
+    environ = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+    with engine_at_work(
+        "vllm", "--backend", "CPU", "--layers", "1", "--answer", "1500", fault="table", env=environ, python=torch_python
+    ) as running:
+        yield running
+
+
+def test_the_engine_answers_and_its_processes_say_what_they_have(engine):
+    assert engine.goes_on()
+    truths = engine.truths()
+    kinds = [{"scheduler", "runner"} & set(truth) for truth in truths.values()]
+    assert sorted(map(sorted, kinds)) == [[], ["runner"], ["scheduler"]], truths  # on a CPU the worker is a process of its own
+    pid, truth = engine.one("scheduler")
+    assert len(truth["scheduler"]["running"]) == 4 and truth["scheduler"]["total"] > truth["scheduler"]["free"] > 0
+    worker = engine.one("runner")[1]["runner"]
+    assert len(worker["requests"]) == 4 and not worker["v2"]
+    assert answer(f"llm-kv -on {pid} -json")["num_blocks"] == truth["scheduler"]["total"]
+
+
+def test_the_fault_happens_and_is_found(engine):
+    pid, _ = engine.one("scheduler")
+    engine.fall(lasting=True)
+    for _ in range(5):  # of a process that runs, a worker's frames may not be found
+        found = answer(f"llm-kv check -ranks -on {pid} -json")
+        if found["partial"] == ["unstopped"]:
+            break
+    assert "worker-table" in {v["rule"] for v in found["violations"]}, found
