@@ -1,4 +1,5 @@
-"""The door: `source gdbext/init.py` in gdb or cuda-gdb adds the pack's commands. Loads nothing heavy, changes no setting."""
+# The door: `source gdbext/init.py` in gdb or cuda-gdb adds the pack's commands. Loads nothing heavy, changes no setting.
+python = "a gdb that was built without Python takes this line for its command, and says that it has none"
 
 import os
 import sys

@@ -1,5 +1,5 @@
 # For cuda-gdb. Opt in, in ~/.cuda-gdbinit: source /path/to/gdbinit.d/cuda.gdb   In a gdb that is none it says so in one line and sets nothing.
-# Every line was accepted by cuda-gdb 11.8; one that another release does not know is skipped and named. What it does with a GPU was not tried here.
+# Every line was accepted by cuda-gdb 11.8, all but software_preemption by 13.0; one that a release does not know is skipped and named.
 # ($_streq is defined by gdb's Python part: void means a cuda-gdb without Python, where an unknown setting would end this file; it gets those that every
 # release has.)
 if $_isvoid($_streq)
@@ -18,7 +18,7 @@ _settings = (
     # No line for every kernel, context and module (gone in 13.4).
     "set cuda kernel_events none",
     "set cuda context_events off",
-    # Exceptions on the device are reported where they happen, as far as the hardware tells.
+    # Exceptions on the device are reported where they happen, as far as the hardware tells (gone in 13.0).
     "set cuda software_preemption auto",
     # A launch returns when its kernel has ended, so the failing kernel is the one on the stack. Slow; takes effect with the next run.
     # "set cuda launch_blocking on",

@@ -11,13 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING
 
 from .. import package
 from ..errors import GdbextError
-from . import collector, ptrace
+from . import collector, helpers, ptrace, room
 from .guard import find_python
 
 if TYPE_CHECKING:
@@ -27,12 +26,13 @@ MODULE = "gdbext.access.collector"
 
 
 class Result:
-    """One snapshot: `pid`, `file`, `bytes`; `pause`: seconds of all stops together; `pauses`: of each; `partial`: what is missing
-    and why; `threads`: count."""
+    """One snapshot of a process, by what its collector said: `file`, `bytes`; `pause`: seconds of all stops together; `pauses`: of
+    each; `woken`: how many threads slept and were stopped; `partial`: what is missing and why; `threads`: count."""
 
-    def __init__(self, pid: int, file: str, size: int, pauses: list[float], partial: list[str], threads: int) -> None:
-        self.pid, self.file, self.bytes, self.pauses, self.partial, self.threads = pid, file, size, pauses, partial, threads
-        self.pause = sum(pauses)
+    def __init__(self, pid: int, file: str, said: dict[str, Any]) -> None:
+        self.pid, self.file, self.bytes, self.pauses = pid, file, int(said["bytes"]), list(said["pauses"])
+        self.partial, self.threads, self.woken = list(said["partial"]), int(said["threads"]), int(said["woken"])
+        self.pause = sum(self.pauses)
 
 
 class Started:
@@ -54,9 +54,10 @@ class Started:
         return out, (err.strip().splitlines() or [f"exit status {self.process.returncode}"])[-1]
 
     def end(self) -> None:
-        """Kills it where it has not ended."""
+        """Kills it where it has not ended; one that waits for what does not come is left to the kernel."""
         self.process.kill()
-        self.process.communicate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.communicate(timeout=helpers.FAREWELL)
 
 
 class Forked:
@@ -72,6 +73,7 @@ class Forked:
         status = 1
         try:
             ptrace.end_with_parent(parent)  # nobody would read what it says; what it holds runs on
+            room.first_to_go()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             gc.disable()  # it ends in seconds: a collection would walk, and so copy, all that it was forked with
             os.dup2(write, 1)
@@ -97,8 +99,10 @@ class Forked:
     def end(self) -> None:
         """As `Started.end`."""
         if not self._reaped:
+            self._reaped = True
+            os.close(self._said)
             os.kill(self.pid, signal.SIGKILL)
-            self._reap()
+            helpers.reap(self.pid)
 
     def _reap(self) -> int:
         self._reaped = True
@@ -107,13 +111,12 @@ class Forked:
 
 
 class Running:
-    """A collector process at work on `pid`; `finish()` waits for it. `path`: the file to write, or a descriptor of an empty one;
-    `reader`, `words` and `heap`: as for `collector.take`; `held`: it only learns what to copy until `go()`."""
+    """A collector process at work on `pid`; `finish()` waits for it. `file`: the descriptor of the empty file to write; `reader`, `words` and `heap`: as for `collector.take`; `held`: it only learns what to copy until `go()`."""
 
     def __init__(
         self,
         pid: int,
-        path: str | int,
+        file: int,
         reader: str,
         label: str = "",
         words: Sequence[str] = (),
@@ -122,12 +125,12 @@ class Running:
         held: bool = False,
     ) -> None:
         self.pid = pid
-        self.path = f"/proc/self/fd/{path}" if isinstance(path, int) else os.path.abspath(path)
+        self.path = f"/proc/self/fd/{file}"
         line = [str(pid), "-o", self.path, "--label", label, "--reader", reader, "--heap", str(heap)]
         line += [f"--word={w}" for w in words]
         # gdb, and who else has threads, cannot be copied: a lock may be held in the copy for ever.
-        alone = "gdb" not in sys.modules and threading.active_count() == 1
-        given = [path] if isinstance(path, int) else []
+        alone = helpers.may_fork()
+        given = [file]
         self._go: socket.socket | None = None
         if held:
             self._go, until = socket.socketpair()  # unlike a pipe's, its end kills no gdb that writes to it (SIGPIPE)
@@ -170,11 +173,13 @@ class Running:
             raise GdbextError(f"process {self.pid}: the collector failed ({how}); the process runs on") from None
         if "error" in answer:
             raise GdbextError(answer["error"])
-        return Result(self.pid, self.path, answer["bytes"], answer["pauses"], answer["partial"], answer["threads"])
+        return Result(self.pid, self.path, answer)
 
 
 def collect(
     pid: int, path: str, reader: str, label: str = "", words: Sequence[str] = (), *, heap: int = 0, timeout: float = 60
 ) -> Result:
-    """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`."""
-    return Running(pid, path, reader, label, words, heap=heap).finish(timeout)
+    """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`; `path` is a file
+    for it, new or emptied."""
+    with open(path, "wb") as f:
+        return Running(pid, f.fileno(), reader, label, words, heap=heap).finish(timeout)

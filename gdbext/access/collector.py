@@ -4,15 +4,16 @@ A process of its own, one for each rank, never inside gdb: `python3 -m gdbext.ac
 collect.py starts. Stop, copy, resume, think: before the stop the reader runs on the running process, only to learn which pages it
 will want; during the stop registers, stacks and those pages are copied with few system calls and nothing is followed; after it
 the reader runs on the copy. Pages that it then misses are added and the stop is made again; the last round, on a process that
-changes too fast, walks during the stop, within a time limit. The threads are stopped without a signal (ptrace.py), so if the
-collector is killed at any moment every thread runs on.
+changes too fast, walks during the stop, within a time limit.
+
+A process of its own stops the threads, without a signal (holder.py), and lets them go after `LONGEST` seconds whatever becomes of
+the copy; if this one is killed at any moment every thread runs on. What is not in memory is not waited for in a stop, but copied
+afterwards; threads that sleep are left asleep where that can be done (sleepers.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import bisect
-import contextlib
 import importlib
 import json
 import os
@@ -22,13 +23,18 @@ import time
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError, NotFoundError
-from . import core_writer, identity, loaded, ptrace, remote_memory, resident, secrets
+from . import core_writer, identity, loaded, ptrace, remote_memory, resident, room, secrets
+from .holder import LONGEST, Holder, before_others
 from .model import PAGE, Mapping, Thread
+from .presence import Presence
 from .proc import ProcTarget, boot_id, parse_maps, process_clock, read_maps, read_proc
+from .ranges import Writable, joined, runs, stack_ranges
+from .room import text_size
+from .sleepers import Sleeper, Sleepers
 from .working_set import MAX_PAGES, Copy, Recorder
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable, Iterator, Sequence
+    from typing import Any, Callable, Sequence
 
     from .base import Target
 
@@ -37,34 +43,28 @@ if TYPE_CHECKING:
 
 ROUNDS = 3
 STARVED = 10  # more of them, while none of its threads stops in time
+TORN = 4  # more of them, while threads that were left asleep wake, or the copy takes longer than the process stands still
 PREFETCHES = 6  # before each of them at most
 WALK_LIMIT = 0.1  # seconds that the last round may follow pointers while the process stands still
 SHORT_WALK = 0.03  # who needs no longer for it is not stopped in between for what one more learning may have missed as well
-STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
-RED_ZONE = 128  # below it: System V ABI x86-64, 3.2.2
-MAX_RUN = 32 << 20  # bytes copied as one piece
 SPARE_DISK = 256 << 20  # bytes that a snapshot leaves free
 OPEN = "/proc/self/fd/"  # the name of a file that was given open, and may have no other
+LEAST_PAGES = 512  # of Python's state, before they are known
+STACK_GUESS = 8 << 10  # bytes of a thread's stack
+WHOLE = 0.45  # of what is to spare: a copy is in memory twice while it is written
 NAMED = 1 << 20  # bytes: what is left out and smaller is not worth a line
-
-
-class Writable:
-    """`page in Writable(maps)`: whether a page lies in writable memory."""
-
-    def __init__(self, maps: Iterable[Mapping]) -> None:
-        self.spans = sorted((m.start, m.end) for m in maps if "w" in m.perms)
-        self.starts = [s for s, _ in self.spans]
-
-    def __contains__(self, page: int) -> bool:
-        i = bisect.bisect_right(self.starts, page) - 1
-        return i >= 0 and page < self.spans[i][1]
 
 
 class Stop:
     """The result of one stop: raw `registers` by tid, the raw `pac_mask`, `memory` by page, the `text` of the memory map
-    and the same as `maps`."""
+    and the same as `maps`; `away`: `[(address, size)]` that were not in memory, `late`: those for which there was no time; `stray`:
+    threads that did not stop; `torn`: why it is of different moments, ''."""
 
     def __init__(self) -> None:
+        self.away: list[tuple[int, int]] = []
+        self.late: list[tuple[int, int]] = []
+        self.stray: set[int] = set()
+        self.torn = ""
         self.registers: dict[int, bytes] = {}
         self.pac_mask = b""
         self.memory: dict[int, bytes | memoryview] = {}
@@ -93,13 +93,17 @@ class Collection:
         self.asleep = ptrace.uninterruptible(pid)
         self.maps = parse_maps(read_maps(pid)[0])
         self.auxv = read_proc(self.tid, "auxv")
-        self.stopped = ptrace.Stopped(pid, timeout)
+        self.timeout = timeout
+        self.holder, self.sleepers = Holder(), Sleepers(self.live)
+        self.presence = Presence(self.tid)
         self.recorder = Recorder(pid, limit=MAX_PAGES + heap // PAGE)
         self.wanted: set[int] = set()
         self.moving: set[int] = set()  # those that are read each time
         self.heap_spans: list[tuple[int, int]] = []
         self.pauses: list[float] = []
         self.partial: list[str] = []
+        self.woken = 0  # threads that slept and were stopped all the same
+        self.held_by: set[int] = set()  # other tracers, which hold it
         self.stop = Stop()
         self.learnt: int | None = None  # what the process had run when all pages that it wants were known
         self.rehearsed = False
@@ -110,6 +114,7 @@ class Collection:
         """Learns which pages are wanted, while the process runs."""
         loaded.library_names(self.recorder.read, self.auxv)  # they let gdb name the libraries in the snapshot
         self._prefetch()
+        self.sleepers.learn()
         self.rehearsed = True
 
     def collect(self) -> None:
@@ -120,18 +125,21 @@ class Collection:
             self.maps, self.asleep = parse_maps(read_maps(self.pid)[0]), ptrace.uninterruptible(self.pid)
             if self.learnt is None or process_clock(self.pid) != self.learnt:
                 self._prefetch()
+            self.sleepers.learn()
         self.live.invalidate()
         self._add_threads()
         for m in self.maps:
             if m.path == "[vdso]":
                 self.wanted.update(range(m.start, m.end, PAGE))
-        number = starved = 0
+        number = starved = torn = 0
         while number < ROUNDS:
             last = number == ROUNDS - 1 or number > 0 and self.walk < SHORT_WALK
             copy, error = self._round(last)
-            self.stopped.release_stray()
             if not self.stop.registers and starved < STARVED and ptrace.memory_tid(self.pid):
                 starved += 1  # nothing stood still: no thread of it was given a processor to stop on
+                continue
+            if self.stop.torn and torn < TORN:
+                torn += 1
                 continue
             number += 1
             missed = copy.read_log.missed
@@ -143,6 +151,11 @@ class Collection:
             self.partial.append(f"{len(missed)} pages that Python's state points to changed faster than they could be copied")
         elif error:
             self.partial.append("Python: " + error)
+        if self.stop.torn:
+            self.partial.append(self.stop.torn)
+        if self.held_by:
+            self.partial.append(f"{ptrace.stopper(min(self.held_by))}, holds it: it was read as it stands, without being stopped")
+        self._add_afterwards()
         self._add_read_only(copy.maps)
         self._add_blocked()
         if not self.stop.registers and not ptrace.memory_tid(self.pid):
@@ -173,14 +186,22 @@ class Collection:
                 break  # it did not run meanwhile: another pass would find the same
 
     def select_heap(self) -> int:
-        """Chooses what is copied of other private memory; -> bytes that the snapshot will take at most."""
+        """Chooses what is copied of other private memory; -> bytes that the snapshot will take at most. `GdbextError` where there
+        is no room for it."""
+        least = PAGE * (len(self.wanted) or LEAST_PAGES) + STACK_GUESS * len(ptrace.tids(self.pid))
+        why = "-max-bytes"
         if self.heap:
+            left, where = room.spare()
+            fits = int((left - room.OWN - least) * WHOLE)
+            if fits < self.heap:
+                self.heap, why = max(fits, 0), f"{where} has {text_size(max(left, 0))} to spare"
             chosen = resident.select(self.tid, self.maps, self.heap)
             self.heap_spans = chosen.spans
             big = [(a, n) for a, n in chosen.left_out if n > NAMED]
-            self.partial += [f"{text_size(n)} at {a:#x} left out (-max-bytes)" for a, n in big]
-            return chosen.size + PAGE * len(self.wanted)
-        return PAGE * len(self.wanted)
+            self.partial += [f"{text_size(n)} at {a:#x} left out ({why})" for a, n in big]
+            least += chosen.size
+        room.need(least, f"a copy of process {self.pid}")
+        return least
 
     def _round(self, last: bool) -> tuple[Copy, str]:
         """One stop, and the reader's answer on what it brought. `last`: the reader walks during the stop too."""
@@ -198,8 +219,6 @@ class Collection:
             walker.know_maps_of(self.recorder)
             walker.read_log.repeated = True  # the rest was learnt before; the process stands still for what moves
         self.stop = stop = self._stop_and_copy(pages, growth, walker)
-        if stop.registers:
-            self.pauses.append(self.stopped.seconds)
         self.maps = stop.maps
         if walker is not None:
             stop.memory.update(walker.copies)
@@ -218,38 +237,78 @@ class Collection:
 
     def _stop_and_copy(self, pages: set[int], growth: resident.Growth | None, walker: Recorder | None) -> Stop:
         """`growth`: what has come into use since the heap was chosen is copied too."""
-        got, grown = Stop(), remote_memory.ReadBuffer([])
-        buffer = remote_memory.ReadBuffer(_joined(runs(pages) + self.heap_spans))
-        arch = "aarch64" if ptrace.MACHINE == "aarch64" else "x86-64"
+        got, arch = Stop(), self.live.arch
+        here, got.away = self.presence.split(joined(runs(pages)))
+        heap, swapped = self.presence.split(joined(self.heap_spans))
+        got.away += swapped
+        buffers = [remote_memory.ReadBuffer(heap), remote_memory.ReadBuffer(here)]
         ends = [(m.start, m.end) for m in self.maps if "w" in m.perms]
-        with before_others(), self.stopped as stopped:
-            for tid in stopped.threads:
-                try:
-                    got.registers[tid] = ptrace.general_registers(tid)
-                    got.pac_mask = got.pac_mask or ptrace.pac_mask(tid)
-                except OSError:
-                    continue  # killed meanwhile
-            for tid in stopped.stray:
-                blocked = ptrace.blocked_registers(self.pid, tid, arch)
-                if blocked is not None:
-                    got.registers[tid] = blocked
-            tops = remote_memory.ReadBuffer(_stack_ranges(got.registers.values(), arch, ends))
-            tops.read(self.tid)
-            buffer.read(self.tid)
+        sleepers = self.sleepers.now()
+        stop = self.holder.held(self.pid, spare=sleepers, limit=LONGEST, timeout=self.timeout, patience=ptrace.LASTING)
+        with before_others(), stop as held:
+            got.registers, got.pac_mask = held.registers, held.pac_mask
+            self._add_sleepers(got, sleepers, held.stray)
+            tops, away = self.presence.split(stack_ranges(got.registers.values(), arch, ends))
+            got.away += away
+            buffers.append(remote_memory.ReadBuffer(tops))
+            late = buffers[2].read(self.tid, held.until) + buffers[1].read(self.tid, held.until)
             if walker is not None:
-                walker.deadline = time.monotonic() + WALK_LIMIT
+                walker.deadline = min(time.monotonic() + WALK_LIMIT, held.until)
                 self.read(walker)
             # parsed later; read now, since a thread's stack may be new
             got.text = read_proc(self.tid, "maps").decode("utf-8", "surrogateescape")
             if growth is not None:
                 got.maps = parse_maps(got.text)
-                grown = remote_memory.ReadBuffer(_joined(growth.spans(got.maps)))
-                grown.read(self.tid)
+                buffers.append(remote_memory.ReadBuffer(joined(growth.spans(got.maps))))
+                got.late += buffers[3].read(self.tid, held.until)
+            over = bool(late) or time.monotonic() > held.until
+            got.late += buffers[0].read(self.tid, held.until)
+            stirred = self.sleepers.stirred(sleepers)
+        if got.registers:
+            self.pauses.append(held.seconds)
+        self.woken = max(self.woken, self.sleepers.woken)
+        got.late += late
+        got.torn = _torn(over, stirred)
         got.maps = got.maps or parse_maps(got.text)
-        for address, data in buffer.pieces() + tops.pieces() + grown.pieces():
-            for i in range(0, len(data) - PAGE + 1, PAGE):
-                got.memory[address + i] = data[i : i + PAGE]
+        for buffer in buffers:
+            for address, data in buffer.pieces():
+                for i in range(0, len(data) - PAGE + 1, PAGE):
+                    got.memory[address + i] = data[i : i + PAGE]
         return got
+
+    def _add_sleepers(self, got: Stop, sleepers: dict[int, Sleeper], stray: set[int]) -> None:
+        """Registers of threads that do not stand still by our stop."""
+        got.stray = stray | {tid for tid, one in sleepers.items() if one.state == "D"}
+        got.registers.update((tid, one.registers) for tid, one in sleepers.items())
+        for tid in stray:
+            blocked = ptrace.blocked_registers(self.pid, tid, self.live.arch)
+            if blocked is not None:
+                got.registers[tid] = blocked
+        if any(one.state == "t" for one in sleepers.values()):
+            self.held_by = ptrace.tracers(self.pid)
+
+    def _add_afterwards(self) -> None:
+        """What was not in memory, and that for which the stop was too short, is copied while the process runs."""
+        sizes, lost = {"late": 0, "away": 0}, []
+        for kind, ranges in (("late", self.stop.late), ("away", self.stop.away)):
+            for address, size in ranges:
+                try:
+                    data = self.live.read_now(address, size)
+                except GdbextError as e:
+                    lost.append((address, size, e))
+                    continue
+                sizes[kind] += size if kind == "late" or any(data) else 0  # zeros: it was never written to
+                for i in range(0, size - PAGE + 1, PAGE):
+                    self.stop.memory.setdefault(address + i, data[i : i + PAGE])
+        if sizes["late"]:
+            self.partial.append(f"{text_size(sizes['late'])} were copied while it ran on: it stands still for {LONGEST:g} s at most")
+        if sizes["away"]:
+            self.partial.append(f"{text_size(sizes['away'])} were not in memory: they were copied while it ran on")
+        for address, size, why in lost[:1]:
+            more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+            where = self.live.mapping_at(address)
+            path = f" of {where.path}" if where is not None and where.path else ""
+            self.partial.append(f"{text_size(size)} at {address:#x}{path}{more} left out: {why}")
 
     def _add_read_only(self, maps: Sequence[Mapping]) -> None:
         """Read-only pages cannot change: no stop is needed for them. The head of each file, and its notes or symbols, tell which
@@ -274,7 +333,7 @@ class Collection:
 
     def _add_blocked(self) -> None:
         """Names the threads that could not be stopped."""
-        for tid in sorted(self.stopped.stray):
+        for tid in sorted(self.stop.stray):
             name = self.threads[tid].name if tid in self.threads else ""
             where = _wait_channel(self.pid, tid)
             what = (
@@ -285,18 +344,14 @@ class Collection:
 
     # ---- writing -------------------------------------------------------------------------------------------------
     def write(self, path: str, label: str) -> int:
-        """Writes the snapshot; -> its size in bytes. A file with a name is there as a whole or not at all, and the user's
-        alone; one that is open already (/proc/self/fd/N) is just written to."""
+        """Writes the snapshot to a file that is there, /proc/self/fd/N of one that has no name yet; -> its size in bytes."""
         program = self._leave_secrets_out()
         order = sorted(self.stop.registers, key=lambda t: (t != self.pid, t))
         threads = [(t, self.stop.registers[t]) for t in order]
-        temporary, flags = f"{path}.{os.getpid()}.tmp", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        if path.startswith(OPEN):
-            temporary, flags = path, os.O_WRONLY
         try:
             need_disk(path, PAGE * len(self.stop.memory))
             size = core_writer.write_core(
-                os.open(temporary, flags, 0o600),
+                os.open(path, os.O_WRONLY),
                 self.live.arch,
                 self.pid,
                 threads,
@@ -307,13 +362,8 @@ class Collection:
                 pac_mask=self.stop.pac_mask,
                 note=self._note(label),
             )
-            if temporary != path:
-                os.replace(temporary, path)
         except OSError as e:
             raise GdbextError(f"{path}: {e.strerror}: name another file with -o") from None
-        finally:
-            if temporary != path and os.path.exists(temporary):
-                os.unlink(temporary)
         return size
 
     def _leave_secrets_out(self) -> str:
@@ -349,34 +399,6 @@ class Collection:
         }
 
 
-@contextlib.contextmanager
-def before_others() -> Iterator[None]:
-    """Where this user may: runs before all others on a machine at work, for another process stands still meanwhile."""
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, -20)
-    except OSError:
-        yield  # not root's
-        return
-    try:
-        yield
-    finally:
-        os.setpriority(os.PRIO_PROCESS, 0, before)
-
-
-def _stack_ranges(registers: Iterable[bytes], arch: str, ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """`[(address, size)]` of the innermost part of each thread's stack."""
-    found = []
-    for raw in registers:
-        known = ptrace.decode_registers(raw, arch)
-        if known:
-            sp = known[ptrace.STACK_POINTER[arch]]
-            low = sp - RED_ZONE & -PAGE
-            end = next((e for s, e in ends if s <= sp < e), low + STACK_BYTES)
-            found.append((low, min(end - low, STACK_BYTES)))
-    return found
-
-
 def _wait_channel(pid: int, tid: int) -> str:
     try:
         where = read_proc(pid, f"task/{tid}/wchan").decode("ascii", "replace")
@@ -385,36 +407,21 @@ def _wait_channel(pid: int, tid: int) -> str:
     return f", in {where}" if where.strip("0") else ""
 
 
-def runs(pages: Iterable[int]) -> list[tuple[int, int]]:
-    """`[(start, end)]` of adjoining pages."""
-    found: list[tuple[int, int]] = []
-    for page in sorted(pages):
-        if found and found[-1][1] == page:
-            found[-1] = (found[-1][0], page + PAGE)
-        else:
-            found.append((page, page + PAGE))
-    return found
-
-
-def _joined(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """`[(start, end)]` that may overlap -> `[(address, size)]` that do not, each small enough for one piece."""
-    found: list[tuple[int, int]] = []
-    at = 0
-    for start, end in sorted(parts):
-        start = max(start, at)
-        while start < end:
-            size = min(end - start, MAX_RUN)
-            found.append((start, size))
-            start += size
-        at = max(at, end)
-    return found
+def _torn(over: bool, stirred: set[int]) -> str:
+    """Why a copy is of different moments, '' where it is of one."""
+    if over:
+        return f"its copy took longer than the {LONGEST:g} s for which it stands still at most: it is of different moments"
+    if stirred:
+        return f"thread {min(stirred)}, which was left asleep, woke while it was copied: the copy is of different moments"
+    return ""
 
 
 def need_disk(path: str, size: int) -> None:
-    """`GdbextError` where writing `size` bytes to `path` would fill the disk."""
-    folder = path if path.startswith(OPEN) else os.path.dirname(os.path.abspath(path))
+    """`GdbextError` where writing `size` bytes to a file with a name would fill the disk."""
+    if path.startswith(OPEN):
+        return
     try:
-        free = shutil.disk_usage(folder).free
+        free = shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free
     except OSError as e:
         raise GdbextError(f"{path}: {e.strerror}: name another file with -o") from None
     if free < size + SPARE_DISK:
@@ -422,11 +429,6 @@ def need_disk(path: str, size: int) -> None:
             f"{path}: the snapshot needs {text_size(size)} and {text_size(SPARE_DISK)} to spare, {text_size(free)} are free: "
             "name a file on another disk with -o, or give a smaller -max-bytes"
         )
-
-
-def text_size(count: int) -> str:
-    """Bytes as MiB."""
-    return f"{count / (1 << 20):.1f} MiB"
 
 
 def take(
@@ -448,13 +450,17 @@ def take(
     module = importlib.import_module(reader)
     kept = getattr(module, "kept_secrets", None)
     collection = Collection(pid, lambda target: str(module.read(target, *words)), heap=heap, timeout=timeout, kept=kept)
-    need_disk(path, collection.select_heap())
-    if until is not None:
+    try:
+        need_disk(path, collection.select_heap())
         collection.rehearse()
-        until()
-    collection.collect()
+        if until is not None:
+            until()
+        collection.collect()
+    finally:
+        collection.holder.end()
     size = collection.write(path, label)
     return {
+        "woken": collection.woken,
         "pid": pid,
         "file": path,
         "bytes": size,
@@ -483,6 +489,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--heap", type=int, default=0, help="bytes of other private memory to copy at most")
     parser.add_argument("--until", type=int, help="the descriptor on which a byte comes when it is time to stop the process")
     args = parser.parse_args(words)
+    room.first_to_go()
     until = None if args.until is None else lambda: _byte_of(args.until)
     try:
         print(json.dumps(take(args.pid, args.output, args.reader, args.label, words=args.word, heap=args.heap, until=until)))

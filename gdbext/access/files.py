@@ -6,22 +6,30 @@ opened, and every reader works within a `Budget`. A damaged file is one `GdbextE
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 import struct
+import sys
 import time
 from typing import TYPE_CHECKING, overload
 
 from ..errors import GdbextError, NotFoundError
 
 if TYPE_CHECKING:
-    from typing import BinaryIO, Iterator
+    from typing import Any, BinaryIO, Iterator
 
 MAX_SOURCE = 8 << 20  # bytes of a source file that are looked at
 ANSWER = 1.0  # seconds that a file server is waited for
 BLOCK, MAX_BLOCKS = 16 << 10, 64  # bytes of a block of `FileBytes`, and how many of them it keeps
 MAX_READ = 1 << 30  # bytes that one system call is asked for: the kernel gives 2 GiB at most
 NEAR, MAX_SEARCH = 512, 4 << 20  # bytes that a search looks at first, and later at once
+JSON_SIZE = 1 << 30  # bytes that what is made of JSON may take
+MAX_DIGITS = 4300
+MAX_DEPTH = 100  # lists and objects inside each other
+# Bytes that a mark of JSON text stands for at most once it is read: an object, a list, half a string, a key, a place in either
+# with its number (CPython 3.8 to 3.15, 64 bits).
+_COSTS = ((b"{", 240), (b"[", 88), (b'"', 30), (b":", 24), (b",", 40))
 DAMAGE = (
     struct.error,
     LookupError,
@@ -46,6 +54,18 @@ def open_regular(path: str) -> BinaryIO:
         os.close(descriptor)
         raise NotFoundError(f"{path}: not a regular file")
     return open(descriptor, "rb")
+
+
+def contents(path: str, limit: int) -> bytes:
+    """The bytes of a regular file; `NotFoundError` as of `open_regular`, `GdbextError` where it has more than `limit`."""
+    with open_regular(path) as f:
+        size = os.fstat(f.fileno()).st_size
+        if size > limit:
+            raise GdbextError(f"{path}: more than {limit >> 20} MiB")
+        try:
+            return f.read(size)
+        except OSError as e:
+            raise NotFoundError(f"{path}: {e.strerror}") from None
 
 
 def file_status(path: str) -> tuple[int, int, int] | None:
@@ -184,12 +204,49 @@ class Budget:
         self._left, self._deadline = size, time.monotonic() + seconds
 
     def take(self, count: int) -> None:
-        """Spends `count` bytes of the budget."""
-        self._left -= count
-        if self._left < 0 or count < 0:
+        """Spends `count` bytes of the budget; those that it has not are not spent."""
+        if count > self._left or count < 0:
             raise GdbextError(f"{self.path}: damaged: reading it would take more than {self.size >> 20} MiB of memory")
+        self._left -= count
         if time.monotonic() > self._deadline:
             raise GdbextError(f"{self.path}: damaged, or far too big: not read in {self.seconds:g} s")
+
+
+def take_json(budget: Budget, data: bytes) -> None:
+    """Spends what a piece of JSON text will take once it is read, at most: 8 bytes of text can become 250."""
+    budget.take(len(data) * (2 if data.isascii() else 6) + sum(cost * data.count(mark) for mark, cost in _COSTS))
+
+
+def json_of(data: bytes, name: str, budget: Budget | None = None, taken: bool = False) -> Any:
+    """What JSON text says; the one way to read JSON that others wrote. `budget`: what is left for it and others, JSON_SIZE without;
+    `taken`: `take_json` was told of all of it. `ValueError` for what is no JSON or deeper than MAX_DEPTH, `GdbextError` that calls
+    it `name` where it does not fit the budget."""
+    if not taken:
+        take_json(budget or Budget(name, JSON_SIZE), data)
+    try:
+        found = json.loads(data, parse_int=_short_int if _UNBOUNDED else None)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    level = [found]
+    for _ in range(MAX_DEPTH):
+        level = [
+            one
+            for inner in level
+            for one in (inner.values() if type(inner) is dict else inner if type(inner) is list else ())
+            if type(one) in (dict, list)
+        ]
+        if not level:
+            return found
+    raise ValueError("nested too deeply")
+
+
+_UNBOUNDED = not getattr(sys, "get_int_max_str_digits", lambda: 0)()  # a Python that reads a number of a million digits
+
+
+def _short_int(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
 
 
 @contextlib.contextmanager

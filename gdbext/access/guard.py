@@ -45,6 +45,7 @@ class Guard:
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
         self._asked = 0
+        self.confined = ""  # the control group of gdb that the guard could not leave for the engine's
         self.pid: int | None = None
 
     def start(self) -> None:
@@ -104,7 +105,8 @@ class Guard:
         self._need(f"own {pid} {ptrace.start_time(pid) or 0} {int(was_stopped)} {self._asked}")
         said, wanted = b"", b"seen %d\n" % self._asked
         try:
-            while self._socket is not None and wanted not in said:  # an answer that an interrupt left unread may come first
+            # an answer that an interrupt left unread may come first
+            while self._socket is not None and (wanted not in said or not said.endswith(b"\n") or said.endswith(wanted)):
                 more = self._socket.recv(4096)
                 if not more:
                     raise OSError
@@ -112,6 +114,8 @@ class Guard:
         except OSError:
             self.end()
             raise GdbextError(f"the guard process does not answer: {UNGUARDED}") from None
+        word, _, group = said.partition(wanted)[2].decode("utf-8", "surrogateescape").rstrip("\n").partition(" ")
+        self.confined = group if word == "stays" else ""
 
     def resumed(self, pid: int) -> None:
         """Tells the guard that the user resumed `pid`: it is not to be stopped again even if it was stopped before the attach."""

@@ -15,7 +15,7 @@ import sys
 if __name__ == "__main__":  # run as a script: this folder must not be searched first, its modules belong to a package
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from gdbext.access import ptrace, recovery
+from gdbext.access import cgroups, ptrace, recovery
 from gdbext.access.background import background_thread
 from gdbext.access.liveness import LivenessMutex
 
@@ -83,8 +83,9 @@ class Server:
             except OSError:
                 pass  # gone, or not ours to read: the attach will say so
             self.held[pid] = recovery.Held(int(rest[0]), rest[1] == "1", known)
+            stays = cgroups.move_to(pid)  # the end of gdb's container must not be the guard's too
             try:
-                self.channel.sendall(b"seen " + rest[2].encode() + b"\n")
+                self.channel.sendall(f"seen {rest[2]}\n{'stays ' + stays if stays else 'moved'}\n".encode("utf-8", "surrogateescape"))
             except OSError:
                 return False
         elif word == "free":

@@ -1,9 +1,8 @@
-"""Lets chosen threads of other processes stand still for moments, while somebody reads their memory: a process of its own.
+"""Lets threads of other processes stand still for moments, while somebody reads their memory: a process of its own.
 
-`Holder` starts it (`python3 -m gdbext.access.holder`), also from gdb, whose own waits must not meet ptrace's. A request is a line
-of JSON, `[pid, [tid, ...]]`; the answer `{"registers": {tid: hex}}` comes while these threads stand still, until the next line or
-for `LIMIT` seconds; then `[seconds that they stood still, whether the time was over]`. They are stopped without a signal
-(ptrace.py): should this process be killed at any moment, every thread runs on, and it ends with the one that started it.
+A request names the threads, or those that are to be left alone; the answer comes while the others stand still, until the next
+message or for as long as was asked, at most `LONGEST`. They are stopped without a signal (ptrace.py): whatever becomes of the one
+that reads, and of this process, every thread runs on.
 """
 
 from __future__ import annotations
@@ -11,146 +10,166 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
-import signal
-import subprocess
-import sys
+import time
 from typing import TYPE_CHECKING
 
-from .. import package
 from ..errors import GdbextError, NotFoundError
-from . import ptrace
-from .collector import before_others
-from .guard import find_python
+from . import helpers, ptrace
 
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Iterator
+    from collections.abc import Collection
+    from typing import Any, Iterator
 
 MODULE = "gdbext.access.holder"
 LIMIT = 0.05  # seconds that threads stand still at most once all do, whatever becomes of the reader
+LONGEST = 0.25  # the same for a whole copy of a process
 TIMEOUT = 0.03  # seconds that a thread may take to stop, while others stand already
 PATIENCE = 0.02  # seconds that another tracer is given to go
 STRAY = 0.001  # seconds between two looks at threads that came to the kernel before their stop
+ANSWER = 10.0  # seconds that this process may take to answer, on a machine at full load
+ENDED = "the process that stops threads has ended; they run on"
 
 
 class Held:
-    """Threads that stand still: `registers`, raw, by tid; after the block `seconds` for which they did, and whether they were let
-    go before its end (`over`): then what was read of them is of different moments."""
+    """Threads that stand still: `registers`, raw, by tid, `stray`: those that did not stop, the raw `pac_mask`, `until`: when
+    they are let go (monotonic); after the block `seconds` for which they did, and whether they were let go before its end
+    (`over`): then what was read of them is of different moments."""
 
-    def __init__(self, registers: dict[int, bytes]) -> None:
-        self.registers, self.seconds, self.over = registers, 0.0, False
+    def __init__(self, answer: Any) -> None:
+        self.registers = {int(tid): bytes.fromhex(raw) for tid, raw in answer["registers"].items()}
+        self.stray: set[int] = set(answer["stray"])
+        self.pac_mask, self.until = bytes.fromhex(answer["pac_mask"]), float(answer["until"])
+        self.seconds, self.over = 0.0, False
 
 
 class Holder:
-    """Threads of other processes that stand still, one process at a time. `cpu`: seconds of it, once it was ended."""
+    """Threads of other processes that stand still, one process at a time. `pid` of the one that does it, `cpu`: seconds of it, once
+    it was ended."""
 
     def __init__(self) -> None:
-        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(package.program(find_python(), MODULE), cwd="/", env=env, **pipes)
-        self.cpu = 0.0
+        self._helper = helpers.Helper(MODULE, serve)
+        self.pid = self._helper.pid
+
+    @property
+    def cpu(self) -> float:
+        return self._helper.cpu
 
     @contextlib.contextmanager
-    def held(self, pid: int, tids: Iterable[int]) -> Iterator[Held]:
-        """Threads stand still in the block, but for those that sleep in the kernel. `GdbextError` where the process may not be
-        stopped."""
-        self._say([pid, list(tids)])
-        answer = self._hear()
+    def held(
+        self,
+        pid: int,
+        only: Collection[int] | None = None,
+        *,
+        spare: Collection[int] = (),
+        limit: float = LIMIT,
+        timeout: float = TIMEOUT,
+        patience: float = PATIENCE,
+    ) -> Iterator[Held]:
+        """Threads stand still in the block for `limit` seconds: those in `only`, but for those that sleep in the kernel, or all
+        but those in `spare`. `GdbextError` where the process may not be stopped. `timeout`, `patience`: as for `Stopped`."""
+        named = None if only is None else list(only)
+        answer = self._ask([pid, named, list(spare), min(limit, LONGEST), timeout, patience])
         if "error" in answer:
-            raise GdbextError(answer["error"])
-        held = Held({int(tid): bytes.fromhex(raw) for tid, raw in answer["registers"].items()})
+            raise (NotFoundError if answer.get("gone") else GdbextError)(answer["error"])
+        held = Held(answer)
         try:
             yield held
         finally:
-            self._say(None)
-            held.seconds, held.over = self._hear()
+            held.seconds, held.over = self._ask(None)
 
-    def _say(self, what: object) -> None:
+    def _ask(self, what: object) -> Any:
         try:
-            self._process.stdin.write(json.dumps(what).encode() + b"\n")  # type: ignore[union-attr]
-            self._process.stdin.flush()  # type: ignore[union-attr]
-        except OSError:
-            raise GdbextError("the process that stops threads has ended; they run on") from None
+            self._helper.send(json.dumps(what).encode())
+            return json.loads(self._helper.receive(ANSWER))
+        except (EOFError, TimeoutError, ValueError):
+            raise GdbextError(ENDED) from None
 
-    def _hear(self) -> Any:
-        try:
-            return json.loads(self._process.stdout.readline())  # type: ignore[union-attr]
-        except ValueError:
-            raise GdbextError("the process that stops threads has ended; they run on") from None
+    def end(self) -> None:
+        """Ends it: whatever it holds runs on."""
+        self._helper.end()
 
     def __enter__(self) -> Holder:
         return self
 
     def __exit__(self, *reason: object) -> None:
-        """Ends it: whatever it holds runs on."""
-        os.kill(self._process.pid, signal.SIGKILL)  # it was not waited for: the number is its own
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                pipe.close()  # type: ignore[union-attr]
-        _, self._process.returncode, used = os.wait4(self._process.pid, 0)
-        self.cpu = used.ru_utime + used.ru_stime
+        self.end()
 
 
 class _Requests:
-    """Lines that come in; the end of them is the end of this process."""
+    """Requests that come in; the end of them is the end of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel: helpers.Channel) -> None:
+        self._channel = channel
         self._strays: list[ptrace.Stopped] = []
 
-    def line(self, limit: float | None = None) -> str | None:
-        """The next line, "" at the end, None where none came in `limit` seconds; strays are let go as they come round."""
+    def next(self, limit: float | None = None) -> bytes | None:
+        """The next message, None where none came in `limit` seconds; strays are let go as they come round."""
         while True:
-            wait = STRAY if self._strays and limit is None else limit
-            if select.select([0], [], [], wait)[0]:
-                return sys.stdin.readline()
+            if self._channel.comes(STRAY if self._strays and limit is None else limit):
+                return self._channel.receive()
             self._strays = [one for one in self._strays if not one.release_stray()]
             if limit is not None:
                 return None
 
     def serve(self) -> None:
         """Answers them."""
-        for text in iter(self.line, ""):
-            pid, tids = json.loads(text or "null")
-            away = {tid for one in self._strays for tid in one.stray}
-            wanted = [tid for tid in tids if tid not in away and ptrace.thread_state(pid, tid) != "D"]
-            stopped = ptrace.Stopped(pid, TIMEOUT, only=wanted, patience=PATIENCE)
-            following: str | None = None
+        while True:
+            pid, only, spare, limit, timeout, patience = json.loads(self.next() or b"null")
+            away = {tid for one in self._strays if one.pid == pid for tid in one.stray}
+            if only is not None:
+                only = [tid for tid in only if tid not in away and ptrace.thread_state(pid, tid) != "D"]
+            stopped = ptrace.Stopped(pid, timeout, only=only, spare=away.union(spare), patience=patience)
             try:
                 with before_others(), stopped:
-                    _say({"registers": dict(_registers(stopped))})
-                    following = self.line(LIMIT)
-            except NotFoundError:  # they have ended, or none was left
-                _say({"registers": {}})
-                following = self.line()
+                    until = time.monotonic() + limit
+                    self._say(stopped, away, until)
+                    following = self.next(max(until - time.monotonic(), 0))
+            except NotFoundError as e:  # they have ended, or none was left
+                if only is None:
+                    self._channel.send(json.dumps({"error": str(e), "gone": True}).encode())
+                    continue
+                self._say(stopped, away, time.monotonic())
+                following = self.next()
             except GdbextError as e:
-                _say({"error": str(e)})
+                self._channel.send(json.dumps({"error": str(e)}).encode())
                 continue
             over = following is None
             if stopped.stray:
                 self._strays.append(stopped)
-            if (self.line() if over else following) == "":
-                return
-            _say([stopped.seconds, over])
+            if over:
+                self.next()
+            self._channel.send(json.dumps([stopped.seconds, over]).encode())
+
+    def _say(self, stopped: ptrace.Stopped, away: set[int], until: float) -> None:
+        registers, mask = {}, b""
+        for tid in stopped.threads:
+            with contextlib.suppress(OSError):  # killed meanwhile
+                registers[tid] = ptrace.general_registers(tid).hex()
+                mask = mask or ptrace.pac_mask(tid)
+        answer = {"registers": registers, "stray": sorted(stopped.stray | away), "pac_mask": mask.hex(), "until": until}
+        self._channel.send(json.dumps(answer).encode())
 
 
-def _registers(stopped: ptrace.Stopped) -> Iterator[tuple[int, str]]:
-    for tid in stopped.threads:
-        with contextlib.suppress(OSError):  # killed meanwhile
-            yield tid, ptrace.general_registers(tid).hex()
+@contextlib.contextmanager
+def before_others() -> Iterator[None]:
+    """Where this user may: runs before all others on a machine at work, for another process stands still meanwhile."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
+    except OSError:
+        yield  # not root's
+        return
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
-def _say(what: object) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
+def serve(channel: helpers.Channel) -> None:
+    """The process."""
+    _Requests(channel).serve()
 
 
 def main() -> int:
-    """The process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the one that reads, which then ends this
-    with contextlib.suppress(BrokenPipeError):
-        _Requests().serve()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    """The process, started as a module."""
+    return helpers.run(serve)

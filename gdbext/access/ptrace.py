@@ -144,10 +144,11 @@ def lasting_stops(pids: Iterable[int]) -> dict[int, dict[str, Any]]:
 def stopped_by(pids: Iterable[int]) -> dict[int, str]:
     """{pid: who has stopped it, in words} of the processes that are stopped for longer (`lasting_stops`): "a signal", "process 17
     (gdb), which traces it"."""
-    return {pid: _stopper(s["tracer"]) for pid, s in lasting_stops(pids).items()}
+    return {pid: stopper(s["tracer"]) for pid, s in lasting_stops(pids).items()}
 
 
-def _stopper(tracer: int) -> str:
+def stopper(tracer: int) -> str:
+    """Who has stopped a process that `tracer` traces, or nobody (0), in words."""
     if not tracer:
         return "a signal"
     try:
@@ -208,11 +209,19 @@ class Stopped:
     `threads`: tids that stand still. `stray`: tids that did not stop, since they sleep uninterruptibly in the kernel (state D) or
     took longer than `timeout`; nobody waits for a thread in state D. They stay seized: `release_stray()` lets go of those that
     have come round, the end of this process of the rest. `seconds`: how long the process stood still, from the first interrupt to
-    the last detach. Another tracer, which may be a reader that passes by, is given `patience` seconds to go. `only`: the threads
-    to stop, else all."""
+    the last detach; 0 where none did. Another tracer, which may be a reader that passes by, is given `patience` seconds to go.
+    `only`: the threads to stop, else all; those in `spare` are left alone."""
 
-    def __init__(self, pid: int, timeout: float = 1.0, only: Sequence[int] | None = None, patience: float = LASTING) -> None:
+    def __init__(
+        self,
+        pid: int,
+        timeout: float = 1.0,
+        only: Sequence[int] | None = None,
+        patience: float = LASTING,
+        spare: Iterable[int] = (),
+    ) -> None:
         self.pid, self.timeout, self.only, self.patience = pid, timeout, only, patience
+        self.spare = frozenset(spare)
         self.threads: dict[int, int] = {}
         self.stray: set[int] = set()
         self.seconds = 0.0
@@ -223,7 +232,7 @@ class Stopped:
         try:
             self.release_stray()
             self._seize_new(time.monotonic() + self.patience)  # which does not stop: the pause begins with the first interrupt
-            if not self._seized:
+            if not self._seized and not (self.spare and tids(self.pid)):
                 raise NotFoundError(f"process {self.pid} does not exist (any more)")
             self._began = time.monotonic()
             deadline = self._began + self.timeout
@@ -245,7 +254,7 @@ class Stopped:
         """Seizes the threads that are not yet. `patience`: until when another tracer may let go of them."""
         fresh = set()
         for tid in tids(self.pid) if self.only is None else self.only:
-            if tid not in self._seized and self._seize(tid, patience):
+            if tid not in self._seized and tid not in self.spare and self._seize(tid, patience):
                 fresh.add(tid)
                 self._seized.add(tid)
         return fresh
@@ -321,7 +330,7 @@ class Stopped:
             except OSError:
                 pass  # killed meanwhile: nothing to release
         if self._began is not None:
-            self.seconds = time.monotonic() - self._began
+            self.seconds = time.monotonic() - self._began if self._seized else 0.0
             self._began = None
         self._seized -= set(self.threads)
         self.stray |= self._seized
@@ -370,19 +379,30 @@ def set_registers(tid: int, kind: int, data: bytes) -> None:
 
 
 def blocked_registers(pid: int, tid: int, arch: str) -> bytes | None:
-    """A NT_PRSTATUS set of a thread that waits in the kernel and cannot be stopped, from /proc: the arguments of its system call,
-    its stack pointer and its program counter; 0 for all others. None for a thread that runs, or may not be asked."""
+    """A NT_PRSTATUS set of a thread that waits in the kernel and cannot be stopped, as `call_registers`. None for a thread that
+    runs, or may not be asked."""
     try:
-        with open(f"/proc/{pid}/task/{tid}/syscall") as f:
-            words = f.read().split()
-        values = [int(word, 0) for word in words]
-    except (OSError, ValueError):
+        with open(f"/proc/{pid}/task/{tid}/syscall", "rb") as f:
+            return call_registers(f.read(), arch)
+    except OSError:
         return None
+
+
+def known_registers(call: bytes, arch: str) -> dict[str, int]:
+    """`{name: value}` of what /proc/PID/task/TID/syscall says of a thread that waits in the kernel: the arguments of its system
+    call, its stack pointer and its program counter; {} for one that runs."""
+    try:
+        values = [int(word, 0) for word in call.split()]
+    except ValueError:
+        return {}
     names = BLOCKED[arch] if len(values) == 9 else BLOCKED[arch][-2:] if len(values) == 3 else []
-    if not names:
-        return None
-    known = dict(zip(names, values[-len(names) :]))
-    return struct.pack(f"<{len(REGISTERS[arch])}Q", *(known.get(name, 0) & (1 << 64) - 1 for name in REGISTERS[arch]))
+    return {name: value & (1 << 64) - 1 for name, value in zip(names, values[-len(names) :])} if names else {}
+
+
+def call_registers(call: bytes, arch: str) -> bytes | None:
+    """A NT_PRSTATUS set of the `known_registers`, 0 for all others; None where there are none."""
+    known = known_registers(call, arch)
+    return struct.pack(f"<{len(REGISTERS[arch])}Q", *(known.get(name, 0) for name in REGISTERS[arch])) if known else None
 
 
 def decode_registers(raw: bytes, arch: str) -> dict[str, int] | None:

@@ -7,6 +7,7 @@ import ctypes
 import errno
 import mmap
 import os
+import time
 from typing import TYPE_CHECKING
 
 from .background import background_thread
@@ -15,7 +16,7 @@ from .ptrace import IOV_MAX, Iovec, libc
 if TYPE_CHECKING:
     from typing import Any, Iterable, Iterator, Sequence
 
-CALL = 32 << 20  # bytes that one call copies, unless one range is longer
+CALL = 8 << 20  # bytes that one call copies, unless one range is longer
 HANDS, HANDFUL = 4, 64 << 20  # threads that copy at most, and bytes for each
 
 
@@ -27,6 +28,8 @@ class ReadBuffer:
     def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
         self.ranges = list(ranges)
         self.got = [0] * len(self.ranges)
+        self._until: float | None = None
+        self._late: list[tuple[int, int]] = []
         self._offsets, at = [], 0
         for _, size in self.ranges:
             self._offsets.append(at)
@@ -34,16 +37,18 @@ class ReadBuffer:
         self._buffer = _filled(at) if at else None
         self._hands = min(HANDS, len(os.sched_getaffinity(0)), 1 + at // HANDFUL)
 
-    def read(self, tid: int) -> None:
+    def read(self, tid: int, until: float | None = None) -> list[tuple[int, int]]:
         """Fills it from the memory of a thread: process_vm_readv, 1,024 ranges a call. What cannot be read stays out. Many bytes
-        are copied by several threads at once."""
+        are copied by several threads at once. -> the ranges that were not read by `until` (monotonic), which stay out too."""
         if self._buffer is None:
-            return
+            return []
+        self._until, self._late = until, []
         work = (tid, ctypes.addressof(ctypes.c_char.from_buffer(self._buffer)), iter(self._calls()))
         others = [background_thread(self._read_ranges, *work) for _ in range(self._hands - 1)]
         self._read_ranges(*work)
         for other in others:
             other.join()
+        return sorted(self._late)
 
     def _calls(self) -> list[tuple[int, int]]:
         """`[(first, end)]` of the ranges that are read by one call."""
@@ -57,7 +62,8 @@ class ReadBuffer:
 
     def _read_ranges(self, tid: int, base: int, calls: Iterator[tuple[int, int]]) -> None:
         ranges, offsets, got = self.ranges, self._offsets, self.got
-        for i, end in calls:
+        for first, end in calls:
+            i = end if self._is_late() else first
             while i < end:
                 iovecs: Any = Iovec * (end - i)
                 local = iovecs(*[(base + offset, size) for offset, (_, size) in zip(offsets[i:end], ranges[i:end])])
@@ -71,6 +77,12 @@ class ReadBuffer:
                 if i < end:  # this one faults, perhaps half-way
                     got[i] = max(done, 0)
                     i += 1
+            if self._is_late():
+                got[first:end] = [0] * (end - first)
+                self._late += ranges[first:end]
+
+    def _is_late(self) -> bool:
+        return self._until is not None and time.monotonic() > self._until
 
     def pieces(self) -> list[tuple[int, memoryview]]:
         """`[(address, memoryview)]`, each as long as could be read."""

@@ -6,7 +6,6 @@ Sources: System V ABI chapter 5, Linux fs/binfmt_elf.c, include/uapi/linux/elfco
 from __future__ import annotations
 
 import bisect
-import json
 import os
 import signal
 import struct
@@ -29,6 +28,14 @@ SYSROOT = "GDBEXT_SYSROOT"  # of the environment: where the files of another mac
 SIGINFO_SIZE = 24  # of the 128 bytes: number, errno, code, then the sender's pid or the address
 ADDRESSED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 FATAL = (*ADDRESSED, signal.SIGABRT, signal.SIGSYS)
+
+
+def is_snapshot(path: str) -> bool:
+    """Whether a file is a snapshot that our collector wrote, whole."""
+    try:
+        return CoreFileTarget(path).kind == "snapshot"
+    except GdbextError:
+        return False
 
 
 class CoreFileTarget(Target):
@@ -80,8 +87,8 @@ class CoreFileTarget(Target):
 
     def _own_note(self, data: bytes) -> dict[str, Any]:
         try:
-            note = json.loads(data)
-        except (ValueError, RecursionError):
+            note = files.json_of(data, self.path)
+        except ValueError:
             note = None
         if not isinstance(note, dict) or not isinstance(note.get("version"), int):
             raise GdbextError(f"{self.path}: its GDBEXT note is damaged")

@@ -157,6 +157,38 @@ class Unwinder:
                 break
         return found
 
+    def is_whole(self, registers: Registers) -> bool:
+        """Whether the stack can be walked to its outermost frame by call-frame information, from these registers alone."""
+        known: Dict[Tuple[int, bool], Optional[Row]] = self.memory.cached("unwound rows", dict)
+        values = {i: registers[n] for i, n in enumerate(NUMBERS[self.arch]) if n in registers}
+        pc, exact, sp_number = registers.get(PC[self.arch], 0), True, SP[self.arch]
+        for _ in range(MAX_FRAMES):
+            if (pc, exact) not in known:
+                known[pc, exact] = self._row(pc, exact)
+            row, sp = known[pc, exact], values.get(sp_number, 0)
+            if row is None:
+                return False
+            try:
+                pc, values = self._caller(row, values)
+            except (KeyError, IndexError, GdbextError, struct.error):
+                return False
+            if not pc:
+                return True
+            if values[sp_number] <= sp and not exact:
+                return False  # damage
+            exact = row.signal
+        return False
+
+    def _row(self, pc: int, exact: bool) -> Row | None:
+        """What call-frame information says of `pc`; None where there is none."""
+        module = self._module(pc)
+        try:
+            table = table_of(module.elf) if module is not None else None
+            found = table.find(pc - module.bias - (0 if exact else 1)) if table and module is not None else None
+        except (GdbextError, struct.error, IndexError, KeyError):
+            return None
+        return found[1] if found else None
+
     def _unknown(self, module: Module | None, pc: int) -> str:
         """Why the function at `pc` has no name."""
         if module is None:

@@ -52,6 +52,12 @@ class Recorder(ProcTarget):
                 self.copies[page] = data[i * PAGE : (i + 1) * PAGE]
         return data[address - pages[0] : address - pages[0] + size]
 
+    def _read_away(self, address: int, size: int) -> bytes:
+        """With a deadline the process stands still: nothing is waited for."""
+        if self.deadline:
+            raise FaultError(address, size, "not in memory")
+        return super()._read_away(address, size)
+
 
 class Copy(Target):
     """What was copied. Memory that cannot change (read-only mappings) still comes from the process; the log's `missed` gathers

@@ -35,6 +35,7 @@ MEANING = {
     "orphaned": "an engine's processes whose parent is gone",
     "busy": "it is at work: something moves",
     "idle": "it waits for work, and nothing is owed",
+    "frozen": "a process is in a frozen control group",
     "stopped": "a process is stopped",
     "crashed": "a process has died",
     "startup": "it has not started up yet",

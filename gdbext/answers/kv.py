@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ..errors import NotFoundError
 from ..kvcache import invariants, model, picture
 from ..render.jsonline import Address
@@ -200,10 +202,27 @@ def map_data(maps: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
     return {"maps": [{k: v for k, v in m.items() if k != "cells" or len(m["cells"]) <= MAX_CELLS} for m in maps]}
 
 
-def check_data(report: Report, cache: Cache, workers: Sequence[Worker]) -> Dict[str, Any]:
-    """What the invariants say: broken rules, and apart from them what a half-done update explains."""
+def is_sound(report: Report, ranks: bool) -> Optional[bool]:
+    """Whether all that was compared holds; None where nothing of what was asked for could be compared (`ranks`: block tables of
+    workers were; of values: a block's), or where it changed while it was read."""
+    if report.violations:
+        return False
+    unseen = report.values is not None and not any(report.values.looked_at.values())
+    return None if report.changed or not report.blocks or unseen or (ranks and not report.ranks) else True
+
+
+def check_data(report: Report, cache: Cache, ranks: bool) -> Dict[str, Any]:
+    """What the invariants say: broken rules, and apart from them what a half-done update explains; what was compared, what not."""
+    tables = sum(1 for r in cache.requests if any(r.blocks.values()))
     return {
-        "ok": not report.violations,
+        "ok": is_sound(report, ranks),
+        "compared": [
+            {"label": "scheduler", "pools": len(cache.pools), "blocks": report.blocks, "requests": tables},
+            *(dataclasses.asdict(one) for one in report.compared if one.tables or one.counts),
+        ],
+        "not_compared": [{**dataclasses.asdict(one), "why": escape(one.why)} for one in report.not_compared],
+        "looked_at": report.values.looked_at if report.values is not None else None,
+        "changed": [violation_data(v) for v in report.changed],
         "blocks": report.blocks,
         "violations": [violation_data(v) for v in report.violations],
         "mid_update": bool(cache.mid_update),
@@ -211,7 +230,7 @@ def check_data(report: Report, cache: Cache, workers: Sequence[Worker]) -> Dict[
         "passing": [violation_data(v) for v in report.transient],
         "held": report.held,
         "rules": [{"rule": r, "holds": invariants.RULES[r].holds, "for": invariants.RULES[r].releases} for r in report.rules],
-        "ranks": [w.rank for w in workers],
+        "ranks": report.ranks,
         "engine": cache.engine,
         "version": escape(cache.version),
     }

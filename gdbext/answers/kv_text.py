@@ -150,9 +150,25 @@ def map_lines(maps: Sequence[Dict[str, Any]]) -> List[str]:
 def check_lines(cache: Cache, data: Dict[str, Any], style: Style) -> List[str]:
     """Whether the cache is sound, and what is not; the first broken rule with what must hold."""
     violations = data["violations"]
-    faults = style.bad(f"{sum(1 + v['more'] for v in violations)} faults") if violations else style.good("sound")
+    if violations:
+        said = style.bad(f"{sum(1 + v['more'] for v in violations)} faults")
+    elif data["ok"]:
+        said = style.good("sound")
+    else:
+        unseen = data["looked_at"] is not None and not any(data["looked_at"].values())
+        what = "no block's values could be read" if unseen else "no rank's block tables were compared"
+        said = f"no fault found, {style.bad('not told' if data['changed'] or not data['blocks'] else what)}"
     counts = f"{data['blocks']} {cache.pools[0].unit}s, {len(data['rules'])} rules"
-    lines = [f"{cache.engine} {escape(cache.version)}: {counts}: {faults}"]
+    lines = [f"{cache.engine} {escape(cache.version)}: {counts}: {said}"]
+    for one in data["compared"][1:]:
+        words = [f"{one['rows']} rows with {one['blocks']} blocks"] if one["tables"] else []
+        words += [f"the counts of {one['counts']} requests"] if one["counts"] else []
+        words += [f"{one['slots']} slots of its last step"] if one["slots"] else []
+        lines.append(f"compared: {escape(one['label'])}: {', '.join(words)}")
+    for rank, count in (data["looked_at"] or {}).items():
+        lines.append(f"looked at: {escape(rank)}: {count} pieces of blocks' values, by layer and part")
+    lines += [style.bad(f"not compared: {escape(one['label'])}: {one['what']}: {one['why']}") for one in data["not_compared"]]
+    lines += [f"  changed while it was read: {v['rule']}: {v['detail']}" for v in data["changed"]]
     if cache.mid_update:
         lines.append(f"mid-update: it stands in {cache.mid_update}")
     for number, v in enumerate(violations):

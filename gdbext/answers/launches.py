@@ -25,8 +25,8 @@ def launch_data(found: Launch) -> dict[str, Any]:
     signature = found.signature
     return {
         "kernel": escape(found.name) or None,
-        "entry": found.entry,
-        "function": Address(found.function),
+        "entry": found.entry or None,
+        "function": Address(found.function) if found.function else None,
         "template": [escape(t) for t in signature.template] if signature else None,
         "grid": found.grid,
         "block": found.block,
@@ -52,11 +52,13 @@ def launch_data(found: Launch) -> dict[str, Any]:
 def launch_lines(found: Launch, data: dict[str, Any], style: Style) -> list[str]:
     """A launch in lines: the kernel, grid and block, each argument."""
     name = signatures.names.short(found.name, 120) if found.name else f"function {found.function:#x} (its name is not known)"
-    lines = [style.name(escape(name)) + (f"  through {found.entry}" if found.grid is not None else "  (a function of the CPU)")]
+    how = f"  through {found.entry}" if found.entry else "  on the device"
+    lines = [style.name(escape(name)) + (how if found.grid is not None else "  (a function of the CPU)")]
     if found.grid is not None:
         triples = ["({},{},{})".format(*t) for t in (found.grid, found.block)]
         cluster = "  cluster ({},{},{})".format(*found.cluster) if found.cluster else ""
-        lines.append(f"  grid {triples[0]}  block {triples[1]}{cluster}  shared {found.shared_bytes} B  stream {found.stream:#x}")
+        host = "" if found.stream is None else f"  shared {found.shared_bytes} B  stream {found.stream:#x}"
+        lines.append(f"  grid {triples[0]}  block {triples[1]}{cluster}{host}")
     width = min(40, max([len(a["type"] or "") for a in data["args"]] + [3]))
     for a in data["args"]:
         if a["unreadable"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 
@@ -71,21 +72,25 @@ DIFFERENCES = ["module", "type", "output", "differs by", "relative", "at", ""]
 def comparison_text(found: dict[str, Any], every: bool, style: Style) -> str:
     """Two records side by side: the first difference, and what else differs."""
     rows, first = found["rows"], found["first"]
-    other = [row for row in rows if not row["equal"]]
-    lines = []
-    if first is None:
+    other = [row for row in rows if row["compared"] and not row["equal"]]
+    lines, left_out = [], found["not_compared"]
+    if first is None and not found["compared"]:
+        lines.append(style.bad(f"nothing was compared: none of {len(rows)} outputs can be"))
+    elif first is None:
         explained = f"; {len(other)} differ in bits, within what their dtypes explain" if other else ", bit by bit"
-        lines.append(f"no difference in {len(rows)} outputs{explained}")
+        lines.append(f"no difference in {found['compared']} outputs{explained}")
     else:
         lines.append(style.bad(f"first difference: {escape(name_of(first))} ({escape(first['type'])}): {_how(first)}"))
         before = next((row for row in other if row is not first), None)
         if before is not None and rows.index(before) < rows.index(first):
             lines.append(f"before it: {escape(name_of(before))} differs within what its dtype explains ({_how(before)})")
+    for why, group in itertools.groupby(sorted(left_out, key=lambda row: str(row["why"])), key=lambda row: str(row["why"])):
+        lines.append(f"not compared: {escape(why.replace('not compared: ', ''))}: {escape(alike([row['path'] for row in group]))}")
     shown = rows if every else other
     if shown:
         lines.append(table([_difference(row, style) for row in shown], DIFFERENCES, style, right=("differs by", "relative")))
     if first is not None:
-        lines.append(f"{sum(row['different'] for row in rows)} of {len(rows)} outputs differ")
+        lines.append(f"{sum(row['different'] for row in rows)} of {found['compared']} outputs differ")
     return "\n".join(lines)
 
 

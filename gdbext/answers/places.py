@@ -61,14 +61,20 @@ def node_text(node: Node, nodes: Nodes) -> str:
 def closing(data: dict[str, Any], names: dict[int, str], style: Style) -> list[str]:
     """The last lines of an answer about several processes: which could not be read, and how long each was stopped."""
     lines = [style.bad(f"{escape(f['label']) or f['pid']}: not read: {escape(f['reason'])}") for f in data["failed"]]
-    if data["pauses"] and "hosts" in data:  # pids of many machines
-        most = max(p["seconds"] for p in data["pauses"])
+    stood = [p for p in data["pauses"] if p["seconds"]]
+    if data["pauses"] and not stood:
+        lines.append(style.dim("stood still: nobody, all slept or stood meanwhile and were left so"))
+    elif data["pauses"] and "hosts" in data:  # pids of many machines
+        most = max(p["seconds"] for p in stood)
         lines.append(
             style.dim(
-                f"stood still: {len(data['pauses'])} processes on {data['hosts']} machines, {seconds(most)} at most; all run on"
+                f"stood still: {len(stood)} processes on {data['hosts']} machines, {seconds(most)} at most; all run on"
             )
         )
     elif data["pauses"]:
-        some = ", ".join(f"{names.get(p['pid'], p['pid'])} {seconds(p['seconds'])}" for p in data["pauses"][:16])
-        lines.append(style.dim(f"stood still: {some}" + (", …" if len(data["pauses"]) > 16 else "") + "; all run on"))
+        some = ", ".join(f"{names.get(p['pid'], p['pid'])} {seconds(p['seconds'])}" for p in stood[:16])
+        lines.append(style.dim(f"stood still: {some}" + (", …" if len(stood) > 16 else "") + "; all run on"))
+    woken = sum(p.get("woken", 0) for p in data["pauses"])
+    if woken:
+        lines.append(style.dim(f"threads that slept and were stopped too: {woken}; a call of theirs may have returned EINTR"))
     return lines

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..stacks.threads import ProcessView
 
 examining = lazy_module("verdict.examine")
-files, html = lazy_module("render.files"), lazy_module("render.html")
+html = lazy_module("render.html")
 kv_view, model, prefetch, waits = (
     lazy_module("engines.kv_view"),
     lazy_module("kvcache.model"),
@@ -31,14 +31,12 @@ kv_view, model, prefetch, waits = (
 resident, proc = lazy_module("heap.resident"), lazy_module("access.proc")
 
 
-def write_report(path: str, found: Sequence[Any], targets: Targets, wait: float) -> tuple[dict[str, Any], list[ProcessView]]:
-    """Writes the page. -> (the fields of llm-hang with `file` and `bytes`, `[ProcessView]`)"""
+def make_report(found: Sequence[Any], targets: Targets, wait: float) -> tuple[str, dict[str, Any], list[ProcessView]]:
+    """-> (the page, the fields of llm-hang, `[ProcessView]`)"""
     examination = examining.examine(found, targets, wait, (prefetch.KV,))
     data, seen = hang_data(examination), examination.seen
     views = [s.view for s in seen if s.view is not None]
-    files.write(path, "llm-report", page(data, seen, views))
-    data["file"], data["bytes"] = os.path.abspath(os.path.expanduser(path)), os.path.getsize(os.path.expanduser(path))
-    return data, views
+    return page(data, seen, views), data, views
 
 
 def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessView]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from ..cpython.reprs import SHORT, Repr
+from ..cpython.runtime import open_runtime
 from ..engines.objects import MAX_TOKENS_SHOWN
 from ..engines.registry import spec_of_runtime
 from ..errors import GdbextError
@@ -14,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Collection, Dict, List, Optional, Sequence
 
+    from ..access.base import Target
     from ..cpython.runtime import Runtime
     from ..kvcache.model import Request
     from ..render.text import Style
@@ -117,6 +121,28 @@ def sampling_data(rt: Runtime, request: Request, hidden: Collection[str]) -> Dic
         return {}
 
 
+def sampling_row(target: Target, request_id: str) -> Optional[Dict[str, Any]]:
+    """{name: value} of a request's row in the sampler of a process that computes the model; None where it keeps none."""
+    rt = open_runtime(target)
+    spec = spec_of_runtime(rt)
+    read = getattr(spec.kv, "sampling_row", None) if spec is not None else None
+    found: Optional[Dict[str, Any]] = read(rt, request_id) if read is not None else None
+    return found
+
+
+def differs(sampling: Dict[str, str], row: Dict[str, Any]) -> List[str]:
+    """Names of what a worker's row holds otherwise than the scheduler's parameters say. Left out: what 0 and -1 mean there (top_k,
+    logprobs, seed)."""
+    found = []
+    for name in ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty"):
+        try:
+            if name in row and name in sampling and not math.isclose(float(sampling[name]), row[name], rel_tol=1e-6, abs_tol=1e-6):
+                found.append(name)
+        except ValueError:  # None, or what is not shown
+            continue
+    return found
+
+
 def grammar_data(rt: Runtime, request: Request, content: bool) -> Optional[Dict[str, Any]]:
     """The grammar that a request's answer must follow; None where it has none, or the engine's is not known. `content`: with the
     ids of the tokens that its mask leaves."""
@@ -193,8 +219,14 @@ def _grammar_lines(grammar: Optional[Dict[str, Any]]) -> List[str]:
     return lines
 
 
-def request_lines(data: Dict[str, Any], sampling: Dict[str, str], grammar: Optional[Dict[str, Any]], style: Style) -> List[str]:
-    """The whole way of one request."""
+def request_lines(
+    data: Dict[str, Any],
+    sampling: Dict[str, str],
+    sampled: Sequence[Dict[str, Any]],
+    grammar: Optional[Dict[str, Any]],
+    style: Style,
+) -> List[str]:
+    """The whole way of one request. `sampled`: the rows of the workers' samplers."""
     head = [style.title(data["request_id"])] + ([_verdict(data, style)] if data.get("verdict") else [])
     if data.get("external_id"):
         head.append(f"(the user's id: {data['external_id']})")
@@ -208,4 +240,8 @@ def request_lines(data: Dict[str, Any], sampling: Dict[str, str], grammar: Optio
     lines += [f"  {line}" for line in data["evidence"]]
     lines += [f"  who must act: {_where(data['holder'])}"] if data["holder"] else []
     lines += [f"  {name}: {text}" for name, text in sampling.items()]
+    for one in sampled:
+        values = ", ".join(f"{k} {v if isinstance(v, int) else format(v, '.6g')}" for k, v in one.items() if k not in ("label", "pid", "row", "differs"))
+        odd = style.bad(f"; not the scheduler's: {', '.join(one['differs'])}") if one["differs"] else ""
+        lines.append(f"  row {one['row']} of {escape(one['label'])}'s sampler: {values}{odd}")
     return lines + _grammar_lines(grammar)

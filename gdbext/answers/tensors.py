@@ -24,6 +24,7 @@ def tensor_data(tensor: Tensor) -> dict[str, Any]:
         "stride": tensor.stride,
         "dtype": "torch." + tensor.dtype.name,
         "device": tensor.device,
+        "in_host_memory": tensor.device.startswith("cpu") or tensor.in_host_memory,
         "layout": "torch." + tensor.layout,
         "storage_offset": tensor.storage_offset,
         "numel": tensor.numel,
@@ -40,6 +41,8 @@ def tensor_header(tensor: Tensor, how: str, style: Style) -> str:
     """What a tensor is, for people: one line, a second for where its bytes are."""
     shape = "?" if tensor.shape is None else list(tensor.shape)
     head = [f"{style.title(escape(tensor.type))} {shape}", tensor.dtype.name, tensor.device or "no device"]
+    if tensor.in_host_memory:
+        head.append("in host memory (UVA)")
     if tensor.layout != "strided" or not tensor.kind.endswith("::TensorImpl"):
         head.append(f"{tensor.layout} ({escape(tensor.kind)})")
     head.append(f"stride {'?' if tensor.stride is None else list(tensor.stride)}")
@@ -98,6 +101,8 @@ def histogram_text(hist: dict[str, Any], style: Style) -> str:
 def comparison_text(found: dict[str, Any], numel: int | None, other: str, style: Style) -> str:
     """The result of a comparison in one or two lines."""
     reason = f"  ({found['reason']})" if found["reason"] else ""
+    if found["equal"] is None:
+        return f"  {style.bad('not compared')} with {escape(other)}: {found['reason']}"
     if found["equal"]:
         return f"  {style.good('equal')} to {escape(other)} in all {numel} elements{reason}"
     if found["different"] is None:

@@ -6,9 +6,10 @@ import re
 
 from ..answers.breakpoints import set_text
 from ..answers.launches import breakpoint_data, breakpoint_lines, breakpoint_rows, row_lines
-from ..errors import NotFoundError
+from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
 from ..session.command import Answer, Command, Option, UsageError
+from ..session.engine_selection import view_of
 from ..session.gdb_only import PENDING, labels_of_attached, require_gdb
 from ..session.optional_packages import need
 
@@ -41,7 +42,8 @@ class LlmBreak(Command):
     information names them, the arguments. gdb's own ignore, disable, enable and delete work on the numbers. Without NAME: what is
     set, and what looking at launches cost.
 
-    In cuda-gdb it stops in the kernel itself (-host: at the launch, as everywhere else).
+    In cuda-gdb it stops in the kernel itself (-host: at the launch, as everywhere else); paged-attention is there what Triton has
+    loaded, else the engine's own libraries, their instances for the KV cache's head size and type.
 
     The launch is on the host, before the GPU runs anything. Where the kernel has host code with symbols, launches of other
     kernels are not disturbed; otherwise each launch of the process is looked at for a moment. The replay of a CUDA graph passes
@@ -96,9 +98,20 @@ class LlmBreak(Command):
             )
         inferior = session.attached_inferior(args.rank)
         one = kernel_breakpoints.KernelBreakpoint(inferior, session.target_of_inferior, name, condition, args.trace or 0)
-        partial = require_gdb(session, "kernel_placing").place(one, device)
+        partial = require_gdb(session, "kernel_placing").place(one, (lambda: _kv_shape(session, args)) if device else None)
         data = breakpoint_data(one)
         return Answer(data, lambda style: "\n".join(breakpoint_lines(one, data, style)), partial)
+
+
+def _kv_shape(session: Session, args: Args) -> tuple[int, str] | None:
+    """(head size, dtype) of the KV cache of the engine that is stopped; None where it cannot be read."""
+    try:
+        view = view_of(session, args, session.target())
+        sizes = [group.spec.get("head_size") for group in view.cache().groups]
+        dtypes = [layer.dtype for worker in view.workers() for layer in worker.layers]
+    except GdbextError:
+        return None
+    return (sizes[0], dtypes[0]) if sizes and sizes[0] and dtypes else None
 
 
 def _check(args: Args, name: str, condition: str) -> None:

@@ -153,11 +153,17 @@ class LlmKv(Command):
         report, cache, workers, view = kv_view.check(
             view, lambda: view_of(session, args), args.ranks, kv_deep.read if args.deep else None
         )
-        data: dict[str, Any] = shapes.check_data(report, cache, workers)
+        data: dict[str, Any] = shapes.check_data(report, cache, args.ranks)
         partial = list(view.partial)
+        left_out = {f"not compared: {one.label}: {one.what}: {one.why}": None for one in report.not_compared if args.ranks}
+        partial += [reason for reason in left_out if not any(reason.endswith(known) for known in partial)]
+        if report.changed:
+            partial.append(
+                f"{len(report.changed)} differences changed while they were read: attach (llm-attach) and check again what stands still"
+            )
         if report.transient:
             count = len(report.transient)
             partial.append(
-                f"mid-update in {cache.mid_update}: {count} differences that a half-done update explains; check again after it"
+                f"mid-update in {report.middle}: {count} differences that a half-done update explains; check again after it"
             )
         return Answer(data, lambda style: "\n".join(lines.check_lines(cache, data, style)), partial)

@@ -31,6 +31,7 @@ class LlmLaunch(Command):
 
     Types come from debug information where gdb has read it, else from the demangled signature; names of arguments from debug
     information, for Triton's kernels from its own objects.
+    In cuda-gdb with a kernel in focus (that of a CUDA graph, too) it shows that kernel's launch, from its parameter memory.
     An argument whose type neither gives is shown as raw bytes and marked raw; of a structure passed by value, 8 bytes. The
     command reads the host side: nothing of this kernel has run on the GPU yet. At a CPU kernel or a launcher it shows the
     function's own arguments, each at::Tensor with its shape (-values: and values)."""
@@ -49,7 +50,11 @@ class LlmLaunch(Command):
             )
         stopped = require_gdb(session, "stopped_launch")
         rt = runtime_or_none(session)
-        found = stopped.launch_here(target, session.registers(), rt)
+        device = session.device() if session.sees_device() else None
+        if device is not None and device.focus() is not None:
+            found = stopped.launch_on_device(device, rt)
+        else:
+            found = stopped.launch_here(target, session.registers(), rt)
         places = addresses.KvPlaces(lambda: view_of(session, args, target))
         variables = pointees.TensorVariables(target, rt, session.tid())
         for argument in found.arguments:

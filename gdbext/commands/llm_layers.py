@@ -155,7 +155,7 @@ class _Rank:
         self.path = _path(args.o, process, several) if args.o else ""
         self.values = None
         if self.path:
-            render_files.refuse_existing(self.path, "-o", args.force)
+            render_files.may_write(self.path, "-o", args.force)
         if args.save:
             self.values = records.Values(os.path.splitext(self.path)[0] + ".safetensors", args.force)
 

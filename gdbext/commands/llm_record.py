@@ -107,8 +107,7 @@ class LlmRecord(Command):
             raise UsageError(f"llm-record: -rate is 0.1 to {MAX_RATE:g}, -for 0.01 to {MAX_SECONDS:g} seconds")
         for path in args.o:
             store.check_ending(path)
-            files.refuse_existing(os.path.expanduser(path), "-o", args.force)
-            files.refuse_folder(os.path.expanduser(path), "-o")
+            files.may_write(path, "-o", args.force)
         failed: list[dict[str, Any]] = []
         if args.diff:
             return _difference(args)

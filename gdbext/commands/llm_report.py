@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from ..answers.places import closing
-from ..answers.report import write_report
+from ..answers.report import make_report
+from ..render import files
 from ..render.text import size
 from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
@@ -33,18 +36,21 @@ class LlmReport(Command):
     completion = "file"
     takes_target = False
     standalone = True
-    options = (Option("wait", "float", "seconds to watch before the stop, as for llm-hang", 1.0, "S"),)
+    options = (
+        Option("wait", "float", "seconds to watch before the stop, as for llm-hang", 1.0, "S"),
+        Option("force", help="replace a file that is there"),
+    )
 
     def run(self, session: Session, args: Args) -> Answer:
         path, _, what = args.operand_text.partition(" ")
         if not path or path.isdigit():
             raise UsageError("llm-report: name the file to write, such as: llm-report hang.html all")
-        data, views = write_report(
-            path,
-            process_selection.resolve_processes(session, what.strip()),
-            session.targets,
-            args.wait,
-        )
+        files.may_write(path, "llm-report", args.force)
+        found = process_selection.resolve_processes(session, what.strip())
+        page, data, views = make_report(found, session.targets, args.wait)
+        files.write(path, "llm-report", page, args.force)
+        data["file"] = os.path.abspath(os.path.expanduser(path))
+        data["bytes"] = os.path.getsize(data["file"])
         partial = [f"{data['ranks_read']} of {data['ranks_total']} processes"] if data["failed"] else []
 
         def text(style: Style) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from ..access.retry import own_time, retry_reading
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
@@ -109,13 +111,34 @@ class LlmRequest(Command):
         data = answers.request_data(request, tracked, tracked.request_id in known)
         sampling: Dict[str, str] = {}
         grammar: Optional[Dict[str, Any]] = None
+        rows: List[Dict[str, Any]] = []
         hop = tracked.sighting("running", "queue")
         if args.sampling and hop is not None and tracked.request is not None:
             rt = runtimes.open_runtime(session.open(next((r for r in session.ranks if r.pid == hop[0].pid), hop[0].pid)))
             sampling = answers.sampling_data(rt, tracked.request, session.private(rt, args))
             grammar = answers.grammar_data(rt, tracked.request, args.show_content)
-        found = {"request": data, "hops": data["hops"], "sampling": sampling or None, "grammar": grammar, "engine": held.engine}
-        return Answer(found, lambda style: "\n".join(answers.request_lines(data, sampling, grammar, style)), held.partial)
+            rows = self._rows(session, held, tracked.request_id, sampling)
+        found = {"request": data, "hops": data["hops"], "sampling": sampling or None, "sampling_rows": rows, "grammar": grammar}
+        found["engine"] = held.engine
+        return Answer(found, lambda style: "\n".join(answers.request_lines(data, sampling, rows, grammar, style)), held.partial)
+
+    @staticmethod
+    def _rows(session: Session, held: Custody, request_id: str, sampling: Dict[str, str]) -> List[Dict[str, Any]]:
+        """By what each process that computes the model draws the request's next token; what cannot be read is in `partial`."""
+        found = []
+        for look in held.looks:
+            known = next((r for r in session.ranks if r.pid == look.pid), look.pid)
+            if look.role not in ("worker", "engine-core"):
+                continue
+            try:
+                target = session.open(known)
+                row = retry_reading(target, functools.partial(answers.sampling_row, target, request_id))
+            except GdbextError as e:
+                held.partial.append(f"{look.label}: its row of the sampler was not read: {e}")
+                continue
+            if row is not None:
+                found.append({"label": look.label, "pid": look.pid, **row, "differs": answers.differs(sampling, row)})
+        return found
 
     @staticmethod
     def _named(wanted: str, every: List[Tuple[Custody, Any]]) -> Tuple[Custody, Any, Tracked]:

@@ -57,6 +57,7 @@ class LlmSnapshot(Command):
             metavar="EXPR",
             repeat=True,
         ),
+        Option("force", help="replace earlier snapshots; no other core is ever replaced"),
     )
 
     def run(self, session: Session, args: Args) -> Answer:
@@ -69,7 +70,8 @@ class LlmSnapshot(Command):
             raise GdbextError(f"{args.operand_text} is a core file already")
         taken = snapshots.snapshots_of(found)
         paths = _paths(taken, args.o)
-        snapshots.collect(taken, paths, [prefetch.KV] + getattr(args, "with"), args.max_bytes)
+        words = [prefetch.KV, *getattr(args, "with")]
+        snapshots.collect(taken, paths, words, args.max_bytes, force=args.force, folders=len(taken) > 1)
         done = [look for look in taken if look.target]
         if not done:
             raise GdbextError("; ".join(dict.fromkeys(look.reason for look in taken)))
@@ -108,8 +110,4 @@ def _paths(taken, wanted):
     wanted = os.path.abspath(os.path.expanduser(wanted))
     if len(taken) == 1 and not os.path.isdir(wanted):
         return [wanted]
-    try:
-        os.makedirs(wanted, mode=0o700, exist_ok=True)
-    except OSError as e:
-        raise GdbextError(f"{wanted}: {e.strerror}: name a folder for {len(taken)} snapshots with -o") from None
     return [os.path.join(wanted, name) for name in names]

@@ -70,6 +70,7 @@ class LlmStacks(Command):
         Option("all", help="also every thread of idle pools, and long runs of frames in full"),
         Option("html", "str", "write a page with the tree", metavar="F", for_agents=False),
         Option("folded", "str", "write lines for flame graphs", metavar="F", for_agents=False),
+        Option("force", help="-html and -folded replace files that are there", for_agents=False),
         Option(
             "merge",
             "str",
@@ -83,6 +84,9 @@ class LlmStacks(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not 1 <= args.samples <= MAX_SAMPLES or not 0 <= args.interval <= 60:
             raise UsageError(f"llm-stacks: -samples is 1 to {MAX_SAMPLES}, -interval 0 to 60 seconds")
+        for option, path in (("-html", args.html), ("-folded", args.folded)):
+            if path:
+                files.may_write(path, option, args.force)
         if args.merge or args.ray:
             return self._many(args)
         found = process_selection.resolve_processes(session, args.operand_text)
@@ -143,9 +147,9 @@ class LlmStacks(Command):
         if data["failed"]:
             partial.append(f"{data['ranks_read']} of {data['ranks_total']} processes")
         if args.folded:
-            files.write(args.folded, "-folded", "\n".join(tree.folded(folded_stacks(views))) + "\n")
+            files.write(args.folded, "-folded", "\n".join(tree.folded(folded_stacks(views))) + "\n", args.force)
         if args.html:
-            files.write(args.html, "-html", html.page("llm-stacks", html_tree(views, data)))
+            files.write(args.html, "-html", html.page("llm-stacks", html_tree(views, data)), args.force)
         names = {view.pid: named(view) for view in views}
 
         def text(style):

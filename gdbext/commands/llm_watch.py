@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 
 from ..answers.hang import hang_lines
 from ..answers.places import nodes_of
-from ..answers.report import write_report
+from ..answers.report import make_report
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape, seconds
@@ -93,13 +94,15 @@ class LlmWatch(Command):
 
     def _capture(self, found, targets, args, why):
         """Looks, and writes what there is to write where the verdict is bad. -> (data, the nodes of its threads)"""
-        folder = files.new_folder(args.o, time.strftime("%Y%m%d-%H%M%S"), "-o")
-        file = os.path.join(folder, "report.html")
-        data, views = write_report(file, found, targets, min(1.0, args.after))
+        page, data, views = make_report(found, targets, min(1.0, args.after))
         if data["verdict"] in FINE:
-            os.unlink(file)
-            os.rmdir(folder)
             return {**data, "captured": False}, {}
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        place = os.path.join(args.o, f"{stamp}-{os.getpid()}", "report.html")
+        with contextlib.closing(files.Draft(place, "-o", folders=True)) as draft:
+            draft.write(page)
+            folder = files.new_folder(args.o, stamp, "-o")
+            file = draft.keep(os.path.join(folder, "report.html"))
         shots = snapshots.snapshots_of(found)
         snapshots.collect(
             shots,
@@ -115,6 +118,7 @@ class LlmWatch(Command):
             "captured": True,
             "why": why,
             "file": file,
+            "bytes": os.path.getsize(file),
             "snapshots": [{"label": s.label, "file": s.file, "pid": s.pid, "bytes": s.bytes} for s in shots if s.target],
             "pauses": [{"pid": pid, "seconds": s} for pid, s in pauses.items()],
             "failed": snapshots.failed(shots),

@@ -115,6 +115,9 @@ class PyHeap(Command):
                 before.containers.clear()
                 before.complete = False
             data["growth"] = [_growth(row) for row in growth.compare(before, census)]
+            data["compared"] = growth.compared(before, census)
+            if not any(data["compared"].values()):
+                partial.append("nothing was compared: the earlier look has no type and no container of this heap")
             parts = [lambda style: _growth_text(data, args, style)]
         if args.save is not None:
             data["saved"] = _save(args.save, growth.look(census, _process(target)), args.force)
@@ -279,11 +282,8 @@ def _save(path, look, force):
 
 def load_look(path: str) -> Look:
     """The heap that `-save` remembered in a file."""
-    import json
-
     try:
-        with opened_files.open_regular(os.path.expanduser(path)) as f:
-            kept = json.loads(f.read(1 << 30))
+        kept = opened_files.json_of(opened_files.contents(os.path.expanduser(path), opened_files.JSON_SIZE), path)
         jsonline.expect(kept, {"look": LOOK})
         kept = kept["look"]
         containers = {int(a, 0): (str(kind), int(length), int(held)) for a, kind, length, held in kept["containers"]}
@@ -295,9 +295,7 @@ def load_look(path: str) -> Look:
         return growth.Look(containers, types, kept["complete"], kept["process"])
     except GdbextError as e:
         raise GdbextError(f"-diff {e}") from None
-    except OSError as e:
-        raise GdbextError(f"-diff {path}: {e.strerror}") from None
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         raise GdbextError(f"-diff {path}: no heap of pyheap; make one with: pyheap -save {path}") from None
 
 
@@ -352,9 +350,11 @@ def _paths_text(data, args, style: Style) -> str:
 
 
 def _growth_text(data, args, style: Style) -> str:
-    rows = data["growth"]
+    rows, of = data["growth"], data["compared"]
+    if not any(of.values()):
+        return style.bad("nothing was compared: the earlier look has no type and no container of this heap")
     if not rows:
-        return "nothing grew"
+        return f"nothing grew: {of['types']} types and {of['containers']} containers of both looks were compared"
     cells = [
         [f"+{r['after'] - r['before']}", f"{r['before']} -> {r['after']}", "+" + size(r["bytes"]), r["type"], _holder(r, style)]
         for r in _cut(rows, args)

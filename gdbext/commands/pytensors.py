@@ -242,7 +242,8 @@ class PyTensors(Command):
 def _ranks(session: Session, args: Args) -> Answer:
     """Weights that should be the same on every rank of the engine of the process that is named or selected."""
     partial: list[str] = []
-    held = []
+    held: list[Any] = []
+    left_out: list[dict[str, str]] = []
     engines, _ = selection.engines_for(session, args.on)
     for rank in [rank for engine in engines for rank in engine.shards()]:
         try:
@@ -251,16 +252,24 @@ def _ranks(session: Session, args: Args) -> Answer:
             held.append((rank.label, weights.of_process(session.runtime(str(rank.pid)))))
         except GdbextError as e:
             partial.append(f"{rank.label}: {e}")
+            left_out.append({"label": escape(rank.label), "why": escape(str(e))})
     if not held:
         raise GdbextError("no rank's model can be read: " + ("; ".join(partial) or "no engine runs here"))
     rows, hidden = weights.different(held), weights.unseen(held)
-    labels = [label for label, _ in held]
-    count = len({path for _, tensors in held for path, fact in tensors.items() if fact["hash"] is not None})
+    compared = weights.compared(held)
+    labels = [label for label, _ in held if any(label in one for one in compared.values())]
+    count = len(compared)
+    for label in (label for label, _ in held if label not in labels):
+        why = "no other rank was read" if len(held) < 2 else "no tensor of it can be read that another rank has too"
+        partial.append(f"not compared: {escape(label)}: {why}")
+        left_out.append({"label": escape(label), "why": why})
     for why, group in itertools.groupby(sorted(hidden, key=lambda row: str(row["why"])), key=lambda row: str(row["why"])):
         named = alike([row["path"] for row in group])
         partial.append(f"not compared: {escape(named)}: {escape(why)}")
 
     def text(style: Style) -> str:
+        if not count:
+            return style.bad("nothing was compared: no parameter or buffer could be read on two ranks")
         if not rows:
             return f"{count} parameters and buffers are the same on {', '.join(map(escape, labels))}"
         head = [style.bad(f"{len(rows)} of {count} parameters and buffers differ, the first: {_odd(rows[0])}")]
@@ -272,7 +281,8 @@ def _ranks(session: Session, args: Args) -> Answer:
         ]
         return "\n".join(head + [table(cells, ["path", "rank", "shape", "dtype", "min", "max", "mean", "hash"], style)])
 
-    return Answer({"ranks": labels, "compared": count, "different": rows, "unseen": hidden}, text, partial)
+    data = {"ok": not rows if count else None, "ranks": labels, "compared": count, "not_compared": left_out, "different": rows}
+    return Answer({**data, "unseen": hidden}, text, partial)
 
 
 def _number(value: Any) -> str:
@@ -306,20 +316,15 @@ ROW = {  # what is read of a row of a saved listing
 
 def load_listing(path: str) -> list[dict[str, Any]]:
     """The rows of a saved listing."""
-    import json
-
     try:
-        with opened_files.open_regular(os.path.expanduser(path)) as f:
-            data = json.loads(f.read(1 << 30))
+        data = opened_files.json_of(opened_files.contents(os.path.expanduser(path), opened_files.JSON_SIZE), path)
         jsonline.expect(data, {"tensors": [ROW]})
         for row in data["tensors"]:
             int(row["address"], 0)
         return data["tensors"]
     except GdbextError as e:
         raise GdbextError(f"-diff {e}") from None
-    except OSError as e:
-        raise GdbextError(f"-diff {path}: {e.strerror}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise GdbextError(f"-diff {path}: no listing of pytensors; make one with: pytensors -save {path}") from None
 
 

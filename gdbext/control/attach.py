@@ -21,7 +21,7 @@ from ..access.permission import permission_hint
 from ..errors import GdbextError
 from . import attached_processes, inferior_breakpoints, symbol_hints
 from .attach_checks import WayOut, check, process_name
-from .attached_processes import AttachedProcess, guard_error
+from .attached_processes import AttachedProcess, confined, guard_error
 from .cudagdb import has_working_none
 from .events import listen
 from .gdb_state import BlockSigint, QuietGdb, add_inferior, remove_inferior, select
@@ -29,7 +29,7 @@ from .gdb_state import BlockSigint, QuietGdb, add_inferior, remove_inferior, sel
 if TYPE_CHECKING:
     from typing import Any, Iterable
 
-__all__ = ["attach", "attached", "detach", "guard_error"]
+__all__ = ["attach", "attached", "confined", "detach", "guard_error"]
 attached = attached_processes.attached
 
 
@@ -49,6 +49,7 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
         which = "none"  # cuda-gdb 11.8 as Debian has it: it can walk no frame to find out what the stacks need
     attached_processes.start_guard()
     attached_processes.opens_end()
+    attached_processes.loader_breakpoints_out()
     listen(gdb_exiting=_on_gdb_exit)
     with QuietGdb(keep_focus=False) as focus, inferior_breakpoints.suspended():
         scratch, places = None, []

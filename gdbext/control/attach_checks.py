@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..access import ptrace
 from ..access.background import background_thread
+from ..access.cgroups import frozen_by
 from ..access.in_root import is_of_who_opens, open_in_root
 from ..access.loaded import library_names
 from ..access.permission import permission_hint
@@ -52,6 +53,7 @@ def check(pid: int, force: bool = False) -> bool:
         raise GdbextError(f"process {pid}: no permission to attach; {permission_hint(pid)}") from None
     except OSError as e:
         raise NotFoundError(f"process {pid}: {e.strerror}") from None
+    _refuse_frozen(pid)
     if not force:
         _refuse_uninterruptible(pid)
     _refuse_odd_files(pid, force)
@@ -82,6 +84,15 @@ def uninterruptible(pid: int) -> list[int]:
         if look < D_LOOKS - 1:
             time.sleep(D_PAUSE)
     return found
+
+
+def _refuse_frozen(pid: int) -> None:
+    frozen = frozen_by(pid)
+    if frozen:
+        raise GdbextError(
+            f"process {pid}: frozen by {frozen}: gdb would wait for its thaw (docker unpause); llm-stacks and llm-hang read it "
+            "without waiting"
+        )
 
 
 def _refuse_uninterruptible(pid: int) -> None:
@@ -141,7 +152,7 @@ class WayOut:
     kill it.
 
     gdb cannot be called back from that wait. Where it lasts longer than `PATIENCE` seconds and Ctrl-C was pressed, a line says
-    for what it waits; pressed again, Ctrl-C ends gdb, and the guard lets every process run on."""
+    for what it waits; pressed again, Ctrl-C ends gdb, and so does SIGTERM; the guard then lets every process run on."""
 
     PATIENCE = 1.0
 
@@ -150,7 +161,7 @@ class WayOut:
         self._done = threading.Event()
 
     def __enter__(self) -> WayOut:
-        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         self._thread = background_thread(self._watch)
         return self
 
@@ -165,10 +176,11 @@ class WayOut:
         if self._done.wait(self.PATIENCE):
             return
         while not self._done.is_set():
-            if signal.sigtimedwait({signal.SIGINT}, 0.1) is None:
+            taken = signal.sigtimedwait({signal.SIGINT, signal.SIGTERM}, 0.1)
+            if taken is None:
                 continue
             self.taken += 1
-            if self.taken > 1:
+            if self.taken > 1 or taken.si_signo == signal.SIGTERM:
                 os.kill(os.getpid(), signal.SIGKILL)
             tids = ", ".join(map(str, uninterruptible(self.pid))) or "its threads"
             sys.__stderr__.write(

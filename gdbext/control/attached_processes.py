@@ -15,6 +15,7 @@ from ..access.stuck_open import OpensEnd
 from ..errors import GdbextError
 from .events import listen
 from .gdb_state import is_quiet, remove_inferior, select, setting
+from .loader_breakpoints import LoaderBreakpoints
 
 if TYPE_CHECKING:
     from typing import Any, Callable
@@ -59,6 +60,7 @@ class _State:
     guard = guards.Guard()
     guard_error = ""
     opens = OpensEnd()
+    loader: Any = None
     watched: set[int] = set()  # pids that the guard knows of although gdb attached them by itself
     saved: dict[str, str] = {}  # settings that stay changed while something is held
     schedule: str | None = None  # the user's schedule-multiple while processes run
@@ -119,6 +121,17 @@ def guard_error() -> str:
     return _State.guard_error
 
 
+def confined() -> str:
+    """What the end of gdb's container would do, in a line; '' where nothing."""
+    group = "" if _State.guard_error else _State.guard.confined
+    if not group or "/user.slice/" in group:
+        return ""
+    return (
+        f"the guard is in gdb's own control group ({group}) and may not leave it: where that is ended as a whole (its container is "
+        "removed), nothing lets these processes go: llm-detach first, and do not leave pybreak or pylog armed"
+    )
+
+
 def start_guard() -> None:
     """Starts the guard where none runs; where that fails, `guard_error` gives the reason."""
     try:
@@ -149,6 +162,13 @@ def own(one: AttachedProcess) -> None:
 def opens_end() -> None:
     """From now on, until nothing is attached, gdb does not wait for a FIFO or pipe that a process says is a library of its."""
     _State.opens.start()
+
+
+def loader_breakpoints_out() -> None:
+    """From now on, until nothing is attached, gdb's breakpoints in the dynamic loader are not in processes that run."""
+    if _State.loader is None:
+        _State.loader = LoaderBreakpoints(lambda: set(_State.attached))
+    _State.loader.start()
 
 
 def guard_process(pid: int) -> None:
@@ -193,6 +213,8 @@ def give_back() -> None:
     if _State.attached:
         return
     _State.opens.end()
+    if _State.loader is not None:
+        _State.loader.end()
     restore_schedule()
     for name, value in _State.saved.items():
         gdb.execute(command("set {} {}", name, value), to_string=True)

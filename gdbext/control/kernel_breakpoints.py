@@ -24,7 +24,7 @@ from ..errors import FaultError, GdbextError
 from ..kernels import catalogue, launch, signatures, triton
 from .driver_names import DriverNames, handle_names
 from .events import listen
-from .launch_breakpoints import DeviceBreakpoint, InternalBreakpoint, LaunchBreakpoint
+from .launch_breakpoints import InternalBreakpoint, LaunchBreakpoint
 from .launch_conditions import holds, line_of, word_of
 from .registers import current_registers, dwarf_parameters, selected_tid, vector_register
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from ..kernels.launch import Launch
 
-MAX_DEVICE = 256  # breakpoints in device code, one for each template instance
 MAX_INTERNAL = 6000  # internal breakpoints; placing more takes seconds, and each stop puts all of them into the process
 LOOK_AGAIN = 2.0  # seconds: how often at most Triton's own objects are read for a function that nobody knows
 
@@ -115,20 +114,6 @@ class KernelBreakpoint:
             ]
         if self.kernels and any(r.kernel.launch != "cpu" and r.kernel.role != "launcher" for r in self.kernels):
             self._set_launches(entries)
-
-    def place_in_device(self, rows: list[Any]) -> None:
-        """In cuda-gdb: a breakpoint in each kernel itself, by the names that the host side has for the instances."""
-        self.kernels = [r for r in catalogue.chosen(rows, self.name) if r.kernel.launch != "cpu" and r.kernel.role != "launcher"]
-        names = dict.fromkeys((p.signature.text, r.library) for r in self.kernels for p in r.sites)
-        names.update(dict.fromkeys((r.name, r.library) for r in self.kernels if not r.sites))
-        if len(names) > MAX_DEVICE:
-            raise GdbextError(
-                f"{self.name} is {len(names)} kernels, more than {MAX_DEVICE} breakpoints: name the instance (llm-kernels "
-                f"-instances {self.name}), or "
-                f"stop at the launch: llm-break -host {self.name}"
-            )
-        for name, library in names or [(self.name, "")]:
-            self.device.append(silently(lambda name=name, library=library: DeviceBreakpoint(self, name, library)))
 
     def _set_launches(self, entries: list[Any]) -> None:
         """Launch breakpoints on the launch functions that these kernels can go through."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from typing import TYPE_CHECKING
@@ -9,22 +10,28 @@ from typing import TYPE_CHECKING
 import gdb
 
 from ..access import live_gdb
+from ..access.cli_gdb import silently
 from ..errors import GdbextError
-from ..kernels import catalogue, launch
+from ..kernels import catalogue, in_use, launch, triton
 from . import kernel_breakpoints
+from .launch_breakpoints import DeviceBreakpoint
 from .launch_conditions import word_of
 
 if TYPE_CHECKING:
+    from typing import Callable
+
     from ..access.base import Target
     from .kernel_breakpoints import KernelBreakpoint
 
+MAX_DEVICE = 256  # breakpoints in device code, one for each template instance
 SHOWN = 4  # libraries that could not be read, by name
 
 
-def place(breakpoint: KernelBreakpoint, in_device: bool = False) -> list[str]:
+def place(breakpoint: KernelBreakpoint, shape_of: Callable[[], tuple[int, str] | None] | None = None) -> list[str]:
     """Sets `breakpoint` in its inferior, where that has a process, and for libraries that come; returns reasons for `partial`.
 
-    `in_device`: in the kernel itself, as cuda-gdb can. Raises `GdbextError` where nothing can be stopped."""
+    `shape_of`: given where it goes into the kernel itself, as cuda-gdb can: -> (head size, dtype) of the KV cache, None where
+    they are not known. Raises `GdbextError` where nothing can be stopped."""
     inferior, partial, rows = breakpoint.inferior, [], []
     with live_gdb.selected(inferior):
         if inferior.pid:
@@ -37,21 +44,52 @@ def place(breakpoint: KernelBreakpoint, in_device: bool = False) -> list[str]:
                 )
             breakpoint.rt = kernel_breakpoints.runtime_or_none(target)
             rows, entries, partial = _search(breakpoint, target)
-            if not in_device:
+            if shape_of is None:
                 breakpoint.place(rows, entries)
                 breakpoint.wait_for_libraries()
-        if in_device:
-            breakpoint.place_in_device(rows)
+        if shape_of is not None:
+            _place_in_device(breakpoint, rows, shape_of)
     kernel_breakpoints.add(breakpoint)
     if not inferior.pid and not gdb.parameter("auto-solib-add"):
         partial.append(
             "auto-solib-add is off: gdb tells of no library of a process that does not run yet; give this again once it stands "
             "at main"
         )
-    driver = any(r.kernel.launch == "driver" for r in breakpoint.kernels)
+    driver = shape_of is None and any(r.kernel.launch == "driver" for r in breakpoint.kernels)
     if driver and not any(launch.is_driver(one.entry) for one in breakpoint.numbered):
         partial.append("no driver is loaded yet: kernels launched by it are waited for")
     return partial
+
+
+def _place_in_device(
+    breakpoint: KernelBreakpoint, rows: list[catalogue.Row], shape_of: Callable[[], tuple[int, str] | None]
+) -> None:
+    """A breakpoint in each kernel itself, by the names that the host side has for the instances; of paged-attention in those
+    that are in use."""
+    found = [r for r in catalogue.chosen(rows, breakpoint.name) if r.kernel.launch != "cpu" and r.kernel.role != "launcher"]
+    if breakpoint.name == catalogue.PAGED:
+        loaded = triton.compiled(breakpoint.rt) if breakpoint.rt is not None else {}
+        found = in_use.in_use(found, {one.name for one in loaded.values()})
+    shape = shape_of() if len(_device_names(found)) > MAX_DEVICE else None
+    if shape is not None:
+        found = in_use.serving(found, *shape)
+    names = _device_names(found)
+    if len(names) > MAX_DEVICE:
+        raise GdbextError(
+            f"{breakpoint.name} is {len(names)} kernels, more than {MAX_DEVICE} breakpoints: name the instance (llm-kernels "
+            f"-instances {breakpoint.name}), or stop at the launch: llm-break -host {breakpoint.name}; or at every kernel: set "
+            "cuda break_on_launch application"
+        )
+    breakpoint.kernels = found
+    for name, library in names or [(breakpoint.name, "")]:
+        breakpoint.device.append(silently(functools.partial(DeviceBreakpoint, breakpoint, name, library)))
+
+
+def _device_names(rows: list[catalogue.Row]) -> dict[tuple[str, str], None]:
+    """{(kernel's whole name, library)} of what is stopped at on the device, in order."""
+    names = dict.fromkeys((p.signature.text, r.library) for r in rows for p in r.sites)
+    names.update(dict.fromkeys((r.name, r.library) for r in rows if not r.sites))
+    return names
 
 
 def _search(breakpoint: KernelBreakpoint, target: Target) -> tuple[list, list, list[str]]:

@@ -138,10 +138,15 @@ def points(rt: Runtime, name: str, condition: str = "", rank: str = "") -> Seque
             pybreak.PyBreakpoint("llm-break", pybreak.Where(f), condition, 1, rank) for f in functions
         ]
     if word == "nan":
-        return _nan(known.nan, condition, rank)
+        return _nan(_there(rt, known.nan), condition, rank)
     if word == "request":
         return [RequestBreakpoint(pybreak.Where(f), ids, which, condition, rank) for f, ids in known.request]
     return [pybreak.PyBreakpoint("llm-break", pybreak.Where(f), condition, 1, rank) for f in known.step]
+
+
+def _there(rt: Runtime, places: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
+    """The places of those modules that the process has imported; where it has imported none yet, the first."""
+    return [place[:2] for place in places if not place[2:] or rt.module(place[2]) is not None] or [places[0][:2]]
 
 
 def _nan(places: Sequence[tuple[str, str]], condition: str, rank: str) -> list[pybreak.PyBreakpoint]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import stat
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..access.in_root import open_in_root
 from ..access.proc import read_proc, status_field
+from ..access.files import json_of
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class SharedTempDir:
             with os.fdopen(fd, "rb") as f:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     return None
-                found = json.loads(f.read(MAX_RESULT))
-        except (OSError, ValueError, RecursionError):
+                found = json_of(f.read(MAX_RESULT), name)
+        except (OSError, ValueError, GdbextError):
             return None
         return found if isinstance(found, dict) else None
 

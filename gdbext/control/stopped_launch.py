@@ -1,11 +1,11 @@
-"""The kernel launch that the selected thread stands at."""
+"""The kernel launch that the selected thread stands at, or that the GPU's focus is in."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError, NotFoundError
-from ..kernels import launch, triton
+from ..kernels import launch, parameters, signatures, triton
 from .kernel_breakpoints import breakpoints, last_stop
 from .registers import dwarf_parameters, vector_register
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..access.base import Target
     from ..cpython.runtime import Runtime
     from ..kernels.launch import Launch
+    from .cudagdb import CudaGdb
 
 
 def launch_here(target: Target, registers: dict[str, int], rt: Runtime | None) -> Launch:
@@ -36,6 +37,32 @@ def launch_here(target: Target, registers: dict[str, int], rt: Runtime | None) -
         raise NotFoundError("this thread stands at no launch: llm-break paged-attention, continue, and llm-launch where it stops")
     if own is not None:
         found.counted = own.whole
+    return found
+
+
+def launch_on_device(device: CudaGdb, rt: Runtime | None) -> Launch:
+    """In cuda-gdb: the `Launch` of the kernel in focus, its arguments from its parameter memory. Their types are Triton's where
+    it compiled the kernel, else the signature's, as far as that tells their sizes. `NotFoundError` without a focus."""
+    kernel = next((k for k in device.kernels() if k.current), None)
+    if kernel is None:
+        raise NotFoundError("no kernel is in focus: llm-focus, or cuda kernel N (info cuda kernels lists them)")
+    found = launch.Launch("", 0, signatures.parse(kernel.name))
+    found.grid, found.block = kernel.grid, kernel.block
+    own = [c for c in triton.compiled(rt).values() if c.name == found.base] if rt is not None else []
+    shapes = {tuple(c.parameters) for c in own}
+    if len(shapes) > 1:
+        found.counted = False
+        found.problems.append(
+            f"Triton has compiled {found.base} with {len(shapes)} different lists of arguments: which one runs is not known"
+        )
+        return found
+    plain = [("", kind, None) for kind in (found.signature.parameters if found.signature else None) or ()]
+    wanted = list(shapes.pop()) if shapes else plain
+    try:
+        found.arguments = parameters.arguments(wanted, parameters.read(device)) if wanted else []
+    except GdbextError as e:
+        found.problems.append(f"its parameter memory cannot be read: {e}")
+    found.counted = bool(wanted) and len(found.arguments) == len(wanted) and all(c.whole for c in own)
     return found
 
 

@@ -9,6 +9,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError
+from . import spending
 from .comparisons import plain_set
 from .objects import Object
 from .values import NoneOperand, is_frozen, is_none, kind, members, own_code, plain
@@ -61,10 +62,14 @@ def arithmetic(name: str, left: Any, right: Any) -> Any:
     if name == "Mod" and isinstance(a, (str, bytes, bytearray)):
         raise GdbextError("text is not formatted here by %: write the values side by side, with commas")
     _bound(name, a, b)
+    if isinstance(a, (str, bytes, bytearray, list, tuple)) and isinstance(b, (str, bytes, bytearray, list, tuple)):
+        spending.take(len(a) + len(b))  # before it is there
     return work(a, b)
 
 
 def _bound(name: str, a: Any, b: Any) -> None:
+    if isinstance(a, fractions.Fraction) and isinstance(b, int) and name == "Pow":
+        a, b = max(abs(a.numerator), a.denominator), abs(b)
     if isinstance(a, int) and isinstance(b, int):
         grown = {"Pow": a.bit_length() * max(b, 0), "LShift": a.bit_length() + b, "Mult": a.bit_length() + b.bit_length()}
         if grown.get(name, 0) > MAX_BITS:

@@ -6,6 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError
+from . import spending
 from .adapters import Adapter
 from .objects import Object
 from .types import BYTES, EXCEPTION, LONG, STR
@@ -44,6 +45,7 @@ def equal(left: Any, right: Any, depth: int = 100) -> bool:
     """`left == right`; `GdbextError` where a class's own code decides."""
     if not depth:
         raise GdbextError("the values are nested too deeply to be compared")
+    spending.take(1)  # the time counts
     kinds = kind(left), kind(right)
     if kinds[0] and kinds[1]:
         for side in (left, right):
@@ -189,4 +191,4 @@ def _orderable(value: Any) -> Any:
 
 def plain_set(value: Any) -> set[Any]:
     """A set of the plain values of its members."""
-    return {plain(v) for v in members(value)}
+    return {plain(v) for v in spending.gathered(members(value))}

@@ -9,6 +9,7 @@ from ..errors import GdbextError, NotFoundError
 from .adapters import Adapter
 from .comparisons import same
 from .objects import MAX_ITEMS, Object
+from .spending import brief
 from .types import BYTES, DICT, LIST, STR, TUPLE
 from .values import NoneOperand, adapter_of, describe, hashable, is_none, kind, members, own_code, plain, view_of
 
@@ -56,7 +57,7 @@ def _made_item(value: Any, key: Any) -> Any:
     for known, held in value.items():
         if same(known, key):
             return held
-    raise NotFoundError(f"the dict has no key {key!r:.80}")
+    raise NotFoundError(f"the dict has no key {brief(key, 80)}")
 
 
 def _entry(value: Object, key: Any) -> Any:
@@ -64,7 +65,7 @@ def _entry(value: Object, key: Any) -> Any:
     hashable(key)
     found = next((v for k, v in value.items() if same(k, key)), None)
     if found is None:
-        shown = describe(key) if isinstance(key, (Object, Adapter)) else f"{key!r:.80}"
+        shown = describe(key) if isinstance(key, (Object, Adapter)) else f"{brief(key, 80)}"
         raise NotFoundError(f"{describe(value)} has no key {shown}")
     return found
 

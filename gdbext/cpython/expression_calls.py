@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError, NotFoundError
-from . import comparisons, containers, value_attributes
+from . import comparisons, containers, spending, value_attributes
 from .adapters import Adapter
 from .objects import Object
 from .types import BYTES, DICT, STR, TYPE
@@ -59,6 +59,8 @@ def _sum(rt: Runtime | None, value: Any, start: Any = 0) -> Any:
         number = plain(member)
         if isinstance(number, (str, bytes, bytearray)) or number is None:
             raise NoneOperand("sum() met None") if number is None else GdbextError("sum() adds no text")
+        if isinstance(total, (list, tuple)):
+            spending.made(total)  # made anew with each
         carried = rt is not None and rt.version >= (3, 12) and type(total) is float and type(number) in (int, float)
         if not carried:
             total, lost = (total + lost if lost and type(total) is float else total) + number, 0.0
@@ -72,7 +74,7 @@ def _sum(rt: Runtime | None, value: Any, start: Any = 0) -> Any:
 
 def _extreme(name: str) -> Callable[..., Any]:
     def work(rt: Runtime | None, *args: Any) -> Any:
-        candidates = list(members(args[0])) if len(args) == 1 else list(args)
+        candidates = spending.gathered(members(args[0])) if len(args) == 1 else list(args)
         if not candidates:
             raise GdbextError(f"{name}() of something empty has no value")
         best = candidates[0]
@@ -122,7 +124,7 @@ def _getattr(rt: Runtime | None, value: Any, name: Any, *default: Any) -> Any:
 
 
 def _sorted(rt: Runtime | None, value: Any) -> list[Any]:
-    found = list(members(value))
+    found = spending.gathered(members(value))
     if any(_is_nan(v) for v in found):
         raise GdbextError("a nan among them: sorted(), min() and max() would give anything")
     made: list[Any] = []
@@ -271,11 +273,11 @@ def _all(rt: Runtime | None, value: Any) -> bool:
     return all(truth(v) for v in members(value))
 
 
-def _each(work: Callable[..., Any]) -> Callable[..., Any]:
+def _each(work: Callable[..., Any], collect: Callable[..., Any] = iter) -> Callable[..., Any]:
     """zip, enumerate, reversed: what they give one by one."""
 
     def give(rt: Runtime | None, *args: Any) -> Iterator[Any]:
-        yield from work(*(list(members(a)) for a in args))
+        yield from work(*(collect(members(a)) for a in args))
 
     return give
 
@@ -292,14 +294,14 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {
     "sum": (_sum, 1, 2),
     "abs": (lambda rt, value: abs(plain(value)), 1, 1),
     "bool": (lambda rt, value: truth(value), 1, 1),
-    "list": (lambda rt, value: list(members(value)), 1, 1),
-    "tuple": (lambda rt, value: tuple(members(value)), 1, 1),
+    "list": (lambda rt, value: spending.gathered(members(value)), 1, 1),
+    "tuple": (lambda rt, value: tuple(spending.gathered(members(value))), 1, 1),
     "set": (lambda rt, value: comparisons.plain_set(value), 1, 1),
     "sorted": (_sorted, 1, 1),
     "range": (_range, 1, 3),
     "enumerate": (_each(enumerate), 1, 1),
     "zip": (_each(zip), 1, 20),
-    "reversed": (_each(reversed), 1, 1),
+    "reversed": (_each(reversed, spending.gathered), 1, 1),
     "isinstance": (_isinstance, 2, 2),
     "hasattr": (_hasattr, 2, 2),
     "getattr": (_getattr, 2, 3),
@@ -330,6 +332,8 @@ def method(owner: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], s
         given = [_argument(a) for a in args]
         if any(a is None for a in given) and name in ("startswith", "endswith", "find", "count", "index"):
             raise NoneOperand(f"{shown}(…): None is no text")
+        if "split" in name:  # a few bytes become a text of their own
+            spending.take(spending.ITEM * (made.count(given[0]) if given and isinstance(given[0], type(made)) else len(made) // 2 + 1))
         return getattr(made, name)(*given, **{k: _argument(v) for k, v in kwargs.items()})
     if kind(owner) in ("list", "tuple", "deque") and name in ("count", "index") and len(args) == 1 and not kwargs:
         places = [i for i, member in enumerate(members(owner)) if comparisons.same(member, args[0])]

@@ -14,7 +14,7 @@ import types as python_types
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError, NotFoundError
-from . import arithmetic, comparisons, containers, expression_calls, value_attributes, values
+from . import arithmetic, comparisons, containers, expression_calls, spending, value_attributes, values
 from .adapters import Adapter
 from .objects import Object
 from .values import NoneOperand
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 MAX_STEPS = 5_000_000
+_MAKES = (ast.BinOp, ast.UnaryOp, ast.Call, ast.List, ast.Tuple, ast.Set, ast.Dict)  # what they give is new
 _MODULE = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 
 
@@ -97,10 +98,11 @@ class Evaluator:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
             raise GdbextError(f"cannot parse the expression {self.shown(self.source)!r}: {getattr(e, 'msg', e)}") from None
         try:
-            found = self.operand(tree.body)
+            with spending.expression():
+                found = self.operand(tree.body)
         except RecursionError:
             raise GdbextError("the expression is nested too deeply") from None
-        except (TypeError, ValueError, ArithmeticError, IndexError, KeyError, AttributeError) as e:
+        except (TypeError, ValueError, ArithmeticError, IndexError, KeyError, AttributeError, MemoryError) as e:
             raise GdbextError(f"cannot evaluate {self.shown(self.source)!r}: {type(e).__name__}: {e}") from None
         if isinstance(found, python_types.GeneratorType):
             raise GdbextError("a generator gives values one by one: put it into any(…), all(…), sum(…), or brackets")
@@ -123,7 +125,8 @@ class Evaluator:
         method = getattr(self, "_" + type(node).__name__.lower(), None)
         if method is None:
             raise GdbextError(f"{type(node).__name__} is not something that can be answered by reading memory")
-        return method(node)
+        found = method(node)
+        return spending.made(found) if isinstance(node, _MAKES) else found
 
     def operand(self, node: ast.AST) -> Any:
         """As `value`; a hexadecimal number alone, or before `.`, `[` or in a call, is the address of an object."""
@@ -159,7 +162,7 @@ class Evaluator:
                 return value_attributes.attribute(base, node.attr)
             except NotFoundError:
                 what = self.text_of(node.value)
-                raise GdbextError(f"{what} is the plain value {base!r:.80}: it has no attribute {node.attr}") from None
+                raise GdbextError(f"{what} is the plain value {spending.brief(base, 80)}: it has no attribute {node.attr}") from None
         return value_attributes.attribute(base, node.attr)
 
     def _module_global(self, node: ast.AST) -> Any:
@@ -180,7 +183,9 @@ class Evaluator:
         if isinstance(node.value, ast.Name) and node.value.id == "__module__":
             return self._module_global(index_node(node))
         base = self.operand(node.value)
-        return containers.item(base, self._key(index_node(node)))
+        key = self._key(index_node(node))
+        found = containers.item(base, key)
+        return spending.made(found) if isinstance(key, slice) else found
 
     def _key(self, node: Any) -> Any:
         if isinstance(node, ast.Slice):
@@ -281,6 +286,7 @@ class Evaluator:
 
     def _comprehended(self, element: ast.AST, generators: list[ast.comprehension], depth: int) -> Iterator[Any]:
         if depth == len(generators):
+            spending.take(spending.ITEM)
             yield self.value(element)
             return
         part = generators[depth]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError, LayoutError, NotFoundError
 from . import getsets
+from .spending import brief
 from .types import (
     BYTES,
     DICT,
@@ -290,7 +291,7 @@ class Object:
             for k, v in self.items():
                 if k.equals(key):
                     return v
-            raise NotFoundError(f"the {self.type_name} at {self.address:#x} has no key {key!r}")
+            raise NotFoundError(f"the {self.type_name} at {self.address:#x} has no key {brief(key)}")
         if not isinstance(key, int):
             raise GdbextError(f"the {self.type_name} at {self.address:#x} has no items by {type(key).__name__}")
         count = self.len()

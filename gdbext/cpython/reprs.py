@@ -31,6 +31,7 @@ class Limits:
 SHORT = Limits(items=12, string=80, depth=3, total=120)
 NORMAL = Limits()
 FULL = Limits(items=1 << 24, string=1 << 24, depth=64, total=1 << 26)
+MADE = 16  # characters that a container counts for which an expression made: one may hold another many times
 _UNPRINTED = 10**4300  # Python itself refuses to print more digits, from 3.11 on
 
 
@@ -100,7 +101,9 @@ class Repr:
     def show(self, value: Any, depth: int) -> str:
         """The text of a value `depth` containers deep."""
         if not isinstance(value, Object):
-            return self._plain(value, depth)
+            text = self._plain(value, depth)
+            self._spent += MADE if isinstance(value, (list, tuple, set, frozenset, dict)) else len(text)
+            return text
         if value.address in self._inside:
             kind = value.type.flags
             if kind & LIST or value.isa("collections.deque"):

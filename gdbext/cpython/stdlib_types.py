@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import GdbextError, LayoutError
 from .adapters import Adapter, PlainAdapter, register
 from .objects import Object
+from .spending import brief
 from .types import TYPE
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ class ChainMapAdapter(Adapter):
                 return one.item(key)
             except GdbextError:
                 continue
-        raise GdbextError(f"the ChainMap has no key {key!r}")
+        raise GdbextError(f"the ChainMap has no key {brief(key)}")
 
 
 class AliasAdapter(Adapter):

@@ -15,6 +15,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FaultError, GdbextError
+from . import spending
 from .adapters import Adapter, PlainAdapter
 from .objects import MAX_ITEMS, Object
 from .types import BYTES, DICT, LIST, STR, TUPLE, TYPE
@@ -45,7 +46,7 @@ def describe(value: Any) -> str:
     """ "the Request at 0x…", for messages."""
     if isinstance(value, Object):
         return f"the {value.type_name} at {value.address:#x}"
-    return f"the {value.type_name}" if isinstance(value, Adapter) else f"the plain value {value!r:.60}"
+    return f"the {value.type_name}" if isinstance(value, Adapter) else f"the plain value {spending.brief(value)}"
 
 
 def own_code(value: Object, *names: str) -> None:
@@ -76,6 +77,7 @@ def adapter_of(value: Any) -> Adapter | None:
 def plain(value: Any) -> Any:
     """The plain Python value; `GdbextError` for an object that has none."""
     if isinstance(value, (list, tuple)):
+        spending.take(spending.ITEM * (1 + len(value)))  # one that holds another many times is copied as often
         return type(value)(plain(v) for v in value)
     if isinstance(value, Adapter):
         found = value.plain()
@@ -108,6 +110,7 @@ def is_frozen(value: Any) -> bool:
 def hashable(value: Any) -> None:
     """Raises `GdbextError` for what Python refuses as a key."""
     known = kind(value)
+    spending.take(1)  # the time counts: one tuple may hold another many times
     if known in ("list", "dict", "odict", "deque") or known == "set" and not is_frozen(value) or isinstance(value, bytearray):
         raise GdbextError(f"{describe(value)} is unhashable: no key is equal to it")
     if known == "tuple":

@@ -7,7 +7,7 @@ positions all the same (0 times NaN is NaN). Blocks of one hash stand for the sa
 from __future__ import annotations
 
 from ..errors import GdbextError
-from ..kvcache.model import ValueFault
+from ..kvcache.model import ValueFault, Values
 from ..kvcache.rules import BLOCK_NAN, PREFIX_COPY, RANK_COPY, RESERVED_NAN
 from ..torch import arrays, layer_compare, stats
 from .kv_view import block_values
@@ -23,19 +23,25 @@ MAX_BLOCKS = 2048  # in use that are looked at
 SAMPLES = 64  # pairs of blocks that tell whether two ranks hold the same
 
 
-def read(cache: Cache, workers: Sequence[Worker], notes: List[str]) -> List[ValueFault]:
-    """`[ValueFault]` of the values of all blocks that count. `notes`: what could not be looked at."""
-    found: List[ValueFault] = []
+def read(cache: Cache, workers: Sequence[Worker], notes: List[str]) -> Values:
+    """`Values` of all blocks that count. `notes`: what could not be looked at."""
+    found = Values()
     blocks = _computed(cache)
     count = sum(map(len, blocks.values()))
     for worker in workers:
+        found.looked_at[worker.rank] = 0
         try:
-            found += _of_worker(cache, worker, blocks)
+            found.faults += _of_worker(cache, worker, blocks, found.looked_at)
         except GdbextError as e:
             notes.append(f"{worker.rank}: its blocks' values cannot be read: {e}")
+        else:
+            if not found.looked_at[worker.rank]:
+                notes.append(f"{worker.rank}: no block's values were looked at: {'; '.join(worker.notes) or 'it has no layers'}")
     for i, one in enumerate(workers):
         for other in workers[i + 1 :]:
-            found += _of_pair(one, other, blocks)
+            faults, pairs = _of_pair(one, other, blocks)
+            found.faults += faults
+            found.pairs += pairs
     if count >= MAX_BLOCKS:
         notes.append(f"the values of {MAX_BLOCKS} blocks were looked at, of those in use")
     return found
@@ -75,7 +81,9 @@ def _parts(worker: Worker, group: int) -> Iterator[Tuple[Layer, Part]]:
                 yield layer, part
 
 
-def _of_worker(cache: Cache, worker: Worker, blocks: Dict[int, List[int]]) -> Iterator[ValueFault]:
+def _of_worker(
+    cache: Cache, worker: Worker, blocks: Dict[int, List[int]], counts: Dict[str, int]
+) -> Iterator[ValueFault]:
     for group in cache.groups:
         pool = cache.pools[group.pool]
         tables = {block for request in cache.requests for block in request.blocks.get(group.id, ())}
@@ -88,7 +96,9 @@ def _of_worker(cache: Cache, worker: Worker, blocks: Dict[int, List[int]]) -> It
                     if part.dims["block"][0] <= block * layer.ratio:
                         continue
                     source = arrays.of_tensor(block_values(layer, part, block))
-                    if stats.has_nan(source):
+                    bad = stats.has_nan(source)
+                    counts[worker.rank] += 1
+                    if bad:
                         count = stats.statistics(source)[0]["nan"]
                         yield ValueFault(rule, worker.rank, block, f"{where} of block {block} has {count} NaN of {source.numel}")
             for same in copies:
@@ -99,8 +109,9 @@ def _of_worker(cache: Cache, worker: Worker, blocks: Dict[int, List[int]]) -> It
                         yield ValueFault(PREFIX_COPY, worker.rank, other, detail)
 
 
-def _of_pair(one: Worker, other: Worker, blocks: Dict[int, List[int]]) -> List[ValueFault]:
-    """Where two ranks that hold the same differ. They do where most of `SAMPLES` blocks are equal, and not all zeros."""
+def _of_pair(one: Worker, other: Worker, blocks: Dict[int, List[int]]) -> Tuple[List[ValueFault], int]:
+    """Where two ranks that hold the same differ, and how many pairs of blocks were compared. They do hold the same where most of
+    `SAMPLES` blocks are equal, and not all zeros."""
     pairs = []
     for group, numbers in blocks.items():
         mine, others = list(_parts(one, group)), list(_parts(other, group))
@@ -110,16 +121,16 @@ def _of_pair(one: Worker, other: Worker, blocks: Dict[int, List[int]]) -> List[V
     try:
         alike = [not _apart(*a, block, *b, block) for a, b, block in pairs[::every] if not _is_zero(*a, block)]
         if not alike or 2 * sum(alike) <= len(alike):
-            return []
+            return [], 0
         found = []
         for a, b, block in pairs:
             why = _apart(*a, block, *b, block)
             if why:
                 where = f"layer {a[0].index} {a[1].name} of block {block}"
                 found.append(ValueFault(RANK_COPY, other.rank, block, f"{where} differs {why} on {one.rank} and {other.rank}"))
-        return found
+        return found, len(pairs)
     except GdbextError:
-        return []  # told of the rank itself
+        return [], 0  # told of the rank itself
 
 
 def _is_zero(layer: Layer, part: Part, block: int) -> bool:

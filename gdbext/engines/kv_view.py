@@ -6,6 +6,8 @@ import dataclasses
 import functools
 import math
 import re
+import time
+from collections import Counter
 
 from ..access.retry import LASTING_TRIES, SECONDS, retry_reading
 from ..cpython.runtime import open_runtime
@@ -26,15 +28,16 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from ..kvcache.addresses import Layer, Part
     from ..kvcache.invariants import Report
-    from ..kvcache.model import Cache, Request, ValueFault, Worker
+    from ..kvcache.model import Cache, Request, Worker
+    from ..kvcache.model import Values as BlockValues
     from ..torch.tensor import Tensor
     from .group import Engine
     from .spec import EngineSpec
 
     T = TypeVar("T")
-    Values = Callable[[Cache, List[Worker], List[str]], List[ValueFault]]
+    Values = Callable[[Cache, List[Worker], List[str]], BlockValues]
 
-CHECKS = 4  # a process that runs is read again until what looks broken is seen each time
+CHECKS, MOST_CHECKS, CHECKING = 4, 16, 2.0  # how often a process that runs is read again: so often, then up to so often in seconds
 
 
 def has_engine(rt: Runtime) -> bool:
@@ -86,6 +89,7 @@ class View:
     ) -> None:
         self.target, self._engine, self._root, self._content = target, engine, root, content
         self.partial: List[str] = []
+        self.missed: List[Tuple[str, str]] = []  # [(label, why)] of the shards that could not be read
         self.rt = open_runtime(target)
         self.spec = spec_of(self.rt)
         self.reader: Any = self.spec.kv
@@ -145,7 +149,8 @@ class View:
 
     def workers(self, num_blocks: Optional[int] = None) -> List[Worker]:
         """A `Worker` per shard that can be read; what is missing goes to `partial`."""
-        found, missing = [], []
+        found: List[Worker] = []
+        self.missed = []
         shards = self._siblings("shards")
         for label, target in shards or [(self.target.label or "this process", self.target)]:
             try:
@@ -153,11 +158,11 @@ class View:
                 found.append(_sought_in_frames(rt, functools.partial(self.reader.read_worker, rt, label, num_blocks)))
                 self.unstopped(target)
             except GdbextError as e:
-                missing.append(f"{label}: {e}")
+                self.missed.append((label, str(e)))
         if not found and not self.target.is_live:
             self.partial.append("the workers' memory is not in this core: addresses need their own cores")
-        elif missing:
-            self.partial += missing
+        else:
+            self.partial += [f"{label}: {why}" for label, why in self.missed]
         return found
 
     def unstopped(self, target: Target) -> None:
@@ -193,15 +198,34 @@ def check(
     """Checks the invariants of a view's cache, with `ranks` the workers' tables, with `values` (kv_deep.read) what is in the
     blocks -> (report, cache, workers, the view read last).
 
-    A process that runs on is read again, up to `CHECKS` times: a fault that is not seen each time was a change under the
-    reader."""
+    A process that runs on is read again: what is not seen each time was a change under the reader. What two values that move are
+    told by has to stand still too, else it `changed` while it was read: the values may never have stood so at one moment. Where a
+    half-done update would explain it, it does so only in a process that stands in that very place each time."""
     report, cache, workers = _checked(view, ranks, values)
-    for _ in range(CHECKS if "unstopped" in view.partial else 0):
-        if not report.violations:
-            break
-        view, before = view_again(), {v.key for v in report.violations}
+    if "unstopped" not in view.partial:
+        return report, cache, workers, view
+    began, times = time.monotonic(), 0
+    suspects = first = {v.key: v for v in report.violations + report.transient}
+    restless, places, sightings = set(), {report.middle}, Counter(suspects.keys())
+    while (suspects or ranks and not report.ranks and workers) and (
+        times < CHECKS or suspects and times < MOST_CHECKS and time.monotonic() - began < CHECKING
+    ):
+        view, times = view_again(), times + 1
         report, cache, workers = _checked(view, ranks, values)
-        report.violations = [v for v in report.violations if v.key in before]
+        seen = {v.key: v for v in report.violations + report.transient}
+        restless.update(key for key, v in suspects.items() if key in seen and seen[key].evidence != v.evidence)
+        sightings.update(seen.keys())
+        suspects = {key: seen.get(key, v) for key, v in suspects.items() if key in seen or v.rule not in report.rules}
+        places.add(report.middle)
+    restless.update(key for key in suspects if times and sightings[key] <= min(times, CHECKS))  # its rule was left out often
+    said = {(one.label, one.what) for one in report.not_compared}
+    for v in first.values():  # a count of the whole pool that was wrong once and right once: which of them was torn, nobody knows
+        if v.key not in suspects and v.block is None and v.request_id is None and (v.pool, v.rule) not in said:
+            report.not_compared.append(invariants.LeftOut(v.pool, v.rule, "it changed while it was read"))
+    report.changed = [v for key, v in suspects.items() if key in restless]
+    sure = [v for key, v in suspects.items() if key not in restless]
+    report.transient = [v for v in report.transient if v in sure and len(places) == 1]
+    report.violations = [v for v in sure if v not in report.transient]
     return report, cache, workers, view
 
 
@@ -209,7 +233,11 @@ def _checked(view: Any, ranks: bool, values: Optional[Values]) -> Tuple[Report, 
     cache = view.cache()
     workers = view.workers(cache.pools[0].size) if ranks or values else []
     found = None if values is None else values(cache, workers, view.partial)
-    return invariants.check(cache, workers if ranks else [], found), cache, workers
+    report = invariants.check(cache, workers if ranks else [], found, "unstopped" in view.partial)
+    report.values = found
+    if ranks:
+        report.not_compared += [invariants.LeftOut(label, "its memory", why) for label, why in view.missed]
+    return report, cache, workers
 
 
 class NativeView:
@@ -219,6 +247,7 @@ class NativeView:
     def __init__(self, target: Target, reader: Any, found: Any) -> None:
         self.target = target
         self.partial: List[str] = []
+        self.missed = [("workers", "their layers and tables are C++ objects that are not decoded")]
         self._reader, self._found = reader, found
 
     def cache(self) -> Cache:

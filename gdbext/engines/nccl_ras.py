@@ -1,5 +1,5 @@
-"""What NCCL's RAS says of the communicators of a job whose processes may not be read: on this machine alone, and only where
-somebody of the engine's user listens on its port in this network namespace.
+"""What NCCL's RAS says of the communicators of a job whose processes may not be read: on this machine alone, and only at the
+address of a socket on which somebody of the engine's user listens in this network namespace (listeners.py).
 
 The protocol, lines of text: src/ras/client.cc and client_support.cc of NCCL 2.24 to 2.30. JSON (`SET FORMAT json`) came with
 2.28; before that the answer is text for people, of which `Errors` and `Warnings` are taken.
@@ -7,13 +7,13 @@ The protocol, lines of text: src/ras/client.cc and client_support.cc of NCCL 2.2
 
 from __future__ import annotations
 
-import json
-import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from ..access.files import DAMAGE, json_of
 from ..errors import GdbextError
-from .endpoints import listens
+from ..render.text import shorten
+from . import listeners
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,21 +28,22 @@ SHOWN = 8  # ranks, and lines
 def ask(pid: int, proc: str = "/proc", port: int = PORT) -> dict[str, Any] | None:
     """`{port, nccl, communicators, said: [text], error}` of the job that `pid` belongs to; None where nobody of its user listens
     here. `error`: what went wrong, else None."""
-    if not listens(pid, port, proc):
+    row = next((row for row in listeners.of_user(pid, proc) if row.port == port and row.is_local), None)
+    if row is None:
         return None
     found: dict[str, Any] = {"port": port, "nccl": None, "communicators": None, "said": [], "error": None}
     try:
-        text, is_json = _asked(port)
-        found.update(_of_json(text) if is_json else _of_text(text))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, GdbextError) as e:
-        found["error"] = "no answer in %g s" % SECONDS if isinstance(e, TimeoutError) else str(e) or type(e).__name__
+        text, is_json = _asked(row)
+        found.update(_of_json(text) if is_json else _of_text(text.decode("utf-8", "replace")))
+    except (OSError, *DAMAGE, GdbextError) as e:
+        found["error"] = "no answer in %g s" % SECONDS if isinstance(e, TimeoutError) else _word(str(e)) or type(e).__name__
     return found
 
 
-def _asked(port):
-    """-> (the status that the server on `port` gives, whether it is JSON)"""
+def _asked(row):
+    """-> (the status that the server gives, whether it is JSON)"""
     end = time.monotonic() + SECONDS
-    with socket.create_connection(("127.0.0.1", port), SECONDS) as server:
+    with listeners.connected(row, SECONDS) as server:
         kept = b""
 
         def more():
@@ -72,38 +73,43 @@ def _asked(port):
         while len(kept) < MOST:
             part = more()
             if not part:
-                return kept.decode("utf-8", "replace"), is_json
+                return kept, is_json
             kept += part
     raise GdbextError(f"its answer is longer than {MOST} bytes")
 
 
+def _word(text: Any) -> str:
+    """A piece of the answer, no longer than a line has room for."""
+    return shorten(str(text), 200)
+
+
 def _of_json(text):
-    status = json.loads(text)
+    status = json_of(text, "its answer")
     said: list[str] = []
     for one in status["communicators"]:
         said += _of_communicator(one)
-    return {"nccl": str(status["nccl_version"]), "communicators": len(status["communicators"]), "said": said}
+    return {"nccl": _word(status["nccl_version"]), "communicators": len(status["communicators"]), "said": said}
 
 
 def _of_communicator(one):
     """What stands out in a communicator: ranks that do not answer, that report an error, and that lag behind in a collective."""
-    title = f"communicator {one['hash']} of {int(one['size'])} ranks"
+    title = f"communicator {_word(one['hash'])} of {int(one['size'])} ranks"
     said = []
     for rank in one["missing_ranks"]:
         state = "is considered dead" if rank["status"]["considered_dead"] else "does not answer"
-        said.append(f"{title}: rank {int(rank['rank'])} (pid {int(rank['pid'])} on {rank['host']}) {state}")
+        said.append(f"{title}: rank {int(rank['rank'])} (pid {int(rank['pid'])} on {_word(rank['host'])}) {state}")
     for rank in one["ranks"]:
         status = rank["status"]
         if status["init_state"] or status["async_error"]:
             what = f"error {int(status['async_error'] or status['init_state'])} (ncclResult_t)"
-            said.append(f"{title}: rank {int(rank['rank'])} (pid {int(rank['pid'])} on {rank['host']}) reports {what}")
+            said.append(f"{title}: rank {int(rank['rank'])} (pid {int(rank['pid'])} on {_word(rank['host'])}) reports {what}")
     for operation in sorted({name for rank in one["ranks"] for name in rank["collective_counts"]}):
         counts = [(int(rank["collective_counts"].get(operation, 0)), rank) for rank in one["ranks"]]
         most = max(count for count, _ in counts)
         late = [(count, rank) for count, rank in counts if count < most]
         if late:
-            named = _named(f"rank {int(r['rank'])} (pid {int(r['pid'])} on {r['host']}) {count}" for count, r in late)
-            said.append(f"{title}: {operation} was launched {most} times by {len(counts) - len(late)} of its ranks, by {named}")
+            named = _named(f"rank {int(r['rank'])} (pid {int(r['pid'])} on {_word(r['host'])}) {count}" for count, r in late)
+            said.append(f"{title}: {_word(operation)} was launched {most} times by {len(counts) - len(late)} of its ranks, by {named}")
     return said
 
 
@@ -116,11 +122,11 @@ def _of_text(text):
     found, taken = {"nccl": None, "communicators": None, "said": []}, False
     for line in text.splitlines():
         if line.startswith("NCCL version "):
-            found["nccl"] = line.split()[2]
+            found["nccl"] = _word(line.split()[2])
         elif line.strip() in ("Errors", "Warnings"):
             taken = True
         elif taken and line.strip() and not line.startswith("==="):
-            found["said"].append(line.strip())
+            found["said"].append(_word(line.strip()))
     return found
 
 

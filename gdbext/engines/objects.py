@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 MAX_THREADS = 256
+ON_DEVICE = "it is on the device ({}): not compared"
 MAX_NUMBERS = 1 << 28
 MAX_STEPS = 8  # of a scheduler that may lie between two readings of its counter, one after the other
 MAX_TOKENS_SHOWN = 4096
@@ -226,12 +227,13 @@ def updating(rt: Runtime, folders: Tuple[str, ...], reading: Collection[str], fi
     return ""
 
 
-def stands_in(rt: Runtime, functions: Collection[str]) -> str:
-    """'' or where a thread stands inside one of the named functions."""
+def stands_in(rt: Runtime, functions: Collection[str], folder: str = "") -> str:
+    """'' or where a thread stands inside one of the named functions, of files in a folder that ends so."""
     for frames in settled_frames(rt):
         for frame in frames:
-            if frame.function.rpartition(".")[2] in functions:
-                return f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
+            above, _, name = frame.file.rpartition("/")
+            if frame.function.rpartition(".")[2] in functions and above.endswith(folder):
+                return f"{frame.function} ({name}:{frame.line})"
     return ""
 
 
@@ -262,6 +264,16 @@ def numbers_until(rt: Runtime, obj: Object, limit: int) -> List[int]:
     if obj.isa("array.array"):
         return [int(n) for n in obj.array_numbers(0, limit)[1]]
     return list(integers(rt, obj.element_addresses(limit)))
+
+
+def without_padding(slots: List[int]) -> List[int]:
+    """The slots of a step's tokens before the -1 that fill their buffer up; [] where it was never filled up: then their end is not
+    known."""
+    if not slots or slots[-1] != -1:
+        return []
+    while slots and slots[-1] == -1:
+        slots.pop()
+    return slots
 
 
 def length(rt: Runtime, obj: Object) -> int:

@@ -12,11 +12,11 @@ import json
 import os
 import re
 import socket
-import sys
 import time
 
-from ..access.proc import ProcTarget, read_proc
+from ..access.proc import ProcTarget
 from ..errors import GdbextError, NotFoundError
+from . import listeners
 from .endpoints import answered_within
 from .group import FRONT_ENDS
 from .registry import ENGINES, SPECS
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from .rank import Rank
     from .spec import Profiler
 
-LISTEN = "0A"
 PROBE, TIMEOUT = 10.0, 600.0  # seconds: for any answer at all; for writing the traces
 SAMPLED = "Without it: llm-stacks -samples 200 -folded FILE"
 
@@ -51,39 +50,6 @@ class ProfilerResult:
 
 
 # ---- who listens -----------------------------------------------------------------------------------------------------
-def _address(text: str) -> Tuple[str, int]:
-    """(host to connect to, port) of a local address as /proc shows it. Source: Documentation/networking/proc_net_tcp.rst."""
-    digits, _, port = text.partition(":")
-    raw = b"".join(int(digits[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(digits), 8))
-    family, loopback = (socket.AF_INET, "127.0.0.1") if len(raw) == 4 else (socket.AF_INET6, "::1")
-    return (socket.inet_ntop(family, raw) if any(raw) else loopback), int(port, 16)
-
-
-def listening(pid: int) -> List[Tuple[str, int]]:
-    """`[(host, port)]` that a process listens on over TCP, by port."""
-    inodes, found = set(), []
-    try:
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                link = os.readlink(f"/proc/{pid}/fd/{fd}")
-            except OSError:
-                continue
-            if link.startswith("socket:["):
-                inodes.add(link[8:-1])
-    except OSError:
-        return []
-    for name in ("net/tcp", "net/tcp6"):
-        try:
-            lines = read_proc(pid, name).decode("ascii", "replace").splitlines()[1:]
-        except GdbextError:
-            continue
-        for line in lines:
-            words = line.split()
-            if len(words) > 9 and words[3] == LISTEN and words[9] in inodes:
-                found.append(_address(words[1]))
-    return sorted(found, key=lambda one: one[1])
-
-
 def _elsewhere(pid: int) -> bool:
     """Whether a process lives in another network than we: its ports would be somebody else's here."""
     try:
@@ -92,29 +58,28 @@ def _elsewhere(pid: int) -> bool:
         return False
 
 
-def ask(host: str, port: int, method: str, path: str, timeout: float, body: Optional[Dict[str, Any]] = None) -> Optional[int]:
+def ask(
+    row: listeners.Row, method: str, path: str, timeout: float, body: Optional[Dict[str, Any]] = None
+) -> Optional[int]:
     """A POST sends `body` as JSON. -> the HTTP status, None where nobody speaks HTTP; `GdbextError` when no answer came in
     time."""
-    connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
         text = json.dumps(body or {}).encode() if method == "POST" else None
-        with answered_within(connection, timeout):
+        with answered_within(row, timeout) as connection:
             connection.request(method, path, text, {"Content-Type": "application/json"})
             return connection.getresponse().status
     except (socket.timeout, TimeoutError):
         raise GdbextError(
-            f"port {port} gave no answer to {path} in {timeout:g} s: the server is busy or hangs (llm-hang tells which)"
+            f"port {row.port} gave no answer to {path} in {timeout:g} s: the server is busy or hangs (llm-hang tells which)"
         ) from None
     except (OSError, ValueError, http.client.HTTPException):
         return None
-    finally:
-        connection.close()
 
 
-def speaks_http(host: str, port: int) -> bool:
+def speaks_http(row: listeners.Row) -> bool:
     """Whether somebody answers HTTP on a port."""
     try:
-        return ask(host, port, "GET", "/health", PROBE) is not None
+        return ask(row, "GET", "/health", PROBE) is not None
     except GdbextError:
         return False
 
@@ -158,11 +123,11 @@ def _switch(family: List[Rank], verb: str, options: Dict[str, Any]) -> ProfilerR
         if _elsewhere(rank.pid):
             why = f"its server {rank.pid} is in another network than this shell: run this in its container"
             continue
-        for host, port in listening(rank.pid):
-            if not speaks_http(host, port):
+        for row in listeners.of_process(rank.pid):
+            if not speaks_http(row):
                 continue
-            began = time.time()
-            status = ask(host, port, "POST", f"/{verb}_profile", TIMEOUT, body)
+            port, began = row.port, time.time()
+            status = ask(row, "POST", f"/{verb}_profile", TIMEOUT, body)
             if status is not None and 200 <= status < 300:
                 folder = options.get("o") or _folder(profiler, rank)
                 files = written(rank.pid, folder, began) if verb == "stop" and folder else []

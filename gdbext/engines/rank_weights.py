@@ -79,6 +79,16 @@ def unseen(ranks: List[Tuple[str, Dict[str, Dict[str, Any]]]]) -> List[Dict[str,
     return list(found.values())
 
 
+def compared(ranks: List[Tuple[str, Dict[str, Dict[str, Any]]]]) -> Dict[str, List[str]]:
+    """{path: [labels]} of the tensors that two ranks or more have and let see: the others are compared with nothing."""
+    found: Dict[str, List[str]] = {}
+    for label, tensors in ranks:
+        for path, fact in tensors.items():
+            if fact["hash"] is not None:
+                found.setdefault(path, []).append(label)
+    return {path: labels for path, labels in found.items() if len(labels) > 1}
+
+
 def different(ranks: List[Tuple[str, Dict[str, Dict[str, Any]]]]) -> List[Dict[str, Any]]:
     """[{path, odd: [labels], ranks: [{label, shape, dtype, hash, min, max, mean}]}] of the tensors that are not the same on all
     ranks that have them; `odd`: those that differ from most, all where no two are alike."""

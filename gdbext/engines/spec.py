@@ -35,7 +35,8 @@ Presets = namedtuple("Presets", "step request oom nan")
 Presets.__doc__ = """Where an engine schedules, finishes and samples: what `llm-break step|request|oom|nan` stops at. `step`:
 `[FUNCTION]`; `request`: `[(FUNCTION, expression of the list of ids of the requests that come by)]`; `oom`: (exception of a
 device that is full, `[FUNCTION]` where the engine takes blocks back from a request, which a release may lack); `nan`:
-`[(FUNCTION, expression of a tensor)]`."""
+`[(FUNCTION, expression of a tensor)]`, or `[(FUNCTION, expression, MODULE)]` where it is a place only in processes that have
+imported that module."""
 
 
 # Ends of the paths of files that communicate between ranks in vLLM, and in engines that took them over from it.
@@ -185,7 +186,8 @@ class EngineSpec:
         content)` -> `Cache`, `read_worker(rt, label, num_blocks)` -> `Worker` and, where they are known, `find_model(rt)` ->
         the model that the process calls, or None, `STEP_COUNTER`, the attribute of a scheduler that counts its steps, and
         `fill(rt, scheduler, requests)` -> `Cache` of requests that its `requests` read just now; of a C++ engine
-        (`kv_classes`) one with `read(found)`."""
+        (`kv_classes`) one with `read(found)`; and where workers keep requests by rows, `sampling_row(rt, request_id)` -> {name:
+        value} by which they draw a request's next token, or None."""
         return self._module(self.kv_module)
 
     @property

@@ -44,7 +44,8 @@ class Ways:
     def _next(self, level: Any) -> Any:
         if self.np is None or len(level) < FEW:
             return self._next_singly(level)
-        np, level, parts = self.np, self.np.asarray(level, dtype=self.np.int32), []
+        np, level = self.np, self.np.asarray(level, dtype=self.np.int32)
+        parts = [level[:0]]
         for sources, targets in self._edges(level):
             new = np.flatnonzero(self.parents.take(targets) == UNREACHED)
             targets, places = targets.take(new), np.arange(len(new), dtype=np.int32)

@@ -64,6 +64,13 @@ def compare(before: Look, census: Census) -> list[Row]:
     return sorted(rows, key=lambda row: -row.bytes)
 
 
+def compared(before: Look, census: Census) -> dict[str, int]:
+    """How many types and containers both looks have."""
+    there = {int(census.heap.addresses[node]) for node in census.container_nodes()}
+    types = {s.name for s in census.types()}
+    return {"types": len(types & before.types.keys()), "containers": len(there & before.containers.keys())}
+
+
 def _containers(before: Look, census: Census) -> list[tuple[Container, int, int]]:
     """[(container, length before, retained before)] by growth."""
     known, new = [], []

@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from .. import package
 from ..errors import GdbextError, NotFoundError
+from . import launch, signatures
+
+if TYPE_CHECKING:
+    from . import triton
 
 MOST = 4096  # bytes of parameters a kernel can have (32764 from CUDA 12.1 on: attention kernels are far below)
 _SIZE = {"I": 4, "i": 4, "f": 4, "?": 1, "Q": 8}
@@ -99,21 +103,28 @@ def flashinfer(rule: str, data: bytes, grid: Sequence[int], name: str = "") -> d
     return next(iter(fitting.values()))
 
 
-def of_triton(compiled: Any, data: bytes) -> dict[str, Any]:
-    """{name: value} of one `triton.Compiled`: what was compiled in, and the arguments as they stand in parameter memory
-    (`data`, b"" where it cannot be read)."""
-    from . import signatures
-
-    found, at = dict(compiled.constants), 0
-    for name, kind, size in compiled.parameters:
-        size, layout = (size, None) if size else signatures.scalar(kind)
-        at = -(-at // size) * size
-        if at + size > len(data):
+def arguments(wanted: Sequence[tuple[str, str, int | None]], data: bytes) -> list[launch.Argument]:
+    """The `launch.Argument`s of `[(name, C type, size in bytes or None where the type tells)]` as they stand in parameter memory
+    (`data`): one after the other, each aligned to its own size. They end where the bytes do, or before a type of unknown size."""
+    found: list[launch.Argument] = []
+    at = 0
+    for name, kind, size in wanted:
+        known = None if size else signatures.scalar(kind)
+        size = size or (known[0] if known else 0)
+        at = -(-at // size) * size if size else len(data)
+        piece = data[at : at + size]
+        if not size or len(piece) < size:
             break
-        if layout is not None:
-            found[name] = struct.unpack_from("<" + layout, data, at)[0]
+        value = struct.unpack("<" + known[1], piece)[0] if known else piece.hex()
+        found.append(launch.Argument(len(found), kind, value, known is None, name))
         at += size
     return found
+
+
+def of_triton(compiled: triton.Compiled, data: bytes) -> dict[str, Any]:
+    """{name: value} of a compiled kernel: what was compiled in, and the arguments as they stand in parameter memory (`data`, b""
+    where it cannot be read)."""
+    return {**compiled.constants, **{a.name: a.value for a in arguments(compiled.parameters, data) if not a.raw}}
 
 
 class Facts:

@@ -59,6 +59,7 @@ class Pool:
     head_next: int = TAIL
     tail_prev: int = HEAD
     num_free: Optional[int] = None  # the engine's counter
+    torn: bool = False  # that counter changed while the pool was read
     free_ids: Optional[List[int]] = None
     hashes: Optional[List[int]] = None
     hash_map: List[Tuple[int, List[int]]] = dataclasses.field(default_factory=list)
@@ -274,8 +275,24 @@ class Table:
 
 
 @dataclasses.dataclass
+class Row:
+    """What a worker counts of one request beside its block table, in tokens; None: it keeps no such count, or it is on the device.
+    `prefill`: what it was given to compute at the start, the prompt and what was generated before a preemption; `blocks`: `{group:
+    the length of its block table}`."""
+
+    row: int
+    prompt: Optional[int] = None
+    prefill: Optional[int] = None
+    computed: Optional[int] = None
+    total: Optional[int] = None
+    blocks: Dict[int, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
 class Worker:
-    """What one rank holds: its block tables and the layers' memory (`addresses.Layer`)."""
+    """What one rank holds: its block tables and the layers' memory (`addresses.Layer`). `rows`: its counts of requests by their
+    names, where it keeps any; `ahead`: tokens of a step that may be counted before they are sampled; `unread`: `[(what, why)]` of
+    tables and counts that cannot be compared; `faults`: what only a reader can see."""
 
     rank: str
     layers: List[Layer] = dataclasses.field(default_factory=list)
@@ -283,6 +300,13 @@ class Worker:
     layout: str = ""
     notes: List[str] = dataclasses.field(default_factory=list)
     target: Any = None
+    rows: Dict[str, Row] = dataclasses.field(default_factory=dict)
+    ahead: int = 1
+    steps: int = 8  # that it may be behind its scheduler, or before what that has heard: pipeline, async scheduling
+    sizes: Dict[int, int] = dataclasses.field(default_factory=dict)  # group -> tokens of a block of its table
+    unread: List[Tuple[str, str]] = dataclasses.field(default_factory=list)
+    faults: List[Tuple[Rule, str, str]] = dataclasses.field(default_factory=list)  # the rule, the request, the detail
+    mid_update: str = ""
 
 
 @dataclasses.dataclass
@@ -308,6 +332,16 @@ class ValueFault:
     rank: str
     block: int
     detail: str
+
+
+@dataclasses.dataclass
+class Values:
+    """What the blocks' values say: `faults`; `looked_at`: `{rank: how many blocks of how many layers and parts}`; `pairs`: pairs of
+    blocks on two ranks that hold the same and were compared."""
+
+    faults: List[ValueFault] = dataclasses.field(default_factory=list)
+    looked_at: Dict[str, int] = dataclasses.field(default_factory=dict)
+    pairs: int = 0
 
 
 @dataclasses.dataclass

@@ -1,32 +1,168 @@
-"""Files that commands write: whole or not there."""
+"""Files that commands write: complete or not there, whatever ends the command, and in nobody's place.
+
+Every command writes through a `Draft` (or `writing`, `drawing`, `write`, which use one)."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import secrets
+import signal
 import stat
-import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 from ..errors import GdbextError
 
 MAX_TAKEN = 1000
+KINDS = {
+    stat.S_IFLNK: "a symbolic link, which is not followed",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}  # what open(2) says of O_TMPFILE where there is none
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+CORE = b"\x7fELF"
 
 
-def refuse_existing(path: str, option: str, force: bool) -> None:
-    """`GdbextError` where `path` is there and `force` is not; asked before any work is done."""
-    if not force and os.path.lexists(path):
+def may_write(path: str, option: str, force: bool, may_replace: Callable[[str], bool] | None = None) -> None:
+    """`GdbextError` where `path` may not be written: it is there and no regular file, another user's, a core, or anything
+    without `force`, or nothing can be written beside it. Asked before any work is done, and again when the file is kept.
+    `may_replace`: says of the path of a core whether it may be replaced all the same."""
+    path = os.path.expanduser(path)
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        there = os.lstat(path)
+    except FileNotFoundError:
+        if os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return
+        raise GdbextError(f"{option} {path}: {folder} is no folder that can be written to: name another file") from None
+    except (OSError, ValueError) as e:
+        raise GdbextError(f"{option} {path}: {getattr(e, 'strerror', None) or e}: name another file") from None
+    if not stat.S_ISREG(there.st_mode):
+        raise GdbextError(
+            f"{option} {path}: there is {KINDS.get(stat.S_IFMT(there.st_mode), 'no regular file')}: name another file"
+        )
+    if there.st_uid != os.geteuid():
+        raise GdbextError(f"{option} {path}: the file there is user {there.st_uid}'s, and is not replaced: name another file")
+    if _is_core(path) and not (force and may_replace is not None and may_replace(path)):
+        raise GdbextError(f"{option} {path}: the file is there already, and is a core, which nothing replaces: name another file")
+    if not force:
         raise GdbextError(f"{option} {path}: the file is there already; -force replaces it")
 
 
-def refuse_folder(path: str, option: str) -> None:
-    """`GdbextError` where nothing can be written beside `path`; asked before work that takes long is done."""
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        raise GdbextError(f"{option} {path}: {folder} is no folder that can be written to: name another file")
+def _is_core(path: str) -> bool:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as f:
+            return f.read(len(CORE)) == CORE
+    except OSError:
+        return False  # one's own, that one has taken one's right to read from
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _hidden(folder: str) -> str:
+    return os.path.join(folder, f".gdbext-{secrets.token_hex(8)}")
+
+
+class Draft:
+    """A file that is written before it has a name: `file`, binary. `keep()` gives it its name; whatever ends the process before,
+    nothing is there. (On a file system without O_TMPFILE it has a hidden name meanwhile, which SIGKILL leaves there.)
+
+    `path`, `option` (names it in errors), `force`, `may_replace` as for `may_write`; `mode`: its permissions, less the umask;
+    `folders`: `keep()` makes the folder of `path` where it is missing, for its user alone."""
+
+    def __init__(
+        self,
+        path: str,
+        option: str,
+        force: bool = False,
+        *,
+        mode: int = 0o666,
+        may_replace: Callable[[str], bool] | None = None,
+        folders: bool = False,
+    ) -> None:
+        self.path, self.option, self.force, self._may_replace = os.path.expanduser(path), option, force, may_replace
+        folder = os.path.dirname(os.path.abspath(self.path))
+        self._folders = folders
+        while folders and not os.path.lexists(folder):
+            folder = os.path.dirname(folder)
+        if os.path.dirname(os.path.abspath(self.path)) == folder:
+            may_write(path, option, force, may_replace)
+        self._name = ""  # of the draft, where it needs one
+        with self.named():
+            try:
+                handle = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, mode)
+            except OSError as e:
+                if e.errno not in NO_TMPFILE:
+                    raise
+                self._name = _hidden(folder)
+                handle = os.open(self._name, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC, mode)
+            self.file: IO[bytes] = os.fdopen(handle, "w+b")
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Inside this block what the system refuses names the option and the path."""
+        try:
+            yield
+        except OSError as e:
+            raise GdbextError(f"{self.option} {self.path}: {e.strerror or e}: name another file") from None
+
+    def fileno(self) -> int:
+        """The descriptor of the file."""
+        return self.file.fileno()
+
+    def keep(self, path: str = "") -> str:
+        """Gives it its name, `path` where that is another one by now; -> the name. A file that it replaces is there until then."""
+        self.path = path or self.path
+        with self.named():
+            self.file.flush()
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # two steps where there is something to replace
+            try:
+                if self._folders:
+                    os.makedirs(os.path.dirname(os.path.abspath(self.path)), mode=0o700, exist_ok=True)
+                may_write(self.path, self.option, self.force, self._may_replace)
+                if os.path.lexists(self.path):
+                    other = _hidden(os.path.dirname(os.path.abspath(self.path)))
+                    self._link(other)
+                    os.replace(other, self.path)
+                else:
+                    self._link(self.path)  # an error where a file has come meanwhile
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return self.path
+
+    def _link(self, path: str) -> None:
+        if self._name:
+            os.link(self._name, path)
+            return
+        here = os.open("/", os.O_PATH | os.O_CLOEXEC)  # os.link follows the link of /proc only where it gets a folder
+        try:
+            os.link(f"/proc/self/fd/{self.file.fileno()}", path, src_dir_fd=here)
+        finally:
+            os.close(here)
+
+    def write(self, text: str) -> None:
+        """Adds `text` in UTF-8."""
+        with self.named():
+            self.file.write(_encoded(text))
+
+    def close(self) -> None:
+        """Lets go of it: without `keep()` nothing remains."""
+        if self._name:
+            with contextlib.suppress(OSError):
+                os.unlink(self._name)
+            self._name = ""
+        with contextlib.suppress(OSError):  # what was not written yet, to a full disk
+            self.file.close()
 
 
 def new_folder(parent: str, name: str, option: str) -> str:
@@ -59,26 +195,11 @@ def new_folder(parent: str, name: str, option: str) -> str:
 
 @contextlib.contextmanager
 def writing(path: str, option: str, force: bool = False) -> Iterator[IO[bytes]]:
-    """A binary file to write, which appears as `path` when the block is left well, and not at all otherwise. `option` names it
-    in errors."""
-    refuse_existing(path, option, force)
-    try:
-        handle, partly = tempfile.mkstemp(prefix=".gdbext-", dir=os.path.dirname(os.path.abspath(path)))
-        try:
-            with os.fdopen(handle, "w+b") as f:
-                yield f
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(partly, 0o666 & ~mask)
-            if force:
-                os.replace(partly, path)
-            else:
-                os.link(partly, path)  # fails where a file has come meanwhile
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(partly)
-    except OSError as e:
-        raise GdbextError(f"{option} {path}: {e.strerror or e}: name another file") from None
+    """A binary file to write, which appears as `path` when the block is left well, and not at all otherwise; errors as of
+    `may_write`. `option` names it in errors."""
+    with contextlib.closing(Draft(path, option, force)) as draft, draft.named():
+        yield draft.file
+        draft.keep()
 
 
 @contextlib.contextmanager
@@ -96,13 +217,13 @@ def drawing(path: str, option: str, size: tuple[float, float], force: bool = Fal
     kind = os.path.splitext(path)[1].lower().lstrip(".")
     if kind not in known:
         raise GdbextError(f"{option} {path}: the file's name must end in one of {', '.join(sorted(known))}")
-    refuse_existing(path, option, force)
+    may_write(path, option, force)
     yield figure
     with writing(path, option, force) as f:
         figure.savefig(f, format=kind, dpi=110)
 
 
-def write(path: str, option: str, text: str) -> None:
-    """Writes `text` in UTF-8 in the place of whatever file is there."""
-    with writing(os.path.expanduser(path), option, force=True) as f:
-        f.write(text.encode("utf-8", "backslashreplace"))
+def write(path: str, option: str, text: str, force: bool = False) -> None:
+    """Writes `text` in UTF-8; errors as of `may_write`."""
+    with writing(path, option, force) as f:
+        f.write(_encoded(text))

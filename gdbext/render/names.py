@@ -1,49 +1,109 @@
-"""C++ names for people."""
+"""C++ names for people, each within a size and a time: 400 bytes of a symbol may stand for more text than there is memory."""
 
 from __future__ import annotations
 
+import atexit
 import functools
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+
+from .. import package
+from . import demangler
+from .demangler import MAX_NAME
+from .text import shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Any
+
+PLAIN, MAX_REFERENCES = 2048, 16  # bytes, and references of a name that can grow 360-fold at most (e ** (16 / e)), within milliseconds
+PATIENCE = 10.0  # seconds that the other process is waited for on a busy machine; it ends itself long before
+MAX_ENDS = 4  # processes that names have ended: those that follow are left as they are
+_REFERENCE = re.compile(r"S[0-9A-Z]*_|T[L0-9]?[0-9A-Z]*_")  # to what stood before, or an argument of the template
 
 
 @functools.lru_cache(maxsize=65536)
 def demangle(name: str) -> str:
-    """`_ZN2at4_ops3mul4callE…` -> `at::_ops::mul::call(…)`, by the C++ library's own demangler; anything else as it is."""
+    """`_ZN2at4_ops3mul4callE…` -> `at::_ops::mul::call(…)`, by the C++ library's own demangler; anything else as it is, and so a
+    name whose text does not fit MAX_NAME, or the time and memory of `demangler`. Cut at MAX_NAME characters."""
     if not name.startswith("_Z"):
-        return name
-    work = _demangler()
-    if work is None:
-        return name
-    return work(name)
+        return shorten(name, MAX_NAME)
+    if len(name) <= PLAIN and sum(1 for _ in _REFERENCE.finditer(name)) <= MAX_REFERENCES:
+        text = demangler.work(name)
+    else:
+        text = _apart.ask(name) if len(name) <= MAX_NAME else name
+    return text if len(text) <= MAX_NAME else shorten(name, MAX_NAME)
 
 
-@functools.lru_cache(maxsize=1)
-def _demangler() -> Callable[[str], str] | None:
-    import ctypes
+class _Apart:
+    """A process that demangles what may grow, and ends where one does; started with the first such name."""
 
-    try:
-        library = ctypes.CDLL("libstdc++.so.6")
-        libc = ctypes.CDLL(None)
-    except OSError:
-        return None
-    library.__cxa_demangle.restype = ctypes.c_void_p
-    library.__cxa_demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
-    libc.free.argtypes = [ctypes.c_void_p]
+    def __init__(self) -> None:
+        self._process: Any = None
+        self._ends = 0
 
-    def work(name: str) -> str:
-        status = ctypes.c_int()
-        pointer = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
-        if not pointer or status.value:
+    def ask(self, name: str) -> str:
+        """The text of a name, or the name itself."""
+        if self._ends >= MAX_ENDS:
             return name
         try:
-            return ctypes.string_at(pointer).decode("utf-8", "replace")
-        finally:
-            libc.free(pointer)
+            if self._process is None:
+                self._start()
+            data = name.encode()
+            self._process.stdin.write(b"%d\n" % len(data) + data)
+            self._process.stdin.flush()
+            return self._hear().decode("utf-8", "replace") or name
+        except (OSError, ValueError):
+            self._ends += 1
+            self.end()
+            return name
 
-    return work
+    def _start(self) -> None:
+        own = sys.executable or ""
+        python = own if os.path.basename(own).startswith("python") else shutil.which("python3")
+        if python is None:
+            raise OSError("no python3")
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        line = package.program(python, "gdbext.render.demangler")
+        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        self._process = subprocess.Popen(line, cwd="/", env=env, start_new_session=True, **pipes)
+        atexit.register(self.end)
+
+    def _hear(self) -> bytes:
+        """Its next answer; `ValueError` where it has ended or takes too long."""
+        until, kept, wanted = time.monotonic() + PATIENCE, b"", -1
+        pipe = self._process.stdout.fileno()
+        while wanted < 0 or len(kept) < wanted:
+            if not select.select([pipe], [], [], max(until - time.monotonic(), 0))[0]:
+                raise ValueError("too late")
+            part = os.read(pipe, 1 << 16)
+            if not part:
+                raise ValueError("it has ended")
+            kept += part
+            if wanted < 0 and b"\n" in kept:
+                size, _, kept = kept.partition(b"\n")
+                wanted = int(size)
+        return kept
+
+    def end(self) -> None:
+        """Ends the process, where there is one."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            try:
+                process.stdin.close()
+            except OSError:
+                pass  # what it did not read
+
+
+_apart = _Apart()
 
 
 def short(name: str, limit: int = 100) -> str:

@@ -47,6 +47,11 @@ def one_line(text: str, limit: int = MAX_LINE) -> str:
     return shorten(escape(" ".join(text.split("\n")).strip()), limit)
 
 
+def beneath(text: str, indent: str = "  ") -> str:
+    """Somebody else's text of several lines beneath a heading: escaped, and each line indented, so that none passes for ours."""
+    return "\n".join(indent + escape(line, keep="\t") for line in text.split("\n"))
+
+
 def shorten(text: str, limit: int) -> str:
     """At most `limit` characters; a cut one ends in '...'."""
     return text if limit <= 0 or len(text) <= limit else text[: max(0, limit - 3)] + "..."

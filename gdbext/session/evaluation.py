@@ -34,8 +34,8 @@ def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
     """Evaluate a command's expression. -> (Runtime, the value with the Python frame whose names gave it)
 
     The selected frame counts; with -any, and with -on where no frame of that process was selected, the nearest outward in which
-    the whole expression resolves; -frame names the function whose frame it starts from. An expression without names needs no
-    frame."""
+    the whole expression resolves (of the main thread where the selected one runs no Python); -frame names the function whose
+    frame it starts from. An expression without names needs no frame."""
     rt = session.runtime(args.on)
     outward = args.any or args.on is not None and not args.frame and not session.has_selected(args.on)
     try:
@@ -43,7 +43,8 @@ def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
     except GdbextError:
         if args.frame:
             raise
-        frames = []
+        # the selected thread runs no Python, as the driver's own one at a stop on the GPU: the main thread's are what is outward
+        frames = rt.frames(rt.threads()[0]) if outward and rt.threads() else []
     level = min(session.level(args.on), max(0, len(frames) - 1)) if frames else 0
     return rt, resolution.resolve(
         rt, args.operand_text, frames, level=level, outward=outward, function=args.frame or "", last=session.last

@@ -6,13 +6,19 @@ quoted."""
 
 from __future__ import annotations
 
-import json
+import os
 import re
+import selectors
 import shlex
 import subprocess
+import threading
+import time
 
 from .. import archive
+from ..access.background import background_thread
+from ..access.files import JSON_SIZE, Budget, json_of
 from ..errors import GdbextError
+from ..render.text import beneath
 from .command import Answer, UsageError
 
 TYPE_CHECKING = False
@@ -26,6 +32,8 @@ NAME = r"[A-Za-z0-9][\w.-]*"
 NODE = re.compile(rf"(?:(?P<what>.*?)@)?(?P<node>pod/{NAME}/{NAME}(?:/{NAME})?|ssh:(?:{NAME}@)?{NAME}|slurm:\d[\w.+]*)")
 LIMIT = 120.0  # seconds for a node
 AT_ONCE = 32
+MOST, MOST_OF_ALL = 64 << 20, 256 << 20  # bytes that one node, and all together, may answer
+MOST_SAID = 64 << 10  # bytes of what a node's program complains
 # Reads the pack from standard input into memory and becomes it: nothing is written to a disk there.
 START = (
     "import os, sys\n"
@@ -82,24 +90,80 @@ def command_line(node: str, words: Sequence[str]) -> list[str]:
     return ["srun", "--overlap", f"--jobid={job}", "--ntasks-per-node=1", "--label", *words]
 
 
-def ask(node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT) -> list[tuple[str, str]]:
-    """[(name, text)] of a node's answers, of a job's one for each task; `GdbextError` where there is none."""
+class Room:
+    """What all nodes' answers together may take yet, in bytes."""
+
+    def __init__(self, left: int = MOST_OF_ALL) -> None:
+        self.left, self._lock = left, threading.Lock()
+
+    def take(self, count: int) -> bool:
+        with self._lock:
+            self.left -= count
+            return self.left >= 0
+
+
+def ask(node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT, room: Room | None = None) -> list[tuple[str, str]]:
+    """[(name, text)] of a node's answers, of a job's one for each task, under the name that was asked; `GdbextError` where there is
+    none, or where it does not end within `limit` seconds, MOST bytes and the `room` for all."""
     line = command_line(node, ["python3", "-c", START, str(len(pack)), *words])
     try:
-        done = subprocess.run(line, input=pack, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit)
-    except subprocess.TimeoutExpired:
-        raise GdbextError(f"no answer in {limit:g} s") from None
+        child = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except OSError as e:
         raise GdbextError(f"{line[0]}: {e.strerror}") from None
-    text = done.stdout.decode("utf-8", "replace")
+    try:
+        background_thread(_give, child.stdin, pack)
+        out, err = _read(child, limit, room or Room())
+        status = child.wait(limit)  # it has closed its ends
+    except subprocess.TimeoutExpired:
+        raise GdbextError(f"no answer in {limit:g} s") from None
+    finally:
+        child.kill()
+        child.wait()
+        for pipe in (child.stdout, child.stderr):
+            pipe.close()  # type: ignore[union-attr]
+    text = out.decode("utf-8", "replace")
     parts: dict[str, list[str]] = {}
     for row in text.splitlines():
-        task = re.match(r"\s*(\d+): ?", row) if node.startswith("slurm:") else None
+        task = re.match(r"\s*(\d{1,9}): ?", row) if node.startswith("slurm:") else None
         parts.setdefault(f"{node} task {task[1]}" if task else node, []).append(row[task.end() :] if task else row)
-    if not parts or done.returncode not in (0, 3) and not text.startswith("{"):
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"{line[0]}: exit status {done.returncode}"]
+    if not parts or status not in (0, 3) and not text.startswith("{"):
+        said = err.decode("utf-8", "replace").strip().splitlines() or [f"{line[0]}: exit status {status}"]
         raise GdbextError(said[-1])
     return [(name, "\n".join(rows)) for name, rows in parts.items()]
+
+
+def _give(pipe, pack):
+    """Writes the pack to who may not want it."""
+    try:
+        with pipe:
+            pipe.write(pack)
+    except OSError:
+        pass
+
+
+def _read(child, limit, room):
+    """-> (standard output, the end of standard error) of a program, counted as they come."""
+    end, kept = time.monotonic() + limit, {child.stdout: bytearray(), child.stderr: bytearray()}
+    out = kept[child.stdout]
+    with selectors.DefaultSelector() as waiting:
+        for pipe in kept:
+            waiting.register(pipe, selectors.EVENT_READ)
+        while waiting.get_map():
+            left = end - time.monotonic()
+            ready = waiting.select(left) if left > 0 else []
+            if not ready:
+                raise subprocess.TimeoutExpired(child.args, limit)
+            for key, _ in ready:
+                part = os.read(key.fd, 1 << 16)
+                if not part:
+                    waiting.unregister(key.fileobj)
+                    continue
+                kept[key.fileobj] += part
+                del kept[child.stderr][:-MOST_SAID]
+                if key.fileobj is child.stdout and (len(out) > MOST or not room.take(len(part))):
+                    room.take(-len(out))
+                    raise GdbextError(f"too long an answer: {MOST >> 20} MiB are read of a node, {MOST_OF_ALL >> 20} of all nodes")
+    return bytes(out), bytes(kept[child.stderr])
 
 
 def of_line(command: type[Command], args: Args) -> list[tuple[str, list[str]]]:
@@ -131,20 +195,27 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
             raise UsageError(f"{command.name}: -{option.name} is for this machine, not for another")
     import concurrent.futures
 
-    merge, answers, failed = getattr(command, "merge", None), [], []
-    pack, as_json = archive.made(), args.json or merge is not None
+    merge, failed = getattr(command, "merge", None), []
+    texts: list[tuple[str, str]] = []
+    pack, as_json, room = archive.made(), args.json or merge is not None, Room()
+    budget = Budget("the nodes' answers", JSON_SIZE, seconds=10 * LIMIT)
     with concurrent.futures.ThreadPoolExecutor(min(AT_ONCE, len(planned))) as pool:
         asked = []
         for node, words in planned:
             words = [w for w in words if w not in ("-json", "--json")]
-            asked.append((node, pool.submit(ask, node, [command.name, *["--json"] * as_json, *words], pack)))
+            asked.append((node, pool.submit(ask, node, [command.name, *["--json"] * as_json, *words], pack, LIMIT, room)))
         for node, one in asked:
             try:
-                answers += [(name, json.loads(text) if as_json else text) for name, text in one.result()]
+                texts += one.result()
             except GdbextError as e:
                 failed.append({"label": node, "pid": None, "reason": str(e)})
-            except ValueError:
-                failed.append({"label": node, "pid": None, "reason": "what it answered is no answer of gdbext"})
+    read: dict[str, Any] = {}
+    for name, text in sorted(texts, key=lambda one: len(one[1])):  # the small ones first: no node takes the others' room
+        try:
+            read[name] = _answer(command, text, budget) if as_json else text
+        except GdbextError as e:
+            failed.append({"label": name, "pid": None, "reason": str(e)})
+    answers = [(name, read[name]) for name, _ in texts if name in read]
     if not answers:
         raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
     if merge is not None:
@@ -152,11 +223,24 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
     return beside(answers, failed)
 
 
+def _answer(command, text, budget):
+    """The JSON of a node's answer; `GdbextError` where it is none of this command."""
+    no_answer = "what it answered is no answer of gdbext"
+    try:
+        found = json_of(text.encode(), budget.path, budget)
+    except ValueError as e:
+        raise GdbextError(no_answer + (f" ({e})" if "deeply" in str(e) else "")) from None
+    if not isinstance(found, dict) or not str(found.get("schema", "")).startswith(command.name + "/"):
+        raise GdbextError(no_answer)
+    return found
+
+
 def beside(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
-    """Answers that are not merged: `{nodes: [{node, answer}], failed}`, as text one after the other."""
+    """Answers that are not merged: `{nodes: [{node, answer}], failed}`, as text one after the other, indented beneath the name that
+    was asked, so that no node can speak for another."""
     partial = [f"{f['label']}: {f['reason']}" for f in failed]
 
     def text(style):
-        return "\n".join(style.title(name) + "\n" + said for name, said in answers)
+        return "\n".join(style.title(name) + "\n" + beneath(said) for name, said in answers)
 
     return Answer({"nodes": [{"node": name, "answer": said} for name, said in answers], "failed": failed}, text, partial)

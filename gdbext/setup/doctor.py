@@ -24,6 +24,8 @@ ADD_CAPABILITY = (
     "profile also needs --security-opt seccomp=unconfined)"
 )
 
+LOADS = " loads gdbext"  # ends the name of the check that a gdb does
+
 
 class Check:
     """`status`: "ok", "failed" (gdbext cannot do its main work), "warning" (a part of it is missing) or "info"."""
@@ -138,10 +140,10 @@ def check_gdb(path: str) -> tuple[Optional[gdbs.Gdb], list[Check]]:
     line = f"source {init_script()}"
     loaded = gdbs.run_gdb(path, line, "help llm-ranks")
     if loaded.returncode == 0 and "llm-ranks" in loaded.stdout:
-        checks.append(Check(name + " loads gdbext", "ok", line))
+        checks.append(Check(name + LOADS, "ok", line))
     else:
         words = (loaded.stderr.strip() or loaded.stdout.strip() or f"exit status {loaded.returncode}").splitlines()
-        checks.append(Check(name + " loads gdbext", bad, f"{line}: {words[-1]}", "report this line as a bug of gdbext"))
+        checks.append(Check(name + LOADS, bad, f"{line}: {words[-1]}", "report this line as a bug of gdbext"))
     folder = wheels.wheels_folder(gdb.python)
     asked = gdbs.run_gdb(
         path,
@@ -190,7 +192,9 @@ def check_safe_path(gdb: gdbs.Gdb, python: Optional[str] = None) -> Check:
 
 def check_calls(gdb: gdbs.Gdb) -> Check:
     """Whether calls that others make with this gdb would harm the process on this CPU."""
-    flags = _file("/proc/cpuinfo") or ""
+    flags = _file("/proc/cpuinfo")
+    if flags is None:
+        return Check("calls", "info", "not looked at: /proc/cpuinfo cannot be read; gdbext calls no function of the process it reads")
     if "amx_tile" in flags and gdb.base and gdb.base < (14, 0):
         return Check(
             "calls",
@@ -251,9 +255,14 @@ def run(gdb: Optional[str] = None) -> list[Check]:
 def data(checks: list[Check]) -> dict[str, Any]:
     """The JSON fields of the answer."""
     return {
-        "ok": all(c.status != "failed" for c in checks),
+        "ok": all(c.status != "failed" for c in checks) and _loads(checks),
         "checks": [{"name": c.name, "status": c.status, "detail": c.detail, "mend": c.mend} for c in checks],
     }
+
+
+def _loads(checks: list[Check]) -> bool:
+    """Whether a gdb was found that loads the pack: without one all other checks are of nothing."""
+    return any(c.name.endswith(LOADS) and c.status == "ok" for c in checks)
 
 
 def text(checks: list[Check], style: Style) -> str:
@@ -271,5 +280,7 @@ def text(checks: list[Check], style: Style) -> str:
             lines.append(f"           mend it: {c.mend}" if c.status in ("failed", "warning") else f"           {c.mend}")
     failed = [c.name for c in checks if c.status == "failed"]
     lines.append("")
+    if not failed and not _loads(checks):
+        failed = ["no gdb was found that loads gdbext"]
     lines.append(style.bad("does not work: " + ", ".join(failed)) if failed else style.good("what gdbext needs is here"))
     return "\n".join(lines)

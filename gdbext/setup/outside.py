@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ..access import room
 from ..commands import table
 from ..errors import GdbextError
 from ..lazy import lazy_module
@@ -98,11 +99,10 @@ def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, s
     """Runs the command in a gdb of its own. -> as `perform`."""
     import json
     import subprocess
-    import tempfile
 
     program = gdbs.need(gdb)
-    with tempfile.TemporaryDirectory(prefix="gdbext-") as folder:
-        result = os.path.join(folder, "result")
+    with room.nameless_file() as file:
+        result = f"/proc/self/fd/{file.fileno()}"
         env = dict(
             os.environ, GDBEXT_RUN=json.dumps({"name": name, "line": line, "result": result, "colour": sys.stdout.isatty()})
         )
@@ -122,10 +122,11 @@ def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, s
             text=True,
             errors="replace",
             env=env,
+            pass_fds=[file.fileno()],
         )
         try:
-            with open(result) as f:
-                said = json.load(f)
+            file.seek(0)
+            said = json.load(file)
             return said["status"], said["out"], said["err"]
         except (OSError, ValueError):
             words = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()
@@ -135,6 +136,7 @@ def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, s
 def run(name: str, words: Sequence[str]) -> int:
     """One command of the table, printed. -> exit status."""
     command = table.load(name)
+    room.first_to_go()
     try:
         planned = nodes.plan(words) if any(":" in word or word.find("pod/") >= 0 for word in words) else []
         if planned:

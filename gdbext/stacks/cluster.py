@@ -6,12 +6,11 @@ answer is a file.
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any
 
 from .. import package
-from ..access.files import open_regular
+from ..access.files import JSON_SIZE, Budget, contents, json_of
 from ..errors import GdbextError, NotFoundError
 from ..render.jsonline import expect
 from .threads import Frame
@@ -61,7 +60,7 @@ ANSWER = {  # what is read of an answer of `llm-stacks -json`
         }
     ],
     "failed": [{"label": _TEXT, "pid": _NUMBER, "reason": str}],
-    "pauses": [{"pid": int, "seconds": (int, float)}],
+    "pauses": [{"pid": int, "seconds": (int, float), "woken?": int}],
     "ranks_total": int,
     "partial?": [str],
 }
@@ -78,7 +77,8 @@ class MergedAnswers:
         self.partial: list[str] = []
 
     def add(self, answer: Any, source: str) -> None:
-        """Takes the parsed JSON of one node in; `source` names it in what failed."""
+        """Takes the parsed JSON of one node in. `source`: the name that was asked, which stands for whatever host it names itself;
+        before it, where it names several."""
         if not isinstance(answer, dict) or not str(answer.get("schema", "")).startswith("llm-stacks/"):
             raise GdbextError(f"{source}: no answer of llm-stacks -json")
         if "error" in answer:
@@ -87,6 +87,7 @@ class MergedAnswers:
         found: dict[tuple[str, int | None], SavedProcess] = {}
         try:
             expect(answer, ANSWER)
+            several = len({m["host"] for group in answer["groups"] for m in group["members"]}) > 1
             for group in answer["groups"]:
                 frames = [
                     Frame(
@@ -102,7 +103,7 @@ class MergedAnswers:
                     process = found.get(key)
                     if process is None:
                         process = found[key] = SavedProcess(
-                            m["host"], m["label"], m["pid"], m.get("role", ""), group.get("engine", "").partition(" ")[0]
+                            f"{source}/{m['host']}" if several else source, m["label"], m["pid"], m.get("role", ""), group.get("engine", "").partition(" ")[0]
                         )
                     process.threads.append(SavedThread(m["tid"], m["name"], frames, group["frames"], group.get("idle", False)))
             self.failed += [
@@ -116,12 +117,13 @@ class MergedAnswers:
         self.partial += [f"{source}: {reason}" for reason in answer.get("partial", ())]
 
     def finish(self) -> MergedAnswers:
-        """Names that two machines have are told apart by the machine."""
+        """Names that two machines have, or that begin with another machine's, are told apart by the machine."""
         count: dict[str, int] = {}
+        hosts = tuple({p.host + ":" for p in self.processes})
         for p in self.processes:
             count[p.name] = count.get(p.name, 0) + 1
         for p in self.processes:
-            if count[p.name] > 1:
+            if count[p.name] > 1 or p.name.startswith(hosts):
                 p.name = f"{p.host}:{p.name}"
         if not self.processes:
             raise GdbextError(
@@ -141,20 +143,28 @@ def from_folder(folder: str) -> MergedAnswers:
         raise NotFoundError(
             f"{folder}: no *.json file: write each node's answer there: python -m gdbext llm-stacks all --json > NODE.json"
         )
-    merged = MergedAnswers()
-    for name in names:
-        path = os.path.join(folder, name)
+    merged, budget = MergedAnswers(), Budget(folder, JSON_SIZE, seconds=RAY_TIMEOUT)
+    read: dict[str, Any] = {}
+    for name in sorted(names, key=lambda one: _size(os.path.join(folder, one))):  # no file takes the room of smaller ones
         try:
-            with open_regular(path) as f:
-                if os.fstat(f.fileno()).st_size > MAX_FILE:
-                    raise ValueError("too big")
-                answer = json.loads(f.read(MAX_FILE))
-            merged.add(answer, name[:-5])
-        except (OSError, ValueError, RecursionError) as e:
+            read[name] = json_of(contents(os.path.join(folder, name), MAX_FILE), name, budget)
+        except ValueError as e:
             merged.failed.append({"label": name[:-5], "pid": None, "reason": f"{name} cannot be read: {e}"})
         except GdbextError as e:
             merged.failed.append({"label": name[:-5], "pid": None, "reason": str(e)})
+    for name in filter(read.__contains__, names):
+        try:
+            merged.add(read[name], name[:-5])
+        except GdbextError as e:
+            merged.failed.append({"label": name[:-5], "pid": None, "reason": str(e)})
     return merged.finish()
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
 
 
 def from_ray(words: Iterable[str]) -> MergedAnswers:
@@ -184,10 +194,10 @@ def from_ray(words: Iterable[str]) -> MergedAnswers:
             tied = NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
             task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=tied)(_on_node)
             asked.append((node["NodeManagerHostname"], task.remote(list(words))))
-        merged = MergedAnswers()
+        merged, budget = MergedAnswers(), Budget("the nodes' answers", JSON_SIZE, seconds=10 * RAY_TIMEOUT)
         for host, reference in asked:
             try:
-                merged.add(json.loads(ray.get(reference, timeout=RAY_TIMEOUT)), host)
+                merged.add(json_of(ray.get(reference, timeout=RAY_TIMEOUT).encode(), host, budget), host)
             except GdbextError as e:
                 merged.failed.append({"label": host, "pid": None, "reason": str(e)})
             except (RayError, ValueError) as e:  # the node is named and the others are read

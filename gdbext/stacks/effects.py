@@ -105,7 +105,8 @@ class _Reached:
     def facts(self) -> tuple[Hashable, ...]:
         """The value, or (address, what it holds itself) of one that can change, of each object that is reached; `Hidden`."""
         while True:  # a function that is reached may name what was passed by
-            names, self.seen = len(self.names), set[int]()
+            names = len(self.names)
+            self.seen: set[int] = set()
             found = tuple(self._walk())
             if len(self.names) == names:
                 return found

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..access.cgroups import frozen_by
 from ..access.proc import process_clock
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
@@ -78,6 +79,7 @@ class ProcessSamples:
     world: tuple[int, int] | None = None
     partial: list[str] = field(default_factory=list)
     ended: str = ""
+    frozen: str = ""  # the control group that holds it, in words
     ended_children: list[tuple[int, str]] = field(default_factory=list)
     rings: list[Any] = field(default_factory=list)
     counts: list[Any] = field(default_factory=list)
@@ -392,6 +394,7 @@ def _counts(rt: Runtime) -> dict[Any, int]:
 def _last_state(s: ProcessSamples, stopped: bool) -> None:
     """`stopped`: something holds it for longer than another reader would."""
     now = state_of(s.pid) or "X"  # it was there when we began
+    s.frozen = frozen_by(s.pid)
     s.state = "S" if now in ("T", "t") and not stopped else now
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import collections
 import os
 import re
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 from ..access import elf
 from ..access.collect import Running
-from ..access.snapshot import CoreFileTarget
+from ..access.room import nameless_file
+from ..access.snapshot import CoreFileTarget, is_snapshot
 from ..errors import GdbextError
+from ..render.files import Draft
 from . import threads
 
 if TYPE_CHECKING:
@@ -29,12 +30,14 @@ TIMEOUT = 600  # seconds for one collector on a machine at full load; the proces
 
 class ProcessSnapshot:
     """One process: `label` ('' for a pid without one), `pid`, `rank` (the `Rank`, or None), `target` (None when it failed:
-    `reason` says why), `pauses`: seconds it stood still, `partial`: what is missing in the copy."""
+    `reason` says why), `pauses`: seconds it stood still, `woken`: how many threads slept and were stopped all the same, `partial`:
+    what is missing in the copy."""
 
     def __init__(self, label: str, pid: int | None, rank: Any = None) -> None:
         self.label, self.pid, self.rank = label, pid, rank
         self.target: Any = None
         self.pauses: list[float] = []
+        self.woken = 0
         self.partial: list[str] = []
         self.reason, self.file, self.bytes = "", "", 0
 
@@ -74,7 +77,7 @@ def file_name(snap: ProcessSnapshot) -> str:
 
 def pauses(taken: Sequence[ProcessSnapshot]) -> list[dict[str, Any]]:
     """The JSON field `pauses`."""
-    return [{"pid": snap.pid, "seconds": sum(snap.pauses)} for snap in taken if snap.pauses]
+    return [{"pid": snap.pid, "seconds": sum(snap.pauses), "woken": snap.woken} for snap in taken if snap.pauses]
 
 
 def failed(taken: Sequence[ProcessSnapshot]) -> list[dict[str, Any]]:
@@ -92,9 +95,11 @@ def collect(
     seconds: float = TIMEOUT,
     then: Callable[[int, ProcessSnapshot], None] = lambda number, snap: None,
     held: Held | None = None,
+    force: bool = False,
+    folders: bool = False,
 ) -> None:
-    """Fills `taken` in: `paths[i]` is where the i-th copy goes; without `paths` each copy is opened, and has no name that
-    anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`. `then` is
+    """Fills `taken` in: `paths[i]` is where the i-th copy goes, complete or not at all, in the place of an earlier snapshot where
+    `force` says so, and with `folders` in folders that are made then; without `paths` each copy is opened, and has no name that anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`. `then` is
     called with each one (its number, itself) that has been copied, while others are. `held`: collectors that wait already."""
     waiting = [
         (snap, snap.pid, number)
@@ -108,9 +113,18 @@ def collect(
             while waiting and len(running) < max(2, os.cpu_count() or 2):
                 snap, pid, number = waiting.pop(0)
                 known = held.pop(pid) if held is not None else None
-                file: Any = known[1] if known is not None else _nameless() if paths is None else None
-                place = file.fileno() if file is not None else (paths or ())[number]
-                work = known[0] if known is not None else Running(pid, place, reader, snap.label, words, heap=heap)
+                try:
+                    file: Any = (
+                        known[1]
+                        if known is not None
+                        else nameless_file()
+                        if paths is None
+                        else _draft(paths[number], force, folders)
+                    )
+                except GdbextError as e:
+                    snap.reason = str(e)
+                    continue
+                work = known[0] if known is not None else Running(pid, file.fileno(), reader, snap.label, words, heap=heap)
                 work.go()
                 running.append((number, snap, work, file))
             if copied:
@@ -121,25 +135,25 @@ def collect(
             try:
                 result = work.finish(seconds)
                 snap.pauses, snap.partial, snap.file, snap.bytes = result.pauses, result.partial, result.file, result.bytes
-                snap.target = CoreFileTarget(result.file, snap.label) if file is not None else True
-                if file is not None:
+                snap.woken = result.woken
+                if isinstance(file, Draft):
+                    snap.file, snap.target = file.keep(), True
+                else:
+                    snap.target = CoreFileTarget(result.file, snap.label)
                     elf.drop_cached(result.file)
             except GdbextError as e:
-                snap.reason = str(e)
+                snap.reason = str(e).replace(f"/proc/self/fd/{file.fileno()}", file.path) if isinstance(file, Draft) else str(e)
             finally:
-                if file is not None:
-                    file.close()
+                file.close()
             copied.append((number, snap))
     finally:
         for _, _, work, file in running:  # an interrupt: a collector that ends lets its process run on
             work.end()
-            if file is not None:
-                file.close()
+            file.close()
 
 
-def _nameless() -> Any:
-    """A file for memory, which holds secrets: without a name it is gone with the last who has it open, however that one ends."""
-    return tempfile.TemporaryFile(prefix="gdbext-")
+def _draft(path: str, force: bool, folders: bool) -> Draft:
+    return Draft(path, "-o", force, mode=0o600, may_replace=is_snapshot, folders=folders)
 
 
 class Held:
@@ -150,7 +164,7 @@ class Held:
         self._waiting: dict[int, tuple[Running, Any]] = {}
         for snap in taken[:MOST_HELD]:
             if snap.pid is not None:
-                file = _nameless()
+                file = nameless_file()
                 self._waiting[snap.pid] = Running(snap.pid, file.fileno(), READER, snap.label, words, held=True), file
 
     def pop(self, pid: int) -> tuple[Running, Any] | None:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..access import ptrace, remote_memory
 from ..access.base import Target
 from ..access.bulk import BulkReader
-from ..access.collector import RED_ZONE, STACK_BYTES, before_others
+from ..access.holder import before_others
+from ..access.ranges import RED_ZONE, STACK_BYTES
 from ..access.unwind import Unwinder
 from ..cpython.gil import RESTART
 from ..cpython.runtime import open_runtime

@@ -11,7 +11,7 @@ import os
 from array import array
 from typing import TYPE_CHECKING, Any
 
-from ..access.files import DAMAGE, open_regular
+from ..access.files import DAMAGE, JSON_SIZE, Budget, contents, json_of, open_regular, take_json
 from ..errors import GdbextError
 from ..render import files
 from . import flame, formats, page
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .stalls import Stall
 
 VERSION = 1
-MAX_BYTES = 1 << 29  # of a recording that is read, unpacked: more than the fullest has
+PIECE_READ = 1 << 20  # bytes of a recording that are unpacked at a time
 PART = 50_000  # numbers that are written at once
 MAX_FOLDED = 256 << 20
 ENDINGS = (".record", ".speedscope.json", ".json", ".json.gz", ".collapsed", ".folded", ".txt", ".html")
@@ -72,8 +72,9 @@ def write_difference(path: str, own: dict[tuple[str, ...], float], before: dict[
 def stacks_of(path: str, cpu: bool) -> dict[tuple[str, ...], float]:
     """The stacks of a recording (.record), or of a file of collapsed stacks."""
     if path.endswith((".collapsed", ".folded", ".txt")):
-        with open_regular(os.path.expanduser(path)) as f:
-            return flame.parse_folded(f.read(MAX_FOLDED).decode("utf-8", "replace"))
+        text = contents(os.path.expanduser(path), MAX_FOLDED)
+        Budget(path, JSON_SIZE).take(2 * len(text) + 64 * text.count(b";") + 256 * text.count(b"\n"))
+        return flame.parse_folded(text.decode("utf-8", "replace"))
     return flame.stacks(read(path), cpu)
 
 
@@ -139,10 +140,11 @@ def read(path: str) -> Recording:
     """A recording that `write` wrote as `.record`; `GdbextError` where the file holds none."""
     try:
         with open_regular(os.path.expanduser(path)) as f, gzip.GzipFile(fileobj=io.BufferedReader(f)) as packed:  # type: ignore[type-var]
-            text = packed.read(MAX_BYTES + 1)
-        if len(text) > MAX_BYTES:
-            raise GdbextError(f"{path}: more than {MAX_BYTES >> 20} MiB")
-        plain = json.loads(text)
+            budget, pieces = Budget(path, JSON_SIZE), []
+            for piece in iter(lambda: packed.read(PIECE_READ), b""):
+                take_json(budget, piece)  # before the next is unpacked: 98 kB may hold 64 MiB of objects
+                pieces.append(piece)
+        plain = json_of(b"".join(pieces), path, taken=True)
         if plain["gdbext-record"] != VERSION:
             raise GdbextError(f"{path}: written by another version of this pack")
         return _recording(plain)

@@ -11,19 +11,20 @@ if TYPE_CHECKING:
 
 
 def compare(a: Source, b: Source) -> dict[str, Any]:
-    """-> {equal, different, first_index, max_abs_diff, max_rel_diff, max_abs_index, values, ulps, nan_different, reason}.
+    """-> {equal, different, first_index, max_abs_diff, max_rel_diff, max_abs_index, values, ulps, nan_different, reason, compared}.
 
     By value, whatever the dtypes; NaN equals NaN here (it says that nothing changed), and 0.0 equals -0.0. `first_index`: of the
     first difference in row-major order, with its two `values`. `max_rel_diff`: |a - b| / |b| over the differences where b is not
     zero. A NaN against a number counts as different (`nan_different`) and takes no part in the maxima. `ulps`: the most
     representable values between two that differ, where both sides are floats of one dtype. Different shapes: `different` is None,
-    `reason` says so.
+    `reason` says so. `compared`: how many elements were; where there are none, `equal` is None.
     """
     import numpy
 
     if a.shape != b.shape:
         reason = f"the shapes differ: {list(a.shape)} against {list(b.shape)}"
-        return {**_Differences(a, b).found, "equal": False, **dict.fromkeys(_UNKNOWN), "reason": reason}
+        return {**_Differences(a, b).found, "equal": False, **dict.fromkeys(_UNKNOWN), "reason": reason, "compared": 0}
+    count = math.prod(a.shape)
     repeated = a.repeated
     a, times = a.distinct(b.repeated)  # what both repeat is compared once
     b, _ = b.distinct(repeated)
@@ -31,7 +32,10 @@ def compare(a: Source, b: Source) -> dict[str, Any]:
     with numpy.errstate(all="ignore"):
         for box in a.boxes():
             total.add(box)
-    return total.result(times)
+    found = {**total.result(times), "compared": count}
+    if not count:
+        found.update(equal=None, reason="they have no elements: nothing was compared")
+    return found
 
 
 _UNKNOWN = ("different", "max_abs_diff", "max_rel_diff")  # of shapes that differ

@@ -22,9 +22,9 @@ import zipfile
 import zlib
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Sequence
 
-from ..access.files import Budget, FileBytes, open_regular, reading
+from ..access.files import Budget, FileBytes, json_of, open_regular, reading
 from ..errors import GdbextError
-from ..render.files import refuse_existing, writing
+from ..render.files import may_write, writing
 from . import arrays, dtypes
 from .tensor_impl import MAX_DIMS
 
@@ -83,7 +83,7 @@ def save(tensor: Tensor, path: str, force: bool = False) -> tuple[int, str]:
     Conjugate and negative views are written resolved, quantized tensors as the float32 they stand for. The file appears whole
     or not at all; one that is there already is replaced only with `force`. `GdbextError` for a dtype that the format lacks.
     """
-    refuse_existing(path, "-save", force)
+    may_write(path, "-save", force)
     kind = os.path.splitext(path)[1]
     if kind not in KINDS:
         raise GdbextError(f"-save {path}: the file's name must end in {', '.join(KINDS)}")
@@ -305,12 +305,6 @@ def _read_npy(path: str, f: BinaryIO) -> _Makers:
     return {"": lambda: _stored(path, f, path, dtype, shape, start + length, stride)}
 
 
-def _short_int(digits: str) -> int:
-    if len(digits) > 20:
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
-
-
 def _read_safetensors(path: str, f: BinaryIO) -> _Makers:
     size, head = os.fstat(f.fileno()).st_size, f.read(8)
     length = int.from_bytes(head, "little")
@@ -318,7 +312,7 @@ def _read_safetensors(path: str, f: BinaryIO) -> _Makers:
         raise GdbextError(f"{path} is no safetensors file, or it is damaged")
     if length > MAX_HEADER:
         raise GdbextError(f"{path}: a header of {length >> 20} MiB is not read, of {MAX_HEADER >> 20} MiB it is")
-    header = json.loads(f.read(length), parse_int=_short_int)
+    header = json_of(f.read(length), path)
     if not isinstance(header, dict):
         raise ValueError("its header is no dict")
     names = {v: k for k, v in _SAFETENSORS.items()}

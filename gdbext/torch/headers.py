@@ -22,6 +22,7 @@ import sysconfig
 import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
+from ..access.files import contents, json_of
 from ..errors import GdbextError, LayoutError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 TRUSTED = (
     "GDBEXT_TRUST_HEADERS"  # of the environment: folders, separated as in PATH, whose headers may be compiled whoever owns them
 )
+MAX_KEPT = 1 << 20  # bytes of a row that was kept
 SECONDS = 300  # for each run of the compiler and of gdb; they take some ten on a machine at rest
 LAST_OLD_STRINGS = (2, 6)  # the last minor with wheels built with _GLIBCXX_USE_CXX11_ABI=0 (x86-64)
 
@@ -255,9 +257,8 @@ def row_of(target: Target, version: str) -> dict[str, Any]:
     include, library = found
     kept = _kept(library)
     try:
-        with open(kept) as f:
-            return json.load(f)
-    except (OSError, ValueError):
+        return json_of(contents(kept, MAX_KEPT), kept)
+    except (ValueError, GdbextError):
         pass
     why = _doubt(library)
     if why:

@@ -43,9 +43,10 @@ MAX_WHOLE = 1 << 30  # bytes of the pieces of one output that are put together i
 
 
 def compare_sides(a: Side, b: Side, tolerance: float | None = None) -> dict[str, Any]:
-    """-> {first, rows, only_a, only_b}. `tolerance`: instead of what the dtypes explain. `rows`: for each output that both have,
+    """-> {first, rows, only_a, only_b, compared, not_compared}. `tolerance`: instead of what the dtypes explain. `rows`: for each output that both have,
     in the order of `a`, {path, call, output, type, equal (every bit), different (beyond the tolerance), max_abs_diff, index,
-    relative, why, made}; `first`: the first that is different, None. `made`: None or {side, how, outputs, part}: what was put
+    relative, why, made, compared}; `first`: the first that is different, None. `compared`: of a row whether its values, ranges or
+    hashes were, of all how many; `not_compared`: [{path, output, why}] of the others. `made`: None or {side, how, outputs, part}: what was put
     together to be compared (`layer_pairs.Pair`), and which of it holds `index`."""
     pairing = layer_pairs.Pairing(a, b)
     rows, carried = [], 0.0
@@ -67,7 +68,9 @@ def compare_sides(a: Side, b: Side, tolerance: float | None = None) -> dict[str,
             made = {**made, "part": _part(made, pieces["ab".index(made["side"])], found["index"])}
         rows.append({"path": path, "call": call, "output": output, "type": left[0][1]["type"], **found, "made": made})
     first = next((row for row in rows if row["different"]), None)
-    return {"first": first, "rows": rows, "only_a": only_a, "only_b": only_b}
+    left_out = [{name: row[name] for name in ("path", "output", "why")} for row in rows if not row["compared"]]
+    counts = {"compared": len(rows) - len(left_out), "not_compared": left_out}
+    return {"first": first, "rows": rows, "only_a": only_a, "only_b": only_b, **counts}
 
 
 def _are_unlike(left: Pieces, right: Pieces) -> bool:
@@ -92,8 +95,14 @@ def _part(made: Row, pieces: Pieces, index: Any) -> str | None:
     return None
 
 
-def _result(equal: bool, different: bool, why: str = "", diff: float | None = None, index: Any = None, **more: Any) -> Row:
-    return {"equal": equal, "different": different, "max_abs_diff": diff, "index": index, "relative": None, "why": why, **more}
+def _result(equal: bool, different: bool, why: str = "", diff: float | None = None, index: Any = None) -> Row:
+    found = {"equal": equal, "different": different, "max_abs_diff": diff, "index": index, "relative": None, "why": why}
+    return {**found, "compared": True}
+
+
+def _left_out(why: str) -> Row:
+    """Of an output that cannot be compared: neither equal nor different."""
+    return {**_result(False, False, why), "compared": False}
 
 
 def _compare_rows(left: Pieces, right: Pieces, limit_of: Callable[[str], float]) -> Row:
@@ -101,13 +110,16 @@ def _compare_rows(left: Pieces, right: Pieces, limit_of: Callable[[str], float])
     dtype explains there."""
     left, right = _once(left), _once(right)
     if len(left) == len(right) == 1 and left[0][0].label != right[0][0].label and left[0][1].get("shard"):
-        return _result(False, False, "each rank has its own part")
+        return _left_out("each rank has its own part")
     rows = [row for _, row in left + right]
     if all(row["hash"] is None for row in rows):
-        return _result(True, False, "neither could be read" if any(row.get("why") for row in rows) else "")
+        why = next((row["why"] for row in rows if row.get("why")), "")
+        return _left_out("neither could be read" + (f": {why}" if why else ""))
     if any(row["hash"] is None for row in rows):
         bad = next(row for row in rows if row["hash"] is None)
         return _result(False, True, f"one of them has no values: {bad.get('why') or 'no tensor'}")
+    if all(0 in row["shape"] for row in rows):
+        return _left_out("they have no elements")
     dtype = _coarser([row["dtype"] for row in rows])
     limit = limit_of(dtype)
     if len(left) == len(right) and all(_same(x, y) for (_, x), (_, y) in zip(left, right)):
@@ -133,7 +145,7 @@ def _added_up(left: Pieces, right: Pieces, limit: float) -> Row | None:
     sides = [_sum(side) if len(side) > 1 else side[0][0].values(side[0][1]) for side in (left, right)]
     if sides[0] is None or sides[1] is None:
         summands = any(SUMMANDS.search(str(row["type"])) for _, row in left + right)
-        return _result(False, False, "not compared: the ranks' sum, and values were not saved") if summands else None
+        return _left_out("not compared: the ranks' sum, and values were not saved") if summands else None
     found = _by_values(sides[0], sides[1], limit)
     return None if found["different"] else {**found, "why": "the ranks' outputs added up"}
 
@@ -277,7 +289,7 @@ def _by_range(left: Pieces, right: Pieces, limit: float) -> Row:
             return _result(False, True, f"{x[name]} against {y[name]} {'NaN' if name == 'nan' else 'infinities'}")
     if x["min"] is None or y["min"] is None:
         if any(isinstance(record, layer_pairs.Made) for record, _ in left + right):
-            return _result(False, False, "not compared: values were not saved")
+            return _left_out("not compared: values were not saved")
         return _result(False, True, "the hashes differ")
     largest = max(abs(v) for side in (x, y) for v in (side["min"], side["max"]))
     names = ("min", "max") if twice else ("min", "max", "mean")  # what two ranks have alike counts twice in their mean

@@ -7,16 +7,15 @@ is the SHA-256 of the elements' bytes in row-major order, as of `tensor.contiguo
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import tempfile
 from typing import IO, TYPE_CHECKING, Any, Iterator, Sequence
 
-from ..access.files import open_regular, reading
+from ..access.files import JSON_SIZE, Budget, contents, json_of
 from ..errors import GdbextError
 from ..render import jsonline
-from ..render.files import refuse_existing, writing
+from ..render.files import may_write, writing
 from . import arrays, dtypes, files, stats
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class Values:
     """The values of a record, spooled to a file without a name until all are there; then they become a .safetensors."""
 
     def __init__(self, path: str, force: bool) -> None:
-        refuse_existing(path, "-o", force)
+        may_write(path, "-o", force)
         self.path, self.force = path, force
         self.entries: list[tuple[str, DType, Sequence[int]]] = []
         self.left_out: list[str] = []
@@ -150,16 +149,14 @@ def write(path: str, head: dict[str, Any], rows: Sequence[dict[str, Any]], force
 def read(path: str) -> Record:
     """A record of a file; `GdbextError` for what is none."""
     path = os.path.expanduser(path)
-    with open_regular(path) as f, reading(path):
-        text = f.read(MAX_FILE + 1)
-    if len(text) > MAX_FILE:
-        raise GdbextError(f"{path} has more than {MAX_FILE >> 20} MiB: no record of llm-layers")
+    text = contents(path, MAX_FILE)
     try:
-        lines = [json.loads(line) for line in text.splitlines() if line.strip()]
+        budget = Budget(path, JSON_SIZE)
+        lines = [json_of(line, path, budget) for line in text.splitlines() if line.strip()]
         jsonline.expect(lines[:1], [HEAD], path)
         if lines[0]["schema"] != SCHEMA:
             raise ValueError(f"its schema is {lines[0]['schema'][:40]!r}")
         jsonline.expect(lines[1:], [ROW], path)
-    except (ValueError, IndexError, RecursionError) as e:
+    except (ValueError, IndexError) as e:
         raise GdbextError(f"{path} is no record of llm-layers, or it is damaged: {str(e)[:200]}") from None
     return Record(path, lines[0], lines[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import struct
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
@@ -24,6 +25,7 @@ SPARSE = ("at::SparseTensorImpl", "at::SparseCsrTensorImpl")
 WRAPPERS = ("at::functorch::BatchedTensorImpl", "at::functorch::TensorWrapper", "at::FunctionalTensorWrapper")
 NESTED = "at::native::NestedTensorImpl"
 _PACKED = ("quint4x2", "quint2x4")  # several elements a byte
+DEVICE_FILES = re.compile(r"/dev/nvidia(-uvm|\d+)")  # mapped: managed memory, a device's own
 _DENSE = ("c10::TensorImpl", "at::QTensorImpl")
 
 
@@ -95,7 +97,7 @@ class Tensor:
             return "its dtype is not set, so nobody knows what its bytes are"
         if kind == "meta" or self.is_zero or self.numel == 0:
             return ""
-        if kind == "cuda" and self.target.device_memory is None:
+        if kind == "cuda" and self.target.device_memory is None and not self.in_host_memory:
             return (
                 f"the values are in the memory of {self.device}, which gdb cannot read: attach with cuda-gdb and read there, "
                 f"for example: x/16bx (@global char*) {self.data_ptr:#x}"
@@ -109,6 +111,21 @@ class Tensor:
         if self.kind not in _DENSE or self.stride is None or self.layout != "strided":
             return f"a {self.layout} {self.kind} keeps its values in parts that are not decoded here"
         return self._out_of_storage()
+
+    @property
+    def in_host_memory(self) -> bool:
+        """Whether the storage of a tensor of a CUDA device is pinned host memory (UVA: torch.from_blob of cudaHostGetDevicePointer).
+        One address space has one memory at an address, so what is mapped here for reading is the host's; not so what CUDA moves
+        between both (managed memory) and the windows into a device."""
+        if not self.device.startswith("cuda") or not self.storage_data or not self.storage_bytes:
+            return False
+        at, end = self.storage_data, self.storage_data + self.storage_bytes
+        while at < end:
+            mapping = self.target.mapping_at(at)
+            if mapping is None or not mapping.perms.startswith("r") or DEVICE_FILES.match(mapping.path):
+                return False
+            at = mapping.end
+        return True
 
     def _wrapped_impl(self) -> int:
         return self.target.u64(self.impl + self.table.size("TensorImpl"))  # tensor_kinds.wrapped
@@ -176,7 +193,8 @@ class Tensor:
             else:
                 runs.append([o, o + size])
         found, i = {}, 0
-        read_many = self.target.read_many if not self.device.startswith("cuda") else self.target.read_device
+        on_device = self.device.startswith("cuda") and not self.in_host_memory
+        read_many = self.target.read_device if on_device else self.target.read_many
         for (start, end), blob in zip(runs, read_many([(self.storage_data + a, b - a) for a, b in runs])):
             if blob is None:
                 raise FaultError(self.storage_data + start, end - start, "the tensor's memory was freed, or the core left it out")

@@ -25,6 +25,7 @@ def facts_of(s: ProcessSamples) -> ProcessState:
         engine=rank.engine if rank is not None else "",
         family=rank.family if rank is not None else None,
         ended=s.ended,
+        frozen=s.frozen,
         died=s.died,
         ancestors=s.ancestors,
         children=s.children,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # From grave to harmless.
 GRAVITY = (
-    "crashed", "stopped", "lock-cycle", "lock-held", "gil", "dead-thread", "livelock", "loop-blocked", "collective", "kernel",
+    "crashed", "frozen", "stopped", "lock-cycle", "lock-held", "gil", "dead-thread", "livelock", "loop-blocked", "collective", "kernel",
     "starved", "stuck-requests", "orphaned", "unknown", "startup", "busy", "idle",
 )  # fmt: skip
 QUIET = ("busy", "idle", "startup")

@@ -30,6 +30,7 @@ RELEASES = [
     "vllm-0.16.0",
     "vllm-0.20.2",
     "vllm-0.24.0",
+    "vllm-0.26.0",  # model runner V2 by default on GPUs
     "sglang-0.4.3.post4",
     "sglang-0.4.9",
     "sglang-0.5.3",

@@ -118,7 +118,7 @@ class Prepared:
         self.variables["GDBEXT_TEST_TORCH_PYTHON"] = arm64.torch()
 
     def _cuda(self) -> None:
-        for name in ("cuda-gdb", "nvcc"):
+        for name in ("cuda-gdb", "cuda-gdb-12", "nvcc"):
             if not os.path.exists(os.path.join(cache_folder(), "cuda", name)):
                 get = [os.path.join(ROOT, "scripts", "get-cuda"), name]
                 if subprocess.run(get, stdin=subprocess.DEVNULL).returncode:

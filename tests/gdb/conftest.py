@@ -3,10 +3,13 @@
 import collections
 import functools
 import os
+import re
 import shutil
+import subprocess
 import sys
 
 import pytest
+from harness import gpucores
 from harness.breakpoints import OFF, started
 from harness.gdb_run import fetched, run_gdb
 from harness.launches import small_program
@@ -45,11 +48,27 @@ def gdb(gdb_path):
 
 
 @pytest.fixture
-def cuda_gdb():
+def plain_gdb(gdb, gdb_path):
+    """As `gdb`, where that is no cuda-gdb."""
+    if "cuda" in os.path.basename(gdb_path):
+        pytest.skip("the gdb of these tests is a cuda-gdb")
+    return gdb
+
+
+@functools.lru_cache(None)
+def _rows_read_by(cuda_gdb):
+    """The release of `harness.gpucores` whose (fake) cores a cuda-gdb reads: each reads the rows of its own time."""
+    said = subprocess.run([cuda_gdb, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return "r400" if re.search(r"\b1[01]\.\d release", said) else "r580"
+
+
+@pytest.fixture
+def cuda_gdb(monkeypatch):
     """As `gdb`, with NVIDIA's cuda-gdb."""
     found = os.environ.get("GDBEXT_TEST_CUDA_GDB") or fetched("cuda-gdb", "bin", "cuda-gdb") or shutil.which("cuda-gdb")
     if not found:
         pytest.skip("no cuda-gdb: run scripts/get-cuda")
+    monkeypatch.setattr(gpucores, "read_by_cuda_gdb", _rows_read_by(found))
     return functools.partial(run_gdb, found)
 
 

@@ -1,5 +1,6 @@
 """The collector on running processes, and cores of the kernel, of gdb and of the collector read alike without gdb."""
 
+import contextlib
 import json
 import os
 import re
@@ -14,12 +15,12 @@ from harness.subjects import spawned
 
 from gdbext.access import elf, ptrace
 from gdbext.access.collect import Running, collect
-from gdbext.access.collector import take
 from gdbext.access.snapshot import CoreFileTarget
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import FaultError, GdbextError
 
 READER = "gdbext.cpython.prefetch"
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 SUBJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "parked.py")
 
@@ -46,47 +47,72 @@ def python_stacks(target):
     return found
 
 
+@contextlib.contextmanager
+def traced_by_another(pid):
+    """Another process traces it, and lets it run."""
+    code = "import sys; from gdbext.access import ptrace; ptrace.call(ptrace.SEIZE, int(sys.argv[1])); print('on'); input()"
+    with spawned([sys.executable, "-u", "-c", code, str(pid)], ready="on", cwd=ROOT) as tracer:
+        yield tracer
+
+
 def state(pid):
     with open(f"/proc/{pid}/stat") as f:
         return f.read().rpartition(") ")[2][0]
 
 
-def test_a_process_that_gets_no_processor_to_stop_on_is_stopped_again(tmp_path, monkeypatch):
-    waits, tries = ptrace.Stopped._wait, [1, 2]
+STARVED = """
+import json, mmap, struct, sys
+from gdbext.access import ptrace
+from gdbext.access.collector import take
+from gdbext.errors import GdbextError
+count = mmap.mmap(-1, 4096)  # shared with the process that stops the threads
+waits, late = ptrace.Stopped._wait, int(sys.argv[3])
+def wait(stopped, deadline):
+    number = struct.unpack_from("I", count)[0] + 1
+    struct.pack_into("I", count, 0, number)
+    if number <= late:
+        stopped.stray = set(stopped._seized)
+    else:
+        waits(stopped, deadline)
+ptrace.Stopped._wait = wait
+ptrace.blocked_registers = lambda *_: None  # here it does stop, soon, and would have some
+try:
+    found = take(int(sys.argv[1]), sys.argv[2], "gdbext.cpython.prefetch")
+except GdbextError as e:
+    found = {"error": str(e)}
+print(json.dumps({**found, "tries": struct.unpack_from("I", count)[0]}))
+"""
 
-    def late(stopped, deadline):
-        if tries:
-            tries.pop()
-            stopped.stray = set(stopped._seized)
-        else:
-            waits(stopped, deadline)
 
-    monkeypatch.setattr(ptrace.Stopped, "_wait", late)
-    monkeypatch.setattr(ptrace, "blocked_registers", lambda *_: None)  # here it does stop, soon, and would have some
+def test_a_process_that_gets_no_processor_to_stop_on_is_stopped_again(tmp_path, root):
     with spawned([sys.executable, "-u", "-c", "print('on')\nwhile True: pass"], ready="on") as process:
-        found = take(process.pid, str(tmp_path / "copy"), READER)
-        assert not tries and found["threads"] == len(found["pauses"]) == 1 and found["partial"] == []
+
+        def taken(late):
+            words = [sys.executable, "-c", STARVED, str(process.pid), str(tmp_path / "copy"), str(late)]
+            return json.loads(subprocess.run(words, cwd=root, stdout=subprocess.PIPE, check=True, timeout=120).stdout)
+
+        found = taken(2)
+        assert found["tries"] == 3 and found["threads"] == len(found["pauses"]) == 1 and found["partial"] == []
         assert python_stacks(CoreFileTarget(found["file"])) == {process.pid: [["<module>", 2]]}
-        tries += range(100)
-        with pytest.raises(GdbextError, match="gets no processor"):
-            take(process.pid, str(tmp_path / "none"), READER)
-        assert 50 < len(tries) < 95 and state(process.pid) == "R"
+        found = taken(1000)
+        assert "gets no processor" in found["error"] and 5 < found["tries"] < 50 and state(process.pid) == "R"
 
 
 def test_a_collector_that_is_held_copies_what_is_there_when_it_is_let_go(tmp_path):
     words = [sys.executable, "-c", "import sys\ndef one(): sys.stdin.readline()\ndef two(): sys.stdin.readline()\none(); two()"]
     with spawned(words) as process:
         assert asleep(process.pid)
-        held = Running(process.pid, str(tmp_path / "copy"), READER, held=True)
-        withdrawn = Running(process.pid, str(tmp_path / "none"), READER, held=True)
+        copy, none = (open(tmp_path / name, "wb") for name in ("copy", "none"))
+        held = Running(process.pid, copy.fileno(), READER, held=True)
+        withdrawn = Running(process.pid, none.fileno(), READER, held=True)
         process.stdin.write("on\n")
         process.stdin.flush()
         assert asleep(process.pid) and state(process.pid) == "S"
         withdrawn.end()
         (stack,) = python_stacks(CoreFileTarget(held.finish().file)).values()
         assert [function for function, _ in stack] == ["two", "<module>"]
-        assert asleep(process.pid) and not (tmp_path / "none").exists()
-        held = Running(process.pid, str(tmp_path / "late"), READER, held=True)
+        assert asleep(process.pid) and not (tmp_path / "none").stat().st_size
+        held = Running(process.pid, none.fileno(), READER, held=True)
         process.kill()
         process.wait()
         with pytest.raises(GdbextError, match="does not exist"):
@@ -96,7 +122,7 @@ def test_a_collector_that_is_held_copies_what_is_there_when_it_is_let_go(tmp_pat
 def test_the_stacks_in_a_snapshot_are_those_that_the_process_says_it_has(parked, tmp_path):
     pid, truth = parked
     result = collect(pid, str(tmp_path / "snapshot"), READER, "TP0")
-    assert result.partial == [] and result.threads == 4 and 0 < result.pause
+    assert result.partial == [] and result.threads == 4 and 0 <= result.pause
     t = CoreFileTarget(result.file)
     assert (t.kind, t.label, t.pid) == ("snapshot", "TP0", pid)
     with pytest.raises(GdbextError, match="may hold secrets"):
@@ -182,9 +208,9 @@ def test_a_pid_that_is_gone_and_a_file_that_cannot_be_written_are_one_line(parke
         collect(4_194_303, str(tmp_path / "s"), READER)
     with pytest.raises(GdbextError, match="-o"):
         collect(parked[0], str(tmp_path / "no folder" / "s"), READER)
-    with ptrace.Stopped(parked[0]):
-        with pytest.raises(GdbextError, match="already traced"):
-            collect(parked[0], str(tmp_path / "s"), READER)
+    with spawned([sys.executable, "-u", "-c", "print('on')\nwhile True: pass"], ready="on") as process:
+        with traced_by_another(process.pid), pytest.raises(GdbextError, match="already traced"):
+            collect(process.pid, str(tmp_path / "s"), READER)
 
 
 # ---- cores of others -------------------------------------------------------------------------------------------------

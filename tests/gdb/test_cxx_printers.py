@@ -82,8 +82,9 @@ PRINTED = {
 }
 
 
-def test_each_kind_of_value_is_printed(gdb, program):
-    said = gdb(
+def test_each_kind_of_value_is_printed(plain_gdb, program):
+    """cuda-gdb 13.0 finds neither the RTTI nor the types of c10 that IValues point to, with which three of these are told."""
+    said = plain_gdb(
         RUN + [f"print {name}" for name in PRINTED] + ["print storage", "print keys", "print a_tensor"], [program], before=START
     )
     outputs = [re.sub(r"^\$\d+ = ", "", text) for text in said.outputs[len(RUN) :]]

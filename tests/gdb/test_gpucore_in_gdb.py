@@ -1,12 +1,17 @@
 """llm-gpucore inside gdb, and beside NVIDIA's own cuda-gdb on the same (fake) cores: same kernel, block, thread, exception,
 pc."""
 
+import itertools
+import random
 import re
 import struct
 
 import pytest
 from harness import gpucores
+from harness.gdb_run import fetched, run_gdb
 from harness.gpucores import Grid
+
+from gdbext.kernels import gpucore
 
 V1 = "_ZN4vllm25paged_attention_v1_kernelIfLi64ELi16EEEvPT_PKS1_fPKib"
 MODULE = gpucores.cubin({V1: 384})
@@ -59,6 +64,31 @@ def test_cuda_gdb_says_the_same(cuda_gdb, tmp_path):
         and [8, 4, 1] == kernel["grid"]
         and [64, 1, 1] == kernel["block"]
     )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_cuda_gdb_12_finds_the_same_fault_in_cores_that_are_drawn(tmp_path, monkeypatch, seed):
+    """Debian's own, which was built without Python: another reader of the format. It focuses the first fault."""
+    found = fetched("cuda-gdb-12", "bin", "cuda-gdb")
+    if not found:
+        pytest.skip("no cuda-gdb 12: run scripts/get-cuda cuda-gdb-12")
+    monkeypatch.setattr(gpucores, "read_by_cuda_gdb", "r580")
+    draw = random.Random(seed)
+    grid = tuple(draw.randint(1, n) for n in (40, 8, 4))
+    everywhere = list(itertools.product(*map(range, grid)))
+    blocks = [(b, []) for b in draw.sample(everywhere, min(len(everywhere), 6))]
+    warp, lane, exception = draw.randint(0, 1), draw.randint(0, 31), draw.choice([2, 4, 5, 7, 14])
+    draw.choice(blocks)[1].append((warp, lane, exception))
+    path = write(tmp_path / "gpu.core", [Grid(V1, grid, (64, 1, 1), blocks)])
+    commands = [f"target cudacore {path}", 'interpreter-exec mi "-cuda-info-kernels"']
+    said = run_gdb(found, commands, load=False)
+    core = gpucore.open_core(str(path))
+    (fault,), (kernel,) = core.faults, core.kernels
+    focus = re.search(r"block \((.*?)\), thread \((.*?)\), device (\d+), sm (\d+), warp (\d+), lane (\d+)", said.outputs[0])
+    theirs = [tuple(int(n) for n in focus.group(i).split(",")) for i in range(1, 7)]
+    assert theirs == [tuple(fault.block), tuple(fault.thread), (fault.device.index,), (fault.sm,), (fault.warp,), (fault.lane,)]
+    assert f'gridDim="({",".join(map(str, kernel.grid))})"' in said.outputs[1] and kernel.grid == grid
+    assert re.search("CUDA Exception: (.*)", said.outputs[0]).group(1) in gpucore.exception_name(fault.exception)
 
 
 def test_cuda_gdb_agrees_that_nothing_faulted(cuda_gdb, tmp_path):

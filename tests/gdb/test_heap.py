@@ -284,6 +284,37 @@ def test_the_command_saves_compares_and_finds_ways(tmp_path):
             assert code == 1 and len(said) == 1 and message in said[0], error
 
 
+SMALL = {  # programs that a leak is looked for in, the smaller the better: a level of their heaps may refer to nothing
+    "sleeps": "import time; said(); time.sleep(900)",
+    "serves": "import socketserver; server = socketserver.TCPServer(('127.0.0.1', 0), None); said(); server.handle_request()",
+    "reads": "said(); input(); input()",
+    "leaks": "import time; kept = [[i] for i in range(100)]; said(); [kept.append([i]) or time.sleep(900) for i in kept]",
+    "tasks": "import asyncio\nasync def main():\n"
+    "    some = [asyncio.create_task(asyncio.sleep(900)) for _ in range(100)]\n"
+    "    await asyncio.sleep(0); said(); await asyncio.gather(*some)\nasyncio.run(main())",
+    "threads": "import threading, time\nfor _ in range(60):\n"
+    "    threading.Thread(target=time.sleep, args=(900,), daemon=True).start()\nsaid(); time.sleep(900)",
+    "leaves": "import time; kept = tuple(object() for _ in range(5000)), {i: -i for i in range(99)}; said(); time.sleep(900)",
+    "empties": "import time; kept = [[] for _ in range(500)]; said(); time.sleep(900)",
+    "freezes": "import gc, time; gc.collect(); gc.freeze(); gc.disable(); said(); time.sleep(900)",
+}
+SAYS = "import sys\ndef said():\n    print('ready', flush=True)\n"
+
+
+@pytest.mark.parametrize("program", SMALL)
+def test_every_option_answers_about_a_small_program(python, program, tmp_path):
+    with spawned([python, "-c", SAYS + SMALL[program]], ready="ready") as process:
+        on, saved = f"-on {process.pid} -json", tmp_path / "look.json"
+        asleep(ProcTarget(process.pid))
+        first = answer(f"pyheap {on} -all -save {saved}")
+        assert {row["type"] for row in first["types"]} >= {"dict", "function", "str"}
+        assert first["tracked"] > 1000 and first["partial"] == []
+        at = first["containers"][0]["address"]
+        for more in (f"-diff {saved}", "-unstopped", "-type dict", f"-path {at}", "-watch 0.01"):
+            told = answer(f"pyheap {on} {more}")
+            assert (told["tracked"], told["objects"], told["growth"]) == (first["tracked"], first["objects"], []), more
+
+
 GROWS = """
 import time
 answers = []

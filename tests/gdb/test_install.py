@@ -107,6 +107,8 @@ def test_a_gdb_without_python_says_so_in_one_line(gdb_without_python, tmp_path):
     said = run([gdb_without_python, "-nx", "-q", "-batch", "-ex", f"source {SCRIPT}", "-ex", "echo alive\\n"])
     line, alive = said.stdout.splitlines()
     assert "built without Python" in line and alive == "alive" and not said.stderr
+    said = run([gdb_without_python, "-nx", "-q", "-batch", "-ex", f"source {ROOT}/gdbext/init.py"])
+    assert said.stderr.count("Python scripting is not supported") == 1 and "Undefined" not in said.stderr
     assert gdbext("install", "--no-wheels", home=tmp_path).returncode == 0
     said = run([gdb_without_python, "-q", "-batch", "-ex", "echo alive\\n"], tmp_path)
     assert said.stdout.count("\n") == 2 and "built without Python" in said.stdout and not said.stderr

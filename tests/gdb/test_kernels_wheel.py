@@ -41,8 +41,8 @@ def test_every_instance_of_the_cuda_wheel_is_found_and_watched(gdb, mapped, cuda
     said = gdb(
         [
             "llm-kernels -json",
-            "llm-break -json paged_attention_v1_kernel",
-            "llm-break -json paged_attention_v2_kernel",
+            "llm-break -host -json paged_attention_v1_kernel",
+            "llm-break -host -json paged_attention_v2_kernel",
             "maint info breakpoints",
             "llm-break -delete",
             "maint info breakpoints",
@@ -82,7 +82,7 @@ def test_all_of_attention_is_a_matter_of_seconds(gdb, mapped):
     said = gdb(
         [
             "python import time; t = time.process_time()",
-            "llm-break -json paged-attention",
+            "llm-break -host -json paged-attention",
             "python print('SECONDS', time.process_time() - t)",
             "llm-break -delete",
         ],
@@ -118,7 +118,7 @@ def test_vllms_cpu_attention_is_stopped_at_and_every_argument_is_right(gdb, atte
     said = gdb(
         [
             "llm-kernels -json",
-            "llm-break -json paged-attention",
+            "llm-break -host -json paged-attention",
             f"shell echo > /proc/{process.pid}/fd/0",
             "continue",
             "llm-launch -json",
@@ -165,13 +165,13 @@ def test_conditions_counts_and_logs_of_a_cpu_kernel(gdb, attention):
     go = f"shell echo > /proc/{process.pid}/fd/0"
     said = gdb(
         [
-            "llm-break cpu_attention_with_kv_cache if grid.x == 1",
+            "llm-break -host cpu_attention_with_kv_cache if grid.x == 1",
             go,
             "continue",
             "llm-break -delete",
-            "llm-break cpu_attention_with_kv_cache if args[6] == 0.25",
-            "llm-break -trace 1 cpu_attn_reshape_and_cache",
-            "llm-break -json cpu_attention_with_kv_cache if 'kv_cache' in name and args[6] == 0.125 and args[9] == -1",
+            "llm-break -host cpu_attention_with_kv_cache if args[6] == 0.25",
+            "llm-break -host -trace 1 cpu_attn_reshape_and_cache",
+            "llm-break -host -json cpu_attention_with_kv_cache if 'kv_cache' in name and args[6] == 0.125 and args[9] == -1",
             "ignore 4 1",
             go,
             go,

@@ -38,17 +38,22 @@ def worker(rt, rank, addresses):
 def test_each_harm_is_named_by_rule_rank_and_block(torch_python):
     with running(torch_python, "kv_values.py") as (target, said):
         rt = open_runtime(target)
+        pairs = 0
         assert {True, False} == {bool(expected) for _, expected in said.values()}
         for name, (held, expected) in said.items():
             notes = []
             workers = [worker(rt, f"TP{i}", addresses) for i, addresses in enumerate(held)]
-            faults = kv_deep.read(cache(), workers, notes)
+            found = kv_deep.read(cache(), workers, notes)
+            faults = found.faults
             first = [[f.rule.name, f.rank, f.block] for f in faults[:1]]
             assert first == ([expected] if expected else []) and notes == [], (name, [f.detail for f in faults[:4]], notes)
-            report = invariants.check(cache(), values=faults)
+            assert all(found.looked_at[one.rank] for one in workers)
+            report = invariants.check(cache(), values=found)
             named = [[v.rule, v.rank, v.block] for v in report.violations if v.rule in kv_rules()]
             assert named[:1] == first, (name, named)
-            assert kv_rules() <= set(report.rules)
+            assert kv_rules() - {"rank-copy"} <= set(report.rules) and ("rank-copy" in report.rules) == bool(found.pairs)
+            pairs += found.pairs
+        assert pairs
 
 
 def test_what_a_step_is_writing_is_not_looked_at():

@@ -71,7 +71,8 @@ def stops(said):
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_one_stop_for_each_launch_with_all_values_right(gdb, compiled, program):
     said = gdb(
-        ["llm-break paged-attention", "run", "llm-bt", *STOP * 6, "llm-break -json"], [compiled[program], "-ex", "set args 2"]
+        ["llm-break -host paged-attention", "run", "llm-bt", *STOP * 6, "llm-break -json"],
+        [compiled[program], "-ex", "set args 2"],
     )
     assert "about to be launched" in said.outputs[2]  # also where no symbol names the launch function
     wanted = [t for t in truths(said.text) if t["kernel"] in WANTED]
@@ -94,8 +95,8 @@ def test_one_stop_for_each_launch_with_all_values_right(gdb, compiled, program):
 def test_a_condition_names_the_arguments_that_debug_information_knows(gdb, compiled):
     said = gdb(
         [
-            "llm-break paged_attention_v1_kernel if q_stride == -1",
-            "llm-break paged_attention_v1_kernel if scale > 0",
+            "llm-break -host paged_attention_v1_kernel if q_stride == -1",
+            "llm-break -host paged_attention_v1_kernel if scale > 0",
             "run",
             "llm-launch -json",
         ],
@@ -113,7 +114,9 @@ def test_names_of_arguments_where_the_launch_gives_an_opaque_handle(gdb, compile
         "print('here', [name for name, _, _ in registers.dwarf_parameters(signature, 0x1234, hosts)]); "
         "print('nowhere', registers.dwarf_parameters(signature, 0x1234, {}))"
     )
-    said = gdb(["llm-break paged_attention_v1_kernel", "run", "llm-launch -json", code], [compiled["debug"], "-ex", "set args 1"])
+    said = gdb(
+        ["llm-break -host paged_attention_v1_kernel", "run", "llm-launch -json", code], [compiled["debug"], "-ex", "set args 1"]
+    )
     names = [a["name"] for a in said.json(2)["args"]]
     assert "scale" in names and f"here {names}" in said.outputs[3] and "nowhere None" in said.outputs[3]
 
@@ -121,7 +124,7 @@ def test_names_of_arguments_where_the_launch_gives_an_opaque_handle(gdb, compile
 def test_delete_takes_no_other_breakpoint_away_while_gdb_walks_its_list(gdb, tmp_path):
     """gdb 13 crashed at `delete` in a vLLM worker: the internal breakpoints were deleted as the last numbered one was."""
     note = "python gone = []; gdb.events.breakpoint_deleted.connect(lambda b: gone.append(b.number))"
-    name, shown = "llm-break paged-attention", "python print(gone)"
+    name, shown = "llm-break -host paged-attention", "python print(gone)"
     program = [small_program(tmp_path), "-ex", f"set args {tmp_path}/libkernels.so"]
     said = gdb(["catch syscall write", "run", name, note, "delete", shown, name, shown], program)
     walking, later = (json.loads(said.outputs[i].splitlines()[-1]) for i in (5, 7))
@@ -139,7 +142,7 @@ def test_a_stripped_program_that_runs_already(gdb, compiled, program):
             "run",
             "delete",
             "llm-kernels -json",
-            "llm-break -json paged_attention_v2_kernel",
+            "llm-break -host -json paged_attention_v2_kernel",
             *["continue", "llm-launch -json"] * 2,
             "continue",
             "llm-break -json",
@@ -168,8 +171,8 @@ def test_conditions_ignore_counts_and_another_kernel(gdb, compiled):
         [
             "break main",
             "run",
-            "llm-break paged_attention_v1_kernel if grid.x == 8 and args[5] > 640 and stream == 5",
-            "llm-break -json vllm::reshape_and_cache_flash_kernel",
+            "llm-break -host paged_attention_v1_kernel if grid.x == 8 and args[5] > 640 and stream == 5",
+            "llm-break -host -json vllm::reshape_and_cache_flash_kernel",
             "ignore 4 2",
             "continue",
             *STOP * 4,
@@ -191,7 +194,7 @@ def test_conditions_ignore_counts_and_another_kernel(gdb, compiled):
 
 def test_a_launch_without_clusters_fits_no_condition_on_them(gdb, compiled):
     said = gdb(
-        ["break main", "run", "llm-break paged-attention if cluster.x == 2 and block.x == 256", "continue", *STOP * 2],
+        ["break main", "run", "llm-break -host paged-attention if cluster.x == 2 and block.x == 256", "continue", *STOP * 2],
         [compiled["shared"], "-ex", "set args 2"],
     )
     assert [t["kernel"] for _, t in stops(said)] == ["flash_fwd_kernel"] * 2
@@ -202,11 +205,11 @@ def test_a_condition_that_cannot_be_answered_stops_and_says_why(gdb, compiled):
         [
             "break main",
             "run",
-            "llm-break paged_attention_v1_kernel if args[99] == 1",
+            "llm-break -host paged_attention_v1_kernel if args[99] == 1",
             "continue",
             "llm-launch -json",
-            "llm-break x if ",
-            "llm-break x if (",
+            "llm-break -host x if ",
+            "llm-break -host x if (",
         ],
         [compiled["shared"]],
     )
@@ -216,7 +219,9 @@ def test_a_condition_that_cannot_be_answered_stops_and_says_why(gdb, compiled):
 
 @pytest.mark.every_gdb
 def test_trace_logs_and_goes_on(gdb, compiled):
-    said = gdb(["break main", "run", "llm-break -trace 4 paged-attention", "continue"], [compiled["shared"], "-ex", "set args 5"])
+    said = gdb(
+        ["break main", "run", "llm-break -host -trace 4 paged-attention", "continue"], [compiled["shared"], "-ex", "set args 5"]
+    )
     lines = [line for line in said.outputs[3].splitlines() if re.match(r"\[\d+\] ", line)]
     assert [line[:4] for line in lines] == ["[1] ", "[2] ", "[3] ", "[4] "] and '{"end": true}' in said.outputs[3]
     assert "grid (6,2,1) block (256,1,1) cluster (2,1,1) shared 65536 stream 0x5" in lines[2]
@@ -226,7 +231,7 @@ def test_trace_logs_and_goes_on(gdb, compiled):
 @pytest.mark.parametrize("symbols", ["on", "off"])
 def test_a_library_that_is_loaded_later_and_the_form_of_cuda_12(gdb, small, symbols):
     said = gdb(
-        ["break main", "run", "llm-break -json paged_attention_v1_kernel", "continue", *STOP * 4, "llm-break -json"],
+        ["break main", "run", "llm-break -host -json paged_attention_v1_kernel", "continue", *STOP * 4, "llm-break -json"],
         [small, "-ex", "set args 2"],
         before=[f"set auto-solib-add {symbols}"],
     )
@@ -243,7 +248,7 @@ def test_a_library_that_is_loaded_later_and_the_form_of_cuda_12(gdb, small, symb
 
 @pytest.mark.every_gdb
 def test_driver_launches_are_known_by_the_name_they_were_asked_for_by(gdb, small):
-    said = gdb(["llm-break kernel_unified_attention", "run", *STOP * 3], [small])
+    said = gdb(["llm-break -host kernel_unified_attention", "run", *STOP * 3], [small])
     found = stops(said)
     assert [a["entry"] for a, _ in found] == ["cuLaunchKernel", "cuLaunchKernelEx"] and all(same(a, t) for a, t in found)
     assert not found[0][0]["arguments_counted"] and all(a["raw"] for a in found[0][0]["args"])
@@ -254,7 +259,7 @@ def test_a_driver_that_hands_out_its_functions_by_name_is_followed(gdb, small):
     """As a runtime that is linked in gets them: neither they nor who calls them have symbols. A launch that passes two of them is
     one stop."""
     said = gdb(
-        ["llm-break kernel_unified_attention", "run", *STOP * 3, "llm-break -json"],
+        ["llm-break -host kernel_unified_attention", "run", *STOP * 3, "llm-break -json"],
         [os.path.join(os.path.dirname(small), "by_pointer")],
     )
     found = stops(said)
@@ -267,12 +272,14 @@ def test_a_driver_that_hands_out_its_functions_by_name_is_followed(gdb, small):
 
 
 def test_functions_handed_out_before_are_counted_not_guessed(gdb, small):
-    said = gdb(["break ready", "run", "llm-break kernel_unified_attention", "continue", "llm-break"], [small])
+    said = gdb(["break ready", "run", "llm-break -host kernel_unified_attention", "continue", "llm-break"], [small])
     assert '{"end": true}' in said.outputs[3] and "name is not known went by" in said.outputs[4]
 
 
 def test_several_threads_launch_at_once(gdb, small):
-    said = gdb(["llm-break paged_attention_v1_kernel", "run", *STOP * 20, "llm-break -json"], [small, "-ex", "set args 2 4"])
+    said = gdb(
+        ["llm-break -host paged_attention_v1_kernel", "run", *STOP * 20, "llm-break -json"], [small, "-ex", "set args 2 4"]
+    )
     found = [a for a, _ in stops(said)]
     assert len(found) == 16 and {a["args"][3]["value"] for a in found if a["entry"] == "cudaLaunchKernel"} == {100, 101}
     assert said.json()["set"][0]["stops"] == 16
@@ -280,7 +287,7 @@ def test_several_threads_launch_at_once(gdb, small):
 
 @pytest.mark.every_gdb
 def test_the_kernel_is_the_innermost_frame(gdb, small):
-    said = gdb(["llm-break paged_attention_v1_kernel", "run", "llm-bt -json", "llm-bt"], [small])
+    said = gdb(["llm-break -host paged_attention_v1_kernel", "run", "llm-bt -json", "llm-bt"], [small])
     frames = said.json(2)["threads"][0]["frames"]
     assert (frames[0]["kind"], frames[0]["grid"], frames[0]["block"]) == ("kernel", [8, 1, 1], [128, 1, 1])
     assert [f["function"] for f in frames[1:4]] == ["cudaLaunchKernel", frames[0]["function"], "attend"] and [
@@ -294,12 +301,12 @@ def test_deleting_takes_the_hidden_parts_too(gdb, small):
         [
             "break ready",
             "run",
-            "llm-break -json paged_attention_v1_kernel",
+            "llm-break -host -json paged_attention_v1_kernel",
             "llm-break -delete",
             "maint info breakpoints",
             "llm-break",
             "llm-break -delete x",
-            "llm-break paged_attention_v1_kernel",
+            "llm-break -host paged_attention_v1_kernel",
             "delete",
             "llm-break",
             "maint info breakpoints",
@@ -326,7 +333,7 @@ def test_what_cannot_be_is_one_line(gdb, small):
             "llm-launch",
             "llm-break request",
             "llm-break (",
-            "llm-break -trace 0 x",
+            "llm-break -host -trace 0 x",
             "llm-break -rank TP7 x",
         ],
         [small],
@@ -350,7 +357,7 @@ def test_another_process_gets_none_of_the_old_addresses(gdb, small):
     with spawned([small, "3"], **waiting) as first, spawned([small, "3"], **waiting) as second:
         said = gdb(
             [
-                "llm-break paged_attention_v1_kernel",
+                "llm-break -host paged_attention_v1_kernel",
                 "detach",
                 f"attach {second.pid}",
                 "llm-break",
@@ -368,9 +375,10 @@ def test_another_process_gets_none_of_the_old_addresses(gdb, small):
 @pytest.mark.every_gdb
 def test_a_core_taken_at_a_launch_says_the_same(gdb, small, tmp_path):
     core = str(tmp_path / "core")
-    live = gdb(["llm-break paged_attention_v1_kernel", "run", "llm-launch -json", f"gcore {core}", "kill"], [small])
+    live = gdb(["llm-break -host paged_attention_v1_kernel", "run", "llm-launch -json", f"gcore {core}", "kill"], [small])
     dead = gdb(
-        ["llm-launch -json", "llm-bt -json", "llm-kernels -json", "llm-break paged_attention_v1_kernel"], [small, "-c", core]
+        ["llm-launch -json", "llm-bt -json", "llm-kernels -json", "llm-break -host paged_attention_v1_kernel"],
+        [small, "-c", core],
     )
     told, found = live.json(2), dead.json(0)
     for answer in (told, found):

@@ -18,13 +18,13 @@ def test_triton_kernels_loaded_before_are_known_by_tritons_own_objects(gdb, smal
         said = gdb(
             [
                 "llm-kernels -json unified",
-                "llm-break -json paged-attention",
+                "llm-break -host -json paged-attention",
                 f"shell echo > /proc/{process.pid}/fd/0",
                 "continue",
                 "llm-launch -json",
                 "llm-bt -json",
                 "llm-break -delete",
-                "llm-break kernel_unified_attention if scale == 0.5",
+                "llm-break -host kernel_unified_attention if scale == 0.5",
                 f"shell echo > /proc/{process.pid}/fd/0",
                 "detach",
             ],
@@ -67,7 +67,7 @@ def test_triton_kernels_are_stopped_at_where_the_break_was_set_before_run(gdb, s
         [
             f"file {os.path.realpath(torch_python)}",
             f"set args {args}",
-            "llm-break paged-attention",
+            "llm-break -host paged-attention",
             "run",
             "llm-launch -json",
             "kill",

@@ -67,7 +67,7 @@ def test_an_expression_goes_through_no_shell(place, subject):
     expression = "wanted + ' $HOME `id` \"; echo no'"
     for node in ("ssh:gpu17", "pod/a/b"):
         done = gdbext(place, "pyprint", "-on", f"{subject.pid}@{node}", expression)
-        assert done.stdout.startswith(f"{node}\n'it is $HOME `id` \"; echo no'\n"), done.stdout + done.stderr
+        assert done.stdout.startswith(f"{node}\n  'it is $HOME `id` \"; echo no'\n"), done.stdout + done.stderr
 
 
 def test_in_gdb_nodes_are_named_as_outside_and_their_answers_are_merged(place, subject, gdb_path):
@@ -85,7 +85,7 @@ def test_in_gdb_nodes_are_named_as_outside_and_their_answers_are_merged(place, s
     ).outputs
     merged = json.loads(said[0])
     assert merged["ranks_read"] == 2 and [f["label"] for f in merged["failed"]] == ["ssh:dead"]
-    assert "ssh:gpu17\n'it is \"x y\"'" in said[1] and "'it is ssh:gpu17'" in said[2]
+    assert "ssh:gpu17\n  'it is \"x y\"'" in said[1] and "'it is ssh:gpu17'" in said[2]
     assert "llm-attach acts on gdb's own inferiors" in said[3] and "-html is for this machine" in said[4]
 
 
@@ -126,3 +126,67 @@ def test_a_node_that_takes_too_long_is_given_up(place, monkeypatch):
     monkeypatch.setattr(nodes, "command_line", lambda node, words: ["sleep", "60"])
     with pytest.raises(GdbextError, match="no answer in 0.1 s"):
         nodes.ask("ssh:a", [], b"", 0.1)
+
+
+# ---- nodes that lie --------------------------------------------------------------------------------------------------
+LIAR = r"""#!/bin/sh
+while [ "$1" != "--" ]; do shift; done
+answer() { printf '{"schema":"llm-stacks/1","groups":[{"frames":[{"kind":"python","function":"%s","file":"/x/e.py","line":3}],"members":[{"host":"good","label":"%s","pid":42,"tid":42,"name":"MainThread"}]}],"failed":[],"pauses":[],"ranks_total":1}\n' "$1" "$2"; }
+case "$2" in
+good) answer works TP0 ;;
+liar) answer deadlocked TP0 ;;
+named) answer deadlocked ssh:good:TP0 ;;
+deep) python3 -c "print('[' * 200000)" ;;
+nested) python3 -c "print('{\"schema\":\"llm-stacks/1\",\"x\":' + '[' * 500 + ']' * 500 + '}')" ;;
+endless) exec yes '{"schema":"llm-stacks/1"' ;;
+complains) exec yes >&2 ;;
+other) echo '{"schema":"llm-hang/1","verdict":"idle"}' ;;
+swollen) python3 -c "print('{\"schema\":\"llm-stacks/1\",\"x\":[' + '{\"a\":1},' * 4000000 + '0]}')" ;;
+text) printf 'ssh:good\n\nidle: \033[1mall is well\033[m\rssh:good\n\342\200\256ssh:good\n' ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def liars(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("liars")
+    (folder / "ssh").write_text(LIAR)
+    (folder / "ssh").chmod(0o755)
+    os.symlink(sys.executable, str(folder / "python3"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "node, reason",
+    [
+        ("deep", "no answer of gdbext (nested too deeply)"),
+        ("nested", "no answer of gdbext (nested too deeply)"),
+        ("endless", "too long an answer"),
+        ("other", "no answer of gdbext"),
+        ("swollen", "more than 1024 MiB of memory"),
+    ],
+)
+def test_a_node_that_answers_without_end_or_form_is_named_and_the_others_stay(liars, node, reason):
+    said = json.loads(gdbext(liars, "llm-stacks", "ssh:good", f"ssh:{node}", "--json").stdout)
+    assert [m["host"] for g in said["groups"] for m in g["members"]] == ["ssh:good"]
+    assert [f["label"] for f in said["failed"]] == [f"ssh:{node}"] and reason in said["failed"][0]["reason"]
+
+
+@pytest.mark.parametrize("node, label", [("liar", "ssh:liar:TP0"), ("named", "ssh:named:ssh:good:TP0")])
+def test_an_answer_counts_under_the_name_that_was_asked(liars, node, label):
+    said = json.loads(gdbext(liars, "llm-stacks", "ssh:good", f"ssh:{node}", "--json").stdout)
+    who = {g["frames"][0]["function"]: (m["host"], m["label"]) for g in said["groups"] for m in g["members"]}
+    good = "ssh:good:TP0" if node == "liar" else "TP0"
+    assert who == {"works": ("ssh:good", good), "deadlocked": (f"ssh:{node}", label)} and said["hosts"] == 2
+
+
+def test_a_text_cannot_pass_for_another_nodes(liars):
+    said = gdbext(liars, "llm-hang", "ssh:text", "ssh:good").stdout.split("\n")
+    assert [line for line in said if line.startswith("ssh:")] == ["ssh:text", "ssh:good"]
+    assert "  idle: \\x1b[1mall is well\\x1b[m\\rssh:good" in said or "  idle: \\x1b[1mall is well\\x1b[m" in said
+
+
+def test_complaints_without_end_are_not_kept(monkeypatch):
+    monkeypatch.setattr(nodes, "command_line", lambda node, words: ["sh", "-c", "yes >&2"])
+    with pytest.raises(GdbextError, match="no answer in 0.5 s"):
+        nodes.ask("ssh:x", [], b"x" * 1_000_000, limit=0.5)

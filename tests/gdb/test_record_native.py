@@ -145,7 +145,7 @@ def test_a_recorder_that_is_killed_at_any_moment_leaves_every_process_running(tm
 def test_what_stops_threads_is_killed_and_python_frames_are_left():
     def kills(count, holder):
         if count == 5:
-            os.kill(holder._process.pid, signal.SIGKILL)
+            os.kill(holder.pid, signal.SIGKILL)
 
     with running(PYTHONS[-1], "native_time.py", "60") as (target, _):
         rec = looks(target.pid, 10, also=kills)
@@ -188,7 +188,7 @@ def test_threads_that_are_not_let_go_in_time_run_on():
         target.process.wait()
         with holder.held(target.pid, [target.pid]) as held:
             assert not held.registers
-        os.kill(holder._process.pid, signal.SIGKILL)
+        os.kill(holder.pid, signal.SIGKILL)
         with pytest.raises(GdbextError, match="they run on"), holder.held(target.pid, [target.pid]):
             pass
     assert holder.cpu > 0

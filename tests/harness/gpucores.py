@@ -126,6 +126,8 @@ class Grid:
         return (self.block[0] * self.block[1] * self.block[2] + 31) // 32
 
 
+PREDICATES_OF_A_LANE = UNIFORM_PREDICATES_OF_A_WARP = 8  # cuda-gdb 13 ends where a core has fewer than it shows
+read_by_cuda_gdb = "r400"  # the release whose rows the cuda-gdb of the tests reads; tests/gdb/conftest.py sets it
 # Bytes of a row of each table by release: those that cuda-gdb 11.8 reads; later drivers added fields. r580 as its core has them.
 ROWS = {
     "r400": (72, 104, 8, 24, 32, 48),
@@ -141,7 +143,7 @@ class Core:
 
     module: bytes
     grids: list
-    release: str = "r400"
+    release: str = ""  # '': the one that the tests' cuda-gdb reads
     parameters: bytes = b""
     shared: bytes = b""
     registers: dict = dataclasses.field(default_factory=dict)
@@ -150,7 +152,9 @@ class Core:
     sm: tuple = (7, 5)
 
     def __post_init__(self):
-        self.dev_row, self.grid_row, self.sm_row, self.block_row, self.warp_row, self.lane_row = ROWS[self.release]
+        self.dev_row, self.grid_row, self.sm_row, self.block_row, self.warp_row, self.lane_row = ROWS[
+            self.release or read_by_cuda_gdb
+        ]
         self.relocated, self.entries = relocate(self.module)
         self.out = Sections(190, 4, 0x33, 7)
         self.warp_ids = itertools.count()  # of warps on the SM: 32 at most
@@ -179,9 +183,9 @@ class Core:
 
     def device_rows(self):
         layout = "<QQQ15I" if self.dev_row >= 84 else "<QQQ14I" if self.dev_row == 80 else "<QQQ12I"
-        more = [63, 7, 16][: 3 if self.dev_row >= 84 else 2 if self.dev_row == 80 else 0]
+        more = [63, UNIFORM_PREDICATES_OF_A_WARP, 16][: 3 if self.dev_row >= 84 else 2 if self.dev_row == 80 else 0]
         names = [self.places[word] for word in ("NVIDIA Fake GPU", "TU102", "sm_75")]
-        rows = [(*names, d, 1 + d, 0, 2, 32, 32, 256, 7, *self.sm, 16, 0, *more) for d in range(self.devices)]
+        rows = [(*names, d, 1 + d, 0, 2, 32, 32, 256, PREDICATES_OF_A_LANE, *self.sm, 16, 0, *more) for d in range(self.devices)]
         return b"".join(_row(self.dev_row, layout, *row) for row in rows)
 
     def grid_rows(self):
@@ -222,12 +226,12 @@ class Core:
             rows += _row(self.lane_row, "<2Q8I", at, at - BASE, lane, x, y, z, hit.get(lane, 0), 0, 0, 0)
         lanes = self.out.add(f".cudbg.lntbl.{name}", LANES, rows, warps, warp, self.lane_row)
         self.out.add(f".cudbg.uregs.{name}", UNIFORM, bytes(63 * 4), warps, warp)
-        self.out.add(f".cudbg.upred.{name}", UNIFORM_PREDICATES, bytes(7 * 4), warps, warp)
+        self.out.add(f".cudbg.upred.{name}", UNIFORM_PREDICATES, bytes(4 * UNIFORM_PREDICATES_OF_A_WARP), warps, warp)
         for lane in range(32):
             values = self.registers.get((number, warp, lane), ())
             words = struct.pack("<255I", *values, *([0] * (255 - len(values))))
             self.out.add(f".cudbg.regs.{name}.ln{lane}", REGISTERS, words, lanes, lane)
-            self.out.add(f".cudbg.pred.{name}.ln{lane}", PREDICATES, bytes(7 * 4), lanes, lane)
+            self.out.add(f".cudbg.pred.{name}.ln{lane}", PREDICATES, bytes(4 * PREDICATES_OF_A_LANE), lanes, lane)
 
 
 def _row(size, layout, *fields):

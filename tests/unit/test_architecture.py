@@ -449,3 +449,28 @@ def test_no_file_names_a_registry_or_this_machine():
         for word in words:
             assert word not in text, f"{name} names {word}"
     assert looked > 30
+
+
+BUILTINS = {"list", "dict", "set", "frozenset", "tuple", "type"}
+
+
+def annotations(relative):
+    """The nodes of a module's annotations, which are never evaluated."""
+    found = set()
+    for node in nodes(relative):
+        for name in ("annotation", "returns"):
+            if getattr(node, name, None) is not None:
+                found.update(ast.walk(getattr(node, name)))
+    return found
+
+
+def test_no_builtin_type_is_subscripted_where_python_3_8_would_evaluate_it():
+    """`set[int]()` is a TypeError there, and no parser says so."""
+    looked_at = 0
+    for relative in SOURCES:
+        found = [n for n in nodes(relative) if isinstance(n, ast.Subscript) and getattr(n.value, "id", "") in BUILTINS]
+        looked_at += len(found)
+        if found:
+            quiet = annotations(relative) | only_for_types(relative)
+            assert not [n.lineno for n in found if n not in quiet], relative
+    assert looked_at > 1000

@@ -211,3 +211,15 @@ def test_parameters_are_read_as_far_as_they_go():
         parameters.read(
             type("None_", (), {"parameter_bytes": lambda self, offset, size: (_ for _ in ()).throw(GdbextError("none"))})()
         )
+
+
+def test_arguments_stand_one_after_the_other_each_aligned_to_its_size():
+    data = struct.pack("<Qi4xQf", 0x7F2000000000, 3, 5, 0.5) + b"\x01\x02" + bytes(2)
+    wanted = [("q", "float*", None), ("n", "int", None), ("stride", "long", None), ("scale", "float", None), ("z", "bf16", 2)]
+    found = parameters.arguments(wanted, data)
+    assert [(a.name, a.value, a.raw) for a in found] == [
+        ("q", 0x7F2000000000, False), ("n", 3, False), ("stride", 5, False), ("scale", 0.5, False), ("z", "0102", True)
+    ]  # fmt: skip
+    assert found[0].pointer and not found[1].pointer
+    assert len(parameters.arguments(wanted, data[:20])) == 2  # where the bytes end
+    assert len(parameters.arguments([wanted[0], ("p", "Params", None), wanted[1]], data)) == 1  # and where a size is not known

@@ -119,5 +119,5 @@ def test_a_server_that_says_nothing_is_given_up(monkeypatch):
 
 def test_nobody_is_asked_where_no_process_of_that_user_listens(tmp_path, monkeypatch):
     (tmp_path / "5").mkdir()
-    monkeypatch.setattr(nccl_ras, "_asked", lambda port: pytest.fail("it was asked"))
+    monkeypatch.setattr(nccl_ras, "_asked", lambda row: pytest.fail("it was asked"))
     assert nccl_ras.ask(5, str(tmp_path)) is None

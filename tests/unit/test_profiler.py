@@ -11,7 +11,7 @@ import types
 import pytest
 
 from gdbext.commands.llm_profile import LlmProfile, _chosen, result_text
-from gdbext.engines import profiler
+from gdbext.engines import listeners, profiler
 from gdbext.engines.registry import SPECS
 from gdbext.errors import GdbextError
 from gdbext.session.command import UsageError
@@ -55,22 +55,19 @@ def rank(engine="vllm", role="frontend", label="TP0", family=0):
     )
 
 
+def row_of(port):
+    """The row of this process's own socket."""
+    return next(row for row in listeners.rows() if row.listens and row.port == port)
+
+
 FAMILY = [rank(), rank(role="worker"), rank(role="worker", label="TP1")]
 
 
 @pytest.fixture
 def only(server, monkeypatch):
     """This process listens there alone."""
-    monkeypatch.setattr(profiler, "listening", lambda pid: [server])
+    monkeypatch.setattr(profiler.listeners, "of_process", lambda pid: [row_of(server[1])])
     return server
-
-
-def test_a_listening_socket_is_found_with_its_address():
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as every:
-        found = profiler.listening(os.getpid())
-        assert ("127.0.0.1", one.getsockname()[1]) in found and ("127.0.0.1", every.getsockname()[1]) in found
-    assert profiler.listening(2**22 + 1) == []
-    assert profiler._address("00000000000000000000000001000000:1F90") == ("::1", 8080)
 
 
 def test_all_ranks_of_the_engine_are_started_and_stopped(only, monkeypatch, tmp_path):
@@ -117,13 +114,14 @@ def test_one_engine_of_two_is_started_and_the_other_named(only):
 
 def test_what_speaks_no_http_is_not_asked_and_one_that_never_answers_is_told(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setattr(profiler, "listening", lambda pid: [silent.getsockname()])
+        row = row_of(silent.getsockname()[1])
+        monkeypatch.setattr(profiler.listeners, "of_process", lambda pid: [row])
         monkeypatch.setattr(profiler, "PROBE", 0.1)
         with pytest.raises(GdbextError, match="no HTTP server"):
             profiler.switch(FAMILY, FAMILY, "start")
         with pytest.raises(GdbextError, match="gave no answer to /stop_profile in 0.1 s"):
-            profiler.ask(*silent.getsockname(), "POST", "/stop_profile", 0.1)
-    assert profiler.ask("127.0.0.1", 1, "POST", "/start_profile", 1) is None
+            profiler.ask(row, "POST", "/stop_profile", 0.1)
+    assert profiler.ask(row, "POST", "/start_profile", 1) is None  # it is closed
 
 
 def test_an_engine_whose_profiler_is_not_known():

@@ -105,10 +105,10 @@ class Made:
     def key(self, name):
         self.put("key_set_", "<Q", self.table.key_bit(name))
 
-    def read(self, python_object=PYOBJ):
+    def read(self, python_object=PYOBJ, mapped=(Mapping(DATA, DATA + 0x1000, "rw-p"),)):
         memory = {IMPL: bytes(self.impl), STORAGE: bytes(self.storage), **self.memory}
         path = "/venv/torch/lib/libtorch_cpu.so"
-        maps = [Mapping(LIBRARY, LIBRARY + 0x10000, "r--p", 0, path), Mapping(DATA, DATA + 0x1000, "rw-p")]
+        maps = [Mapping(LIBRARY, LIBRARY + 0x10000, "r--p", 0, path), *mapped]
         return read_tensor_impl(FakeTarget(memory, maps), self.table, IMPL, python_object)
 
 
@@ -254,13 +254,58 @@ def test_memory_that_is_gone_is_said():
 def test_device_tensors_show_metadata_and_the_way_to_the_values():
     made = Made("2.13")
     made.device("CUDA", 3)
-    t = made.read()
+    t = made.read(mapped=())
     assert (t.device, t.shape, t.data_ptr) == ("cuda:3", (2, 3), DATA)
     with pytest.raises(GdbextError, match="memory of cuda:3.*cuda-gdb"):
         tensor_repr(t)
     made.device("XPU", 0)
     with pytest.raises(GdbextError, match="memory of xpu:0"):
         tensor_repr(made.read())
+
+
+@pytest.mark.parametrize(
+    "mapped",
+    [
+        [("rw-p", "", 0x1000)],
+        [("rw-s", "/dev/zero (deleted)", 0x1000)],
+        [("rw-s", "/dev/nvidiactl", 8), ("rw-s", "/dev/nvidiactl", 0x1000)],
+    ],
+)
+def test_a_device_tensor_in_pinned_host_memory_is_read(minor, mapped):
+    made = Made(minor)
+    made.device("CUDA", 0)
+    t = made.read(mapped=pieces(mapped))
+    assert t.in_host_memory and not t.unavailable and t.values([(1, 2)]) == [5.0]
+    assert tensor_repr(t).startswith("tensor([[0., 1., 2.],\n        [3., 4., 5.]], device='cuda:0'")
+
+
+@pytest.mark.parametrize(
+    "mapped",
+    [
+        [],
+        [("---p", "", 0x1000)],  # what CUDA reserves for the device's addresses
+        [("rw-s", "/dev/nvidia-uvm", 0x1000)],  # managed memory: a read would fetch it from the device
+        [("rw-s", "/dev/nvidia0", 0x1000)],
+        [("rw-p", "", 16)],  # not all of it
+        [("rw-p", "", 16), ("---p", "", 0x1000)],
+    ],
+)
+def test_a_device_tensor_elsewhere_is_not(mapped):
+    made = Made("2.13")
+    made.device("CUDA", 0)
+    t = made.read(mapped=pieces(mapped))
+    assert not t.in_host_memory
+    with pytest.raises(GdbextError, match="memory of cuda:0.*cuda-gdb"):
+        t.values([(0, 0)])
+
+
+def pieces(mapped):
+    """Mappings one after the other from DATA on: (permissions, file, bytes)."""
+    found, at = [], DATA
+    for perms, path, size in mapped:
+        found.append(Mapping(at, at + size, perms, 0, path))
+        at += size
+    return found
 
 
 def test_a_tensor_that_would_print_without_end_is_refused():

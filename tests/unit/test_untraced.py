@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from gdbext.engines import endpoints, profiler
+from gdbext.engines import endpoints, listeners, profiler
 from gdbext.engines.registry import ENGINES
 from gdbext.errors import GdbextError
 from gdbext.stacks import untraced
@@ -60,6 +60,7 @@ def made(folder, who, inode, user):
     (folder / str(who) / "net").mkdir(parents=True)
     row = f"   0: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000  {user}  0 {inode} 1 0 100 0 0 10 0\n"
     (folder / str(who) / "net" / "tcp").write_text("  sl  local_address …\n" + row)
+    (folder / str(who) / "status").write_text(f"Name:\tx\nUid:\t{os.getuid()}\t{os.getuid()}\n")
 
 
 @pytest.mark.parametrize("inode, user, port", [(99, os.getuid(), 8000), (7, os.getuid() + 1, 8000), (7, os.getuid(), 8001)])
@@ -73,7 +74,7 @@ def test_nobody_is_asked_but_the_engines_user_in_this_network_namespace(tmp_path
 def test_a_server_that_does_not_answer_is_told(tmp_path, monkeypatch):
     made(tmp_path, "self", 7, os.getuid())
     made(tmp_path, 5, 7, os.getuid())
-    monkeypatch.setattr(endpoints, "get", lambda port, path: ("no answer in 2 s", ""))
+    monkeypatch.setattr(endpoints, "get", lambda row, path: ("no answer in 2 s", ""))
     assert endpoints.ask(5, 8000, PATTERN, str(tmp_path)) == {"port": 8000, "health": "no answer in 2 s", "metrics": {}}
 
 
@@ -94,8 +95,8 @@ def test_a_server_that_answers_a_drop_at_a_time_is_not_waited_for(begin, monkeyp
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = threading.Thread(target=drip, args=(listening,), daemon=True)
         server.start()
-        port = listening.getsockname()[1]
-        assert endpoints.get(port, "/metrics") == ("no answer in 0.5 s", "")
+        row = next(row for row in listeners.rows() if row.listens and row.port == listening.getsockname()[1])
+        assert endpoints.get(row, "/metrics") == ("no answer in 0.5 s", "")
         over.set()
         server.join()
         server = threading.Thread(target=drip, args=(listening,), daemon=True)
@@ -103,9 +104,9 @@ def test_a_server_that_answers_a_drop_at_a_time_is_not_waited_for(begin, monkeyp
         server.start()
         if begin.endswith(b"X: "):
             with pytest.raises(GdbextError, match="gave no answer to /stop_profile in 0.5 s"):
-                profiler.ask("127.0.0.1", port, "POST", "/stop_profile", 0.5)
+                profiler.ask(row, "POST", "/stop_profile", 0.5)
         else:
-            assert profiler.ask("127.0.0.1", port, "POST", "/stop_profile", 0.5) == 200
+            assert profiler.ask(row, "POST", "/stop_profile", 0.5) == 200
         over.set()
         server.join()
 

@@ -395,6 +395,27 @@ def test_where_as_many_are_behind_as_ahead_or_none_is_nobody_is_blamed():
     assert said.kind == "kernel" and not any("counted" in e for e in said.evidence)
 
 
+def test_a_thread_that_fetches_results_waits_for_the_device_in_place_of_its_main_thread():
+    ring = python("acquire_read", "dequeue", "worker_busy_loop")
+
+    def worker(name, number, *, fetches=True, **more):
+        found = counted(name, number, ring, EPOLL, **more)
+        return add(found, 7, "WorkerAsyncOutput", frames=DEVICE) if fetches else found
+
+    alone = judge([worker("EngineCore", 9, role="engine-core")])
+    assert (alone.kind, alone.culprits) == ("kernel", [("EngineCore", 7)])
+    said = judge([worker("TP0", 9), worker("TP1", 8, fetches=False)])
+    assert (said.kind, said.culprits, said.victims) == ("collective", [node("TP1")], ["TP0"])
+    # as many begun: the kernel may be any rank's; and who is at work has not stopped to come
+    said = judge([worker("TP0", 9), worker("TP1", 9, fetches=False)])
+    assert (said.kind, said.culprits) == ("kernel", [])
+    assert judge([worker("TP0", 9), worker("TP1", 8, fetches=False, load=0.9, moved=True)]).kind != "collective"
+    # its main thread goes on, or it does itself: it waits for each step a moment
+    for moves in ({"moved": True, "load": 0.9}, {}):
+        busy = counted("TP0", 9, ring, EPOLL, **moves)
+        assert judge([add(busy, 7, "WorkerAsyncOutput", frames=DEVICE, moved=not moves)]).kind not in ("kernel", "collective")
+
+
 def test_an_engine_whose_server_is_gone_is_orphaned_whatever_its_requests_do():
     core, worker = process("EngineCore", role="engine-core"), process("TP0")
     lost = SimpleNamespace(

@@ -1,13 +1,21 @@
-"""The memory of SGLang's layers (srt/mem_cache/memory_pool.py)."""
+"""The memory of SGLang's layers (srt/mem_cache/memory_pool.py), and what a rank's batches say of their requests
+(srt/managers/schedule_batch.py).
+
+The kernels find a request's slots by the batch's tensors: its row of req_to_token, and how many tokens it has. A batch keeps both
+on the device and, from 0.5.3 (lengths) and 0.5.23 (rows) on, in host memory too; with the overlap scheduler they are those of the
+step that is being computed, whose result the scheduler processes a step later."""
 
 from __future__ import annotations
 
-from ...errors import FaultError, GdbextError, LayoutError
+from functools import partial
+
+from ...errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ...kvcache.addresses import Layer, Part
-from ...kvcache.model import Worker
+from ...kvcache.model import Row, Table, Worker
 from ...torch.tensor_impl import read_tensor
-from ..objects import is_set, optional
-from .paths import GROUP_SWA
+from ..columns import Records, strings
+from ..objects import ON_DEVICE, at, at_once, is_set, numbers, optional, stands_in
+from .paths import BATCHES, FORMING, GROUP_SWA, MAX_REQUESTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +23,11 @@ if TYPE_CHECKING:
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
+    from ...torch.tensor import Tensor
+
+
+BEHIND = 3  # steps that a rank may be behind another one, or its batch behind the requests: overlap
+BATCHING = ("filter_batch", "merge_batch", "prepare_for_decode", "prepare_for_extend")  # a batch does not hold together in them
 
 
 def read_worker(rt: Runtime, scheduler: Object, label: str) -> Worker:
@@ -30,7 +43,52 @@ def read_worker(rt: Runtime, scheduler: Object, label: str) -> Worker:
         pass
     for sub, group, indices in _sub_pools(pool):
         _layers(rt, worker, sub, group, page, indices, start)
+    _batches(rt, scheduler, worker, page)
     return worker
+
+
+def _batches(rt: Runtime, scheduler: Object, worker: Worker, page: int) -> None:
+    """Fills in the rows, lengths and block tables of the requests in a scheduler's batches, as the batches' tensors say."""
+    worker.steps, worker.mid_update = BEHIND, stands_in(rt, (*FORMING, *BATCHING))
+    unread: Dict[str, str] = {}
+    for name in (name for _, name in BATCHES):
+        batch = at(scheduler, name)
+        if batch is not None and at(batch, "reqs") is not None:
+            at_once(rt, partial(_batch, rt, batch, worker, unread))
+    worker.unread += list(unread.items())
+    try:
+        tensor = read_tensor(rt, scheduler.attr("req_to_token_pool").attr("req_to_token").address)
+        if tensor.unavailable:
+            raise GdbextError(ON_DEVICE.format(tensor.device) if tensor.storage_data else tensor.unavailable)
+        rows = [(name, _slots(tensor, row, page)) for name, row in worker.rows.items()]
+        worker.tables.append(Table(0, page, rows))
+    except GdbextError as e:
+        worker.unread.append(("req_to_token", str(e)))
+
+
+def _batch(rt: Runtime, batch: Object, worker: Worker, unread: Dict[str, str]) -> None:
+    names = strings(rt, Records(rt, batch.attr("reqs").element_addresses(MAX_REQUESTS)).column("rid"), 1000)
+    found = []
+    for what in ("req_pool_indices", "seq_lens"):
+        held = at(batch, f"{what}_cpu") or at(batch, what)
+        values = numbers(rt, held) if held is not None else []
+        if values is None:
+            unread[what] = ON_DEVICE.format(read_tensor(rt, held.address).device)
+        elif values and len(values) != len(names):
+            raise NotFoundError(f"a batch of {len(names)} requests has {len(values)} of {what}: it changes while it is read")
+        found.append(values or [None] * len(names))
+    for name, row, length in zip(names, *found):
+        if row is not None:
+            worker.rows.setdefault(name, Row(row, computed=length))
+
+
+def _slots(tensor: Tensor, row: Row, page: int) -> List[int]:
+    """The slots, or pages, of a request by its row and length."""
+    if tensor.shape is None or len(tensor.shape) != 2 or not 0 <= row.row < tensor.shape[0]:
+        raise LayoutError(f"row {row.row} of a table of {list(tensor.shape or ())}")
+    count = min(row.computed or 0, tensor.shape[1])
+    slots = tensor.indexed([row.row, slice(0, count)]).values([(i,) for i in range(count)])
+    return slots if page == 1 else list(dict.fromkeys(slot // page for slot in slots))
 
 
 def _sub_pools(pool: Object) -> List[Tuple[Object, int, Dict[int, int]]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ...errors import NotFoundError
-from ..objects import at, in_frames, needed_in_frames
-from . import kv_scheduler, kv_v0, kv_worker
+from ..objects import at, in_frames, needed_in_frames, sought
+from . import kv_scheduler, kv_v0, kv_worker, kv_worker_v2
 from .paths import ROOTS, WORKER_ROOTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import Any, Dict, List, Optional
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -46,6 +46,15 @@ def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> C
 def fill(rt: Runtime, scheduler: Object, requests: List[Request]) -> Cache:
     """As `read`, of a Scheduler whose requests were read just now (requests.look): their blocks are filled in."""
     return kv_scheduler.read(rt, scheduler, version(rt), False, requests)
+
+
+def sampling_row(rt: Runtime, request_id: str) -> Optional[Dict[str, Any]]:
+    """{name: value} by which the process's model runner draws a request's next token; None where it has no row for it, or keeps
+    none (V1)."""
+    runner = sought(rt, lambda rt: in_frames(rt, WORKER_ROOTS))
+    if runner is None or not kv_worker_v2.is_v2(runner):
+        return None
+    return kv_worker_v2.sampling_of(runner, request_id)
 
 
 def read_worker(rt: Runtime, label: str, num_blocks: Optional[int] = None) -> Worker:

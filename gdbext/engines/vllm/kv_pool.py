@@ -62,6 +62,13 @@ def _marks(rt: Runtime, queue: Object) -> Dict[int, int]:
 
 def _links(pool: Pool, queue: Object, records: Records, index: Places) -> None:
     pool.num_free = optional(queue, "num_free_blocks")
+    _columns(pool, queue, records, index)
+    if not queue.rt.target.is_stopped:
+        queue.rt.target.drop_pages()
+        pool.torn = optional(queue, "num_free_blocks") != pool.num_free
+
+
+def _columns(pool: Pool, queue: Object, records: Records, index: Places) -> None:
     head, tail = queue.attr(_name(queue, "head")), queue.attr(_name(queue, "tail"))
     pool.prev, pool.next = (index.of(records.column(name), DANGLING) for name in ("prev_free_block", "next_free_block"))
     if _name(queue, "head").startswith("fake"):

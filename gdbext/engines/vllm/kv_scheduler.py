@@ -3,9 +3,11 @@ single_type_kv_cache_manager.py, sched/scheduler.py)."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...errors import GdbextError
 from ...kvcache.model import DANGLING, Cache, Group, Request
-from ..objects import has, is_set, optional, path, updating
+from ..objects import at_once, has, is_set, optional, path, updating
 from . import kv_hashes
 from .kv_pool import read_pool
 from .kv_requests import explain_waits, requests_of
@@ -35,11 +37,13 @@ def read(rt: Runtime, root: Object, version: str, content: bool, listed: Optiona
         pool = root
     else:
         raise GdbextError(f"the {root.type_name} at {root.address:#x} is no Scheduler, KVCacheManager or BlockPool of vLLM V1")
-    pools, groups, owned = _managers(rt, manager, pool)
     if listed is not None:
         requests = {request.request_id: request for request in listed}
     else:
-        requests = requests_of(rt, scheduler, content) if scheduler is not None else {}
+        requests = at_once(rt, lambda: requests_of(rt, scheduler, content)) if scheduler is not None else {}
+    if not rt.target.is_stopped:
+        rt.target.drop_pages()  # tables after the counts that they must cover: both grow, and blocks are given before they are used
+    pools, groups, owned = _managers(rt, manager, pool)
     for group, tables in owned.items():
         _, index = pools[next(g.pool for g in groups if g.id == group)]
         for request_id, blocks in tables:
@@ -91,7 +95,7 @@ def _managers(
             pools.append(read_pool(rt, holder, f"pool {len(pools)}"))
         group_id = optional(one, "kv_cache_group_id", default=number)
         groups.append(_group(one, group_id, at[holder.address], config))
-        owned[group_id] = _req_to_blocks(one)
+        owned[group_id] = at_once(rt, partial(_req_to_blocks, one))
     if len(pools) == 1:
         pools[0][0].name = "pool"
     if not pools:  # a model without attention

@@ -158,7 +158,7 @@ def cache_tensors(worker: Object) -> List[Tuple[int, int, Object, Dict[str, int]
 def read_worker(rt: Runtime, obj: Object, label: str) -> Worker:
     """`Worker`: the layers' memory of a V0 worker."""
     worker = Worker(label, target=rt.target)
-    worker.notes.append("V0 engine: a worker's block tables live for one step only and are not read")
+    worker.unread.append(("block tables", "V0 engine: they live for one step only and are not read"))
     for index, pool, held, spec in cache_tensors(obj):
         tensor = read_tensor(rt, held.address)
         there = tensor.storage_data and tensor.shape and tensor.numel

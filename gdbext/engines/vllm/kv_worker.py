@@ -1,5 +1,5 @@
-"""vLLM V1's KV cache as a worker keeps it: the layers' tensors and the block tables of its batch
-(vllm/v1/worker/gpu_model_runner.py, block_table.py)."""
+"""vLLM V1's KV cache as a worker keeps it: the layers' tensors, and the block tables of its batch in model runner V1
+(vllm/v1/worker/gpu_model_runner.py, block_table.py); those of model runner V2: kv_worker_v2."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ...errors import FaultError, GdbextError, LayoutError
 from ...kvcache.addresses import order_of, strided_layer
 from ...kvcache.model import Table, Worker
 from ...torch.tensor_impl import is_tensor, read_tensor
-from ..objects import has, optional, path
+from ..objects import has, optional, path, without_padding
+from . import kv_worker_v2
 from .paths import CPU_TRANSPOSED, MAX_REQUESTS, SPEC_FIELDS, known
 
 TYPE_CHECKING = False
@@ -29,7 +30,10 @@ def read_worker(rt: Runtime, runner: Object, label: str, num_blocks: Optional[in
     worker = Worker(label, target=rt.target)
     groups = _config_groups(runner)
     _layers(rt, runner, worker, groups, num_blocks)
-    _worker_tables(runner, worker)
+    if kv_worker_v2.is_v2(runner):
+        kv_worker_v2.read_rows(runner, worker)
+    else:
+        _worker_tables(runner, worker)
     return worker
 
 
@@ -175,13 +179,13 @@ def _worker_tables(runner: Object, worker: Worker) -> None:
         holder = batch.attr("block_table")
         tables = holder.attr("block_tables").elements(1000) if has(holder, "block_tables") else [holder]
     except (GdbextError, AttributeError) as e:
-        worker.notes.append(f"its block tables were not read: {e}")
+        worker.unread.append(("block tables", str(e)))
         return
     for number, table in enumerate(tables):
         try:
             worker.tables.append(_worker_table(table, number, rows))
         except GdbextError as e:
-            worker.notes.append(f"the block table of group {number} was not read: {e}")
+            worker.unread.append((f"block table of group {number}", str(e)))
 
 
 def _worker_table(table: Object, number: int, request_ids: List[Optional[str]]) -> Table:
@@ -229,8 +233,4 @@ def _slot_mapping(table: Object) -> List[int]:
         slots = list(struct.unpack(f"<{tensor.numel}q", table.rt.target.read(tensor.data_ptr, 8 * tensor.numel)))
     except (FaultError, LayoutError):
         return []
-    if slots[-1] != -1:
-        return []
-    while slots and slots[-1] == -1:
-        slots.pop()
-    return slots
+    return without_padding(slots)

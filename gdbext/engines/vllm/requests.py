@@ -1,6 +1,6 @@
 """Where vLLM V1 has its requests, process by process: a front end's output processor, the engine core's input thread and queue,
 the scheduler's queues, a worker's batch (vllm/v1/engine/output_processor.py, core.py, vllm/v1/core/sched/scheduler.py,
-vllm/v1/worker/gpu_input_batch.py).
+vllm/v1/worker/gpu_input_batch.py, gpu/states.py).
 
 Requests carry two ids since 0.12: the user's (`external_req_id`) and the engine's own, made from it. Prompts are not read.
 """
@@ -19,6 +19,7 @@ from ..columns import Records, floats, strings
 from ..keepers import at_processor, keeper_in, key_of, loop_keeper
 from ..objects import at, counted, has, in_frames, in_tasks, optional, thread_in
 from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
+from . import kv_worker_v2
 from .kv import STEP_COUNTER, find_scheduler
 from .kv_requests import REASONS, deferred_in, queued, requests_at
 from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
@@ -331,6 +332,10 @@ def _worker(rt: Runtime, found: Look) -> bool:
     if main is not None:
         found.keepers[WORKER] = _worker_at(rt, main)
     runner = in_frames(rt, WORKER_ROOTS)
+    if runner is not None and kv_worker_v2.is_v2(runner):
+        rows = kv_worker_v2.rows_of(runner)
+        found.sightings += [Sighting(name, WORKER, f"in the batch, row {row}") for name, row in rows.items()]
+        return True
     batch = at(runner, "input_batch") if runner is not None else None
     ids = known(batch, "request ids") if batch is not None else None
     if ids is None:

@@ -32,6 +32,7 @@ _TITLE = (
 )
 _APPENDED = f"(?s:(?P<base>.*[^_])(?P<appended>(?:_PP{_N})?_TP{_N}|_PP{_N}))"  # 0.10.1 on an untitled parent
 _SERVERS = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.grpc_server")
+RUNNER_V1, RUNNER_V2 = "vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner"
 GROUPS = {"_WORLD": "world", "_TP": "tp", "_PP": "pp", "_DP": "dp", "_EP": "ep", "_PCP": "pcp", "_DCP": "dcp"}
 # _DCP was added with decode context parallelism; older releases lack the later names, which is no error.
 
@@ -106,7 +107,11 @@ class Vllm(EngineSpec):
             ("Scheduler._free_request", "[request.request_id]"),
         ],
         oom=("OutOfMemoryError", ["Scheduler._preempt_request"]),
-        nan=[("GPUModelRunner._sample", "logits")],
+        nan=[
+            ("GPUModelRunner._sample", "logits", RUNNER_V1),
+            ("Sampler.__call__", "logits", RUNNER_V2),  # v1/worker/gpu/sample/sampler.py
+            ("RejectionSampler.__call__", "logits", RUNNER_V2),  # v1/worker/gpu/spec_decode/rejection_sampler.py
+        ],
     )
     profiler = Profiler(
         "VLLM_TORCH_PROFILER_DIR",

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from typing import Iterable
 
-from ..model import Cache, Pool, ValueFault, Worker
+from ..model import Cache, Pool, Values, Worker
 from ..rules import BLOCK_NAN, PREFIX_COPY, RANK_COPY, RESERVED_NAN, RULES, Rule
 from . import free_queue, prefix, references, slots, tables, worker_tables
-from .findings import LIMIT, Findings, Report, Violation, fold
+from .findings import LIMIT, Compared, Findings, LeftOut, Report, Violation, fold
 
-__all__ = ["LIMIT", "RULES", "Report", "Rule", "Violation", "check"]
+__all__ = ["LIMIT", "RULES", "Compared", "LeftOut", "Report", "Rule", "Violation", "check"]
 
 
-def check(cache: Cache, workers: Iterable[Worker] = (), values: Iterable[ValueFault] | None = None) -> Report:
+def check(
+    cache: Cache, workers: Iterable[Worker] = (), values: Values | None = None, moves: bool = False
+) -> Report:
     """Checks every rule that applies to what was read. `workers`: the ranks whose tables are compared with the scheduler's;
-    `values`: what the blocks' values break, None where nobody looked at them."""
+    `values`: what the blocks' values break, None where nobody looked at them; `moves`: the processes run on while they are
+    read."""
     found = Findings()
     held: dict[str, int] = {}
     blocks = 0
@@ -30,20 +33,23 @@ def check(cache: Cache, workers: Iterable[Worker] = (), values: Iterable[ValueFa
         _check_pool(found, cache, number, pool, held)
     found.pool = cache.pools[0].name if len(cache.pools) == 1 else ""
     prefix.check_tokens(found, cache)
-    for worker in workers:
-        worker_tables.check(found, cache, worker)
+    workers = list(workers)
+    compared = [worker_tables.check(found, cache, worker, moves) for worker in workers]
     if values is not None:
-        found.checks(RESERVED_NAN, BLOCK_NAN, PREFIX_COPY, RANK_COPY)
-        for fault in values:
+        looked_at = any(values.looked_at.values())
+        found.checks(*((RESERVED_NAN, BLOCK_NAN, PREFIX_COPY) if looked_at else ()), *((RANK_COPY,) if values.pairs else ()))
+        for rank in (rank for rank, count in values.looked_at.items() if not count):
+            found.leave_out(rank, "values of blocks", "none could be read")
+        for fault in values.faults:
             found.rank = fault.rank
             found.add(fault.rule, fault.detail, fault.block)
         found.rank = ""
     leading = fold(found.violations)
-    transient: list[Violation] = []
-    if cache.mid_update:
-        transient = [v for v in leading if RULES[v.rule].transient]
-        leading = [v for v in leading if not RULES[v.rule].transient]
-    return Report(leading, transient, blocks, held, list(found.checked))
+    middle = {worker.rank for worker in workers if worker.mid_update}
+    passing = [v for v in leading if RULES[v.rule].transient and (cache.mid_update or v.rank in middle)]
+    left = [v for v in leading if v not in passing]
+    place = cache.mid_update or next((worker.mid_update for worker in workers if worker.mid_update), "")
+    return Report(left, passing, blocks, held, list(found.checked), compared, found.left_out, middle=place)
 
 
 def _check_pool(found: Findings, cache: Cache, number: int, pool: Pool, held: dict[str, int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ..model import Values
 from ..rules import FREE_COUNT, LEAKED, ROW_SHARED, SLOT_SHARED, SLOTS_LOST, STRAY_LINKS, STRUCTURE, Rule
 
 LIMIT = 20  # findings of one rule that are listed; the rest are counted
@@ -11,7 +12,7 @@ LIMIT = 20  # findings of one rule that are listed; the rest are counted
 
 @dataclasses.dataclass
 class Violation:
-    """A broken rule, by name. `more`: how many further findings of the same rule are not listed; `follows`: the rules broken by
+    """A broken rule, by name. `evidence`: what it is told by, of values that stand still where it is a fault; `more`: how many further findings of the same rule are not listed; `follows`: the rules broken by
     this fault alone, with how often."""
 
     rule: str
@@ -20,6 +21,7 @@ class Violation:
     request_id: str | None = None
     pool: str = ""
     rank: str = ""
+    evidence: str = ""
     more: int = 0
     follows: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -32,13 +34,47 @@ class Violation:
 @dataclasses.dataclass
 class Report:
     """`violations`: broken rules, the first fault first; `transient`: what a half-done update may explain; `blocks`: how many
-    were checked; `held`: `{pool: blocks referenced by no request}`; `rules`: names of those that were checked."""
+    were checked; `held`: `{pool: blocks referenced by no request}`; `rules`: names of those that were checked; `compared`: of each
+    rank what was held against the scheduler; `not_compared`: what was not, and why; `changed`: what was broken each time that it
+    was read, and never stood still: no fault, and not sound."""
 
     violations: list[Violation]
     transient: list[Violation]
     blocks: int
     held: dict[str, int]
     rules: list[str]
+    compared: list[Compared] = dataclasses.field(default_factory=list)
+    not_compared: list[LeftOut] = dataclasses.field(default_factory=list)
+    changed: list[Violation] = dataclasses.field(default_factory=list)
+    values: Values | None = None  # what was read of the blocks' values
+    middle: str = ""  # where it, or a worker, stands in the middle of an update
+
+    @property
+    def ranks(self) -> list[str]:
+        """The ranks whose block tables were compared."""
+        return [one.label for one in self.compared if one.tables]
+
+
+@dataclasses.dataclass
+class Compared:
+    """How much of a rank was compared with the scheduler: block tables, rows of them that are of a request that it has, blocks in
+    these, requests of which counts were, slots of the last step."""
+
+    label: str
+    tables: int = 0
+    rows: int = 0
+    blocks: int = 0
+    counts: int = 0
+    slots: int = 0
+
+
+@dataclasses.dataclass
+class LeftOut:
+    """What was not compared: of which rank or pool, what, and why."""
+
+    label: str
+    what: str
+    why: str
 
 
 class Findings:
@@ -47,19 +83,28 @@ class Findings:
     def __init__(self) -> None:
         self.violations: list[Violation] = []
         self.checked: dict[str, None] = {}  # an ordered set
+        self.left_out: list[LeftOut] = []
         self.pool = self.rank = ""
 
     def checks(self, *rules: Rule) -> None:
         """Notes that the rules are checked, whether or not they are broken."""
         self.checked.update(dict.fromkeys(rule.name for rule in rules))
 
-    def add(self, rule: Rule, detail: str, block: int | None = None, request_id: str | None = None) -> None:
-        """Adds one finding; beyond `LIMIT` of a rule in a pool it is only counted."""
+    def leave_out(self, label: str, what: str, why: str) -> None:
+        """Notes what is not compared."""
+        self.left_out.append(LeftOut(label, what, why))
+
+    def add(
+        self, rule: Rule, detail: str, block: int | None = None, request_id: str | None = None, evidence: str | None = None
+    ) -> None:
+        """Adds one finding; beyond `LIMIT` of a rule in a pool it is only counted. `evidence`: what of the detail stands still
+        where it is a fault, if that is not all of it."""
         same = [v for v in self.violations if (v.rule, v.pool, v.rank) == (rule.name, self.pool, self.rank)]
         if len(same) >= LIMIT:
             same[-1].more += 1
         else:
-            self.violations.append(Violation(rule.name, detail, block, request_id, self.pool, self.rank))
+            told_by = detail if evidence is None else evidence
+            self.violations.append(Violation(rule.name, detail, block, request_id, self.pool, self.rank, told_by))
 
 
 def fold(found: list[Violation]) -> list[Violation]:

@@ -44,6 +44,7 @@ def check_blocks(found: Findings, pool: Pool) -> None:
 def check_queue(found: Findings, pool: Pool) -> None:
     """Checks the free queue or free list of a pool that has one: its structure, its reserved blocks, its counter."""
     if not pool.linked and pool.free_ids is None:
+        found.leave_out(pool.name, "free list", "it is on the device: only its length is known")
         return
     walk = pool.walk()
     found.checks(*STRUCTURE)
@@ -55,11 +56,14 @@ def check_queue(found: Findings, pool: Pool) -> None:
     for i in pool.reserved:
         if pool.valid(i) and walk.reached[i]:
             found.add(NULL_FREED, f"{pool.unit} {i} is reserved and stands in the free queue", i)
-    if pool.num_free is not None:
+    if pool.torn:
+        found.leave_out(pool.name, FREE_COUNT.name, "it changed while it was read")
+    elif pool.num_free is not None:
         found.checks(FREE_COUNT)
         length = len(walk.order) if pool.linked else len(pool.free_ids or ())
         if pool.num_free != length:
-            found.add(FREE_COUNT, f"the counter says {pool.num_free} free {pool.unit}s, the queue has {length}")
+            detail = f"the counter says {pool.num_free} free {pool.unit}s, the queue has {length}"
+            found.add(FREE_COUNT, detail, evidence=str(pool.num_free - length))
 
 
 def _check_list(found: Findings, pool: Pool, free_ids: list[int]) -> None:

@@ -1,32 +1,62 @@
-"""Rules of the block tables that workers hold, against the scheduler's."""
+"""Rules of the block tables and counts that workers hold, against the scheduler's."""
 
 from __future__ import annotations
 
-from ..model import Cache, Group, Pool, Table, Worker
-from ..rules import SLOT_RANGE, SLOT_TWICE, WORKER_RANGE, WORKER_TABLE
-from .findings import Findings
+from ..model import Cache, Group, Pool, Request, Row, Table, Worker
+from ..rules import SLOT_RANGE, SLOT_TWICE, WORKER_LENGTH, WORKER_RANGE, WORKER_ROWS, WORKER_TABLE
+from .findings import Compared, Findings
+
+GROWING = ("full", "mla", "sliding-window", "chunked")  # kinds of groups whose tables grow with the tokens
 
 
-def check(found: Findings, cache: Cache, worker: Worker) -> None:
-    """Checks one worker. It may be a step behind: a shorter row is no fault, another id is."""
+def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) -> Compared:
+    """Checks one worker -> what of it was compared. It may be a step behind: a shorter row is no fault, another id is. `moves`:
+    the scheduler was read first, and both run on: then nothing is said that a later reading of the worker explains."""
     found.rank = worker.rank
+    done = Compared(worker.rank)
+    requests = {r.request_id: r for r in cache.requests}
+    for rule, name, detail in worker.faults:
+        found.add(rule, f"{worker.rank}: {detail}", None, name)
     for table in worker.tables:
         group = cache.group(table.group)
         if group is None:
+            found.leave_out(worker.rank, f"block table {table.group}", "the scheduler has no such group")
             continue
         pool = cache.pools[group.pool]
         found.pool = pool.name
         found.checks(WORKER_TABLE, WORKER_RANGE, SLOT_RANGE, SLOT_TWICE)
-        _check_rows(found, cache, worker.rank, group, pool, table)
+        done.tables += 1
+        _check_rows(found, done, requests, group, pool, table)
         _check_slots(found, worker.rank, table, pool.size * group.block_size, group.block_size)
+        done.slots += len(table.slots)
+    if worker.rows:
+        found.checks(WORKER_ROWS, WORKER_LENGTH)
+        found.pool = ""
+        for name, row in worker.rows.items():
+            request = requests.get(name)
+            if request is not None and request.known:
+                done.counts += _check_counts(found, cache, worker, request, row, moves)
+    for what, why in worker.unread:
+        found.leave_out(worker.rank, what, why)
+    if done.tables and not done.rows and any(any(r.blocks.values()) for r in cache.requests if r.queue == "running"):
+        found.leave_out(worker.rank, "block tables", "none of their rows is of a request that the scheduler has")
+        done.tables = 0
+    elif not done.tables and not worker.unread:
+        found.leave_out(worker.rank, "block tables", "it keeps none that can be compared")
     found.rank = ""
+    return done
 
 
-def _check_rows(found: Findings, cache: Cache, rank: str, group: Group, pool: Pool, table: Table) -> None:
-    requests = {r.request_id: r for r in cache.requests}
-    whole = table.block_size and group.block_size % table.block_size == 0
-    ratio = max(1, group.block_size // table.block_size) if whole else 1
-    limit = pool.size * ratio
+def _ratio(group: Group, size: int) -> int:
+    """How many blocks of a worker's table make up one of the scheduler's."""
+    return max(1, group.block_size // size) if size and group.block_size % size == 0 else 1
+
+
+def _check_rows(
+    found: Findings, done: Compared, requests: dict[str, Request], group: Group, pool: Pool, table: Table
+) -> None:
+    rank, ratio = done.label, _ratio(group, table.block_size)
+    limit = max(pool.size, pool.count) * ratio
     for name, row in table.rows:
         outside = next(((i, b) for i, b in enumerate(row) if not 0 <= b < limit), None)
         if outside is not None:
@@ -39,12 +69,52 @@ def _check_rows(found: Findings, cache: Cache, rank: str, group: Group, pool: Po
         wanted = request.blocks[table.group]
         if ratio > 1:
             wanted = [b * ratio + k for b in wanted for k in range(ratio)]
+        done.rows += 1
+        done.blocks += min(len(row), len(wanted))
         # a block that left the window is the null block to the scheduler; the worker's row keeps what stood there
         pairs = enumerate(zip(row, wanted))
         different = next((i for i, (a, b) in pairs if a != b and b // ratio not in pool.reserved), None)
         if different is not None:
             detail = f"{rank}: place {different} of the row of {name} holds {row[different]}"
             found.add(WORKER_TABLE, f"{detail}, the scheduler says {wanted[different]}", wanted[different], name)
+
+
+def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Request, row: Row, moves: bool) -> bool:
+    """What a worker counts of one request -> whether anything of it was compared.
+
+    The prompt does not change. All else grows: what a worker was sent lies behind the scheduler's count by the steps that are on
+    their way, and never before it, except by drafts that were refused."""
+    name, late = request.request_id, worker.ahead * worker.steps
+    generates = bool(request.output_tokens) and request.queue == "running"
+    more = late if worker.ahead > 1 else 0
+    tokens = (request.prompt_tokens or 0) + (request.output_tokens or 0)
+    if request.row is not None and request.row != row.row:
+        detail = f"{worker.rank}: row {row.row} of the batch is {name}'s, the scheduler says {request.row}"
+        found.add(WORKER_ROWS, detail, None, name)
+    bounds = []  # (what, the worker's, the scheduler's, by how much it may be behind, or before it: None for any)
+    if row.prompt is not None and request.prompt_tokens is not None:
+        bounds.append(("prompt tokens", row.prompt, request.prompt_tokens, 0, 0))
+    if row.prefill is not None and request.prompt_tokens is not None:
+        bounds.append(("tokens to start with", row.prefill, tokens, request.output_tokens or 0, None if moves else 0))
+    settled = request.queue == "running" and not request.preemptions  # else its row may be of before it was preempted
+    if row.computed is not None and request.computed_tokens is not None and settled:
+        bounds.append(
+            ("computed tokens", row.computed, request.computed_tokens, late if generates else None, None if moves else more)
+        )
+    if row.total is not None and generates and settled:
+        bounds.append(("tokens in all", row.total, tokens, 0, None if moves else late))
+    for group in cache.groups:
+        count, wanted = row.blocks.get(group.id), request.blocks.get(group.id)
+        if count is None or wanted is None or group.kind not in GROWING or not group.block_size or not settled:
+            continue
+        ratio = _ratio(group, worker.sizes.get(group.id, 0))
+        less = ratio * (late // group.block_size + 2) if generates else None
+        bounds.append((f"blocks of group {group.id}", count, len(wanted) * ratio, less, None if moves else 0))
+    for what, own, theirs, less, beyond in bounds:
+        if (less is not None and own < theirs - less) or (beyond is not None and own > theirs + beyond):
+            detail = f"{worker.rank}: counts {own} {what} of {name} (row {row.row}), the scheduler says {theirs}"
+            found.add(WORKER_LENGTH, detail, None, name, evidence=what)
+    return bool(bounds)
 
 
 def _check_slots(found: Findings, rank: str, table: Table, limit: int, block_size: int) -> None:

@@ -11,6 +11,7 @@ from . import asyncio_loops, chains, collectives, device, ended, gil, load, lock
 
 ORDER = (
     ended.crashed,
+    ended.frozen,
     ended.stopped,
     locks.cycle,
     gil.not_released,

@@ -1,4 +1,4 @@
-"""Processes that have ended, are stopped, or have lost their parent."""
+"""Processes that have ended, are frozen or stopped, or have lost their parent."""
 
 from __future__ import annotations
 
@@ -64,6 +64,15 @@ def _engines_own(f: ProcessState) -> set[int]:
         return set()
     starts = tuple(start for spec in registry.ENGINES for start, _ in spec.zombies)
     return {pid for pid, what in f.dead_children if what.startswith(starts) or "::" in what.partition(",")[0]}
+
+
+def frozen(facts: Sequence[ProcessState]) -> Verdict | None:
+    """A process in a frozen control group: no signal and no debugger makes it run, but its thaw."""
+    found = [f for f in facts if f.frozen]
+    if not found:
+        return None
+    evidence = [f"{f.name} is frozen by {f.frozen} (docker pause, systemctl freeze): it runs on when that is thawed" for f in found]
+    return Verdict("frozen", [(f.name, None) for f in found], evidence, waiting(facts, found))
 
 
 def stopped(facts: Sequence[ProcessState]) -> Verdict | None:

@@ -1,0 +1,122 @@
+"""Control groups of processes, as far as they can be seen from here: versions 1 and 2, and both at once.
+
+Sources: cgroups(7), cgroup_namespaces(7), proc_pid_mountinfo(5), Linux, Documentation/admin-guide/cgroup-v2.rst and
+cgroup-v1/freezer-subsystem.rst.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+V2 = ""  # the name of version 2's one hierarchy
+# What says that a group is frozen: the one that was told to be, then those below it.
+FROZEN: Sequence[tuple[str, tuple[bytes, ...]]] = (
+    ("freezer.self_freezing", (b"1",)),
+    ("cgroup.freeze", (b"1",)),
+    ("freezer.state", (b"FROZEN", b"FREEZING")),
+    ("cgroup.events", (b"frozen 1",)),
+)
+FREEZERS = (b"__refrigerator", b"do_freezer_trap")  # where its threads wait: kernel/freezer.c, kernel/cgroup/freezer.c
+MOVED = (V2, "name=systemd", "freezer", "devices", "pids")  # by what container engines and systemd end a group
+
+
+@functools.lru_cache(maxsize=None)
+def _mounts(proc: str, root: str) -> list[tuple[set[str], str, str]]:
+    """`[(names of controllers, the group that lies at the mount point, mount point)]`; version 2 has the name `V2`."""
+    found = []
+    with contextlib.suppress(OSError), open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape") as f:
+        for line in f:
+            fields, _, more = line.partition(" - ")
+            words, kind = fields.split(), more.split()
+            if len(words) > 4 and kind and kind[0] in ("cgroup", "cgroup2"):
+                names = {V2} if kind[0] == "cgroup2" else set(kind[-1].split(","))
+                found.append((names, words[3], root + words[4].replace("\\040", " ")))
+    return found
+
+
+def groups(pid: int | str, proc: str = "/proc") -> dict[str, str]:
+    """{controller: the path of its group} of a process; version 2's at `V2`."""
+    found = {}
+    with contextlib.suppress(OSError), open(f"{proc}/{pid}/cgroup", encoding="utf-8", errors="surrogateescape") as f:
+        for line in f:
+            parts = line.rstrip("\n").split(":", 2)
+            if len(parts) == 3:
+                found.update((name, parts[2]) for name in parts[1].split(","))
+    return found
+
+
+def folders(pid: int | str, controller: str, proc: str = "/proc", root: str = "") -> list[str]:
+    """The folders of a process's group and of those above it that are mounted here, the innermost first: of version 1's hierarchy of
+    the controller and of version 2's; [] where none can be seen."""
+    mine, found = groups(pid, proc), []
+    for name in (controller, V2):
+        if name in mine:
+            found += _folders_in(name, mine[name], proc, root)
+    return found
+
+
+def _folders_in(name: str, path: str, proc: str = "/proc", root: str = "") -> list[str]:
+    """The folder of a group of one hierarchy, and those above it."""
+    found: list[str] = []
+    for names, top, point in _mounts(proc, root):
+        if name not in names or "/.." in path:
+            continue  # outside of our own cgroup namespace
+        inside = os.path.relpath(path, top) if path == top or path.startswith(top.rstrip("/") + "/") else "."
+        parts = [] if inside == "." else inside.split("/")
+        chain = [os.path.join(point, *parts[:n]) for n in range(len(parts), -1, -1)]
+        found += [folder for folder in chain if os.path.isdir(folder) and folder not in found]
+    return found
+
+
+def move_to(pid: int) -> str:
+    """Moves this process into the groups of another one, of those by which containers and sessions are ended. -> '' where it is in
+    them now, else the first of its own in which it stays."""
+    theirs, stays = groups(pid), ""
+    for name in MOVED:
+        mine = groups("self").get(name)
+        if mine is None or theirs.get(name, mine) == mine:
+            continue
+        for folder in _folders_in(name, theirs[name])[:1]:
+            with contextlib.suppress(OSError), open(f"{folder}/cgroup.procs", "w") as f:
+                f.write("0")
+        if groups("self").get(name) != theirs[name]:
+            stays = stays or mine
+    return stays
+
+
+def own_folders(controller: str, proc: str = "/proc", root: str = "") -> list[str]:
+    """`folders` of this process."""
+    return folders("self", controller, proc, root)
+
+
+def number(path: str) -> int | None:
+    """The number in a file; None for "max", and where there is none."""
+    try:
+        with open(path, "rb") as f:
+            return int(f.read(64))
+    except (OSError, ValueError):
+        return None
+
+
+def frozen_by(pid: int) -> str:
+    """What has frozen a process, in words: the control group that is frozen, its own or one above it; '' where none is.
+
+    Where its groups cannot be seen from here, its threads' waits in the kernel tell."""
+    mine = folders(pid, "freezer")
+    for name, words in FROZEN:
+        for folder in mine:
+            with contextlib.suppress(OSError), open(f"{folder}/{name}", "rb") as f:
+                if f.read(256).strip().endswith(words):
+                    return f"the control group {folder}"
+    waits = []
+    with contextlib.suppress(OSError):
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{tid}/wchan", "rb") as f:
+                waits.append(f.read(64) in FREEZERS)
+    return "its control group, which cannot be seen from here" if waits and all(waits) else ""

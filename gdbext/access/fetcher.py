@@ -1,0 +1,100 @@
+"""Reads memory that may not come: a page that is not in memory waits for whoever has it, a disk, a file server (FUSE, NFS), another
+process (userfaultfd), and nothing ends that wait. A process of its own reads such pages (`presence.Presence` tells which these
+are), and is left behind where they do not come."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import threading
+import time
+
+from ..errors import FaultError
+from . import helpers
+
+MODULE = "gdbext.access.fetcher"
+PATIENCE = 1.0  # seconds that a page is waited for
+LOST = 3  # helpers that are left behind at the same time: then nothing more is asked for
+AGAIN = 60.0  # seconds after which what did not come is asked for again
+MOST = 16 << 20  # bytes of one request
+REQUEST = struct.Struct("<QQQ")  # pid, address, size
+
+
+class Fetcher:
+    """Asks the helper of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._owner = os.getpid()
+        self._helper: helpers.Helper | None = None
+        self._lost: list[tuple[int, int, int, float]] = []  # (pid, start, end, when) of what did not come
+        self._left_behind: list[helpers.Helper] = []
+
+    def read(self, pid: int, address: int, size: int, span: tuple[int, int]) -> bytes:
+        """`size` bytes of a process; `FaultError` where they cannot be read or do not come. `span`: the mapping that they lie in:
+        where one of its pages did not come, no other that is away is asked for."""
+        with self._lock:
+            if self._owner != os.getpid():  # this is a copy of the process that had the helper
+                self._forget()
+            if self._is_lost(pid, span):
+                raise FaultError(address, size, AWAY)
+            parts = []
+            for at in range(0, size, MOST):
+                parts.append(self._ask(pid, address + at, min(MOST, size - at), span))
+            return b"".join(parts)
+
+    def _is_lost(self, pid: int, span: tuple[int, int]) -> bool:
+        self._left_behind = [one for one in self._left_behind if not one.is_gone()]
+        recent = time.monotonic() - AGAIN
+        self._lost = [one for one in self._lost if one[3] > recent]
+        here = [one for one in self._lost if one[0] == pid and one[1] < span[1] and span[0] < one[2]]
+        return bool(here) or len(self._left_behind) >= LOST
+
+    def _ask(self, pid: int, address: int, size: int, span: tuple[int, int]) -> bytes:
+        for again in (True, False):
+            if self._helper is None:
+                self._helper = helpers.Helper(MODULE, serve)
+            try:
+                self._helper.send(REQUEST.pack(pid, address, size))
+                found = self._helper.receive(PATIENCE)
+            except EOFError:
+                self._helper.end()  # somebody has killed it
+                self._helper = None
+                continue
+            except TimeoutError:
+                self._helper.end(0)
+                self._left_behind.append(self._helper)
+                self._helper = None
+                self._lost.append((pid, *span, time.monotonic()))
+                raise FaultError(address, size, AWAY) from None
+            if len(found) == size:
+                return found
+            break
+        raise FaultError(address, size)
+
+
+AWAY = f"the page is not in memory, and what it is asked of did not give it in {PATIENCE:g} s"
+fetcher = Fetcher()
+
+
+def serve(channel: helpers.Channel) -> None:
+    """The process: each request is answered by the bytes, b"" where they cannot be read."""
+    while True:
+        pid, address, size = REQUEST.unpack(channel.receive())
+        found = b""
+        with contextlib.suppress(OSError, OverflowError), open(f"/proc/{pid}/mem", "rb", buffering=0) as f:
+            while len(found) < size:
+                more = os.pread(f.fileno(), size - len(found), address + len(found))
+                if not more:
+                    break
+                found += more
+        channel.send(found if len(found) == size else b"")
+
+
+def main() -> int:
+    """The process, started as a module."""
+    return helpers.run(serve)

@@ -1,0 +1,159 @@
+"""Small processes of ours for what may never end, such as reading a page that does not come, and for what must end whatever
+becomes of the one that asked, such as a stop. Nobody waits for one longer than he says."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from .. import package
+from . import ptrace, room
+from .guard import find_python
+
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+LENGTH = struct.Struct("<I")
+FAREWELL = 0.5  # seconds that a killed helper is given to be gone; one in uninterruptible sleep is left to the kernel
+
+
+class Channel:
+    """Messages of bytes over a socket. `EOFError` where the other end is gone, `TimeoutError` where nothing came in time."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket = end
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
+
+    def send(self, data: bytes) -> None:
+        """Sends one message."""
+        try:
+            self.socket.sendall(LENGTH.pack(len(data)) + data, socket.MSG_NOSIGNAL)
+        except OSError:
+            raise EOFError from None
+
+    def comes(self, seconds: float | None) -> bool:
+        """Whether there is something to receive, at most so many seconds later."""
+        return bool(self._poll.poll(None if seconds is None else max(seconds, 0) * 1000))
+
+    def receive(self, seconds: float | None = None) -> bytes:
+        """The next message; all of it comes within `seconds`."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        return self._exactly(LENGTH.unpack(self._exactly(LENGTH.size, deadline))[0], deadline)
+
+    def _exactly(self, size: int, deadline: float | None) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            if not self.comes(None if deadline is None else deadline - time.monotonic()):
+                raise TimeoutError
+            try:
+                more = self.socket.recv(size - len(found))
+            except OSError:
+                more = b""
+            if not more:
+                raise EOFError
+            found += more
+        return bytes(found)
+
+
+class Helper(Channel):
+    """A process that runs `serve(channel)` of `module`, and ends with the one that started it: `pid`; `cpu`: seconds of it, once
+    it was ended.
+
+    It is a copy of this process where that may be copied; gdb, and who else has threads, starts an interpreter (a lock may be
+    held in a copy for ever). It holds nothing open but its end of the channel."""
+
+    def __init__(self, module: str, serve: Callable[[Channel], None]) -> None:
+        ours, theirs = socket.socketpair()
+        super().__init__(ours)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.cpu, self._ended, self._gone = 0.0, False, False
+        if may_fork():
+            self.pid = _forked(serve, theirs)
+        else:
+            env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+            null: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            line = [*package.program(find_python(), module), str(os.getpid())]
+            self._process = subprocess.Popen(line, cwd="/", env=env, stdin=theirs.fileno(), **null)
+            self.pid = self._process.pid
+        theirs.close()
+
+    def end(self, seconds: float = FAREWELL) -> None:
+        """Kills it, and waits so long for its end. In a wait of the kernel that nothing ends it goes when that does."""
+        if not self._ended:
+            self._ended = True
+            self.socket.close()
+            os.kill(self.pid, signal.SIGKILL)  # it was not waited for: the number is its own
+            if self._process is not None:
+                self._process.returncode = -signal.SIGKILL  # nobody else waits for it
+            self.is_gone(seconds)
+
+    def is_gone(self, seconds: float = 0.0) -> bool:
+        """Whether it is gone, at most so many seconds after its end."""
+        if not self._gone:
+            used = reap(self.pid, seconds)
+            self._gone, self.cpu = used is not None, used or 0.0
+        return self._gone
+
+
+def reap(pid: int, seconds: float = FAREWELL) -> float | None:
+    """Waits for a child that was killed, so long at most. -> seconds that it had a processor; None where it is still there."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            found, _, used = os.wait4(pid, os.WNOHANG)
+        except ChildProcessError:
+            return 0.0
+        if found:
+            return used.ru_utime + used.ru_stime
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.0005)
+
+
+def may_fork() -> bool:
+    """Whether this process can be copied: gdb, and who else has threads, cannot."""
+    return "gdb" not in sys.modules and threading.active_count() == 1
+
+
+def _forked(serve: Callable[[Channel], None], theirs: socket.socket) -> int:
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        ptrace.end_with_parent(parent)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the one that asks, which then ends this
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        gc.disable()
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        keep = {0, 1, 2, theirs.fileno()}
+        for number in {int(name) for name in os.listdir("/proc/self/fd")} - keep:
+            with contextlib.suppress(OSError):
+                os.close(number)
+        with contextlib.suppress(EOFError):
+            serve(Channel(theirs))
+    finally:  # it must not go on as what it is a copy of
+        os._exit(0)
+
+
+def run(serve: Callable[[Channel], None]) -> int:
+    """The process that was started as a module's `main`: `serve`s the socket that is its standard input."""
+    ptrace.end_with_parent(int(sys.argv[1]))
+    room.first_to_go()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(EOFError):
+        serve(Channel(socket.socket(fileno=os.dup(0))))
+    return 0

@@ -1,0 +1,68 @@
+"""Ranges of pages: what is writable, what adjoins, what of each thread's stack is copied."""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING
+
+from . import ptrace
+from .model import PAGE
+
+if TYPE_CHECKING:
+    from typing import Iterable, Sequence
+
+    from .model import Mapping
+
+STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
+RED_ZONE = 128  # below it: System V ABI x86-64, 3.2.2
+MAX_RUN = 8 << 20  # bytes copied as one piece
+
+
+class Writable:
+    """`page in Writable(maps)`: whether a page lies in writable memory."""
+
+    def __init__(self, maps: Iterable[Mapping]) -> None:
+        self.spans = sorted((m.start, m.end) for m in maps if "w" in m.perms)
+        self.starts = [s for s, _ in self.spans]
+
+    def __contains__(self, page: int) -> bool:
+        i = bisect.bisect_right(self.starts, page) - 1
+        return i >= 0 and page < self.spans[i][1]
+
+
+def stack_ranges(registers: Iterable[bytes], arch: str, ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """`[(address, size)]` of the innermost part of each thread's stack."""
+    found = []
+    for raw in registers:
+        known = ptrace.decode_registers(raw, arch)
+        if known:
+            sp = known[ptrace.STACK_POINTER[arch]]
+            low = sp - RED_ZONE & -PAGE
+            end = next((e for s, e in ends if s <= sp < e), low + STACK_BYTES)
+            found.append((low, min(end - low, STACK_BYTES)))
+    return found
+
+
+def runs(pages: Iterable[int]) -> list[tuple[int, int]]:
+    """`[(start, end)]` of adjoining pages."""
+    found: list[tuple[int, int]] = []
+    for page in sorted(pages):
+        if found and found[-1][1] == page:
+            found[-1] = (found[-1][0], page + PAGE)
+        else:
+            found.append((page, page + PAGE))
+    return found
+
+
+def joined(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """`[(start, end)]` that may overlap -> `[(address, size)]` that do not, each small enough for one piece."""
+    found: list[tuple[int, int]] = []
+    at = 0
+    for start, end in sorted(parts):
+        start = max(start, at)
+        while start < end:
+            size = min(end - start, MAX_RUN)
+            found.append((start, size))
+            start += size
+        at = max(at, end)
+    return found

@@ -1,0 +1,87 @@
+"""How much memory there is to spare where this process runs, and who is killed first where there is too little.
+
+In a pod the tool often shares the engine's memory cgroup: what it takes is missing there. Sources: Linux,
+Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst, proc_pid_oom_score_adj(5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GdbextError
+from . import cgroups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FIRST = "1000"  # oom_score_adj
+OWN = 12 << 20  # bytes that a process of ours needs beside what it copies
+LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
+USED = ("memory.current", "memory.usage_in_bytes")
+# What the kernel gives back without writing anything and without taking from anybody what he uses.
+RECLAIMABLE = (b"inactive_file ", b"total_inactive_file ")
+
+
+def first_to_go() -> None:
+    """Makes this process, and what it starts, the memory killer's first choice: an engine beside it is to live. A process may
+    always raise its own number."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as f:
+        f.write(FIRST)
+
+
+def spare(proc: str = "/proc", root: str = "") -> tuple[int, str]:
+    """-> (bytes to spare, what sets that limit): the least of this process's memory cgroup, those above it and the machine. What
+    is not told counts for nothing. `proc` and `root` are for tests."""
+    found = [(_available(proc), "this machine")]
+    for folder in cgroups.own_folders("memory", proc, root):
+        found += [(left, f"the memory cgroup {folder}") for left in _left(folder)]
+    return min(found)
+
+
+def need(size: int, what: str) -> None:
+    """`GdbextError` where `size` bytes beside this process's own cannot be had."""
+    left, where = spare()
+    if left < size + OWN:
+        raise GdbextError(
+            f"{what} needs {text_size(size + OWN)} of memory and {where} has {text_size(max(left, 0))} to spare: "
+            "ask from outside the container (docs/pods.md), or with a smaller -max-bytes where there is one"
+        )
+
+
+def text_size(count: int) -> str:
+    """Bytes as MiB."""
+    return f"{count / (1 << 20):.1f} MiB"
+
+
+def nameless_file() -> Any:
+    """A file for memory, which holds secrets: without a name it is gone with the last who has it open, however that one ends. It
+    lies in memory, and wants no disk and no folder that may be written."""
+    try:
+        return os.fdopen(os.memfd_create("gdbext"), "w+b")
+    except OSError:  # a sandbox without it
+        import tempfile
+
+        return tempfile.TemporaryFile(prefix="gdbext-")
+
+
+def _available(proc: str) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"{proc}/meminfo", "rb") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith(b"MemAvailable:"))
+    return 1 << 62
+
+
+def _left(folder: str) -> Iterator[int]:
+    limits = [n for n in (cgroups.number(f"{folder}/{name}") for name in LIMITS) if n is not None]
+    used = next((n for n in (cgroups.number(f"{folder}/{name}") for name in USED) if n is not None), None)
+    if limits and used is not None:
+        yield min(limits) - used + _reclaimable(folder)
+
+
+def _reclaimable(folder: str) -> int:
+    try:
+        with open(f"{folder}/memory.stat", "rb") as f:
+            return max((int(line.split()[1]) for line in f if line.startswith(RECLAIMABLE)), default=0)
+    except (OSError, ValueError):
+        return 0

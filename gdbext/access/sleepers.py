@@ -1,0 +1,104 @@
+"""Threads that sleep in the kernel, and are left asleep while their process is copied: a stop would end the calls of some of them
+with EINTR (signal(7): epoll_wait, semop, sigtimedwait, recv with a time limit, ...).
+
+Of such a thread /proc gives the stack pointer, the program counter and the arguments of its call. That is enough where its stack
+can be walked from them alone; whether it slept all the while is told by how often it was given a processor.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import GdbextError
+from . import ptrace
+from .unwind import Unwinder
+
+if TYPE_CHECKING:
+    from .proc import ProcTarget
+
+LEARN = 0.3  # seconds that walking stacks before a stop may take; who is not reached in time is stopped
+RESTLESS = 3  # rounds in which sleepers that woke meanwhile spoil a copy; then all that can be are stopped
+
+
+class Sleeper(NamedTuple):
+    """`registers`: raw, 0 where they are not known; `mark`: changes when the thread is given a processor."""
+
+    registers: bytes
+    mark: bytes
+    state: str
+
+
+class Sleepers:
+    """Those of one process. `woken`: how many that slept were stopped at the last look."""
+
+    def __init__(self, live: ProcTarget) -> None:
+        self._live, self._pid = live, live.pid
+        self._whole: dict[int, tuple[bytes, bool]] = {}  # {tid: (its call, whether its stack can be walked)}
+        self._restless: set[int] = set()
+        self._spoilt = 0
+        self.woken = 0
+
+    def learn(self) -> None:
+        """Finds out whose stack can be walked, while the process runs."""
+        deadline = time.monotonic() + LEARN
+        try:
+            unwinder = Unwinder(self._live)
+        except GdbextError:
+            return
+        self._live.drop_pages()
+        for tid in ptrace.tids(self._pid):
+            call = _read(self._pid, tid, "syscall")
+            if self._whole.get(tid, (b"",))[0] == call or time.monotonic() > deadline:
+                continue
+            raw = ptrace.call_registers(call, self._live.arch)
+            if raw is not None and ptrace.thread_state(self._pid, tid) == "S":
+                self._whole[tid] = call, unwinder.is_whole(ptrace.known_registers(call, self._live.arch))
+
+    def now(self) -> dict[int, Sleeper]:
+        """{tid: sleeper} of the threads that need not be stopped, or cannot be: in uninterruptible sleep, or held by another
+        tracer."""
+        found = {}
+        self.woken = 0
+        for tid in ptrace.tids(self._pid):
+            state = ptrace.thread_state(self._pid, tid)
+            if state not in ("S", "D", "t"):
+                continue
+            mark, call = _mark(self._pid, tid), _read(self._pid, tid, "syscall")
+            raw = ptrace.call_registers(call, self._live.arch)
+            if raw is None:
+                continue
+            if state == "S" and (self._whole.get(tid) != (call, True) or tid in self._restless or self._spoilt >= RESTLESS):
+                self.woken += 1
+                continue
+            found[tid] = Sleeper(raw, mark, state)
+        return found
+
+    def stirred(self, sleepers: dict[int, Sleeper]) -> set[int]:
+        """Those that were given a processor since: they are stopped from now on."""
+        found = {tid for tid, one in sleepers.items() if _mark(self._pid, tid) != one.mark}
+        self._restless |= found
+        self._spoilt += bool(found)
+        return found
+
+
+def _mark(pid: int, tid: int) -> bytes:
+    """How often a thread was given a processor, and for how long (schedstat); its switches where the kernel does not tell."""
+    found = _read(pid, tid, "schedstat")
+    if found.strip(b"0 \n"):
+        return found
+    return b"".join(line for line in _read(pid, tid, "status").splitlines() if b"ctxt_switches" in line)
+
+
+def _read(pid: int, tid: int, name: str) -> bytes:
+    try:
+        file = os.open(f"/proc/{pid}/task/{tid}/{name}", os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, 1 << 14)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)

@@ -1,0 +1,44 @@
+"""Which kernels an engine's attention is computed with, of all that its process could launch: on the device each instance takes
+a breakpoint of its own, and one library has more of them than cuda-gdb bears.
+
+What Triton has loaded is in use: it compiles what is called. Of compiled libraries an engine calls its own rather than those of
+torch. Instances for another head size or element type than the KV cache's serve another model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Collection, Sequence
+
+if TYPE_CHECKING:
+    from .catalogue import Row
+
+# {kernel: what an instance for a head size and an element type has in its name}, by the order of the template parameters in
+# hopper/mainloop_fwd_sm90_tma_gmma_ws.hpp, flash_attn/src/kernel_traits.h
+_SERVES = {
+    "FlashAttnFwdSm90": r"cute::C<{head}> >, {head}, cutlass::{element},",
+    "flash_fwd_kernel": r"kernel_traits<{head}, (\w+, )*cutlass::{element}\b",
+    "flash_fwd_splitkv_kernel": r"kernel_traits<{head}, (\w+, )*cutlass::{element}\b",
+}
+_ELEMENT = {"bfloat16": "bfloat16_t", "float16": "half_t", "float8_e4m3fn": "float_e4m3_t"}
+
+
+def in_use(rows: Sequence[Row], loaded: Collection[str]) -> list[Row]:
+    """Of the `rows` of attention kernels those that are in use. `loaded`: names of the kernels that Triton has loaded."""
+    by_triton = [r for r in rows if r.where == "driver" and r.name in loaded]
+    own = [r for r in rows if r.where != "driver" and r.engine]
+    compiled = [r for r in rows if r.where != "driver"]
+    return by_triton or own or compiled or list(rows)
+
+
+def serving(rows: Sequence[Row], head_size: int, dtype: str) -> list[Row]:
+    """The `rows` without the instances that are known to serve another head size or element type (torch's name of it, as
+    "bfloat16"). Rows of which nothing is known stay as they are, and so does a row of which nothing would be left."""
+    found = []
+    for row in rows:
+        form = next((form for name, form in _SERVES.items() if row.kernel.kernel.endswith(name)), "")
+        pattern = re.compile(form.format(head=head_size, element=_ELEMENT.get(dtype, "?")))
+        sites = [p for p in row.sites if form and pattern.search(p.signature.text)]
+        found.append(dataclasses.replace(row, sites=sites) if sites else row)
+    return found

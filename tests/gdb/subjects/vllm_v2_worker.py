@@ -1,0 +1,335 @@
+"""A vLLM release's own Scheduler, and beside it what its model runner V2 keeps of the requests: RequestState, BlockTables and
+sampler states of that release, fed with what the scheduler hands out; then it waits.
+
+  vllm_v2_worker.py FOLDER VERSION [GROUPS [device]]     device: the one in `runner` is that of "device"
+
+The kernels that write to the device, and pinned memory, are stood in for here. `runners[NAME]` are copies of the runner in which
+something is wrong, or looks like it (`expected`: [rule, request], null for twins); "device": with block tables and counts whose
+tensors are of device "cuda", in memory that cannot be read, as a GPU's; its UVA tensors are of that device too, and can be."""
+
+import copy
+import ctypes
+import inspect
+import json
+import mmap
+import os
+import sys
+import time
+import types
+from importlib import import_module
+
+import torch
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import older_engine
+import vllm_release
+from older_engine import Config
+
+GPU = "vllm.v1.worker.gpu"
+REAL = (*older_engine.REAL, *(f"{GPU}.{n}" for n in ("states", "block_table", "buffer_utils", "sample.states", "sample.penalties")))
+ROWS, VOCABULARY = 8, 64
+
+
+class ApplyWrite:
+    """`_apply_write_kernel`: what waits in the lists goes to the tensor."""
+
+    def __getitem__(self, grid):
+        def run(output, stride, indices, starts, contents, ends, *more, **names):
+            flat, begin = output.view(-1), 0
+            for index, start, end in zip(*(one[: grid[0]].tolist() for one in (indices, starts, ends))):
+                at = index * stride + start
+                flat[at : at + end - begin] = contents[begin:end].to(output.dtype)
+                begin = end
+
+        return run
+
+
+def stand_in():
+    """For the GPU: pinned memory and views of it, copies to it, and the kernel that writes."""
+    try:
+        buffers = import_module(f"{GPU}.buffer_utils")
+    except ImportError:  # up to 0.13
+        buffers = import_module(f"{GPU}.states")
+        buffers.get_cuda_view_from_cpu_tensor = lambda tensor: tensor
+        buffers.bincount = lambda *args: None
+    zeros = torch.zeros
+    torch.zeros = lambda *args, pin_memory=False, **names: zeros(*args, **names)
+    torch.cuda.synchronize = lambda: None
+    buffers.is_uva_available = lambda: True
+    buffers.get_accelerator_view_from_cpu_tensor = lambda tensor: tensor
+    buffers.async_tensor_h2d = to_tensor
+    buffers._apply_write_kernel = ApplyWrite()
+    buffers.next_power_of_2 = lambda n: 1 << max(0, n - 1).bit_length()
+    if "FusedStagedWriter" in vars(buffers):  # of several groups
+        buffers.FusedStagedWriter.apply = lambda self, tensors, *pointers: [t.apply_write() for t in tensors]
+
+
+def to_tensor(data, *args, **names):
+    return torch.tensor(data, dtype=next(a for a in (*args, *names.values()) if isinstance(a, torch.dtype)))
+
+
+class GPUModelRunner:
+    """What model_runner.py's class of that name keeps, and how it keeps it up."""
+
+    def __init__(self, sizes, max_len):
+        fill, device = vllm_release.fill, torch.device("cpu")
+        common = dict(
+            max_num_reqs=ROWS,
+            max_model_len=max_len,
+            max_num_batched_tokens=512,
+            num_speculative_steps=0,
+            vocab_size=VOCABULARY,
+            device=device,
+            pin_memory=False,
+        )
+        self.kv_caches = []
+        self.req_states = fill(import_module(f"{GPU}.states").RequestState, **common)
+        self.block_tables = fill(
+            import_module(f"{GPU}.block_table").BlockTables,
+            **common,
+            block_sizes=sizes,
+            kernel_block_sizes=sizes,
+            max_num_blocks_per_group=[max_len // size for size in sizes],
+        )
+        self.sampler = None
+        if not hasattr(self.req_states, "temperature"):  # from 0.14 on the sampler keeps the parameters
+            samples, penalties = (import_module(f"{GPU}.sample.{name}") for name in ("states", "penalties"))
+            state = next(getattr(samples, n) for n in ("SamplingStates", "SamplingState") if n in vars(samples))
+            self.sampler = types.SimpleNamespace(
+                sampling_states=fill(state, **common),
+                penalties_state=made(penalties.PenaltiesState, **common, req_states=self.req_states, vllm_config=Config()),
+            )
+
+    def take(self, plan):
+        """`finish_requests`, `add_requests` and `update_requests` of model_runner.py."""
+        for name in (*(plan.preempted_req_ids or ()), *plan.finished_req_ids):
+            self.req_states.remove_request(name)
+        for new in plan.scheduled_new_reqs:
+            self.req_states.remove_request(new.req_id)
+            values = {"prefill_token_ids": new.prefill_token_ids, "all_token_ids": new.prefill_token_ids}
+            length = len(new.prompt_token_ids)
+            vllm_release.fill(
+                self.req_states.add_request,
+                req_id=new.req_id,
+                prompt_len=length,
+                num_computed_tokens=new.num_computed_tokens,
+                max_tokens=200,
+                sampling_params=sampling_of(new.req_id),
+                **values,
+            )
+            row = self.req_states.req_id_to_index[new.req_id]
+            self.append(row, new.block_ids, True)
+            if self.sampler is not None:
+                self.sampler.sampling_states.add_request(row, sampling_of(new.req_id))
+                self.sampler.penalties_state.add_request(row, sampling_of(new.req_id))
+        if plan.scheduled_new_reqs and hasattr(self.req_states, "apply_staged_writes"):
+            self.req_states.apply_staged_writes()
+        cached = plan.scheduled_cached_reqs
+        for name, computed, blocks in zip(cached.req_ids, cached.num_computed_tokens, cached.new_block_ids):
+            row = self.req_states.req_id_to_index[name]
+            if hasattr(self.req_states, "num_computed_tokens_np"):
+                self.req_states.num_computed_tokens_np[row] = computed
+            if blocks is not None:
+                self.append(row, blocks, False)
+        if hasattr(self.block_tables, "apply_staged_writes"):
+            self.block_tables.apply_staged_writes()
+
+    def append(self, row, blocks, overwrite):
+        tables = self.block_tables
+        if hasattr(tables, "apply_staged_writes"):
+            tables.append_block_ids(row, blocks, overwrite)
+            return
+        for group, new in enumerate(blocks):  # up to 0.13 a kernel of its own does it
+            start = 0 if overwrite else int(tables.num_blocks[group, row])
+            tables.block_tables[group][row, start : start + len(new)] = torch.tensor(new, dtype=torch.int32)
+            tables.num_blocks[group, row] = start + len(new)
+
+    def sampled(self, requests):
+        """What the kernels behind the step write: `post_update`."""
+        for name, row in self.req_states.req_id_to_index.items():
+            if name in requests:
+                device(self.req_states.num_computed_tokens)[row] = requests[name].num_computed_tokens
+                if hasattr(self.req_states, "total_len"):
+                    self.req_states.total_len.gpu[row] = requests[name].num_tokens
+
+
+def made(kind, **values):
+    """An object of a class whose base is a stub, which hides its parameters."""
+    wanted = inspect.signature(kind.__init__).parameters
+    return kind(**{n: v for n, v in values.items() if n in wanted})
+
+
+def device(held):
+    """The tensor of the device."""
+    return held if isinstance(held, torch.Tensor) else held.gpu
+
+
+def host(held):
+    """What can be written and read by row without a device."""
+    return held.np if hasattr(held, "np") else held if not hasattr(held, "gpu") else held.gpu
+
+
+def computed_of(states):
+    return states.num_computed_tokens_np if hasattr(states, "num_computed_tokens_np") else device(states.num_computed_tokens)
+
+
+def sampling_of(name):
+    """Parameters that differ from request to request."""
+    number = ord(name[-1])
+    return Config(
+        temperature=number / 128,
+        top_p=0.5,
+        top_k=number % 7,
+        min_p=0.25,
+        seed=number,
+        repetition_penalty=1.5,
+        frequency_penalty=0.25,
+        presence_penalty=0.125,
+    )
+
+
+# ---- what is wrong --------------------------------------------------------------------------------------------------------
+def harmed(runner, scheduler):
+    """-> ({name: a copy of the runner}, {name: [rule, request] that is found first, None for a twin})"""
+    names = sorted(runner.req_states.req_id_to_index)
+    first, second = names[:2]
+    copies, expected = {}, {}
+
+    def variant(name, rule=None, request=first):
+        copies[name] = copy.deepcopy(runner)
+        expected[name] = [rule, request] if rule else None
+        states = copies[name].req_states
+        return states, copies[name].block_tables, states.req_id_to_index[request]
+
+    variant("sound")
+    states, tables, row = variant("first block + 7", "worker-table")
+    device(tables.block_tables[0])[row, 0] += 7
+    states, tables, row = variant("a block beyond the cache", "worker-range", second)
+    device(tables.block_tables[0])[row, 1] = 1 << 20
+    states, tables, row = variant("a block beyond its length")
+    device(tables.block_tables[0])[row, int(host(tables.num_blocks)[0, row])] = 1 << 20
+    states, tables, row = variant("swapped rows", "worker-rows")
+    index = states.req_id_to_index
+    index[first], index[second] = index[second], index[first]
+    states, tables, row = variant("swapped rows in both maps", "worker-table")
+    index = states.req_id_to_index
+    index[first], index[second] = index[second], index[first]
+    states.index_to_req_id.update({row: name for name, row in index.items()})
+    states, tables, row = variant("a row that is free", "worker-rows", second)
+    states.free_indices.append(row)
+    states, tables, row = variant("prompt", "worker-length")
+    host(states.prompt_len)[row] += 1
+    states, tables, row = variant("more blocks than it has", "worker-length", second)
+    host(tables.num_blocks)[0, row] += 1
+    for name, less in (("computed too little", 40), ("computed too much", -1)):
+        states, tables, row = variant(name, "worker-length")
+        computed_of(states)[row] = scheduler.requests[first].num_computed_tokens - less
+    states, tables, row = variant("a step behind")
+    computed_of(states)[row] -= 1
+    host(tables.num_blocks)[0, row] -= 1
+    if not hasattr(runner.block_tables, "apply_staged_writes"):
+        variant("device")
+        return copies, expected
+    states, tables, row = variant("blocks that wait to be written")
+    for group, table in enumerate(tables.block_tables):
+        count = int(tables.num_blocks.np[group, row])
+        blocks = table.gpu[row, :count].tolist()
+        table.gpu[row, 1:count] = 0
+        table.stage_write(row, 1, blocks[1:])
+    states, tables, row = variant("blocks that wait, one of them wrong", "worker-table")
+    tables.block_tables[0].stage_write(row, 0, [int(tables.block_tables[0].gpu[row, 0]) + 7])
+    variant("device")
+    return copies, expected
+
+
+def on_the_device(runner):
+    """Makes the runner's tensors what they are on a GPU: device "cuda", and those that are not UVA in memory that cannot be read."""
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
+    from gdbext.torch import layout as layouts
+
+    table = layouts.for_version(".".join(torch.__version__.split(".")[:2]))
+    hidden = mmap.mmap(-1, 1 << 20)
+    address, kept = ctypes.addressof(ctypes.c_char.from_buffer(hidden)), []
+
+    def put(tensor, device_only):
+        impl = ctypes.c_uint64.from_address(id(tensor) + table.offset("THPVariable", "cdata")).value
+        at = table.row["TensorImpl"]["device_opt_"]
+        ctypes.c_int8.from_address(impl + at["type"]).value = table.row["DeviceType"]["CUDA"]
+        ctypes.c_int8.from_address(impl + at["index"]).value = 0
+        if device_only:
+            storage = ctypes.c_uint64.from_address(impl + table.offset("TensorImpl", "storage_")).value
+            pointer = storage + table.offset("StorageImpl", "data_ptr_")
+            pointer += table.offset("DataPtr", "ptr_", "UniqueVoidPtr", "data_")
+            ctypes.c_uint64.from_address(pointer).value = address
+        kept.append(tensor)
+
+    states, tables = runner.req_states, runner.block_tables
+    for held in (tables.num_blocks, states.prefill_len, states.prompt_len):
+        if hasattr(held, "pool"):
+            put(held.gpu, False)
+    counts = [getattr(states, n) for n in ("total_len", "num_computed_tokens") if hasattr(states, n)]
+    for held in (*tables.block_tables, *counts, *([tables.num_blocks] if isinstance(tables.num_blocks, torch.Tensor) else [])):
+        put(device(held), True)
+    put(tables.slot_mappings, True)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(address), 1 << 20, 0) == 0
+    return kept, hidden
+
+
+def truth(runner):
+    """What the runner says of itself, by its own arrays."""
+    states, tables, found = runner.req_states, runner.block_tables, {}
+    for name, row in states.req_id_to_index.items():
+        counts = host(tables.num_blocks)[:, row].tolist()
+        found[name] = {
+            "row": row,
+            "prompt": int(host(states.prompt_len)[row]),
+            "prefill": int(states.prefill_len.np[row]),
+            "computed": int(computed_of(states)[row]),
+            "total": int(states.total_len.gpu[row]) if hasattr(states, "total_len") else None,
+            "blocks": {str(group): count for group, count in enumerate(counts)},
+            "tables": [device(t)[row, :count].tolist() for t, count in zip(tables.block_tables, counts)],
+            "sampling": {k: v for k, v in vars(sampling_of(name)).items() if k not in ("top_k",)},
+        }
+    return found
+
+
+def main():
+    folder, version, kind = sys.argv[1], sys.argv[2], (sys.argv[3:] or ["full"])[0]
+    older_engine.KNOWN["vllm.envs"].VLLM_USE_V2_MODEL_RUNNER = True
+    older_engine.use(folder, version, real=REAL)
+    stand_in()
+    plain_config = vllm_release.config_of
+    vllm_release.config_of = lambda kind: _with_v2(plain_config(kind))
+    scheduler = vllm_release.scheduler_of(version, kind)
+    managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+    runner = GPUModelRunner([m.block_size for m in managers], 256)
+    plain = scheduler.schedule
+
+    def schedule():
+        runner.sampled(scheduler.requests)
+        plan = plain()
+        runner.take(plan)
+        return plan
+
+    scheduler.schedule = schedule
+    vllm_release.story(scheduler, kind)
+    del scheduler.schedule
+    runner.sampled(scheduler.requests)
+    runners, expected = harmed(runner, scheduler)
+    said = truth(runner)
+    kept = on_the_device(runners["device"])
+    if sys.argv[4:] == ["device"]:
+        runner = runners["device"]
+    print(json.dumps({"pid": os.getpid(), "rows": said, "expected": expected, **vllm_release.truth(scheduler)}), flush=True)
+    while kept:
+        time.sleep(1000)
+
+
+def _with_v2(config):
+    config.use_v2_model_runner = True
+    return config
+
+
+if __name__ == "__main__":
+    main()

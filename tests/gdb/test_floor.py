@@ -1,0 +1,178 @@
+"""Every command outside gdb, run by the oldest Python that the documents promise and by the newest here: the floor is run, for a
+syntax check sees neither `set[int]()` nor a method that came later."""
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from harness.floor import FLOOR, newest, oldest
+from harness.subjects import spawned
+
+from gdbext.__main__ import SETUP
+from gdbext.commands import table
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# Threads that run, wait for a lock and sleep, tasks, an exception in flight, and functions that a spinning thread may change.
+SUBJECT = """
+import asyncio, itertools, threading, time
+lock, counts, seen = threading.Lock(), [0], {"a": 1}
+def spins():
+    for i in itertools.count():
+        counts[0] = len(seen) + i
+def waits():
+    with lock:
+        pass
+async def main():
+    tasks = [asyncio.create_task(asyncio.sleep(900), name=f"task-{i}") for i in range(3)]
+    await asyncio.gather(*tasks)
+def handles():
+    try:
+        {}["missing"]
+    except KeyError:
+        time.sleep(900)
+lock.acquire()
+for one in (spins, waits, lambda: asyncio.run(main()), handles):
+    threading.Thread(target=one, daemon=True).start()
+time.sleep(0.5)
+print("ready", flush=True)
+time.sleep(900)
+"""
+OK, NO, ANY = (0, 3), (1,), (0, 1, 3)
+SPINS = """
+import threading
+def spins():
+    while True:
+        pass
+threading.Thread(target=spins, daemon=True).start()
+print("ready", flush=True)
+spins()
+"""
+# {name: [(words, exit statuses, what it says)]}; P and S are the processes, D a
+# new folder, G a core of a GPU, C a snapshot of P
+LINES = {
+    "llm": [("guide", OK, "llm-hang")],
+    "llm-ranks": [("", OK, '"ranks"')],
+    "llm-bt": [("-all -on P", OK, '"threads"')],
+    "pybt": [("-all -locals -on P", OK, "spins")],
+    "pyframe": [("0 -on P", OK, '"frame"')],
+    "pyup": [("0 -on P", OK, '"frame"')],
+    "pydown": [("0 -on P", OK, '"frame"')],
+    "pylist": [("-on P", ANY, "")],
+    "pylocals": [("-on P", OK, '"locals"')],
+    "pyprint": [("sorted(seen.items())+[len(counts)] -on P", OK, "('a', 1), 1")],
+    "pythreads": [("-on P", OK, '"threads"'), ("-samples 3 -on P", OK, '"samples"')],
+    "pyexc": [("-locals -on P", OK, "KeyError")],
+    "pytasks": [("-all -on P", OK, "task-1")],
+    "pytensor": [("counts -on P", NO, "error")],
+    "pytensors": [("-on P", ANY, "")],
+    "pyheap": [
+        ("-on P -all -save D/heap", OK, '"containers"'),
+        ("-on C", OK, '"containers"'),
+        ("-on P -diff D/heap -unstopped", ANY, '"growth"'),
+    ],
+    "llm-inject": [("debugpy P", NO, "-unsafe")],
+    "llm-profile": [("start P", NO, "error")],
+    "llm-layers": [("-compare D/a D/b", NO, "error")],
+    "llm-kv": [("-on P", NO, "error")],
+    "llm-requests": [("P", ANY, "")],
+    "llm-request": [("req-1 -on P", NO, "error")],
+    "llm-memory": [("P", OK, '"parts"')],
+    "llm-addr": [("0x10 -on P", ANY, "")],
+    "llm-kernels": [("-on P", ANY, "")],
+    "llm-gpucore": [("-setup", OK, "CUDA_ENABLE"), ("G", OK, '"devices"')],
+    "llm-snapshot": [("P -o D/x.core -with counts", OK, '"snapshots"'), ("P -max-bytes 0 -o D/y.core", OK, '"snapshots"')],
+    "llm-stacks": [
+        ("P -html D/s.html -folded D/s.txt", OK, "spins"),
+        ("P -samples 3", OK, "spins"),
+        ("C", OK, "spins"),
+    ],
+    "llm-locks": [("P", OK, '"edges"')],
+    "llm-hang": [("P", OK, '"verdict"'), ("S", OK, '"verdict"'), ("C", OK, '"verdict"')],
+    "llm-watch": [("P -after 0.3 -for 2 -o D", ANY, '"looks"')],
+    "llm-report": [("D/r.html P", OK, '"verdict"')],
+    "llm-record": [
+        ("P -for 0.5 -o D/a.record -o D/a.html -o D/a.json", OK, "spins"),
+        ("P -for 0.3 -native -o D/b.record", OK, "spins"),
+        ("-read D/a.record", OK, "spins"),
+        ("-diff D/a.record D/b.record -o D/d.html", OK, '"differences"'),
+    ],
+    "llm-top": [("P -once", OK, '"ranks"')],
+    "doctor": [("", ANY, '"checks"')],
+    "install": [("--gdbinit D/gdbinit --no-wheels", OK, '"install/1"')],
+    "uninstall": [("--gdbinit D/gdbinit --no-wheels", OK, '"uninstall/1"')],
+    "gdb": [("", OK, "init.py")],
+    "skill": [("D/skill", OK, "SKILL.md")],
+    "vscode": [("-pick", OK, '"launch"')],
+    "mcp": [("--limit 5", ANY, "")],  # its package needs a newer Python; where it is not there, one line says so
+}
+
+
+def test_every_command_that_runs_outside_gdb_has_its_line():
+    assert set(LINES) == {c.name for c in table.load_all() if not c.gdb_only} | set(SETUP)
+
+
+@pytest.fixture(scope="module", params=["oldest", "newest"])
+def python(request):
+    found = oldest() if request.param == "oldest" else newest()
+    if not found:
+        pytest.skip("no Python %d.%d is here, the documented floor: pyenv, uv or a package of the system has it" % FLOOR)
+    return found
+
+
+@pytest.fixture(scope="module")
+def place(python, tmp_path_factory):
+    """-> what the letters of `LINES` stand for"""
+    folder = tmp_path_factory.mktemp("floor")
+    with gzip.open(os.path.join(ROOT, "tests", "unit", "cores", "h100_driver_580.gz")) as f:
+        (folder / "gpu.core").write_bytes(f.read())
+    command = [sys.executable, "-c"]
+    with spawned([*command, SUBJECT], ready="ready") as process, spawned([*command, SPINS], ready="ready") as spinning:
+        assert ask(python, "llm-snapshot", str(process.pid), "-o", str(folder / "snapshot"))[0] in OK
+        pids = {"P": str(process.pid), "S": str(spinning.pid)}
+        yield {**pids, "D": str(folder), "G": str(folder / "gpu.core"), "C": str(folder / "snapshot")}
+
+
+def ask(python, *words):
+    """(exit status, what it says)"""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run([python, "-m", "gdbext", *words], cwd=ROOT, env=clean, text=True, timeout=300, **pipes)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_command_answers(python, place, name):
+    for words, expected, said in LINES[name]:
+        line = [re.sub(r"^[PSDGC](?=$|/)", lambda m: place[m[0]], word) for word in words.split()]
+        status, text = ask(python, name, *line, *(["--json"] if name != "mcp" else []))
+        assert "Traceback" not in text, text
+        assert status in expected, (line, text)
+        assert said in text and text.strip(), (line, text)
+
+
+IMPORTS = """
+import importlib, pkgutil, sys, types
+class Stub(types.ModuleType):
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (Exception,), {})
+for name in ("gdb", "gdb.FrameDecorator"):
+    sys.modules[name] = Stub(name)
+sys.path.insert(0, sys.argv[1])
+import gdbext
+found = [m.name for m in pkgutil.walk_packages(gdbext.__path__, "gdbext.")]
+for name in found:
+    if name != "gdbext.init":  # acts when it is loaded
+        importlib.import_module(name)
+print(len(found))
+"""
+
+
+def test_every_module_can_be_imported(python):
+    done = subprocess.run([python, "-I", "-c", IMPORTS, ROOT], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    assert int(done.stdout) > 350

