@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from ..access.retry import retry_reading
 from ..errors import GdbextError
 from ..lazy import lazy_module
@@ -92,7 +90,7 @@ class LlmMemory(Command):
     def run(self, session: Session, args: Args) -> Answer:
         ranks, partial, failed, snapshots = [], [], [], []
         if args.o:
-            files.refuse_existing(args.o, "-o", args.force)
+            files.may_write(args.o, "-o", args.force)
         for one in resolve_processes(session, args.operand_text):
             target = session.open(one)
             label = getattr(one, "label", "") or str(target.pid or one)
@@ -114,7 +112,7 @@ class LlmMemory(Command):
                     f"-o {args.o}: {len(snapshots)} processes have blocks of torch's CUDA allocator to write: {why}"
                 )
             with files.writing(args.o, "-o", args.force) as f:
-                f.write(json.dumps(snapshots[0]).encode())
+                f.write(cuda_blocks.as_json(snapshots[0]))
         return Answer({"ranks": ranks, "failed": failed}, lambda style: "\n".join(_text(r, style) for r in ranks), partial)
 
 

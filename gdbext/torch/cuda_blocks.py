@@ -10,6 +10,7 @@ counters."""
 
 from __future__ import annotations
 
+import json
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,11 @@ def snapshot(target: Target, rt: Runtime | None = None) -> dict[str, Any]:
         "allocator_settings": settings,
         "external_annotations": [],
     }
+
+
+def as_json(snapshot: dict[str, Any]) -> bytes:
+    """A snapshot as torch.cuda._memory_viz takes it, once it is read."""
+    return json.dumps(snapshot).encode()
 
 
 def of_device(target: Target, row: dict[str, Any], number: int, at: int) -> list[dict[str, Any]]:
