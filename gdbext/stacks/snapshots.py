@@ -99,8 +99,9 @@ def collect(
     folders: bool = False,
 ) -> None:
     """Fills `taken` in: `paths[i]` is where the i-th copy goes, complete or not at all, in the place of an earlier snapshot where
-    `force` says so, and with `folders` in folders that are made then; without `paths` each copy is opened, and has no name that anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`. `then` is
-    called with each one (its number, itself) that has been copied, while others are. `held`: collectors that wait already."""
+    `force` says so, and with `folders` in folders that are made then; without `paths` each copy is opened, and has no name that
+    anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`. `then` is called
+    with each one (its number, itself) that has been copied, while others are. `held`: collectors that wait already."""
     waiting = [
         (snap, snap.pid, number)
         for number, snap in enumerate(taken)
