@@ -1,15 +1,16 @@
 """Runs tests/gpu on a machine that has a GPU, torch, pytest and little else, within a time, and packs what came of it into one
 file, also where it is cut off.
 
-  scripts/run-on-gpu OUT [--seconds 550] [--each 300] [--workers 8] [PYTEST ARGUMENT]...
+  scripts/run-on-gpu OUT [--tar OUT.tgz] [--seconds 550] [--each 300] [--workers 8] [PYTEST ARGUMENT]...
 
 OUT gets results.jsonl (one line per test: its name, outcome, seconds, why), pytest.log, a log per engine, what the machine is
-(machine.txt), and OUT.tgz all of them. Engines come from GDBEXT_TEST_GPU_PYTHON, else from the kit of scripts/get-gpu-kit in
+(machine.txt), and the archive all of them. Engines come from GDBEXT_TEST_GPU_PYTHON, else from the kit of scripts/get-gpu-kit in
 .gpu-kit, which is unpacked first. --each seconds are what one test may take, with the start of its engine."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -81,7 +82,7 @@ def run_tests(folder: str, words: list[str], workers: int, each: int, seconds: f
     line += ["-n", str(workers)] if workers else []
     line += words or [os.path.join("tests", "gpu")]
     with open(os.path.join(folder, "pytest.log"), "wb") as log:
-        started = subprocess.Popen(
+        child = subprocess.Popen(
             line,
             cwd=site.ROOT,
             env=environ,
@@ -91,21 +92,24 @@ def run_tests(folder: str, words: list[str], workers: int, each: int, seconds: f
             start_new_session=True,
         )
         try:
-            return started.wait(seconds)
+            return child.wait(seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(started.pid, signal.SIGINT)  # pytest says what it has
-            try:
-                started.wait(TAIL / 2)
-            except subprocess.TimeoutExpired:
-                os.killpg(started.pid, signal.SIGKILL)
             return 124
+        finally:
+            for number in (
+                signal.SIGINT,
+                signal.SIGKILL,
+            ):  # at the first pytest says what it has, and its tests end their engines
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(TAIL / 2)
 
 
-def pack(folder: str) -> str:
-    """-> the path of the archive"""
-    path = folder.rstrip("/") + ".tgz"
+def pack(folder: str, path: str) -> str:
+    """Writes the archive of a folder. -> its path"""
     with tarfile.open(path, "w:gz") as archive:
-        archive.add(folder, arcname=os.path.basename(folder.rstrip("/")))
+        archive.add(folder, arcname=os.path.basename(folder))
     return path
 
 
@@ -114,13 +118,15 @@ def main(words: list[str]) -> int:
         prog="scripts/run-on-gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", metavar="OUT")
+    parser.add_argument("--tar", metavar="FILE")
     parser.add_argument("--seconds", type=float, default=550)
     parser.add_argument("--each", type=int, default=300, metavar="SECONDS")
     parser.add_argument("--workers", type=int, default=8, help="tests at a time; 0: one after the other, in this process's order")
     options, words = parser.parse_known_args(words)
     start = time.monotonic()
-    os.makedirs(os.path.join(options.out, "engines"), exist_ok=True)
     out = os.path.abspath(options.out)
+    os.makedirs(os.path.join(out, "engines"), exist_ok=True)
+    open(os.path.join(out, "pytest.log"), "w").close()
 
     def stop(number, frame):
         raise SystemExit(128 + number)
@@ -135,7 +141,7 @@ def main(words: list[str]) -> int:
         if left > 0:
             status = run_tests(out, words, options.workers, options.each, left)
     finally:
-        say(f"{pack(out)} after {time.monotonic() - start:.0f} s")
+        say(f"{pack(out, options.tar or out + '.tgz')} after {time.monotonic() - start:.0f} s")
     with open(os.path.join(out, "pytest.log"), errors="replace") as f:
         say("".join(f.readlines()[-60:]))
     return status

@@ -14,10 +14,23 @@ SLOW = "import time\n\n\ndef test_fast():\n    pass\n\n\ndef test_slow():\n    t
 def test_what_a_cut_off_run_did_is_packed(tmp_path):
     (tmp_path / "test_slow.py").write_text(SLOW)
     out = str(tmp_path / "out")
-    words = [sys.executable, "-m", "tools.run_on_gpu", out, "--seconds", "40", "--workers", "0", str(tmp_path / "test_slow.py")]
+    tar = str(tmp_path / "all.tgz")
+    words = [
+        sys.executable,
+        "-m",
+        "tools.run_on_gpu",
+        out,
+        "--tar",
+        tar,
+        "--seconds",
+        "40",
+        "--workers",
+        "0",
+        str(tmp_path / "test_slow.py"),
+    ]
     done = subprocess.run(words, cwd=ROOT, env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "scripts")}, timeout=200)
     assert done.returncode == 124
-    with tarfile.open(out + ".tgz") as archive:
+    with tarfile.open(tar) as archive:
         log = archive.extractfile("out/pytest.log").read().decode()
         names = archive.getnames()
     assert "test_fast PASSED" in log and "KeyboardInterrupt" in log
